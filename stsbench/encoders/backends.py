@@ -152,16 +152,16 @@ class RuntimeBackend(TorchBackend):
         run = f"run by {' and '.join(f'{name} {version(name)}' for name in self.libraries)} from "
         if self.found is None:
             return [f"{run}a file exported from the checkpoint"]
-        alone = ", one sentence at a time: in a batch, its int8 numbers would hang on all of it"
-        line = f"{run}its file {self.found.name}{alone if self.found.hangs_on_batch else ''}"
+        alone = ", one sentence at a time: in a batch, its int8 numbers would depend on all of it"
+        line = f"{run}its file {self.found.name}{alone if self.found.depends_on_batch else ''}"
         return [line, *([f"{self.found.name} was {self.found.made}"] if self.found.made else [])]
 
     def model(self, network: Network) -> Any:  # noqa: ANN401 - see TorchBackend
         """See :meth:`TorchBackend.model`."""
-        from stsbench.encoders.runtimes import RuntimeModel, Session, check_like_torch, exported
+        from stsbench.encoders.runtimes import RuntimeModel, check_like_torch, exported
 
         file = self.found or exported(network)
-        model = RuntimeModel(Session(self.runtime, file, self.dtype), network)
+        model = RuntimeModel(self.runtime, file, network, self.dtype)
         check_like_torch(model, network, FARTHEST.get(self.precision, FARTHEST_QUANTISED))
         return model
 

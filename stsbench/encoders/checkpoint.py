@@ -7,10 +7,12 @@ import json
 import math
 import os
 import re
+import shutil
 import time
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -20,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from stsbench.core import settings
-from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError, one_line, shown
-from stsbench.core.files import file_digest, remove_stale, write_whole, writing_whole
+from stsbench.core.errors import CardError, EncoderError, OutputError, SourceError, StsbenchError, one_line, shown
+from stsbench.core.files import file_digest, remove_stale, scratch_beside, write_whole, writing_whole
 
 T = TypeVar("T")
 MODULE_FILES = ("*/config.json", "*/model.safetensors")
@@ -396,6 +398,29 @@ def is_sealed(folder: Path) -> bool:
         return isinstance(digests, dict) and all(_digest(folder / name) == due for name, due in digests.items())
     except (OSError, ValueError, RecursionError, SourceError):
         return False
+
+
+@contextmanager
+def sealing(folder: Path) -> Iterator[Path]:
+    """A scratch folder that takes this name, sealed, at the end of the block: a folder is there whole or not at all.
+
+    Raises OutputError: the cache folder cannot be written.
+    """
+    scratch = scratch_beside(folder)
+    try:
+        scratch.mkdir(parents=True)
+        yield scratch
+        seal(scratch)
+        # Where another process was faster, its folder is as good as ours and may be in use.
+        if not is_sealed(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            scratch.rename(folder)
+    except OSError as error:
+        if not is_sealed(folder):
+            where = error.filename or folder
+            raise OutputError(f"{where}: {error.strerror}; free some space or set STSBENCH_CACHE elsewhere") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _digest(path: Path) -> str:

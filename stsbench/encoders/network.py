@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PureWindowsPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from stsbench.core.errors import EncoderError, UnknownName, one_line, shown, visible
 from stsbench.core.files import file_digest, read_bounded
@@ -25,51 +25,32 @@ def note_beside(path: Path) -> Path:
 class RuntimeFile:
     """A network as a runtime's file, and the files with its weights where they lie beside it."""
 
+    bits: int | None
+    """The fewest bits that its quantised weights have; None where none is quantised."""
+    depends_on_batch = False
+    """Whether it takes the range of its activations from a whole batch, so that an embedding depends on its neighbours."""
+
     def __init__(self, folder: Path, name: str) -> None:
-        """Keep the checkpoint's folder and the file's path in it."""
-        self.folder, self.name, self.path = folder, name, folder / name
+        """Read of the file in a checkpoint's folder where its weights are, and how they are kept.
 
-    def digests(self) -> dict[str, str]:
-        """The sha256 of all its files, by their paths in the folder; raises EncoderError as :attr:`parts`."""
-        return {path.relative_to(self.folder).as_posix(): file_digest(path) for path in self.parts}
-
-    @cached_property
-    def parts(self) -> list[Path]:
-        """The file, and those that it takes its weights from.
-
-        Raises EncoderError: it is broken, one of them is not there, or it points out of its folder.
+        Raises EncoderError: it is broken, a file of weights is not there, or it points out of its folder.
         """
-        beside = [self.path.with_suffix(".bin").name] if self.path.suffix == ".xml" else sorted(self._graph.locations)
-        for name in beside:
+        self.folder, self.name, self.path = folder, name, folder / name
+        if self.path.suffix == ".xml":
+            beside = {self.path.with_suffix(".bin").name}
+            self.bits = min(map(int, _QUANTISED.findall(self.path.read_bytes())), default=None)
+        else:
+            beside = self._read_onnx()
+        for part in sorted(beside):
             # Parts by Windows' rules are parts by any: both slashes, drives, roots.
-            place = PureWindowsPath(name)
-            if place.anchor or ".." in place.parts or not name.isprintable():
-                raise EncoderError(f"{self.path}: points at weights outside its folder ({shown(name)}); it is not read")
-            if not (self.path.parent / name).is_file():
-                raise EncoderError(f"{self.path}: its weights '{name}' are not beside it; copy them there")
-        return [self.path, *(self.path.parent / name for name in beside)]
+            place = PureWindowsPath(part)
+            if place.anchor or ".." in place.parts or not part.isprintable():
+                raise EncoderError(f"{self.path}: points at weights outside its folder ({shown(part)}); it is not read")
+            if not (self.path.parent / part).is_file():
+                raise EncoderError(f"{self.path}: its weights '{part}' are not beside it; copy them there")
+        self.weights = [self.path.parent / part for part in sorted(beside)]
 
-    @property
-    def made(self) -> str:
-        """How it was made, as a line beside it says; empty where there is none. Raises DataError where that is too long."""
-        note = note_beside(self.path)
-        return visible(one_line(read_bounded(note, _LONGEST_NOTE).decode("utf-8", "replace"))) if note.is_file() else ""
-
-    @cached_property
-    def bits(self) -> int | None:
-        """The fewest bits that its quantised weights have; None where none is quantised."""
-        if self.path.suffix != ".xml":
-            return min(self._graph.bits, default=None)
-        return min(map(int, _QUANTISED.findall(self.path.read_bytes())), default=None)
-
-    @property
-    def hangs_on_batch(self) -> bool:
-        """Whether it takes the range of its activations from a whole batch, so that an embedding hangs on its neighbours."""
-        return self.path.suffix != ".xml" and self._graph.hangs_on_batch
-
-    @cached_property
-    def _graph(self) -> _Graph:
-        """What the ONNX file tells; raises EncoderError where it is broken."""
+    def _read_onnx(self) -> set[str]:
         import onnx
 
         try:
@@ -78,23 +59,23 @@ class RuntimeFile:
             raise EncoderError(f"{self.path}: cannot be read as ONNX: {one_line(error)[:200]}") from error
         kinds = onnx.TensorProto
         widths = {kinds.INT8: 8, kinds.UINT8: 8, kinds.INT4: 4, kinds.UINT4: 4}
-        found = _Graph(set(), set())
-        for message in _messages(graph):
-            if isinstance(message, kinds):
-                found.bits.update({widths[message.data_type]} if message.data_type in widths else ())
-                if message.data_location == kinds.EXTERNAL:
-                    found.locations.add({one.key: one.value for one in message.external_data}.get("location", ""))
-            elif isinstance(message, onnx.NodeProto) and message.op_type == "DynamicQuantizeLinear":
-                found = found._replace(hangs_on_batch=True)
-        return found
+        messages = list(_messages(graph))
+        tensors = [message for message in messages if isinstance(message, kinds)]
+        self.bits = min((widths[one.data_type] for one in tensors if one.data_type in widths), default=None)
+        nodes = [message for message in messages if isinstance(message, onnx.NodeProto)]
+        self.depends_on_batch = any(node.op_type == "DynamicQuantizeLinear" for node in nodes)
+        outside = [one for one in tensors if one.data_location == kinds.EXTERNAL]
+        return {{entry.key: entry.value for entry in one.external_data}.get("location", "") for one in outside}
 
+    def digests(self) -> dict[str, str]:
+        """The sha256 of all its files, by their paths in the folder."""
+        return {path.relative_to(self.folder).as_posix(): file_digest(path) for path in (self.path, *self.weights)}
 
-class _Graph(NamedTuple):
-    """What an ONNX file tells: where its weights lie, how many bits those have that are quantised, and how it quantises."""
-
-    locations: set[str]
-    bits: set[int]
-    hangs_on_batch: bool = False
+    @property
+    def made(self) -> str:
+        """How it was made, as a line beside it says; empty where there is none. Raises DataError where that is too long."""
+        note = note_beside(self.path)
+        return visible(one_line(read_bounded(note, _LONGEST_NOTE).decode("utf-8", "replace"))) if note.is_file() else ""
 
 
 def find_file(folder: Path, name: str, *, usual: str, suffixes: Sequence[str]) -> RuntimeFile | None:
@@ -104,11 +85,8 @@ def find_file(folder: Path, name: str, *, usual: str, suffixes: Sequence[str]) -
     """
     if not name:
         return RuntimeFile(folder, usual) if (folder / usual).is_file() else None
-    known = sorted(
-        path.relative_to(folder).as_posix()
-        for suffix in suffixes
-        for path in (*folder.glob(f"*{suffix}"), *folder.glob(f"*/*{suffix}"))
-    )
+    found = (path for suffix in suffixes for place in ("*", "*/*") for path in folder.glob(place + suffix))
+    known = sorted(path.relative_to(folder).as_posix() for path in found)
     if name not in known:
         raise UnknownName("file", name, known, hint=f"{folder} has {', '.join(known) or f'no {suffixes[0]}'}")
     return RuntimeFile(folder, name)
@@ -149,8 +127,9 @@ class Network:
         """The network in torch, in float32: what is exported, and what a runtime's numbers are compared with."""
         return self.make("float32")
 
+    @cached_property
     def config(self) -> Any:  # noqa: ANN401 - transformers is untyped
-        """Load its configuration alone; raises EncoderError."""
+        """Its configuration alone; raises EncoderError."""
         import transformers
 
         try:
@@ -163,15 +142,21 @@ class Network:
         except Exception as error:  # what others wrote makes transformers raise anything
             raise EncoderError(f"{self.folder}: config.json cannot be read: {one_line(error)[:300]}") from error
 
-    def earlier(self, depth: int) -> list[int]:
-        """The layers that are asked for beside the last, of a network with so many."""
-        return [layer for layer in self.layers(depth) if output_of(layer, depth) != LAST]
+    @cached_property
+    def outputs(self) -> Mapping[str, int]:
+        """The names of what a runtime has to give, and of which layer each is; the last hidden states are the first."""
+        depth = self.config.num_hidden_layers
+        earlier = () if self.through_head else self.layers(depth)
+        names = {output_of(layer, depth): layer for layer in (-1, *earlier)}
+        return {**names, HEAD: -1} if self.through_head else names
 
-    def outputs(self, depth: int) -> list[str]:
-        """The names of what a runtime has to give."""
-        if self.through_head:
-            return [LAST, HEAD]
-        return [LAST, *(output_of(layer, depth) for layer in self.earlier(depth))]
+    def call(self, model: Any, **inputs: Any) -> list[Any]:  # noqa: ANN401 - transformers is untyped
+        """Of what a model gives for these inputs the outputs that are asked for."""
+        found = model(**inputs, output_hidden_states=not {LAST, HEAD}.issuperset(self.outputs))
+        return [
+            getattr(found, name) if name in (LAST, HEAD) else found.hidden_states[layer]
+            for name, layer in self.outputs.items()
+        ]
 
 
 def output_of(layer: int, depth: int) -> str:

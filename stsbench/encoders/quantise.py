@@ -58,7 +58,7 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
         import nncf
         import openvino
 
-        run = model.session.call
+        run = model.call
         seen: list[dict[str, npt.NDArray[Any]]] = []
 
         def watched(feeds: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
@@ -66,7 +66,7 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
             return run(feeds, names)
 
         # Tokens and prompt of a text alone, as the encoder makes them.
-        model.session.call = watched
+        model.call = watched
         for text in texts.column("text"):
             encoder.encode([text])
         quantised = nncf.quantize(

@@ -10,9 +10,8 @@ import hashlib
 import io
 import json
 import logging
-import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
 from pathlib import Path
@@ -24,9 +23,8 @@ import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from stsbench.core import settings
-from stsbench.core.errors import EncoderError, OutputError, one_line
-from stsbench.core.files import scratch_beside
-from stsbench.encoders.checkpoint import is_sealed, seal
+from stsbench.core.errors import EncoderError, one_line
+from stsbench.encoders.checkpoint import is_sealed, sealing
 from stsbench.encoders.network import CODE_VERSION, HEAD, LAST, Network, RuntimeFile, output_of
 
 NamedArrays = Mapping[str, npt.NDArray[Any]]
@@ -37,36 +35,7 @@ PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 """What OpenVINO calls a type."""
 
 
-class Session:
-    """A network that a runtime has loaded: arrays by name in, arrays by name out."""
-
-    def __init__(self, runtime: str, file: RuntimeFile, dtype: str) -> None:
-        """Load a file, to run in these numbers on as many threads as torch would.
-
-        Raises EncoderError: it cannot be loaded, a part of it is missing, or the processor has no such numbers.
-        """
-        self.runtime, self.file = runtime, file
-        # Found and checked before a runtime opens what the file points at.
-        parts = file.parts
-        with self._failing("cannot load it"):
-            self.inputs, self.outputs, self.call = OPENERS[runtime](file, parts, dtype)
-
-    def run(self, feeds: NamedArrays, names: Sequence[str]) -> NamedArrays:
-        """Return the outputs of these names; ``feeds`` has what may be asked for, and more. Raises EncoderError."""
-        with self._failing("cannot embed with it"):
-            return self.call({name: feeds[name] for name in self.inputs}, list(names))
-
-    @contextmanager
-    def _failing(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except EncoderError:
-            raise
-        except Exception as error:  # the runtimes' errors have no class in common
-            raise EncoderError(f"{self.file.path}: {self.runtime} {what}: {one_line(error)[:300]}") from error
-
-
-def _open_in_onnx_runtime(file: RuntimeFile, parts: Sequence[Path], dtype: str) -> tuple[list[str], list[str], Call]:
+def _open_in_onnx_runtime(file: RuntimeFile, dtype: str) -> tuple[list[str], list[str], Call]:
     import onnxruntime
 
     # It sends its makers how it is used, on Windows.
@@ -81,13 +50,13 @@ def _open_in_onnx_runtime(file: RuntimeFile, parts: Sequence[Path], dtype: str) 
     return [one.name for one in session.get_inputs()], [one.name for one in session.get_outputs()], call
 
 
-def _open_in_openvino(file: RuntimeFile, parts: Sequence[Path], dtype: str) -> tuple[list[str], list[str], Call]:
+def _open_in_openvino(file: RuntimeFile, dtype: str) -> tuple[list[str], list[str], Call]:
     import openvino
 
     core = openvino.Core()
     # Said even of float32: where a processor has bfloat16, OpenVINO would take that.
     hint = {"INFERENCE_PRECISION_HINT": PRECISIONS[dtype], "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    network = core.read_model(file.path, *(path for path in parts if path.suffix == ".bin"))
+    network = core.read_model(file.path, *(path for path in file.weights if path.suffix == ".bin"))
     compiled = core.compile_model(network, "CPU", hint)
     if compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name() != PRECISIONS[dtype]:
         raise EncoderError(f"this processor does not compute in {dtype}; leave 'dtype' out")
@@ -110,24 +79,32 @@ OLD_NAMES = {LAST: "token_embeddings"}
 class RuntimeModel(torch.nn.Module):
     """A network in a runtime, called as a model of transformers is."""
 
-    def __init__(self, session: Session, network: Network) -> None:
-        """Keep a session; ``network`` is what it runs.
+    def __init__(self, runtime: str, file: RuntimeFile, network: Network, dtype: str) -> None:
+        """Load a network's file, to run in these numbers on as many threads as torch would.
 
-        Raises EncoderError: it wants other inputs than a sentence has, or lacks an output that is asked for.
+        Raises EncoderError: it cannot be loaded, the processor has no such numbers, it wants other inputs than a sentence
+        has, or lacks an output that is asked for.
         """
         super().__init__()
-        self.session, self.file, self.dtype = session, session.file, torch.float32
-        self.config = network.config()
-        asked = network.outputs(self.config.num_hidden_layers)
-        self.names = {name: name if name in session.outputs else OLD_NAMES.get(name, name) for name in asked}
+        self.runtime, self.file, self.config, self.dtype = runtime, file, network.config, torch.float32
+        with self._failing("cannot load it"):
+            self.inputs, outputs, self.call = OPENERS[runtime](file, dtype)
+        self.names = {name: name if name in outputs else OLD_NAMES.get(name, name) for name in network.outputs}
         leave = "give another file, or leave 'backend' out"
-        if lost := [name for name, own in self.names.items() if own not in session.outputs]:
-            raise EncoderError(
-                f"{self.file.path}: has no output '{lost[0]}', only {', '.join(session.outputs)}; {leave}"
-            )
+        if lost := [name for name, own in self.names.items() if own not in outputs]:
+            raise EncoderError(f"{file.path}: has no output '{lost[0]}', only {', '.join(outputs)}; {leave}")
         one = np.ones((1, 1), np.int64)
-        if odd := set(session.inputs) - set(_feeds(one, one)):
-            raise EncoderError(f"{self.file.path}: asks for '{min(odd)}', which is not made of a sentence; {leave}")
+        if odd := set(self.inputs) - set(_feeds(one, one)):
+            raise EncoderError(f"{file.path}: asks for '{min(odd)}', which is not made of a sentence; {leave}")
+
+    @contextmanager
+    def _failing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except EncoderError:
+            raise
+        except Exception as error:  # the runtimes' errors have no class in common
+            raise EncoderError(f"{self.file.path}: {self.runtime} {what}: {one_line(error)[:300]}") from error
 
     def get_input_embeddings(self) -> torch.nn.Embedding:
         """As many as the vocabulary has; the vectors are in the file."""
@@ -142,18 +119,22 @@ class RuntimeModel(torch.nn.Module):
         """
         ids = input_ids.numpy()
         mask = np.ones_like(ids) if attention_mask is None else attention_mask.numpy().astype(np.int64)
-        own = list(self.names.values())
-        if self.file.hangs_on_batch:
-            rows = [self.session.run(_feeds(ids[[i], :n], mask[[i], :n]), own) for i, n in enumerate(mask.sum(axis=1))]
+        if self.file.depends_on_batch:
+            rows = [self._run(ids[[i], :n], mask[[i], :n]) for i, n in enumerate(mask.sum(axis=1))]
             found: NamedArrays = {
-                name: np.concatenate([_padded(row[name], ids.shape[1]) for row in rows]) for name in own
+                name: np.concatenate([_padded(row[name], ids.shape[1]) for row in rows]) for name in rows[0]
             }
         else:
-            found = self.session.run(_feeds(ids, mask), own)
+            found = self._run(ids, mask)
         outputs = {name: torch.from_numpy(found[named]) for name, named in self.names.items()}
         return BaseModelOutputWithPooling(
             last_hidden_state=outputs[LAST], pooler_output=outputs.get(HEAD), hidden_states=_States(self, outputs)
         )
+
+    def _run(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
+        feeds = _feeds(ids, mask)
+        with self._failing("cannot embed with it"):
+            return self.call({name: feeds[name] for name in self.inputs}, list(self.names.values()))
 
 
 COMPARED = ("A man is playing a guitar.", "No", "The committee said on Monday that the report would be read again.")
@@ -166,19 +147,15 @@ def check_like_torch(model: RuntimeModel, network: Network, farthest: float) -> 
 
     All of a sentence's states may be ``farthest`` from torch's, as a share of their length; raises EncoderError where they are farther.
     """
-    layers = network.earlier(model.config.num_hidden_layers)
     for sentence in COMPARED:
         ids = torch.tensor([network.tokenizer(sentence, truncation=True, max_length=32, verbose=False)["input_ids"]])
         given: Any = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        found, due = model(**given), network.in_torch(**given, output_hidden_states=bool(layers))
-        pairs = [(found.last_hidden_state, due.last_hidden_state)]
-        pairs += [(found.pooler_output, due.pooler_output)] if network.through_head else []
-        pairs += [(found.hidden_states[layer], due.hidden_states[layer]) for layer in layers]
+        pairs = zip(network.call(model, **given), network.call(network.in_torch, **given), strict=True)
         share = max(float((one - other).norm() / other.norm()) for one, other in pairs)
         # Not a number is not near.
         if not share <= farthest:
             raise EncoderError(
-                f"{model.file.path}: {model.session.runtime} computes other numbers with it than torch with the checkpoint "
+                f"{model.file.path}: {model.runtime} computes other numbers with it than torch with the checkpoint "
                 f"(they differ by {share:.0%} of their length, {farthest:.0%} may be rounding); "
                 "give another file, or leave 'backend' out"
             )
@@ -215,25 +192,12 @@ def exported(network: Network) -> RuntimeFile:
     Raises EncoderError: torch cannot follow what the network does. OutputError: the cache folder cannot be written.
     """
     made_by = {name: version(name) for name in ("torch", "transformers", "onnxscript")}
-    asked = network.outputs(network.config().num_hidden_layers)
-    facts = json.dumps([CODE_VERSION, network.state, asked, made_by], sort_keys=True)
+    facts = json.dumps([CODE_VERSION, network.state, list(network.outputs), made_by], sort_keys=True)
     target = settings.cache_folder() / "exported" / hashlib.sha256(facts.encode()).hexdigest()
     if is_sealed(target):
         return RuntimeFile(target, FILE)
-    scratch = scratch_beside(target)
-    try:
-        scratch.mkdir(parents=True)
+    with sealing(target) as scratch:
         _export(network, scratch / FILE)
-        seal(scratch)
-        # Where another process was faster, its folder is as good as ours and may be in use.
-        if not is_sealed(target):
-            shutil.rmtree(target, ignore_errors=True)
-            scratch.rename(target)
-    except OSError as error:
-        if not is_sealed(target):
-            raise OutputError(f"{target}: {error.strerror}; free some space or set STSBENCH_CACHE elsewhere") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return RuntimeFile(target, FILE)
 
 
@@ -253,7 +217,7 @@ def _export(network: Network, path: Path) -> None:
                 verbose=False,
                 external_data=True,
                 input_names=["input_ids", "attention_mask"],
-                output_names=network.outputs(network.in_torch.config.num_hidden_layers),
+                output_names=list(network.outputs),
                 dynamic_shapes={"input_ids": sizes, "attention_mask": sizes},
             )
     except OSError:
@@ -266,13 +230,10 @@ def _export(network: Network, path: Path) -> None:
 class _Asked(torch.nn.Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
-        self.model, self.through_head = network.in_torch, network.through_head
-        self.earlier = network.earlier(self.model.config.num_hidden_layers)
+        self.network, self.model = network, network.in_torch
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = self.model(input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=bool(self.earlier))
-        head = [found.pooler_output] if self.through_head else []
-        return (found.last_hidden_state, *head, *(found.hidden_states[layer] for layer in self.earlier))
+        return tuple(self.network.call(self.model, input_ids=input_ids, attention_mask=attention_mask))
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import ssl
 import threading
 import time
 import weakref
@@ -16,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cached_property
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -37,7 +35,7 @@ LARGEST = 1 << 28
 """Bytes of an answer, unpacked: more than 2,048 embeddings of 4,096 numbers have, written out."""
 OPENAI_HOST, OPENAI_KEY = "api.openai.com", "OPENAI_API_KEY"
 NAME_A_KEY = "put a key into an environment variable and name that: --set key_variable=NAME"
-KEPT = "what has come is kept: run the same command to go on"
+KEPT = "what has come is kept: run the same command to continue"
 
 
 class TooLarge(EncoderError):
@@ -156,10 +154,6 @@ class Link:
                 self._wait(attempt, answer, why, stop)
         raise SourceError(f"the server at {self.url} gave no embeddings in {self.retries + 1} attempts: {why}; {KEPT}")
 
-    @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        return httpx2.create_ssl_context()
-
     @contextmanager
     def _client(self, seconds: float) -> Iterator[httpx2.Client]:
         """A client for one request, which is broken off after so long: a limit on each read never ends what drips."""
@@ -168,7 +162,7 @@ class Link:
         except IndexError:
             headers = {"Authorization": f"Bearer {key}"} if (key := self.key()) else {}
             # A proxy of the user's leads out of this machine.
-            client = httpx2.Client(headers=headers, verify=self._tls, trust_env=not self._on_this_machine)
+            client = httpx2.Client(headers=headers, trust_env=not self._on_this_machine)
             weakref.finalize(self, client.close)
         clock = threading.Timer(seconds, client.close)
         clock.start()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from pathlib import Path
@@ -62,39 +61,35 @@ class Api(NamedTuple):
         fields = {"model": model, "encoding_format": encoding}
         return {self.own[0]: list(texts), **{key: value for key, value in fields.items() if key in self.own}}
 
-    def read(self, answer: object, n: int) -> tuple[FloatArray, str]:
+    def read(self, answer: object, n: int, where: str) -> tuple[FloatArray, str]:
         """The embeddings (n, d) of an answer in the order of the texts, and the model that it names, "" where it names none.
 
-        Where the server gave no number stands NaN. Raises EncoderError: it is not one embedding a text, all of one
-        size.
+        Where the server gave no number stands NaN. Raises EncoderError, which begins with ``where``: it is not one embedding
+        a text, all of one size.
         """
         try:
             found = msgspec.convert(answer, self.answer)
-        except msgspec.ValidationError as error:
-            raise EncoderError(f"the answer is not as it must be: {one_line(error)}") from error
-        if not isinstance(found, _Rows):
-            found = _Rows([_Row(index, embedding) for index, embedding in enumerate(found)])
-        rows = sorted(found.data, key=lambda row: row.index)
+            listed = found if isinstance(found, _Rows) else _Rows([_Row(i, one) for i, one in enumerate(found)])
+            rows = sorted(listed.data, key=lambda row: row.index)
+            embeddings = [_numbers(row.embedding) for row in rows]
+        except ValueError as error:
+            raise EncoderError(f"{where}: the answer is not as it must be: {one_line(error)}") from error
         if [row.index for row in rows] != list(range(n)):
             raise EncoderError(
-                f"the answer holds {len(rows)} embeddings for {n} texts, or their 'index' is not 0 to {n - 1}"
+                f"{where}: the answer holds {len(rows)} embeddings for {n} texts, or their 'index' is not 0 to {n - 1}"
             )
-        embeddings = [_numbers(row.embedding) for row in rows]
         sizes = {len(embedding) for embedding in embeddings}
         if len(sizes) != 1 or 0 in sizes:
-            raise EncoderError(f"the answer holds embeddings of sizes {', '.join(map(str, sorted(sizes)))}")
-        return np.stack(embeddings).astype(np.float32), found.model if isinstance(found.model, str) else ""
+            raise EncoderError(f"{where}: the answer holds embeddings of sizes {', '.join(map(str, sorted(sizes)))}")
+        return np.stack(embeddings).astype(np.float32), listed.model if isinstance(listed.model, str) else ""
 
 
 def _numbers(embedding: str | list[float | None]) -> FloatArray:
-    """An embedding (d,), whether it came as numbers or as base64 of float32, little-endian."""
+    """An embedding (d,), whether it came as numbers or as base64 of float32, little-endian; raises ValueError."""
     if not isinstance(embedding, str):
         with np.errstate(over="ignore"):
             return np.array(embedding, dtype=np.float64).astype(np.float32)
-    try:
-        return np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4")
-    except (binascii.Error, ValueError) as error:
-        raise EncoderError(f"an embedding in the answer is not base64 of float32: {one_line(error)}") from error
+    return np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4")
 
 
 APIS = {
@@ -168,8 +163,7 @@ class OpenAIEncoder:
         rates = {"requests_a_minute": requests_a_minute, "tokens_a_minute": tokens_a_minute}
         for key in [*(key for key in sizes if sizes[key] < 1), *(key for key in rates if rates[key] < 0)]:
             raise CardError(f"{key} is too small; give a positive number")
-        if encoding not in ("float", "base64"):
-            raise CardError(f"encoding '{encoding}' is neither 'float' nor 'base64'")
+        choose("encoding", encoding, {"float": None, "base64": None})
         self.name, self.model, self.dimensions, self.encoding = name or model, model, dimensions, encoding
         self.api_name, self.api, self.body = api, choose("api of a server", api, APIS), dict(body or {})
         for key in self.body.keys() & set(self.api.own):
@@ -266,22 +260,58 @@ class OpenAIEncoder:
         return -(-np.array([len(text.encode()) for text in texts], dtype=np.int64) // BYTES_A_TOKEN) + 1
 
     def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
-        """Hand on the embeddings (m, d) of some rows (m,) as they come, until all have.
+        """Pass on the embeddings (m, d) of some rows (m,) as they come, until all have.
 
-        Raises SourceError: the server cannot be reached, or gives up; EncoderError: it refuses, or answers nonsense.
-        What had been asked by then has been handed on.
+        The first text and the last are asked for again alone, the first before other requests are sent. After a failure
+        no more are sent, and what was under way is passed on. Raises SourceError: the server cannot be reached, or gives
+        up; EncoderError: it refuses, or answers nonsense.
         """
         texts = self._texts(sentences)
         full = np.array([bool(text.strip()) for text in texts], dtype=bool)
+
+        def take(rows: IndexArray, found: FloatArray) -> None:
+            finite = np.isfinite(found).all(axis=1)
+            if finite.any():
+                keep(rows[finite], found[finite])
+            if not finite.all():
+                where = which_sentence(sentences, int(rows[int(np.argmin(finite))]))
+                raise EncoderError(f"encoder '{self.name}' returned NaN or infinity for {where}")
+
         if full.any():
             self.link.key()
             if self._said is None:
                 raise SourceError(
                     f"no server answers at {self.link.url}; start it, or give another by --set url=ADDRESS"
                 )
-            _Asking(self, texts, sentences, keep).run(self._requests(np.flatnonzero(full), self._costs(texts)))
+            requests = self._requests(np.flatnonzero(full), self._costs(texts))
+            again, stop = (requests[0][0], requests[-1][-1]), threading.Event()
+            with ThreadPoolExecutor(self.in_flight, thread_name_prefix="stsbench-server") as pool:
+                for some in (requests[:1], requests[1:]):
+                    _answered(some, lambda rows: pool.submit(self._embed, texts, rows, again, stop), take, stop)
         if not full.all():
             keep(np.flatnonzero(~full), np.zeros((int((~full).sum()), self.width), dtype=np.float32))
+
+    def _embed(
+        self, texts: Sequence[str], rows: IndexArray, again: Sequence[int], stop: threading.Event
+    ) -> FloatArray | None:
+        """The embeddings of some texts, of those in ``again`` compared with that of the text alone; None: not asked any more.
+
+        A server may give right embeddings to wrong texts.
+        """
+        try:
+            found = self.ask([texts[row] for row in rows], stop)
+            for at in np.flatnonzero(np.isin(rows, again) & np.isfinite(found).all(axis=1) & (len(rows) > 1)):
+                alone = self.ask([texts[rows[at]]], stop)[0]
+                moved = float(np.linalg.norm(found[at] - alone) / max(float(np.linalg.norm(alone)), 1e-12))
+                if not moved <= SAME:
+                    raise EncoderError(
+                        f"the server at {self.link.url} embeds a text otherwise alone than among {len(rows)} (its embedding "
+                        f"moves by {moved:.2g} of its length): its answers are in another order, or its model has changed; "
+                        "try --set batch=1, with another --store"
+                    )
+        except NotAsked:
+            return None
+        return found
 
     def _texts(self, sentences: Sequence[str]) -> list[str]:
         return [valid_text(text) for text in self.prompt.around(sentences)]
@@ -307,10 +337,7 @@ class OpenAIEncoder:
         body = {**self.body, **self.api.request(texts, self.model, self.encoding), **size}
         answer = self.link.post(self.api.path, body, tokens=int(self._costs(texts).sum()), stop=stop)
         where = f"the server at {self.link.url}"
-        try:
-            rows, model = self.api.read(answer, len(texts))
-        except EncoderError as error:
-            raise EncoderError(f"{where}: {error}") from error
+        rows, model = self.api.read(answer, len(texts), where)
         if self.dimensions not in (None, rows.shape[1]):
             raise EncoderError(
                 f"{where} gave embeddings of size {rows.shape[1]}, not the {self.dimensions} of 'dimensions': "
@@ -328,76 +355,31 @@ class OpenAIEncoder:
         return rows
 
 
-class _Asking:
-    """One set of sentences on its way: requests under way, and what becomes of them when one fails."""
-
-    def __init__(self, encoder: OpenAIEncoder, texts: Sequence[str], sentences: Sequence[str], keep: KeepRows) -> None:
-        self.encoder, self.texts, self.sentences, self.keep = encoder, texts, sentences, keep
-        self.stop = threading.Event()
-        self.failure: BaseException | None = None
-        self.pending: dict[Future[FloatArray], IndexArray] = {}
-
-    def run(self, requests: Sequence[IndexArray]) -> None:
-        """Send all; after a failure send no more, keep what was under way, and raise the first failure.
-
-        The first text and the last are asked for again alone, the first before other requests are sent.
-        """
-        self.again = {int(requests[0][0]), int(requests[-1][-1])}
-        with ThreadPoolExecutor(self.encoder.in_flight, thread_name_prefix="stsbench-server") as self.pool:
-            for some in (requests[:1], requests[1:]):
-                self._send(*some)
-                while self.pending:
-                    try:
-                        for future in wait(self.pending, return_when=FIRST_COMPLETED).done:
-                            self._take(future)
-                    except BaseException as error:  # Ctrl-C too: what is under way is paid for
-                        self.failure = self.failure or error
-                        self.stop.set()
-                        self.pending = {one: rows for one, rows in self.pending.items() if not one.cancel()}
-                if self.failure is not None:
-                    raise self.failure
-
-    def _send(self, *requests: IndexArray) -> None:
-        self.pending |= {self.pool.submit(self._ask, rows.tolist()): rows for rows in requests}
-
-    def _ask(self, rows: Sequence[int]) -> FloatArray:
+def _answered(
+    requests: Sequence[IndexArray],
+    send: Callable[[IndexArray], Future[FloatArray | None]],
+    take: KeepRows,
+    stop: threading.Event,
+) -> None:
+    """Send requests and take their answers as they come; one that is too large is halved; raises the first failure at the end."""
+    pending = {send(rows): rows for rows in requests}
+    failure: BaseException | None = None
+    while pending:
         try:
-            found = self.encoder.ask([self.texts[row] for row in rows], self.stop)
-            for at, row in enumerate(rows):
-                if row in self.again and len(rows) > 1 and np.isfinite(found[at]).all():
-                    self._compare(found[at], self.encoder.ask([self.texts[row]], self.stop)[0], len(rows))
-            return found
-        except TooLarge:
-            raise
-        except BaseException:
-            # Before this thread takes the next request.
-            self.stop.set()
-            raise
-
-    def _compare(self, among: FloatArray, alone: FloatArray, n: int) -> None:
-        """Compare a text's embedding with that of the text alone: a server may give right embeddings to wrong texts."""
-        moved = float(np.linalg.norm(among - alone) / max(float(np.linalg.norm(alone)), 1e-12))
-        if not moved <= SAME:
-            raise EncoderError(
-                f"the server at {self.encoder.link.url} embeds a text otherwise alone than among {n} (its embedding moves by "
-                f"{moved:.2g} of its length): its answers are in another order, or its model has changed; try --set batch=1, "
-                "with another --store"
-            )
-
-    def _take(self, future: Future[FloatArray]) -> None:
-        rows = self.pending.pop(future)
-        try:
-            found = future.result()
-        except NotAsked:
-            return
-        except TooLarge:
-            if len(rows) == 1 or self.failure is not None:
-                raise
-            self._send(*np.array_split(rows, 2))
-            return
-        finite = np.isfinite(found).all(axis=1)
-        if finite.any():
-            self.keep(rows[finite], found[finite])
-        if not finite.all():
-            where = which_sentence(self.sentences, int(rows[int(np.argmin(finite))]))
-            raise EncoderError(f"encoder '{self.encoder.name}' returned NaN or infinity for {where}")
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                rows = pending.pop(future)
+                try:
+                    found = future.result()
+                except TooLarge:
+                    if len(rows) == 1 or failure is not None:
+                        raise
+                    pending |= {send(half): half for half in np.array_split(rows, 2)}
+                else:
+                    if found is not None:
+                        take(rows, found)
+        except BaseException as error:  # Ctrl-C too: what is under way is paid for
+            failure = failure or error
+            stop.set()
+            pending = {one: rows for one, rows in pending.items() if not one.cancel()}
+    if failure is not None:
+        raise failure

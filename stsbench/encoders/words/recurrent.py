@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from stsbench.core.errors import CardError, DataError, EncoderError, SourceError, choose, did_you_mean, one_line
 from stsbench.encoders.backends import check_device, pick_device
-from stsbench.encoders.base import FloatArray, TokenIds, plan_batches
+from stsbench.encoders.base import FloatArray, IndexArray, TokenIds, plan_batches
 from stsbench.encoders.checkpoint import remembered_digest
 from stsbench.encoders.words.vectors import WordVectors, open_vectors, read_blocks
 from stsbench.encoders.words.words import (
@@ -39,42 +39,41 @@ from stsbench.encoders.words.words import (
 
 TOKEN_BUDGET = 4096
 Padding = Literal["zeros", "batch", "masked"]
-"""What a maximum over time does with padding, see :func:`pool_max`."""
+"""What a maximum over time does with padding, see :data:`MAXIMA`."""
 GruCell = Literal["torch", "tensorflow"]
 """Which GRU: the reset gate after the recurrent product (PyTorch, Theano) or before it (TensorFlow)."""
 
 
-class BiLstm(nn.Module):
-    """InferSent's encoder: one bidirectional LSTM over word vectors."""
+MAXIMA: Mapping[str, Callable[[Tensor], Tensor]] = {
+    # As InferSent 1 was released, padding's zeros take part, so that a sentence depends on whether a longer one stands beside it.
+    "batch": lambda states: states.amax(dim=1),
+    # A zero takes part for every sentence: what InferSent 1 gives to all but the longest of a batch.
+    "zeros": lambda states: states.amax(dim=1).clamp(min=0),
+    # As InferSent 2, whatever is exactly zero takes no part, true zeros too.
+    "masked": lambda states: states.masked_fill(states == 0, -1e9).amax(dim=1),
+}
+"""The maximum over time (b, d) of states (b, t, d) that are zero behind a sentence's end."""
 
-    def __init__(self, word_size: int, hidden: int) -> None:
+
+class BiLstm(nn.Module):
+    """InferSent's encoder: the maximum over the states of one bidirectional LSTM over word vectors."""
+
+    def __init__(self, word_size: int, hidden: int, padding: Padding = "batch") -> None:
         """Make the layer with torch's own initial weights."""
         super().__init__()
         self.enc_lstm = nn.LSTM(word_size, hidden, bidirectional=True, batch_first=True)
+        self.maximum = choose("padding", padding, MAXIMA)
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
-        """Return the states (b, t, 2h) of word vectors (b, t, w); exactly zero behind a sentence's end."""
+        """Return embeddings (b, 2h) of word vectors (b, t, w)."""
         packed = pack_padded_sequence(vectors, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states: Tensor = pad_packed_sequence(self.enc_lstm(packed)[0], batch_first=True)[0]
-        return states
+        return self.maximum(pad_packed_sequence(self.enc_lstm(packed)[0], batch_first=True)[0])
 
 
-def pool_max(states: Tensor, padding: Padding) -> Tensor:
-    """Return the maximum over time (b, d) of states (b, t, d) that are zero behind a sentence's end.
-
-    ``batch``: as InferSent 1 was released, padding's zeros take part, so that a sentence depends on
-    whether a longer one stands beside it. ``zeros``: a zero takes part for every sentence: what
-    InferSent 1 gives to all but the longest of a batch. ``masked``: as InferSent 2, whatever is
-    exactly zero takes no part, true zeros too.
-    """
-    return choose("padding", padding, _MAXIMA)(states)
-
-
-_MAXIMA: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "batch": lambda states: states.amax(dim=1),
-    "zeros": lambda states: states.amax(dim=1).clamp(min=0),
-    "masked": lambda states: states.masked_fill(states == 0, -1e9).amax(dim=1),
-}
+def as_batch(tokens: TokenIds, rows: IndexArray, *, pad: int = 0) -> tuple[Tensor, Tensor]:
+    """Some sentences as ids (b, t), ``pad`` behind their end, and lengths (b,)."""
+    ids, _ = tokens.padded(rows, pad=pad)
+    return torch.from_numpy(ids), torch.from_numpy(tokens.lengths[rows])
 
 
 class Gru(nn.Module):
@@ -257,9 +256,7 @@ class RecurrentEncoder(SavedEncoder[ConfigT], Generic[ConfigT]):
             for batch in batches:
                 rows = batch[lengths[batch] > 0]
                 if len(rows):
-                    ids, _ = tokens.padded(rows, pad=-1)
-                    made = embed(torch.from_numpy(ids), torch.from_numpy(lengths[rows]))
-                    embeddings[rows] = made.float().cpu().numpy()
+                    embeddings[rows] = embed(*as_batch(tokens, rows, pad=-1)).float().cpu().numpy()
         return embeddings
 
 
@@ -391,7 +388,7 @@ class InferSentEncoder(RecurrentEncoder[InferSentConfig]):
         super().__init__(InferSentConfig, model, name=name, revision=revision, tokens=tokens, device=device)
         self.version = VERSIONS[self.config.version]
         self.padding: Padding = padding or self.version.padding
-        choose("padding", self.padding, _MAXIMA)
+        choose("padding", self.padding, MAXIMA)
         self.batch = RELEASED_BATCH if self.padding == "batch" else None
         due = self.config.vectors_sha256
         if not (vectors or due) and Path(self.config.vectors).name != self.config.vectors:
@@ -425,22 +422,20 @@ class InferSentEncoder(RecurrentEncoder[InferSentConfig]):
 
     def make(self) -> nn.Module:
         """Make the LSTM."""
-        return BiLstm(self.config.word_size, self.config.hidden)
+        return BiLstm(self.config.word_size, self.config.hidden, self.padding)
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d); where not even the sentence's end has a vector, it is the zero vector."""
         words = [[self.version.bos, *self.split(sentence), self.version.eos] for sentence in sentences]
-        known = self.vectors.known(word for split in words for word in split)
-        places = {word: place for place, word in enumerate(known)}
+        rows, vectors = self.vectors.tabled(words)
         # Padding, -1, is the table's last row.
-        table = torch.from_numpy(np.pad(self.vectors.take(np.array([*known.values()], np.int64)), ((0, 1), (0, 0))))
+        table = torch.from_numpy(vectors)
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
-            place = next(self.network.parameters()).device
-            return pool_max(self.network(table[ids].to(place), lengths), self.padding)
+            made: Tensor = self.network(table[ids].to(next(self.network.parameters()).device), lengths)
+            return made
 
-        tokens = TokenIds.from_lists([[places[word] for word in split if word in places] for split in words])
-        return self.embed_planned(tokens, embed, d=2 * self.config.hidden)
+        return self.embed_planned(TokenIds.from_lists(rows), embed, d=2 * self.config.hidden)
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences without a known word, embedded as what stands around every sentence."""

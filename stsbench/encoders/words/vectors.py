@@ -13,14 +13,12 @@ and two arrays that find a word: its hash of 120 bits in ``keys.npy`` (n,), whic
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,13 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core import settings
-from stsbench.core.errors import DataError, OutputError, one_line
-from stsbench.core.files import MOST_BYTES, MOST_TIMES, check_is_file, remove_stale, scratch_beside
+from stsbench.core.errors import DataError, one_line
+from stsbench.core.files import MOST_BYTES, MOST_TIMES, check_is_file
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray
-from stsbench.encoders.checkpoint import is_sealed, seal
+from stsbench.encoders.checkpoint import is_sealed, sealing
 
-PIECE_BYTES = 8 << 20
+LINES = 2048
+"""Lines of a text that are in memory at once."""
 LONGEST_LINE = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 _PACKED = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
@@ -54,54 +53,42 @@ def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
     Raises DataError: the file is not as it must be; names the line, or the row of an ``.npz``.
     """
     check_is_file(path)
-    count = 0
-    for block in _npz_blocks(path) if path.suffix == ".npz" else _text_blocks(path, limit):
-        count += len(block.words)
-        cut = None if limit is None else len(block.words) - max(count - limit, 0)
-        yield VectorBlock(block.words[:cut], block.vectors[:cut])
-        if limit is not None and count >= limit:
-            return
+    if path.suffix == ".npz":
+        words, vectors = _npz_arrays(path)
+        yield VectorBlock(words[:limit], vectors[:limit])
+        return
+    lines = _lines(path)
+    first = next(lines, b"")
+    fields, number, promised = first.split(), 1, 0
+    width = first.rstrip().count(b" ")
+    if len(fields) == 2 and all(field.isdigit() for field in fields):
+        promised, width = map(int, fields)
+        number = 2
+    else:
+        lines = chain([first], lines)
+    if width < 1:
+        raise DataError(f"{path}: line 1: expected a word and its values, got '{_shown(b' '.join(fields))}'")
+    lines, count = islice(lines, limit), 0
+    while block := list(islice(lines, LINES)):
+        yield _block(block, width, path, number + count)
+        count += len(block)
+    if count < (promised if limit is None else min(promised, limit)):
+        raise DataError(f"{path}: line 1 promises {promised} vectors, {count} follow; fetch the file again")
     if not count:
         raise DataError(f"{path}: holds no word vectors")
 
 
-def _text_blocks(path: Path, limit: int | None) -> Iterator[VectorBlock]:
-    pieces = _lines(path)
-    first = next(pieces, [b""])
-    fields, number, count, promised = first[0].split(), 1, 0, 0
-    width = first[0].rstrip().count(b" ")
-    if len(fields) == 2 and all(field.isdigit() for field in fields):
-        promised, width = map(int, fields)
-        first, number = first[1:], 2
-    if width < 1:
-        raise DataError(f"{path}: line 1: expected a word and its values, got '{_shown(b' '.join(fields))}'")
-    for lines in chain([first], pieces):
-        lines = lines if limit is None else lines[: limit - count]
-        if lines:
-            yield _block(lines, width, path, number + count)
-        count += len(lines)
-        if count == limit:
-            return
-    if count < promised:
-        raise DataError(f"{path}: line 1 promises {promised} vectors, {count} follow; fetch the file again")
-
-
-def _lines(path: Path) -> Iterator[list[bytes]]:
-    rest = b""
+def _lines(path: Path) -> Iterator[bytes]:
     with path.open("rb") as stream:
-        if stream.read(8).startswith(_PACKED):
+        head = stream.peek(8)
+        if head.startswith(_PACKED):
             raise DataError(f"{path}: is packed; unpack it and give the text file in it")
-        stream.seek(0)
-        if stream.read(len(_BOM)) != _BOM:
-            stream.seek(0)
-        while piece := stream.read(PIECE_BYTES):
-            *lines, rest = (rest + piece).split(b"\n")
-            if len(rest) > LONGEST_LINE:
+        if head.startswith(_BOM):
+            stream.read(len(_BOM))
+        while line := stream.readline(LONGEST_LINE):
+            if len(line) == LONGEST_LINE:
                 raise DataError(f"{path}: has a line of over a million bytes; is it text?")
-            if lines:
-                yield lines
-    if rest:
-        yield [rest]
+            yield line.removesuffix(b"\n")
 
 
 def _block(lines: list[bytes], width: int, path: Path, number: int) -> VectorBlock:
@@ -109,10 +96,9 @@ def _block(lines: list[bytes], width: int, path: Path, number: int) -> VectorBlo
     split = [_split(line, width) for line in lines]
     good = [pair for pair in split if pair is not None]
     words = [word for word, _ in good]
-    if len(good) == len(lines) and _is_text(words):
-        vectors = _numbers([values for _, values in good], width)
-        if vectors is not None:
-            return VectorBlock(words, vectors)
+    vectors = _numbers([values for _, values in good], width)
+    if len(good) == len(lines) and vectors is not None and _is_text(words):
+        return VectorBlock(words, vectors)
     if len(lines) == 1:
         raise DataError(f"{path}: line {number}: {_fault(lines[0], width)}")
     # One of them is bad or oddly spaced: each is read by itself.
@@ -180,8 +166,8 @@ def _shown(line: bytes) -> str:
     return line[:40].decode("utf-8", "replace")
 
 
-def _npz_blocks(path: Path) -> Iterator[VectorBlock]:
-    """The arrays ``words`` (n,) and ``vectors`` (n, d), float, without a pickle."""
+def _npz_arrays(path: Path) -> VectorBlock:
+    # The arrays ``words`` (n,) and ``vectors`` (n, d), float, without a pickle.
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(one.file_size for one in archive.infolist())
@@ -203,7 +189,9 @@ def _npz_blocks(path: Path) -> Iterator[VectorBlock]:
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         raise DataError(f"{path}: the vector of row {int(np.argmin(finite))} is not finite")
-    yield VectorBlock([word.encode("utf-8") for word in words.tolist()], vectors)
+    if not len(words):
+        raise DataError(f"{path}: holds no word vectors")
+    return VectorBlock([word.encode("utf-8") for word in words.tolist()], vectors)
 
 
 FORMAT = 2
@@ -237,6 +225,13 @@ class WordVectors:
         listed = sorted(set(words))
         return {word: row for word, row in zip(listed, self.find(listed).tolist(), strict=True) if row >= 0}
 
+    def tabled(self, sentences: Sequence[Sequence[str]]) -> tuple[list[list[int]], FloatArray]:
+        """Return the rows of each sentence's known words in a table of their vectors (words + 1, d), the last of which is zero."""
+        known = self.known(chain.from_iterable(sentences))
+        places = {word: place for place, word in enumerate(known)}
+        table = np.pad(self.take(np.array([*known.values()], np.int64)), ((0, 1), (0, 0)))
+        return [[places[word] for word in sentence if word in places] for sentence in sentences], table
+
     def take(self, rows: npt.NDArray[np.int64]) -> FloatArray:
         """Return the vectors of these rows, (len(rows), d)."""
         vectors = np.empty((len(rows), self.shape[1]), dtype="<f4")
@@ -256,41 +251,19 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
     """
     folder = settings.cache_folder() / "vectors" / fingerprint({"format": FORMAT, "file": sha256, "limit": limit})[:32]
     if not is_sealed(folder):
-        _convert(path, folder, limit)
+        with sealing(folder) as scratch:
+            keys = []
+            with (scratch / "vectors.f32").open("wb") as vectors:
+                for block in read_blocks(path, limit):
+                    vectors.write(np.ascontiguousarray(block.vectors, dtype="<f4").data)
+                    keys.append(_keys(block.words))
+            joined = np.concatenate(keys)
+            order = np.argsort(joined, kind="stable")
+            np.save(scratch / "keys.npy", joined[order])
+            np.save(scratch / "rows.npy", order.astype(np.int32))
     return WordVectors.open(folder)
 
 
 def _keys(words: Sequence[bytes]) -> npt.NDArray[np.bytes_]:
     """The hash of each word, (len(words),), of 15 bytes and one that is not zero, since numpy takes off zeros."""
     return np.array([hashlib.blake2b(word, digest_size=15).digest() + b"." for word in words], dtype="S16")
-
-
-def _convert(path: Path, folder: Path, limit: int | None) -> None:
-    """Convert a file into a folder that is there whole or not at all; the file is read as a stream."""
-    scratch = scratch_beside(folder)
-    try:
-        scratch.mkdir(parents=True)
-        remove_stale(folder.parent)
-        keys = []
-        with (scratch / "vectors.f32").open("wb") as vectors:
-            for block in read_blocks(path, limit):
-                vectors.write(np.ascontiguousarray(block.vectors, dtype="<f4").data)
-                keys.append(_keys(block.words))
-        joined = np.concatenate(keys)
-        order = np.argsort(joined, kind="stable")
-        np.save(scratch / "keys.npy", joined[order])
-        np.save(scratch / "rows.npy", order.astype(np.int32))
-        seal(scratch)
-        for written in scratch.iterdir():
-            with written.open("rb") as stream:
-                os.fsync(stream.fileno())
-        # Where another process was faster, its folder is as good as ours and may be in use.
-        if not is_sealed(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-            scratch.rename(folder)
-    except OSError as error:
-        if not is_sealed(folder):
-            where = error.filename or folder
-            raise OutputError(f"{where}: {error.strerror}; free some space or set STSBENCH_CACHE elsewhere") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)

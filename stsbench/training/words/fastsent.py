@@ -119,7 +119,7 @@ def _learn_word(
 
 
 @_compiled
-def _learn_block(
+def learn_block(
     centres: IndexArray,
     ids: npt.NDArray[np.int32],
     offsets: IndexArray,
@@ -150,9 +150,7 @@ def _learn_block(
     return loss, count
 
 
-def _drawn(tokens: TokenIds, often: npt.NDArray[np.float64], rng: np.random.Generator) -> TokenIds:
-    kept = rng.random(len(tokens.ids)) < often[tokens.ids]
-    return TokenIds(tokens.ids[kept], np.concatenate([[0], np.cumsum(kept)])[tokens.offsets])
+Draws = tuple[npt.NDArray[np.int32], IndexArray, npt.NDArray[np.int32], IndexArray]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,18 +177,27 @@ class FastSentTraining(StandaloneMethod):
         sentences, documents, vocabulary = read_ordered(columns, split, min_count=self.min_count)
         tokens, often = TokenIds.from_lists(vocabulary.ids(sentences)), self.keep(vocabulary)
         tree = HuffmanTree.of(vocabulary.counts.tolist())
-        source, nodes = self.weights(len(vocabulary.words), seed)
+        # Source vectors begin uniform within 0.5 / size, inner nodes at zero.
+        shape = (len(vocabulary.words), self.size)
+        source = ((np.random.default_rng(seed).random(shape) - 0.5) / self.size).astype(np.float32)
+        nodes = np.zeros(shape, dtype=np.float32)
         rng, starts = np.random.default_rng(seed), range(0, len(sentences), self.batch_size)
 
-        def batches() -> Iterator[tuple[IndexArray, tuple[TokenIds, ...]]]:
-            draws = tuple(_drawn(tokens, often, rng) if self.sample else tokens for _ in range(2))
-            for start in starts:
-                yield centres(documents[start : start + self.batch_size]) + start, draws
+        def drawn() -> tuple[npt.NDArray[np.int32], IndexArray]:
+            kept = rng.random(len(tokens.ids)) < often[tokens.ids]
+            return tokens.ids[kept], np.concatenate([[0], np.cumsum(kept)])[tokens.offsets]
 
-        def learn(batch: tuple[IndexArray, tuple[TokenIds, ...]], step: int) -> tuple[float, int]:
+        def batches() -> Iterator[tuple[IndexArray, Draws]]:
+            # The words to read, and those to predict.
+            read, predicted = (drawn() if self.sample else (tokens.ids, tokens.offsets) for _ in range(2))
+            for start in starts:
+                yield centres(documents[start : start + self.batch_size]) + start, (*read, *predicted)
+
+        def learn(batch: tuple[IndexArray, Draws], step: int) -> tuple[float, int]:
             epoch, block = divmod(step, len(starts))
             rate = self.rate(epoch * len(sentences) + block * self.batch_size, len(sentences) * self.epochs)
-            return self.learn(*batch, tree, source, nodes, rate)
+            inner, draws = batch
+            return learn_block(inner, *draws, tree, source, nodes, np.float32(rate), self.autoencode, self.mean)
 
         source_tensor = torch.from_numpy(source)
         return Lesson(
@@ -212,12 +219,6 @@ class FastSentTraining(StandaloneMethod):
         """The learning rate after so many sentences: down in a line to ``min_rate``."""
         return max(self.learning_rate - (self.learning_rate - self.min_rate) * done / total, self.min_rate)
 
-    def weights(self, words: int, seed: int) -> tuple[FloatArray, FloatArray]:
-        """Initial source vectors, uniform within 0.5 / size, and inner nodes, zero."""
-        rng = np.random.default_rng(seed)
-        source = ((rng.random((words, self.size)) - 0.5) / self.size).astype(np.float32)
-        return source, np.zeros((words, self.size), dtype=np.float32)
-
     def keep(self, vocabulary: Vocabulary) -> npt.NDArray[np.float64]:
         """How often each word is read or predicted, (words,): gensim's rule."""
         threshold = self.sample * vocabulary.counts.sum()
@@ -226,18 +227,3 @@ class FastSentTraining(StandaloneMethod):
         share = threshold / vocabulary.counts
         keep: npt.NDArray[np.float64] = np.minimum(np.sqrt(1 / share) * share + share, 1.0)
         return keep
-
-    def learn(
-        self,
-        inner: IndexArray,
-        draws: tuple[TokenIds, ...],
-        tree: HuffmanTree,
-        source: FloatArray,
-        nodes: FloatArray,
-        rate: float,
-    ) -> tuple[float, int]:
-        """Learn from the sentences ``inner``, given the words to read and those to predict; the summed loss of so many words."""
-        read, predicted = ((draw.ids, draw.offsets) for draw in draws)
-        step = np.float32(rate)
-        loss, words = _learn_block(inner, *read, *predicted, tree, source, nodes, step, self.autoencode, self.mean)
-        return float(loss), int(words)

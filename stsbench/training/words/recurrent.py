@@ -5,7 +5,7 @@ InferSent learns from labelled pairs (Conneau et al. 2017, arXiv 1705.02364, sec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Literal, NamedTuple
@@ -21,14 +21,13 @@ from stsbench.encoders.checkpoint import remembered_digest
 from stsbench.encoders.words.recurrent import (
     VERSIONS,
     BiLstm,
-    Gru,
     GruCell,
     GruHalf,
     Half,
     HalvesConfig,
     InferSentConfig,
     Padding,
-    pool_max,
+    as_batch,
 )
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.encoders.words.words import find_vectors, tokeniser
@@ -39,27 +38,23 @@ from stsbench.training.words.rounds import Lesson, StandaloneMethod, centres, re
 Condition = Literal["state", "steps"]
 """How a decoder sees the sentence: as its first state, as released, or at every step, as the paper has it."""
 EOS, UNKNOWN = "<eos>", "UNK"
+NEIGHBOURS = {"next": 1, "previous": -1}
 TINY = 1e-8
 
 
-class SkipThoughts(nn.Module):
+class SkipThoughts(GruHalf):
     """An encoder and two decoders that share word vectors and the output layer, and predict the words of both neighbours.
 
     Kiros et al. 2015, arXiv 1506.06726, section 2; weights begin as in the released code.
     """
 
-    def __init__(
-        self, words: int, word_size: int, hidden: int, *, bidirectional: bool = False, condition: Condition = "state"
-    ) -> None:
+    def __init__(self, words: int, half: Half, *, condition: Condition = "state") -> None:
         """Make the layers with the released code's initial weights."""
-        super().__init__()
-        size = hidden * (2 if bidirectional else 1)
+        super().__init__(words, half)
         self.each_step = choose("condition", condition, {"state": False, "steps": True})
-        self.embedding = nn.Parameter(torch.empty(words, word_size).uniform_(-0.1, 0.1))
-        self.gru = Gru(word_size, hidden, bidirectional=bidirectional)
-        wide = word_size + (size if self.each_step else 0)
-        self.decoders = nn.ModuleDict({side: nn.GRU(wide, size, batch_first=True) for side in ("next", "previous")})
-        self.output = nn.Linear(size, words)
+        wide = half.word_size + (half.size if self.each_step else 0)
+        self.decoders = nn.ModuleDict({side: nn.GRU(wide, half.size, batch_first=True) for side in NEIGHBOURS})
+        self.output = nn.Linear(half.size, words)
         # Recurrent weights orthogonal, one gate at a time, others uniform, biases zero.
         for name, parameter in self.named_parameters():
             if "weight_hh" in name:
@@ -70,32 +65,24 @@ class SkipThoughts(nn.Module):
             elif name != "embedding":
                 nn.init.uniform_(parameter, -0.1, 0.1)
 
-    def forward(self, source: SentenceBatch, targets: Mapping[str, SentenceBatch]) -> Tensor:
-        """Return the cost of a batch: minus the log probability of every word of both neighbours, summed."""
-        sentences = self.gru(self.embedding[source.ids], source.lengths)
-        costs = [self._cost(side, sentences, target) for side, target in targets.items()]
+    def cost(self, tokens: TokenIds, rows: Rows) -> Tensor:
+        """Return the cost of some sentences: minus the log probability of every word of both neighbours, summed."""
+        sentences = self(*as_batch(tokens, rows))
+        costs = []
+        for side, step in NEIGHBOURS.items():
+            ids, lengths = as_batch(tokens, rows + step)
+            # A decoder reads the word before the one it predicts; before the first there is a zero vector.
+            words = nn.functional.pad(self.embedding[ids[:, :-1]], (0, 0, 1, 0))
+            first = None
+            if self.each_step:
+                words = torch.cat([words, sentences.unsqueeze(1).expand(-1, words.shape[1], -1)], dim=2)
+            else:
+                first = sentences.unsqueeze(0).contiguous()
+            states, _ = self.decoders[side](words, first)
+            there = torch.arange(ids.shape[1]) < lengths.unsqueeze(1)
+            chosen = torch.softmax(self.output(states[there]), dim=1).gather(1, ids[there].unsqueeze(1))
+            costs.append(-torch.log(chosen + TINY).sum())
         return torch.stack(costs).sum()
-
-    def _cost(self, side: str, sentences: Tensor, target: SentenceBatch) -> Tensor:
-        # A decoder reads the word before the one it predicts; before the first there is a zero vector.
-        words = nn.functional.pad(self.embedding[target.ids[:, :-1]], (0, 0, 1, 0))
-        if self.each_step:
-            words = torch.cat([words, sentences.unsqueeze(1).expand(-1, words.shape[1], -1)], dim=2)
-            states, _ = self.decoders[side](words)
-        else:
-            states, _ = self.decoders[side](words, sentences.unsqueeze(0).contiguous())
-        there = torch.arange(target.ids.shape[1]) < target.lengths.unsqueeze(1)
-        chosen = torch.softmax(self.output(states[there]), dim=1).gather(1, target.ids[there].unsqueeze(1))
-        return -torch.log(chosen + TINY).sum()
-
-
-class SentenceBatch:
-    """Sentences as ids (b, t), zero behind their end, and lengths (b,)."""
-
-    def __init__(self, tokens: TokenIds, rows: Rows) -> None:
-        """Take some sentences."""
-        ids, _ = tokens.padded(rows, pad=0)
-        self.ids, self.lengths = torch.from_numpy(ids), torch.from_numpy(tokens.lengths[rows])
 
 
 def released_adam_factor(step: int) -> float:
@@ -156,13 +143,8 @@ class SkipThoughtsTraining(NeighbourTraining):
         sentences, documents, vocabulary = ordered
         tokens = TokenIds.from_lists([[*ids, 0] for ids in vocabulary.ids(sentences, unknown=UNKNOWN)])
         triples = self.triples(tokens, documents)
-        model = SkipThoughts(
-            len(vocabulary.words),
-            self.word_size,
-            self.hidden,
-            bidirectional=self.bidirectional,
-            condition=self.condition,
-        )
+        half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=self.bidirectional)
+        model = SkipThoughts(len(vocabulary.words), half, condition=self.condition)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
         def learn(rows: Rows, step: int) -> tuple[float, int]:
@@ -170,7 +152,6 @@ class SkipThoughtsTraining(NeighbourTraining):
             return self.step(model, optimiser, tokens, rows), 1
 
         name, state = "bi" if self.bidirectional else "uni", model.state_dict()
-        half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=self.bidirectional)
         _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
         return Lesson(
             tensors=state,
@@ -211,14 +192,13 @@ class SkipThoughtsTraining(NeighbourTraining):
 
     def step(self, model: SkipThoughts, optimiser: torch.optim.Optimizer, tokens: TokenIds, rows: Rows) -> float:
         """Learn from one batch and return its mean loss a word."""
-        targets = {"next": SentenceBatch(tokens, rows + 1), "previous": SentenceBatch(tokens, rows - 1)}
-        cost = self.descend(model, optimiser, model(SentenceBatch(tokens, rows), targets))
+        cost = self.descend(model, optimiser, model.cost(tokens, rows))
         # Not in the released GRU: the encoder and the decoders have one bias a gate.
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if "bias_hh" in name:
                     parameter.zero_()
-        return cost / sum(int(target.lengths.sum()) for target in targets.values())
+        return cost / sum(int(tokens.lengths[rows + step].sum()) for step in NEIGHBOURS.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,50 +253,43 @@ class QuickThoughtsTraining(NeighbourTraining):
 
     def step(self, model: nn.ModuleDict, optimiser: torch.optim.Optimizer, tokens: TokenIds, rows: Rows) -> float:
         """Learn from one batch and return its loss."""
-        batch = SentenceBatch(tokens, rows)
-        f, g = (model[name](batch.ids, batch.lengths) for name in ("f", "g"))
+        f, g = (model[name](*as_batch(tokens, rows)) for name in ("f", "g"))
         return self.descend(model, optimiser, quick_thoughts(f, g))
+
+
+Side = tuple[Tensor, Tensor]
+"""One side of a batch of pairs: word vectors (b, t, w), zero where there is no word, and lengths (b,)."""
 
 
 class PairClassifier(nn.Module):
     """The encoder of both sentences and a head over (u, v, |u - v|, u * v): linear layers with nothing between them, as released."""
 
-    def __init__(self, encoder: BiLstm, sizes: tuple[int, ...], *, padding: Padding) -> None:
+    def __init__(self, encoder: BiLstm, sizes: tuple[int, ...]) -> None:
         """Make the head's layers, from each of these sizes to the next."""
         super().__init__()
-        self.encoder, self.padding = encoder, padding
+        self.encoder = encoder
         self.head = nn.Sequential(*(nn.Linear(wide, narrow) for wide, narrow in pairwise(sizes)))
 
-    def forward(self, first: BatchSide, second: BatchSide) -> Tensor:
+    def forward(self, first: Side, second: Side) -> Tensor:
         """Return logits (b, c)."""
-        u, v = (pool_max(self.encoder(side.vectors, side.lengths), self.padding) for side in (first, second))
+        u, v = self.encoder(*first), self.encoder(*second)
         logits: Tensor = self.head(torch.cat([u, v, (u - v).abs(), u * v], dim=1))
         return logits
 
 
-class BatchSide(NamedTuple):
-    """One side of a batch: word vectors (b, t, w), zero where there is no word, and lengths (b,)."""
-
-    vectors: Tensor
-    lengths: Tensor
-
-
 class LabelledPairs(NamedTuple):
-    """Labelled pairs as rows of a table of word vectors (words + 1, w), whose last row is zero."""
+    """Labelled pairs, all first sentences, then all second ones, as rows of word vectors (words + 1, w), the last of which is zero."""
 
-    first: TokenIds
-    second: TokenIds
+    tokens: TokenIds
     labels: Tensor
     table: Tensor
 
-    def batch(self, rows: Rows) -> tuple[BatchSide, BatchSide, Tensor]:
+    def batch(self, rows: Rows) -> tuple[Side, Side, Tensor]:
         """Some pairs and their labels (b,)."""
-        first, second = (self._side(tokens, rows) for tokens in (self.first, self.second))
-        return first, second, self.labels[torch.from_numpy(rows)]
-
-    def _side(self, tokens: TokenIds, rows: Rows) -> BatchSide:
-        ids, _ = tokens.padded(rows, pad=-1)
-        return BatchSide(self.table[torch.from_numpy(ids)], torch.from_numpy(tokens.lengths[rows]))
+        (first, lengths), (second, others) = (
+            as_batch(self.tokens, rows + start, pad=-1) for start in (0, len(self.labels))
+        )
+        return (self.table[first], lengths), (self.table[second], others), self.labels[torch.from_numpy(rows)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,7 +368,7 @@ class InferSentTraining(StandaloneMethod):
             batches=batches,
             learn=learn,
             steps=steps,
-            tokens=len(pairs.first.ids) + len(pairs.second.ids),
+            tokens=len(pairs.tokens.ids),
             examine=examine,
             finished=lambda: optimiser.param_groups[0]["lr"] < self.min_rate,
         )
@@ -404,15 +377,10 @@ class InferSentTraining(StandaloneMethod):
         """Make encoder and head; version 1 is trained with padding in the maximum, as it was."""
         padding: Padding = "batch" if self.version == 1 else "masked"
         sizes = (4 * 2 * self.hidden, self.head_size, self.head_size, classes)
-        return PairClassifier(BiLstm(word_size, self.hidden), sizes, padding=padding)
+        return PairClassifier(BiLstm(word_size, self.hidden, padding), sizes)
 
     def step(
-        self,
-        model: PairClassifier,
-        optimiser: torch.optim.Optimizer,
-        first: BatchSide,
-        second: BatchSide,
-        labels: Tensor,
+        self, model: PairClassifier, optimiser: torch.optim.Optimizer, first: Side, second: Side, labels: Tensor
     ) -> float:
         """Learn from one batch and return its mean loss; the rate is shortened for this step alone."""
         optimiser.zero_grad()
@@ -430,18 +398,14 @@ class InferSentTraining(StandaloneMethod):
     def _read(self, columns: Columns, vectors: WordVectors) -> tuple[LabelledPairs, int]:
         """Look up the words of all pairs; without a known word, a sentence is one zero vector."""
         split, facts = tokeniser(self.tokens, lowercase=self.lowercase), VERSIONS[self.version]
-        sides = [[[facts.bos, *split(text), facts.eos] for text in columns[name]] for name in ("first", "second")]
-        listed = sorted({word for side in sides for sentence in side for word in sentence})
-        found = vectors.find(listed)
-        kept = np.flatnonzero(found >= 0)
-        table = torch.from_numpy(np.pad(vectors.take(found[kept]), ((0, 1), (0, 0))))
-        rows = {listed[i]: row for row, i in enumerate(kept.tolist())}
-        ids = [[[rows[w] for w in sentence if w in rows] or [len(rows)] for sentence in side] for side in sides]
+        texts = [*columns["first"], *columns["second"]]
+        known, table = vectors.tabled([[facts.bos, *split(text), facts.eos] for text in texts])
+        tokens = TokenIds.from_lists([ids or [len(table) - 1] for ids in known])
         names = sorted(set(columns["label"]))
         if len(names) < 2:
             raise TrainingError(f"all pairs have the label '{names[0] if names else ''}': nothing to learn")
         labels = torch.tensor([names.index(label) for label in columns["label"]])
-        return LabelledPairs(TokenIds.from_lists(ids[0]), TokenIds.from_lists(ids[1]), labels, table), len(names)
+        return LabelledPairs(tokens, labels, torch.from_numpy(table)), len(names)
 
 
 def accuracy(model: PairClassifier, pairs: LabelledPairs, rows: Rows, *, batch: int = 64) -> float:

@@ -226,7 +226,7 @@ class _Keeper:
         facts = {
             "rounds": [asdict(one) for one in self.rounds],
             "best": self.best if math.isfinite(self.best) else None,
-            "rates": [group["lr"] for group in optimiser.param_groups] if optimiser else [],
+            "groups": optimiser.state_dict()["param_groups"] if optimiser else [],
         }
         content = save({**state, "random": torch.get_rng_state()}, {"facts": json.dumps(facts)})
         write_whole(self.folder / STATE, content)
@@ -247,9 +247,7 @@ class _Keeper:
             own: dict[int, dict[str, torch.Tensor]] = {}
             for _, number, key in (name.split(".", 2) for name in state if name.startswith("optimiser.")):
                 own.setdefault(int(number), {})[key] = state[f"optimiser.{number}.{key}"]
-            optimiser.load_state_dict({**optimiser.state_dict(), "state": own})
-            for group, rate in zip(optimiser.param_groups, facts["rates"], strict=True):
-                group["lr"] = rate
+            optimiser.load_state_dict({"state": own, "param_groups": facts["groups"]})
         torch.set_rng_state(state["random"])
         self.rounds = [Round(**one) for one in facts["rounds"]]
         self.best = facts["best"] if facts["best"] is not None else -math.inf

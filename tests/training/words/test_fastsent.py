@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from stsbench.core.errors import TrainingError
+from stsbench.encoders.base import TokenIds
 from stsbench.encoders.load import load_encoder
-from stsbench.training.words.fastsent import SIGMOID, FastSentTraining, HuffmanTree
+from stsbench.training.words.fastsent import SIGMOID, FastSentTraining, HuffmanTree, learn_block
 from stsbench.training.words.rounds import Vocabulary
 from tests.training.words.ordered_text import STORY, neighbours_are_near
 
@@ -65,13 +66,11 @@ def learn(
     scale: float = 1.0,
     sentences: list[list[int]] = SENTENCES,
 ) -> tuple[np.ndarray, np.ndarray, float, int]:
-    from stsbench.encoders.base import TokenIds
-
-    training = FastSentTraining(size=4, autoencode=autoencode, mean=mean)
     source, nodes = (SOURCE * scale).astype(np.float32), (NODES * scale).astype(np.float32)
     inner = np.arange(1, len(sentences) - 1)
-    tokens = TokenIds.from_lists(sentences)
-    loss, count = training.learn(inner, (tokens, tokens), HuffmanTree.of(COUNTS), source, nodes, rate)
+    tokens, tree = TokenIds.from_lists(sentences), HuffmanTree.of(COUNTS)
+    read = tokens.ids, tokens.offsets
+    loss, count = learn_block(inner, *read, *read, tree, source, nodes, np.float32(rate), autoencode, mean)
     return source, nodes, loss, count
 
 

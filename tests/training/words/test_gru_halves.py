@@ -9,11 +9,10 @@ import torch
 from stsbench.core.errors import TrainingError
 from stsbench.encoders.base import TokenIds
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.words.recurrent import GruHalvesEncoder
+from stsbench.encoders.words.recurrent import GruHalvesEncoder, Half
 from stsbench.training.words.recurrent import (
     TINY,
     QuickThoughtsTraining,
-    SentenceBatch,
     SkipThoughts,
     SkipThoughtsTraining,
     released_adam_factor,
@@ -57,15 +56,14 @@ def literal_cost(model: SkipThoughts, rows: list[int]) -> float:
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_cost_is_the_literal_sum_over_words_sentences_and_decoders(condition, bidirectional):
     torch.manual_seed(1)
-    model = SkipThoughts(7, 3, 4, bidirectional=bidirectional, condition=condition)
+    model = SkipThoughts(7, Half(word_size=3, hidden=4, bidirectional=bidirectional), condition=condition)
     rows = np.array([1, 2, 4])
-    targets = {"next": SentenceBatch(SENTENCES, rows + 1), "previous": SentenceBatch(SENTENCES, rows - 1)}
-    cost = model(SentenceBatch(SENTENCES, rows), targets)
+    cost = model.cost(SENTENCES, rows)
     assert float(cost.detach()) == pytest.approx(literal_cost(model, rows.tolist()), rel=1e-5)
 
 
 def test_first_weights_are_as_released():
-    model = SkipThoughts(50, 8, 8, condition="steps")
+    model = SkipThoughts(50, Half(word_size=8, hidden=8), condition="steps")
     assert model.embedding.abs().max() <= 0.1
     for name, parameter in model.named_parameters():
         if "weight_hh" in name:

@@ -5,7 +5,7 @@ import torch
 from stsbench.core.errors import TrainingError
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.words.recurrent import InferSentEncoder
-from stsbench.training.words.recurrent import BatchSide, InferSentTraining
+from stsbench.training.words.recurrent import InferSentTraining, Side
 from tests.encoders.words.word_encoders import COMMON, VECTORS, waves
 from tests.encoders.words.word_files import cache
 
@@ -26,22 +26,22 @@ def make(vectors: str = "", **params) -> InferSentTraining:
     return InferSentTraining(vectors=vectors, **{**defaults, **params})
 
 
-def side(seed: int) -> BatchSide:
+def side(seed: int) -> Side:
     lengths = torch.tensor([3, 1, 2, 3])
     vectors = waves((4, 3, 3), seed) * (torch.arange(3)[None, :, None] < lengths[:, None, None])
-    return BatchSide(vectors, lengths)
+    return vectors, lengths
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_logits_are_the_literal_ones(version):
     torch.manual_seed(0)
     model = make(version=version).model(3, 3).double()
-    first, second = (BatchSide(s.vectors.double(), s.lengths) for s in (side(1), side(2)))
+    first, second = ((vectors.double(), lengths) for vectors, lengths in (side(1), side(2)))
     lstm = model.encoder.enc_lstm
     pooled = []
-    for s in (first, second):
+    for batch, lengths in (first, second):
         rows = []
-        for vectors, length in zip(s.vectors, s.lengths.tolist(), strict=True):
+        for vectors, length in zip(batch, lengths.tolist(), strict=True):
             top = lstm(vectors[None, :length])[0][0].amax(dim=0)
             # Version 1 learns with padding in the maximum, beside a longer sentence.
             rows.append(top.clamp(min=0) if version == 1 and length < 3 else top)
