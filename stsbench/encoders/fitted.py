@@ -11,12 +11,12 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from inspect import Parameter, signature
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -49,8 +49,11 @@ Tensors = Mapping[str, npt.NDArray[Any]]
 
 
 class Method(Protocol):
-    """A way to change embeddings by what is learned from texts: how that is learned, and with which parameters."""
+    """A way to change embeddings by what is learned from texts: a dataclass of its parameters, and how it learns."""
 
+    kind: ClassVar[str]
+    code: ClassVar[int] = 1
+    """Raise when a change can change an embedding: kept fits are then not reused."""
     libraries: ClassVar[Sequence[str]] = ()
     """The packages that fit, as far as another version of them may learn something else."""
 
@@ -59,8 +62,9 @@ class Method(Protocol):
         """Whether it fits on the base's embeddings as they are, and so on stored ones."""
         return True
 
-    def params(self) -> Mapping[str, Any]:
-        """All that decides what is learned, its code's version among it; JSON values."""
+    def params(self) -> dict[str, Any]:
+        """All that decides what is learned; JSON values."""
+        return {"kind": self.kind, "code": self.code, **asdict(cast(Any, self))}
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
         """Learn from the base encoder's embeddings of these sentences."""
@@ -83,7 +87,7 @@ class PostProcessed:
     @cached_property
     def fingerprint(self) -> str | None:
         """The hash of base and parameters, without the texts or what they are called; None where the base has none."""
-        return derived(self.base, {"method": dict(self.method.params())}, self.method.libraries)
+        return derived(self.base, {"method": self.method.params()}, self.method.libraries)
 
     @property
     def train_seed(self) -> int | None:
@@ -114,7 +118,7 @@ class FittedEncoder:
     @cached_property
     def fingerprint(self) -> str | None:
         """The hash of base, parameters and texts; None where the base has none."""
-        facts = {"method": dict(self.method.params()), "texts": texts_digest(self.sentences)}
+        facts = {"method": self.method.params(), "texts": texts_digest(self.sentences)}
         return derived(self.base, facts, self.method.libraries)
 
     @property
@@ -133,7 +137,7 @@ class FittedEncoder:
             return kept
         made = self.method.fit(self.base, self.sentences)
         if folder is not None:
-            write_whole(folder / "fit.json", (json.dumps(dict(self.method.params()), indent=1) + "\n").encode())
+            write_whole(folder / "fit.json", (json.dumps(self.method.params(), indent=1) + "\n").encode())
             write_whole(folder / FIT_FILE, save({name: np.ascontiguousarray(array) for name, array in made.items()}))
             seal(folder)
         return made
@@ -178,8 +182,6 @@ def texts_digest(sentences: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-CODE_VERSION = 1
-"""Raise when a change here can change an embedding: kept ranges are then not reused."""
 CHUNK = 65536
 CALIBRATION = "stsb.train"
 """The texts that ranges are taken from where nobody says: no split that is scored."""
@@ -192,6 +194,7 @@ class Variant(Method):
     dimensions: int | None = None
     embeddings: Literal["float32", "int8", "uint8", "binary", "ubinary"] = "float32"
     calibration: str = ""
+    kind: ClassVar[str] = "variant"
 
     def __post_init__(self) -> None:
         """Refuse values of no sense, and texts that nothing would read."""
@@ -207,9 +210,9 @@ class Variant(Method):
         """Whether the ranges of dimensions are taken from texts."""
         return TYPES[self.embeddings].bits == 8
 
-    def params(self) -> Mapping[str, Any]:
+    def params(self) -> dict[str, Any]:
         """All that decides an embedding beside the base and the texts."""
-        return {"kind": "variant", "code": CODE_VERSION, "dimensions": self.dimensions, "embeddings": self.embeddings}
+        return {key: value for key, value in super().params().items() if key != "calibration"}
 
     def check_size(self, d: int) -> None:
         """Raise EncoderError where embeddings of this size have too few dimensions."""

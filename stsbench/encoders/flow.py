@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -24,8 +24,6 @@ from stsbench.encoders.engine.embed import OfRows
 from stsbench.encoders.fitted import Method, PostProcessed, Tensors
 from stsbench.encoders.load import find_base
 
-CODE_VERSION = 1
-"""Raise when a change here can change an embedding: kept fits are then not reused."""
 SCALE = 3.0
 """Glow's factor on learned log-scales, which lets them move faster."""
 EPSILON = 1e-6
@@ -195,6 +193,7 @@ class FlowMethod(Method):
     seed: int = 1234
     dropout: bool = False
     """Whether the base's own dropout is on while fitting."""
+    kind: ClassVar[str] = "flow"
     libraries: ClassVar[Sequence[str]] = ("torch",)
     """Training makes more of a last digit than rounding."""
 
@@ -202,10 +201,6 @@ class FlowMethod(Method):
     def reads_embeddings(self) -> bool:
         """Under dropout every embedding is another one, and none is stored."""
         return not self.dropout
-
-    def params(self) -> Mapping[str, Any]:
-        """All that decides the result."""
-        return {"kind": "flow", "code": CODE_VERSION, **asdict(self)}
 
     def train(self, x: FloatArray) -> tuple[GlowFlow, list[float]]:
         """Train a flow on embeddings (n, d) of texts, (2i, 2i + 1) being pairs; returns it with its loss at each step.

@@ -12,9 +12,9 @@ https://arxiv.org/abs/1702.01417, algorithm 1). Where both are asked for, direct
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,6 @@ from stsbench.encoders.engine.embed import OfRows
 from stsbench.encoders.fitted import Method, PostProcessed, Tensors
 from stsbench.encoders.load import find_base
 
-CODE_VERSION = 1
-"""Raise when a change here can change an embedding: kept fits are then not reused."""
 CHUNK = 65536
 Array = npt.NDArray[np.float64]
 
@@ -68,54 +66,6 @@ class Moments:
         return made
 
 
-class Whitening:
-    """Whitening in float64, fitted in one pass over chunks of any size.
-
-    Attributes:
-        mean_: the mean of the embeddings fitted on, (d,).
-        components_: what centred embeddings are multiplied by, (d, k).
-        variance_: the variance along each component before it was made 1, (k,), falling.
-        n_samples_seen_: how many embeddings it was fitted on.
-        rank_: the directions in which they vary; no more components than these can be had.
-    """
-
-    def __init__(self, k: int | None = None) -> None:
-        """Keep k, the number of components; None keeps all."""
-        self.k = k
-
-    def fit(self, x: npt.ArrayLike) -> Whitening:
-        """Fit on embeddings (n, d). Raises EncoderError: fewer than two, or all the same."""
-        moments = Moments()
-        moments.add(x)
-        return self.fit_moments(moments)
-
-    def fit_moments(self, moments: Moments) -> Whitening:
-        """Fit on embeddings of which mean and covariance are known."""
-        n = self.n_samples_seen_ = moments.count
-        if n < 2:
-            raise EncoderError(f"whitening needs at least two texts, not {n}")
-        self.mean_ = moments.mean
-        left, variance, _ = np.linalg.svd(moments.scatter / (n - 1), hermitian=True)
-        # What rounding leaves of a direction without variance is noise, which would be blown up to 1.
-        d = len(variance)
-        noise = (d * np.finfo(np.float32).eps) ** 2
-        self.rank_ = min(int((variance > variance[0] * noise).sum()), n - 1)
-        if not self.rank_ or variance[0] <= 0:
-            raise EncoderError(f"whitening: all {n} embeddings are the same")
-        kept = min(self.k or d, self.rank_)
-        left = left[:, :kept]
-        # A column's sign is any; fixed, the same texts give the same bytes everywhere.
-        signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(kept)])
-        self.variance_ = variance[:kept]
-        self.components_ = left * signs / np.sqrt(self.variance_)
-        return self
-
-    def transform(self, x: npt.ArrayLike) -> Array:
-        """Return whitened embeddings, (n, d) to (n, k), float64."""
-        whitened: Array = (np.asarray(x, dtype=np.float64) - self.mean_) @ self.components_
-        return whitened
-
-
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()
@@ -123,30 +73,44 @@ def _blas() -> ThreadpoolController:
 
 @dataclass(frozen=True)
 class WhiteningMethod(Method):
-    """How a whitening is fitted on an encoder's embeddings of texts, and lengths are made 1 where that is wanted."""
+    """How a whitening is fitted on embeddings of texts: k components, None for all, and lengths made 1 where that is wanted."""
 
-    k: int | None
+    k: int | None = None
     normalise: bool = True
-
-    def params(self) -> Mapping[str, Any]:
-        """All that decides the result."""
-        return {"kind": "whitening", "code": CODE_VERSION, **asdict(self)}
+    kind: ClassVar[str] = "whitening"
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """Mean, components and their variance over the embeddings of these sentences."""
-        made = Whitening(self.k).fit_moments(Moments.of_texts(base, sentences))
-        seen = np.array([made.n_samples_seen_, made.rank_])
-        return {"mean": made.mean_, "components": made.components_, "variance": made.variance_, "seen": seen}
+        """Mean and components over the embeddings of these sentences."""
+        return self.fit_moments(Moments.of_texts(base, sentences))
+
+    def fit_moments(self, moments: Moments) -> Tensors:
+        """Their mean (d,) and what centred embeddings are multiplied by, (d, k), in float64; no more than directions they vary in.
+
+        Raises EncoderError: they are fewer than two, or all the same.
+        """
+        n = moments.count
+        if n < 2:
+            raise EncoderError(f"whitening needs at least two texts, not {n}")
+        left, variance, _ = np.linalg.svd(moments.scatter / (n - 1), hermitian=True)
+        # What rounding leaves of a direction without variance is noise, which would be blown up to 1.
+        d = len(variance)
+        noise = (d * np.finfo(np.float32).eps) ** 2
+        rank = min(int((variance > variance[0] * noise).sum()), n - 1)
+        if not rank or variance[0] <= 0:
+            raise EncoderError(f"whitening: all {n} embeddings are the same")
+        kept = min(self.k or d, rank)
+        left = left[:, :kept]
+        # A column's sign is any; fixed, the same texts give the same bytes everywhere.
+        signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(kept)])
+        return {"mean": moments.mean, "components": left * signs / np.sqrt(variance[:kept])}
 
     def transform(self, learned: Tensors) -> OfRows:
         """What whitens embeddings, (n, d) to (n, k)."""
-        whitening = Whitening(self.k)
-        whitening.mean_, whitening.components_ = learned["mean"], learned["components"]
 
         def whiten(embeddings: FloatArray) -> FloatArray:
             # The threads of a matrix product spin on for a while, and would take the cores from the base's next batch.
             with _blas().limit(limits=1, user_api="blas"):
-                whitened = whitening.transform(embeddings)
+                whitened: Array = (embeddings.astype(np.float64) - learned["mean"]) @ learned["components"]
             if self.normalise:
                 whitened /= np.linalg.norm(whitened, axis=1, keepdims=True).clip(min=1e-8)
             return whitened.astype(np.float32)
@@ -193,10 +157,7 @@ class CalibrationMethod(Method):
     standardise: bool
     remove: int
     """The number of directions."""
-
-    def params(self) -> Mapping[str, Any]:
-        """All that decides the result."""
-        return {"kind": "calibration", "code": CODE_VERSION, **asdict(self)}
+    kind: ClassVar[str] = "calibration"
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
         """Mean, deviations (1 where dimensions keep their scale) and directions of the embeddings of these sentences.
