@@ -270,7 +270,7 @@ class _FewerWords:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         bags = [[row for row in bag if row not in self.gone] for bag in self.base.bags(sentences)]
-        return sum_vectors(bags, self.base.take, mean=True).astype(np.float32)
+        return sum_vectors(bags, self.base.take, mean=True)
 
 
 def _without_words(subject: Subject, encoder: WordsEncoder, removed: Sequence[int]) -> list[tuple[int, Embed]]:

@@ -6,7 +6,7 @@ are most frequent in the texts it is fitted on. Special tokens are counted as an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -111,20 +111,11 @@ class PartialMeanEncoder:
         """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
         import torch
 
-        backbone, pooling = self.base.backbone, self.base.pooling
-        embeddings = np.zeros((len(rows), backbone.width), dtype=np.float32)
-        full = tokens.lengths[rows] > 0
-        if not full.any():
-            return embeddings
-        with torch.inference_mode():
-            batch = backbone.collate(tokens, rows[full], left=self.base.padding_side == "left")
-            states = backbone.hidden_states(batch, pooling.states(backbone.depth))
-            ids = batch["input_ids"]
+        def pooled(batch: Mapping[str, Any], rows: Ids) -> Iterator[torch.Tensor]:
+            backbone, pooling, ids = self.base.backbone, self.base.pooling, batch["input_ids"]
             kept = ~torch.isin(ids, torch.from_numpy(self.removed).to(ids.device))
             if "attention_mask" in batch:
                 kept &= batch["attention_mask"] > 0
-            pooled = pooling.pool(states, kept.long()).float()
-            if self.base.normalise:
-                pooled = torch.nn.functional.normalize(pooled, dim=-1)
-            embeddings[full] = pooled.cpu().numpy()
-        return embeddings
+            yield pooling.pool(backbone.hidden_states(batch, pooling.states(backbone.depth)), kept.long())
+
+        return self.base.embed_each(tokens, rows, pooled, 1)

@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Generic, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,7 +30,6 @@ from stsbench.encoders.words.vectors import WordVectors, open_vectors, read_bloc
 from stsbench.encoders.words.words import (
     CONFIG,
     WEIGHTS,
-    ConfigT,
     SavedConfig,
     SavedEncoder,
     find_vectors,
@@ -205,18 +204,16 @@ LAYERS = (Gru, BiLstm)
 """What runs on a device."""
 
 
-class RecurrentEncoder(SavedEncoder[ConfigT], Generic[ConfigT]):
+class RecurrentEncoder(SavedEncoder):
     """A saved encoder whose layers run over sentences in batches of like length, on a device."""
 
     batch: int | None = None
     """Sentences a batch, longest first; default by a token budget."""
 
-    def __init__(
-        self, record: type[ConfigT], model: str, *, name: str, revision: str, tokens: str, device: str
-    ) -> None:
+    def __init__(self, model: str, name: str, revision: str, tokens: str, device: str) -> None:
         """Find the folder."""
         check_device(device)
-        super().__init__(record, model, name, revision, tokens)
+        super().__init__(model, name, revision, tokens)
         self.device = device
 
     @abstractmethod
@@ -260,10 +257,11 @@ class RecurrentEncoder(SavedEncoder[ConfigT], Generic[ConfigT]):
         return embeddings
 
 
-class GruHalvesEncoder(RecurrentEncoder[HalvesConfig]):
+class GruHalvesEncoder(RecurrentEncoder):
     """Embeds with the halves of a saved encoder, each of length 1; a sentence without words is the zero vector."""
 
-    KIND = "skip_thoughts"
+    KIND, RECORD = "skip_thoughts", HalvesConfig
+    config: HalvesConfig
 
     def __init__(
         self,
@@ -282,7 +280,7 @@ class GruHalvesEncoder(RecurrentEncoder[HalvesConfig]):
         that is tokenised already, else ``ptb``; ``append_eos`` ends every sentence with the vocabulary's own word for
         that, as in training.
         """
-        super().__init__(HalvesConfig, model, name=name, revision=revision, tokens=tokens, device=device)
+        super().__init__(model, name, revision, tokens, device)
         for half in halves:
             if half not in self.config.halves:
                 near, known = did_you_mean(half, self.config.halves), ", ".join(self.config.halves)
@@ -363,10 +361,11 @@ class InferSentConfig(SavedConfig, frozen=True, kw_only=True):
     vectors_sha256: str = ""
 
 
-class InferSentEncoder(RecurrentEncoder[InferSentConfig]):
+class InferSentEncoder(RecurrentEncoder):
     """Embeds with a saved InferSent and the word vectors it was trained with, (n, 2 x hidden)."""
 
-    KIND = "infersent"
+    KIND, RECORD = "infersent", InferSentConfig
+    config: InferSentConfig
 
     def __init__(
         self,
@@ -385,7 +384,7 @@ class InferSentEncoder(RecurrentEncoder[InferSentConfig]):
         ``zeros`` (default of version 1), ``masked`` (of version 2), or ``batch``: as version 1 was released, in batches
         of 64; nothing is stored then, since a sentence depends on its neighbours.
         """
-        super().__init__(InferSentConfig, model, name=name, revision=revision, tokens=tokens, device=device)
+        super().__init__(model, name, revision, tokens, device)
         self.version = VERSIONS[self.config.version]
         self.padding: Padding = padding or self.version.padding
         choose("padding", self.padding, MAXIMA)

@@ -93,32 +93,31 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _block(lines: list[bytes], width: int, path: Path, number: int) -> VectorBlock:
     """Read lines, the first of which has this number in the file; raises DataError naming a bad one."""
-    split = [_split(line, width) for line in lines]
-    good = [pair for pair in split if pair is not None]
-    words = [word for word, _ in good]
-    vectors = _numbers([values for _, values in good], width)
-    if len(good) == len(lines) and vectors is not None and _is_text(words):
+    split = [line.rstrip().partition(b" ") for line in lines]
+    words, values = [word for word, _, _ in split], [rest for _, _, rest in split]
+    vectors = _numbers(values, width) if all(one.count(b" ") == width - 1 for one in values) else None
+    if vectors is not None and _is_text(words):
         return VectorBlock(words, vectors)
-    if len(lines) == 1:
-        raise DataError(f"{path}: line {number}: {_fault(lines[0], width)}")
-    # One of them is bad or oddly spaced: each is read by itself.
-    each = [_block([line], width, path, number + at) for at, line in enumerate(lines)]
-    return VectorBlock([word for one in each for word in one.words], np.concatenate([one.vectors for one in each]))
+    # One of them is bad, oddly spaced, or has blanks in its word: each is read by itself.
+    each = [_read_line(line, width, f"{path}: line {number + at}") for at, line in enumerate(lines)]
+    return VectorBlock([word for word, _ in each], np.concatenate([vector for _, vector in each]))
 
 
-def _split(line: bytes, width: int) -> tuple[bytes, bytes] | None:
-    """A line's word and its values; None where it has not this many."""
-    line = line.rstrip()
-    extra = line.count(b" ") - width
-    if extra == 0:
-        word, _, values = line.partition(b" ")
-        return word, values
-    if extra < 0:
-        return None
-    word, *fields = line.rsplit(b" ", width)
-    if _numbers([word.rpartition(b" ")[2]], 1) is not None:
-        return None
-    return word, b" ".join(fields)
+def _read_line(line: bytes, width: int, where: str) -> tuple[bytes, FloatArray]:
+    if b"\0" in line:
+        raise DataError(f"{where}: has a NUL byte; is it a binary file? Give vectors as text or .npz")
+    if not _is_text([line]):
+        raise DataError(f"{where}: is not UTF-8 ('{_shown(line)}')")
+    word, *fields = line.rstrip().rsplit(b" ", width)
+    vector = _numbers([b" ".join(fields)], width)
+    # The last part of a word with blanks is no number.
+    if vector is not None and (b" " not in word or _numbers([word.rpartition(b" ")[2]], 1) is None):
+        return word, vector
+    first, *fields = line.rstrip().split(b" ")
+    bad = [field for field in fields[-width:] if _numbers([field], 1) is None]
+    if bad and len(fields) >= width:
+        raise DataError(f"{where}: '{_shown(bad[0])}' is not a finite number (the word is '{_shown(first)}')")
+    raise DataError(f"{where}: {len(fields)} values, expected {width} (the word is '{_shown(first)}')")
 
 
 def _numbers(lines: list[bytes], width: int) -> FloatArray | None:
@@ -148,18 +147,6 @@ def _is_text(words: list[bytes]) -> bool:
     except UnicodeDecodeError:
         return False
     return b"\0" not in joined
-
-
-def _fault(line: bytes, width: int) -> str:
-    if b"\0" in line:
-        return "has a NUL byte; is it a binary file? Give vectors as text or .npz"
-    if not _is_text([line]):
-        return f"is not UTF-8 ('{_shown(line)}')"
-    word, *fields = line.rstrip().split(b" ")
-    bad = [field for field in fields[-width:] if _numbers([field], 1) is None]
-    if bad and len(fields) >= width:
-        return f"'{_shown(bad[0])}' is not a finite number (the word is '{_shown(word)}')"
-    return f"{len(fields)} values, expected {width} (the word is '{_shown(word)}')"
 
 
 def _shown(line: bytes) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -89,15 +89,14 @@ class SavedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lowercase: bool = False
 
 
-ConfigT = TypeVar("ConfigT", bound=SavedConfig)
-
-
-class SavedEncoder(Generic[ConfigT]):
+class SavedEncoder:
     """An encoder saved as a folder: ``config.json``, ``model.safetensors``, ``vocab.txt``, ``stsbench.json``."""
 
     KIND: str
+    RECORD: type[SavedConfig]
+    config: SavedConfig
 
-    def __init__(self, record: type[ConfigT], model: str, name: str, revision: str, tokens: str) -> None:
+    def __init__(self, model: str, name: str, revision: str, tokens: str) -> None:
         """Find the folder, a path or a Hub id, and read its configuration; its other files are read when they are asked for.
 
         Raises SourceError: it cannot be had; EncoderError: it holds no weights, or its configuration has a wrong key.
@@ -108,7 +107,7 @@ class SavedEncoder(Generic[ConfigT]):
             if not (self.folder / file).is_file():
                 raise EncoderError(f"{self.folder}: no {file}; is it the folder of a saved encoder?")
         try:
-            self.config = msgspec.json.decode((self.folder / CONFIG).read_bytes(), type=record)
+            self.config = msgspec.json.decode((self.folder / CONFIG).read_bytes(), type=self.RECORD)
         except (OSError, msgspec.DecodeError) as error:
             raise EncoderError(f"{self.folder / CONFIG}: cannot be read: {one_line(error)}") from error
         self.tokens, self.split = tokens, tokeniser(tokens, lowercase=self.config.lowercase)
@@ -201,11 +200,6 @@ class BagEncoder(ABC):
 
     mean: bool
 
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """The size of a vector."""
-
     @abstractmethod
     def bags(self, sentences: Sequence[str]) -> Bags:
         """Return the rows of the words that each sentence's embedding is of."""
@@ -217,19 +211,16 @@ class BagEncoder(ABC):
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
         check_sentences(sentences)
-        embeddings = np.zeros((len(sentences), self.width), dtype=np.float32)
-        for start in range(0, len(sentences), CHUNK):
-            bags = self.bags(sentences[start : start + CHUNK])
-            embeddings[start : start + len(bags)] = sum_vectors(bags, self.take, mean=self.mean)
-        return embeddings
+        # One chunk at least: it tells the size of a vector.
+        chunks = (sentences[start : start + CHUNK] for start in range(0, max(len(sentences), 1), CHUNK))
+        return np.concatenate([sum_vectors(self.bags(chunk), self.take, mean=self.mean) for chunk in chunks])
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences without a known word, whose embeddings are zero."""
-        chunks = (sentences[start : start + CHUNK] for start in range(0, len(sentences), CHUNK))
-        return [s for chunk in chunks for s, bag in zip(chunk, self.bags(chunk), strict=True) if not bag]
+        return [s for s, bag in zip(sentences, self.bags(sentences), strict=True) if not bag]
 
 
-def sum_vectors(bags: Bags, take: Callable[[IndexArray], FloatArray], *, mean: bool) -> npt.NDArray[np.float64]:
+def sum_vectors(bags: Bags, take: Callable[[IndexArray], FloatArray], *, mean: bool) -> FloatArray:
     """Return each bag's sum or mean, (len(bags), d): summed in float64, zero for an empty bag; ``take`` gives vectors of rows."""
     from scipy.sparse import csr_array
 
@@ -240,7 +231,7 @@ def sum_vectors(bags: Bags, take: Callable[[IndexArray], FloatArray], *, mean: b
     # Each row is summed on its own in its words' order, so a sentence's bytes never depend on its neighbours.
     counts = csr_array((np.ones(len(flat)), columns, starts), shape=(len(bags), len(distinct)))
     sums: npt.NDArray[np.float64] = counts @ take(distinct).astype(np.float64)
-    return sums / np.maximum(lengths, 1)[:, None] if mean else sums
+    return (sums / np.maximum(lengths, 1)[:, None] if mean else sums).astype(np.float32)
 
 
 class WordsEncoder(BagEncoder):
@@ -281,11 +272,6 @@ class WordsEncoder(BagEncoder):
     def vectors(self) -> WordVectors:
         """The opened vectors."""
         return open_vectors(self.path, sha256=self.sha256, limit=self.limit)
-
-    @property
-    def width(self) -> int:
-        """The size of a vector."""
-        return self.vectors.shape[1]
 
     def bags(self, sentences: Sequence[str]) -> Bags:
         """Return the rows of the words that each sentence's mean is of."""
@@ -361,10 +347,11 @@ class FastSentConfig(SavedConfig, frozen=True, kw_only=True):
     size: int
 
 
-class FastSentEncoder(BagEncoder, SavedEncoder[FastSentConfig]):
+class FastSentEncoder(BagEncoder, SavedEncoder):
     """Embeds with the sum, or the mean, of source vectors. Cosine does not see the difference; a probe does."""
 
-    KIND = "fastsent"
+    KIND, RECORD = "fastsent", FastSentConfig
+    config: FastSentConfig
 
     def __init__(
         self,
@@ -380,18 +367,13 @@ class FastSentEncoder(BagEncoder, SavedEncoder[FastSentConfig]):
         ``mean`` takes the mean of the word vectors instead of their sum; ``tokens`` is ``whitespace`` for text that is
         tokenised already, else ``ptb``.
         """
-        super().__init__(FastSentConfig, model, name, revision, tokens)
+        super().__init__(model, name, revision, tokens)
         self.mean = mean
 
     @cached_property
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
         return self._identity(mean=self.mean)
-
-    @property
-    def width(self) -> int:
-        """The size of a vector."""
-        return self.config.size
 
     def bags(self, sentences: Sequence[str]) -> Bags:
         """Return the rows of each sentence's known words."""
