@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
-from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
+from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables
 from stsbench.core import settings
-from stsbench.core.errors import DataError, EncoderError, choose
+from stsbench.core.errors import DataError, EncoderError
 from stsbench.encoders.base import Embed, Encoder, FloatArray, blocks
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.engine.store import Shelf
 from stsbench.encoders.words.words import WordsEncoder, sum_vectors
+from stsbench.evaluators.seams import Count, FromZero
 from stsbench.numbers.statistics import Float64Array, IntArray
 from stsbench.plots.draw import HeatCell, LinePoint, draw_heat, draw_lines
 
@@ -31,18 +33,19 @@ if TYPE_CHECKING:
     from stsbench.encoders.transformer.encoder import TransformerEncoder
     from stsbench.plots.chart import Chart
 
-POOLINGS = ("cls", "mean", "max")
 
-
+@dataclass(frozen=True)
 class Layers(EncoderAnalysis):
-    """The score of any task, layer by layer; layer 0 is the word embeddings."""
+    """The score of any task, layer by layer; layer 0 is the word embeddings.
+
+    ``poolings`` are names that take a layer, as ``cls`` in ``cls(3)``; the picture is ``lines``, or a map of ``heat``.
+    """
 
     about = "score by layer and pooling, all from one forward pass (SG figure 1)"
     printed = ("layers",)
 
-    def __init__(self, poolings: Sequence[str] = POOLINGS, picture: str = "lines") -> None:
-        """Say what is pooled, by names that take a layer as ``cls`` in ``cls(3)``, and drawn: ``lines``, or a map of ``heat``."""
-        self.poolings, self.picture = poolings, choose("picture of layers", picture, LAYER_PICTURES)
+    poolings: Sequence[str] = ("cls", "mean", "max")
+    picture: Literal["lines", "heat"] = "lines"
 
     def measure(self, subject: Subject) -> Measurement:
         """Score each layer under each pooling of one encoder."""
@@ -61,7 +64,7 @@ class Layers(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """A panel an encoder."""
-        return self.picture(tables["layers"], title)
+        return _LAYER_PICTURES[self.picture](tables["layers"], title)
 
 
 def _layer_lines(rows: Sequence[PlainRow], title: str) -> Chart:
@@ -78,8 +81,7 @@ def _layer_heat(rows: Sequence[PlainRow], title: str) -> Chart:
     return draw_heat(cells, rows="pooling", columns="layer", values="score × 100", title=title)
 
 
-LAYER_PICTURES: Mapping[str, Callable[[Sequence[PlainRow], str], Chart]] = {"lines": _layer_lines, "heat": _layer_heat}
-"""How layers are drawn."""
+_LAYER_PICTURES = {"lines": _layer_lines, "heat": _layer_heat}
 
 
 def transformer_of(subject: Subject) -> TransformerEncoder:
@@ -113,7 +115,6 @@ def layer_engines(subject: Subject, base: TransformerEncoder, poolings: Sequence
 EDGES = (0, 100, 500, 5000, 10000)
 """The bands of ranks of BERT-flow's table 1."""
 NEAR = (3, 5, 7)
-REMOVED = (0, 1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class NearVectors(NamedTuple):
@@ -160,44 +161,35 @@ def read_counts(name: str) -> list[str]:
     return [word for word, _ in counts.most_common()]
 
 
+@dataclass(frozen=True)
 class TokenFrequency(EncoderAnalysis):
-    """Word embeddings by rank of frequency, and the score without the most frequent tokens of the task."""
+    """Word embeddings by rank of frequency, and the score without the most frequent tokens of the task.
+
+    ``counts`` is a file of words and their counts, a path or a name in ``STSBENCH_VECTORS``; ``removed`` how many of the most
+    frequent tokens are left out of the mean; of ``sample`` words of a band, drawn by ``seed``, neighbours are looked for.
+    """
 
     about = "word embeddings by frequency (BERT-flow table 1), the score without the most frequent (ConSERT figure 4)"
     printed = ("bands", "removal")
 
-    def __init__(
-        self,
-        counts: str = "enwiki_vocab_min200.txt",
-        removed: Sequence[int] = REMOVED,
-        sample: int = 1000,
-        seed: int = 0,
-        picture: str = "removal",
-    ) -> None:
-        """Say what is looked at.
-
-        ``counts`` is a file of words and their counts, a path or a name in ``STSBENCH_VECTORS``; ``removed`` how many of the most
-        frequent tokens are left out of the mean; of ``sample`` words of a band, drawn by ``seed``, neighbours are looked for.
-        The picture is ``removal``, or ``bands``.
-        """
-        check_least("sample", sample, 1)
-        check_least("seed", seed, 0)
-        check_least("the smallest of removed", min(removed, default=-1), 0)
-        self.counts, self.removed, self.sample, self.seed = counts, sorted(set(removed)), sample, seed
-        self.picture = choose("picture of tokens", picture, TOKEN_PICTURES)
+    counts: str = "enwiki_vocab_min200.txt"
+    removed: Annotated[Sequence[FromZero], Meta(min_length=1)] = (0, 1, 2, 4, 8, 16, 32, 64, 128)
+    sample: Count = 1000
+    seed: FromZero = 0
+    picture: Literal["removal", "bands"] = "removal"
 
     def measure(self, subject: Subject) -> Measurement:
         """Measure one encoder."""
-        words = read_counts(self.counts)
+        words, removed = read_counts(self.counts), sorted(set(self.removed))
         encoder = subject.known.encoder
         if isinstance(encoder, WordsEncoder):
             rows = encoder.vectors.find(words)
             x = encoder.vectors.take(rows[rows >= 0])
             places = np.where(rows >= 0, np.cumsum(rows >= 0) - 1, -1)
-            removal = _without_words(subject, encoder, self.removed)
+            removal = _without_words(subject, encoder, removed)
         else:
             x, places = _input_embeddings(subject, words)
-            removal = _without_tokens(subject, self.removed)
+            removal = _without_tokens(subject, removed)
         scores = ((k, subject.score(embed)) for k, embed in removal)
         scored = [{"removed": k, "score": s.score, "low": s.interval[0], "high": s.interval[1]} for k, s in scores]
         return Measurement({"bands": list(self._bands(x, places)), "removal": scored})
@@ -217,7 +209,7 @@ class TokenFrequency(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Scores by how many tokens are left out, or the bands."""
-        return self.picture(tables, title)
+        return _TOKEN_PICTURES[self.picture](tables, title)
 
 
 def _input_embeddings(subject: Subject, words: Sequence[str]) -> tuple[FloatArray, IntArray]:
@@ -300,5 +292,4 @@ def _bands(tables: Tables, title: str) -> Chart:
     return draw_heat(cells, rows="rank", columns="", values="times that of the most frequent", title=title, form=".2f")
 
 
-TOKEN_PICTURES: Mapping[str, Callable[[Tables, str], Chart]] = {"removal": _removal, "bands": _bands}
-"""How tokens are drawn."""
+_TOKEN_PICTURES = {"removal": _removal, "bands": _bands}

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
+from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables
+from stsbench.evaluators.seams import Count
 from stsbench.numbers.statistics import (
     Float64Array,
     Sharing,
@@ -151,16 +153,14 @@ def _interval(value: float, influence: Float64Array, sharing: Sharing) -> tuple[
 COSTS = ("cost", "cost_low", "cost_high", "excess", "excess_low", "excess_high")
 
 
+@dataclass(frozen=True)
 class Mistakes(EncoderAnalysis):
-    """Pairs and kinds of pairs that are ranked wrongly."""
+    """The ``k`` pairs that are ranked most wrongly, and kinds of pairs."""
 
     about = "pairs ranked most wrongly, and what each kind of pair costs in points, with 95% intervals"
     printed = ("slices", "worst", "differ")
 
-    def __init__(self, k: int = 5) -> None:
-        """Say how many pairs are listed."""
-        check_least("k", k, 1)
-        self.k = k
+    k: Count = 5
 
     def measure(self, subject: Subject) -> Measurement:
         """Measure one encoder."""

@@ -7,13 +7,16 @@ How close positives lie and how evenly sentences spread (Wang and Isola 2020; Si
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from msgspec import Meta
 
-from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
+from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables
 from stsbench.encoders.base import ROWS
+from stsbench.evaluators.seams import Positive
 from stsbench.numbers.similarity import alignment, uniformity
 from stsbench.numbers.statistics import Float64Array, IntArray
 from stsbench.plots.draw import Spot, Violin, draw_spots
@@ -26,16 +29,18 @@ MOST = 20_000
 """Uniformity compares each two of so many sentences, evenly taken of more."""
 
 
+@dataclass(frozen=True)
 class Closeness(EncoderAnalysis):
-    """Alignment of pairs above a gold score, uniformity of all sentences, both over all splits, and the task's score."""
+    """Alignment of pairs above a gold score, uniformity of all sentences, both over all splits, and the task's score.
+
+    The larger ``t``, the more uniformity counts what is near.
+    """
 
     about = "alignment and uniformity, by encoder and over a training run (SimCSE figures 2 and 3)"
     printed = ("encoders",)
 
-    def __init__(self, above: float = 4.0, t: float = 2.0) -> None:
-        """Say above which gold score pairs are positives, and how sharply uniformity counts what is near."""
-        check_least("t", t, 0)
-        self.above, self.t = above, t
+    above: float = 4.0
+    t: Positive = 2.0
 
     def measure(self, subject: Subject) -> Measurement:
         """Measure one encoder; of a trained one also its validations, on the split it was chosen by."""
@@ -96,16 +101,14 @@ def gold_bins(gold: Float64Array, bins: int) -> IntArray:
     return found
 
 
+@dataclass(frozen=True)
 class GoldAgainstCosine(EncoderAnalysis):
-    """Cosines by gold scores."""
+    """Cosines by gold scores, and by so many equal bins of them."""
 
     about = "cosine against gold score, densities by bin of gold, and the collapse of unlike pairs (ConSERT figure 1)"
     printed = ("encoders", "bins")
 
-    def __init__(self, bins: int = 5) -> None:
-        """Say how many bins of gold scores there are."""
-        check_least("bins", bins, 2)
-        self.bins = bins
+    bins: Annotated[int, Meta(ge=2)] = 5
 
     def measure(self, subject: Subject) -> Measurement:
         """Measure one encoder."""

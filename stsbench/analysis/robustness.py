@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
-from stsbench.analysis.run import EncoderAnalysis, Measurement, Subject, Tables, check_least
+from stsbench.analysis.run import EncoderAnalysis, Measurement, Subject, Tables
 from stsbench.core.errors import DataError
 from stsbench.data.splits import PairSplit
+from stsbench.evaluators.seams import FromZero
 from stsbench.numbers.statistics import Float64Array, sentence_columns, share_interval, sharing_from, split_parts
 from stsbench.plots.draw import Dot, draw_dots
 from stsbench.significance.paired import Correlated, Sample, difference_of
@@ -109,16 +111,18 @@ def suppression(to_negation: Float64Array, to_paraphrase: Float64Array) -> float
     return float((to_negation >= to_paraphrase).mean())
 
 
+@dataclass(frozen=True)
 class Robustness(EncoderAnalysis):
-    """Similarities of sentences to their edited selves, and the score when every sentence is edited."""
+    """Similarities of sentences to their edited selves, and the score when every sentence is edited.
+
+    Pairs ``above`` a gold score are paraphrases; the seed draws typos and word order.
+    """
 
     about = "how far similarities and scores move under edits that should (*) or should not matter"
     printed = ("edits", "suppression")
 
-    def __init__(self, above: float = 4.0, seed: int = 0) -> None:
-        """Say above which gold score pairs are paraphrases, and by which seed typos and word order are drawn."""
-        check_least("seed", seed, 0)
-        self.above, self.seed = above, seed
+    above: float = 4.0
+    seed: FromZero = 0
 
     def measure(self, subject: Subject) -> Measurement:
         """Measure one encoder; a score is Spearman's correlation of all pairs."""

@@ -7,21 +7,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 
 from stsbench.bench.embed import Embedder, Shared, open_shelf
 from stsbench.bench.listener import Listener
-from stsbench.bench.plan import RunPlan, ScoredTask, Store, plan_tasks, read_tasks
+from stsbench.bench.plan import RunPlan, ScoredTask, Store
 from stsbench.boards.render.data import csv_text
-from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.registry import Registry, call_with_params
 from stsbench.data.splits import PairSplit
 from stsbench.encoders.base import ROWS, Embed, Encoder, FloatArray, KnownEncoder
-from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.engine.embed import Engine, Progress
 from stsbench.encoders.load import check_loadable, each_seed, find_encoder
 from stsbench.evaluators.seams import Scores
 from stsbench.numbers.similarity import paired_cosine
@@ -47,9 +46,8 @@ class Subject:
     known: KnownEncoder
     task: ScoredTask
     embed: Embed
-    store: Store
-    catalogue: Catalogue
-    progress: Callable[[int, int], None]
+    store: Store = "default"
+    progress: Progress = lambda done, total: None
 
     def pairs(self, *, everywhere: bool = False) -> PairSplit:
         """The task's pairs, of which there must be some: those that are scored, or those of all its splits."""
@@ -137,7 +135,7 @@ class EncoderAnalysis(Analysis):
             try:
                 measured = self.measure(subject)
             except EncoderError as error:
-                bed.failed(subject.name, error)
+                bed.listener.failed(subject.name, error)
                 continue
             for name, rows in measured.tables.items():
                 found.setdefault(name, []).extend({"encoder": subject.name, **row} for row in rows)
@@ -153,12 +151,6 @@ class EncoderAnalysis(Analysis):
     def across(self, kept: Mapping[str, Any]) -> Tables:
         """Compare encoders by what was kept of each, by their names."""
         return {}
-
-
-def check_least(name: str, value: float, least: float) -> None:
-    """Raise StsbenchError where a parameter is below the least that has a meaning."""
-    if not value >= least:
-        raise StsbenchError(f"{name} = {value:g}: give {least:g} or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,59 +194,52 @@ ANALYSES = Registry(
 
 @dataclass(frozen=True, kw_only=True)
 class Bed:
-    """Encoders and a task as the user names them; read and made when an analysis asks for them."""
+    """Encoders and one task as the user names them; read and made when an analysis asks for them.
 
-    names: Sequence[str]
-    planned: ScoredTask
-    catalogue: Catalogue
-    data: Path | None = None
-    store: Store = "default"
-    folder: Path = Path("results")
-    listener: Listener = field(default_factory=Listener)
-    on_failure: Callable[[str, StsbenchError], None] | None = None
+    The listener hears of each encoder that cannot be measured; the others still are, unless it raises that.
+    """
 
-    def failed(self, what: str, error: StsbenchError) -> None:
-        """Report an encoder that cannot be measured; raise it where nobody takes reports, so that the others are not measured."""
-        if self.on_failure is None:
-            raise error
-        self.on_failure(what, error)
+    plan: RunPlan
+    listener: Listener = field(default_factory=lambda: Listener().raising())
 
-    @property
-    def task(self) -> str:
-        """The task's id."""
-        return self.planned.name
+    @cached_property
+    def planned(self) -> ScoredTask:
+        """The task; raises StsbenchError where several are named."""
+        if len(self.plan.scored) > 1:
+            count = len(self.plan.scored)
+            raise StsbenchError(f"an analysis is of one task; '{self.plan.tasks}' is {count}; name one of them")
+        return self.plan.scored[0]
 
     @cached_property
     def read(self) -> ScoredTask:
         """The task with its data; raises DataError where no source has them."""
-        return read_tasks([self.planned], _raise)[0]
+        self.planned.load()
+        return self.planned
 
     def subjects(self) -> Iterator[Subject]:
         """Each encoder on the task, those of all seeds of a recipe one after the other."""
-        specs = list(dict.fromkeys(one for name in self.names for one in each_seed(name, self.catalogue)))
+        names, catalogue, shared = self.plan.encoders, self.plan.catalogue, Shared()
+        specs = list(dict.fromkeys(one for name in names for one in each_seed(name, catalogue)))
         for spec in specs:
-            check_loadable(spec, self.catalogue)
-        shared = Shared()
+            check_loadable(spec, catalogue)
         for spec in specs:
-            known = find_encoder(spec, catalogue=self.catalogue)
-            plan = RunPlan(tasks=self.task, store=self.store, catalogue=self.catalogue, data=self.data)
-            embedder = Embedder(known, [self.read], plan, self.listener.raising(), shared=shared)
+            known = find_encoder(spec, catalogue=catalogue)
+            embedder = Embedder(known, [self.read], self.plan, self.listener.raising(), shared=shared)
             yield Subject(
-                name=known.name if spec in self.names else spec,
+                name=known.name if spec in names else spec,
                 known=known,
                 task=self.read,
                 embed=_prepared(embedder, self.read),
-                store=self.store,
-                catalogue=self.catalogue,
+                store=self.plan.store,
                 progress=self.listener.encoding,
             )
 
     def results(self) -> Sequence[Result]:
         """The folder's results of the task, its split and its protocol."""
-        found = read_folder(self.folder)
+        found = read_folder(self.plan.out)
         for problem in found.problems:
             self.listener.noticed(problem.line)
-        wanted = self.task, self.planned.split, dict(self.planned.protocol)
+        wanted = self.planned.name, self.planned.split, dict(self.planned.protocol)
         return [one for one in found.results if (one.task, one.split, one.protocol) == wanted]
 
 
@@ -265,55 +250,26 @@ def make_analysis(name: str, parameters: Mapping[str, Any]) -> Analysis:
 
 
 def analyse(
-    name: str,
-    analysis: Analysis,
-    encoders: Sequence[str],
-    *,
-    tasks: str,
-    parameters: dict[str, Any],
-    catalogue: Catalogue,
-    protocol: str | None = None,
-    split: str | None = None,
-    data: Path | None = None,
-    store: Store = "default",
-    results: Path = Path("results"),
-    listener: Listener | None = None,
-    failed: Callable[[str, StsbenchError], None] | None = None,
+    name: str, analysis: Analysis, plan: RunPlan, *, parameters: Mapping[str, Any], listener: Listener
 ) -> Findings:
-    """Carry out an analysis of this name, made with parameters of which these were replaced, for encoders as the user names them.
+    """Carry out an analysis of this name, made with parameters of which these were replaced, for a plan's encoders.
 
-    ``tasks`` is one task, scored by ``protocol`` on the split that is scored unless another is given; ``results`` is for what
-    reads a results folder. ``failed`` gets each encoder that cannot be measured; without it the first one is raised.
+    The plan is of one task; its ``out`` is for what reads a results folder. The listener hears of each encoder that cannot be
+    measured.
 
     Raises:
         StsbenchError: several tasks are named, or what the analysis needs cannot be had.
     """
-    planned = plan_tasks(tasks, catalogue, protocol=protocol, data=data, split=split)
-    if len(planned) > 1:
-        raise StsbenchError(f"an analysis is of one task; '{tasks}' is {len(planned)}; name one of them")
-    bed = Bed(
-        names=encoders,
-        planned=planned[0],
-        catalogue=catalogue,
-        data=data,
-        store=store,
-        folder=results,
-        listener=listener or Listener(),
-        on_failure=failed,
-    )
+    bed = Bed(plan=plan, listener=listener)
     return Findings(
         analysis=name,
-        task=planned[0].name,
-        split=planned[0].split,
-        protocol=planned[0].asked,
-        encoders=list(encoders),
+        task=bed.planned.name,
+        split=bed.planned.split,
+        protocol=bed.planned.asked,
+        encoders=plan.encoders,
         parameters=parameters,
         tables=analysis.tables(bed),
     )
-
-
-def _raise(what: str, error: StsbenchError) -> NoReturn:
-    raise error
 
 
 def _prepared(embedder: Embedder, task: ScoredTask) -> Embed:
@@ -329,22 +285,21 @@ def _prepared(embedder: Embedder, task: ScoredTask) -> Embed:
 
 def findings_json(found: Findings) -> str:
     """As one JSON object; a number that is none is null."""
-    facts = {**vars(found), "tables": _plain(found.tables)}
-    return json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(_plain(found), indent=1, ensure_ascii=False) + "\n"
 
 
 def findings_csv(found: Findings) -> str:
     """All tables below each other: the first column names the table, a column that a table lacks is empty."""
-    return csv_text([{"table": name, **row} for name, rows in found.tables.items() for row in _plain(rows)], ["table"])
+    return csv_text(
+        [{"table": name, **row} for name, rows in _plain(found)["tables"].items() for row in rows], ["table"]
+    )
 
 
 WRITERS: Mapping[str, Callable[[Findings], str]] = {"json": findings_json, "csv": findings_csv}
 """The formats that hold numbers."""
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124 - NaN
+def _plain(found: Findings) -> dict[str, Any]:
+    # msgspec writes null for NaN.
+    plain: dict[str, Any] = json.loads(msgspec.json.encode(found))
+    return plain

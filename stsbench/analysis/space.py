@@ -7,14 +7,16 @@ nearest sentences of a query, and how far encoders agree on them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 
-from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables, check_least
-from stsbench.core.errors import choose
+from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables
 from stsbench.encoders.base import EmbeddingRows, blocks
+from stsbench.evaluators.seams import Count, FromZero
 from stsbench.numbers.similarity import unit_rows
 from stsbench.numbers.statistics import Float64Array, IntArray
 from stsbench.plots.draw import HeatCell, LinePoint, Spot, draw_heat, draw_lines, draw_spots
@@ -142,21 +144,20 @@ PROJECTIONS: Mapping[str, Projection] = {
 }
 
 
+@dataclass(frozen=True)
 class SentenceMap(EncoderAnalysis):
-    """Pairs above a gold score in a plane."""
+    """So many pairs ``above`` a gold score, drawn by the seed, in a plane.
+
+    The method is ``pca``, the plane of most variance of all sentences, or ``tsne`` of those that are drawn.
+    """
 
     about = "sentences in a plane, positives joined, and how long the joins are"
     printed = ("encoders",)
 
-    def __init__(self, method: str = "pca", above: float = 4.0, pairs: int = 60, seed: int = 0) -> None:
-        """Say how many pairs above which gold score are drawn, by which seed.
-
-        The method is ``pca``, the plane of most variance of all sentences, or ``tsne`` of those that are drawn.
-        """
-        check_least("pairs", pairs, 3)
-        check_least("seed", seed, 0)
-        self.projection = choose("method of a map", method, PROJECTIONS)
-        self.above, self.pairs, self.seed = above, pairs, seed
+    method: Literal["pca", "tsne"] = "pca"
+    above: float = 4.0
+    pairs: Annotated[int, Meta(ge=3)] = 60
+    seed: FromZero = 0
 
     def measure(self, subject: Subject) -> Measurement:
         """Place the sentences by one encoder."""
@@ -165,7 +166,7 @@ class SentenceMap(EncoderAnalysis):
         drawn = np.sort(np.random.default_rng(self.seed).permutation(close)[: self.pairs])
         x = subject.embed(split.texts())
         rows = np.concatenate([drawn, drawn + split.n])
-        points = self.projection.make(x, x.take(rows).astype(np.float64), self.seed)
+        points = PROJECTIONS[self.method].make(x, x.take(rows).astype(np.float64), self.seed)
         first, second = np.split(points, 2)
         joins = np.linalg.norm(first - second, axis=1)
         apart = np.linalg.norm(points[:, None] - points[None], axis=2)
@@ -178,7 +179,7 @@ class SentenceMap(EncoderAnalysis):
     def draw(self, tables: Tables, title: str) -> Chart:
         """A panel an encoder."""
         spots = [Spot(row["x"], row["y"], row["encoder"], joined=f"{row['pair']}") for row in tables["points"]]
-        across, up = self.projection.axes
+        across, up = PROJECTIONS[self.method].axes
         return draw_spots(spots, across=across, up=up, title=title, same_scale=False)
 
 
@@ -211,26 +212,26 @@ def nearest(queries: EmbeddingRows, x: EmbeddingRows, k: int, *, but: IntArray |
     return Nearest(rows, cosines)
 
 
+@dataclass(frozen=True)
 class Neighbours(EncoderAnalysis):
-    """Nearest sentences among the distinct ones of a task's split."""
+    """The ``k`` nearest sentences among the distinct ones of a task's split: of queries, else of three that the seed draws.
+
+    Neighbours of a ``sample`` of the task's sentences are compared between encoders.
+    """
 
     about = "the nearest sentences of a query by each encoder, and the share of neighbours that two encoders share"
     printed = ("side_by_side", "agreement")
 
-    def __init__(self, query: Sequence[str] | str = (), k: int = 5, sample: int = 500, seed: int = 0) -> None:
-        """Say how many neighbours are looked for, of which sentences: by default three of the task's, drawn by the seed.
-
-        Neighbours of so many of the task's sentences as ``sample`` are compared between encoders.
-        """
-        for name, value, least in (("k", k, 1), ("sample", sample, 1), ("seed", seed, 0)):
-            check_least(name, value, least)
-        self.query, self.k, self.sample, self.seed = [query] if isinstance(query, str) else query, k, sample, seed
+    query: Sequence[str] | str = ()
+    k: Count = 5
+    sample: Count = 500
+    seed: FromZero = 0
 
     def measure(self, subject: Subject) -> Measurement:
         """Find the neighbours by one encoder."""
         texts = list(dict.fromkeys(subject.task.texts()))
         drawn = np.random.default_rng(self.seed).permutation(len(texts))[: self.sample]
-        queries = list(self.query) or [texts[at] for at in drawn[:3]]
+        queries = [self.query] if isinstance(self.query, str) else list(self.query) or [texts[at] for at in drawn[:3]]
         place = {text: at for at, text in enumerate(texts)}
         itself = np.array([place.get(text, -1) for text in queries])
         x = subject.embed(texts)

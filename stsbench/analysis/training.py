@@ -7,6 +7,7 @@ recipe, from the cells of a results folder (as ConSERT's figures 5 to 7).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -79,23 +80,22 @@ Replaced = tuple[tuple[str, Any], ...]
 """What was replaced of a recipe, by key."""
 
 
+@dataclass(frozen=True)
 class SweepCells(Analysis):
-    """Scores of ``recipe+key=value``, with the mean and the deviation over seeds; nothing is embedded."""
+    """Scores of ``recipe+key=value`` over one key, by default the only one; mean and deviation over seeds; nothing is embedded."""
 
     about = "score over a setting of a recipe, from the results of recipe+key=value; mean and deviation over seeds"
     printed = ("points", "grid")
     reads_results = True
 
-    def __init__(self, by: str = "") -> None:
-        """Say over which key scores are drawn, where results vary several; default the only one."""
-        self.by = by
+    by: str = ""
 
     def tables(self, bed: Bed) -> Tables:
         """Gather the scores: points by one key, and a grid by two keys or by the two values of one key."""
         points: list[PlainRow] = []
         grid: list[PlainRow] = []
         results = bed.results()
-        for name in bed.names:
+        for name in bed.plan.encoders:
             cells: dict[Replaced, list[float]] = {}
             for result in results:
                 stem, replaced = list(variants(result.encoder))[-1]
@@ -103,13 +103,13 @@ class SweepCells(Analysis):
                     cells.setdefault(tuple(sorted(replaced.items(), key=str)), []).append(result.score)
             if not any(cells):
                 raise DataError(
-                    f"there are no results of '{name}' with values replaced for {bed.task}, as {name}+temperature=0.1; "
+                    f"there are no results of '{name}' with values replaced for {bed.planned.name}, as {name}+temperature=0.1; "
                     "'stsbench train --set' and 'stsbench run' make them"
                 )
             shared, cells = _shared(cells)
             recipe = "+".join([name, *(f"{key}={value}" for key, value in shared)])
             keys = dict.fromkeys(key for changes in cells for key, _ in changes)
-            own = {key: value for key in keys if (value := recipe_value(name, key, bed.catalogue)) is not None}
+            own = {key: value for key in keys if (value := recipe_value(name, key, bed.plan.catalogue)) is not None}
             for changes, scores in cells.items():
                 mean, deviation = spread(scores)
                 facts = {"seeds": len(scores), "score": mean, "deviation": deviation}

@@ -14,6 +14,7 @@ from typer import Context
 from stsbench.analysis.report import ReportParts, report_html
 from stsbench.analysis.run import ANALYSES, WRITERS, Analysis, Findings, analyse, findings_json, make_analysis
 from stsbench.api.names import Names, chosen_results
+from stsbench.bench.plan import RunPlan
 from stsbench.boards.tables.build import Asked
 from stsbench.boards.tables.table import Table
 from stsbench.cli import options as opt
@@ -73,20 +74,20 @@ def analyze_command(
     encoders = Names(catalogue).to_load(encoder, results)
     if not encoders:
         raise StsbenchError("no encoder is named; give some by --encoder A,B")
+    kept = opt.kept_in(store, no_store=no_store)
+    plan = RunPlan(
+        tasks=tasks,
+        encoders=encoders,
+        protocol=protocol,
+        data=data,
+        split=split,
+        store=kept,
+        catalogue=catalogue,
+        out=results,
+    )
     with shown_work() as shown:
         found = analyse(
-            what,
-            made,
-            encoders,
-            tasks=tasks,
-            parameters=parameters,
-            catalogue=catalogue,
-            protocol=protocol,
-            split=split,
-            data=data,
-            store=opt.kept_in(store, no_store=no_store),
-            results=results,
-            listener=shown.listener(what, noticed=complain),
+            what, made, plan, parameters=parameters, listener=shown.listener(what, noticed=complain).raising()
         )
     if as_json:
         say(findings_json(found), end="")
@@ -161,24 +162,13 @@ def report_command(
     missing, drawn, boards = list[str](), list[Findings](), list[Table]()
 
     by_encoder = _results(results, encoders, catalogue, missing)
+    kept = opt.kept_in(store, no_store=no_store)
+    plan = RunPlan(tasks=tasks, encoders=encoders, data=data, store=kept, catalogue=catalogue, out=results)
     with shown_work() as shown:
         for name, analysis in made.items():
+            listener = shown.listener(name, noticed=complain, failed=partial(_note, missing, name))
             with _noted(name, missing):
-                drawn.append(
-                    analyse(
-                        name,
-                        analysis,
-                        encoders,
-                        tasks=tasks,
-                        parameters={},
-                        catalogue=catalogue,
-                        data=data,
-                        store=opt.kept_in(store, no_store=no_store),
-                        results=results,
-                        listener=shown.listener(name, noticed=complain),
-                        failed=partial(_note, missing, name),
-                    )
-                )
+                drawn.append(analyse(name, analysis, plan, parameters={}, listener=listener))
     if found := [one for mine in by_encoder.values() for one in mine]:
         with _noted(f"suite {suite}", missing):
             asked = Asked(catalogue=catalogue, results=found, where=results, show="measured").boards(suite)
@@ -195,7 +185,7 @@ def report_command(
     write_or_say(report_html(report), out)
 
 
-def _note(missing: list[str], figure: str, what: str, error: StsbenchError) -> None:
+def _note(missing: list[str], figure: str, what: str, error: Exception) -> None:
     missing.append(f"{figure}: {error}")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.analysis.run import Bed, Subject
-from stsbench.bench.plan import plan_tasks
+from stsbench.bench.plan import RunPlan
 from stsbench.core.catalogue import Catalogue
 from stsbench.encoders.base import Encoder, KnownEncoder
 from stsbench.encoders.engine.embed import Engine
@@ -31,8 +31,6 @@ class MadeBed(Bed):
                 task=self.read,
                 embed=Engine(encoder, Shelf(None)),
                 store=None,
-                catalogue=self.catalogue,
-                progress=lambda done, total: None,
             )
 
     def results(self) -> Sequence[Result]:
@@ -47,7 +45,6 @@ def bed(
     own: tuple[Path, Path] | None = None,
 ) -> MadeBed:
     """A bed with these encoders on one task, in memory alone; ``own`` are folders of cards and of data."""
-    catalogue = Catalogue(own[0] if own else ())
-    (planned,) = plan_tasks(task, catalogue, data=own and own[1])
     names = names or [encoder.name for encoder in encoders]
-    return MadeBed(names=names, planned=planned, catalogue=catalogue, store=None, encoders=encoders, made=made)
+    plan = RunPlan(tasks=task, encoders=names, catalogue=Catalogue(own[0] if own else ()), data=own and own[1])
+    return MadeBed(plan=plan, encoders=encoders, made=made)

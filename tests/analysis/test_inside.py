@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stsbench.analysis.inside import Layers, TokenFrequency, near_vectors, read_counts
-from stsbench.core.errors import CardError, DataError, EncoderError, StsbenchError
+from stsbench.core.errors import CardError, DataError, EncoderError
 from stsbench.encoders import base as seams
 from stsbench.encoders.token_removal import TokenRemovalEncoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
@@ -112,8 +112,6 @@ def test_counts_are_read_by_frequency_and_checked(counts, tmp_path):
         read_counts("none.txt")
     with pytest.raises(DataError, match="bad.txt, line 2: is not a word, a space and a count"):
         read_counts(str(write(tmp_path / "bad.txt", "a 1\nb\n")))
-    with pytest.raises(StsbenchError, match="the smallest of removed = -1: give 0 or more"):
-        TokenFrequency(removed=[-1, 2])
 
 
 def test_a_score_without_tokens_is_that_of_the_encoder_that_leaves_them_out(bert, counts):

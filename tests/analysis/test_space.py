@@ -9,8 +9,9 @@ import pytest
 from sklearn.decomposition import PCA
 
 from stsbench.analysis import mean_cosine, partition_isotropy, singular_values
+from stsbench.analysis.run import make_analysis
 from stsbench.analysis.space import Neighbours, SentenceMap, Spectrum, nearest, principal_plane
-from stsbench.core.errors import DataError, StsbenchError
+from stsbench.core.errors import CardError, DataError
 from stsbench.encoders import base as seams
 from tests.analysis.beds import bed
 from tests.encoders.fakes import Plain
@@ -86,11 +87,26 @@ def test_pairs_are_placed_and_joined_the_same_each_time(method):
     assert (len(points), row["join"]) == (10, pytest.approx(np.mean(joins)))
 
 
-def test_maps_that_cannot_be_are_told():
+def test_a_map_of_too_few_pairs_is_refused():
     with pytest.raises(DataError, match="fewer than 3 pairs of quickstart-en have a gold score above 9"):
         SentenceMap(above=9.0).tables(bed(Plain()))
-    with pytest.raises(StsbenchError, match="pairs = 1: give 3 or more"):
-        SentenceMap(pairs=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "said"),
+    [
+        ("map", {"pairs": 1}, "analysis 'map': key 'pairs': expected a whole number >= 3, not 1"),
+        ("map", {"method": "pac"}, "key 'method': 'pac' is not one of pca, tsne; did you mean 'pca'"),
+        ("tokens", {"removed": [-1, 2]}, "key 'removed': expected a whole number >= 0"),
+        ("layers", {"picture": "head"}, "key 'picture': 'head' is not one of lines, heat"),
+        ("neighbours", {"k": "many"}, "key 'k': expected"),
+        ("errors", {"pairs": 3}, "unknown key 'pairs'"),
+    ],
+)
+def test_parameters_are_held_to_their_types(name, parameters, said):
+    with pytest.raises(CardError, match=said):
+        make_analysis(name, parameters)
+    assert make_analysis("neighbours", {"query": "one sentence"}) == Neighbours(query="one sentence")
 
 
 def test_the_picture_of_projection_joins_each_pair():
