@@ -222,16 +222,16 @@ def chosen_side(given: Sequence[str], side: Side, catalogue: Catalogue, where: P
     if not given:
         return side
     encoders = side.by_name(catalogue)
-    every = [*side.cells, *((lock_cell(one), one) for one in side.older)]
+    every = [*side.cells, *map(lock_cell, side.older)]
 
     def meant(one: Spelling) -> set[int]:
         picked = one.among(encoders)
-        return {id(cell) for cell, result in every if (id(result) in picked if result else one.is_of(cell))}
+        return {id(cell) for cell in every if (id(cell.result) in picked if cell.result else one.is_of(cell))}
 
     found = list(_chosen(given, catalogue, side.encoders(), where, meant))
     chosen = {cell for _, mine in found for cell in mine}
-    cells = [entry for entry in every if id(entry[0]) in chosen]
-    names = [*(name for name, _ in found), *(cell.encoder for cell, _ in cells)]
+    cells = [cell for cell in every if id(cell) in chosen]
+    names = [*(name for name, _ in found), *(cell.encoder for cell in cells)]
     return side._replace(cells=cells, problems=side.only(names).problems)
 
 

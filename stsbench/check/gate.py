@@ -1,4 +1,4 @@
-"""New scores checked against old ones: which fell by more than their tolerance, by more than chance, or cannot be compared.
+"""New scores checked against old or published ones: which fell by more than their tolerance, by more than chance, or cannot be compared.
 
 How far two scores of the same thing may lie apart, in classes and points: cosines of the same float32 embeddings differ by 3e-6
 between implementations; vLLM's bfloat16 moves STS12 by less than 1e-4, MTEB allows 1e-3; probes drift with torch (SentEval
@@ -13,28 +13,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from stsbench.check.lock import Entry, LockedCell, Side, unpack
+from stsbench.boards.published import ColumnFacts, misprints, protocols, published_row
+from stsbench.boards.tables.columns import series, wanted_of
+from stsbench.check.lock import LockedCell, Side, unpack
 from stsbench.core.cards import Suite
+from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, UnknownName
 from stsbench.core.provenance import same_encoder
+from stsbench.numbers.statistics import spread
 from stsbench.results.comparable import suite_mean, why_not_comparable
 from stsbench.results.folder import columns_of
-from stsbench.results.record import Result, protocol_key
-from stsbench.significance.comparison import Effort, compare_column, mean_difference
+from stsbench.results.groups import Runs, gather_runs
+from stsbench.results.record import Result
+from stsbench.significance.comparison import Effort, Measured, compare_column, mean_difference
 from stsbench.significance.items import Column
 from stsbench.significance.paired import holm
 
 Rule = Literal["absolute", "statistical"]
 Outcome = Literal[
-    "fine", "lower", "higher", "regression", "not comparable", "missing", "new", "unreadable", "not checked"
+    "regression", "not comparable", "missing", "unreadable", "not checked", "higher", "lower", "fine", "new"
 ]
-STOPPING: tuple[Outcome, ...] = ("not comparable", "missing", "unreadable", "not checked")
-"""Outcomes beside which a check is never fine: something was not looked at."""
-Pair = tuple[Entry, Entry]
+Kind = Literal["failure", "error", "skipped", ""]
+KINDS: Mapping[Outcome, Kind] = {
+    "regression": "failure",
+    "not comparable": "error",
+    "missing": "error",
+    "unreadable": "error",
+    "not checked": "error",
+    "higher": "",
+    "lower": "",
+    "fine": "",
+    "new": "skipped",
+}
+"""What each outcome is to a regression test, in JUnit's words: beside an error, where something was not looked at, nothing is fine."""
+Pair = tuple[LockedCell, LockedCell]
 """A new cell and the old one that it is compared with."""
 
 
@@ -59,6 +75,13 @@ class Verdict:
     is_mean: bool = False
     """Whether it is of the mean over a suite's tasks."""
 
+    @classmethod
+    def of(cls, cell: LockedCell | Result, outcome: Outcome, reason: str, **more: Any) -> Verdict:  # noqa: ANN401 - fields
+        """The verdict on one cell."""
+        named = {key: getattr(cell, key) for key in ("encoder", "task", "split", "train_seed", "eval_seed")}
+        protocol = str(cell.protocol["name"])
+        return cls(**{**named, "protocol": protocol, "outcome": outcome, "reason": reason, **more})
+
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
@@ -74,28 +97,23 @@ class Check:
         """How many cells came out so."""
         return sum(verdict.outcome in outcomes for verdict in self.verdicts)
 
-    def fails(self, verdict: Verdict) -> bool:
-        """Whether a verdict is one that a regression test stops at."""
-        return verdict.outcome == "regression" or (self.exact and verdict.outcome == "higher")
-
-    def stops(self, verdict: Verdict) -> bool:
-        """Whether a verdict is one of something that was not compared, and must have been."""
-        return verdict.outcome in STOPPING and not (verdict.outcome == "missing" and self.allow_missing)
+    def kind(self, verdict: Verdict) -> Kind:
+        """What a verdict is to a regression test; nothing: it passes."""
+        if self.exact and verdict.outcome == "higher":
+            return "failure"
+        return "skipped" if self.allow_missing and verdict.outcome == "missing" else KINDS[verdict.outcome]
 
     @property
     def exit_code(self) -> int:
         """0 fine; 1 a regression; 2 none, but something that was not compared, or nothing compared at all."""
-        if any(map(self.fails, self.verdicts)):
-            return 1
-        compared = self.count("fine", "lower", "higher")
-        return 2 if any(map(self.stops, self.verdicts)) or not compared else 0
+        kinds = set(map(self.kind, self.verdicts))
+        return 1 if "failure" in kinds else 2 if "error" in kinds or not self.count("fine", "lower", "higher") else 0
 
     @property
     def summary(self) -> str:
         """How many cells and means came out how, in one line."""
         words = {"missing": "missing in the new results", "lower": "lower, which may be chance"}
-        order: tuple[Outcome, ...] = ("regression", *STOPPING, "higher", "lower", "fine", "new")
-        counts = [f"{self.count(one)} {words.get(one, one)}" for one in order if self.count(one)]
+        counts = [f"{self.count(one)} {words.get(one, one)}" for one in KINDS if self.count(one)]
         means = sum(verdict.is_mean for verdict in self.verdicts)
         cells = len(self.verdicts) - means
         said = f"{cells} cell{'s' * (cells != 1)}" + (f" and {means} mean{'s' * (means != 1)}" if means else "")
@@ -104,10 +122,11 @@ class Check:
 
 def unreadable(new: Side, old: Side | None = None) -> list[Verdict]:
     """A verdict on each file of both sides that holds no result as results must be: a check is not fine beside it."""
-    problems = [("new", one) for one in new.problems] + [("old", one) for one in (old.problems if old else ())]
+    sides = {"new": new, "old": old}
     return [
         Verdict(encoder=at.parent.name, task=at.name, outcome="unreadable", reason=f"{side} results: {line}")
-        for side, (at, line) in problems
+        for side, held in sides.items()
+        for at, line in (held.problems if held else ())
     ]
 
 
@@ -176,7 +195,7 @@ TOLERANCES = {
 def classify(new: LockedCell, old: LockedCell) -> Tolerance:
     """The class of two scores that may be compared."""
     same = same_encoder(new.fingerprint, old.fingerprint)
-    same_place = (new.device, new.dtype, new.versions) == (old.device, old.dtype, old.versions)
+    same_place = new.place == old.place
     half = any(cell.dtype in HALF for cell in (new, old))
     if same and same_place and not half:
         return TOLERANCES["same"]
@@ -235,15 +254,12 @@ def mean_p(pairs: Sequence[Pair], effort: Effort) -> Tested:
     from scipy import special
 
     try:
-        columns = [(_result(new, old), _result(old, new)) for new, old in pairs]
-        paired = [
-            one
-            for ours, theirs in columns
-            if ours is not None and theirs is not None
-            for one in compare_column(
-                Column(ours.task, ours.split, ours.protocol, [[theirs], [ours]]), ["old", "new"], effort
-            )
-        ]
+        paired: list[Measured] = []
+        for new, old in pairs:
+            ours, theirs = _result(new, old), _result(old, new)
+            if ours is not None and theirs is not None:
+                column = Column(ours.task, ours.split, ours.protocol, [[theirs], [ours]])
+                paired += compare_column(column, ["old", "new"], effort)
     except DataError as broken:
         return Tested(1.0, "none", problem=str(broken))
     if len(paired) == len(pairs):
@@ -251,11 +267,11 @@ def mean_p(pairs: Sequence[Pair], effort: Effort) -> Tested:
         if difference.p is not None:
             return Tested(difference.p, "paired test")
     # Of independent normal scores whose 95% intervals are known: it does not see that items are the same.
-    widths = [high - low for pair in pairs for low, high in (cell.interval for cell, _ in pair)]
+    widths = [high - low for pair in pairs for low, high in (cell.interval for cell in pair)]
     error = sum((width / (2 * special.ndtri(0.975))) ** 2 for width in widths) ** 0.5
-    apart = abs(sum(new.score - old.score for (new, _), (old, _) in pairs))
+    apart = abs(sum(new.score - old.score for new, old in pairs))
     p = float(2 * special.ndtr(-apart / error)) if error else 0.0
-    locked = [cell for pair in pairs for cell, result in pair if result is None]
+    locked = [cell for pair in pairs for cell in pair if cell.result is None]
     if any(cell.paired is None for cell in locked):
         why = "the lock holds no per-item values; lock again beside them"
     else:
@@ -263,13 +279,12 @@ def mean_p(pairs: Sequence[Pair], effort: Effort) -> Tested:
     return Tested(p, "from the intervals", problem=why)
 
 
-def _result(entry: Entry, other: Entry) -> Result | None:
-    """An entry's Result: its own, or one made of the locked column and the other side's data, which are the same."""
-    (cell, own), (_, beside) = entry, other
-    if own is not None or cell.paired is None or beside is None:
-        return own
-    columns = {**columns_of(beside), cell.paired.column: unpack(cell.paired, cell.n)}
-    return msgspec.structs.replace(beside, score=cell.score, interval=cell.interval, per_item=columns, path=None)
+def _result(cell: LockedCell, other: LockedCell) -> Result | None:
+    """A cell's Result: its own, or one made of the locked column and the other side's data, which are the same."""
+    if cell.result is not None or cell.paired is None or other.result is None:
+        return cell.result
+    columns = {**columns_of(other.result), cell.paired.column: unpack(cell.paired, cell.n)}
+    return msgspec.structs.replace(other.result, score=cell.score, interval=cell.interval, per_item=columns, path=None)
 
 
 def find_means(cells: Sequence[Judged], suites: Mapping[str, Suite]) -> list[Judged]:
@@ -281,23 +296,21 @@ def find_means(cells: Sequence[Judged], suites: Mapping[str, Suite]) -> list[Jud
             key = verdict.encoder, verdict.protocol, verdict.train_seed, verdict.eval_seed
             groups.setdefault(key, {}).setdefault(verdict.task, one)
     averaged = [suite for suite in suites.values() if suite.average and len(suite.tasks) > 1]
-    means = (_mean(suite, mine) for mine in groups.values() for suite in averaged)
-    return [one for one in means if one is not None]
+    return [one for mine in groups.values() for suite in averaged for one in _mean(suite, mine)]
 
 
-def _mean(suite: Suite, mine: Mapping[str, Judged]) -> Judged | None:
-    scores = [(task, one.verdict.new, one.verdict.old) for task, one in mine.items()]
-    new = suite_mean(suite.tasks, {task: score for task, score, _ in scores}.get)
-    old = suite_mean(suite.tasks, {task: score for task, _, score in scores}.get)
+def _mean(suite: Suite, mine: Mapping[str, Judged]) -> Iterator[Judged]:
+    new = suite_mean(suite.tasks, {task: one.verdict.new for task, one in mine.items()}.get)
+    old = suite_mean(suite.tasks, {task: one.verdict.old for task, one in mine.items()}.get)
     if new is None or old is None:
-        return None
+        return
     cells, k = [mine[task] for task in suite.tasks], len(suite.tasks)
     names = list(dict.fromkeys(str(one.verdict.tolerance) for one in cells))
     points = sum((one.verdict.points or 0.0) ** 2 for one in cells) ** 0.5 / k
     bare = replace(cells[0].verdict, task=f"mean of {suite.name}", split="test", new=new, old=old, is_mean=True)
     why = f"the mean of {k} cells, each with a tolerance of its own"
     judged = within(bare, new - old, points=points, name=names[0] if len(names) == 1 else "several", why=why)
-    return Judged(judged, [pair for one in cells for pair in one.pairs])
+    yield Judged(judged, [pair for one in cells for pair in one.pairs])
 
 
 UNCHANGED = ("same", "other-machine")
@@ -334,7 +347,7 @@ def check(
     effort = effort or Effort()
     if chosen:
         # What the old side has of the new side's encoders, be it readable or not; all of it where they are others.
-        found = old.only(list({cell.encoder: None for cell, _ in new.cells}))
+        found = old.only(list({cell.encoder: None for cell in new.cells}))
         old = found if found.cells or found.problems else old
     new, old = new.verified(), old.verified()
     verdicts = broken = unreadable(new, old)
@@ -382,7 +395,7 @@ def match_encoders(new: Side, old: Side) -> dict[str, str]:
     Raises:
         DataError: a side has no cells, or no encoder is in both, and all files can be read.
     """
-    mine, theirs = ({cell.encoder: None for cell, _ in side.cells} for side in (new, old))
+    mine, theirs = ({cell.encoder: None for cell in side.cells} for side in (new, old))
     names = {name: name for name in mine if name in theirs}
     if names or new.problems or old.problems:
         return names
@@ -396,66 +409,102 @@ def match_encoders(new: Side, old: Side) -> dict[str, str]:
 
 
 def match_cells(
-    new: Sequence[Entry], old: Sequence[Entry], names: Mapping[str, str]
-) -> Iterator[tuple[Entry | None, Entry | None]]:
+    new: Sequence[LockedCell], old: Sequence[LockedCell], names: Mapping[str, str]
+) -> Iterator[tuple[LockedCell | None, LockedCell | None]]:
     """Each cell of the new side's encoders with the old cell it is to be checked against; ``names`` are their old names.
 
     Cells of one task that were scored alike are matched. What is then left on both sides was scored in different ways, and is
     matched to say how they differ.
     """
-    for encoder in dict.fromkeys(cell.encoder for cell, _ in new):
-        ours = [entry for entry in new if entry[0].encoder == encoder]
-        others = [entry for entry in old if entry[0].encoder == names.get(encoder)]
-        for task in dict.fromkeys(cell.task for cell, _ in (*ours, *others)):
-            mine, left = ({_scored(e[0]): e for e in side if e[0].task == task} for side in (ours, others))
+    for encoder in dict.fromkeys(cell.encoder for cell in new):
+        ours = [cell for cell in new if cell.encoder == encoder]
+        others = [cell for cell in old if cell.encoder == names.get(encoder)]
+        for task in dict.fromkeys(cell.task for cell in (*ours, *others)):
+            mine, left = ({cell.scored: cell for cell in side if cell.task == task} for side in (ours, others))
             alike = {scored: left.pop(scored) for scored in mine if scored in left}
-            for scored, entry in mine.items():
+            for scored, cell in mine.items():
                 near = [one for one in left if one[:2] == scored[:2]] or list(left)
-                yield entry, alike.get(scored) or (left.pop(near[0]) if near else None)
+                yield cell, alike.get(scored) or (left.pop(near[0]) if near else None)
             yield from ((None, theirs) for theirs in left.values())
 
 
 def _only_old(old: Side, names: Mapping[str, str]) -> Iterator[Verdict]:
-    left = {cell.encoder: [one for one, _ in old.cells if one.encoder == cell.encoder] for cell, _ in old.cells}
+    left: dict[str, list[LockedCell]] = {}
+    for cell in old.cells:
+        if cell.encoder not in names.values():
+            left.setdefault(cell.encoder, []).append(cell)
     hint = "choose others with --encoder, or allow it with --allow-missing"
-    for first, *others in (cells for encoder, cells in left.items() if encoder not in names.values()):
-        reason = f"the new results have no encoder of this name; {hint}"
-        one = replace(_bare(first), outcome="missing", reason=reason)
-        yield replace(one, task=f"all {1 + len(others)} cells", protocol="") if others else one
+    for first, *others in left.values():
+        more = {"task": f"all {1 + len(others)} cells", "protocol": ""} if others else {}
+        yield Verdict.of(first, "missing", f"the new results have no encoder of this name; {hint}", **more)
 
 
-def _scored(cell: LockedCell) -> tuple[object, ...]:
-    return cell.split, protocol_key(cell.protocol), cell.seeds
-
-
-def _bare(cell: LockedCell) -> Verdict:
-    return Verdict(
-        encoder=cell.encoder,
-        task=cell.task,
-        split=cell.split,
-        protocol=str(cell.protocol["name"]),
-        train_seed=cell.train_seed,
-        eval_seed=cell.eval_seed,
-        outcome="new",
-        reason="the old results have no such cell",
-    )
-
-
-def _judge(new: Entry | None, old: Entry | None, tolerances: Mapping[str, Tolerance]) -> Judged:
-    if new is None and old is not None:
-        reason = "the new results have no such cell"
-        return Judged(replace(_bare(old[0]), old=old[0].score, outcome="missing", reason=reason), [])
-    assert new is not None, "a pair has a side"
-    if old is None:
-        return Judged(replace(_bare(new[0]), new=new[0].score), [])
-    ours, theirs = new[0], old[0]
-    bare = replace(_bare(ours), new=ours.score, old=theirs.score)
+def _judge(ours: LockedCell | None, theirs: LockedCell | None, tolerances: Mapping[str, Tolerance]) -> Judged:
+    if theirs is None:
+        assert ours is not None, "a pair has a side"
+        return Judged(Verdict.of(ours, "new", "the old results have no such cell", new=ours.score), [])
+    if ours is None:
+        return Judged(Verdict.of(theirs, "missing", "the new results have no such cell", old=theirs.score), [])
     why = why_not_comparable(ours, theirs)
-    if why is None and ours.seeds != theirs.seeds:
-        field = "train_seed" if ours.train_seed != theirs.train_seed else "eval_seed"
-        why = f"{field} differs: {getattr(ours, field)} against {getattr(theirs, field)}"
+    for seed in ("train_seed", "eval_seed"):
+        if why is None and getattr(ours, seed) != getattr(theirs, seed):
+            why = f"{seed} differs: {getattr(ours, seed)} against {getattr(theirs, seed)}"
+    bare = Verdict.of(ours, "not comparable", why or "", new=ours.score, old=theirs.score)
     if why is not None:
-        return Judged(replace(bare, outcome="not comparable", reason=why), [])
+        return Judged(bare, [])
     tolerance = tolerances[classify(ours, theirs).name]
     points, difference = tolerance.allowed(ours.n), ours.score - theirs.score
-    return Judged(within(bare, difference, points=points, name=tolerance.name, why=tolerance.why), [(new, old)])
+    return Judged(within(bare, difference, points=points, name=tolerance.name, why=tolerance.why), [(ours, theirs)])
+
+
+def check_published(
+    new: Side, catalogue: Catalogue, *, exact: bool = False, tolerances: Mapping[str, Tolerance] = TOLERANCES
+) -> Check:
+    """Judge every measured score that a published row of the encoder's card has too, by the tolerance alone.
+
+    STS is of class ``published``; what trains a classifier or regressor of ``probe`` or ``probe-few``. Where
+    a deviation is printed, twice that is allowed. Scores by protocols of no name, misprints and numbers
+    that nobody read in a text are passed over.
+
+    The new side must be Results: a lock file's cells do not hold all metrics.
+
+    Raises:
+        DataError: nothing measured is published.
+    """
+    new = new.verified()
+    results = [cell.result for cell in new.cells if cell.result is not None]
+    verdicts = [v for runs in gather_runs(results, catalogue) for v in _of_encoder(runs, catalogue, tolerances)]
+    broken = unreadable(new)
+    if not verdicts and not broken:
+        raise DataError(
+            "no result has a published score to check it against: a card's key 'published' names rows, "
+            "and only results that carry the card's hash count, not those with --set or of another encoder of its name"
+        )
+    return Check(verdicts=[*verdicts, *broken], rule="absolute", exact=exact)
+
+
+def _of_encoder(runs: Runs, catalogue: Catalogue, tolerances: Mapping[str, Tolerance]) -> Iterator[Verdict]:
+    for row in [published_row(key) for key in (runs.card.published if runs.card else [])]:
+        for score in row.scores:
+            is_wrong = score.verified in ("figure", "no") or {(row.key, ""), (row.key, score.task)} & {*misprints()}
+            if is_wrong or score.protocol not in protocols() or score.task not in catalogue.paths("tasks"):
+                continue
+            facts = ColumnFacts(task=score.task, split=score.split)
+            wanted, _ = wanted_of(facts, score.protocol, score.metric, catalogue)
+            if not (measured := list(series(runs, wanted).values())):
+                continue
+            result = next(r for r in runs.results if (r.task, r.split) == (wanted.task, wanted.split))
+            name = "published" if wanted.evaluator == "sts" else "probe-few" if result.n < FEW else "probe"
+            points, why = tolerances[name].points, f"{tolerances[name].why}; {row.key}"
+            if score.deviation is not None and 2 * score.deviation > points:
+                points, why = 2 * score.deviation, f"twice the printed deviation; {row.key}"
+            usual = score.metric == protocols()[score.protocol].metric
+            task, facts_of = (
+                score.task if usual else f"{score.task} {score.metric}",
+                {"train_seed": None, "eval_seed": 0},
+            )
+            value, printed = spread(measured).mean / 100, score.value / 100
+            bare = Verdict.of(
+                result, "fine", "", task=task, protocol=score.protocol, new=value, old=printed, **facts_of
+            )
+            yield within(bare, value - printed, points=points, name=name, why=why)

@@ -94,7 +94,7 @@ class LockedCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """One score and what it was made with: a Result, and of its per-item columns what a paired test needs.
 
     ``paired`` is None where the per-item columns were not at hand, or no paired test is known. ``digest`` is over all other
-    fields; a row that is of no lock file has none.
+    fields; a row that is of no lock file has none. ``result`` is what it was made of, where that is there: no part of the file.
     """
 
     encoder: str
@@ -116,15 +116,23 @@ class LockedCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     items: str
     paired: Packed | None = None
     digest: str = ""
+    result: Result | None = None
 
     @property
-    def seeds(self) -> tuple[int | None, int]:
-        """The seeds of training and of evaluation."""
-        return self.train_seed, self.eval_seed
+    def scored(self) -> tuple[object, ...]:
+        """How it was scored: split, protocol, and the seeds of training and of evaluation."""
+        return self.split, protocol_key(self.protocol), self.train_seed, self.eval_seed
 
-    def digest_due(self) -> str:
-        """The digest over all other fields."""
-        return fields_digest({**msgspec.to_builtins(self), "digest": ""})
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Where it was embedded, and by what."""
+        return self.device, self.dtype, self.versions
+
+    def sealed(self) -> dict[str, Any]:
+        """The row of the file, with the digest over its other fields."""
+        row = msgspec.to_builtins(msgspec.structs.replace(self, digest="", result=None))
+        del row["result"]
+        return {**row, "digest": fields_digest(row)}
 
 
 class _Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -132,21 +140,21 @@ class _Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cells: msgspec.Raw
 
 
-Entry = tuple[LockedCell, Result | None]
-"""A cell, and its Result where there is one."""
-
-
 class Side(NamedTuple):
     """One side of a check: its cells, and what is wrong with each file that is none."""
 
-    cells: list[Entry]
+    cells: list[LockedCell]
     problems: list[Problem]
     older: Sequence[Result] = ()
     """A folder's results of other states than the current ones."""
 
     def by_name(self, catalogue: Catalogue) -> Encoders:
         """The encoders of its results, by the names that tables have for them."""
-        return Encoders(ResultFolder([one for _, one in self.cells if one is not None], [], self.older), catalogue)
+        return Encoders(ResultFolder(self.results(), [], self.older), catalogue)
+
+    def results(self) -> list[Result]:
+        """The Results of its cells, where there are some."""
+        return [cell.result for cell in self.cells if cell.result is not None]
 
     def older_line(self, catalogue: Catalogue) -> str:
         """What is left out of it, see :meth:`stsbench.results.groups.Encoders.older_line`."""
@@ -157,35 +165,36 @@ class Side(NamedTuple):
         """The names of its encoders, and of folders whose files cannot be read."""
         folders = {part.name: None for one in self.problems for part in (one.path, one.path.parent)}
         named = [name for folder in folders for name in (folder, folder.replace("--", "/"))]
-        return list(dict.fromkeys([*(cell.encoder for cell, _ in self.cells), *named]))
+        return list(dict.fromkeys([*(cell.encoder for cell in self.cells), *named]))
 
     def only(self, encoders: Sequence[str]) -> Side:
         """Of these encoders alone, if any are named."""
         folders = {file_part(name, ENCODER_LENGTH) for name in encoders}
-        cells = [entry for entry in self.cells if not encoders or entry[0].encoder in encoders]
+        cells = [cell for cell in self.cells if not encoders or cell.encoder in encoders]
         problems = [one for one in self.problems if not encoders or folders & {one.path.name, one.path.parent.name}]
         return self._replace(cells=cells, problems=problems)
 
     def is_in(self, folder: Path) -> bool:
         """Whether all of it lies in this very folder: then it is that of one encoder, and not a results folder."""
-        files = [one.path for _, one in self.cells if one is not None and one.path is not None]
+        files = [one.path for one in self.results() if one.path is not None]
         files += [problem.path for problem in self.problems]
         return bool(files) and all(file.parent.samefile(folder) for file in files)
 
     def verified(self) -> Side:
         """Without the cells whose per-item columns do not make their score, which are problems then."""
-        found = verified([one for _, one in self.cells if one is not None])
+        found = verified(self.results())
         left = {problem.path for problem in found.problems}
-        cells = [entry for entry in self.cells if entry[1] is None or entry[1].path not in left]
+        cells = [cell for cell in self.cells if cell.result is None or cell.result.path not in left]
         return self._replace(cells=cells, problems=[*self.problems, *found.problems])
 
 
 def lock_cell(result: Result, paired: Packed | None = None) -> LockedCell:
     """The row of one Result, with what a paired test needs of its items."""
-    run, own = result.run, ("device", "dtype", "versions", "paired", "digest")
-    fields: dict[str, Any] = {one: getattr(result, one) for one in LockedCell.__struct_fields__ if one not in own}
-    fields |= {"device": run.get("device"), "dtype": run.get("dtype"), "versions": dict(run.get("versions", {}))}
-    return LockedCell(**fields, paired=paired)
+    both = set(LockedCell.__struct_fields__) & set(Result.__struct_fields__) - {"digest"}
+    run = {"device": None, "dtype": None, "versions": {}, **result.run}
+    fields: dict[str, Any] = {one: getattr(result, one) for one in both}
+    fields |= {one: run[one] for one in ("device", "dtype", "versions")}
+    return LockedCell(**fields, paired=paired, result=result)
 
 
 def lock_cells(results: Iterable[Result], kept: Iterable[LockedCell] = ()) -> list[LockedCell]:
@@ -204,9 +213,7 @@ def lock_cells(results: Iterable[Result], kept: Iterable[LockedCell] = ()) -> li
 
 def to_lock(cells: Iterable[LockedCell]) -> bytes:
     """The bytes of a lock file: sorted, one row a line, so that a change of a score is one line in a diff."""
-    sealed = [msgspec.structs.replace(cell, digest=cell.digest_due()) for cell in cells]
-    rows = [json.dumps(msgspec.to_builtins(cell), ensure_ascii=False, allow_nan=False) for cell in sealed]
-    body = ",\n".join(sorted(rows))
+    body = ",\n".join(sorted(json.dumps(cell.sealed(), ensure_ascii=False, allow_nan=False) for cell in cells))
     return f'{{"lock": {VERSION}, "cells": [\n{body}\n]}}\n'.encode()
 
 
@@ -223,7 +230,7 @@ def read_lock(path: Path) -> list[LockedCell]:
     try:
         lock = msgspec.json.decode(content, type=_Lock)
         cells = msgspec.json.decode(lock.cells, type=list[LockedCell]) if lock.lock == VERSION else []
-        edited = [cell for cell in cells if cell.digest != cell.digest_due()]
+        edited = [cell for cell in cells if cell.digest != cell.sealed()["digest"]]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{path}: is not a lock file: {one_line(error)[:300]}; 'stsbench lock' makes one") from error
     if lock.lock != VERSION:
@@ -235,7 +242,7 @@ def read_lock(path: Path) -> list[LockedCell]:
         )
     seen = set[tuple[object, ...]]()
     for cell in cells:
-        key = cell.encoder, cell.task, cell.split, protocol_key(cell.protocol), cell.seeds
+        key = cell.encoder, cell.task, *cell.scored
         if key in seen:
             raise DataError(
                 f"{path}: {cut(cell.encoder)} on {cut(cell.task)}: is locked twice, and nothing says which of the two counts; lock again"
@@ -254,10 +261,10 @@ def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> Side:
     if not path.exists() and path.suffix != ".json":
         raise OutputError(f"results folder '{path}' does not exist; 'stsbench run' makes it")
     if not path.is_dir():
-        return Side([(cell, None) for cell in read_lock(path) if tasks is None or cell.task in tasks], [])
+        return Side([cell for cell in read_lock(path) if tasks is None or cell.task in tasks], [])
     found = read_folder(path)
     found.problems.extend(lost(path))
-    cells: list[Entry] = [(lock_cell(one), one) for one in found.results if tasks is None or one.task in tasks]
+    cells = [lock_cell(one) for one in found.results if tasks is None or one.task in tasks]
     older = [one for one in found.older if tasks is None or one.task in tasks]
     # A file that cannot be read may be of one of these tasks, unless its name is that of another's result.
     named = [(one, re.fullmatch(r"(.+)\.[^.]+\.[0-9a-f]{8}\.json", one.path.name)) for one in found.problems]

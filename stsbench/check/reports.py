@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from stsbench.boards.render.text import escape_markdown
-from stsbench.check.gate import Check, Verdict
+from stsbench.check.gate import Check, Kind, Verdict
 from stsbench.core.errors import visible
 
 COLUMNS = ["encoder", "task", "old", "new", "difference", "allowed", "verdict"]
@@ -41,9 +41,10 @@ def junit(check: Check) -> bytes:
 
     What XML 1.0 cannot hold is written out, with all other control characters.
     """
-    kinds = {verdict: _kind(check, verdict) for verdict in check.verdicts}
-    found, named = list(kinds.values()), (("failure", "failures"), ("error", "errors"), ("skipped", "skipped"))
-    counts = {name: str(found.count(kind)) for kind, name in named}
+    kinds = {verdict: check.kind(verdict) for verdict in check.verdicts}
+    named: dict[str, Kind] = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    found = list(kinds.values())
+    counts = {name: str(found.count(kind)) for name, kind in named.items()}
     suite = ElementTree.Element("testsuite", {"name": "stsbench check", "tests": str(len(found)), **counts})
     for verdict, kind in kinds.items():
         case = ElementTree.SubElement(
@@ -60,14 +61,6 @@ def junit(check: Check) -> bytes:
     return content + b"\n"
 
 
-def _kind(check: Check, verdict: Verdict) -> str:
-    if check.fails(verdict):
-        return "failure"
-    if check.stops(verdict):
-        return "error"
-    return "skipped" if verdict.outcome in ("missing", "new") else ""
-
-
 def message(verdict: Verdict) -> str:
     """A verdict in one sentence."""
     scores = ""
@@ -80,7 +73,7 @@ def github_lines(check: Check) -> list[str]:
     """GitHub workflow commands: an error for what fails or cannot be compared or read, a notice for a higher score."""
     lines = []
     for verdict in check.verdicts:
-        bad = _kind(check, verdict) in ("failure", "error")
+        bad = check.kind(verdict) in ("failure", "error")
         if bad or verdict.outcome == "higher":
             title = _data(f"{verdict.encoder}: {name(verdict)}").replace(":", "%3A").replace(",", "%2C")
             lines.append(f"::{'error' if bad else 'notice'} title={title}::{_data(message(verdict))}")

@@ -16,9 +16,8 @@ from typer import Context
 
 from stsbench.api.names import chosen_side
 from stsbench.bench.plan import plan_tasks
-from stsbench.check.gate import RULES, Check, check, not_checked, parse_tolerances
+from stsbench.check.gate import RULES, Check, check, check_published, not_checked, parse_tolerances
 from stsbench.check.lock import LockedCell, Side, lock_cells, read_lock, read_side, to_lock
-from stsbench.check.published import check_published
 from stsbench.check.reports import (
     COLUMNS,
     github_lines,
@@ -179,8 +178,7 @@ def lock_command(
     side = _side(results, encoder, wanted, catalogue).verified()
     for problem in side.problems:
         raise DataError(f"{problem.line}; repair or remove the file, for a lock without it would not check it")
-    held = [one for _, one in side.cells if one is not None]
-    if not held:
+    if not (held := side.results()):
         raise DataError(f"{results}: holds no results to lock")
     kept: list[LockedCell] = []
     with suppress(DataError, OutputError):

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from stsbench.boards.published import protocols, published_row
-from stsbench.check.gate import Check, Verdict, check, parse_tolerances
-from stsbench.check.published import check_published
+from stsbench.check.gate import Check, Verdict, check, check_published, parse_tolerances
 from stsbench.check.reports import markdown
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
