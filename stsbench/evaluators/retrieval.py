@@ -186,12 +186,15 @@ def ranks_of(similarity: FloatArray, target: IndexArray) -> IndexArray:
     return ranks
 
 
-def fold_scores(ranks: IndexArray) -> dict[str, list[float]]:
-    """Recall in points of the first 1, 5 and 10, and the median rank from 1, of both directions as the toolkit has them."""
-    found = {}
-    for direction, own in (("i2t", ranks[:, 0]), ("t2i", ranks[:, 1:])):
-        recalls = [100.0 * int((own < depth).sum()) / own.size for depth in DEPTHS]
-        found[direction] = [*recalls, float(np.floor(np.median(own)) + 1)]
+MEASURES = [f"{way}.{name}" for way in ("i2t", "t2i") for name in (*(f"recall@{k}" for k in DEPTHS), "median_rank")]
+
+
+def fold_scores(ranks: IndexArray) -> list[float]:
+    """``MEASURES``: recall in points of the first 1, 5 and 10, and the median rank from 1, of both directions as the toolkit has them."""
+    found = list[float]()
+    for own in (ranks[:, 0], ranks[:, 1:]):
+        found += [100.0 * int((own < depth).sum()) / own.size for depth in DEPTHS]
+        found.append(float(np.floor(np.median(own)) + 1))
     return found
 
 
@@ -201,21 +204,15 @@ def summed_recall(folds: Sequence[IndexArray]) -> float:
     Sums in the toolkit's order, for two epochs are compared by ``>``.
     """
     total = 0.0
-    for scores in map(fold_scores, folds):
-        (i1, i5, i10, _), (t1, t5, t10, _) = scores["i2t"], scores["t2i"]
+    for i1, i5, i10, _, t1, t5, t10, _ in map(fold_scores, folds):
         total += (i1 + i5 + i10 + t1 + t5 + t10) / len(folds)
     return total
 
 
 def mean_scores(folds: Sequence[IndexArray]) -> dict[str, float]:
     """Recalls in [0, 1] and median ranks of both directions, averaged over folds."""
-    scores: dict[str, float] = {}
-    of_folds = list(map(fold_scores, folds))
-    for direction in ("i2t", "t2i"):
-        *recalls, median = np.mean([scores[direction] for scores in of_folds], axis=0).tolist()
-        scores |= {f"{direction}.recall@{depth}": r / 100 for depth, r in zip(DEPTHS, recalls, strict=True)}
-        scores[f"{direction}.median_rank"] = median
-    return scores
+    means = zip(MEASURES, np.mean([fold_scores(ranks) for ranks in folds], axis=0).tolist(), strict=True)
+    return {name: value / 100 if ".recall@" in name else value for name, value in means}
 
 
 def recall_of_images(ranks: IndexArray) -> npt.NDArray[np.float64]:

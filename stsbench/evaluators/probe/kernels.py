@@ -43,10 +43,8 @@ ONE, ZERO = np.float32(1), np.float32(0)
 _OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy"}
 
 
-def helper(function: F) -> F:
-    """A function that the entry points compile into themselves."""
-    compiled: F = njit(**_OPTIONS)(function)
-    return compiled
+helper: Callable[[F], F] = njit(**_OPTIONS)
+"""Makes a function that the entry points compile into themselves."""
 
 
 def entry(signature: object) -> Callable[[F], F]:
@@ -85,7 +83,7 @@ def exp(x: np.float32) -> np.float32:
 
 @helper
 def logits(x: FloatArray, items: IndexArray, columns: int, directions: FloatArray, z: FloatArray) -> None:
-    """Fill z (pk, g) with these rows of x, as many columns of them, times the directions (pk, w)."""
+    """Fill z (pk, g) with these rows of x, as many columns of them, times the directions (pk, w); biases may be no column of x."""
     whole = len(directions) // _TILE * _TILE
     for at in range(0, len(items), _ITEMS):
         for k in range(whole, len(directions)):
@@ -96,6 +94,10 @@ def logits(x: FloatArray, items: IndexArray, columns: int, directions: FloatArra
                     x, items[four : four + _TILE], columns, directions[k : k + _TILE],
                     z[k : k + _TILE, four : four + _TILE],
                 )  # fmt: skip
+    if columns < directions.shape[1]:
+        for i in range(len(z)):
+            for r in range(z.shape[1]):
+                z[i, r] += directions[i, columns]
 
 
 @helper
@@ -206,22 +208,12 @@ def make_features(u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, buf
 
 
 @helper
-def take_logits(x: FloatArray, items: IndexArray, columns: int, directions: FloatArray, z: FloatArray) -> None:
-    """Fill z (pk, g) as :func:`logits`, with the biases where they are no column of x."""
-    logits(x, items, columns, directions, z)
-    if columns < directions.shape[1]:
-        for i in range(len(z)):
-            for r in range(z.shape[1]):
-                z[i, r] += directions[i, columns]
-
-
-@helper
 def learn(
     x: FloatArray, items: IndexArray, columns: int, directions: FloatArray, labels: IndexArray, targets: FloatArray,
     k: int, scale: np.float32, z: FloatArray, gradient: FloatArray,
 ) -> None:  # fmt: skip
     """Add what these items (g,) teach to the gradient (pk, w); those beyond the labels or targets teach nothing."""
-    take_logits(x, items, columns, directions, z)
+    logits(x, items, columns, directions, z)
     if len(targets):
         softmax(z)
         _soft_residuals(z, targets, scale)
@@ -401,7 +393,7 @@ def predict(
     for at in range(0, len(rows), GROUP):
         to = min(at + GROUP, len(rows))
         fetch(u, v, kind, rows[at:to], items, buffer)
-        take_logits(x, items, columns, directions.reshape(p * k, w), z)
+        logits(x, items, columns, directions.reshape(p * k, w), z)
         for i in range(p):
             for r in range(to - at):
                 if k == 1:

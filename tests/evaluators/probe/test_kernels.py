@@ -27,12 +27,13 @@ def test_logits_and_gradients_of_rows_where_they_lie(directions, columns):
     rng = np.random.default_rng(directions)
     x = rng.standard_normal((50, columns)).astype(np.float32)
     items = rng.integers(0, 50, 16)
-    # The columns after them belong to others.
+    # The column after them is the bias, those behind it belong to others.
     weights = rng.standard_normal((directions, columns + 3)).astype(np.float32)
     z = np.full((directions, 16), np.nan, dtype=np.float32)
     logits(x, items, columns, weights, z)
     rows = x[items].astype(np.float64)
-    np.testing.assert_allclose(z, weights[:, :columns].astype(np.float64) @ rows.T, rtol=0, atol=2e-5)
+    expected = weights[:, :columns].astype(np.float64) @ rows.T + weights[:, columns, None]
+    np.testing.assert_allclose(z, expected, rtol=0, atol=2e-5)
     gradient = weights.copy()
     add_gradient(x, items, columns, z, gradient)
     expected = weights.astype(np.float64)
