@@ -17,11 +17,11 @@ from scipy.special import softmax
 from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, FloatArray
+from stsbench.evaluators.probe.evaluator import MinibatchProtocol
 from stsbench.evaluators.probe.items import Orders, ProbeItems, items_of
 from stsbench.evaluators.probe.minibatch import (
     Fold,
     Lockstep,
-    MinibatchProtocol,
     TrainedClassifier,
     train_until_stopped,
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stsbench.evaluators.probe.evaluator import PROTOCOLS, ConvergedProtocol, ProbeEvaluator
+from stsbench.evaluators.probe.evaluator import PROTOCOLS, ConvergedProtocol, MinibatchProtocol, ProbeEvaluator
 from stsbench.evaluators.probe.items import ProbeProtocol
-from stsbench.evaluators.probe.minibatch import MinibatchProtocol
 
 __all__ = ["PROTOCOLS", "ConvergedProtocol", "MinibatchProtocol", "ProbeEvaluator", "ProbeProtocol"]

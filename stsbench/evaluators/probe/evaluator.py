@@ -15,12 +15,25 @@ from stsbench.core.errors import DataError
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
 from stsbench.encoders.base import Embed, IndexArray
 from stsbench.evaluators.probe.items import Features, ProbeItems, ProbeProtocol, ProbeRun, Solver, items_of
-from stsbench.evaluators.probe.minibatch import Decays, MinibatchProtocol
+from stsbench.evaluators.probe.minibatch import CompiledSolver, Decays, MinibatchSettings, MinibatchSolver
 from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores
 from stsbench.numbers.statistics import SHARE_METHOD, sentence_columns, share_interval, sharing_from
 
 if TYPE_CHECKING:
     from stsbench.evaluators.probe.logreg import ConvergedSolver
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinibatchProtocol(MinibatchSettings):
+    """SentEval's classifier: minibatch training stopped early on development accuracy."""
+
+    def solver(self, run: ProbeRun) -> MinibatchSolver:
+        """Compiled loops for linear classifiers on the CPU; torch for hidden layers and accelerators."""
+        if self.nhid == 0 and run.device == "cpu":
+            return CompiledSolver(self, run)
+        from stsbench.evaluators.probe.stacked import StackedSolver
+
+        return StackedSolver(self, run)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ Decays = Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinibatchProtocol(ProbeProtocol):
+class MinibatchSettings(ProbeProtocol, ABC):
     """SentEval's classifier: minibatch training stopped early on development accuracy.
 
     ``weight_decays`` is the L2 grid in the order tried (the first best wins); it is added to the
@@ -52,14 +52,6 @@ class MinibatchProtocol(ProbeProtocol):
     def __post_init__(self) -> None:
         """Refuse an optimiser that does not exist."""
         parse_optimiser(self.optimiser)
-
-    def solver(self, run: ProbeRun) -> MinibatchSolver:
-        """Compiled loops for linear classifiers on the CPU; torch for hidden layers and accelerators."""
-        if self.nhid == 0 and run.device == "cpu":
-            return CompiledSolver(self, run)
-        from stsbench.evaluators.probe.stacked import StackedSolver
-
-        return StackedSolver(self, run)
 
 
 OPTIMISERS: dict[str, dict[str, float]] = {
@@ -130,7 +122,7 @@ class InTraining(Protocol):
         """Train on with these, (m,); others may stay where they cost nothing."""
 
 
-def train_until_stopped(training: InTraining, protocol: MinibatchProtocol) -> list[TrainedClassifier]:
+def train_until_stopped(training: InTraining, protocol: MinibatchSettings) -> list[TrainedClassifier]:
     """Train until each has failed to improve too often, or all epochs are over.
 
     Args:
@@ -159,7 +151,7 @@ def train_until_stopped(training: InTraining, protocol: MinibatchProtocol) -> li
 class MinibatchSolver(ABC):
     """Early-stopped classifiers over the grid of weight decays, all from the same first weights, drawn from the seed."""
 
-    def __init__(self, protocol: MinibatchProtocol, run: ProbeRun) -> None:
+    def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
         """Keep the settings."""
         self.protocol, self.run, self.seed = protocol, run, protocol.base_seed + run.seed
         self._orders: dict[tuple[int, float], Orders] = {}
@@ -206,7 +198,7 @@ _NOT_SOFT = np.empty((0, 0), dtype=np.float32)
 class CompiledSolver(MinibatchSolver):
     """Linear classifiers in compiled loops on the CPU's cores."""
 
-    def __init__(self, protocol: MinibatchProtocol, run: ProbeRun) -> None:
+    def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
         """Draw the first weights, (c, w)."""
         from stsbench.evaluators.probe.kernels import starting_weights
 
@@ -243,7 +235,7 @@ class CompiledSolver(MinibatchSolver):
 class Lockstep:
     """Classifiers of one fold that differ in weight decay alone: they see the same batches."""
 
-    def __init__(self, fold: Fold, start: FloatArray, protocol: MinibatchProtocol, cancelled: threading.Event) -> None:
+    def __init__(self, fold: Fold, start: FloatArray, protocol: MinibatchSettings, cancelled: threading.Event) -> None:
         """Start all from the same weights, (c, w)."""
         self.fold, self.protocol, self.cancelled = fold, protocol, cancelled
         self.optimiser, self.settings = parse_optimiser(protocol.optimiser)

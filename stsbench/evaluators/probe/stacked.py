@@ -20,7 +20,7 @@ from stsbench.encoders.base import IndexArray
 from stsbench.evaluators.probe.items import ItemBlock, Pool, ProbeItems, ProbeRun, combine_sides, first_weights
 from stsbench.evaluators.probe.minibatch import (
     Fold,
-    MinibatchProtocol,
+    MinibatchSettings,
     MinibatchSolver,
     TrainedClassifier,
     parse_optimiser,
@@ -42,7 +42,7 @@ Table = tuple[Tensor, Tensor]
 class StackedSolver(MinibatchSolver):
     """Classifiers of any shape as stacked tensors on one device."""
 
-    def __init__(self, protocol: MinibatchProtocol, run: ProbeRun) -> None:
+    def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
         """Draw the first weights, those of every classifier."""
         super().__init__(protocol, run)
         self.device = torch.device(run.device)
