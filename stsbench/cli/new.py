@@ -16,7 +16,7 @@ from stsbench.core.cards import HubSource
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, StsbenchError, choose, split_names
 from stsbench.data.corpora.load import load_corpus
-from stsbench.data.drafts import ROLES, Draft, draft_hub_task, draft_task, find_home, name_of
+from stsbench.data.drafts import ROLES, Draft, draft_task, find_home, name_of
 from stsbench.encoders.drafts import draft_encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.recipes.drafts import draft_method
@@ -49,13 +49,13 @@ def new_task_command(
     roles = opt.parse_pairs("--columns", parts, "what it holds and its name, such as gold=score")
     for role in roles:
         choose("role in --columns", role, dict.fromkeys(ROLES))
+    data: Path | HubSource
     if source is not None:
-        _write(draft_task(source, find_home(out, "tasks", name or name_of(source)), columns=roles), force=force)
-        return
-    dataset = HubSource(repo=hub, revision=revision, config=subset)
-    called = "-".join(filter(None, [hub.rpartition("/")[2], subset]))
-    home = find_home(out, "tasks", name or name_of(Path(f"{called}.hub")))
-    _write(draft_hub_task(dataset, home, columns=roles), force=force)
+        data, called = source, name_of(source)
+    else:
+        data = HubSource(repo=hub, revision=revision, config=subset)
+        called = name_of(Path(f"{'-'.join(filter(None, [hub.rpartition('/')[2], subset]))}.hub"))
+    _write(draft_task(data, find_home(out, "tasks", name or called), columns=roles), force=force)
 
 
 def new_encoder_command(

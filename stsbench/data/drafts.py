@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from stsbench.core.errors import DataError, OutputError, StsbenchError, cut, did
 from stsbench.core.files import file_digest, write_whole
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
 from stsbench.data.readers.sentences import Roles, plain_name
-from stsbench.data.readers.table import ColumnKey, TextTable, listed
+from stsbench.data.readers.table import ColumnKey, listed
 from stsbench.data.recognise import SPLITS, WHOLE, DataColumn, SplitTables, decide, find_tables, left_out, splits_named
 from stsbench.data.splits import CaptionSplit, PairSplit, Split, characters
 from stsbench.data.task import load_split
@@ -121,92 +121,48 @@ ROLES = ("sentence1", "sentence2", "sentence", "gold", "label")
 """What a user may name columns for."""
 SCALES = ((0, 1), (-1, 1), (0, 5), (0, 10), (0, 100), (0, 4), (1, 5), (1, 7), (1, 10))
 """The scales that similarity is judged on, the likely ones first; the last four are known by both their ends."""
-ASSUMED = "English is assumed: the data do not tell their language"
-CardOf = Callable[[SplitTables, Roles, Mapping[str, Any]], TaskCard]
 
 
-def draft_task(source: Path, home: Home, *, columns: Mapping[str, str]) -> Draft:
-    """Draft the card of a task from a file of data, or from a folder with a file for each split.
+def draft_task(source: Path | HubSource, home: Home, *, columns: Mapping[str, str]) -> Draft:
+    """Draft the card of a task from a file of data, a folder with a file for each split, or a dataset on the Hub.
 
-    ``columns`` are columns by what they hold, where the user says so: ``{"gold": "rating"}``.
+    ``columns`` are columns by what they hold, where the user says so: ``{"gold": "rating"}``. Of a dataset the card keeps
+    the commit that was read.
 
     Raises:
         DataError: the data cannot be read, or no task can be made of them.
     """
-    folder = source if source.is_dir() else source.parent
-
-    def card_of(found: SplitTables, roles: Roles, params: Mapping[str, Any]) -> TaskCard:
-        files = {
-            split: [FileFacts(path=one.path.name, sha256=file_digest(one.path)) for one in tables]
-            for split, tables in found.tables.items()
-        }
-        local = FileSource(folder=str(folder.resolve()), params=dict(params), files=files)
-        return msgspec.structs.replace(_task_card(home.name, roles, list(files)), local=local)
-
-    found, where = find_tables(source), str(source)
-    return _draft(found, home, columns, where=where, card_of=card_of, notes={"languages": ASSUMED})
-
-
-def draft_hub_task(source: HubSource, home: Home, *, columns: Mapping[str, str]) -> Draft:
-    """Draft the card of a task from a dataset on the Hub, as :func:`draft_task`; the card keeps the commit that was read."""
-    dataset, where = read_dataset(source), f"dataset '{source.repo}'"
-
-    def card_of(found: SplitTables, roles: Roles, params: Mapping[str, Any]) -> TaskCard:
-        names = {key: str(value) for key, value in params.items() if key != "classes"}
-        if roles.is_gold:
-            names = {key: value for key, value in names.items() if COLUMNS.get(key) != value}
-        hub = msgspec.structs.replace(
-            source,
-            revision=dataset.commit,
-            splits={ours: tables[0].path.name for ours, tables in found.tables.items()},
-            columns=names,
-            classes=params.get("classes", []),
-        )
-        card = _task_card(home.name, roles, list(found.tables))
-        facts = {"hub": hub, "languages": list(dataset.languages) or ["en"], "license": dataset.license or UNKNOWN}
-        return msgspec.structs.replace(card, **facts)
-
-    found = _hub_tables(where, source.repo, dataset)
-    every = found.columns()
-    roles, _ = decide(every, _columns_given(columns, every, where=where), where=where)
-    found = _without_secret(found, roles)
-    notes = {} if dataset.languages else {"languages": ASSUMED}
-    return _draft(found, home, columns, where=where, card_of=card_of, notes=notes)
-
-
-def _draft(
-    found: SplitTables,
-    home: Home,
-    columns: Mapping[str, str],
-    *,
-    where: str,
-    card_of: CardOf,
-    notes: Mapping[str, str],
-) -> Draft:
+    if isinstance(source, Path):
+        where, dataset, found = str(source), None, find_tables(source)
+    else:
+        where, dataset = f"dataset '{source.repo}'", read_dataset(source)
+        found = _hub_tables(where, dataset)
     every = found.columns()
     others = [one for one in every if one.key != found.column]
     roles, doubts = decide(others, _columns_given(columns, every, where=where), where=where)
-    found = _fitting(found, is_gold=roles.is_gold, where=where)
+    found = _fitting(found if dataset is None else _without_secret(found, roles), is_gold=roles.is_gold, where=where)
     params = _reader_params(found, roles, every)
-    card = card_of(found, roles, params)
+    card = _task_card(home.name, source, dataset, found, roles, params)
     # What is written is what the card's own reader finds.
     splits = {split: load_split(home.name, card, split, data=None).split for split in card.splits}
-    scale, unsure_scale = _scale(splits)
-    facts = {split: _facts(read) for split, read in splits.items()}
-    card = msgspec.structs.replace(card, splits=facts, gold_range=scale)
+    scale, notes = _scale(splits)
+    if dataset is None or not dataset.languages:
+        notes["languages"] = "English is assumed: the data do not tell their language"
+    facts = {name: _facts(split) for name, split in splits.items()}
     poor = [
         f"the split {name} has no item of class {', '.join(map(repr, lost))[:200]}"
-        for name, split in facts.items()
-        if (lost := [one for one, count in split.labels.items() if not count])
+        for name, one in facts.items()
+        if (lost := [label for label, count in one.labels.items() if not count])
     ]
-    unsure, notes = [*found.unsure, *doubts, *poor], {**unsure_scale, **notes}
+    unsure = [*found.unsure, *doubts, *poor]
+    text = _card_text(msgspec.structs.replace(card, splits=facts, gold_range=scale), home, unsure=unsure, notes=notes)
     what = f"{'pairs' if len(roles.sentences) == 2 else 'sentences'} with {'scores' if roles.is_gold else 'labels'}"
-    counts = ", ".join(f"{split} {one.n:,}" for split, one in facts.items())
+    counts = ", ".join(f"{name} {one.n:,}" for name, one in facts.items())
     used = [one for key, one in params.items() if key not in ("classes", "split_values")]
     left = ", ".join(str(one.key) for one in every if one.key not in used)
     read = ", ".join(map(str, (*roles.sentences, roles.target)))
     return Draft(
-        files={home.path: _card_text(card, home, unsure=unsure, notes=notes)},
+        files={home.path: text},
         found=[f"{home.path}: {what} ({counts}) from the columns {read}{f'; not read: {left}' if left else ''}"],
         unsure=[*unsure, *notes.values()],
         command=f"stsbench run -t {home.name} {home.option()}",
@@ -222,35 +178,61 @@ def _columns_given(columns: Mapping[str, str], every: Sequence[DataColumn], *, w
 
 
 def _fitting(found: SplitTables, *, is_gold: bool, where: str) -> SplitTables:
-    splits = set(found.tables)
-    if is_gold or splits in ({"train", "validation", "test"}, {"train", "test"}):
-        tables = {split if split != WHOLE else "test": tables for split, tables in found.tables.items()}
-        return replace(found, tables=tables)
-    if len(splits) == 1:
-        return replace(found, tables={"all": next(iter(found.tables.values()))})
-    if splits != {"train", "validation"}:
+    """The same splits under the names that the task's evaluator asks for, each with what the data call it."""
+    splits, unsure = set(found.tables), found.unsure
+    renamed: dict[str, str] = {}
+    if is_gold:
+        renamed = {WHOLE: "test"}
+    elif len(splits) == 1:
+        renamed = dict.fromkeys(splits, "all")
+    elif splits == {"train", "validation"}:
+        renamed = {"validation": "test"}
+        unsure = [*unsure, "there is no test split: the one for validation is taken as test"]
+    elif not {"train", "test"} <= splits:
         raise DataError(
             f"{where}: has the splits {', '.join(found.tables)}; labels need train and test, or one table of all"
         )
-    values = {**found.values, "test": found.values.get("validation", "validation")} if found.column is not None else {}
-    values.pop("validation", None)
-    tables = {"train": found.tables["train"], "test": found.tables["validation"]}
-    line = "there is no test split: the one for validation is taken as test"
-    return replace(found, tables=tables, values=values, unsure=[*found.unsure, line])
+    tables = {renamed.get(split, split): tables for split, tables in found.tables.items()}
+    values = {renamed.get(split, split): found.values.get(split, split) for split in found.tables}
+    return replace(found, tables=tables, values=values, unsure=unsure)
 
 
-def _task_card(name: str, roles: Roles, splits: Sequence[str]) -> TaskCard:
-    """The card of a task as far as its columns and splits say; it has no source yet, and no facts."""
+def _task_card(
+    name: str,
+    source: Path | HubSource,
+    dataset: HubDataset | None,
+    found: SplitTables,
+    roles: Roles,
+    params: Mapping[str, Any],
+) -> TaskCard:
+    """The card as far as source, columns and splits say; of its splits it has no facts yet."""
+    facts: dict[str, Any] = {"languages": ["en"], "license": UNKNOWN}
+    if isinstance(source, Path):
+        paths = {split: [Path(table.path) for table in tables] for split, tables in found.tables.items()}
+        files = {split: [FileFacts(path=at.name, sha256=file_digest(at)) for at in one] for split, one in paths.items()}
+        folder = source if source.is_dir() else source.parent
+        facts["local"] = FileSource(folder=str(folder.resolve()), params=dict(params), files=files)
+    elif dataset is not None:
+        names = {key: str(value) for key, value in params.items() if key != "classes"}
+        if roles.is_gold:
+            names = {key: value for key, value in names.items() if COLUMNS.get(key) != value}
+        facts["hub"] = msgspec.structs.replace(
+            source,
+            revision=dataset.commit,
+            splits=found.values,
+            columns=names,
+            classes=params.get("classes", []),
+        )
+        facts |= {"languages": list(dataset.languages) or ["en"], "license": dataset.license or UNKNOWN}
     labelled_pairs = len(roles.sentences) == 2 and not roles.is_gold
     return TaskCard(
         name=name,
         evaluator="sts" if roles.is_gold else "probe",
-        languages=["en"],
         paper=UNKNOWN,
-        license=UNKNOWN,
         options={"features": "abs_mul"} if labelled_pairs else {},
-        score_split=next(split for split in ("test", "all", "validation", "train") if split in splits),
-        splits={split: SplitFacts() for split in splits},
+        score_split=next(split for split in ("test", "all", "validation", "train") if split in found.tables),
+        splits={split: SplitFacts() for split in found.tables},
+        **facts,
     )
 
 
@@ -266,7 +248,8 @@ def _reader_params(found: SplitTables, roles: Roles, columns: Sequence[DataColum
         # Numbers in their order.
         params["classes"] = sorted(sorted(target.distinct - {""}), key=float if target.is_number else str)
     if found.column is not None:
-        params |= {"split_column": found.column} | ({"split_values": dict(found.values)} if found.values else {})
+        values = {split: value for split, value in found.values.items() if value != split}
+        params |= {"split_column": found.column} | ({"split_values": values} if values else {})
     return params
 
 
@@ -327,40 +310,17 @@ def seen_from(folder: Path, place: Path) -> str:
     return way if way.startswith(".") else f"./{way}"
 
 
-def _hub_tables(where: str, repo: str, dataset: HubDataset) -> SplitTables:
-    flat = {split: _flat(columns) for split, columns in dataset.tables.items()}
-    keys = [key for key in next(iter(flat.values())) if all(key in one for one in flat.values())]
-    # Lists are passed over.
-    plain = [key for key in keys if all(isinstance(v, str | int | float | None) for f in flat.values() for v in f[key])]
-    if not plain:
-        raise DataError(f"{where}: no column holds texts or numbers (has {listed(list(flat.popitem()[1]))})")
-    named: dict[str, str] = {}
-    for theirs in dataset.tables:
-        for ours in splits_named(theirs):
-            named.setdefault(ours, theirs)
-    if not named and len(flat) == 1:
-        named = {WHOLE: next(iter(flat))}
+def _hub_tables(where: str, dataset: HubDataset) -> SplitTables:
+    theirs, named = list(dataset.tables), dict[str, str]()
+    for name in theirs:
+        named = {**dict.fromkeys(splits_named(name), name), **named}
+    if not named and len(theirs) == 1:
+        named = {WHOLE: theirs[0]}
     if not named:
-        raise DataError(f"{where}: none of its splits is of train, dev or test ({listed(list(flat))})")
-    left = [theirs for theirs in flat if theirs not in named.values()]
-    tables: dict[str, list[TextTable]] = {}
-    for ours in (split for split in (*SPLITS, WHOLE) if split in named):
-        cells = zip(*(flat[named[ours]][key] for key in plain), strict=True)
-        rows = [[None if cell is None else str(cell) for cell in row] for row in cells]
-        numbers = range(1, len(rows) + 1)
-        tables[ours] = [TextTable(path=Path(repo, named[ours]), header=plain, rows=rows, numbers=numbers, unit="row")]
-    return SplitTables(tables=tables, named=True, unsure=left_out(left))
-
-
-def _flat(columns: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    """The columns, and the fields of those that hold records, under names such as ``labels.label``."""
-    found: dict[str, Sequence[Any]] = {}
-    for key, values in columns.items():
-        records = [value for value in values if isinstance(value, Mapping)]
-        fields = list(records[0]) if records and len(records) == len(values) else []
-        found |= {f"{key}.{field}": [one.get(field) for one in records] for field in fields}
-        found[key] = values
-    return found
+        raise DataError(f"{where}: none of its splits is of train, dev or test ({listed(theirs)})")
+    tables = {ours: [dataset.tables[named[ours]]] for ours in (*SPLITS, WHOLE) if ours in named}
+    unsure = left_out([name for name in theirs if name not in named.values()])
+    return SplitTables(tables=tables, named=True, unsure=unsure, values=named)
 
 
 def _without_secret(found: SplitTables, roles: Roles) -> SplitTables:

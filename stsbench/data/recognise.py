@@ -9,10 +9,11 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
-from stsbench.core.errors import DataError
+from stsbench.core.errors import CardError, DataError
 from stsbench.data.readers.sentences import (
     GOLD,
     LABELS,
+    NO_GOLD,
     PAIRS,
     SENTENCES,
     Roles,
@@ -95,22 +96,23 @@ def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, whe
     Those ``given`` by what they hold are not doubted.
 
     Raises:
-        DataError: nothing fits; says what can be given.
+        DataError, CardError: nothing fits; says what can be given.
     """
     header = [column.key for column in columns if isinstance(column.key, str)]
     unsure: list[str] = []
-    sentences = find_sentences(header, given)
-    if isinstance(sentences, str):
-        if {"sentence", "sentence1", "sentence2"} & {*given}:
-            raise DataError(f"{where}: {sentences}")
+    try:
+        sentences = find_sentences(header, given, where=where)
+    except CardError:
+        if {"sentence1", "sentence2"} & {*given}:
+            raise
         sentences = _sentences_by_content(columns, {*given.values()}, where, unsure)
     others = [column for column in columns if column.key not in sentences and column.cells]
     if "gold" in given and len(sentences) == 1:
-        raise DataError(f"{where}: one sentence has no gold score; give sentence1 and sentence2, or label")
+        raise CardError(f"{where}: {NO_GOLD}")
     target = given.get("gold", given.get("label"))
     if target is not None:
         return Roles(sentences, target, is_gold="gold" in given), unsure
-    named = columns_called(header, (*GOLD, *LABELS)) if len(sentences) == 2 else columns_called(header, LABELS)
+    named = columns_called(header, (*GOLD, *LABELS) if len(sentences) == 2 else LABELS)
     likely = [column for column in others if column.key in named and (column.is_number or column.words <= MOST_WORDS)]
     best = likely or _best_targets([column for column in others if not column.is_id], len(sentences))
     chosen = next(iter(_best_targets(likely, len(sentences)) or best), None)
@@ -157,10 +159,8 @@ def _best_targets(columns: Sequence[DataColumn], sentences: int) -> list[DataCol
 
 
 def _are_scores(column: DataColumn, unsure: list[str]) -> bool:
-    if not column.is_number:
-        return False
-    if column.has_fractions:
-        return True
+    if not column.is_number or column.has_fractions:
+        return column.is_number
     name, few = plain_name(str(column.key)), len(column.distinct)
     if name in LABELS:
         return few > MOST_CLASSES

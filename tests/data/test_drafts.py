@@ -17,7 +17,7 @@ from stsbench.core import settings
 from stsbench.core.cards import HubSource, TaskCard, toml
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError
-from stsbench.data.drafts import Draft, draft_hub_task, draft_task, find_home, lines_of, name_of, seen_from
+from stsbench.data.drafts import Draft, draft_task, find_home, lines_of, name_of, seen_from
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.data.task import Task, load_task
 from tests import hub_server
@@ -284,7 +284,7 @@ def declared(**paths: str) -> bytes:
 
 def drafted_of_hub(out: Path, *, config: str = "", **columns: str) -> tuple[Draft, TaskCard, Task]:
     source = HubSource(repo=REPO, revision="main", config=config)
-    draft = draft_hub_task(source, find_home(out, "tasks", "mine"), columns=columns)
+    draft = draft_task(source, find_home(out, "tasks", "mine"), columns=columns)
     draft.write(force=False)
     catalogue = Catalogue(out)
     return draft, catalogue.task("mine"), load_task("mine", catalogue=catalogue)
@@ -376,7 +376,7 @@ ODD = declared(default="e.jsonl\n  - split: hard\n    path: h.jsonl").replace(b"
     [
         ({"sets.tar": tar({"a.txt": b"a"})}, "no data files in JSON, CSV or parquet"),
         ({"sets.py": b"raise SystemExit"}, "only a script, which is never run"),
-        ({"README.md": ODD, "e.jsonl": TOKENS, "h.jsonl": TOKENS}, r"no column holds texts or numbers \(has tokens\)"),
+        ({"test.jsonl": TOKENS}, r"no column holds sentences \(has tokens\)"),
         ({"README.md": ODD, "e.jsonl": lines(RATED), "h.jsonl": lines(RATED)}, "none of its splits is of train"),
         ({"test.parquet": b"PAR1 broken"}, "broken on the Hub itself"),
     ],
@@ -390,7 +390,10 @@ def test_what_makes_no_task_is_one_line(hub: Hub, tmp_path, files, message):
 
 @pytest.mark.parametrize(
     ("classes", "message"),
-    [('classes = ["1", "2"]', "row 1: label '0' is not one of 1, 2"), ("", "labels need sentence, or sentence1 and")],
+    [
+        ('classes = ["1", "2"]', "row 1: unknown label '0' .known: 1, 2."),
+        ("", "labels need sentence, or sentence1 and"),
+    ],
 )
 def test_a_label_that_is_no_class_is_refused(hub: Hub, tmp_path, classes, message):
     hub.add("dataset", REPO, {"all.jsonl": lines(RATED)})

@@ -238,7 +238,7 @@ FAULTS: list[tuple[Reader, Files, dict[str, Any], str]] = [
         for rows, split, message in (
             (QUICK_ROWS, "dev", r"q: no row of split 'dev' \(has test, train\)"),
             (QUICK_ROWS.replace("train\tx", "train\tz"), "train", r"q: line 2: unknown label 'z' \(known: x, y\)"),
-            (QUICK_ROWS + "test\tx\n", "test", "q: line 5: 2 columns, column 'sentence' is missing"),
+            (QUICK_ROWS + "test\tx\n", "test", "q: line 5: 2 fields, expected 3"),
             (QUICK_ROWS.replace("sentence\n", "text\n"), "test", r"q: no column 'sentence' \(has split, label, text\)"),
             (QUICK_ROWS.encode() + b"test\tx\t\xff\n", "test", "q: line 5: not valid UTF-8"),
             ("split\tlabel\tsentence\n", "test", "q: no rows below the header"),
@@ -591,7 +591,7 @@ LATIN = "s1,s2,score\nun café,a coffee,4\n".encode("latin-1")
         ("t.csv", 's1;s2;score\na;b;"3,5"\nc;d;4\n', r"line 2: gold score '3,5' is not a number; write a decimal point, not a comma"),
         ("t.csv", "s1;s2;score\na;b;3,5\nc;d;4,0\n", "line 2: gold score '3,5' is not a number; write a decimal point"),
         ("t.csv", 's1,s2,score\n"two\nlines",b,1\nc,d,x\n', "line 4: gold score 'x' is not a number$"),
-        ("t.csv", "s1,s2,score\na,b,1\nc,d\n", "line 3: 2 columns, column 'score' is missing"),
+        ("t.csv", "s1,s2,score\na,b,1\nc,d\n", "line 3: 2 fields, expected 3"),
         ("t.csv", "s1,s2,score\na,b,1\nc,d,e,2\n", "line 3: 4 fields, expected 3"),
         ("t.csv", "s1,s2,score\na,b,1\nc,d,2,e\n", "line 3: 4 fields, expected 3"),
         ("t.csv", "s1,s2,score\na,b\rc,d,1\n", "line 2: a carriage return"),

@@ -10,7 +10,6 @@ is then no more than its bytes. Links in it are left out.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shutil
@@ -18,20 +17,20 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Self
 
-import numpy as np
-
 from stsbench.core import settings
 from stsbench.core.cards import HubSource
-from stsbench.core.errors import CardError, DataError, SourceError, did_you_mean, one_line
+from stsbench.core.errors import CardError, DataError, SourceError, did_you_mean
 from stsbench.core.files import MOST_BYTES, check_unpacked_size, file_digest, scratch_beside
 from stsbench.data.hub.failures import detail, explained, quiet
 from stsbench.data.hub.repository import HubFolder, Repository, open_repository, path_within
-from stsbench.data.readers.table import listed
-from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit, Split
+from stsbench.data.readers.sentences import Roles, to_split
+from stsbench.data.readers.table import TextTable, listed, table_of
+from stsbench.data.splits import PairSplit, Split
 
 COLUMNS = {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score"}
 """The columns of a pair dataset, where a card does not say otherwise."""
@@ -42,10 +41,10 @@ _DATA = re.compile(r".*\.(json|jsonl|ndjson|csv|tsv|parquet)(\.(gz|bz2|xz))?")
 
 
 class HubDataset(NamedTuple):
-    """What a dataset holds: columns by split, as the Hub calls both; and what its README names."""
+    """What a dataset holds: a table for each split, as the Hub calls both splits and columns; and what its README names."""
 
     commit: str
-    tables: Mapping[str, Mapping[str, Sequence[Any]]]
+    tables: Mapping[str, TextTable]
     languages: Sequence[str]
     license: str
 
@@ -60,7 +59,7 @@ def read_dataset(source: HubSource) -> HubDataset:
         DataError: it has several configurations and none is named, or is not laid out as a dataset.
     """
     with _opened(source) as dataset:
-        tables = {name: dataset.read([name]).to_dict() for name in dataset.splits}
+        tables = {name: dataset.read([name]) for name in dataset.splits}
         readme = _readme(dataset.repository)
     facts = {key: list(filter(None, _strings(readme.get(key)))) for key in ("language", "license")}
     return HubDataset(dataset.repository.commit, tables, facts["language"], ", ".join(facts["license"]))
@@ -74,16 +73,19 @@ def fetch_rows(source: HubSource, split: str) -> tuple[Split, str]:
         DataError: a split, configuration or column is missing, or a row has no gold score or none of the classes.
     """
     with _opened(source) as dataset:
-        where = f"{dataset.repository.address}, split '{source.splits[split]}'"
-        columns = _columns(source, where)
+        columns = _columns(source, str(dataset.repository.address))
         names = [name.strip() for name in re.split(r"[+,]", source.splits[split])]
+        where = f"{dataset.repository.address}, split '{source.splits[split]}'"
         _check_names(names, dataset.splits, where, "split")
-        table = dataset.read(names)
-        tops = {name: name if name in table.column_names else name.partition(".")[0] for name in columns.values()}
-        _check_names(list(tops.values()), table.column_names, where, "column")
-        read: dict[str, list[Any]] = table.select_columns(sorted(set(tops.values()))).to_dict()
-    rows = {name: read[top] if top == name else _inside(read[top], name, where) for name, top in tops.items()}
-    return _to_split(rows, columns, source, where), dataset.repository.commit
+        table = dataset.read(names, columns)
+    sentences = tuple(name for key, name in columns.items() if key.startswith("sentence"))
+    is_gold = "label" not in columns
+    roles = Roles(sentences, columns["gold" if is_gold else "label"], is_gold=is_gold)
+    parts, subset = [(table, range(len(table.rows)), "")], columns.get("subset")
+    found = to_split(parts, roles, subset=subset, classes=source.classes, joined=str)
+    if isinstance(found, PairSplit):
+        found = replace(found, gold=found.gold * source.scale)
+    return found, dataset.repository.commit
 
 
 class _Dataset(NamedTuple):
@@ -96,12 +98,16 @@ class _Dataset(NamedTuple):
     def splits(self) -> list[str]:
         return [str(name) for name in self.builder.config.data_files or {}]
 
-    def read(self, names: Sequence[str]) -> Any:  # noqa: ANN401 - a Dataset of the library
+    def read(self, names: Sequence[str], columns: Mapping[str, str] | None = None) -> TextTable:
+        """The rows of some splits, one after the other: of these columns by what they hold, or of all.
+
+        The fields of a column of records are columns too, such as ``labels.label``.
+        """
         where, page = f"{self.repository.address}, split '{'+'.join(names)}'", self.repository.address.page
         try:
             self.builder.download_and_prepare(verification_mode="no_checks")
             rows = sum(self.builder.info.splits[name].num_examples for name in names)
-            table = self.builder.as_dataset(split="+".join(names), in_memory=True) if rows else None
+            found = self.builder.as_dataset(split="+".join(names), in_memory=True).flatten() if rows else None
         except Exception as error:
             cause: BaseException = error
             # The library wraps a reader's own error in general ones.
@@ -112,9 +118,17 @@ class _Dataset(NamedTuple):
                 raise cause from error
             why = f"cannot be read: {detail(cause)}; it is broken on the Hub itself, see {page}"
             raise SourceError(f"{where}: {why}") from error
-        if table is None:
+        if found is None:
             raise DataError(f"{where}: there is not one row")
-        return table
+        table = found.with_format("arrow")[:]
+        if columns is not None:
+            _check_names(list(columns.values()), table.column_names, where, "column")
+            table = table.select(list(dict.fromkeys(columns.values())))
+        for key, name in (columns or {}).items():
+            kind = table.schema.field(name).type
+            if key.startswith("sentence") and str(kind) not in ("string", "large_string"):
+                raise DataError(f"{where}: column '{name}' holds {kind}, not text")
+        return table_of(where, table, range(1, rows + 1), "row")
 
 
 @contextmanager
@@ -192,15 +206,6 @@ def _strings(value: object) -> Iterator[str]:
             yield from _strings(inner)
 
 
-def _inside(rows: Sequence[Any], name: str, where: str) -> list[Any]:
-    top, _, field = name.partition(".")
-    for row in rows:
-        if not isinstance(row, Mapping) or field not in row:
-            known = listed(list(row)) if isinstance(row, Mapping) else "no fields"
-            raise DataError(f"{where}: column '{top}' has no field '{field}' (has {known})")
-    return [row[field] for row in rows]
-
-
 def _check_names(wanted: Sequence[str], known: Sequence[str], where: str, what: str) -> None:
     for name in wanted:
         if name not in known:
@@ -216,41 +221,6 @@ def _columns(source: HubSource, where: str) -> dict[str, str]:
     if {*source.columns} not in ({"sentence", "label"}, {"sentence1", "sentence2", "label"}) or not source.classes:
         raise CardError(f"{where}: labels need sentence, or sentence1 and sentence2, in [hub.columns], and 'classes'")
     return dict(source.columns)
-
-
-def _to_split(
-    rows: Mapping[str, Sequence[Any]], columns: Mapping[str, str], source: HubSource, where: str
-) -> PairSplit | LabelledSplit | LabelledPairSplit:
-    texts = {key: _texts(rows[name], name, where) for key, name in columns.items() if key.startswith("sentence")}
-    if "label" not in columns:
-        gold = rows[columns["gold"]]
-        for at, value in enumerate(gold, start=1):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise DataError(f"{where}: row {at}: gold score in '{columns['gold']}' is {_kind(value)}, not a number")
-        scores = np.array(gold, dtype=np.float64) * source.scale
-        subset = [str(name) for name in rows[columns["subset"]]] if "subset" in columns else [""] * len(gold)
-        return PairSplit(sentences1=texts["sentence1"], sentences2=texts["sentence2"], gold=scores, subset=subset)
-    places = {name: at for at, name in enumerate(source.classes)}
-    names = [str(value) for value in rows[columns["label"]]]
-    other = next((at for at, name in enumerate(names) if name not in places), None)
-    if other is not None:
-        raise DataError(f"{where}: row {other + 1}: label '{names[other][:40]}' is not one of {listed(source.classes)}")
-    labels = np.array([places[name] for name in names], dtype=np.int64)
-    if "sentence" in texts:
-        return LabelledSplit(sentences=texts["sentence"], labels=labels, classes=source.classes)
-    first, second = texts["sentence1"], texts["sentence2"]
-    return LabelledPairSplit(sentences1=first, sentences2=second, labels=labels, classes=source.classes)
-
-
-def _texts(values: Sequence[Any], column: str, where: str) -> list[str]:
-    for at, value in enumerate(values, start=1):
-        if not isinstance(value, str):
-            raise DataError(f"{where}: row {at}: '{column}' is {_kind(value)}, not text")
-    return list(values)
-
-
-def _kind(value: object) -> str:
-    return "missing" if value is None else f"{type(value).__name__} {one_line(repr(value))[:40]}"
 
 
 MOST_MEMBERS = 20_000

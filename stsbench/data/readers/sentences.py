@@ -11,7 +11,7 @@ import math
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple
 
@@ -56,6 +56,10 @@ GOLD = ("score", "gold", "goldscore", "similarity", "similarityscore", "relatedn
 LABELS = ("label", "class", "category", "target")
 
 
+def _rejoin(text: str) -> str:
+    return " ".join(text.split())
+
+
 class Roles(NamedTuple):
     """Which columns hold the sentences of an item, one or two, and its label or gold score."""
 
@@ -86,101 +90,91 @@ def read_any_table(
 
     Columns, by name or position, that the card does not give are those of a usual name, see ``PAIRS`` and the lists below
     it. Files are read one after the other as one split (the Hub's SICK-R is train, trial and test). With ``split_column``
-    only the rows of this split are read. ``fields`` cuts a line into that many fields at most: the last one keeps its
+    only the rows of this split are read; ``split_values`` are what it calls splits otherwise than the card. ``fields`` cuts a line into that many fields at most: the last one keeps its
     delimiters. Where both sentences are of one column, its cells hold both, a line each.
     """
-    layout = FileLayout(delimiter, header, quoting, fields or None)
-    given = {"sentence": sentence, "sentence1": sentence1, "sentence2": sentence2, "gold": gold, "label": label}
-    first = files[0].path
-    roles = _roles_of(first, layout, {role: key for role, key in given.items() if key is not None}, classes)
-    for key, value in ({"classes": classes} if roles.is_gold else {"subset": subset}).items():
-        if value is not None:
-            kind = "scores" if roles.is_gold else "labels"
-            raise CardError(f"{first}: '{key}' has no effect with {kind}; leave it out")
+    layout, first = FileLayout(delimiter, header, quoting, fields or None), files[0].path
+    said = {"sentence": sentence, "sentence1": sentence1, "sentence2": sentence2, "gold": gold, "label": label}
+    given = {role: key for role, key in said.items() if key is not None}
+    whole = ("sentence" in given or {"sentence1", "sentence2"} <= {*given}) and {"gold", "label"} & {*given}
+    names = () if whole else read_table(first, layout, named=True).header
+    roles = find_roles(names, given, wants_label=classes is not None, where=str(first))
+    if (classes if roles.is_gold else subset) is not None:
+        key, kind = ("classes", "scores") if roles.is_gold else ("subset", "labels")
+        raise CardError(f"{first}: '{key}' has no effect with {kind}; leave it out")
     named = any(isinstance(key, str) for key in (*roles.sentences, roles.target, subset, split_column))
-    texts: list[Sequence[str]] = []
-    targets: list[tuple[str, str]] = []
-    subsets: list[str] = []
+    parts: list[tuple[TextTable, Sequence[int], str]] = []
     for file in files:
         table = read_table(file.path, layout, named=named)
-        items, cells = _sentences_of(table, roles.sentences), table.column(roles.target)
         if not (roles.is_gold and file.pinned):
             # A delimiter too many shifts columns; STS-B as released has two fields more in some rows, at their end.
             table.check_even()
-        parts = table.column(subset) if subset is not None else [file.subset] * len(cells)
-        for at in rows_of_split(table, split_column, split, split_values):
-            texts.append(items[at])
+        rows: Sequence[int] = range(len(table.rows))
+        if split_column is not None:
+            found, wanted = table.column(split_column), (split_values or {}).get(split, split)
+            rows = [at for at, name in enumerate(found) if name == wanted]
+            if not rows:
+                raise DataError(f"{file.path}: no row of split '{wanted}' (has {listed(sorted(set(found)))})")
+        parts.append((table, rows, file.subset))
+    return to_split(parts, roles, subset=subset, classes=classes)
+
+
+def to_split(
+    parts: Sequence[tuple[TextTable, Sequence[int], str]],
+    roles: Roles,
+    *,
+    subset: ColumnKey | None = None,
+    classes: Sequence[str] | None = None,
+    joined: Callable[[str], str] = _rejoin,
+) -> PairSplit | LabelledSplit | LabelledPairSplit:
+    """Make a split of tables, of each the rows at some positions, and the subset of them where no column says it.
+
+    ``joined`` is what is done to sentences that have a label. Raises DataError or CardError, naming the row.
+    """
+    texts: list[Sequence[str]] = []
+    targets: list[tuple[str, str]] = []
+    subsets: list[str] = []
+    left, right = roles.sentences[0], roles.sentences[-1]
+    for table, rows, name in parts:
+        sides = [table.column(key) for key in roles.sentences]
+        cells = table.column(roles.target)
+        names = [name] * len(cells) if subset is None else table.column(subset)
+        for at in rows:
+            item: Sequence[str] = [side[at] for side in sides]
+            if len(sides) == 2 and left == right and len(item := sides[0][at].split("\n")) != 2:
+                raise DataError(f"{table.place(at)}: column {left!r} holds {len(item)} lines, a pair has two")
+            texts.append(item)
             targets.append((cells[at], table.place(at)))
-            subsets.append(parts[at])
-    left, *right = map(list, zip(*texts, strict=True))
+            subsets.append(names[at])
+    columns = list(map(list, zip(*texts, strict=True)))
     if roles.is_gold:
         scores = [parse_number(cell, where=place, what="gold score") for cell, place in targets]
-        return PairSplit(sentences1=left, sentences2=right[0], gold=np.array(scores, dtype=np.float64), subset=subsets)
-    return _labelled(first, roles.target, [list(map(_rejoin, side)) for side in (left, *right)], targets, classes)
-
-
-def _labelled(
-    path: Path, column: ColumnKey, sides: list[list[str]], cells: list[tuple[str, str]], classes: Sequence[str] | None
-) -> LabelledSplit | LabelledPairSplit:
+        first, second = columns
+        return PairSplit(sentences1=first, sentences2=second, gold=np.array(scores, dtype=np.float64), subset=subsets)
     if classes is None:
-        known = sorted({cell.strip() for cell, _ in cells})
+        known = sorted({cell.strip() for cell, _ in targets})
         raise CardError(
-            f"{path}: the card must give the classes of column {column!r} in params, such as "
-            f"classes = {known[:6]}, or say gold = {column!r} if it holds scores"
+            f"{parts[0][0].path}: the card must give the classes of column {roles.target!r} in params, such as "
+            f"classes = {known[:6]}, or say gold = {roles.target!r} if it holds scores"
         )
-    labels = _labels(((cell.strip(), place) for cell, place in cells), classes)
-    if len(sides) == 1:
-        return LabelledSplit(sentences=sides[0], labels=labels, classes=list(classes))
-    return LabelledPairSplit(sentences1=sides[0], sentences2=sides[1], labels=labels, classes=list(classes))
+    labels = _labels(((cell.strip(), place) for cell, place in targets), classes)
+    columns = [list(map(joined, side)) for side in columns]
+    if len(columns) == 1:
+        return LabelledSplit(sentences=columns[0], labels=labels, classes=list(classes))
+    return LabelledPairSplit(sentences1=columns[0], sentences2=columns[1], labels=labels, classes=list(classes))
 
 
-def rows_of_split(
-    table: TextTable, column: ColumnKey | None, split: str, values: Mapping[str, str] | None = None
-) -> Sequence[int]:
-    """The positions of a split's rows: all where no column says which split a row is of; raises DataError where it has none.
-
-    ``values`` are what the column calls splits, of those that it calls otherwise than the card.
-    """
-    if column is None:
-        return range(len(table.rows))
-    names, wanted = table.column(column), (values or {}).get(split, split)
-    rows = [at for at, name in enumerate(names) if name == wanted]
-    if not rows:
-        raise DataError(f"{table.path}: no row of split '{wanted}' (has {listed(sorted(set(names)))})")
-    return rows
-
-
-def _sentences_of(table: TextTable, columns: Sequence[ColumnKey]) -> list[Sequence[str]]:
-    if len(columns) == 1 or columns[0] != columns[1]:
-        return list(zip(*map(table.column, columns), strict=True))
-    pairs = [cell.split("\n") for cell in table.column(columns[0])]
-    for at, lines in enumerate(pairs):
-        if len(lines) != 2:
-            raise DataError(f"{table.place(at)}: column {columns[0]!r} holds {len(lines)} lines, a pair has two")
-    return list(pairs)
-
-
-def _roles_of(path: Path, layout: FileLayout, given: Mapping[str, ColumnKey], classes: Sequence[str] | None) -> Roles:
-    whole = ("sentence" in given or {"sentence1", "sentence2"} <= {*given}) and {"gold", "label"} & {*given}
-    header = () if whole else read_table(path, layout, named=True).header
-    found = find_roles(header, given, wants_label=classes is not None)
-    if isinstance(found, str):
-        raise CardError(f"{path}: {found}; its columns are {listed(header) or 'not named'}")
-    return found
-
-
-def find_roles(header: Sequence[str], given: Mapping[str, ColumnKey], *, wants_label: bool = False) -> Roles | str:
-    """Which column is which, by what is given and, for the rest, by usual names; or what is not clear, in words.
+def find_roles(header: Sequence[str], given: Mapping[str, ColumnKey], *, wants_label: bool, where: str) -> Roles:
+    """Find which column is which, by what is given and, for the rest, by usual names.
 
     ``wants_label``: whether a label is meant where the names of columns fit both a label and a score.
+
+    Raises:
+        CardError: something is not clear; says what can be given.
     """
     if "gold" in given and "label" in given:
-        return "'gold' and 'label' are both given; a table has scores or labels"
-    if "sentence" in given and {"sentence1", "sentence2"} & {*given}:
-        return "'sentence' is given beside 'sentence1' or 'sentence2'; a table has sentences or pairs"
-    sentences = find_sentences(header, given)
-    if isinstance(sentences, str):
-        return sentences
+        raise CardError(f"{where}: 'gold' and 'label' are both given; a table has scores or labels")
+    sentences = find_sentences(header, given, where=where)
     golds = [given["gold"]] if "gold" in given else [*columns_called(header, GOLD)]
     labels = [given["label"]] if "label" in given else [*columns_called(header, LABELS)]
     if "gold" in given:
@@ -190,32 +184,39 @@ def find_roles(header: Sequence[str], given: Mapping[str, ColumnKey], *, wants_l
         golds = []
     if len(golds) + len(labels) != 1:
         which = f"{' and '.join(map(str, golds + labels))} may be" if golds or labels else "none has a usual name of"
-        return f"{which} the scores or labels; give gold or label in params"
+        raise _unclear(where, header, f"{which} the scores or labels; give gold or label in params")
     if golds and len(sentences) == 1:
-        return "one sentence has no gold score; give sentence1 and sentence2, or a label"
+        raise CardError(f"{where}: {NO_GOLD}")
     return Roles(sentences, (golds or labels)[0], is_gold=bool(golds))
 
 
-def find_sentences(header: Sequence[str], given: Mapping[str, ColumnKey]) -> tuple[ColumnKey, ...] | str:
-    """Which columns hold the sentences, as :func:`find_roles` finds them; or what is not clear, in words."""
-    if "sentence" in given:
-        return (given["sentence"],)
-    if {"sentence1", "sentence2"} <= {*given}:
-        return given["sentence1"], given["sentence2"]
-    if {"sentence1", "sentence2"} & {*given}:
-        return "one sentence of the pair is given; give sentence1 and sentence2"
-    pairs = [
-        (one[0], two[0])
-        for a, b in PAIRS
-        if (one := columns_called(header, [a])) and (two := columns_called(header, [b]))
-    ]
+def find_sentences(header: Sequence[str], given: Mapping[str, ColumnKey], *, where: str) -> tuple[ColumnKey, ...]:
+    """Find which columns hold the sentences; raises CardError as :func:`find_roles` does."""
+    pair = tuple(given[role] for role in ("sentence1", "sentence2") if role in given)
+    if "sentence" in given and pair:
+        raise CardError(
+            f"{where}: 'sentence' is given beside 'sentence1' or 'sentence2'; a table has sentences or pairs"
+        )
+    if "sentence" in given or len(pair) == 2:
+        return pair or (given["sentence"],)
+    if pair:
+        raise CardError(f"{where}: one sentence of the pair is given; give sentence1 and sentence2")
+    called = ((columns_called(header, [one]), columns_called(header, [two])) for one, two in PAIRS)
+    pairs = [(one[0], two[0]) for one, two in called if one and two]
+    singles = columns_called(header, SENTENCES)
     if len(pairs) == 1:
         return pairs[0]
-    singles = columns_called(header, SENTENCES)
     if not pairs and len(singles) == 1:
         return (singles[0],)
     which = "several columns may be" if pairs or singles else "no columns have usual names of"
-    return f"{which} the sentences; give sentence1 and sentence2, or sentence, in params"
+    raise _unclear(where, header, f"{which} the sentences; give sentence1 and sentence2, or sentence, in params")
+
+
+NO_GOLD = "one sentence has no gold score; give sentence1 and sentence2, or a label"
+
+
+def _unclear(where: str, header: Sequence[str], problem: str) -> CardError:
+    return CardError(f"{where}: {problem}; its columns are {listed(header) or 'not named'}")
 
 
 def columns_called(header: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -353,10 +354,6 @@ def _labels(names: Iterable[tuple[str, str]], classes: Sequence[str]) -> npt.NDA
             raise DataError(f"{where}: unknown label '{name[:40]}' (known: {some}){did_you_mean(name, classes)}")
         found.append(ids[name])
     return np.array(found, dtype=np.int64)
-
-
-def _rejoin(text: str) -> str:
-    return " ".join(text.split())
 
 
 DIGITS = 18

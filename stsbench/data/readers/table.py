@@ -130,7 +130,8 @@ def shown_field(text: str) -> str:
 class TextTable:
     """The cells of a file, None where one holds no text; ``numbers`` are those that rows have in the file."""
 
-    path: Path
+    path: Path | str
+    """The file, or what else a message names."""
     header: Sequence[str]
     rows: Sequence[Sequence[str | None]]
     numbers: Sequence[int]
@@ -148,7 +149,7 @@ class TextTable:
             if index >= len(row):
                 raise DataError(f"{self.place(at)}: {len(row)} columns, column {key!r} is missing")
             if (cell := row[index]) is None:
-                raise DataError(f"{self.place(at)}: column {key!r} holds neither text nor a number; leave the row out")
+                raise DataError(f"{self.place(at)}: column {key!r} holds neither text nor a number")
             cells.append(cell)
         return cells
 
@@ -235,7 +236,7 @@ def read_parquet(path: Path, content: bytes) -> pa.Table:
 
 def _from_parquet(path: Path, content: bytes) -> TextTable:
     found = read_parquet(path, content)
-    return _of_cells(path, found, range(1, found.num_rows + 1), "row")
+    return table_of(path, found, range(1, found.num_rows + 1), "row")
 
 
 def _from_json(path: Path, content: bytes) -> TextTable:
@@ -244,10 +245,12 @@ def _from_json(path: Path, content: bytes) -> TextTable:
         raise DataError(f"{path}: is one JSON list; write each of its objects on a line of its own (.jsonl)")
     # Empty lines are no rows.
     numbers = [at for at, line in enumerate(text.split(b"\n"), 1) if line.strip()]
-    return _of_cells(path, read_json_lines(path, text), numbers, "line")
+    return table_of(path, read_json_lines(path, text), numbers, "line")
 
 
-def _of_cells(path: Path, table: pa.Table, numbers: Sequence[int], unit: Literal["line", "row"]) -> TextTable:
+def table_of(path: Path | str, table: pa.Table, numbers: Sequence[int], unit: Literal["line", "row"]) -> TextTable:
+    """The cells of an Arrow table as text, of numbers as they are written; None where one is neither."""
+
     def cell(value: Any) -> str | None:  # noqa: ANN401 - whatever a column holds
         if isinstance(value, bool):
             return "true" if value else "false"
