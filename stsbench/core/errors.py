@@ -127,9 +127,9 @@ def one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
-def cut(text: str) -> str:
+def cut(text: str, longest: int = SHOWN) -> str:
     """Return the text as a message shows it: not all of what is long."""
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 def shown(value: object) -> str:

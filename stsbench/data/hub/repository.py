@@ -6,32 +6,27 @@ network; the library's ``verify_repo_checksums`` asks the Hub each time, and its
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
+import time
+import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from importlib import import_module
+from logging import CRITICAL
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from stsbench.core import settings
-from stsbench.core.errors import OutputError, SourceError, did_you_mean
+from stsbench.core.errors import OutputError, SourceError, StsbenchError, cut, did_you_mean, one_line
 from stsbench.core.files import file_digest, write_whole
-from stsbench.data.hub.failures import (
-    Address,
-    OddAnswer,
-    RepoKind,
-    Unreached,
-    explained,
-    failure_of,
-    persistently,
-    quiet,
-)
 
 _TOKENIZER = ("*.json", "*.txt", "*.model", "*.codes", "*.spm", "*.tokenizer")
 _CHECKPOINT = (*_TOKENIZER, "*.safetensors", "pytorch_model*.bin", "*/pytorch_model*.bin")
@@ -41,16 +36,193 @@ _BLOB = re.compile(r"\w[\w.-]{,127}", re.ASCII)
 _REVISION = re.compile(r"(?=.{1,200}$)(?!.*\.\.)[\w.+@#=-]+(/[\w.+@#=-]+)*", re.ASCII)
 
 
-class HubFile(NamedTuple):
-    """A file in the Hub's cache, the commit it is of, and its sha256."""
+RepoKind = Literal["model", "dataset"]
+T = TypeVar("T")
 
-    path: Path
-    commit: str
-    sha256: str
+WITHOUT: dict[RepoKind, str] = {
+    "dataset": "put the files under a data folder and pass --data DIR (or set STSBENCH_DATA), "
+    "or run 'stsbench run' on the quickstart suite, which needs no network",
+    "model": "give the folder of a checkpoint on this machine, "
+    "or run 'stsbench run' on the quickstart suite, which needs no network",
+}
+"""What to do without the Hub, where the caller says nothing better."""
+WAITS = (1.0, 2.0)
+"""Seconds to wait before asking a Hub that stumbles once more, and once again."""
 
 
-class HubFolder(NamedTuple):
-    """A snapshot's folder in the Hub's cache, and its commit."""
+class OddAnswer(Exception):
+    """An answer that is not one of the Hub's."""
+
+
+class Unreached(SourceError):
+    """The Hub cannot be asked now; what is known from before may do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """What is asked of the Hub: a repository at a revision, or a file of it."""
+
+    kind: RepoKind
+    repo: str
+    revision: str
+    path: str = ""
+
+    def at(self, path: str) -> Address:
+        """The address of a file of this repository."""
+        return replace(self, path=path)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the revision is a commit, which never changes, or the beginning of one, and not a branch or tag."""
+        return re.fullmatch(r"[0-9a-f]{7,40}", self.revision) is not None
+
+    @property
+    def page(self) -> str:
+        """The repository's page."""
+        return f"https://huggingface.co/{'datasets/' if self.kind == 'dataset' else ''}{self.repo}"
+
+    def __str__(self) -> str:
+        """As errors name it."""
+        revision = self.revision[:12] if self.pinned else self.revision
+        file = f"file '{self.path}' of " if self.path else ""
+        return f"{file}{self.kind} '{self.repo}' (revision {revision})"
+
+
+class Failure(NamedTuple):
+    """One way to fail: what shows it, why it fails, what to do, whether it may pass, and whether to ask again at once."""
+
+    signs: tuple[str | int, ...]
+    """Names of exception classes, HTTP statuses, error numbers."""
+    why: str
+    todo: str
+    passing: bool = False
+    again: bool = False
+
+
+_LOGIN = "log in with 'hf auth login' (or set HF_TOKEN)"
+_NETWORK = "check the network and try again"
+_SECONDS = "(HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT set the seconds)"
+_FOLDERS = "set HF_HOME and STSBENCH_CACHE to folders"
+FAILURES = (
+    Failure(
+        ("OfflineModeIsEnabled",),
+        "the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)",
+        "unset HF_HUB_OFFLINE once to fetch it",
+        passing=True,
+    ),
+    Failure(("GatedRepoError",), "access is gated", f"ask for access at {{page}} and {_LOGIN}"),
+    Failure(("DisabledRepoError",), "the Hub has disabled this repository", "see {page}"),
+    Failure(("RevisionNotFoundError",), "there is no such revision", "see {page}/commits/main for those there are"),
+    Failure(("RemoteEntryNotFoundError",), "there is no such file", "see {page}/tree/main for those there are"),
+    Failure(
+        ("RepositoryNotFoundError",), "no such {kind} on the Hub, or it is private", f"check the name, or {_LOGIN}"
+    ),
+    Failure((401, 403), "access is denied (HTTP {status})", f"{_LOGIN} as a user who may read it"),
+    Failure((429,), "the Hub is asked too often (HTTP 429)", f"wait some minutes, or {_LOGIN}", passing=True),
+    Failure((408, *range(500, 600)), "the Hub is out of order (HTTP {status})", "try again later", True, again=True),
+    Failure(tuple(range(400, 500)), "the Hub refuses (HTTP {status})", "check {page}"),
+    Failure(("TimeoutException", "TimeoutError"), "the Hub does not answer in time", f"{_NETWORK} {_SECONDS}", True),
+    Failure(
+        ("RemoteProtocolError", "ReadError", "WriteError"), "the connection breaks again and again", _NETWORK, True
+    ),
+    Failure(
+        ("UnicodeEncodeError", "LocalProtocolError"), "HF_TOKEN holds a character that no token has", "set it anew"
+    ),
+    Failure(("TransportError", "ConnectionError"), "cannot reach the Hub ({detail})", _NETWORK, passing=True),
+    Failure(
+        ("FileMetadataError", "TooManyRedirects", "JSONDecodeError", "OddAnswer"),
+        "what answers is not the Hub",
+        "check HF_ENDPOINT, and the network's proxy or login page",
+        passing=True,
+    ),
+    Failure((errno.ENOSPC, errno.EDQUOT), "the disk is full", f"free some space, or {_FOLDERS} on a larger disk"),
+    Failure((errno.EACCES, errno.EPERM, errno.EROFS), "the cache cannot be written", f"{_FOLDERS} you may write to"),
+    # Last, what is left: a size other than announced, an input/output error, an error of the Xet transfer.
+    Failure(("OSError", "RuntimeError", "XetDownloadError"), "the download failed ({detail})", "try again"),
+)
+"""The ways to fail; of several that fit, the first counts."""
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """The way in which the Hub has failed, None for an error of another kind."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    signs = {*(kind.__name__ for kind in type(error).__mro__), status, getattr(error, "errno", None)}
+    return next((failure for failure in FAILURES if signs.intersection(failure.signs)), None)
+
+
+@contextmanager
+def explained(address: Address, without: str | None) -> Iterator[None]:
+    """Turn whatever the Hub's library raises into one clear line; a bug keeps its traceback.
+
+    Raises:
+        Unreached: a failure that may pass: no network, no answer, a Hub out of order, offline mode.
+        SourceError: any other.
+    """
+    try:
+        yield
+    except StsbenchError:
+        raise
+    except Exception as error:
+        cause: BaseException = error
+        # So the library says that it could not ask the Hub, and that the cache has nothing either.
+        while type(cause).__name__ == "LocalEntryNotFoundError" and cause.__cause__ is not None:
+            cause = cause.__cause__
+        failure = failure_of(cause)
+        if failure is None:
+            raise
+        status = getattr(getattr(cause, "response", None), "status_code", None)
+        facts = {"page": address.page, "kind": address.kind, "status": status, "detail": detail(cause)}
+        instead = WITHOUT[address.kind] if without is None else without
+        todo = "; or ".join(filter(None, [failure.todo.format_map(facts), instead]))
+        kind = Unreached if failure.passing else SourceError
+        raise kind(f"{address}: {failure.why.format_map(facts)}", hint=todo) from error
+
+
+def persistently(call: Callable[[], T]) -> T:
+    """Call, and call again twice where the Hub stumbles; a Hub that hangs has been waited for already."""
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    if settings.hub_is_offline():
+        raise OfflineModeIsEnabled("offline mode")
+    for wait in WAITS:
+        try:
+            return call()
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None or not failure.again:
+                raise
+        time.sleep(wait)
+    return call()
+
+
+def detail(error: BaseException) -> str:
+    """An error's own words, short and on one line."""
+    said = getattr(error, "strerror", None) or one_line(error) or type(error).__name__
+    return cut(re.sub(r"^\[Errno -?\d+\] ", "", said), 160)
+
+
+@contextmanager
+def quiet(library: Literal["huggingface_hub", "datasets"]) -> Iterator[None]:
+    """Keep a library off the terminal, its bars, warnings and log: what goes wrong is said in one line here."""
+    module = import_module(f"{library}.utils")
+    level, bars = module.logging.get_verbosity(), not module.are_progress_bars_disabled()
+    with warnings.catch_warnings():
+        # Such as that the disk may be too small: whether it is, the error says. Some versions of datasets leave files open.
+        warnings.filterwarnings("ignore", module="huggingface_hub")
+        warnings.simplefilter("ignore", ResourceWarning)
+        module.logging.set_verbosity(CRITICAL)
+        if bars:
+            module.disable_progress_bars()
+        try:
+            yield
+        finally:
+            module.logging.set_verbosity(level)
+            if bars:
+                module.enable_progress_bars()
+
+
+class HubPath(NamedTuple):
+    """A file or a snapshot's folder in the Hub's cache, and its commit."""
 
     path: Path
     commit: str
@@ -66,6 +238,11 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     files: dict[str, str]
     unreached: str = ""
     """Why the Hub could not be asked: the files then are only those that happen to lie in the cache."""
+
+    def answers(self, address: Address) -> bool:
+        """Whether it is of a commit, and of the one that is asked for."""
+        commit = str(self.commit)
+        return bool(GIT_HASH.fullmatch(commit)) and (not address.pinned or commit.startswith(address.revision))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,10 +303,10 @@ class Repository:
             raise SourceError(f"{address}: {damage}; {again}")
         return found
 
-    def fetch_all(self, names: Sequence[str]) -> HubFolder:
+    def fetch_all(self, names: Sequence[str]) -> HubPath:
         """Fetch at least one file, in this order, and return the folder of the snapshot."""
         paths = [self.fetch(name) for name in names]
-        return HubFolder(paths[-1].parents[names[-1].count("/")], self.commit)
+        return HubPath(paths[-1].parents[names[-1].count("/")], self.commit)
 
     @contextmanager
     def passing(self, name: str) -> Iterator[Path]:
@@ -184,7 +361,7 @@ def open_repository(repo: str, *, revision: str, kind: RepoKind, without: str | 
     note, listing = settings.cache_folder() / "hub" / name, None
     with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         noted = msgspec.json.decode(note.read_bytes(), type=Listing)
-        listing = noted if _is_answer(noted, address) else None
+        listing = noted if noted.answers(address) else None
     if listing is None or not address.pinned:
         try:
             listing = ask_now(address, without)
@@ -223,7 +400,6 @@ def ask_now(address: Address, without: str | None = "") -> Listing:
 def _ask(address: Address) -> Listing:
     from huggingface_hub import HfApi, constants
 
-    _heed_offline()
     try:
         info: Any = HfApi().repo_info(
             address.repo,
@@ -244,21 +420,9 @@ def _ask(address: Address) -> Listing:
         if failure_of(error) is not None and not isinstance(error, RecursionError):
             raise
         raise OddAnswer(type(error).__name__) from error
-    if not _is_answer(listing, address):
+    if not listing.answers(address):
         raise OddAnswer("it names no commit, or another than was asked for")
     return listing
-
-
-def _is_answer(listing: Listing, address: Address) -> bool:
-    commit = str(listing.commit)
-    return bool(GIT_HASH.fullmatch(commit)) and (not address.pinned or commit.startswith(address.revision))
-
-
-def _heed_offline() -> None:
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
-    if settings.hub_is_offline():
-        raise OfflineModeIsEnabled("offline mode")
 
 
 def _in_cache(address: Address, why: str) -> Listing | None:
@@ -285,7 +449,6 @@ def _download(address: Address, commit: str, *, anew: bool) -> Path:
 
     place: dict[str, Any] = {"repo_type": address.kind, "revision": commit}
     url = hf_hub_url(address.repo, address.path, **place)
-    _heed_offline()
     # The library asks a Hub that hangs for over six minutes before it gives up; here it is asked first, once.
     try:
         facts = persistently(lambda: get_hf_file_metadata(url, timeout=float(constants.HF_HUB_ETAG_TIMEOUT)))
@@ -329,7 +492,7 @@ def forget(path: Path) -> bool:
 
 def fetch_file(
     repo: str, path: str, *, revision: str, kind: RepoKind, sha256: str = "", without: str | None = None
-) -> HubFile:
+) -> HubPath:
     """Fetch one file and check its bytes; in the cache already, no network is needed for a pinned revision.
 
     ``sha256`` is what the file must hash to; without it, what the Hub says. All else is as in :func:`open_repository`.
@@ -339,16 +502,15 @@ def fetch_file(
     """
     repository = open_repository(repo, revision=revision, kind=kind, without=without)
     found = repository.fetch(path)
-    digest = file_digest(found)
-    if sha256 and digest != sha256:
+    if sha256 and (digest := file_digest(found)) != sha256:
         raise SourceError(
             f"{repository.address.at(path)}: not the file the card names (sha256 {digest[:12]}, card {sha256[:12]}); "
             "pin the card's revision, or write a card of your own for other data"
         )
-    return HubFile(found, repository.commit, digest)
+    return HubPath(found, repository.commit)
 
 
-def fetch_checkpoint(repo: str, *, revision: str, also: Sequence[str] = ()) -> HubFolder:
+def fetch_checkpoint(repo: str, *, revision: str, also: Sequence[str] = ()) -> HubPath:
     """Fetch the files that an encoder is made of, and ``also`` those of these names that it has: never code.
 
     ``pytorch_model.bin`` comes only from folders without safetensors; weights of other frameworks never. Each file is
@@ -370,7 +532,7 @@ def fetch_checkpoint(repo: str, *, revision: str, also: Sequence[str] = ()) -> H
     return repository.fetch_all([*wanted, *(name for name in also if name in files), *weights])
 
 
-def fetch_tokenizer(repo: str, *, revision: str, without: str | None = None) -> HubFolder:
+def fetch_tokenizer(repo: str, *, revision: str, without: str | None = None) -> HubPath:
     """Fetch and check the files of a model's tokenizer and its configuration, without any weights; raises SourceError."""
     repository = open_repository(repo, revision=revision, kind="model", without=without).check_whole()
     wanted = [name for name in choose_files(repository.listing.files, _TOKENIZER)[0] if "/" not in name]

@@ -26,8 +26,7 @@ from stsbench.core import settings
 from stsbench.core.cards import HubSource
 from stsbench.core.errors import CardError, DataError, SourceError, did_you_mean
 from stsbench.core.files import MOST_BYTES, check_unpacked_size, file_digest, scratch_beside
-from stsbench.data.hub.failures import detail, explained, quiet
-from stsbench.data.hub.repository import HubFolder, Repository, open_repository, path_within
+from stsbench.data.hub.repository import HubPath, Repository, detail, explained, open_repository, path_within, quiet
 from stsbench.data.readers.sentences import Roles, to_split
 from stsbench.data.readers.table import TextTable, listed, table_of
 from stsbench.data.splits import PairSplit, Split
@@ -228,7 +227,7 @@ MOST_HEADER = 64 << 10
 """The bytes of a record that may stand before a member: its long name and others."""
 
 
-def fetch_archive(source: HubSource) -> HubFolder:
+def fetch_archive(source: HubSource) -> HubPath:
     """Fetch a dataset's archive and return the folder it is unpacked in, and the archive's commit.
 
     The folder is named after the archive's hash and appears only when it is whole; once it
@@ -262,7 +261,7 @@ def fetch_archive(source: HubSource) -> HubFolder:
                     raise
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
-    return HubFolder(folder, repository.commit)
+    return HubPath(folder, repository.commit)
 
 
 HEADERS = (

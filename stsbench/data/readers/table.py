@@ -304,75 +304,73 @@ def _json_row(where: str, line: bytes) -> dict[str, Any]:
 
 def read_delimited(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
     """Read a file that is delimited text and nothing else; arguments and errors are those of :func:`read_table`."""
-    text, quoting = read_text(path, mixed_ends=True).removeprefix(MARK), layout.quoting
-    if layout.delimiter is not None or layout.fields:
-        delimiter = "\t" if layout.delimiter is None else layout.delimiter
-        parted = delimiter and not set(delimiter) & {"\n", "\r"}
-        if not parted or (quoting and (len(delimiter) > 1 or delimiter == '"')):
-            wanted = "one character, neither a quote nor the end of a line" if quoting else "text within a line"
-            raise CardError(
-                f"{path}: delimiter {delimiter[:20]!r} separates no cells; give {wanted}, such as '\\t' or ','"
-            )
-        found = _split_at(path, text, delimiter, layout)
+    text, given = read_text(path, mixed_ends=True).removeprefix(MARK), layout.delimiter
+    if given is not None:
+        if not given or set(given) & {"\n", "\r"} or (layout.quoting and (len(given) > 1 or given == '"')):
+            wanted = "one character, neither a quote nor the end of a line" if layout.quoting else "text within a line"
+            raise CardError(f"{path}: delimiter {given[:20]!r} separates no cells; give {wanted}, such as '\\t' or ','")
+        signs: Sequence[str] = [given]
+    elif layout.fields:
+        signs = ["\t"]
     else:
-        found = _best_split(path, text, layout)
-    if not found:
+        # A quoted cell may go on beyond the first line, and the first delimiter stand there.
+        first = text.lstrip("\n").partition("\n")[0]
+        signs = [sign for sign in ("\t", *DELIMITERS) if sign in first] or DELIMITERS
+    found: dict[str, Rows] = {}
+    failures: list[DataError] = []
+    for sign in signs:
+        try:
+            found[sign] = _split_at(path, text, sign, layout)
+        except DataError as error:
+            failures.append(error)
+    # By the delimiter that makes them even, a tab rather; where none does, by that of most cells in the first.
+    ranks = {sign: (_is_even(rows), sign == "\t", _width(rows)) for sign, rows in found.items()}
+    best = found[max(ranks, key=ranks.__getitem__)] if found else []
+    if failures and _width(best) < 2:
+        raise failures[0]
+    if not best:
         raise DataError(f"{path}: the file holds no row")
-    rows, numbers = [cells for _, cells in found], [number for number, _ in found]
-    first = int(named if layout.header is None else layout.header)
-    return TextTable(path=path, header=rows[0] if first else [], rows=rows[first:], numbers=numbers[first:])
+    rows, numbers = [cells for _, cells in best], [number for number, _ in best]
+    below = int(named if layout.header is None else layout.header)
+    return TextTable(path=path, header=rows[0] if below else [], rows=rows[below:], numbers=numbers[below:])
 
 
 Rows = list[tuple[int, list[str]]]
 """The rows of a delimited text, header among them, each with the line that it begins at."""
 
 
+def _width(rows: Rows) -> int:
+    return len(rows[0][1]) if rows else 0
+
+
 def _is_even(rows: Rows) -> bool:
-    return bool(rows) and len(rows[0][1]) > 1 and len({len(cells) for _, cells in rows}) == 1
-
-
-def _best_split(path: Path, text: str, layout: FileLayout) -> Rows:
-    """The rows by the delimiter that makes them even, a tab rather; where none does, by that of most fields in the first."""
-    first = text.lstrip("\n").partition("\n")[0]
-    # A quoted cell may go on beyond the first line, and the first delimiter stand there.
-    signs = [sign for sign in ("\t", *DELIMITERS) if sign in first] or DELIMITERS
-    found: list[tuple[bool, bool, int, Rows]] = []
-    failures: list[DataError] = []
-    for sign in signs:
-        try:
-            rows = _split_at(path, text, sign, layout)
-            found.append((_is_even(rows), sign == "\t", len(rows[0][1]) if rows else 0, rows))
-        except DataError as error:
-            failures.append(error)
-    best = max(found, key=lambda one: one[:3], default=None)
-    if best is None or (failures and best[2] == 1):
-        raise failures[0]
-    return best[3]
+    return _width(rows) > 1 and len({len(cells) for _, cells in rows}) == 1
 
 
 def _split_at(path: Path, text: str, delimiter: str, layout: FileLayout) -> Rows:
     """The rows by one delimiter, quotes holding cells together where the layout says so, or else the content."""
+    # An empty line at the end, or between, is no row.
+    lines = [(at, line) for at, line in enumerate(text.split("\n"), 1) if line]
     if layout.fields:
-        return [(at, line.strip().split(delimiter, layout.fields - 1)) for at, line in _lines(text)]
-    plain = [(at, line.split(delimiter)) for at, line in _lines(text)]
+        return [(at, line.strip().split(delimiter, layout.fields - 1)) for at, line in lines]
+    plain = [(at, line.split(delimiter)) for at, line in lines]
     is_text = '"' not in text or len(delimiter) > 1 or delimiter == '"'
     if layout.quoting is False or (layout.quoting is None and is_text):
         return plain
+    quoted: Rows = []
+    start, reader = 1, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        quoted = _quoted(path, text, delimiter)
-    except DataError:
+        for row in reader:
+            quoted += [(start, row)] if row else []
+            start = reader.line_num + 1
+    except csv.Error as error:
         # A quotation mark may be a character of the text; then the lines are the rows.
         if layout.quoting is None and (delimiter == "\t" or _is_even(plain)):
             return plain
-        raise
+        raise DataError(f"{path}: line {start}: not valid CSV: {one_line(error)}") from error
     # In tab-separated text quotes are characters, unless the content shows that they quote cells.
     shown = delimiter != "\t" or (_is_even(quoted) and _is_quoting(plain))
     return quoted if layout.quoting or shown else plain
-
-
-def _lines(text: str) -> list[tuple[int, str]]:
-    """The lines and their numbers; an empty line at the end, or between, is no row."""
-    return [(at, line) for at, line in enumerate(text.split("\n"), 1) if line]
 
 
 def _is_quoting(plain: Rows) -> bool:
@@ -387,16 +385,3 @@ def _is_quoting(plain: Rows) -> bool:
     rows = [cells for _, cells in plain]
     doubled = (is_wrapped(cell) and '""' in cell[1:-1] for cells in rows for cell in cells)
     return not _is_even(plain) or any(doubled) or any(all(map(is_wrapped, one)) for one in zip(*rows, strict=True))
-
-
-def _quoted(path: Path, text: str, delimiter: str) -> Rows:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows, start = [], 1
-    try:
-        for row in reader:
-            if row:
-                rows.append((start, row))
-            start = reader.line_num + 1
-    except csv.Error as error:
-        raise DataError(f"{path}: line {start}: not valid CSV: {one_line(error)}") from error
-    return rows
