@@ -200,6 +200,7 @@ FAULTS: list[tuple[Reader, Files, dict[str, Any], str]] = [
     *(
         (read_semeval, {"in.news": pairs, "gs.news": gold}, {}, message)
         for pairs, gold, message in (
+            ("a\tb\n", "\n", "gs.news: no pair has a gold score"),
             (PAIRS, "5\n4\n", "in.news: 5 pairs, but gs.news has 2 lines"),
             (PAIRS, "5\n4\nhigh\n1\n1\n", "gs.news: line 3: gold score 'high' is not a number"),
             (PAIRS, "5\n4\nnan\n1\n1\n", "gs.news: line 3: gold score 'nan' is not a number"),

@@ -85,7 +85,7 @@ def read_any_table(
     split_column: ColumnKey | None = None,
     split_values: Mapping[str, str] | None = None,
     split: str = "",
-) -> PairSplit | LabelledSplit | LabelledPairSplit:
+) -> PairSplit | Labelled:
     """Read pairs with scores, or sentences or pairs with labels, from tables of any kind.
 
     Columns, by name or position, that the card does not give are those of a usual name, see ``PAIRS`` and the lists below
@@ -126,42 +126,57 @@ def to_split(
     subset: ColumnKey | None = None,
     classes: Sequence[str] | None = None,
     joined: Callable[[str], str] = _rejoin,
-) -> PairSplit | LabelledSplit | LabelledPairSplit:
+) -> PairSplit | Labelled:
     """Make a split of tables, of each the rows at some positions, and the subset of them where no column says it.
 
     ``joined`` is what is done to sentences that have a label. Raises DataError or CardError, naming the row.
     """
-    texts: list[Sequence[str]] = []
-    targets: list[tuple[str, str]] = []
+    rows: list[Row] = []
     subsets: list[str] = []
     left, right = roles.sentences[0], roles.sentences[-1]
-    for table, rows, name in parts:
+    for table, positions, name in parts:
         sides = [table.column(key) for key in roles.sentences]
         cells = table.column(roles.target)
         names = [name] * len(cells) if subset is None else table.column(subset)
-        for at in rows:
-            item: Sequence[str] = [side[at] for side in sides]
+        for at in positions:
+            item, place = [side[at] for side in sides], table.place(at)
             if len(sides) == 2 and left == right and len(item := sides[0][at].split("\n")) != 2:
-                raise DataError(f"{table.place(at)}: column {left!r} holds {len(item)} lines, a pair has two")
-            texts.append(item)
-            targets.append((cells[at], table.place(at)))
+                raise DataError(f"{place}: column {left!r} holds {len(item)} lines, a pair has two")
+            rows.append((cells[at].strip(), place, item))
             subsets.append(names[at])
-    columns = list(map(list, zip(*texts, strict=True)))
     if roles.is_gold:
-        scores = [parse_number(cell, where=place, what="gold score") for cell, place in targets]
-        first, second = columns
-        return PairSplit(sentences1=first, sentences2=second, gold=np.array(scores, dtype=np.float64), subset=subsets)
+        gold = [parse_number(cell, where=place, what="gold score") for cell, place, _ in rows]
+        first, second = map(list, zip(*(item for _, _, item in rows), strict=True))
+        return PairSplit(sentences1=first, sentences2=second, gold=np.array(gold, dtype=np.float64), subset=subsets)
     if classes is None:
-        known = sorted({cell.strip() for cell, _ in targets})
+        known = sorted({cell for cell, _, _ in rows})
         raise CardError(
             f"{parts[0][0].path}: the card must give the classes of column {roles.target!r} in params, such as "
             f"classes = {known[:6]}, or say gold = {roles.target!r} if it holds scores"
         )
-    labels = _labels(((cell.strip(), place) for cell, place in targets), classes)
-    columns = [list(map(joined, side)) for side in columns]
-    if len(columns) == 1:
-        return LabelledSplit(sentences=columns[0], labels=labels, classes=list(classes))
-    return LabelledPairSplit(sentences1=columns[0], sentences2=columns[1], labels=labels, classes=list(classes))
+    return _labelled(rows, classes, joined)
+
+
+Labelled = LabelledSplit | LabelledPairSplit
+Row = tuple[str, str, Sequence[str]]
+"""A row's label, its place for a message, and its one sentence or two."""
+
+
+def _labelled(rows: Iterable[Row], classes: Sequence[str], joined: Callable[[str], str] = _rejoin) -> Labelled:
+    ids = {name: at for at, name in enumerate(classes)}
+    labels: list[int] = []
+    texts: list[Sequence[str]] = []
+    for name, where, item in rows:
+        if name not in ids:
+            some = ", ".join(classes[:6]) + (", …" if len(classes) > 6 else "")
+            raise DataError(f"{where}: unknown label '{name[:40]}' (known: {some}){did_you_mean(name, classes)}")
+        labels.append(ids[name])
+        texts.append(item)
+    first, *second = ([joined(text) for text in side] for side in zip(*texts, strict=True))
+    answers: dict[str, Any] = {"labels": np.array(labels, dtype=np.int64), "classes": list(classes)}
+    if not second:
+        return LabelledSplit(sentences=first, **answers)
+    return LabelledPairSplit(sentences1=first, sentences2=second[0], **answers)
 
 
 def find_roles(header: Sequence[str], given: Mapping[str, ColumnKey], *, wants_label: bool, where: str) -> Roles:
@@ -238,10 +253,7 @@ def read_semeval(files: Sequence[DataFile], *, first_rows: Annotated[int, Meta(g
     """
     if len(files) % 2:
         raise CardError(f"reader 'semeval' takes input and gold files in turn; {files[-1].path} stands alone")
-    sentences1: list[str] = []
-    sentences2: list[str] = []
-    gold: list[float] = []
-    subset: list[str] = []
+    graded: list[tuple[str, str, float, str]] = []
     ungraded: list[str] = []
     for pairs, scores in zip(files[::2], files[1::2], strict=True):
         table = read_delimited(pairs.path, FileLayout("\t", header=False, quoting=False), named=False)
@@ -252,51 +264,46 @@ def read_semeval(files: Sequence[DataFile], *, first_rows: Annotated[int, Meta(g
         if len(both) != len(lines):
             raise DataError(f"{pairs.path}: {len(both)} pairs, but {scores.path.name} has {len(lines)} lines")
         for at, (pair, line) in enumerate(zip(both, lines, strict=True), start=1):
-            if not line.strip():
+            if line.strip():
+                score = parse_number(line, where=f"{scores.path}: line {at}", what="gold score")
+                graded.append((*pair, score, pairs.subset))
+            else:
                 ungraded += pair
-                continue
-            gold.append(parse_number(line, where=f"{scores.path}: line {at}", what="gold score"))
-            sentences1.append(pair[0])
-            sentences2.append(pair[1])
-            subset.append(pairs.subset)
+    if not graded:
+        raise DataError(f"{files[1].path}: no pair has a gold score")
+    first, second, gold, subset = map(list, zip(*graded, strict=True))
     scored = np.array(gold, dtype=np.float64)
-    return PairSplit(sentences1=sentences1, sentences2=sentences2, gold=scored, subset=subset, ungraded=ungraded)
+    return PairSplit(sentences1=first, sentences2=second, gold=scored, subset=subset, ungraded=ungraded)
 
 
-def read_class_files(files: Sequence[DataFile], *, classes: Sequence[str]) -> LabelledSplit:
+def read_class_files(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
     """Read one file a class, a sentence a line (MR, CR, SUBJ, MPQA); the card labels each file.
 
     The text is Latin-1 and ends a line wherever Unicode does; an empty line is an empty sentence.
     """
-    sentences: list[str] = []
-    labels: list[int] = []
     for file in files:
         if file.label not in classes:
             raise CardError(
                 f"{file.path.name}: label '{file.label}' is not among the card's classes "
                 f"({', '.join(classes)}){did_you_mean(file.label, classes)}"
             )
-        lines = read_text(file.path, encoding="latin-1").splitlines()
-        sentences += map(_rejoin, lines)
-        labels += [list(classes).index(file.label)] * len(lines)
-    return LabelledSplit(sentences=sentences, labels=np.array(labels, dtype=np.int64), classes=list(classes))
+    lines = [(file, line) for file in files for line in read_text(file.path, encoding="latin-1").splitlines()]
+    return _labelled(((file.label, "", [line]) for file, line in lines), classes)
 
 
-def read_trec(files: Sequence[DataFile], *, classes: Sequence[str]) -> LabelledSplit:
+def read_trec(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
     """Read TREC's lines ``COARSE:fine question`` in Latin-1; the coarse label counts."""
-    sentences: list[str] = []
-    names: list[tuple[str, str]] = []
+    rows: list[Row] = []
     for place, line in _placed_lines(files, encoding="latin-1"):
         coarse, colon, rest = line.strip().partition(":")
         _, blank, question = rest.partition(" ")
         if not colon or not blank:
             raise DataError(f"{place}: expected 'LABEL:fine question'")
-        names.append((coarse, place))
-        sentences.append(_rejoin(question))
-    return LabelledSplit(sentences=sentences, labels=_labels(names, classes), classes=list(classes))
+        rows.append((coarse, place, [question]))
+    return _labelled(rows, classes)
 
 
-def read_snli(files: Sequence[DataFile], *, classes: Sequence[str]) -> LabelledPairSplit:
+def read_snli(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
     r"""Read SNLI in SentEval's layout: a file of premises, one of hypotheses, one of labels.
 
     SentEval decodes the UTF-8 sentences as Latin-1, and so do we: its models saw that text.
@@ -304,56 +311,42 @@ def read_snli(files: Sequence[DataFile], *, classes: Sequence[str]) -> LabelledP
     """
     if len(files) != 3:
         raise CardError(f"reader 'snli' takes three files a split (s1, s2, labels), the card names {len(files)}")
-    names = [(name, place) for place, name in _placed_lines(files[2:])]
-    sides = [list(map(_rejoin, read_lines(file.path, encoding="latin-1"))) for file in files[:2]]
+    names = list(_placed_lines(files[2:]))
+    sides = [read_lines(file.path, encoding="latin-1") for file in files[:2]]
     for file, lines in zip(files, sides, strict=False):
         if len(lines) != len(names):
             raise DataError(f"{file.path}: {len(lines)} lines, but {files[2].path.name} has {len(names)}")
-    labels = _labels(names, classes)
-    return LabelledPairSplit(sentences1=sides[0], sentences2=sides[1], labels=labels, classes=list(classes))
+    rows = zip(names, *sides, strict=True)
+    return _labelled(((name, place, pair) for (place, name), *pair in rows), classes)
 
 
 _PROBING_TAGS = {"train": "tr", "validation": "va", "test": "te"}
 
 
-def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str] = ()) -> LabelledSplit:
+def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str] = ()) -> Labelled:
     """Read one split of a probing file: lines of tag, label, …, sentence (the last field).
 
     Without ``classes``, they are the labels of the train rows in sorted order, as SentEval numbers them.
     """
-    tags = ", ".join(_PROBING_TAGS.values())
     if split not in _PROBING_TAGS:
         raise CardError(f"reader 'probing' has the splits {', '.join(_PROBING_TAGS)}, not '{split}'")
-    rows: dict[str, list[tuple[str, str, str]]] = {tag: [] for tag in _PROBING_TAGS.values()}
+    rows: dict[str, list[Row]] = {tag: [] for tag in _PROBING_TAGS.values()}
     for place, line in _placed_lines(files):
         cells = line.rstrip().split("\t")
         if len(cells) < 3:
             raise DataError(f"{place}: {len(cells)} fields, expected tag, label and sentence")
         if cells[0] not in rows:
-            raise DataError(f"{place}: unknown split tag {shown_field(cells[0])} (known: {tags})")
-        rows[cells[0]].append((cells[1], place, _rejoin(cells[-1])))
-    known = list(classes) or sorted({label for label, _, _ in rows["tr"]})
+            raise DataError(f"{place}: unknown split tag {shown_field(cells[0])} (known: {', '.join(rows)})")
+        rows[cells[0]].append((cells[1], place, cells[-1:]))
     if not (found := rows[_PROBING_TAGS[split]]):
         raise DataError(f"{files[0].path}: no row is tagged '{_PROBING_TAGS[split]}' ({split})")
-    labels = _labels(((label, place) for label, place, _ in found), known)
-    return LabelledSplit(sentences=[sentence for _, _, sentence in found], labels=labels, classes=known)
+    return _labelled(found, classes or sorted({label for label, _, _ in rows["tr"]}))
 
 
 def _placed_lines(files: Sequence[DataFile], *, encoding: str = "utf-8") -> Iterator[tuple[str, str]]:
     for file in files:
         for at, line in enumerate(read_lines(file.path, encoding=encoding), start=1):
             yield f"{file.path}: line {at}", line
-
-
-def _labels(names: Iterable[tuple[str, str]], classes: Sequence[str]) -> npt.NDArray[np.int64]:
-    ids = {name: at for at, name in enumerate(classes)}
-    found: list[int] = []
-    for name, where in names:
-        if name not in ids:
-            some = ", ".join(classes[:6]) + (", …" if len(classes) > 6 else "")
-            raise DataError(f"{where}: unknown label '{name[:40]}' (known: {some}){did_you_mean(name, classes)}")
-        found.append(ids[name])
-    return np.array(found, dtype=np.int64)
 
 
 DIGITS = 18
