@@ -214,7 +214,7 @@ def test_lines_of_json_may_be_long_lack_keys_and_hold_what_is_not_used(tmp_path:
 @pytest.mark.parametrize("at", [-5, -1, 10**30, None])
 def test_columns_of_a_corpus_are_counted_from_0_and_no_two_share_a_name(tmp_path: Path, at: int | None) -> None:
     path = put(tmp_path, "a.csv", "text,text\na,b\nc,d\n").path
-    wrong = r"no column -?\d+ \(has 2, counted from 0\)|2 columns are called 'text'; rename all but one"
+    wrong = r"no column -?\d+ \(has 2, counted from 0\)|2 columns are called 'text'; give its position"
     with pytest.raises(DataError, match=f"a.csv: {wrong.split('|')[at is None]}"):
         load_corpus(path, columns=None if at is None else {"text": at})
 

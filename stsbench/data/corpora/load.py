@@ -29,7 +29,7 @@ from stsbench.core.cards import CorpusCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError, UnknownName, choose, did_you_mean, one_line
 from stsbench.core.files import bounded, check_is_file, chunks, file_digest
-from stsbench.data.readers.table import LISTED, MARK, checked_text, listed, read_json_lines, read_parquet
+from stsbench.data.readers.table import MARK, checked_text, column_at, listed, read_json_lines, read_parquet
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 
@@ -74,7 +74,7 @@ def load_corpus(
     if limit is not None and limit < 1:
         raise DataError(f"a corpus of {limit} rows holds nothing; limit must be 1 or more")
     catalogue = catalogue or Catalogue()
-    cards = catalogue.corpora()
+    cards, folder = catalogue.corpora(), corpora or settings.corpora_folder()
     if card := cards.get(str(name)):
         table = _of_tasks(card, data, catalogue) if card.tasks else _of_file(str(name), card, corpora, limit)
         if limit is None and table.num_rows != card.rows:
@@ -83,7 +83,13 @@ def load_corpus(
                 "restore the file, or correct the card where the text is your own"
             )
         return _finished(str(name), table.slice(0, limit))
-    path = _user_file(Path(name), corpora or settings.corpora_folder(), list(cards))
+    given = Path(name)
+    path = next((at for at in (given, folder / given if folder else given) if at.is_file()), None)
+    if path is None:
+        check_is_file(given)
+        if given.suffix or len(given.parts) > 1:
+            raise DataError(f"corpus file '{given}' {'is a folder' if given.is_dir() else 'does not exist'}")
+        raise UnknownName("corpus", str(given), cards, hint="or give the path of a file")
     table = read_training_text(path, header=_has_header(columns or {}), limit=limit)
     if columns is None:
         columns = next((layout for layout in LAYOUTS if set(layout.values()) <= set(table.column_names)), None)
@@ -137,11 +143,10 @@ def _of_file(name: str, card: CorpusCard, corpora: Path | None, limit: int | Non
     table = select_columns(raw, card.columns, where=str(path))
     if not card.labels:
         return table
-    found = table.column("label").cast(pa.string())
+    found, known = table.column("label").cast(pa.string()), pa.array(list(card.labels))
     if unknown := sorted(set(found.unique().to_pylist()) - set(card.labels)):
         raise DataError(f"corpus '{name}': label '{unknown[0]}' is not one of {', '.join(card.labels)}")
-    places = pc.index_in(found.combine_chunks(), pa.array(list(card.labels)))
-    names = pa.array(list(card.labels.values())).take(places)
+    names = pa.array(list(card.labels.values())).take(pc.index_in(found.combine_chunks(), known))
     return table.set_column(table.column_names.index("label"), "label", names)
 
 
@@ -155,16 +160,6 @@ def _of_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa.T
     pairs = [split for split in (task.load(name) for task, name in wanted) if isinstance(split, PairSplit)]
     first, second = ([text for pair in pairs for text in pair.sides[side]] for side in (0, 1))
     return pa.table({"first": first, "second": second, "score": np.concatenate([pair.gold for pair in pairs])})
-
-
-def _user_file(path: Path, folder: Path | None, known: Sequence[str]) -> Path:
-    for found in (path, folder / path if folder else path):
-        if found.is_file():
-            return found
-    check_is_file(path)
-    if path.suffix or len(path.parts) > 1:
-        raise DataError(f"corpus file '{path}' {'is a folder' if path.is_dir() else 'does not exist'}")
-    raise UnknownName("corpus", str(path), known, hint="or give the path of a file")
 
 
 def _has_header(columns: Mapping[str, str | int]) -> bool:
@@ -196,16 +191,11 @@ def _finished(name: str, table: pa.Table) -> Corpus:
 
 def select_columns(table: pa.Table, columns: Mapping[str, str | int], *, where: str) -> pa.Table:
     """Return columns under our names, of each the table's name for it or its position; raises DataError where it has none."""
-    found = table.column_names
     for theirs in columns.values():
-        if isinstance(theirs, int):
-            if not 0 <= theirs < len(found):
-                raise DataError(f"{where}: no column {theirs} (has {len(found)}, counted from 0)")
-        elif (times := found.count(theirs)) > 1:
-            raise DataError(f"{where}: {times} columns are called '{theirs}'; rename all but one")
-        elif not times:
-            near = did_you_mean(theirs, found[:LISTED])
-            raise DataError(f"{where}: no column '{theirs}' (has {listed(found)}){near}")
+        if isinstance(theirs, str):
+            column_at(table.column_names, theirs, where=where)
+        elif not 0 <= theirs < table.num_columns:
+            raise DataError(f"{where}: no column {theirs} (has {table.num_columns}, counted from 0)")
     return pa.table({ours: table.column(theirs) for ours, theirs in columns.items()})
 
 
@@ -366,14 +356,11 @@ class Corpus:
 
     def column(self, name: str) -> TextColumn:
         """One column of text or labels; raises DataError where the corpus has no such column."""
-        self.require(name)
-        return TextColumn(self.table.column(name))
+        return TextColumn(self.require(name).table.column(name))
 
     def numbers(self, name: str) -> np.ndarray:
         """The column ``score`` (float64) or ``document_id`` (int64), shape (n,); raises DataError."""
-        self.require(name)
-        found: np.ndarray = self.table.column(name).to_numpy()
-        return found
+        return np.asarray(self.require(name).table.column(name))
 
     def require(self, *names: str) -> Corpus:
         """Return the corpus if it has these columns; raises DataError."""

@@ -161,17 +161,22 @@ class TextTable:
                 raise DataError(f"{self.place(at)}: {len(row)} fields, expected {expected}")
 
     def index(self, key: ColumnKey) -> int:
-        """The position of a column; raises DataError where no column, or more than one, has this name."""
+        """The position of a column; raises as :func:`column_at`."""
         if isinstance(key, int):
             if key < 0:
                 raise CardError(f"{self.path}: column {key}: columns are counted from 0")
             return key
-        if (there := list(self.header).count(key)) > 1:
-            raise DataError(f"{self.path}: {there} columns are called '{key}'; give its position, or rename one")
-        if not there:
-            near = did_you_mean(key, self.header[:LISTED])
-            raise DataError(f"{self.path}: no column '{key}' (has {listed(self.header) or 'no names'}){near}")
-        return list(self.header).index(key)
+        return column_at(self.header, key, where=str(self.path))
+
+
+def column_at(header: Sequence[str], name: str, *, where: str) -> int:
+    """The position of a column; raises DataError where no column, or more than one, has this name."""
+    if (there := list(header).count(name)) > 1:
+        raise DataError(f"{where}: {there} columns are called '{name}'; give its position, or rename one")
+    if not there:
+        near = did_you_mean(name, header[:LISTED])
+        raise DataError(f"{where}: no column '{name}' (has {listed(header) or 'no names'}){near}")
+    return list(header).index(name)
 
 
 def listed(columns: Sequence[str]) -> str:
