@@ -153,14 +153,16 @@ def check_form(split: object, *, where: str) -> None:
         known = (split.labels >= 0) & (split.labels < (len(split.classes) or np.inf))
         _check_rows(known, split.labels, where, "label", "the place of a class, counted from 0")
     else:
-        features = split.image_features
-        shape = features.shape if isinstance(features, np.ndarray) and features.ndim == 2 else (0, 0)
-        _check_array(features, where, "image_features", np.float32, shape)
+        features, images = split.image_features, split.image_of_caption
+        _check_array(features, where, "image_features", np.float32, (*np.shape(features)[:2], 0, 0)[:2])
         if not (finite := np.isfinite(features).all(axis=1)).all():
             raise DataError(f"{where}: the features of image {np.argmin(finite)} are not finite")
-        _check_array(split.image_of_caption, where, "image_of_caption", np.int64, (split.n,))
-        known = (split.image_of_caption >= 0) & (split.image_of_caption < shape[0])
-        _check_rows(known, split.image_of_caption, where, "image", f"one of the {shape[0]} images, counted from 0")
+        _check_array(images, where, "image_of_caption", np.int64, (split.n,))
+        known = (images >= 0) & (images < len(features))
+        _check_rows(known, images, where, "image", f"one of the {len(features)} images, counted from 0")
+
+
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 def _check_texts(values: object, where: str, name: str, n: int | None = None) -> None:
@@ -171,11 +173,8 @@ def _check_texts(values: object, where: str, name: str, n: int | None = None) ->
     for row, value in enumerate(values, 1):
         if not isinstance(value, str):
             raise DataError(f"{where}: {name}, row {row}: of type {type(value).__name__}, not text")
-    try:
-        "".join(values).encode()
-    except UnicodeEncodeError:
-        row = next(row for row, value in enumerate(values, 1) if re.search("[\ud800-\udfff]", value))
-        raise DataError(f"{where}: {name}, row {row}: holds half a character (a lone surrogate)") from None
+        if not value.isascii() and _HALF_CHARACTER.search(value):
+            raise DataError(f"{where}: {name}, row {row}: holds half a character (a lone surrogate)")
 
 
 def _check_array(values: object, where: str, name: str, kind: type[np.generic], shape: tuple[int, ...]) -> None:
@@ -209,8 +208,7 @@ def check_lines(path: Path, facts: FileFacts, *, todo: str = FETCH) -> None:
 
 def difference(path: Path, facts: FileFacts) -> str:
     """How a file's bytes differ from those its card names, ``""`` where they do not or it names none."""
-    found = file_digest(path) if facts.sha256 else ""
-    if found == facts.sha256:
+    if not facts.sha256 or (found := file_digest(path)) == facts.sha256:
         return ""
     unix = hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
     why = "its line ends are CRLF" if unix == facts.sha256 else f"sha256 {found[:12]}, card {facts.sha256[:12]}"
@@ -223,36 +221,30 @@ def characters(split: Split) -> list[int]:
 
 
 def check_split(
-    split: Split,
-    facts: SplitFacts,
-    *,
-    gold_range: tuple[float, float] | None = None,
-    where: str,
-    todo: str = FETCH,
+    split: Split, facts: SplitFacts, *, gold_range: tuple[float, float] | None = None, where: str, todo: str = FETCH
 ) -> None:
     """Check the form of what a reader returned, and each fact that the card states of it; raises DataError."""
     check_form(split, where=where)
-    if facts.n is not None:
-        _check(where, "rows", split.n, facts.n, todo)
-    if facts.characters:
-        _check(where, "characters", characters(split), facts.characters, todo)
+    _check(where, "rows", split.n, facts.n, todo)
+    _check(where, "characters", characters(split), facts.characters or None, todo)
     if isinstance(split, PairSplit):
         low, high = gold_range or (-np.inf, np.inf)
         inside = (split.gold >= low) & (split.gold <= high)
         _check_rows(inside, split.gold, where, "gold score", f"in the card's gold_range, {low:g} to {high:g}")
         if facts.mean is not None and not abs(float(np.mean(split.gold)) - facts.mean) <= 1e-6:
             raise DataError(f"{where}: mean gold score {np.mean(split.gold):.6f}, the card says {facts.mean:.6f}")
-        if facts.subsets and split.subsets_known:
-            _check(where, "pairs a subset", dict(Counter(split.subset)), facts.subsets, todo)
-        if split.ungraded_known:
-            # Two sentences a pair.
-            _check(where, "pairs without a gold score", len(split.ungraded) // 2, facts.ungraded, todo)
-    if isinstance(split, LabelledSplit | LabelledPairSplit) and facts.labels:
+        subsets = facts.subsets if split.subsets_known else {}
+        _check(where, "pairs a subset", dict(Counter(split.subset)), subsets or None, todo)
+        # Two sentences a pair.
+        ungraded = facts.ungraded if split.ungraded_known else None
+        _check(where, "pairs without a gold score", len(split.ungraded) // 2, ungraded, todo)
+    if isinstance(split, LabelledSplit | LabelledPairSplit):
         counts = np.bincount(split.labels, minlength=len(split.classes)).tolist()
         names = split.classes or [str(label) for label in range(len(counts))]
-        _check(where, "rows a class", dict(zip(names, counts, strict=True)), facts.labels, todo)
+        _check(where, "rows a class", dict(zip(names, counts, strict=True)), facts.labels or None, todo)
 
 
 def _check(where: str, what: str, found: object, expected: object, todo: str) -> None:
-    if found != expected:
+    """``expected`` is None where the card says nothing of it."""
+    if expected not in (None, found):
         raise DataError(f"{where}: {what} {found}, the card says {expected}; {todo}")
