@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import json
 import tomllib
-import zipfile
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -115,66 +112,15 @@ def test_a_date_is_no_text() -> None:
 
 # Captions.
 
-CAPTIONS = json.dumps([["a dog"], ["a cat"]])
-
-
-def claim(shape: str, *, data: bytes = b"", descr: str = "<f4") -> bytes:
-    """An .npz whose array says to have a shape."""
-    head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
-    array = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + data
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("features.npy", array)
-    return stream.getvalue()
-
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (claim("(1000000000, 10000)"), r"'features' says it has shape \(1000000000, 10000\), more than a file"),
-        (claim("(1099511627776, 1099511627776)"), "more than a file of this size can hold"),
-        (claim("(4, 4)"), "cannot be read as .npz: "),
-        (claim("(-4, 4)"), "cannot be read as .npz: |must be a float array"),
-        (claim("(2, 2)", descr="|O"), "an array of type object, not of numbers"),
-        (claim("(1000000000, 10000)", descr="<U0"), "an array of type <U0, not of numbers"),
-        (claim("(" * 300 + ")" * 300), "cannot be read as .npz: "),
-        (b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f8', 'shape': (1000000000, 10000)}", "cannot be read as .npz: "),
-        (b"PK\x03\x04" + b"x" * 50, "cannot be read as .npz: "),
-    ],
+    "content", ["[" * 100_000, f"[[{LONG}]]", "[[NaN], [1e400]]", '{"a": 1}', '[["\\ud800"], ["b"]]', "[\n[", "[[1]]"]
 )
-def test_features_that_claim_too_much(tmp_path: Path, content: bytes, message: str) -> None:
-    with pytest.raises(DataError, match=message) as error:
-        read_captions([put(tmp_path, "f.npz", content), put(tmp_path, "c.json", CAPTIONS)], captions_per_image=1)
-    said(error)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("c.json", "[" * 100_000, "c.json: not a list of lists of captions"),
-        ("c.json", f"[[{LONG}]]", "c.json: not a list of lists of captions|image 0: expected a list of captions"),
-        ("c.json", "[[NaN], [1e400]]", "c.json: image 0: expected a list of captions"),
-        ("c.json", '{"a": 1}', "c.json: expected a list of lists of captions, found a dict"),
-        ("c.json", '[["\\ud800"], ["b"]]', ""),
-        ("c.csv", f"image,caption\n{LONG},a\n", "c.csv: line 2: image '1{40}' is not a row of the features"),
-        ("c.csv", "image,caption\n²,a\n", "c.csv: line 2: image '²' is not a row of the features"),
-        (
-            "c.csv",
-            'image,caption\n0,"' + "a" * 200_000 + '"\n',
-            "c.csv: line 2: not valid CSV: field larger than field limit",
-        ),
-    ],
-)
-def test_captions_that_are_none(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_captions_that_are_none(tmp_path: Path, content: str) -> None:
     features = tmp_path / "f.safetensors"
     save_file({"features": np.ones((2, 3), np.float32)}, features)
-    files = [DataFile(path=features), put(tmp_path, name, content)]
-    if not message:
-        # Half a character is text to the reader; the check of what all readers give out refuses it.
-        assert read_captions(files, captions_per_image=1).n == 2
-        return
-    with pytest.raises(DataError, match=message) as error:
-        read_captions(files, captions_per_image=1)
+    with pytest.raises(DataError, match="c.json: not a list of lists of captions") as error:
+        read_captions([DataFile(path=features), put(tmp_path, "c.json", content)], captions_per_image=1)
     said(error)
 
 

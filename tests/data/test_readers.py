@@ -286,66 +286,40 @@ FEATURES = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=np.float32)
 CAPTIONS = json.dumps([["a cat", "one  cat", "spare"], ["a dog", "one dog"]])
 
 
-CSV = 'image,caption\n0,a cat\n1,a dog\n0,"one  cat"\n1,one dog\n0,spare\n'
-
-
-def features(folder: Path, kind: str, array: Any = FEATURES) -> DataFile:
-    path = folder / f"f.{kind}"
-    if kind == "npz":
-        np.savez(path, features=np.asarray(array))
-    elif isinstance(array, bytes):
-        path.write_bytes(array)
+def features(folder: Path, array: Any = FEATURES, name: str = "f.safetensors") -> DataFile:
+    if isinstance(array, bytes):
+        (folder / name).write_bytes(array)
     else:
-        save_file({"features": np.asarray(array)}, path)
-    return DataFile(path=path)
+        save_file({"features": np.asarray(array)}, folder / name)
+    return DataFile(path=folder / name)
 
 
-@pytest.mark.parametrize("kind", ["npz", "safetensors"])
-@pytest.mark.parametrize(("name", "content"), [("c.json", CAPTIONS), ("c.csv", CSV)])
-def test_captions_are_grouped_by_image(tmp_path: Path, kind: str, name: str, content: str) -> None:
-    split = read_captions([features(tmp_path, kind), *put(tmp_path, {name: content})], captions_per_image=2)
+def test_captions_are_grouped_by_image(tmp_path: Path) -> None:
+    split = read_captions([features(tmp_path), *put(tmp_path, {"c.json": CAPTIONS})], captions_per_image=2)
     assert list(split.captions) == ["a cat .", "one cat .", "a dog .", "one dog ."]
     assert split.image_of_caption.tolist() == [0, 0, 1, 1]
     assert split.image_features.dtype == np.float32 and split.image_features.tolist() == FEATURES.tolist()
 
 
 @pytest.mark.parametrize(
-    ("kind", "array", "name", "content", "message"),
+    ("array", "name", "content", "message"),
     [
-        *(
-            ("npz", FEATURES, name, content, message)
-            for name, content, message in (
-                ("c.json", "[[1]]", "c.json: image 0: expected a list of captions"),
-                ("c.json", "{}", "c.json: expected a list of lists of captions, found a dict"),
-                ("c.json", "[\n[", "c.json: not a list of lists of captions: Expecting value: line 2"),
-                ("c.json", "[[]]", "c.json: captions of 1 images, but features of 2"),
-                ("c.json", '[["a", "b"], ["one"]]', "c.json: image 1 has 1 captions, 2 are needed"),
-                ("c.csv", CSV + "2,x\n", r"c.csv: line 7: image '2' is not a row of the features \(0 to 1\)"),
-                ("c.csv", "img,caption\n0,x\n", "c.csv: no column 'image' .*did you mean 'img'"),
-                ("c.txt", "x", "c.txt: captions come as .json or .csv, not as '.txt'"),
-            )
-        ),
-        *(
-            (kind, array, "c.json", CAPTIONS, message)
-            for kind, array, message in (
-                ("pkl", b"", "f.pkl: image features come as .npz or .safetensors, .*a pickle runs code"),
-                ("h5", b"", "f.h5: image features come as .npz or .safetensors, not as '.h5'"),
-                ("safetensors", b"no header", "f.safetensors: cannot be read as .safetensors"),
-                ("npz", np.array([{}], dtype=object), "f.npz: cannot be read as .npz: an array of type object"),
-                ("npz", FEATURES[0], r"f.npz: 'features' must be a float array \(images, size\), it is float32 \(3,\)"),
-                ("safetensors", np.ones((2, 2), dtype=np.int64), "f.safetensors: 'features' must be a float array"),
-            )
-        ),
+        (FEATURES, "f.safetensors", "[[]]", "c.json: captions of 1 images, but features of 2"),
+        (FEATURES, "f.safetensors", '[["a", "b"], ["one"]]', "c.json: image 1 has 1 captions, 2 are needed"),
+        (b"", "f.pkl", CAPTIONS, "f.pkl: image features come as .safetensors, .*convert-coco' reads the published pick"),
+        (b"", "f.npz", CAPTIONS, "f.npz: image features come as .safetensors, not as '.npz'"),
+        (b"no header", "f.safetensors", CAPTIONS, "f.safetensors: cannot be read as .safetensors"),
+        (np.ones((2, 2), dtype=np.int64), "f.safetensors", CAPTIONS, "'features' must be a float array .images, size., it"),
     ],
-)
-def test_faults_of_captions(tmp_path: Path, kind: str, array: Any, name: str, content: str, message: str) -> None:
+)  # fmt: skip
+def test_faults_of_captions(tmp_path: Path, array: Any, name: str, content: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_captions([features(tmp_path, kind, array), *put(tmp_path, {name: content})], captions_per_image=2)
+        read_captions([features(tmp_path, array, name), *put(tmp_path, {"c.json": content})], captions_per_image=2)
 
 
 def test_captions_come_with_the_features_that_are_asked_for(tmp_path: Path) -> None:
-    files = [features(tmp_path, "npz"), *put(tmp_path, {"c.json": "[]"})]
-    with pytest.raises(DataError, match="f.npz: no array 'feature' .has features.; did you mean 'features'"):
+    files = [features(tmp_path), *put(tmp_path, {"c.json": "[]"})]
+    with pytest.raises(DataError, match="no array 'feature' .has features.; did you mean 'features'"):
         read_captions(files, features="feature")
     with pytest.raises(CardError, match="a features and a captions file, the card names 1 files"):
         read_captions(files[:1])
