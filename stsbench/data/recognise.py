@@ -221,7 +221,7 @@ def find_tables(source: Path) -> SplitTables:
     for table in every:
         if list(table.header) != list(every[0].header):
             raise DataError(
-                f"{table.path}: its columns ({listed(table.header) or 'not named'}) are not those of {every[0].path.name} "
+                f"{table.path}: its columns ({listed(table.header) or 'not named'}) are not those of {Path(every[0].path).name} "
                 f"({listed(every[0].header) or 'not named'}); make them the same"
             )
         # Rows that are longer than the first, as STS-B's are, and any that are shorter.
