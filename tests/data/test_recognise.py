@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from stsbench.core.errors import CardError, DataError
+from stsbench.data.drafts import WHOLE, DataColumn, decide, find_tables, has_header
 from stsbench.data.readers.sentences import Roles
 from stsbench.data.readers.table import ColumnKey
-from stsbench.data.recognise import WHOLE, DataColumn, decide, find_tables, has_header
 
 LEFT = ["a cat sat here", "the dog ran off", "it rains again", "no sun today", "we go home", "they eat lunch"]
 

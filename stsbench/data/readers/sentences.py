@@ -51,6 +51,7 @@ PAIRS = (
 SENTENCES = ("sentence", "text", "review", "question", "tweet", "document")
 GOLD = ("score", "gold", "goldscore", "similarity", "similarityscore", "relatedness", "relatednessscore")
 LABELS = ("label", "class", "category", "target")
+NAMES = {*GOLD, *LABELS, *SENTENCES, *(name for pair in PAIRS for name in pair), "id", "split", "subset"}
 
 
 def _rejoin(text: str) -> str:
