@@ -348,6 +348,16 @@ class Sharing:
         return np.array([np.bincount(group, weights=row, minlength=width) for row in shares])
 
 
+def sharing_of(sentences: IntArray) -> Sharing:
+    """What these sentences, (n, m), share; prepared once for all encoders of the same items."""
+    return _sharing(sentences.tobytes(), sentences.shape)
+
+
+@lru_cache(maxsize=16)
+def _sharing(content: bytes, shape: tuple[int, ...]) -> Sharing:
+    return Sharing(np.frombuffer(content, dtype=np.int64).reshape(shape))
+
+
 class StandardError(NamedTuple):
     """A standard error, and of how many degrees of freedom it is known."""
 

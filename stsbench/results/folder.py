@@ -338,7 +338,7 @@ def verified(results: Iterable[Result], *, keep: bool = False) -> ResultFolder:
     for result in results:
         try:
             if result.path is not None and os.path.lexists(items_path(result.path)):
-                columns = read_items(result.path)
+                columns = _columns_beside(result, result.path)
                 result = msgspec.structs.replace(result, per_item=columns) if keep else result
             found.results.append(result)
         except DataError as error:

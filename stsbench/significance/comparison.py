@@ -15,18 +15,17 @@ from stsbench.core.errors import DataError
 from stsbench.numbers.statistics import spread
 from stsbench.results.folder import command_again, lacking_columns, lacking_said
 from stsbench.results.record import Result, protocol_key
-from stsbench.significance.items import Column, Dependence, Items, align, joint_sharing, pair_items, trained_once
-from stsbench.significance.paired import (
-    Averaged,
-    Contrast,
-    Correlated,
-    Williams,
-    combine,
-    difference_of,
-    holm,
-    mean_sample,
-    permutation_p,
+from stsbench.significance.items import (
+    Column,
+    Dependence,
+    Items,
+    align,
+    joint_sharing,
+    mean_contrast,
+    pair_items,
+    trained_once,
 )
+from stsbench.significance.paired import Williams, combine, holm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +101,7 @@ class Measured(NamedTuple):
     """A pair's difference on one task, and the items that it was measured on, kept for the mean over tasks."""
 
     difference: Difference
-    items: Items | None
+    items: Items[int] | None
     pair: tuple[int, int]
     williams: Williams | None
 
@@ -136,7 +135,7 @@ def compare(
     by_task = _corrected([one.difference for group in found.values() for one in group], effort.level)
     means = _corrected([mean for group in found.values() for mean in _means(group)], effort.level)
     items = [(one.difference.task, one.items) for group in found.values() for one in group if one.items]
-    unknown = list(dict.fromkeys(task for task, known in items if known.sentences is None))
+    unknown = list(dict.fromkeys(task for task, one in items if not one.known))
     if unknown and effort.dependence != "none":
         older = [one for column in columns if column.task in unknown for seeds in column.results for one in seeds]
         why = "taken as independent, for no result says which items share a sentence"
@@ -168,32 +167,22 @@ def compare_column(column: Column, names: Sequence[str], effort: Effort) -> Iter
     Raises:
         DataError: per-item columns are missing, broken, or of other items.
     """
-    items = pair_items(column.results, effort.dependence)
+    items = pair_items(dict(enumerate(column.results)), effort.dependence)
     for pair in itertools.combinations(range(len(names)), 2):
         bare = _untested(column, names, *pair)
         if items is None:
             yield Measured(bare, None, pair, None)
             continue
-        first, second = (items.samples[at] for at in pair)
-        found = difference_of(first, second, items.sharing, items.paired.weights)
-        exact, independent = _exact_p(items, pair, effort, column.task), items.sharing.independent
-        test = items.paired.williams(*pair) if independent and isinstance(items.paired, Correlated) else None
+        found, test, exact = mean_contrast([items], *pair), None, None
+        if joint_sharing([items]).independent:
+            test = items.paired.williams(*pair)
+            if all(len(items.samples[at].scores) == 1 for at in pair):
+                # Every pair has the same draws, so that a third encoder changes nothing between two.
+                rng = effort.rng(f"{column.task} swaps")
+                exact = items.paired.exact_p(*pair, permutations=effort.permutations, rng=rng)
         # A probe's score is a mean of rounded folds, a hair off its items' mean: the interval is moved by that hair.
         interval, p = found._replace(difference=bare.difference).interval(), found.p if exact is None else exact
         yield Measured(replace(bare, interval=interval, p=p, p_williams=test.p if test else None), items, pair, test)
-
-
-def _exact_p(items: Items, pair: tuple[int, int], effort: Effort, task: str) -> float | None:
-    """The p-value that takes no law for granted, of independent items and one seed a side; None of others."""
-    if not items.sharing.independent or any(len(items.samples[at].scores) > 1 for at in pair):
-        return None
-    if isinstance(items.paired, Averaged) and (mcnemar := items.paired.mcnemar(*pair)) is not None:
-        return mcnemar
-    # Every pair has the same draws, so that a third encoder changes nothing between two.
-    rng = effort.rng(f"{task} swaps")
-    permuted = items.paired.permuted(*pair, permutations=effort.permutations, rng=rng)
-    observed = items.samples[pair[1]].score - items.samples[pair[0]].score
-    return None if permuted is None else permutation_p(observed, permuted)
 
 
 def _untested(column: Column, names: Sequence[str], first: int, second: int) -> Difference:
@@ -236,15 +225,10 @@ def _means(group: Sequence[Measured]) -> Iterator[Difference]:
 def mean_difference(group: Sequence[Measured]) -> Difference:
     """The difference of two encoders' means over several tasks, which may share sentences."""
     parts, k = [one.difference for one in group], len(group)
-    known = [(one.items, one.pair) for one in group if one.items is not None]
+    known = [one.items for one in group if one.items is not None]
     williams = [one.williams for one in group if one.williams is not None]
     difference = float(np.mean([part.difference for part in parts]))
-    tested: Contrast | None = None
-    if len(known) == k:
-        sharing = joint_sharing([items for items, _ in known])
-        first, second = (mean_sample([items.samples[pair[side]] for items, pair in known], sharing) for side in (0, 1))
-        weights = np.concatenate([items.paired.weights for items, _ in known]) / k
-        tested = difference_of(first, second, sharing, weights)
+    tested = mean_contrast(known, *group[0].pair) if len(known) == k else None
     return replace(
         parts[0],
         task=f"mean of {k}",

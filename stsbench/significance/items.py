@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -19,12 +19,22 @@ from stsbench.numbers.statistics import (
     Parts,
     Sharing,
     sentences_of,
+    sharing_of,
     split_parts,
 )
 from stsbench.results.comparable import why_not_comparable
-from stsbench.results.folder import columns_of, has_columns
+from stsbench.results.folder import columns_of, lacking_columns
 from stsbench.results.record import Result, protocol_key
-from stsbench.significance.paired import Averaged, Correlated, F1Scored, Paired, Sample, mean_sample
+from stsbench.significance.paired import (
+    Averaged,
+    Contrast,
+    Correlated,
+    F1Scored,
+    Paired,
+    Sample,
+    difference_of,
+    mean_sample,
+)
 
 MEANS = {"correct": "accuracy", "recall": "mean_recall"}
 """The score that is the mean of a per-item column."""
@@ -34,14 +44,22 @@ Dependence = Literal["sentences", "none"]
 """Whether items that share a sentence are taken to err together, or every item by itself."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Items:
-    """The items of one task, what they say of k encoders, and which sentences they hold, (n, m), where it is known."""
+RowKey = TypeVar("RowKey", bound=Hashable)
+RowResults = Mapping[RowKey, Sequence[Sequence[Result]]]
+"""Each row's results task by task, several on one task being its seeds; none where it lacks the task."""
 
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Items(Generic[RowKey]):
+    """The items of one task, what they say of encoders, and which sentences they hold, (n, m).
+
+    Where nothing tells the sentences, or they do not count, each item has a number below 0 of its own.
+    """
+
+    task: str
     paired: Paired
-    samples: Sequence[Sample]
-    sentences: IntArray | None
-    sharing: Sharing
+    samples: Mapping[RowKey, Sample]
+    sentences: IntArray
     known: bool
     """Whether it is known which items share a sentence; images, whose recall is the score, hold none."""
 
@@ -63,45 +81,58 @@ def trained_once(results: Iterable[Result]) -> bool:
 
 
 def pair_items(
-    encoders: Sequence[Sequence[Result]],
-    dependence: Dependence = "sentences",
-    score: str = "",
-    sentences: IntArray | None = None,
-) -> Items | None:
-    """The per-item columns of k encoders on one task, each with its seeds; None where no paired test is known.
+    encoders: Mapping[RowKey, Sequence[Result]], dependence: Dependence = "sentences", score: str = ""
+) -> Items[RowKey] | None:
+    """The per-item columns of encoders on one task, each with its seeds; None where no paired test is known.
 
-    ``score`` is another score than the Results' own; ``sentences`` are the items', where no column says them.
+    ``score`` is another score than the Results' own.
 
     Raises:
         DataError: columns are missing or broken, or their items are not the same.
     """
-    columns = [[columns_of(one) for one in seeds] for seeds in encoders]
-    found = _paired(encoders[0][0], columns, score)
+    columns = [[columns_of(one) for one in seeds] for seeds in encoders.values()]
+    first = next(iter(encoders.values()))[0]
+    found = _paired(first, columns, score)
     if found is None:
         return None
-    known = (sentences_of(one) for seeds in columns for one in seeds)
-    sentences = next((one for one in known if one is not None), sentences) if dependence == "sentences" else None
+    said = (sentences_of(one) for seeds in columns for one in seeds if dependence == "sentences")
+    sentences = next((one for one in said if one is not None), None)
     return Items(
+        task=first.task,
         paired=found,
-        samples=[_sample(found, at, seeds) for at, seeds in enumerate(encoders)],
-        sentences=sentences,
-        sharing=Sharing.none(len(found.weights)) if sentences is None else Sharing(sentences),
+        samples={key: _sample(found, at, seeds) for at, (key, seeds) in enumerate(encoders.items())},
+        sentences=np.arange(-len(found.weights), 0)[:, None] if sentences is None else sentences,
         known=sentences is not None or "recall" in columns[0][0],
     )
 
 
-def joint_sharing(tasks: Sequence[Items]) -> Sharing:
+def joint_sharing(tasks: Sequence[Items[RowKey]]) -> Sharing:
     """The sentences of several tasks' items, one task after another: items of different tasks may share one."""
-    rows, alone = [], -1
+    rows, alone = [], 0
     for one in tasks:
-        n = len(one.sharing)
-        if one.sentences is None:
-            # Negative numbers are no sentence's: every such item is by itself.
-            rows.append(np.repeat(np.arange(alone, alone - n, -1)[:, None], 2, axis=1))
-            alone -= n
-        else:
-            rows.append(np.stack([one.sentences[:, 0], one.sentences[:, -1]], axis=1))
-    return Sharing(np.concatenate(rows))
+        pairs = one.sentences[:, [0, -1]]
+        rows.append(np.where(pairs < 0, pairs - alone, pairs))
+        alone += len(pairs)
+    return sharing_of(np.concatenate(rows))
+
+
+def joint_weights(tasks: Sequence[Items[RowKey]], shares: Sequence[float] | None = None) -> Float64Array:
+    """The share of each item in the mean over several tasks, (n,); ``shares`` are the tasks', without any all alike."""
+    shares = [1 / len(tasks)] * len(tasks) if shares is None else shares
+    return np.concatenate([share * one.paired.weights for one, share in zip(tasks, shares, strict=True)])
+
+
+def mean_contrast(
+    tasks: Sequence[Items[RowKey]], first: RowKey | None, second: RowKey, shares: Sequence[float] | None = None
+) -> Contrast:
+    """The difference of two encoders' means over tasks, which may share sentences; against 0 where there is no first."""
+    sharing = joint_sharing(tasks)
+    sides = (
+        key if key is None else mean_sample([t.samples[key] for t in tasks], sharing, shares) for key in (first, second)
+    )
+    before, after = sides
+    assert after is not None, "the second is one of the encoders"
+    return difference_of(before, after, sharing, joint_weights(tasks, shares))
 
 
 class TestedColumn(NamedTuple):
@@ -182,98 +213,39 @@ def _parts(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any])
     return split_parts(columns["subset"].tolist(), aggregation)
 
 
-RowKey = TypeVar("RowKey", bound=Hashable)
-RowResults = Mapping[RowKey, Sequence[Sequence[Result]]]
-"""Each row's results task by task, several on one task being its seeds; none where it lacks the task."""
-
-
 class RowItems(Generic[RowKey]):
-    """The items of rows on t tasks, which all rows that have a task have alike.
+    """The items of rows on tasks, by the tasks' places; rows that have a task have the same items of it.
 
-    ``names`` are the tasks'. ``lacking`` are results whose per-item columns are not at hand, ``without_texts`` those of which no
-    columns tell which items share a sentence.
+    ``lacking`` are results whose per-item columns are not at hand, ``without_texts`` those of which no columns tell which items
+    share a sentence. A task of which no statistic is known is left out.
     """
 
     def __init__(
-        self,
-        rows: RowResults[RowKey],
-        dependence: Dependence = "sentences",
-        scores: Sequence[str] = (),
-        sentences: MutableMapping[int, IntArray] | None = None,
+        self, rows: RowResults[RowKey], dependence: Dependence = "sentences", scores: Sequence[str] = ()
     ) -> None:
         """Read the columns of all rows' results; raises DataError where some are broken, or not of the same items.
 
-        ``scores`` is what is compared on each task: a name of its results' ``scores``; without any, their own score. To
-        ``sentences``, those of tasks' items as other rows have them, what these rows have is added.
+        ``scores`` is what is compared on each task: a name of its results' ``scores``; without any, their own score.
         """
         self.lacking: list[Result] = []
         self.without_texts: list[Result] = []
-        self.names: list[str] = []
-        self._dependence = dependence
-        self._sentences = {} if sentences is None else sentences
-        self._tasks: dict[int, Items] = {}
-        self._places: dict[RowKey, dict[int, int]] = {key: {} for key in rows}
-        self._sharings: dict[tuple[int, ...], Sharing] = {}
+        self.tasks: dict[int, Items[RowKey]] = {}
         for task in range(max(map(len, rows.values()), default=0)):
             mine = {key: one_a_seed(cells[task]) for key, cells in rows.items() if cells[task]}
-            self._read(task, mine, scores[task] if scores else "")
+            self.lacking += lacking_columns(one for seeds in mine.values() for one in seeds)
+            whole = {key: seeds for key, seeds in mine.items() if not lacking_columns(seeds)}
+            items = pair_items(whole, dependence, scores[task] if scores else "") if whole else None
+            if items is not None:
+                self.tasks[task] = items
+                self.without_texts += [one for seeds in whole.values() for one in seeds if not items.known]
 
-    def _read(self, task: int, rows: Mapping[RowKey, Sequence[Result]], score: str) -> None:
-        self.lacking += [one for seeds in rows.values() for one in seeds if not has_columns(one)]
-        whole = {key: seeds for key, seeds in rows.items() if all(map(has_columns, seeds))}
-        sentences = self._sentences.get(task)
-        items = pair_items(list(whole.values()), self._dependence, score, sentences) if whole else None
-        if items is None:
-            return
-        if items.sentences is not None:
-            self._sentences[task] = items.sentences
-        self._tasks[task] = items
-        self.names.append(next(iter(whole.values()))[0].task)
-        if not items.known:
-            self.without_texts += [one for seeds in whole.values() for one in seeds]
-        for place, key in enumerate(whole):
-            self._places[key][task] = place
+    def common(self, *rows: RowKey) -> tuple[int, ...]:
+        """The tasks that all of these rows have."""
+        return tuple(at for at, items in self.tasks.items() if all(key in items.samples for key in rows))
 
-    @property
-    def all_tasks(self) -> tuple[int, ...]:
-        """The tasks, by place, of which any row has items that a statistic is known of."""
-        return tuple(self._tasks)
-
-    def tasks(self, key: RowKey) -> tuple[int, ...]:
-        """Those of a row."""
-        return tuple(self._places[key])
-
-    def common(self, first: RowKey, second: RowKey) -> tuple[int, ...]:
-        """Those that both rows have."""
-        return tuple(task for task in self._places[first] if task in self._places[second])
-
-    def count(self, task: int) -> int:
-        """The number of a task's items."""
-        return len(self._tasks[task].sharing)
-
-    def known(self, tasks: Sequence[int]) -> bool:
-        """Whether it is known which items of these tasks share a sentence."""
-        return all(self._tasks[task].known for task in tasks)
-
-    def are_shares(self, tasks: Sequence[int]) -> bool:
-        """Whether the scores on all of these tasks lie between 0 and 1."""
-        return all(self._tasks[task].paired.is_share for task in tasks)
-
-    def sample(self, key: RowKey, tasks: Sequence[int], weights: Sequence[float] | None = None) -> Sample:
-        """A row's mean over some tasks that it has, with the items of these one after another; see mean_sample."""
-        mine = [self._tasks[task].samples[self._places[key][task]] for task in tasks]
-        return mean_sample(mine, self.sharing(tasks), weights)
-
-    def sharing(self, tasks: Sequence[int]) -> Sharing:
-        """The sentences that the items of these tasks share."""
-        if tuple(tasks) not in self._sharings:
-            self._sharings[tuple(tasks)] = joint_sharing([self._tasks[task] for task in tasks])
-        return self._sharings[tuple(tasks)]
-
-    def weights(self, tasks: Sequence[int], weights: Sequence[float] | None = None) -> Float64Array:
-        """The share of each of these items in the mean over the tasks, (n,)."""
-        shares = [1 / len(tasks)] * len(tasks) if weights is None else weights
-        return np.concatenate([w * self._tasks[task].paired.weights for task, w in zip(tasks, shares, strict=True)])
+    def of(self, tasks: Sequence[int]) -> list[Items[RowKey]]:
+        """The items of these tasks."""
+        return [self.tasks[at] for at in tasks]
 
 
 def check_alike(rows: RowResults[RowKey]) -> None:

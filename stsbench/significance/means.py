@@ -6,7 +6,6 @@ import hashlib
 import string
 from collections import Counter
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from itertools import combinations
@@ -18,27 +17,32 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench import numbers
-from stsbench.core.errors import DataError
 from stsbench.numbers.statistics import (
-    COLUMNS,
     Float64Array,
-    IntArray,
     Sharing,
     StandardError,
-    sentences_of,
     wilson_interval,
 )
-from stsbench.results.folder import columns_of, lacking_columns
+from stsbench.results.folder import lacking_columns, verified
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import Effort
-from stsbench.significance.items import RowItems, RowKey, RowResults, check_alike, trained_once
+from stsbench.significance.items import (
+    RowItems,
+    RowKey,
+    RowResults,
+    check_alike,
+    joint_sharing,
+    joint_weights,
+    mean_contrast,
+    trained_once,
+)
 from stsbench.significance.paired import (
     ROUNDING,
     Contrast,
     Sample,
-    difference_of,
     holm,
     joint_draws,
+    mean_sample,
     over_seeds,
 )
 
@@ -70,8 +74,6 @@ MEAN_METHOD = "Student's t over items and seeds (of shares Wilson's interval by 
 Interval = tuple[float, float]
 OnRow = Callable[[int, int], None]
 """Gets how many rows are done, and how many there are."""
-ROWS_AT_ONCE = 64
-"""So many rows' items are held at a time: of seven STS tasks some 80 MB."""
 
 
 def unwatched(done: int, total: int) -> None:
@@ -107,101 +109,57 @@ def mean_intervals(
     known: MutableMapping[str, Interval] | None = None,
     progress: OnRow = unwatched,
 ) -> MeanIntervals[RowKey]:
-    """The same of many rows, of each for every set of tasks that is wanted of it; few rows' items are held at a time.
+    """The same of many rows, of each for every set of tasks that is wanted of it; one row's items are held at a time.
 
     ``wanted`` are the places of the tasks that a mean is over, one named twice counting twice; ``scores`` the score that counts on
     each task, a name of its results' ``scores``, or without any their own. ``known`` are intervals computed before, by a hash of
     what they were computed from; those of now are added. ``progress`` gets how many rows are done, and how many there are.
     """
     found: MeanIntervals[RowKey] = MeanIntervals({}, [], [])
-    known, done = {} if known is None else known, iter(range(1, len(rows) + 1))
-    alike: dict[object, list[RowKey]] = {}
-    todo: dict[object, list[RowKey]] = {}
-    for key, cells in rows.items():
+    known = {} if known is None else known
+    for done, (key, cells) in enumerate(rows.items(), start=1):
+        marks = {tasks: mark_of(cells, tasks, scores) for tasks in wanted.get(key, ())}
+        held = {tasks: known[mark] for tasks, mark in marks.items() if mark and mark in known}
         if lacking := lacking_columns(one for seeds in cells for one in seeds):
             found.lacking.extend(lacking)
-            progress(next(done), len(rows))
-            continue
-        # Scores of other data or another protocol have other items.
-        way = tuple((s[0].data, s[0].n, protocol_key(s[0].protocol)) if s else None for s in cells)
-        alike.setdefault(way, []).append(key)
-        marks = {tasks: mark_of(cells, tasks, scores) for tasks in wanted.get(key, ())}
-        held = {(key, tasks): known[mark] for tasks, mark in marks.items() if mark and mark in known}
-        found.intervals.update(held)
-        if len(held) < len(marks):
-            todo.setdefault(way, []).append(key)
-        else:
-            progress(next(done), len(rows))
-    for same, keys in todo.items():
-        others, sentences = {key: rows[key] for key in alike[same]}, dict[int, IntArray | None]()
-        for start in range(0, len(keys), ROWS_AT_ONCE):
-            read = {}
-            for key in keys[start : start + ROWS_AT_ONCE]:
-                read[key] = _with_columns(rows[key], found.lacking)
-                progress(next(done), len(rows))
-            whole = {key: cells for key, cells in read.items() if cells is not None}
-            items = _with_sentences(whole, others, scores, sentences)
-            for key, cells in whole.items():
-                silent = [at for at in items.tasks(key) if not items.known((at,))]
-                found.without_texts.extend(one for at in silent for one in rows[key][at])
-                for tasks in wanted.get(key, ()):
-                    interval = _interval_of_mean(items, key, tasks)
-                    if interval is None:
-                        continue
-                    found.intervals[key, tasks] = interval
-                    # One that hangs on what another row tells is not of this row alone.
-                    says = all(any(set(COLUMNS) & set(r.per_item) for r in cells[at]) for at in tasks)
-                    if says and (mark := mark_of(rows[key], tasks, scores)):
-                        known[mark] = interval
-    places = {id(one): at for at, one in enumerate(one for cells in rows.values() for seeds in cells for one in seeds)}
-    for results in (found.lacking, found.without_texts):
-        results.sort(key=lambda one: places[id(one)])
+            held = {}
+        elif len(held) < len(marks):
+            held = _intervals(cells, list(marks), scores, found)
+            known.update({mark: held[tasks] for tasks, mark in marks.items() if mark and tasks in held})
+        found.intervals.update(((key, tasks), interval) for tasks, interval in held.items())
+        progress(done, len(rows))
     return found
 
 
-def _with_columns(cells: Sequence[Sequence[Result]], broken: list[Result]) -> list[list[Result]] | None:
-    """A row's results with their columns; None where some are broken, which join the others."""
-    read: list[list[Result]] = []
-    before = len(broken)
-    for seeds in cells:
-        read.append([])
-        for one in seeds:
-            try:
-                read[-1].append(msgspec.structs.replace(one, per_item=dict(columns_of(one))))
-            except DataError:
-                broken.append(one)
-    return read if len(broken) == before else None
+def _intervals(
+    cells: Sequence[Sequence[Result]],
+    wanted: Sequence[tuple[int, ...]],
+    scores: Sequence[str],
+    found: MeanIntervals[RowKey],
+) -> dict[tuple[int, ...], Interval]:
+    """The intervals of one row; what it lacks joins what others lack."""
+    read = verified((one for seeds in cells for one in seeds), keep=True)
+    if broken := {problem.path for problem in read.problems}:
+        found.lacking.extend(one for seeds in cells for one in seeds if one.path in broken)
+        return {}
+    held = iter(read.results)
+    rows = RowItems({0: [[next(held) for _ in seeds] for seeds in cells]}, scores=scores)
+    found.without_texts.extend(one for at, items in rows.tasks.items() if not items.known for one in cells[at])
+    intervals = ((tasks, _interval_of_mean(rows, tasks)) for tasks in wanted)
+    return {tasks: interval for tasks, interval in intervals if interval is not None}
 
 
-def _with_sentences(
-    rows: RowResults[RowKey], others: RowResults[RowKey], scores: Sequence[str], known: dict[int, IntArray | None]
-) -> RowItems[RowKey]:
-    """The items of rows, whose sentences others of the same items may say; ``known`` keeps them, None where none does."""
-    found = {at: one for at, one in known.items() if one is not None}
-    items = RowItems(rows, scores=scores, sentences=found)
-    known |= found
-    unknown = {at for key in rows for at in items.tasks(key) if not items.known((at,))} - known.keys()
-    for at in unknown:
-        known[at] = None
-        for one in (one for cells in others.values() for one in cells[at]):
-            with suppress(DataError):
-                if (sentences := sentences_of(columns_of(one))) is not None:
-                    known[at] = found[at] = sentences
-                    break
-    return RowItems(rows, scores=scores, sentences=found) if unknown & found.keys() else items
-
-
-def _interval_of_mean(rows: RowItems[RowKey], key: RowKey, tasks: Sequence[int]) -> Interval | None:
+def _interval_of_mean(rows: RowItems[int], tasks: Sequence[int]) -> Interval | None:
+    """The interval of the mean of the only row over these tasks; None where one of them tells none."""
     counts = Counter(tasks)
-    if not counts or not counts.keys() <= set(rows.tasks(key)) or not rows.known(tuple(counts)):
+    if not counts or not all(at in rows.tasks and rows.tasks[at].known for at in counts):
         return None
-    places, shares = tuple(counts), [count / len(tasks) for count in counts.values()]
-    sharing, weights = rows.sharing(places), rows.weights(places, shares)
-    found = difference_of(None, rows.sample(key, places, shares), sharing, weights)
-    if rows.are_shares(places):
+    items, shares = rows.of(list(counts)), [count / len(tasks) for count in counts.values()]
+    found = mean_contrast(items, None, 0, shares)
+    if all(one.paired.is_share for one in items):
         # By Student's law the interval of a mean near 1 would end above it, and that of 1 would have no width.
-        error = StandardError(found.error, found.df)
-        return wilson_interval(found.difference, error, sharing.effective_items(weights))
+        worth = joint_sharing(items).effective_items(joint_weights(items, shares))
+        return wilson_interval(found.difference, StandardError(found.error, found.df), worth)
     low, high = found.interval()
     return max(low, -1.0), min(high, 1.0)
 
@@ -215,14 +173,10 @@ def differences_from(reference: RowKey, rows: RowResults[RowKey]) -> dict[RowKey
         ProtocolError: rows were scored in different ways or on different data; names the field.
     """
     check_alike(rows)
-    items = RowItems(rows)
-    tasks = tuple(range(len(rows[reference])))
-    able = [key for key in rows if items.tasks(key) == tasks]
-    if reference not in able:
-        return {}
-    first, sharing, weights = items.sample(reference, tasks), items.sharing(tasks), items.weights(tasks)
-    others = (key for key in able if key != reference)
-    return {key: difference_of(first, items.sample(key, tasks), sharing, weights) for key in others}
+    found = RowItems(rows)
+    able = [key for key in rows if len(found.common(key)) == len(rows[reference])]
+    items = list(found.tasks.values())
+    return {key: mean_contrast(items, reference, key) for key in able if reference in able and key != reference}
 
 
 def letter_display(different: npt.NDArray[np.bool_]) -> list[str]:
@@ -300,17 +254,19 @@ def _draws(
 ) -> dict[tuple[RowKey, tuple[int, ...]], Float64Array]:
     """Each row's mean over the tasks that it shares with any other, as each draw has it, (draws,)."""
     means = list(dict.fromkeys((key, tasks) for key in keys for other in keys if (tasks := rows.common(key, other))))
-    starts = np.cumsum([0, *map(rows.count, rows.all_tasks)])
+    starts = dict(zip(rows.tasks, np.cumsum([0, *(len(one.sentences) for one in rows.tasks.values())]), strict=False))
+    every = joint_sharing(list(rows.tasks.values()))
     samples = []
     for key, tasks in means:
-        mean = rows.sample(key, tasks)
+        items = rows.of(tasks)
+        mean = mean_sample([one.samples[key] for one in items], joint_sharing(items))
         # The items of tasks that it lacks, or that are left out, move it not at all.
-        shares = np.zeros((len(mean.shares), starts[-1]))
-        shares[:, np.concatenate([np.arange(*starts[rows.all_tasks.index(t) :][:2]) for t in tasks])] = mean.shares
+        shares = np.zeros((len(mean.shares), len(every)))
+        shares[:, np.concatenate([starts[at] + np.arange(len(rows.tasks[at].sentences)) for at in tasks])] = mean.shares
         samples.append(Sample(mean.scores, shares, mean.seeds, mean.drift))
     owners = [keys.index(key) for key, _ in means]
-    rng = effort.rng(" ".join(rows.names))
-    drawn = joint_draws(samples, rows.sharing(rows.all_tasks), draws=effort.draws, rng=rng, owners=owners)
+    rng = effort.rng(" ".join(one.task for one in rows.tasks.values()))
+    drawn = joint_draws(samples, every, draws=effort.draws, rng=rng, owners=owners)
     return dict(zip(means, drawn, strict=True))
 
 
@@ -359,7 +315,7 @@ def standings(rows: RowResults[RowKey], *, effort: Effort | None = None) -> Stan
     effort = effort or Effort()
     check_alike(rows)
     items = RowItems(rows, effort.dependence)
-    keys = [key for key in rows if items.tasks(key)]
+    keys = [key for key in rows if items.common(key)]
     differences, p = paired_tests(items, keys)
     above = np.sum(differences > ROUNDING, axis=1)
     order = sorted(range(len(keys)), key=lambda at: int(above[at]))
@@ -372,7 +328,7 @@ def standings(rows: RowResults[RowKey], *, effort: Effort | None = None) -> Stan
     for at, key in enumerate(keys):
         place = order.index(at)
         rank, is_best = int(above[at]) + 1, not different[0, place]
-        found[key] = RowStanding(rank, ranks[key], letters[place], is_best, items.tasks(key))
+        found[key] = RowStanding(rank, ranks[key], letters[place], is_best, items.common(key))
     once = [key for key in keys if trained_once(one for cell in rows[key] for one in cell)]
     return Standings(found, int(tested.sum()), effort.level, items.lacking, items.without_texts, once)
 
@@ -390,9 +346,10 @@ def paired_tests(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> tuple[Float6
     for tasks, pairs in by_tasks.items():
         places = sorted({at for pair in pairs for at in pair})
         at = np.array(pairs).T
-        samples = {place: rows.sample(keys[place], tasks) for place in places}
-        sharing = rows.sharing(tasks)
-        found = _tests(list(samples.values()), sharing, rows.weights(tasks))
+        items = rows.of(tasks)
+        sharing = joint_sharing(items)
+        samples = [mean_sample([one.samples[keys[place]] for one in items], sharing) for place in places]
+        found = _tests(samples, sharing, joint_weights(items))
         within = np.searchsorted(places, at)
         differences[*at], p[*at] = (matrix[*within] for matrix in found)
         differences[*at[::-1]], p[*at[::-1]] = -differences[*at], p[*at]

@@ -250,6 +250,16 @@ class Paired(ABC):
         """The difference of the first seeds, second minus first, (permutations,), after random swaps of items; None: unknown."""
         return None
 
+    def exact_p(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> float | None:
+        """The p-value of the first seeds that takes no law for granted, of independent items; None where there is no such test."""
+        permuted = self.permuted(first, second, permutations=permutations, rng=rng)
+        observed = float(self.scores(second)[0] - self.scores(first)[0])
+        return None if permuted is None else permutation_p(observed, permuted)
+
+    def williams(self, first: int, second: int) -> Williams | None:
+        """Williams' test of second minus first, of independent items; None where scores are no correlations."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Correlated(Paired):
@@ -338,10 +348,12 @@ class Averaged(Paired):
         swapped = [block @ items for block in swaps(len(items), permutations, int(rng.integers(2**63)))]
         return np.asarray((items.sum() - 2 * np.concatenate(swapped)) / len(items))
 
-    def mcnemar(self, first: int, second: int) -> float | None:
-        """McNemar's exact p-value of independent items; None where items are not simply right or wrong."""
+    def exact_p(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> float | None:
+        """McNemar's where all items are simply right or wrong, else that of random swaps."""
         a, b = self.values[first][0], self.values[second][0]
-        return mcnemar(a > b, b > a) if np.isin([a, b], (0.0, 1.0)).all() else None
+        if np.isin([a, b], (0.0, 1.0)).all():
+            return mcnemar(a > b, b > a)
+        return super().exact_p(first, second, permutations=permutations, rng=rng)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

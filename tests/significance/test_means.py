@@ -21,9 +21,8 @@ from stsbench.core.errors import ProtocolError
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import read_states
 from stsbench.results.record import Result, columns_digest, items_path
-from stsbench.significance import means
 from stsbench.significance.comparison import Effort, compare
-from stsbench.significance.items import RowItems
+from stsbench.significance.items import RowItems, joint_sharing
 from stsbench.significance.means import (
     Interval,
     letter_display,
@@ -34,7 +33,7 @@ from stsbench.significance.means import (
     rank_intervals,
     standings,
 )
-from stsbench.significance.paired import holm, joint_draws
+from stsbench.significance.paired import holm, joint_draws, mean_sample
 from tests.boards.scored import drawn, probe, sts, write
 from tests.made import SIMCSE, make_result
 from tests.significance.pairs import FEW, SUBSETS, pair, told
@@ -95,13 +94,13 @@ def test_many_rows_are_read_at_once_and_each_has_its_own_interval(tmp_path):
     rows = {1: [[a], [more]], 2: [[b], []], 3: [[other_data], []], 4: [[kept[0]], []], 5: [[kept[1]], []]}
     rows |= {6: [[pair()[0]], []]}
     found = mean_intervals(rows, {1: [(0, 1), (1,)], **{key: [(0,), (0, 1)] for key in range(2, 7)}})
-    assert set(found.intervals) == {(1, (0, 1)), (1, (1,)), (2, (0,)), (3, (0,)), (6, (0,))}
+    assert set(found.intervals) == {(1, (0, 1)), (1, (1,)), (2, (0,)), (3, (0,))}
     assert found.intervals[1, (0, 1)] == mean_interval([[a], [more]])
     assert found.intervals[2, (0,)] == mean_interval([[b]])
     assert found.intervals[3, (0,)] == mean_interval([[other_data]])
     assert list(found.lacking) == kept
-    # Row 6 has the items of row 2, which tell their sentences; alone it has no interval.
-    assert found.without_texts == [] and mean_intervals({6: rows[6]}, {6: [(0,)]}).without_texts == [rows[6][0][0]]
+    # Row 6 does not tell its sentences.
+    assert found.without_texts == rows[6][0]
 
 
 def different(letters: list[str]) -> np.ndarray:
@@ -177,8 +176,10 @@ def test_rank_intervals_rank_all_rows_on_the_same_items():
     assert found["d"] == (4, 4) and found["a"][0] == 1 and found["b"][0] < found["b"][1] <= 3
     assert rank_intervals(rows, [], effort=FEW) == {}
     # As quantiles of the ranks of the same draws.
-    samples = [rows.sample(name, (0, 1)) for name in "abcd"]
-    drawn_means = joint_draws(samples, rows.sharing((0, 1)), draws=200, rng=Effort().rng("sts12 sts13"))
+    items = rows.of((0, 1))
+    sharing = joint_sharing(items)
+    samples = [mean_sample([one.samples[name] for one in items], sharing) for name in "abcd"]
+    drawn_means = joint_draws(samples, sharing, draws=200, rng=Effort().rng("sts12 sts13"))
     ranks = stats.rankdata(-drawn_means, method="min", axis=0)
     low, high = np.quantile(ranks, [0.025, 0.975], axis=1, method="inverted_cdf")
     assert [found[name] for name in "abcd"] == [(int(a), int(b)) for a, b in zip(low, high, strict=True)]
@@ -382,26 +383,6 @@ def test_rows_are_counted_whether_read_known_or_lacking(row: list[list[Result]])
         seen: list[tuple[int, int]] = []
         mean_intervals(rows, wanted, known=known, progress=lambda done, total: seen.append((done, total)))  # noqa: B023
         assert seen == [(1, 3), (2, 3), (3, 3)] and len(known) == 2
-
-
-def test_what_hangs_on_the_sentences_of_another_row_is_not_kept_and_found_each_time(tmp_path: Path):
-    tells, tells_not = on_disk(tmp_path, told(pair()[1]), pair()[0])
-    rows, wanted = {0: [[tells]], 1: [[tells_not]]}, {0: [(0,)], 1: [(0,)]}
-    known: dict[str, Interval] = {}
-    before = mean_intervals(rows, wanted, known=known)
-    assert len(before.intervals) == 2 and list(known) == [mark_of(rows[0], (0,), ())]
-    assert mean_intervals(rows, wanted, known=known) == before
-    assert mean_intervals({1: rows[1]}, wanted, known=known).without_texts == [tells_not]
-
-
-def test_rows_read_one_by_one_have_the_intervals_of_rows_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    rows = {place: [[one]] for place, one in enumerate(on_disk(tmp_path, pair()[0], told(pair()[1])))}
-    wanted = dict.fromkeys(rows, [(0,)])
-    at_once = mean_intervals(rows, wanted)
-    assert len(at_once.intervals) == 2
-    monkeypatch.setattr(means, "ROWS_AT_ONCE", 1)
-    # The first is read before the one that tells its sentences.
-    assert mean_intervals(rows, wanted) == at_once
 
 
 def test_rows_without_a_task_in_common_are_not_told_apart():
