@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from stsbench.boards.published import TableCard, published_row, read_table_card, row_facts, sources
 from stsbench.boards.tables.build import number_of
-from stsbench.boards.tables.columns import Filler, Numbers, plan
+from stsbench.boards.tables.columns import Filler, Numbers
 from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn
 from stsbench.core.cards import Record
 from stsbench.core.catalogue import Catalogue, read_card
@@ -191,7 +191,7 @@ class Had(NamedTuple):
 def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[ScoredOn]:
     """The tasks that fill an ablation's columns; what is read from the record of a training needs none."""
     tasks: dict[tuple[str, str | None], list[str]] = {}
-    for column in plan(ablation.table, catalogue).tasks:
+    for column in Filler.of(ablation.table, catalogue).tasks:
         wanted = column.wanted
         if wanted is None or wanted.task in sources().extras:
             continue
@@ -204,8 +204,8 @@ def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[ScoredOn]:
 def table_beside(ablation: Ablation, had: Sequence[Had], catalogue: Catalogue) -> Table:
     """Make the table: for each column the paper's number, ours, and where both are of one recipe how far they are apart."""
     card = ablation.table
-    filler = Filler(card, plan(card, catalogue), catalogue)
-    columns = [column for column in filler.plan.columns if column.kind in ("task", "average")]
+    filler = Filler.of(card, catalogue)
+    columns = [column for column in filler.columns if column.kind in ("task", "average")]
     printed = [filler.published(published_row(line.published)) if line.published else {} for line in ablation.lines]
     measured = [_measured(filler, columns, one) for one in had]
     shown = list[TableColumn]()

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stsbench.boards.exports.measured import MtebTask, model_of, mteb_facts, mteb_task
-from stsbench.boards.tables.columns import expected
+from stsbench.boards.tables.columns import expected, made_mean
 from stsbench.boards.tables.rows import hub_address
 from stsbench.boards.tables.table import (
     AVERAGE,
-    EXACT,
     Group,
     Number,
     Row,
@@ -29,7 +28,6 @@ from stsbench.boards.tables.table import (
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, ProtocolError, one_line
 from stsbench.core.files import file_part, write_whole
-from stsbench.results.comparable import suite_mean
 from stsbench.results.record import Result
 
 DIGITS = 6
@@ -271,11 +269,9 @@ def with_imported(table: Table, imported: Imported) -> Table:
     return replace(table, groups=[*table.groups, Group(section=SECTION, rows=rows)]) if rows else table
 
 
-def _cells(numbers: dict[str, float], terms: Terms) -> dict[str, TableCell]:
-    mean = suite_mean(terms, numbers.get)
-    if mean is not None:
-        numbers |= dict.fromkeys((AVERAGE, EXACT), mean)
-    return {key: TableCell(published=Number(value)) for key, value in numbers.items()}
+def _cells(numbers: Mapping[str, float], terms: Terms) -> dict[str, TableCell]:
+    found = {key: Number(value) for key, value in numbers.items()} | made_mean(terms, numbers)
+    return {key: TableCell(published=number) for key, number in found.items()}
 
 
 def fits(columns: Sequence[TableColumn]) -> bool:

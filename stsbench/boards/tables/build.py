@@ -13,14 +13,13 @@ from stsbench.boards.published import (
     BoardFacts,
     RowFacts,
     TableCard,
-    column_facts,
     misprints,
     published_row,
     read_table_card,
     row_facts,
     sources,
 )
-from stsbench.boards.tables.columns import Filler, baseline_group, plan
+from stsbench.boards.tables.columns import Filler, baseline_group
 from stsbench.boards.tables.rows import (
     Added,
     board_groups,
@@ -31,7 +30,7 @@ from stsbench.boards.tables.rows import (
     traits_of,
     with_added,
 )
-from stsbench.boards.tables.table import AVERAGE, DELTA, Group, Number, Row, Show, Table, TableCell, has_lines
+from stsbench.boards.tables.table import AVERAGE, DELTA, Group, Row, Show, Table, TableCell, distance, has_lines
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, ProtocolError, UnknownName
@@ -63,33 +62,33 @@ def build_table(
         ProtocolError: it would mix protocols without saying so.
     """
     card, catalogue = card or read_table_card(name), catalogue or Catalogue()
-    filler = Filler(card, plan(card, catalogue), catalogue)
+    filler = Filler.of(card, catalogue)
     runs = gather_runs(results, catalogue)
     groups = board_groups(filler, card.board, runs) if card.board else list(_paper_groups(filler, runs))
     groups = with_added(filler, groups, runs, added)
-    if card.delta:
-        groups = _with_distances(groups, f"{card.paper}/{card.table}/{card.delta.row}", card.delta.column or AVERAGE)
     notes = [card.note] if card.note else []
     # Tables of papers have columns that are no task of ours.
-    for task in {column.wanted.task: None for column in filler.plan.tasks if column.wanted is not None}:
+    for task in {column.wanted.task: None for column in filler.tasks if column.wanted is not None}:
         if task in catalogue.paths("tasks") and (old := catalogue.task(task)).superseded_by:
             later = catalogue.task(old.superseded_by)
             notes.append(
                 f"{old.name} is version {old.version}; {later.name} ({old.superseded_by}) replaces it, scores differ"
             )
-    groups.append(baseline_group(results, filler.plan))
+    groups.append(baseline_group(results, filler))
     groups += clean_groups(filler, runs) if card.board else ()
     made = Table(
         name=name,
         title=card.title,
         paper=None if card.board else sources().papers[card.paper],
         number=number_of(card),
-        columns=filler.plan.columns,
+        columns=filler.columns,
         groups=[group for group in groups if group.rows],
         notes=notes,
         measured_notes=list(clean_notes(filler, runs)) if card.board else (),
-        terms=filler.plan.terms,
+        terms=filler.terms,
     )
+    if card.delta:
+        made = _with_distances(made, f"{card.paper}/{card.table}/{card.delta.row}", card.delta.column or AVERAGE)
     if not results:
         return made
     from stsbench.boards.tables.intervals import with_intervals
@@ -155,24 +154,23 @@ def _paper_rows(
         )
 
 
-def _with_distances(groups: Sequence[Group], key: str, column: str) -> list[Group]:
-    aim = next((row for group in groups for row in group.rows if row.key == key), None)
+def _with_distances(table: Table, key: str, column: str) -> Table:
+    aim = next((row for row in table.rows() if row.key == key), None)
     if aim is None:
         raise CardError(f"[delta]: 'row' names '{key}', which is not a row of the table")
     theirs = aim.cell(column)
 
-    def distance(ours: Number | None, other: Number | None) -> Number | None:
-        return Number(ours.value - other.value) if ours and other else None
-
-    def measured(row: Row) -> Row:
-        ours = row.cell(column)
+    def changed(row: Row) -> Row:
         # Scores of different protocols have no distance.
-        if row is aim or row.otherwise != aim.otherwise:
+        if row is aim or row.is_baseline or row.otherwise != aim.otherwise:
             return row
-        both = distance(ours.measured, theirs.measured), distance(ours.published, theirs.published)
-        return replace(row, cells={**row.cells, DELTA: TableCell(measured=both[0], published=both[1])})
+        ours = row.cell(column)
+        cell = TableCell(
+            measured=distance(ours.measured, theirs.measured), published=distance(ours.published, theirs.published)
+        )
+        return replace(row, cells={**row.cells, DELTA: cell})
 
-    return [replace(group, rows=list(map(measured, group.rows))) for group in groups]
+    return table.with_rows(changed)
 
 
 NAMED = ("metric", "aggregation")
@@ -255,24 +253,18 @@ class Asked:
             DataError: there would be nothing in it to show.
         """
         card = read_table_card(name)
-        held, left_out = self._held([*_tasks_of(card, self.catalogue)])
+        filler = Filler.of(card, self.catalogue)
+        held, left_out = self._held(list(filler.all_tasks()))
         table = build_table(name, held, self.catalogue, card, self.added, self.progress)
-        advice = self._advice([table])
+        unseen = ""
         # A board has a row for each result, and published numbers need none.
         if held and not self.added and not table.is_board and self.show != "published":
-            filler = Filler(card, plan(card, self.catalogue), self.catalogue)
-            advice = list(filter(None, [not_shown(table, filler, gather_runs(held, self.catalogue))]))
-        (made,) = self._ranked([table])
-        if self.imported:
-            from stsbench.boards.exports.mteb import with_imported
-
-            made = with_imported(made, self.imported)
-        if not has_lines(made, self.show):
-            raise DataError(
-                f"table '{made.name}': nothing to show as '{self.show}', for no result fits it; "
-                "'stsbench run' measures, --show published prints what papers have"
-            )
-        return self._made([made], left_out, advice)
+            unseen = not_shown(table, filler, gather_runs(held, self.catalogue))
+        why = (
+            f"table '{table.name}': nothing to show as '{self.show}', for no result fits it; "
+            "'stsbench run' measures, --show published prints what papers have"
+        )
+        return self._made([table], left_out, why, unseen)
 
     def boards(self, name: str) -> Made:
         """A suite's boards: one for each protocol that its tasks were scored by, and one for imported rows.
@@ -297,25 +289,36 @@ class Asked:
             added=self.added,
             progress=self.progress,
         )
-        advice = self._advice(made)
         if self.imported:
-            from stsbench.boards.exports.mteb import PROTOCOL, fits, with_imported
+            from stsbench.boards.exports.mteb import PROTOCOL, fits
 
             if not any(fits(table.columns) for table in made):
                 card = _suite_card(name, suite, PROTOCOL, published=False)
                 made.append(build_table(suite.name or name, [], self.catalogue, card))
-        tables = self._ranked(made)
+        held_of = "" if self.protocol else self.likely_suite()
+        by = f" by protocol '{self.protocol}'" if self.protocol else ""
+        others = f"; the results here are of others: --suite {held_of} shows some" if held_of else ""
+        why = f"{self.where}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}{others}"
+        return self._made(made, left_out, why)
+
+    def _made(self, tables: list[Table], left_out: list[str], why: str, unseen: str = "") -> Made:
+        """The tables that have something to show; raises DataError that says why where none has."""
+        advice = [*self._advice(tables), *filter(None, [unseen])]
+        if self.ranks:
+            from stsbench.boards.tables.intervals import rank_tables
+
+            tables = rank_tables(tables)
         if self.imported:
-            tables = [with_imported(one, self.imported) if fits(one.columns) else one for one in tables]
+            from stsbench.boards.exports.mteb import fits, with_imported
+
+            # A table asked for by name is refused where it does not fit.
+            alone = len(tables) == 1
+            tables = [with_imported(one, self.imported) if alone or fits(one.columns) else one for one in tables]
+            left_out = [*left_out, *self.imported.problems]
         tables = [table for table in tables if has_lines(table, self.show)]
         if not tables:
-            held_of = "" if self.protocol else self.likely_suite()
-            by = f" by protocol '{self.protocol}'" if self.protocol else ""
-            others = f"; the results here are of others: --suite {held_of} shows some" if held_of else ""
-            raise DataError(
-                f"{self.where}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}{others}"
-            )
-        return self._made(tables, left_out, advice)
+            raise DataError(why)
+        return Made(tables, left_out, advice)
 
     def likely_suite(self) -> str:
         """The first suite that the results have a task of, else one of their tasks."""
@@ -337,13 +340,6 @@ class Asked:
             lines += [line for row, table in rows for line in lacks(row, table, self.catalogue, where)]
         return lines
 
-    def _ranked(self, tables: Sequence[Table]) -> list[Table]:
-        if not self.ranks:
-            return list(tables)
-        from stsbench.boards.tables.intervals import rank_tables
-
-        return rank_tables(tables)
-
     def _held(self, tasks: Sequence[str]) -> tuple[list[Result], list[str]]:
         """The results of some tasks that may stand side by side, and what is left out; ranks need their per-item columns."""
         mine, left_out = side_by_side((result for result in self.results if result.task in tasks), self.catalogue)
@@ -351,17 +347,6 @@ class Asked:
             return mine, left_out
         held = verified(mine, keep=True)
         return held.results, [*left_out, *(problem.line for problem in held.problems)]
-
-    def _made(self, tables: list[Table], left_out: list[str], advice: list[str]) -> Made:
-        return Made(tables, [*left_out, *(self.imported.problems if self.imported else ())], advice)
-
-
-def _tasks_of(card: TableCard, catalogue: Catalogue) -> Iterator[str]:
-    for column in plan(card, catalogue).tasks:
-        if column.key in {facts.average_of for facts in column_facts(card)}:
-            yield from _tasks_of(read_table_card(column.key), catalogue)
-        elif column.wanted is not None:
-            yield column.wanted.task
 
 
 def find_suite(name: str, catalogue: Catalogue) -> Suite:

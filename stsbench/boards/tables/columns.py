@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from stsbench.boards.published import (
     METRICS,
@@ -88,41 +88,184 @@ def _score(result: Result, wanted: Wanted) -> float | None:
     return result.scores.get(wanted.metric) if same else None
 
 
-class Plan(NamedTuple):
-    """A table's columns, first those that hold tasks; these alone; and the average's terms."""
-
-    columns: Sequence[TableColumn]
-    tasks: Sequence[TableColumn]
-    terms: Terms
-
-
-def plan(card: TableCard, catalogue: Catalogue) -> Plan:
-    """The columns of a table.
-
-    Raises:
-        CardError: a suite that does not exist; an average over columns that are scored in different ways and not declared a composite.
-    """
-    suites = catalogue.suites()
-    if card.suite and card.suite not in suites:
-        raise CardError(f"key 'suite': '{card.suite}' is not a suite{did_you_mean(card.suite, suites)}")
-    facts = column_facts(card) or [ColumnFacts(task=task) for task in suites[card.suite].tasks]
-    tasks = [_column(one, card, catalogue) for one in facts]
-    terms: Terms = (card.average.of or [column.key for column in tasks]) if card.average else []
-    if card.average:
-        by_key = {column.key: column for column in tasks}
-        if missing := [key for key in _keys(terms) if key not in by_key]:
-            raise CardError(f"[average]: 'of' names '{missing[0]}', which is not a column")
-        ways = {(w.protocol, w.metric) for key in _keys(terms) if (w := by_key[key].wanted)}
-        if len(ways) > 1 and not card.average.composite:
-            listed = " and ".join(sorted(" ".join(filter(None, way)) for way in ways))
-            raise CardError(f"[average]: over columns scored by {listed}; say composite = true if the paper does so")
-    if card.delta and card.delta.column not in ("", *(column.key for column in tasks)):
-        raise CardError(f"[delta]: 'column' is '{card.delta.column}', which is not a column")
-    return Plan([*tasks, *_made(card)], tasks, terms)
-
-
 def _keys(terms: Terms) -> list[str]:
     return [key for term in terms for key in ([term] if isinstance(term, str) else term)]
+
+
+def wanted_of(facts: ColumnFacts, protocol: str, metric: str, catalogue: Catalogue) -> tuple[Wanted, str]:
+    """What to look for, and what the task is called."""
+    if facts.task in sources().extras or facts.task in catalogue.suites():
+        return Wanted(facts.task, facts.split, facts.split, protocol, metric, "", True), facts.task
+    card = catalogue.task(facts.task)
+    # Published scores say "test" where a task is scored on its only split.
+    split = card.score_split if facts.split == "test" else facts.split
+    whole = not any(one.subsets for one in card.splits.values())
+    return Wanted(facts.task, split, facts.split, protocol, metric, card.evaluator, whole), card.name
+
+
+ROUNDINGS: Mapping[str, Callable[[Terms, Mapping[str, float], int], float]] = {
+    "cells": lambda terms, means, d: round(suite_mean(terms, lambda key: round(means[key], d)) or 0.0, d),
+    "once": lambda terms, means, d: round(suite_mean(terms, means.get) or 0.0, d),
+    "never": lambda terms, means, d: suite_mean(terms, means.get) or 0.0,
+}
+"""How papers round the average of a row: columns, their values and the decimals to what is shown."""
+
+
+def made_mean(terms: Terms, numbers: Mapping[str, float]) -> dict[str, Number]:
+    """The cells of both average columns, where numbers are whole; nothing where a term lacks one."""
+    mean = suite_mean(terms, numbers.get)
+    return {} if mean is None else dict.fromkeys((AVERAGE, EXACT), Number(mean))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filler:
+    """The columns of a table and what fills their cells.
+
+    ``tasks`` are the columns that hold tasks, ``others`` for each the table whose average it is, if it is one. ``terms`` are
+    the average's.
+    """
+
+    card: TableCard
+    catalogue: Catalogue
+    tasks: Sequence[TableColumn]
+    others: Sequence[Filler | None]
+    terms: Terms
+
+    @classmethod
+    def of(cls, card: TableCard, catalogue: Catalogue) -> Filler:
+        """The columns of a table.
+
+        Raises:
+            CardError: a suite that does not exist; an average over columns that are scored in different ways and not declared a
+                composite.
+        """
+        suites = catalogue.suites()
+        if card.suite and card.suite not in suites:
+            raise CardError(f"key 'suite': '{card.suite}' is not a suite{did_you_mean(card.suite, suites)}")
+        facts = column_facts(card) or [ColumnFacts(task=task) for task in suites[card.suite].tasks]
+        tasks = [_column(one, card, catalogue) for one in facts]
+        others = [Filler.of(read_table_card(f.average_of), catalogue) if f.average_of else None for f in facts]
+        terms: Terms = (card.average.of or [column.key for column in tasks]) if card.average else []
+        by_key = {column.key: column.wanted for column in tasks}
+        if missing := [key for key in _keys(terms) if key not in by_key]:
+            raise CardError(f"[average]: 'of' names '{missing[0]}', which is not a column")
+        ways = {(wanted.protocol, wanted.metric) for key in _keys(terms) if (wanted := by_key[key])}
+        if card.average and len(ways) > 1 and not card.average.composite:
+            listed = " and ".join(sorted(" ".join(filter(None, way)) for way in ways))
+            raise CardError(f"[average]: over columns scored by {listed}; say composite = true if the paper does so")
+        if card.delta and card.delta.column not in ("", *by_key):
+            raise CardError(f"[delta]: 'column' is '{card.delta.column}', which is not a column")
+        return cls(card=card, catalogue=catalogue, tasks=tasks, others=others, terms=terms)
+
+    @property
+    def columns(self) -> list[TableColumn]:
+        """All columns: those of tasks, the average, distances, and the exact average."""
+        facts, decimals = self.card.average, self.card.decimals
+        made = []
+        if facts:
+            mean = TableColumn(key=AVERAGE, head=facts.head, kind="average", decimals=decimals, mixed=facts.composite)
+            made = [mean, replace(mean, key=EXACT, head=f"{facts.head} (exact)", kind="exact", decimals=decimals + 4)]
+        if self.card.delta:
+            made.insert(1, TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals))
+        return [*self.tasks, *made]
+
+    def all_tasks(self) -> Iterator[str]:
+        """The tasks that it takes scores of, also by way of other tables."""
+        for column, other in zip(self.tasks, self.others, strict=True):
+            if other is not None:
+                yield from other.all_tasks()
+            elif column.wanted is not None:
+                yield column.wanted.task
+
+    def published(
+        self, row: PublishedRow, otherwise: str | None = None, *, metric: str = "", lenient: bool = False
+    ) -> Numbers:
+        """The printed numbers of a row, and its average.
+
+        ``otherwise`` is the protocol of a row that is not scored as the columns say, ``metric`` that of one which measures something
+        else. A score of another protocol than the column's, in a row not declared so, raises ProtocolError; ``lenient`` leaves it
+        out, as boards do.
+        """
+        found: Numbers = {}
+        for column, other in zip(self.tasks, self.others, strict=True):
+            wanted = column.wanted._replace(metric=metric) if column.wanted and metric else column.wanted
+            score = _printed(row, wanted, otherwise, lenient=lenient)
+            # A row without an encoder fills the column of another table that it prints whole: ablations do not.
+            fills = not lenient or other is None or row.encoder or EXACT in other.published(row, lenient=True)
+            if score is not None and fills:
+                found[column.key] = Number(score.value, score.deviation, score.decimals)
+        if (facts := self.card.average) is None:
+            return found
+        exact = suite_mean(self.terms, lambda key: found[key].value if key in found else None)
+        if exact is not None and otherwise != UNKNOWN:
+            found |= {AVERAGE: Number(round(exact, self.card.decimals)), EXACT: Number(exact)}
+        first = self.tasks[0].wanted
+        wanted = _of_average(self.card, facts, first.metric if first and not facts.composite else "mixed")
+        if printed := _printed(row, wanted, otherwise, lenient=True):
+            found[AVERAGE] = Number(printed.value, printed.deviation, printed.decimals)
+        return found
+
+    def measured(self, runs: Runs, otherwise: str | None = None) -> Numbers:
+        """The measured numbers of an encoder: means over seeds with their deviations, and the average."""
+        found: Numbers = {}
+        columns: dict[str, Series] = {}
+        for column, other in zip(self.tasks, self.others, strict=True):
+            wanted, mine = column.wanted, dict[Seeds, float]()
+            if wanted is not None and column.points and otherwise != UNKNOWN:
+                mine = dict(series(runs, wanted if otherwise is None else wanted._replace(protocol=otherwise)))
+            columns[column.key] = mine
+            if mine:
+                found[column.key] = _number(mine, runs, wanted)
+            if other and (mean := other.measured(runs).get(EXACT)):
+                found[column.key] = mean
+        return found | (self._averages(columns, self.card.average) if self.card.average else {})
+
+    def _averages(self, columns: Mapping[str, Series], facts: AverageFacts) -> Numbers:
+        """The average as the paper rounds it, and the exact one; nothing where a cell is missing.
+
+        The deviation is that of the averages of single seeds, where every cell has the same seeds.
+        """
+        means = {key: statistics.fmean(one.values()) for key, one in columns.items() if one}
+        exact = suite_mean(self.terms, means.get)
+        if exact is None:
+            return {}
+        used = {key: columns[key] for key in _keys(self.terms)}
+        seeds, deviation = set(next(iter(used.values()))), None
+        if len(seeds) > 1 and all(set(one) == seeds for one in used.values()):
+            by_seed = [suite_mean(self.terms, {key: one[seed] for key, one in used.items()}.get) for seed in seeds]
+            deviation = spread([mean for mean in by_seed if mean is not None]).deviation
+        shown = choose("rounding", facts.rounding, ROUNDINGS)(self.terms, means, self.card.decimals)
+        most = max(map(len, used.values()))
+        return {AVERAGE: Number(shown, deviation, seeds=most), EXACT: Number(exact, deviation, seeds=most)}
+
+    def cells(
+        self, printed_in: Mapping[str, str] | str, published: Numbers, measured: Numbers
+    ) -> Mapping[str, TableCell]:
+        """Cells with both numbers by column, and what is wrong in print.
+
+        ``printed_in`` is the key of the published row that all published numbers are of, or that of each by column.
+        """
+        made = {}
+        for column in self.columns:
+            source = printed_in if isinstance(printed_in, str) else printed_in.get(column.key, "")
+            key = source if column.key in published else ""
+            task = column.wanted.task if column.wanted else ""
+            if self.card.average and column.kind == "average":
+                task = self.card.average.task
+            wrong = misprints().get((key, task)) if task else None
+            made[column.key] = TableCell(
+                measured=measured.get(column.key),
+                published=published.get(column.key),
+                printed_in=key,
+                misprint=wrong.reason if wrong else "",
+            )
+        return made
+
+
+def _of_average(card: TableCard, facts: AverageFacts, metric: str) -> Wanted:
+    """Where published scores have the average of a table."""
+    protocol = "" if facts.composite else card.protocol
+    return Wanted(facts.task, "test", "test", protocol, metric, "", True)
 
 
 def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableColumn:
@@ -130,10 +273,11 @@ def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableC
         other = read_table_card(facts.average_of)
         if other.average is None:
             raise CardError(f"columns: table '{facts.average_of}' has no average")
-        mixed = other.average.composite
-        protocol, metric = ("", "mixed") if mixed else (other.protocol, protocols()[other.protocol].metric)
-        wanted = Wanted(other.average.task, facts.split, facts.split, protocol, metric, "", True)
+        wanted = _of_average(
+            other, other.average, "mixed" if other.average.composite else protocols()[other.protocol].metric
+        )
         head = facts.head or card.heads.get(wanted.task, other.title)
+        mixed = other.average.composite
         return TableColumn(key=facts.average_of, head=head, wanted=wanted, decimals=card.decimals, mixed=mixed)
     protocol = card.protocol if facts.protocol is None else facts.protocol
     # Without a protocol it is the metric of the first row that says its own.
@@ -156,149 +300,6 @@ def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableC
         points=kind.points,
         decimals=card.decimals,
     )
-
-
-def wanted_of(facts: ColumnFacts, protocol: str, metric: str, catalogue: Catalogue) -> tuple[Wanted, str]:
-    """What to look for, and what the task is called."""
-    if facts.task in sources().extras or facts.task in catalogue.suites():
-        return Wanted(facts.task, facts.split, facts.split, protocol, metric, "", True), facts.task
-    card = catalogue.task(facts.task)
-    # Published scores say "test" where a task is scored on its only split.
-    split = card.score_split if facts.split == "test" else facts.split
-    whole = not any(one.subsets for one in card.splits.values())
-    return Wanted(facts.task, split, facts.split, protocol, metric, card.evaluator, whole), card.name
-
-
-def _made(card: TableCard) -> Iterator[TableColumn]:
-    facts, decimals = card.average, card.decimals
-    if facts:
-        yield TableColumn(key=AVERAGE, head=facts.head, kind="average", decimals=decimals, mixed=facts.composite)
-    if card.delta:
-        yield TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals)
-    if facts:
-        head = f"{facts.head} (exact)"
-        yield TableColumn(key=EXACT, head=head, kind="exact", decimals=decimals + 4, mixed=facts.composite)
-
-
-ROUNDINGS: Mapping[str, Callable[[Terms, Mapping[str, float], int], float]] = {
-    "cells": lambda terms, means, d: round(suite_mean(terms, lambda key: round(means[key], d)) or 0.0, d),
-    "once": lambda terms, means, d: round(suite_mean(terms, means.get) or 0.0, d),
-    "never": lambda terms, means, d: suite_mean(terms, means.get) or 0.0,
-}
-"""How papers round the average of a row: columns, their values and the decimals to what is shown."""
-
-
-def measured_averages(
-    terms: Terms, columns: Mapping[str, Series], facts: AverageFacts, decimals: int
-) -> tuple[Number, Number] | None:
-    """The average as the paper rounds it, and the exact one; None where a cell is missing.
-
-    The deviation is that of the averages of single seeds, where every cell has the same seeds.
-    """
-    means = {key: statistics.fmean(one.values()) for key, one in columns.items() if one}
-    exact = suite_mean(terms, means.get)
-    if exact is None:
-        return None
-    shown = choose("rounding", facts.rounding, ROUNDINGS)(terms, means, decimals)
-    used = [columns[key] for key in _keys(terms)]
-    seeds, deviation = set(used[0]), None
-    if len(seeds) > 1 and all(set(one) == seeds for one in used):
-        by_seed = [suite_mean(terms, {key: columns[key].get(seed) for key in _keys(terms)}.get) for seed in seeds]
-        deviation = spread([mean for mean in by_seed if mean is not None]).deviation
-    most = max(map(len, used))
-    return Number(shown, deviation, seeds=most), Number(exact, deviation, seeds=most)
-
-
-class Filler(NamedTuple):
-    """What a table's cells are filled by."""
-
-    card: TableCard
-    plan: Plan
-    catalogue: Catalogue
-
-    def published(
-        self, row: PublishedRow, otherwise: str | None = None, *, metric: str = "", lenient: bool = False
-    ) -> Numbers:
-        """The printed numbers of a row, and its average.
-
-        ``otherwise`` is the protocol of a row that is not scored as the columns say, ``metric`` that of one which measures something
-        else. A score of another protocol than the column's, in a row not declared so, raises ProtocolError; ``lenient`` leaves it
-        out, as boards do.
-        """
-        found: Numbers = {}
-        for column, other in self._columns():
-            wanted = column.wanted._replace(metric=metric) if column.wanted and metric else column.wanted
-            score = _printed(row, wanted, otherwise, lenient=lenient)
-            # A row without an encoder fills the column of another table that it prints whole: ablations do not.
-            if score is not None and (
-                not lenient or not other or row.encoder or EXACT in self._other(other).published(row, lenient=True)
-            ):
-                found[column.key] = Number(score.value, score.deviation, score.decimals)
-        return found | self._averages(row, found, otherwise)
-
-    def _averages(self, row: PublishedRow, numbers: Numbers, otherwise: str | None) -> Numbers:
-        facts, first = self.card.average, self.plan.tasks[0].wanted
-        if facts is None:
-            return {}
-        way = ("", "mixed") if facts.composite or first is None else (self.card.protocol, first.metric)
-        printed = _printed(row, Wanted(facts.task, "test", "test", *way, "", True), otherwise, lenient=True)
-        values = {key: number.value for key, number in numbers.items()}
-        exact = suite_mean(self.plan.terms, values.get) if otherwise != UNKNOWN else None
-        made: Numbers = (
-            {} if exact is None else {AVERAGE: Number(round(exact, self.card.decimals)), EXACT: Number(exact)}
-        )
-        if printed is not None:
-            made[AVERAGE] = Number(printed.value, printed.deviation, printed.decimals)
-        return made
-
-    def measured(self, runs: Runs, otherwise: str | None = None) -> Numbers:
-        """The measured numbers of an encoder: means over seeds with their deviations, and the average."""
-        found: Numbers = {}
-        columns: dict[str, Series] = {}
-        for column, other in self._columns():
-            wanted, mine = column.wanted, dict[Seeds, float]()
-            if wanted is not None and column.points and otherwise != UNKNOWN:
-                mine = dict(series(runs, wanted if otherwise is None else wanted._replace(protocol=otherwise)))
-            columns[column.key] = mine
-            if mine:
-                found[column.key] = _number(mine, runs, wanted)
-            if other and (mean := self._other(other).measured(runs).get(EXACT)):
-                found[column.key] = mean
-        averages = self.card.average and measured_averages(
-            self.plan.terms, columns, self.card.average, self.card.decimals
-        )
-        return {**found, AVERAGE: averages[0], EXACT: averages[1]} if averages else found
-
-    def _columns(self) -> Iterator[tuple[TableColumn, str]]:
-        named = [one.average_of for one in column_facts(self.card)] or [""] * len(self.plan.tasks)
-        return zip(self.plan.tasks, named, strict=True)
-
-    def _other(self, name: str) -> Filler:
-        card = read_table_card(name)
-        return Filler(card, plan(card, self.catalogue), self.catalogue)
-
-    def cells(
-        self, printed_in: Mapping[str, str] | str, published: Numbers, measured: Numbers
-    ) -> Mapping[str, TableCell]:
-        """Cells with both numbers by column, and what is wrong in print.
-
-        ``printed_in`` is the key of the published row that all published numbers are of, or that of each by column.
-        """
-        made = {}
-        for column in self.plan.columns:
-            source = printed_in if isinstance(printed_in, str) else printed_in.get(column.key, "")
-            key = source if column.key in published else ""
-            task = column.wanted.task if column.wanted else ""
-            if self.card.average and column.kind == "average":
-                task = self.card.average.task
-            wrong = misprints().get((key, task)) if task else None
-            made[column.key] = TableCell(
-                measured=measured.get(column.key),
-                published=published.get(column.key),
-                printed_in=key,
-                misprint=wrong.reason if wrong else "",
-            )
-        return made
 
 
 def _number(one: Series, runs: Runs, wanted: Wanted | None) -> Number:
@@ -330,7 +331,7 @@ def expected(protocol: str) -> tuple[str, str]:
     return ("", "unknown") if protocol == UNKNOWN else (protocol, protocols().get(protocol, NO_FACTS).aggregation)
 
 
-def baseline_group(results: Sequence[Result], made: Plan) -> Group:
+def baseline_group(results: Sequence[Result], filler: Filler) -> Group:
     """A group of one row, so that it is never ranked with encoders: the share of the most frequent class, as results hold it.
 
     It has numbers in the columns of accuracies alone.
@@ -338,10 +339,9 @@ def baseline_group(results: Sequence[Result], made: Plan) -> Group:
     levels = {(r.task, r.split): 100 * r.scores["majority"] for r in results if "majority" in r.scores}
     found = {
         column.key: levels[wanted.task, wanted.split]
-        for column in made.tasks
+        for column in filler.tasks
         if (wanted := column.wanted) and wanted.metric == "accuracy" and (wanted.task, wanted.split) in levels
     }
-    mean = suite_mean(made.terms, found.get)
-    found |= {} if mean is None else dict.fromkeys((AVERAGE, EXACT), mean)
-    cells = {key: TableCell(measured=Number(value)) for key, value in found.items()}
+    numbers = {key: Number(value) for key, value in found.items()} | made_mean(filler.terms, found)
+    cells = {key: TableCell(measured=number) for key, number in numbers.items()}
     return Group(section="Baseline", rows=[Row(label="majority class", cells=cells, is_baseline=True)] if cells else [])

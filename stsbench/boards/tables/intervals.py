@@ -63,32 +63,32 @@ def _read(file: Path) -> MeansByHash:
 def with_intervals(table: Table, progress: OnRow | None = None) -> Table:
     """The table with the 95% intervals of averages and of means over seeds, and a note on what has none, and why."""
     columns = {column.key: column.wanted for column in table.columns if column.wanted}
-    rows, average = table.rows(), _places(table, list(columns))
+    average, keys = _places(table, list(columns)), list(columns)
     cells: dict[int, list[list[Result]]] = {}
     means: dict[int, dict[str, tuple[int, ...]]] = {}
-    for place, row in enumerate(rows):
+    for row in table.rows():
         mine = [results_of(row.results, one) for one in columns.values()]
-        means[place] = _means_of(row, mine, list(columns), average)
-        if needed := {at for tasks in means[place].values() for at in tasks}:
-            cells[place] = [cell if at in needed else [] for at, cell in enumerate(mine)]
+        means[id(row)] = _means_of(row, mine, keys, average)
+        if needed := {at for tasks in means[id(row)].values() for at in tasks}:
+            cells[id(row)] = [cell if at in needed else [] for at, cell in enumerate(mine)]
     # What results call the score that a column takes; nothing where it is their own.
     names = [
         "" if one.fields else ".".join(filter(None, (one.metric, expected(one.protocol)[1])))
         for one in columns.values()
     ]
-    wanted = {place: list(set(means[place].values())) for place in cells}
+    wanted = {row: list(set(means[row].values())) for row in cells}
     with known_means() as known:
         found = mean_intervals(cells, wanted, names, known, progress or unwatched)
 
-    made = []
-    for place, row in enumerate(rows):
+    def changed(row: Row) -> Row:
         row_cells = dict(row.cells)
-        for key, tasks in means[place].items():
-            one, ends = row.cell(key), found.intervals.get((place, tasks))
+        for key, tasks in means[id(row)].items():
+            one, ends = row.cell(key), found.intervals.get((id(row), tasks))
             if one.measured and ends:
                 row_cells[key] = replace(one, measured=one.measured._replace(interval=(100 * ends[0], 100 * ends[1])))
-        made.append(replace(row, cells=row_cells))
-    of_rows = {id(one): rows[place].label for place, many in cells.items() for cell in many for one in cell}
+        return replace(row, cells=row_cells)
+
+    of_rows = {id(one): row.label for row in table.rows() for cell in cells.get(id(row), ()) for one in cell}
     notes = []
     for why, results in (
         ("per-item columns are missing or broken", found.lacking),
@@ -98,9 +98,7 @@ def with_intervals(table: Table, progress: OnRow | None = None) -> Table:
             more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
             listed = ", ".join(labels[:NAMED]) + more
             notes.append(f"no 95% interval of the mean of {listed}: {why}; run: {command_again(results)}")
-    again = iter(made)
-    groups = [replace(group, rows=[next(again) for _ in group.rows]) for group in table.groups]
-    return replace(table, groups=groups, measured_notes=[*table.measured_notes, *notes])
+    return replace(table.with_rows(changed), measured_notes=[*table.measured_notes, *notes])
 
 
 def _places(table: Table, keys: Sequence[str]) -> tuple[int, ...]:

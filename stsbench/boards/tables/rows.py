@@ -143,7 +143,7 @@ def clean_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
 def clean_notes(filler: Filler, runs: Sequence[Runs]) -> Iterator[str]:
     """A line on each training text that was left out of scores: how many items of each column it leaves."""
     left: dict[str, dict[str, str]] = {}
-    shown = {column.wanted.task: column.head for column in filler.plan.tasks if column.wanted is not None}
+    shown = {column.wanted.task: column.head for column in filler.tasks if column.wanted is not None}
     for result in (result for one in runs for result in one.results if result.task in shown):
         for clean in result.clean:
             without = f" (none of {', '.join(clean.left_out)})" if clean.left_out else ""
@@ -206,7 +206,7 @@ def _rows(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[R
 def _published(filler: Filler, facts: BoardFacts) -> dict[str, Printed]:
     """Published rows that fit the board, by encoder, or by paper and row where there is none."""
     found: dict[str, list[tuple[PublishedRow, Numbers]]] = {}
-    tasks = {column.key for column in filler.plan.tasks}
+    tasks = {column.key for column in filler.tasks}
     # Rows read in a text; those at their own source, as far as that is among the papers, come first.
     rows = [row for row in published_rows().values() if all(one.verified not in ("figure", "no") for one in row.scores)]
     papers = {row.paper for row in published_rows().values() if not row.quoted}
@@ -306,8 +306,7 @@ def with_added(filler: Filler, groups: list[Group], runs: Sequence[Runs], added:
 
 def only_added(table: Table) -> Table:
     """The table with nothing but the rows that were added."""
-    groups = [replace(group, rows=[row for row in group.rows if row.is_added]) for group in table.groups]
-    return replace(table, groups=[group for group in groups if group.rows])
+    return table.with_rows(lambda row: row if row.is_added else None)
 
 
 def lacks(row: Row, table: Table, catalogue: Catalogue, where: str = "") -> Iterator[str]:

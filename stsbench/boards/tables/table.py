@@ -73,6 +73,11 @@ class Number(NamedTuple):
     text: str = ""
 
 
+def distance(first: Number | None, second: Number | None) -> Number | None:
+    """The first minus the second, where there are both."""
+    return Number(first.value - second.value) if first and second else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableCell:
     """What was measured and what was published, in which row, and why the published number may be wrong."""
@@ -90,9 +95,7 @@ class TableCell:
     @property
     def difference(self) -> Number | None:
         """Measured minus published."""
-        if self.measured is None or self.published is None:
-            return None
-        return Number(self.measured.value - self.published.value)
+        return distance(self.measured, self.published)
 
 
 NOTHING = TableCell()
@@ -192,6 +195,12 @@ class Table:
     def rows(self) -> list[Row]:
         """All rows, in order."""
         return [row for group in self.groups for row in group.rows]
+
+    def with_rows(self, changed: Callable[[Row], Row | None]) -> Table:
+        """The table with rows changed, or left out where there is none for them; groups without a row are left out too."""
+        rows = ([one for row in group.rows if (one := changed(row))] for group in self.groups)
+        groups = [replace(group, rows=mine) for group, mine in zip(self.groups, rows, strict=True) if mine]
+        return replace(self, groups=groups)
 
 
 Show = Literal["published", "measured", "difference", "both", "merged"]

@@ -8,7 +8,7 @@ import pytest
 
 from stsbench.boards.published import misprints, published_rows, read_table_card, row_facts, table_names
 from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.columns import Filler, plan
+from stsbench.boards.tables.columns import Filler
 from stsbench.boards.tables.rows import Added, lacks, not_shown
 from stsbench.boards.tables.table import (
     AVERAGE,
@@ -297,8 +297,7 @@ def test_what_no_run_measures_is_told_so():
 
 def unseen(name: str, *results: Any) -> str:
     card, runs = read_table_card(name), gather_runs(results, CATALOGUE)
-    filler = Filler(card, plan(card, CATALOGUE), CATALOGUE)
-    return not_shown(made(name, list(results)), filler, runs)
+    return not_shown(made(name, list(results)), Filler.of(card, CATALOGUE), runs)
 
 
 def test_results_without_a_row_are_told():
