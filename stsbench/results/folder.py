@@ -51,12 +51,10 @@ def to_parquet(columns: Mapping[str, npt.NDArray[np.generic] | list[str]]) -> by
     made: dict[str, pyarrow.Array] = {}
     for name, values in columns.items():
         column = np.asarray(values)
-        if column.dtype == bool:
-            packed = pyarrow.py_buffer(np.packbits(column, bitorder="little"))
-            made[name] = pyarrow.Array.from_buffers(pyarrow.bool_(), len(column), [None, packed])
-        elif column.dtype.kind in "iuf":
-            whole = pyarrow.py_buffer(np.ascontiguousarray(column))
-            made[name] = pyarrow.Array.from_buffers(pyarrow.from_numpy_dtype(column.dtype), len(column), [None, whole])
+        if column.dtype.kind in "biuf":
+            whole = np.packbits(column, bitorder="little") if column.dtype == bool else np.ascontiguousarray(column)
+            kind = pyarrow.from_numpy_dtype(column.dtype)
+            made[name] = pyarrow.Array.from_buffers(kind, len(column), [None, pyarrow.py_buffer(whole)])
         else:
             texts = [str(text).encode() for text in values]
             ends = pyarrow.py_buffer(np.cumsum([0, *map(len, texts)], dtype=np.int32))
@@ -232,18 +230,10 @@ def read_items(path: Path) -> dict[str, npt.NDArray[Any]]:
     Raises:
         DataError: the columns are missing, broken, or not those the Result was made with.
     """
-    return _columns_beside(read_result(path), path)
+    return columns_of(read_result(path))
 
 
-def _columns_beside(result: Result, path: Path) -> dict[str, npt.NDArray[Any]]:
-    beside = items_path(path)
-    columns = read_columns(beside, result.n)
-    if columns_digest(columns) != result.items:
-        raise DataError(f"{beside}: is not what {path.name} was made with; run the cell again")
-    return columns
-
-
-def columns_of(result: Result) -> Mapping[str, npt.NDArray[Any]]:
+def columns_of(result: Result) -> dict[str, npt.NDArray[Any]]:
     """The per-item columns of a Result: those that it holds, or those beside its file.
 
     Raises:
@@ -251,9 +241,13 @@ def columns_of(result: Result) -> Mapping[str, npt.NDArray[Any]]:
     """
     if result.per_item:
         return as_arrays(result.per_item)
-    if result.path is not None:
-        return _columns_beside(result, result.path)
-    raise DataError(f"the result of {result.encoder} on {result.task} holds no per-item columns")
+    if result.path is None:
+        raise DataError(f"the result of {result.encoder} on {result.task} holds no per-item columns")
+    beside = items_path(result.path)
+    columns = read_columns(beside, result.n)
+    if columns_digest(columns) != result.items:
+        raise DataError(f"{beside}: is not what {result.path.name} was made with; run the cell again")
+    return columns
 
 
 class Problem(NamedTuple):
@@ -337,43 +331,27 @@ def verified(results: Iterable[Result], *, keep: bool = False) -> ResultFolder:
     found = ResultFolder([], [])
     for result in results:
         try:
-            if result.path is not None and os.path.lexists(items_path(result.path)):
-                columns = _columns_beside(result, result.path)
-                result = msgspec.structs.replace(result, per_item=columns) if keep else result
-            found.results.append(result)
+            columns = columns_of(result) if has_columns(result) else {}
+            found.results.append(msgspec.structs.replace(result, per_item=columns) if keep else result)
         except DataError as error:
             found.problems.append(Problem(result.path or Path(), str(error)))
     return found
 
 
 def _result_files(folder: Path, encoder: str | None, problems: list[Problem]) -> Iterator[Path]:
-    """The files ``*/*.json``, sorted; scanned and not globbed, which is half the time of ten thousand."""
+    """The files ``*/*.json``, sorted; listed and not globbed, which is half the time of ten thousand."""
     try:
-        with os.scandir(folder) as entries:
-            encoders = sorted(
-                one.name for one in entries if encoder in (None, one.name) and _leads_to_folder(one, lost=True)
-            )
+        homes = sorted(one for one in folder.iterdir() if encoder in (None, one.name))
     except OSError as error:
         raise OutputError(f"results folder '{folder}' cannot be read: {error.strerror}") from error
-    for home in map(folder.joinpath, encoders):
+    # Where a link leads nowhere there may have been results.
+    for home in (one for one in homes if one.is_dir() or (one.is_symlink() and not one.exists())):
         try:
-            with os.scandir(home) as entries:
-                files = [
-                    one.name for one in entries if one.name.endswith(".json") and not _leads_to_folder(one, lost=False)
-                ]
+            files = sorted(one for one in home.iterdir() if one.name.endswith(".json"))
         except OSError as error:
             problems.append(Problem(home, f"{home}: cannot be read: {error.strerror}"))
         else:
-            yield from map(home.joinpath, sorted(files))
-
-
-def _leads_to_folder(entry: os.DirEntry[str], *, lost: bool) -> bool:
-    """Whether an entry is a folder; ``lost`` is said of a link that leads nowhere: there may have been one of results."""
-    try:
-        return entry.is_dir() or (lost and entry.is_symlink() and not Path(entry.path).exists())
-    except OSError:
-        # A link to itself.
-        return lost
+            yield from (file for file in files if not file.is_dir())
 
 
 def lost(folder: Path) -> list[Problem]:
