@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
@@ -68,15 +67,14 @@ class Page:
         height: int = 900,
         dark: bool = False,
         script: bool = True,
-        paper: bool = False,
         state: str = "",
     ) -> None:
-        """Load a file in a window of this size, with the system's colours light or dark, or as if on paper.
+        """Load a file in a window of this size, with the system's colours light or dark.
 
         ``state`` is what stands behind the # of the address.
         """
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._call("Emulation.setEmulatedMedia", media="print" if paper else "", features=[scheme])
+        self._call("Emulation.setEmulatedMedia", features=[scheme])
         self._call("Emulation.setScriptExecutionDisabled", value=not script)
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
@@ -121,14 +119,6 @@ class Page:
     def save_downloads(self, folder: Path) -> None:
         """Keep what the page hands to download."""
         self._call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
-
-    def pdf(self, path: Path) -> None:
-        """Print the page as it wants to be printed."""
-        path.write_bytes(base64.b64decode(self._call("Page.printToPDF", preferCSSPageSize=True)["data"]))
-
-    def picture(self, path: Path) -> None:
-        """Write a picture of the window."""
-        path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot")["data"]))
 
 
 LAUNCH = (
