@@ -23,7 +23,7 @@ from stsbench.api.names import Names
 from stsbench.bench.embed import texts_to_fit
 from stsbench.boards.published import published_rows
 from stsbench.boards.render.text import to_markdown
-from stsbench.boards.tables.table import Layout, LayoutBlock, Row, Shown, TableColumn, TableLine
+from stsbench.boards.tables.table import Layout, LayoutBlock, Shown, TableLine
 from stsbench.cli import options as opt
 from stsbench.cli.printing import write_or_say
 from stsbench.cli.progress import shown_work
@@ -190,10 +190,8 @@ def to_layout(found: Facts) -> Layout:
     theirs = [(row, of.get("training_seconds"), of["inference_seconds"], None) for row, of in held]
     heads = ["training", "inference", "of first", "at once"]
     return Layout(
-        show="measured",
         caption=f"Seconds on {found['task']}, split {found['split']}: {found['sentences']:,} sentences, "
         f"{found['batch_size']} at a time",
-        columns=[TableColumn(key=head, head=head) for head in heads],
         heads=heads,
         blocks=[_block(*block) for block in (("", ours), (PUBLISHED, theirs)) if block[1]],
         legend=list(_notes(found)),
@@ -203,15 +201,15 @@ def to_layout(found: Facts) -> Layout:
 def _block(title: str, rows: Sequence[tuple[str, float | None, float, float | None]]) -> LayoutBlock:
     lines = [
         TableLine(
-            label=label, marks="", side="measured", row=Row(label=label, cells={}), further=False,
+            label=label,
             cells=[
                 Shown("–" if value is None else f"{value:.2f}")
                 for value in (training, inference, inference / rows[0][2], at_once)
             ],
         )
         for label, training, inference, at_once in rows
-    ]  # fmt: skip
-    return LayoutBlock(section="", title=title, lines=lines)
+    ]
+    return LayoutBlock(title=title, lines=lines)
 
 
 def _star(one: Facts) -> str:

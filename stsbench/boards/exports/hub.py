@@ -72,11 +72,11 @@ def _eval_result(one: MeasuredScore) -> EvalResult:
     return EvalResult(
         task_type=one.kind.task,
         task_name=one.kind.name,
-        dataset_type=dataset.repo if dataset else one.first.task,
+        dataset_type=dataset.repo,
         dataset_name=one.name,
-        dataset_config=dataset.config if dataset else None,
-        dataset_split=dataset.split if dataset else one.first.split,
-        dataset_revision=dataset.revision if dataset else None,
+        dataset_config=dataset.config,
+        dataset_split=dataset.split,
+        dataset_revision=dataset.revision,
         dataset_args={"task": one.first.task},
         metric_type=one.metric,
         metric_name=one.metric_name,
@@ -180,9 +180,9 @@ def _evaluation(one: MeasuredScore) -> dict[str, Any]:
     first, dataset = one.first, one.dataset
     facts = {"task": first.task, "split": first.split, "data": first.data, "overlap": first.overlap}
     source: dict[str, Any] = {"dataset_name": one.name, "source_type": "other"}
-    if dataset is not None:
+    if dataset.revision is not None:
         source = {
-            "dataset_name": one.name,
+            **source,
             "source_type": "hf_dataset",
             "hf_repo": dataset.repo,
             "hf_split": dataset.split,
@@ -208,7 +208,11 @@ def _evaluation(one: MeasuredScore) -> dict[str, Any]:
 
 def _metric(one: MeasuredScore) -> dict[str, Any]:
     protocol = one.first.protocol
-    low, high = ((None if abs(end) >= ANY[1] else round(end)) for end in bounds(score_name(protocol)))
+    # The schema writes an end that is nowhere so.
+    low, high = (
+        f"{'-' if end < 0 else ''}Infinity" if abs(end) >= ANY[1] else round(end)
+        for end in bounds(score_name(protocol))
+    )
     metric = str(protocol.get("metric", one.kind.metric))
     return {
         "evaluation_description": f"{one.kind.name}: {one.metric_name}, by the protocol '{protocol['name']}'",
@@ -223,8 +227,8 @@ def _metric(one: MeasuredScore) -> dict[str, Any]:
         },
         "lower_is_better": False,
         "score_type": "continuous",
-        "min_score": "-Infinity" if low is None else low,
-        "max_score": "Infinity" if high is None else high,
+        "min_score": low,
+        "max_score": high,
     }
 
 

@@ -110,12 +110,12 @@ OTHER = HubTask("other", "Other")
 
 
 class Dataset(NamedTuple):
-    """A task's dataset on the Hub, as others load it."""
+    """A task's dataset on the Hub, as others load it; of a task that is none there, its name and no revision."""
 
     repo: str
-    config: str | None
     split: str
-    revision: str
+    config: str | None = None
+    revision: str | None = None
 
 
 class MeasuredScore(NamedTuple):
@@ -131,7 +131,7 @@ class MeasuredScore(NamedTuple):
     card: TaskCard | None
     name: str
     kind: HubTask
-    dataset: Dataset | None
+    dataset: Dataset
     metric: str
     metric_name: str
     score: Spread
@@ -147,11 +147,11 @@ def measured(results: Sequence[Result], catalogue: Catalogue) -> Iterator[Measur
         groups.setdefault((result.task, result.split, protocol_key(result.protocol)), []).append(result)
     for (task, split, _), same in groups.items():
         first, card = same[0], catalogue.task(task) if task in catalogue.paths("tasks") else None
-        kind, dataset = KINDS.get(card.evaluator, OTHER) if card else OTHER, None
+        kind, dataset = KINDS.get(card.evaluator, OTHER) if card else OTHER, Dataset(task, split)
         if card and (hub := card.hub):
             # An archive holds many datasets; those of one config would be taken for one.
             config = hub.config or (task if hub.archive else "")
-            dataset = Dataset(hub.repo, config or None, hub.splits.get(split, split), hub.revision)
+            dataset = Dataset(hub.repo, hub.splits.get(split, split), config or None, hub.revision)
         # Those of STS have the names that sentence-transformers gives them.
         metric, similarity = str(first.protocol.get("metric", kind.metric)), first.protocol.get("similarity")
         words = CORRELATIONS[metric].label if metric in CORRELATIONS else metric.replace("_", " ").capitalize()

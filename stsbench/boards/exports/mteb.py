@@ -68,10 +68,8 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
             left_out[f"{result.encoder} on {result.task}: {why}"] = None
             continue
         model = model_of(result, catalogue)
-        parts = model.name.replace("/", "__").replace(" ", "_"), model.revision
-        cells = files.setdefault(
-            (out / "results").joinpath(*(file_part(part, 255) for part in parts), f"{task.name}.json"), []
-        )
+        folder = out / "results" / file_part(model.name.replace("/", "__").replace(" ", "_"), 255)
+        cells = files.setdefault(folder / file_part(model.revision, 255) / f"{task.name}.json", [])
         if all((task, result.split) != (other, one.split) for other, one in cells):
             cells.append((task, result))
     files = {path: whole for path, cells in files.items() if (whole := list(_whole(cells, left_out)))}
@@ -80,15 +78,15 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
     paths = [write_whole(path, _json(_task_result(cells))) for path, cells in files.items()]
     for folder, result in {path.parent: cells[0][1] for path, cells in files.items()}.items():
         model = model_of(result, catalogue)
-        size = {"n_parameters": model.parameters, "embed_dim": model.dimensions}
+        known = {"n_parameters": model.parameters, "embed_dim": model.dimensions, "similarity_fn_name": "cosine"}
         meta: dict[str, Any] = {
             "name": model.name,
             "revision": model.revision,
             **dict.fromkeys(UNKNOWN),
-            **size,
             "framework": [],
+            **known,
         }
-        write_whole(folder / META, _json({**meta, "similarity_fn_name": "cosine"}))
+        write_whole(folder / META, _json(meta))
     return Exported(paths, list(left_out))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from stsbench.boards.render.data import to_csv, to_json
+from stsbench.boards.render.html import to_html
+from stsbench.boards.render.text import LATEX, MARKDOWN, to_latex, to_markdown
 from stsbench.boards.tables.table import Layout, Show, Table, lay_out
 from stsbench.core.errors import StsbenchError, choose, visible
 from stsbench.plots import FIGURES
@@ -20,30 +22,25 @@ class TextFormat(NamedTuple):
     rows: Writer | None = None
 
 
-def _of(module: str) -> Any:  # noqa: ANN401 - a module
-    """A module of this package, read when a format needs it."""
-    return import_module(f"{__name__}.{module}")
-
-
 def _layouts(tables: Sequence[Table], show: Show | None, exact: bool, *, ends: bool = True) -> list[Layout]:
     return [lay_out(one, show, exact=exact, ends=ends) for one in tables]
 
 
 WRITERS: Mapping[str, TextFormat] = {
     "markdown": TextFormat(
-        lambda *asked: _of("text").to_markdown(_layouts(*asked)),
-        lambda *asked: _of("text").MARKDOWN.rows(_layouts(*asked, ends=False)),
+        lambda *asked: to_markdown(_layouts(*asked)),
+        lambda *asked: MARKDOWN.rows(_layouts(*asked, ends=False)),
     ),
     "latex": TextFormat(
-        lambda *asked: _of("text").to_latex(_layouts(*asked)),
-        lambda *asked: _of("text").LATEX.rows(_layouts(*asked, ends=False)),
+        lambda *asked: to_latex(_layouts(*asked)),
+        lambda *asked: LATEX.rows(_layouts(*asked, ends=False)),
     ),
-    "html": TextFormat(lambda tables, show, exact: _of("html").to_html(tables, show, exact=exact)),
+    "html": TextFormat(lambda tables, show, exact: to_html(tables, show, exact=exact)),
     "csv": TextFormat(
-        lambda tables, show, exact: _of("data").to_csv(tables, show),
-        lambda tables, show, exact: _of("data").to_csv(tables, show, headed=False),
+        lambda tables, show, exact: to_csv(tables, show),
+        lambda tables, show, exact: to_csv(tables, show, headed=False),
     ),
-    "json": TextFormat(lambda tables, show, exact: _of("data").to_json(tables)),
+    "json": TextFormat(lambda tables, show, exact: to_json(tables)),
 }
 TERMINAL = "terminal"
 """The format that is no text alone."""

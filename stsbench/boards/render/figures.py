@@ -13,11 +13,9 @@ from stsbench.boards.tables.table import (
     STANDINGS,
     Layout,
     LayoutBlock,
-    Row,
     Show,
     Shown,
     Table,
-    TableColumn,
     TableLine,
     lay_out,
 )
@@ -56,23 +54,10 @@ def comparison_layouts(comparison: Comparison) -> list[Layout]:
     pairs = list(comparison.pairs())
     for (first, second, differences), sentence in zip(pairs, sentences(comparison), strict=True):
         (_, *heads), rows = columns(differences)
-        lines = [
-            TableLine(
-                label=task, marks="", side="measured", cells=[Shown(text) for text in texts], row=Row(label=task, cells={}),
-                further=False,
-            )
-            for task, *texts in rows
-        ]  # fmt: skip
-        layout = Layout(
-            show="measured",
-            caption=f"A = {first}, B = {second}",
-            label_head="task",
-            columns=[TableColumn(key=head, head=head) for head in heads],
-            heads=heads,
-            blocks=[LayoutBlock(section="", title="", lines=lines)],
-            legend=[sentence, *(notes_below(comparison) if len(made) == len(pairs) - 1 else [])],
-        )
-        made.append(layout)
+        lines = [TableLine(label=task, cells=[Shown(text) for text in texts]) for task, *texts in rows]
+        legend = [sentence, *(notes_below(comparison) if len(made) == len(pairs) - 1 else [])]
+        caption, blocks = f"A = {first}, B = {second}", [LayoutBlock(lines=lines)]
+        made.append(Layout(caption=caption, label_head="task", heads=heads, blocks=blocks, legend=legend))
     return made
 
 
@@ -80,9 +65,7 @@ def comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
     """The lines of the CSV: one a difference."""
     return [
         {
-            "first": one.first,
-            "second": one.second,
-            "task": one.task,
+            **{name: getattr(one, name) for name in ("first", "second", "task")},
             "tasks": " ".join(one.tasks),
             "split": one.split,
             "protocol": one.protocol["name"],
@@ -91,10 +74,7 @@ def comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
             **dict(zip(("score_first", "score_second"), one.scores, strict=True)),
             "difference": one.difference,
             **dict(zip(("interval_low", "interval_high"), one.interval or (None, None), strict=True)),
-            "p": one.p,
-            "p_williams": one.p_williams,
-            "p_corrected": one.p_corrected,
-            "real": one.real,
+            **{name: getattr(one, name) for name in ("p", "p_williams", "p_corrected", "real")},
         }
         for one in comparison.differences
     ]
@@ -106,18 +86,12 @@ def comparison_figure(comparison: Comparison) -> Chart:
     Raises:
         DataError: no paired test is known for any. StsbenchError: matplotlib is not installed.
     """
-    labels = task_labels(comparison.differences)
-    dots = [
-        Dot(
-            group=labels[one.task, one.split],
-            series=f"{one.second} - {one.first}",
-            value=100 * one.difference,
-            interval=(100 * one.interval[0], 100 * one.interval[1]),
-            filled=one.real,
-        )
-        for one in comparison.differences
-        if one.interval is not None
-    ]
+    labels, dots = task_labels(comparison.differences), []
+    for one in comparison.differences:
+        if one.interval is not None:
+            group, series, ends = labels[one.task, one.split], f"{one.second} - {one.first}", one.interval
+            interval = 100 * ends[0], 100 * ends[1]
+            dots.append(Dot(group=group, series=series, value=100 * one.difference, interval=interval, filled=one.real))
     if not dots:
         raise DataError("there is no interval to draw: no paired test is known for any of these results")
     title = dots[0].series if len(comparison.encoders) == 2 else ""

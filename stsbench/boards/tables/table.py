@@ -157,6 +157,9 @@ class Row:
         return any(cell.measured for cell in self.cells.values())
 
 
+NO_ROW = Row(label="", cells={})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """Rows among which best and second best are taken."""
@@ -240,33 +243,33 @@ class TableLine:
     """One line: a row's published numbers, the measured ones, or their difference; ``further``: the row has a line above."""
 
     label: str
-    marks: str
-    side: NumberKind
     cells: Sequence[Shown]
-    row: Row
-    further: bool
+    marks: str = ""
+    side: NumberKind = "measured"
+    row: Row = NO_ROW
+    further: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutBlock:
     """The lines of a group."""
 
-    section: str
-    title: str
     lines: Sequence[TableLine]
+    section: str = ""
+    title: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """All that a renderer prints; ``label_head`` is what the labels of lines are."""
+    """All that a renderer prints; ``label_head`` is what the labels of lines are. What is no table of scores has heads alone."""
 
-    show: Show
     caption: str
-    columns: Sequence[TableColumn]
     heads: Sequence[str]
     blocks: Sequence[LayoutBlock]
     legend: Sequence[str]
     label_head: str = "encoder"
+    show: Show = "measured"
+    columns: Sequence[TableColumn] = ()
 
 
 def lay_out(table: Table, show: Show | None = None, *, exact: bool = False, ends: bool = True) -> Layout:
