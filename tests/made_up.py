@@ -14,7 +14,7 @@ import torch
 from stsbench.analysis.run import EncoderAnalysis, Measurement, Subject, Tables
 from stsbench.bench.plan import RunPart
 from stsbench.bench.run import Work, local
-from stsbench.boards.exports.measured import HubTask
+from stsbench.boards.exports.hub import HubTask
 from stsbench.boards.render import TextFormat
 from stsbench.cli.new import Conversion
 from stsbench.data.corpora.load import TextFile

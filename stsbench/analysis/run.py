@@ -15,7 +15,7 @@ import numpy as np
 from stsbench.bench.embed import Embedder, Shared, open_shelf
 from stsbench.bench.listener import Listener
 from stsbench.bench.plan import RunPlan, ScoredTask, Store
-from stsbench.boards.render.data import csv_text
+from stsbench.boards.render.text import csv_text
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.registry import Registry, call_with_params
 from stsbench.data.splits import PairSplit

@@ -19,8 +19,8 @@ from stsbench.bench.run import ARGUMENTS, GivenEncoders, iterate
 from stsbench.boards.exports.mteb import read_mteb
 from stsbench.boards.published import read_table_card
 from stsbench.boards.render import render
-from stsbench.boards.render.data import frame
 from stsbench.boards.render.figures import table_figure
+from stsbench.boards.render.text import frame
 from stsbench.boards.tables.build import Asked, find_suite
 from stsbench.boards.tables.table import Show, Table, check_show, lay_out
 from stsbench.core.catalogue import Catalogue

@@ -13,8 +13,7 @@ import pytest
 from stsbench.boards.published import sources, table_names
 from stsbench.boards.render import render
 from stsbench.boards.render.html import parameters_said, set_apart
-from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.intervals import with_standings
+from stsbench.boards.tables.build import build_table, with_standings
 from stsbench.boards.tables.table import AVERAGE, Group, Number, Row, Table, TableCell, TableColumn, Traits, lay_out
 from tests.boards.shown import UNROUNDED, standing, sts
 

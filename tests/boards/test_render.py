@@ -16,8 +16,7 @@ import pytest
 
 from stsbench.boards.published import table_names
 from stsbench.boards.render import TERMINAL, WRITERS, render
-from stsbench.boards.render.data import frame
-from stsbench.boards.render.text import SIGNS, escape_latex
+from stsbench.boards.render.text import SIGNS, escape_latex, frame
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.table import NONE, Group, Number, Row, Table, TableCell, TableColumn, lay_out, short_labels
 from stsbench.cli.screen import print_table

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.boards.tables.build import suite_tables
-from stsbench.boards.tables.intervals import rank_table
+from stsbench.boards.tables.build import rank_table, suite_tables
 from stsbench.boards.tables.table import RANKS
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue

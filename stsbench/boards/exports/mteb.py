@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stsbench.boards.exports.measured import MtebTask, model_of, mteb_facts, mteb_task
+from stsbench.boards.exports.hub import MtebTask, model_of, mteb_facts, mteb_task
 from stsbench.boards.tables.columns import expected, made_mean
 from stsbench.boards.tables.rows import hub_address
 from stsbench.boards.tables.table import (

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from stsbench.boards.render.data import to_csv, to_json
 from stsbench.boards.render.html import to_html
-from stsbench.boards.render.text import LATEX, MARKDOWN, to_latex, to_markdown
+from stsbench.boards.render.text import LATEX, MARKDOWN, to_csv, to_json, to_latex, to_markdown
 from stsbench.boards.tables.table import Layout, Show, Table, lay_out
 from stsbench.core.errors import StsbenchError, choose, visible
 from stsbench.plots import FIGURES

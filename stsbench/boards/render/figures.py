@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from stsbench.boards.render.data import csv_text
-from stsbench.boards.render.text import to_latex, to_markdown
+from stsbench.boards.render.text import csv_text, to_latex, to_markdown
 from stsbench.boards.tables.table import (
     STANDINGS,
     Layout,

@@ -238,17 +238,11 @@ class Filler:
         most = max(map(len, used.values()))
         return {AVERAGE: Number(shown, deviation, seeds=most), EXACT: Number(exact, deviation, seeds=most)}
 
-    def cells(
-        self, printed_in: Mapping[str, str] | str, published: Numbers, measured: Numbers
-    ) -> Mapping[str, TableCell]:
-        """Cells with both numbers by column, and what is wrong in print.
-
-        ``printed_in`` is the key of the published row that all published numbers are of, or that of each by column.
-        """
+    def cells(self, printed_in: Mapping[str, str], published: Numbers, measured: Numbers) -> Mapping[str, TableCell]:
+        """Cells with both numbers by column, and what is wrong in print; ``printed_in`` are the keys of published rows by column."""
         made = {}
         for column in self.columns:
-            source = printed_in if isinstance(printed_in, str) else printed_in.get(column.key, "")
-            key = source if column.key in published else ""
+            key = printed_in.get(column.key, "")
             task = column.wanted.task if column.wanted else ""
             if self.card.average and column.kind == "average":
                 task = self.card.average.task

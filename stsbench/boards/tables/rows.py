@@ -135,7 +135,7 @@ def clean_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
     """A group for each training text that was left out of scores: every encoder's mean and scores without it, best first."""
     for name in dict.fromkeys(clean.name for one in runs for result in one.results for clean in result.clean):
         left = [one._replace(results=[part for result in one.results for part in _clean(result, name)]) for one in runs]
-        rows = [measured_row(filler, one, one.name, results=[]) for one in left if one.results]
+        rows = [encoder_row(filler, one.name, one, results=[]) for one in left if one.results]
         measured = sorted((row for row in rows if row.is_measured), key=_by_average)
         yield Group(section=name[0].upper() + name[1:], rows=measured)
 
@@ -160,21 +160,32 @@ def _clean(result: Result, name: str) -> Iterator[Result]:
             yield msgspec.structs.replace(result, **own, n=one.n, per_subset={})
 
 
-def measured_row(filler: Filler, run: Runs, label: str, printed: Printed = NOTHING, **facts: Any) -> Row:  # noqa: ANN401
-    """The row of what was measured of an encoder, beside what is printed of it; ``facts`` are fields of the row."""
-    shown: dict[str, Any] = {
-        "cells": filler.cells(printed.printed_in, printed.numbers, filler.measured(run)),
-        "traits": traits_of(filler.catalogue, run.card),
-        "results": run.results,
-        **_source(printed),
-        **facts,
-    }
-    return Row(label=label, encoder=run.encoder, overlap=run.overlap, **shown)
+def card_of(filler: Filler, encoder: str) -> EncoderCard | None:
+    """The card of this name, if there is one."""
+    return filler.catalogue.encoder(encoder) if encoder in filler.catalogue.paths("baselines") else None
 
 
-def _source(printed: Printed) -> dict[str, Any]:
+def encoder_row(
+    filler: Filler,
+    label: str,
+    run: Runs | None,
+    printed: Printed = NOTHING,
+    protocol: str | None = None,
+    **facts: Any,  # noqa: ANN401 - fields of the row
+) -> Row:
+    """The row of an encoder: what was measured of it, if anything, beside what is printed; ``facts`` say other fields.
+
+    ``protocol`` is that of a row which is not scored as its columns say.
+    """
     row = printed.row
-    return {"key": row.key, "source": sources().papers[row.paper].name} if row else {}
+    said: dict[str, Any] = {}
+    if row is not None:
+        said = {"key": row.key, "source": sources().papers[row.paper].name, "overlap": row.overlap}
+    if run is not None:
+        said |= {"encoder": run.encoder, "overlap": run.overlap, "results": run.results}
+        said["traits"] = traits_of(filler.catalogue, run.card)
+    measured = filler.measured(run, protocol) if run is not None else {}
+    return Row(label=label, cells=filler.cells(printed.printed_in, printed.numbers, measured), **{**said, **facts})
 
 
 def _rows(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[Row]:
@@ -184,23 +195,16 @@ def _rows(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[R
         card, label = run.card, run.name
         if card and facts.published:
             label = f"{card.name} [{run.mark}]" if run.mark else card.name
-        row = measured_row(filler, run, label, published.get(run.encoder, NOTHING) if card else NOTHING)
+        row = encoder_row(filler, label, run, published.get(run.encoder, NOTHING) if card else NOTHING)
         if row.is_measured:
             done |= {run.encoder} if card else set()
             yield row
     for name, printed in published.items():
         if printed.row is not None and name not in done:
-            card = filler.catalogue.encoder(name) if name in filler.catalogue.paths("baselines") else None
-            wrong = misprints().get((printed.row.key, ""))
+            card, wrong = card_of(filler, name), misprints().get((printed.row.key, ""))
             right = wrong.expected if wrong and wrong.kind == "label" and wrong.expected else printed.row.row
-            yield Row(
-                label=card.name if card else right,
-                encoder=name if card else "",
-                cells=filler.cells(printed.printed_in, printed.numbers, {}),
-                overlap=printed.row.overlap,
-                traits=traits_of(filler.catalogue, card, printed.row),
-                **_source(printed),
-            )
+            facts_of: dict[str, Any] = {"encoder": name if card else "", "traits": traits_of(filler.catalogue, card, printed.row)}
+            yield encoder_row(filler, card.name if card else right, None, printed, **facts_of)
 
 
 def _published(filler: Filler, facts: BoardFacts) -> dict[str, Printed]:
@@ -231,8 +235,8 @@ def _published(filler: Filler, facts: BoardFacts) -> dict[str, Printed]:
 
 def _merged(filler: Filler, name: str, rows: Sequence[tuple[PublishedRow, Numbers]], *, whole: bool) -> Printed:
     """The fullest row, of those the one that the encoder's card names first; the others may fill its holes."""
-    known = name in filler.catalogue.paths("baselines")
-    order = {key: place for place, key in enumerate(filler.catalogue.encoder(name).published)} if known else {}
+    card = card_of(filler, name)
+    order = {key: place for place, key in enumerate(card.published if card else ())}
     (first, numbers), *others = sorted(
         rows, key=lambda pair: (-len(pair[1]) if whole else AVERAGE not in pair[1], order.get(pair[0].key, len(order)))
     )
@@ -293,7 +297,7 @@ def with_added(filler: Filler, groups: list[Group], runs: Sequence[Runs], added:
     """
     chosen = [pair for one in added for pair in one.runs(runs)]
     if filler.card.board is None:
-        rows = [measured_row(filler, run, label or run.name, is_added=True) for run, label in chosen]
+        rows = [encoder_row(filler, label or run.name, run, is_added=True) for run, label in chosen]
         return [*groups, Group(title="Measured here", rows=rows)]
     labels = {id(run.results): label for run, label in chosen}
 

@@ -12,8 +12,7 @@ import yaml  # type: ignore[import-untyped]
 from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, parse_eval_result_entries
 from msgspec import structs
 
-from stsbench.boards.exports.hub import eval_results, every_eval_ever, model_index, to_yaml, write_card
-from stsbench.boards.exports.measured import model_of
+from stsbench.boards.exports.hub import eval_results, every_eval_ever, model_index, model_of, to_yaml, write_card
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError
 from stsbench.results.record import Result

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.boards.exports.measured import mteb_facts, mteb_task
+from stsbench.boards.exports.hub import mteb_facts, mteb_task
 from stsbench.boards.exports.mteb import Exported, Imported, ImportedModel, export_mteb, fits, read_mteb, with_imported
 from stsbench.boards.render import render
 from stsbench.boards.tables.build import build_table, suite_tables

@@ -12,9 +12,8 @@ from scipy import stats
 from sklearn.metrics import f1_score
 
 from stsbench.boards.published import protocols
-from stsbench.boards.tables import intervals as module
-from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.intervals import known_means
+from stsbench.boards.tables import build as module
+from stsbench.boards.tables.build import build_table, known_means
 from stsbench.boards.tables.table import AVERAGE, Row
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.record import Result
