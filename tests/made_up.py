@@ -195,7 +195,7 @@ ROWS: dict[str, Any] = {
             lambda tables, show, exact: "".join(f"{r.label}\n" for t in tables for r in t.rows()),
         )
     ),
-    "boards.exports.measured:KINDS": HubTask("task-of-mine", "Mine"),
+    "boards.exports.hub:KINDS": HubTask("task-of-mine", "Mine"),
     "check.gate:RULES": noting("check.gate:RULES", lambda judged, effort: [one.verdict for one in judged]),
     "cli.export:FORMATS": noting("cli.export:FORMATS", lambda results, out, catalogue, as_json: None),
     "cli.showing:LISTS": noting("cli.showing:LISTS", lambda cards: (["thing"], [["a thing of mine"]])),

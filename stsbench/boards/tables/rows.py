@@ -203,8 +203,8 @@ def _rows(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[R
         if printed.row is not None and name not in done:
             card, wrong = card_of(filler, name), misprints().get((printed.row.key, ""))
             right = wrong.expected if wrong and wrong.kind == "label" and wrong.expected else printed.row.row
-            facts_of: dict[str, Any] = {"encoder": name if card else "", "traits": traits_of(filler.catalogue, card, printed.row)}
-            yield encoder_row(filler, card.name if card else right, None, printed, **facts_of)
+            label, traits = card.name if card else right, traits_of(filler.catalogue, card, printed.row)
+            yield encoder_row(filler, label, None, printed, encoder=name if card else "", traits=traits)
 
 
 def _published(filler: Filler, facts: BoardFacts) -> dict[str, Printed]:
