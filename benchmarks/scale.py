@@ -34,7 +34,7 @@ from sleeping import ENCODER, TASK, Threads, Told
 import stsbench
 from stsbench.bench import workers as worker
 from stsbench.bench.listener import Listener
-from stsbench.bench.on_ray import ClusterRun, Hands
+from stsbench.bench.on_ray import ClusterRun
 from stsbench.bench.plan import RunPlan
 from stsbench.bench.run import Work
 from stsbench.bench.workers import Ray, joined
@@ -143,18 +143,18 @@ def simulate(costs: Costs, devices: int, seconds: float, *, threads: bool) -> No
     with tempfile.TemporaryDirectory() as place, devices_of(devices, threads=threads) as ray:
         folder = Path(place)
         settings = make_run(folder, costs, factor)
-        hands = Hands(ray, settings)
-        if threads:
-            hands.__dict__["_events"] = Told()
-        else:
-            start_workers(ray, devices, folder)
         failures: list[str] = []
         listener = Listener(failed=lambda what, error: failures.append(f"{what}: {error}"), noticed=failures.append)
         work = Work(settings, listener)
+        cluster = ClusterRun(work, ray)
+        if threads:
+            cluster.__dict__["_events"] = Told()
+        else:
+            start_workers(ray, devices, folder)
         began, own = time.time(), time.process_time()
         parts = list(work.parts())
         planned = time.time() - began
-        results = list(ClusterRun(work, hands).results(parts))
+        results = list(cluster.results(parts))
         took, own = time.time() - began, time.process_time() - own
         spent, idle = accounts(folder / "log", began, began + took, devices)
     assert len(results) == ENCODERS * SEEDS * len(task_sizes()) and not failures, failures[:3]

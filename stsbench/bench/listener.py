@@ -1,11 +1,10 @@
-"""What several workers of a run do at once, how fast they embed, and how long the rest takes."""
+"""What is under way in a run, how fast that is, how long the rest takes; and who hears of it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from statistics import fmean
+from dataclasses import dataclass, replace
 
 from stsbench.bench.plan import RunPart
 from stsbench.encoders.engine.embed import Progress
@@ -17,63 +16,55 @@ STILL_SECONDS = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Doing:
-    """What one worker does: of ``what`` the share ``done``, in [0, 1]; ``sentences`` in all, 0 where none are embedded."""
+    """What one worker does: of ``what`` the share ``done``, in [0, 1]; the sentences that it embeds, or the cells it scores."""
 
-    worker: str
+    worker: str = ""
+    """None is this process."""
     what: str
     done: float = 0.0
     sentences: int = 0
-
-
-@dataclass
-class Crowd:
-    """The workers of a run: what each does, their pace together, and how long nothing has moved."""
-
-    clock: Callable[[], float] = time.monotonic
-    doing: dict[int, Doing] = field(default_factory=dict)
-    """What is under way, by the number of the piece of work."""
     cells: int = 0
-    """To be scored, when the run began."""
-    running: int = 0
-    """Cells that a worker scores now."""
-    scored: int = 0
-    failed: int = 0
-    to_embed: int = 0
-    embedded: float = 0.0
-    """Sentences: to be embedded when the run began, and embedded by what has ended."""
-    first_embedded: float | None = None
-    first_scored: float | None = None
-    began: dict[int, float] = field(default_factory=dict)
-    """When each piece was first reported."""
-    moved: float = 0.0
-    said: float = 0.0
-    """When anything last moved, and after how many seconds without that it was last said."""
 
-    def __post_init__(self) -> None:
-        """Nothing has moved yet."""
-        self.moved = self.clock()
+
+class Pace:
+    """What the workers of a run do, how fast they are together, how long the rest takes, and how long nothing has moved."""
+
+    def __init__(self, parts: Sequence[RunPart] = (), clock: Callable[[], float] = time.monotonic) -> None:
+        """Nothing of these encoders is done yet."""
+        self.clock = clock
+        self.doing: dict[int, Doing] = {}
+        """What is under way, by the number of the piece of work."""
+        self.began: dict[int, float] = {}
+        """When each piece was first reported."""
+        self.cells, self.scored, self.failed = sum(len(part.missing) for part in parts), 0, 0
+        self.to_embed, self.embedded = float(sum(part.to_embed or 0 for part in parts)), 0.0
+        """Sentences in all, and those of pieces that have ended."""
+        self.embedding = self.scoring = 0.0
+        """Seconds in which something was embedded, and scored."""
+        self.counted = self.moved = clock()
+        self.said = 0.0
+        """Up to when these seconds are counted, when anything last moved, and after how many seconds that was last said."""
+
+    def turn(self, later: Sequence[RunPart]) -> None:
+        """It is the turn of the first of these encoders: what is not done of those before has failed."""
+        self.failed = self.cells - self.scored - sum(len(part.missing) for part in later)
+        self.to_embed = self.embedded + sum(part.to_embed or 0 for part in later)
 
     def tell(self, piece: int, doing: Doing) -> None:
-        """A worker has begun a piece, or gets on with it."""
-        now = self.clock()
+        """A worker has begun a piece, or continues with it."""
+        self._count()
         if doing != self.doing.get(piece):
-            self.moved, self.said = now, 0.0
-        if doing.sentences and self.first_embedded is None:
-            self.first_embedded = now
-        self.began.setdefault(piece, now)
+            self.moved, self.said = self.counted, 0.0
+        self.began.setdefault(piece, self.counted)
         self.doing[piece] = doing
 
-    def end(self, piece: int, *, well: bool) -> None:
+    def end(self, piece: int, *, well: bool = True) -> None:
         """A piece has ended; of what has failed, nothing counts."""
-        self.moved, self.said = self.clock(), 0.0
+        self._count()
+        self.moved, self.said = self.counted, 0.0
         ended = self.doing.pop(piece, None)
         if ended is not None and well:
             self.embedded += ended.sentences
-
-    def cell(self, *, well: bool) -> None:
-        """A cell is scored, or has failed for good."""
-        self.first_scored = self.clock() if self.first_scored is None else self.first_scored
-        self.scored, self.failed = self.scored + well, self.failed + (not well)
 
     def over(self, pieces: Iterable[int], seconds: float | None) -> list[int]:
         """Those of some pieces that have been under way for longer."""
@@ -89,96 +80,40 @@ class Crowd:
         return int(waited // 60)
 
     @property
+    def running(self) -> int:
+        """How many cells are scored now."""
+        return sum(one.cells for one in self.doing.values())
+
+    @property
     def sentences(self) -> float:
         """How many are embedded so far, those of the work under way among them."""
         return self.embedded + sum(one.done * one.sentences for one in self.doing.values())
 
     def speed(self) -> float | None:
         """Sentences a second, of all workers together; None as long as nothing tells."""
-        seconds = 0.0 if self.first_embedded is None else self.clock() - self.first_embedded
-        return self.sentences / seconds if seconds > 0 and self.sentences else None
+        self._count()
+        return self.sentences / self.embedding if self.embedding and self.sentences else None
 
     def left(self) -> float | None:
-        """Seconds until the run ends: embedding and scoring go on side by side, and the longer one counts."""
-        speed, waiting = self.speed(), max(0.0, self.to_embed - self.sentences)
-        cells = self.cells - self.scored - self.failed
-        if (waiting and speed is None) or (cells and self.first_scored is None):
+        """Seconds until the run ends; None where nothing tells yet.
+
+        One worker embeds and scores in turn; of several, which do so side by side, the longer one counts.
+        """
+        speed, waiting, ended = self.speed(), max(0.0, self.to_embed - self.sentences), self.scored + self.failed
+        cells = self.cells - ended
+        if (waiting and speed is None) or (cells and not ended and not waiting):
             return None
         embedding = waiting / speed if speed is not None else 0.0
-        since = self.clock() - (self.first_scored or 0.0)
-        return max(embedding, cells * since / max(self.scored + self.failed, 1))
+        scoring = cells * self.scoring / max(ended, 1)
+        several = any(one.worker for one in self.doing.values())
+        return max(embedding, scoring) if several else embedding + scoring
 
-
-class Pace:
-    """How many seconds are left of a run, by what it has reported so far.
-
-    Sentences of encoders whose turn has not come are reckoned to take as long as those so far, scores as long as
-    those of the same task, or of all tasks where it has not been scored yet.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Note the clock; nothing is planned yet."""
-        self.clock = clock
-        self.later: list[RunPart] = []
-        self.sentences, self.share, self.since = 0, 0.0, clock()
-        """Of the current encoder: its sentences, the share embedded, and since when; then since when a cell is scored."""
-        self.embedded, self.embedding = 0, 0.0
-        """Sentences of the encoders before it, and the seconds they took."""
-        self.waiting: list[str] = []
-        self.took: dict[str, list[float]] = {}
-        self.task = ""
-
-    def planned(self, parts: Sequence[RunPart]) -> None:
-        """All that is to be done."""
-        self.later = list(parts)
-
-    def began(self, part: RunPart) -> None:
-        """It is this encoder's turn, after all those before it."""
-        self._close_embedding()
-        self.later = self.later[self.later.index(part) + 1 :]
-        self.sentences = part.to_embed or 0
-        self.waiting = [cell.task for cell in part.missing]
-
-    def encoding(self, done: int, total: int) -> None:
-        """So much of its text is embedded; loading it is no part of the pace."""
-        if done == 0:
-            self.since = self.clock()
-        self.share = done / total
-        if done == total:
-            self._close_embedding()
-
-    def scoring(self, task: str) -> None:
-        """A cell of this task is scored from now on."""
-        self._close_embedding()
-        self.task, self.since = task, self.clock()
-        if task in self.waiting:
-            self.waiting.remove(task)
-
-    def scored(self) -> None:
-        """The cell is scored."""
-        self.took.setdefault(self.task, []).append(self.clock() - self.since)
-
-    def left(self) -> float | None:
-        """Seconds until the run ends; None where nothing tells yet."""
-        waiting = [*self.waiting, *(cell.task for part in self.later for cell in part.missing)]
-        spent = self.clock() - self.since if self.share else 0.0
-        embedded = self.embedded + self.share * self.sentences
-        waiting_sentences = sum(part.to_embed or 0 for part in self.later)
-        waiting_sentences += 0 if self.share else self.sentences
-        took = [one for all_of_task in self.took.values() for one in all_of_task]
-        if (waiting_sentences and not embedded) or (waiting and not took and not self.share):
-            return None
-        current = spent * (1 - self.share) / self.share if self.share else 0.0
-        rate = (self.embedding + spent) / embedded if embedded else 0.0
-        usual = fmean(took) if took else 0.0
-        scoring = sum(fmean(self.took.get(task, [usual])) for task in waiting)
-        return current + waiting_sentences * rate + scoring
-
-    def _close_embedding(self) -> None:
-        if self.share:
-            self.embedding += self.clock() - self.since
-            self.embedded += self.sentences
-        self.share, self.sentences = 0.0, 0
+    def _count(self) -> None:
+        """Count the time that has passed for what was under way in it."""
+        now, under_way = self.clock(), self.doing.values()
+        self.embedding += (now - self.counted) * any(one.sentences for one in under_way)
+        self.scoring += (now - self.counted) * any(one.cells for one in under_way)
+        self.counted = now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,10 +122,9 @@ class Listener:
 
     planned: Callable[[Sequence[RunPart]], None] = lambda parts: None
     """Hears all that is to be done, before the first batch."""
-    began: Callable[[RunPart], None] = lambda part: None
+    working: Callable[[Pace], None] = lambda pace: None
+    """Hears how far the workers of a run are, or this process alone; of others ``encoding`` and ``scoring`` hear nothing."""
     encoding: Progress = lambda done, total: None
-    working: Callable[[Crowd], None] = lambda crowd: None
-    """Hears now and then what several workers do; then ``began`` and ``encoding`` hear nothing."""
     scoring: Callable[[str], None] = lambda task: None
     scored: Callable[[Result], None] = lambda result: None
     """Hears each Result that was made, and not found in the results folder."""
@@ -201,9 +135,35 @@ class Listener:
     """Hears what is no failure and should be known."""
 
     def raising(self) -> Listener:
-        """The same, which raises what fails: there is nothing to go on with."""
-        return replace(self, failed=_raise)
+        """The same, which raises what fails: nothing is left to do."""
 
+        def failed(what: str, error: Exception) -> None:
+            raise error
 
-def _raise(what: str, error: Exception) -> None:
-    raise error
+        return replace(self, failed=failed)
+
+    def following(self, pace: Pace, part: RunPart, name: str) -> Listener:
+        """The same, which keeps the pace of an encoder in this process, and tells it; ``name`` is what is shown of it."""
+
+        def tell(what: str, done: float = 0.0, *, sentences: int = 0, cells: int = 0) -> None:
+            pace.tell(0, Doing(what=f"{name}: {what}", done=done, sentences=sentences, cells=cells))
+            self.working(pace)
+
+        def encoding(done: int, total: int) -> None:
+            tell("embedding", done / total, sentences=part.to_embed or 0)
+            self.encoding(done, total)
+            if done == total:
+                pace.end(0)
+
+        def scoring(task: str) -> None:
+            tell(f"scoring {task}", cells=1)
+            self.scoring(task)
+
+        def scored(result: Result) -> None:
+            pace.end(0)
+            pace.scored += 1
+            self.scored(result)
+            self.working(pace)
+
+        tell("loading")
+        return replace(self, encoding=encoding, scoring=scoring, scored=scored)

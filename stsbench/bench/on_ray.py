@@ -1,10 +1,10 @@
-"""The pieces of work that an encoder is cut into, and the workers of a connected Ray that they go to."""
+"""A run on Ray: each encoder is cut into pieces of work, which go to the workers of a connected Ray."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from stsbench.bench import workers as worker
 from stsbench.bench.embed import Embedder
-from stsbench.bench.listener import Crowd, Doing
+from stsbench.bench.listener import Doing, Pace
 from stsbench.bench.plan import Cell, RunPart, RunPlan, ScoredTask
 from stsbench.bench.run import Work, isolated, local
 from stsbench.bench.workers import (
@@ -37,7 +37,7 @@ from stsbench.bench.workers import (
 from stsbench.core import settings as places
 from stsbench.core.errors import EncoderError, StsbenchError, one_line
 from stsbench.core.provenance import scoring_versions
-from stsbench.encoders.base import TokenEncoder
+from stsbench.encoders.base import KnownEncoder, TokenEncoder
 from stsbench.encoders.engine.embed import BatchShare, Engine
 from stsbench.encoders.engine.store import Keys
 from stsbench.results.folder import write_result
@@ -56,35 +56,28 @@ _COLOURS = re.compile(r"\x1b\[\d+m")
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-@dataclass(kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class Turn:
-    """An encoder whose turn it is: what has come of it so far."""
+    """An encoder whose turn it is."""
 
     part: RunPart
-    cells: list[Cell]
+    cells: Sequence[Cell]
     """To be scored."""
-    encoder: Reference
-    embedder: Embedder
-    """Only looks at the store."""
-    shared: tuple[Engine, list[str]] | None = None
-    """What is embedded; None of what one worker embeds and scores."""
+    encoder: Reference = None
+    steps: Iterator[Sequence[Piece]] = field(default=iter(()))
+    """Pieces that can be done side by side; the next ones when these are done."""
     waiting: int = 0
-    """Shares of its tokens or of its embedding that are under way."""
-    tokens: dict[int, Reference] = field(default_factory=dict)
-    """Where its tokens are, by the number of the share."""
-    encoded: list[Keys] = field(default_factory=list)
-    seconds: float = 0.0
-    """Of embedding, of all workers together."""
-    tries: int = 1
-    """The most of any share of its embedding."""
-    workers: int = 0
-    device: str | None = None
+    """Pieces that are under way."""
+    folder: Path | None = None
+    """Where its embeddings are stored here."""
     said: str = ""
     """What became of embeddings that were stored before."""
+    facts: dict[str, object] = field(default_factory=dict)
+    """What its Results say of its embedding."""
     failed: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class Piece:
     """A piece of work for one worker."""
 
@@ -94,20 +87,17 @@ class Piece:
     work: Callable[..., Handed]
     given: Sequence[object]
     """What the work is handed after how it tells how far it is; Ray's references become what they are of."""
-    then: Callable[[Piece, Handed], None]
-    """What follows."""
     cells: Sequence[Cell] = ()
     """To score."""
     task: str = ""
-    """The only one that is scored: where it fails, the encoder's others go on."""
+    """The only one that is scored: where it fails, the encoder's others continue."""
     on_device: bool = True
     """Whether it asks for what embeds: a GPU where there are some."""
     sentences: int = 0
-    share: int = 0
     tries: int = 1
-    number: int = 0
     reference: Reference = None
     """Ray's, of what will be handed back."""
+    handed: Handed = Handed()
 
 
 class Lost(StsbenchError):
@@ -128,35 +118,49 @@ def carried_out(
     return caught(checked_work)
 
 
-@dataclass
-class Hands:
-    """Gives pieces to Ray, which finds a worker for each; keeps what is under way."""
+def on_ray(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
+    """Carry out parts on the workers of Ray; Results are written as they come, and yielded when all are there."""
+    if not any(part.missing for part in parts):
+        yield from local(work, parts)
+        return
+    with joined(work.plan.on) as ray, files_lent(ray):
+        yield from ClusterRun(work, ray).results(parts)
 
-    ray: Ray
-    plan: RunPlan
-    pieces: dict[int, Piece] = field(default_factory=dict)
-    """What is under way, by number."""
-    versions: Mapping[str, str] = field(default_factory=scoring_versions)
-    """What a worker must have: those of this machine."""
-    _kept: dict[Hashable, Reference] = field(default_factory=dict)
-    """Ray's references of what several pieces need: texts and tasks."""
-    _given: int = 0
+
+class ClusterRun:
+    """A run whose pieces go to the workers that Ray finds for them."""
+
+    def __init__(self, work: Work, ray: Ray) -> None:
+        """Nothing is under way yet."""
+        self.work, self.ray, self.pace = work, ray, Pace()
+        self.versions: Mapping[str, str] = scoring_versions()
+        """What a worker must have: those of this machine."""
+        self.pieces: dict[int, Piece] = {}
+        """What is under way, by number."""
+        self.waiting: deque[RunPart] = deque()
+        """The encoders whose turns have not come."""
+        self.made: dict[Cell, Result] = {}
+        self.renewed: set[str] = set()
+        """The encoders whose stored embeddings, and so whose Results, are of before."""
+        self._kept: dict[Hashable, Reference] = {}
+        """Ray's references of what several pieces need: texts and tasks."""
+        self._given = 0
 
     @cached_property
     def is_shared(self) -> bool:
         """Whether all workers see the same store."""
-        return self._store is None or is_alone(self.plan.on) or is_shared(self.ray, self._store)
+        return self._store is None or is_alone(self.work.plan.on) or is_shared(self.ray, self._store)
 
     @property
     def _store(self) -> Path | None:
-        given = self.plan.store
+        given = self.work.plan.store
         return None if given is None else (places.store_folder() if given == "default" else Path(given)).absolute()
 
     @cached_property
-    def workers_plan(self) -> RunPlan:
+    def plan(self) -> RunPlan:
         """The plan as workers get it: a store that is not shared is that of their own machine."""
-        here = self.is_shared or self.plan.store != "default"
-        return replace(self.plan, store=self._store if here else "default")
+        here = self.is_shared or self.work.plan.store != "default"
+        return replace(self.work.plan, store=self._store if here else "default")
 
     @cached_property
     def _events(self) -> Ray:
@@ -166,13 +170,12 @@ class Hands:
         return Queue(actor_options={"num_cpus": 0, "max_restarts": -1})
 
     @property
-    def gpus(self) -> int:
-        """How many GPUs there are."""
+    def _gpus(self) -> int:
         return int(self.ray.cluster_resources().get("GPU", 0))
 
-    def free(self) -> int:
+    def _free(self) -> int:
         """How many more workers could embed now: one a GPU, or a core where there is no GPU."""
-        devices = self.gpus or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
+        devices = self._gpus or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
         return devices - sum(piece.on_device for piece in self.pieces.values())
 
     def put(self, thing: object) -> Reference:
@@ -198,28 +201,136 @@ class Hands:
             self._kept[key] = self.put(make(key))
         return self._kept[key]
 
-    def give(self, piece: Piece) -> None:
-        """Give Ray a piece."""
+    def results(self, parts: Sequence[RunPart]) -> Iterator[Result]:
+        """Carry out the parts and yield the Results of all their cells in order, those that the folder held among them."""
+        self.pace = Pace(parts)
+        self.waiting.extend(part for part in parts if part.missing)
+        try:
+            while self.waiting or self.pieces:
+                while self.waiting and self._free() > 0:
+                    part = self.waiting.popleft()
+                    turn = Turn(part=part, cells=part.missing)
+                    turn.steps = self._steps(turn)
+                    self._next(turn)
+                for number, handed in self._ended():
+                    self._after(number, handed)
+                self._listen()
+        finally:
+            stop(self.ray, [piece.reference for piece in self.pieces.values()])
+        for part in parts:
+            # What stored embeddings of before have made counts no more.
+            held = {} if part.name in self.renewed else part.done
+            found = (self.made.get(cell) or held.get(cell) for cell in part.cells)
+            yield from (result for result in found if result is not None)
+
+    def _steps(self, turn: Turn) -> Iterator[Sequence[Piece]]:
+        """The pieces of an encoder's work, each time those that can be done side by side."""
+        part, known = turn.part, self.work.encoder(turn.part)
+        turn.encoder = self.put(known)
+        embedder = self._looking(turn, known)
+        shared = embedder.divisible(self._tasks(turn.cells, embedder))
+        if shared is None:
+            # Kept in memory alone, batches are planned over the tasks too that are done.
+            yield [self._scoring(turn, embedder, self._tasks(part.cells, embedder), None)]
+            return
+        if shared[0].shelf.width is not None:
+            what, given = f"{part.name}: comparing with stored embeddings", [turn.encoder, self.plan.store]
+            seen = Piece(turn=turn, what=what, work=worker.see_stored, given=given)
+            yield [seen]
+            if seen.handed.said:
+                turn.said, turn.cells = seen.handed.said, part.cells
+                self.pace.cells += len(part.done)
+                self.renewed.add(part.name)
+                embedder = self._looking(turn, self.work.encoder(part))
+                shared = embedder.divisible(self._tasks(turn.cells, embedder)) or shared
+        engine, texts = shared
+        turn.folder = engine.shelf.folder
+        encoded = yield from self._embedding(turn, engine, texts)
+        blocks = {} if self.is_shared else blocks_of(engine.shelf)
+        embedded = self.put(Handed(encoded=encoded, said=turn.said, blocks=blocks))
+        yield [self._scoring(turn, embedder, [task], embedded) for task in self._tasks(turn.cells, embedder)]
+
+    def _looking(self, turn: Turn, known: KnownEncoder) -> Embedder:
+        return self.work.embedder(known, list(self.work.seeds(turn.part.cells)))
+
+    def _tasks(self, cells: Sequence[Cell], embedder: Embedder) -> list[ScoredTask]:
+        return [task for task in self.work.seeds(cells) if task in embedder.tasks]
+
+    def _embedding(
+        self, turn: Turn, engine: Engine, texts: Sequence[str]
+    ) -> Generator[Sequence[Piece], None, list[Keys]]:
+        """Pieces that embed, after those that tokenise for all of them; returns the keys of what they have embedded."""
+        if not (missing := len(engine.missing(texts))):
+            return []
+        of = self.plan.gpus_per_encoder or max(1, ceil(self._free() / (len(self.waiting) + 1)))
+        held = self.keep(tuple(texts), lambda texts: sorted(set(texts)))
+
+        def shares(doing: str, work: Callable[..., Handed], *given: object, sentences: int = 0) -> list[Piece]:
+            return [
+                Piece(
+                    turn=turn,
+                    what=f"{turn.part.name}: {doing}" + (f" {share + 1}/{of}" if of > 1 else ""),
+                    work=work,
+                    given=[turn.encoder, held, BatchShare(share, of), *given],
+                    sentences=sentences,
+                )
+                for share in range(of)
+            ]
+
+        tokens = list[Piece]()
+        # On a GPU a worker is there for one piece: to tokenise in another would load the weights twice.
+        if of > 1 and not self._gpus and isinstance(engine.encoder, TokenEncoder):
+            yield (tokens := shares("tokenising", worker.tokenise))
+        given = [self.plan.store, self.is_shared, *(one.reference for one in tokens)]
+        yield (pieces := shares("embedding", worker.embed, *given, sentences=ceil(missing / of)))
+        turn.facts = {
+            "device": pieces[-1].handed.device,
+            "embedding_seconds": round(sum(one.handed.seconds for one in pieces), 3),
+            "embedding_workers": of,
+            "embedding_tries": max(one.tries for one in pieces),
+        }
+        return [keys for one in pieces for keys in one.handed.encoded]
+
+    def _scoring(
+        self, turn: Turn, embedder: Embedder, tasks: Sequence[ScoredTask], embedded: Reference | None
+    ) -> Piece:
+        """Tasks scored by one worker: one on what is embedded, or all of an encoder that it embeds itself."""
+        keys, name = {(task.name, task.asked) for task in tasks}, turn.part.name
+        cells = [cell for cell in turn.cells if (cell.task, cell.protocol) in keys]
+        wanted = self.work.seeds(cells)
+        given = [turn.encoder, self.plan, [wanted.get(task, []) for task in tasks], embedded, *map(self.keep, tasks)]
+        piece = Piece(turn=turn, what=f"{name}: embedding and scoring", work=worker.score, given=given, cells=cells)
+        if embedded is None:
+            piece.sentences = turn.part.to_embed or 0
+        else:
+            piece.task, piece.what = tasks[0].name, f"{name}: scoring {tasks[0].name}"
+            # What is fitted over another encoder may embed while it is fitted, and is fitted on a GPU where one is.
+            piece.on_device = embedder.known(tasks[0]).fitted_on is not None
+        return piece
+
+    def _next(self, turn: Turn) -> None:
+        """Begin what comes next for an encoder."""
+        with isolated(turn.part.name, self.work.plan, self.work.listener):
+            pieces = next(turn.steps, ())
+            turn.waiting = len(pieces)
+            for piece in pieces:
+                self._give(piece)
+
+    def _give(self, piece: Piece) -> None:
         self._given += 1
-        gpus = 1 if piece.on_device and self.gpus else 0
+        gpus = 1 if piece.on_device and self._gpus else 0
         remote = self.ray.remote(carried_out).options(num_cpus=1, num_gpus=gpus, name=piece.what, max_retries=0)
-        reference = remote.remote(self._given, self._events, self.versions, piece.work, *piece.given)
-        self.pieces[self._given] = replace(piece, number=self._given, reference=reference)
+        piece.reference = remote.remote(self._given, self._events, self.versions, piece.work, *piece.given)
+        self.pieces[self._given] = piece
 
-    def give_up(self, piece: Piece) -> None:
-        """End a piece that hangs, and the process that it hangs in."""
-        del self.pieces[piece.number]
-        with suppress(self.ray.exceptions.RayError):
-            self.ray.cancel(piece.reference, force=True)
-
-    def ended(self) -> Iterator[tuple[Piece, Handed | Exception]]:
+    def _ended(self) -> Iterator[tuple[int, Handed | Exception]]:
         """The pieces that have ended by now, with what was handed back or why nothing was; waits a moment for one."""
-        waiting = {piece.reference: piece for piece in self.pieces.values()}
+        waiting = {piece.reference: number for number, piece in self.pieces.items()}
         self.ray.wait(list(waiting), num_returns=1, timeout=WAIT_SECONDS)
         # Many may have ended while the last ones were seen to.
         ready, _ = self.ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         for reference in ready:
-            yield self.pieces.pop(waiting[reference].number), self._handed(reference)
+            yield waiting[reference], self._handed(reference)
 
     def _handed(self, reference: Reference) -> Handed | Exception:
         try:
@@ -232,218 +343,68 @@ class Hands:
         except self.ray.exceptions.RayError as error:
             return Lost(LOST.get(type(error).__name__) or one_line(error)[:300] or type(error).__name__)
 
-    def reports(self) -> Sequence[Report]:
-        """What workers have reported since the last time."""
-        with suppress(self.ray.exceptions.RayError):
-            found: list[Report] = self._events.get_nowait_batch(self._events.qsize())
-            return found
-        return []
-
-
-def on_ray(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
-    """Carry out parts on the workers of Ray; Results are written as they come, and yielded when all are there."""
-    if not any(part.missing for part in parts):
-        yield from local(work, parts)
-        return
-    with joined(work.plan.on) as ray, files_lent(ray):
-        yield from ClusterRun(work, Hands(ray, work.plan)).results(parts)
-
-
-@dataclass
-class ClusterRun:
-    """A run whose pieces go to many hands."""
-
-    work: Work
-    hands: Hands
-    crowd: Crowd = field(default_factory=Crowd)
-    waiting: deque[RunPart] = field(default_factory=deque)
-    """The encoders whose turns have not come."""
-    made: dict[Cell, Result] = field(default_factory=dict)
-    renewed: set[str] = field(default_factory=set)
-    """The encoders whose stored embeddings, and so whose Results, are of before."""
-
-    def results(self, parts: Sequence[RunPart]) -> Iterator[Result]:
-        """Carry out the parts and yield the Results of all their cells in order, those that the folder held among them."""
-        self.crowd.cells = sum(len(part.missing) for part in parts)
-        self.crowd.to_embed = sum(part.to_embed or 0 for part in parts)
-        self.waiting.extend(part for part in parts if part.missing)
-        try:
-            while self.waiting or self.hands.pieces:
-                while self.waiting and self.hands.free() > 0:
-                    self._begin(self.waiting.popleft())
-                for piece, handed in self.hands.ended():
-                    self._after(piece, handed)
-                self._listen()
-        finally:
-            stop(self.hands.ray, [piece.reference for piece in self.hands.pieces.values()])
-        for part in parts:
-            # What stored embeddings of before have made counts no more.
-            held = {} if part.name in self.renewed else part.done
-            found = (self.made.get(cell) or held.get(cell) for cell in part.cells)
-            yield from (result for result in found if result is not None)
-
-    def _begin(self, part: RunPart) -> None:
-        with isolated(part.name, self.work.plan, self.work.listener):
-            encoder = self.work.encoder(part)
-            embedder = self.work.embedder(encoder, list(self.work.seeds(part.cells)), only_look=True)
-            turn = Turn(part=part, cells=part.missing, encoder=self.hands.put(encoder), embedder=embedder)
-            turn.shared = embedder.divisible(self._tasks(turn, turn.cells))
-            if turn.shared is None:
-                # Kept in memory alone, batches are planned over the tasks too that are done.
-                self._score(turn, self._tasks(turn, part.cells), None)
-            elif turn.shared[0].shelf.width is not None:
-                what, given = f"{part.name}: comparing with stored embeddings", [turn.encoder, self.plan.store]
-                self.hands.give(Piece(turn=turn, what=what, work=worker.see_stored, given=given, then=self._compared))
-            else:
-                self._divide(turn, *turn.shared)
-
-    @property
-    def plan(self) -> RunPlan:
-        """As workers get it."""
-        return self.hands.workers_plan
-
-    def _compared(self, piece: Piece, handed: Handed) -> None:
+    def _after(self, number: int, handed: Handed | Exception) -> None:
+        """Keep what a piece has made, and begin what comes next; what was lost on the way is tried again."""
+        piece, listener = self.pieces.pop(number), self.work.listener
         turn = piece.turn
-        if handed.said:
-            turn.said = handed.said
-            self.crowd.cells += len(turn.part.done)
-            turn.cells = list(turn.part.cells)
-            self.renewed.add(turn.part.name)
-            tasks = list(self.work.seeds(turn.cells))
-            turn.embedder = self.work.embedder(self.work.encoder(turn.part), tasks, only_look=True)
-            turn.shared = turn.embedder.divisible(self._tasks(turn, turn.cells))
-        if turn.shared is not None:
-            self._divide(turn, *turn.shared)
-
-    def _divide(self, turn: Turn, engine: Engine, texts: list[str]) -> None:
-        missing = len(engine.missing(texts))
-        if not missing:
-            self._score_each(turn)
-            return
-        of = self.plan.gpus_per_encoder or max(1, ceil(self.hands.free() / (len(self.waiting) + 1)))
-        held = self.hands.keep(tuple(texts), lambda texts: sorted(set(texts)))
-
-        def embed(piece: Piece | None = None, handed: Handed | None = None) -> None:
-            """Embed, when all tokens are there."""
-            if piece is not None:
-                turn.tokens[piece.share] = piece.reference
-                turn.waiting -= 1
-            if not turn.waiting and not turn.failed:
-                tokens = [turn.tokens[share] for share in sorted(turn.tokens)]
-                given = [self.plan.store, self.hands.is_shared, *tokens]
-                self._share(turn, "embedding", worker.embed, of, held, given, self._embedded, ceil(missing / of))
-
-        # On a GPU a worker is there for one piece: to tokenise in another would load the weights twice.
-        if of > 1 and not self.hands.gpus and isinstance(engine.encoder, TokenEncoder):
-            self._share(turn, "tokenising", worker.tokenise, of, held, [], embed)
-        else:
-            embed()
-
-    def _share(
-        self,
-        turn: Turn,
-        doing: str,
-        work: Callable[..., Handed],
-        of: int,
-        texts: Reference,
-        given: Sequence[object],
-        then: Callable[[Piece, Handed], None],
-        sentences: int = 0,
-    ) -> None:
-        turn.waiting = of
-        for share in range(of):
-            what = f"{turn.part.name}: {doing}" + (f" {share + 1}/{of}" if of > 1 else "")
-            all_given = [turn.encoder, texts, BatchShare(share, of), *given]
-            piece = Piece(turn=turn, what=what, work=work, given=all_given, then=then, sentences=sentences, share=share)
-            self.hands.give(piece)
-
-    def _embedded(self, piece: Piece, handed: Handed) -> None:
-        turn = piece.turn
+        self.pace.end(number, well=isinstance(handed, Handed))
+        if isinstance(handed, Handed):
+            for line in (*handed.noticed, handed.said):
+                # Of what was set aside each score says it again.
+                if line not in ("", turn.said):
+                    listener.noticed(line)
+            if turn.folder is not None:
+                write_missing(handed.blocks, turn.folder)
+            piece.handed = replace(handed, blocks={})
+            self._keep(piece)
+        elif not turn.failed:
+            # What an encoder or a file is wrong in, is wrong the next time too.
+            again = isinstance(handed, Lost | OtherVersions) or not isinstance(handed, StsbenchError)
+            if piece.tries < TRIES and again:
+                piece.tries += 1
+                listener.noticed(f"{piece.what}: {one_line(handed)}; tried again ({piece.tries} of {TRIES})")
+                self._give(piece)
+                return
+            turn.failed = not piece.task
+            listener.failed(f"{turn.part.name} on {piece.task}" if piece.task else turn.part.name, handed)
+            self.pace.failed += len(piece.cells or turn.cells)
         turn.waiting -= 1
-        turn.encoded.extend(handed.encoded)
-        turn.seconds, turn.workers = turn.seconds + handed.seconds, turn.workers + 1
-        turn.tries, turn.device = max(turn.tries, piece.tries), handed.device or turn.device
-        if turn.shared is not None and (folder := turn.shared[0].shelf.folder) is not None:
-            write_missing(handed.blocks, folder)
         if not turn.waiting and not turn.failed:
-            self._score_each(turn)
+            self._next(turn)
 
-    def _score_each(self, turn: Turn) -> None:
-        blocks = blocks_of(turn.shared[0].shelf) if turn.shared is not None and not self.hands.is_shared else {}
-        embedded = self.hands.put(Handed(encoded=turn.encoded, said=turn.said, blocks=blocks))
-        for task in self._tasks(turn, turn.cells):
-            self._score(turn, [task], embedded)
-
-    def _score(self, turn: Turn, tasks: Sequence[ScoredTask], embedded: Reference | None) -> None:
-        """Have tasks scored by one worker: one on what is embedded, or all of an encoder that it embeds itself."""
-        keys, name = {(task.name, task.asked) for task in tasks}, turn.part.name
-        cells = [cell for cell in turn.cells if (cell.task, cell.protocol) in keys]
-        wanted = self.work.seeds(cells)
-        seeds = [wanted.get(task, []) for task in tasks]
-        given = [turn.encoder, self.plan, seeds, embedded, *map(self.hands.keep, tasks)]
-        whole, task = f"{name}: embedding and scoring", tasks[0].name
-        piece = Piece(turn=turn, what=whole, work=worker.score, given=given, then=self._scored, cells=cells)
-        if embedded is None:
-            self.hands.give(replace(piece, sentences=turn.part.to_embed or 0))
-            return
-        # What is fitted over another encoder may embed while it is fitted, and is fitted on a GPU where one is.
-        fitted = turn.embedder.known(tasks[0]).fitted_on is not None
-        self.hands.give(replace(piece, what=f"{name}: scoring {task}", task=task, on_device=fitted))
-
-    def _tasks(self, turn: Turn, cells: Sequence[Cell]) -> list[ScoredTask]:
-        return [task for task in self.work.seeds(cells) if task in turn.embedder.tasks]
-
-    def _scored(self, piece: Piece, handed: Handed) -> None:
-        turn, facts = piece.turn, {"on": "ray", "tries": piece.tries, "device": handed.device or piece.turn.device}
-        if turn.workers:
-            facts |= {"embedding_seconds": round(turn.seconds, 3), "embedding_workers": turn.workers}
-            facts |= {"embedding_tries": turn.tries}
+    def _keep(self, piece: Piece) -> None:
+        """Write the Results of a piece, and tell them."""
+        handed, facts = piece.handed, piece.turn.facts
+        facts = {"on": "ray", "tries": piece.tries, **facts, "device": handed.device or facts.get("device")}
         for result in handed.results:
             (cell,) = [one for one in piece.cells if (one.task, one.seed) == (result.task, result.eval_seed)]
             result.run.update(facts)
             if result.per_item:
                 write_result(result, self.work.plan.out)
             self.made[cell] = result
-            self.crowd.cell(well=True)
+            self.pace.scored += 1
             self.work.listener.scored(result)
         for what, error in handed.failed:
             self.work.listener.failed(what, error)
-        for _ in range(len(piece.cells) - len(handed.results)):
-            self.crowd.cell(well=False)
-
-    def _after(self, piece: Piece, handed: Handed | Exception) -> None:
-        """Go on with what follows on a piece; what was lost on the way is tried again."""
-        turn, listener = piece.turn, self.work.listener
-        self.crowd.end(piece.number, well=isinstance(handed, Handed))
-        if isinstance(handed, Handed):
-            for line in (*handed.noticed, handed.said):
-                # Of what was set aside each score says it again.
-                if line not in ("", turn.said):
-                    listener.noticed(line)
-            piece.then(piece, handed)
-        elif not turn.failed:
-            # What an encoder or a file is wrong in, is wrong the next time too.
-            again = isinstance(handed, Lost | OtherVersions) or not isinstance(handed, StsbenchError)
-            if piece.tries < TRIES and again:
-                listener.noticed(f"{piece.what}: {one_line(handed)}; tried again ({piece.tries + 1} of {TRIES})")
-                self.hands.give(replace(piece, tries=piece.tries + 1))
-                return
-            turn.failed = not piece.task
-            listener.failed(f"{turn.part.name} on {piece.task}" if piece.task else turn.part.name, handed)
-            for _ in piece.cells or turn.cells:
-                self.crowd.cell(well=False)
+        self.pace.failed += len(piece.cells) - len(handed.results)
 
     def _listen(self) -> None:
-        pieces, crowd, timeout = dict(self.hands.pieces), self.crowd, self.plan.timeout
-        for number, who, done in self.hands.reports():
-            if (piece := pieces.get(number)) is not None:
-                crowd.tell(number, Doing(worker=who, what=piece.what, done=done, sentences=piece.sentences))
-        for number in crowd.over(pieces, timeout):
-            self.hands.give_up(pieces[number])
-            self._after(pieces[number], EncoderError(f"not done within {timeout:g} s (--timeout)"))
-        if (minutes := crowd.still()) is not None:
-            what = ", ".join(sorted({piece.what for piece in pieces.values()}))
+        """Hear how far the workers are, and give up what hangs."""
+        pace, timeout = self.pace, self.work.plan.timeout
+        reports: Sequence[Report] = ()
+        with suppress(self.ray.exceptions.RayError):
+            reports = self._events.get_nowait_batch(self._events.qsize())
+        for number, who, done in reports:
+            if (piece := self.pieces.get(number)) is not None:
+                cells, sentences = len(piece.cells), piece.sentences
+                pace.tell(number, Doing(worker=who, what=piece.what, done=done, sentences=sentences, cells=cells))
+        for number in pace.over(list(self.pieces), timeout):
+            # With the process that it hangs in.
+            with suppress(self.ray.exceptions.RayError):
+                self.ray.cancel(self.pieces[number].reference, force=True)
+            self._after(number, EncoderError(f"not done within {timeout:g} s (--timeout)"))
+        if (minutes := pace.still()) is not None:
+            what = ", ".join(sorted({piece.what for piece in self.pieces.values()}))
             hint = "" if timeout else "; --timeout SECONDS gives up what hangs"
             self.work.listener.noticed(f"no progress for {minutes} minutes: {what}{hint}")
-        crowd.running = sum(len(pieces[key].cells) for key in crowd.doing if key in pieces)
-        self.work.listener.working(crowd)
+        self.work.listener.working(pace)

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from stsbench.bench.embed import Embedder, Shared, what_embeds
-from stsbench.bench.listener import Listener
+from stsbench.bench.listener import Listener, Pace
 from stsbench.bench.plan import (
     Cell,
     GivenTasks,
@@ -117,7 +117,7 @@ class Work:
 
     def _job(self, spec: str, encoder: KnownEncoder, cells: Sequence[Cell]) -> RunPart:
         seeds = self.seeds(cells)
-        embedder = self.embedder(encoder, list(seeds), only_look=True)
+        embedder = self.embedder(encoder, list(seeds))
         cell_of = {(cell.task, cell.protocol, cell.seed): cell for cell in cells}
         mine: dict[Cell, ScoredTask] = {}
         done: dict[Cell, Result] = {}
@@ -146,9 +146,12 @@ class Work:
                 found.setdefault(task, []).append(cell.seed)
         return found
 
-    def embedder(self, encoder: KnownEncoder, tasks: Sequence[ScoredTask], *, only_look: bool = False) -> Embedder:
-        """The embedder of an encoder for some tasks."""
-        return Embedder(encoder, tasks, self.plan, self.listener, shared=self._shared, only_look=only_look)
+    def embedder(
+        self, encoder: KnownEncoder, tasks: Sequence[ScoredTask], listener: Listener | None = None
+    ) -> Embedder:
+        """The embedder of an encoder for some tasks; without a listener to its work it only looks into the store."""
+        only_look = listener is None
+        return Embedder(encoder, tasks, self.plan, listener or self.listener, shared=self._shared, only_look=only_look)
 
 
 @contextmanager
@@ -187,15 +190,15 @@ EXECUTORS = Registry(
 
 def local(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
     """Carry out parts in this process: each task is read once, each encoder's sentences embedded once."""
-    plan, listener = work.plan, work.listener
-    for part in parts:
-        with isolated(part.name, plan, listener):
-            listener.began(part)
+    plan, pace = work.plan, Pace(parts)
+    for place, part in enumerate(parts):
+        with isolated(part.name, plan, work.listener):
+            pace.turn(parts[place:])
+            listener = work.listener.following(pace, part, f"{place + 1}/{len(parts)} {part.name}")
             seeds = work.seeds(part.cells)
             held = {(work.tasks[cell.task, cell.protocol], cell.seed): result for cell, result in part.done.items()}
-            for result in score_tasks(
-                work.embedder(work.encoder(part), list(seeds)), seeds, listener=listener, held=held
-            ):
+            embedder = work.embedder(work.encoder(part), list(seeds), listener)
+            for result in score_tasks(embedder, seeds, listener=listener, held=held):
                 if result.per_item:
                     write_result(result, plan.out)
                 yield result

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.api.progress import Shown, duration, showing
-from stsbench.bench.listener import Crowd, Listener, Pace
+from stsbench.bench.listener import Doing, Listener, Pace
 from stsbench.cli.printing import BUG, MISTAKE, complain, cut, note, print_traceback, subject
 from stsbench.core.errors import SourceError, StsbenchError, one_line, visible
 from stsbench.core.files import append_line, write_whole
@@ -54,22 +54,19 @@ class RunProgress:
         self.failures: dict[str, tuple[str, str]] = {}
         """A line for each, and the same as what failed and why."""
         self.code = 0
-        self.log, self.pace = out and out / LOG, Pace()
+        self.log = out and out / LOG
         self.parts: Sequence[RunPart] = ()
         self.without_data: list[str] = []
         """Tasks without data after the first one, which said why: they are named together."""
         self.noticed: set[str] = set()
         self.cells = self.seeds = self.known = self.scored = 0
-        self.turn, self.to_score, self.scored_before = "", 0, 0
-        """Whose turn it is, how many of its cells are to be scored, and how many cells were scored before."""
         self.started = time.monotonic()
 
     def listener(self) -> Listener:
         """What the run reports to."""
         return Listener(
-            planned=self.on_planned, began=self.on_began, encoding=self.on_encoding, scoring=self.on_scoring,
-            working=self.on_working, scored=self.on_scored, failed=self.on_failed, noticed=self.on_noticed,
-            refused=lambda why: self.on_noticed(f"scored again: {why}"),
+            planned=self.on_planned, working=self.on_working, scored=self.on_scored, failed=self.on_failed,
+            noticed=self.on_noticed, refused=lambda why: self.on_noticed(f"scored again: {why}"),
         )  # fmt: skip
 
     def on_planned(self, parts: Sequence[RunPart]) -> None:
@@ -78,7 +75,6 @@ class RunProgress:
         if self.log is not None and self.settings:
             write_whole(self.log.with_suffix(".toml"), self.settings.encode())
         self.parts, self.known = parts, sum(len(part.done) for part in parts)
-        self.pace.planned(parts)
         planned = [cell for part in parts for cell in part.cells]
         self.cells, self.seeds = len(planned), len({cell.seed for cell in planned})
         if not planned:
@@ -90,63 +86,37 @@ class RunProgress:
         line = f"{size}, {self.known} of {self.cells} cells known"
         self._say(line, "planned", encoders=len(parts), cells=self.cells, known=self.known, sentences=sentences)
 
-    def on_began(self, part: RunPart) -> None:
-        """It is this encoder's turn."""
-        self.pace.began(part)
-        place = [id(one) for one in self.parts].index(id(part)) + 1
-        self.turn = f"{place}/{len(self.parts)} {cut(part.name, SHOWN_NAME)}"
-        self.to_score, self.scored_before = len(part.missing), self.scored
-        self._show("loading")
-
-    def on_encoding(self, done: int, total: int) -> None:
-        """So much of the encoder's text is embedded."""
-        self.pace.encoding(done, total)
-        self._show("embedding", done, total)
-
-    def on_scoring(self, task: str) -> None:
-        """A cell is scored from now on."""
-        self.pace.scoring(task)
-        self._show(f"scoring {task}", self.scored - self.scored_before, self.to_score)
-
-    def _show(self, what: str, done: int = 0, total: int | None = None) -> None:
-        self.shown.update("work", done, total, what=f"{self.turn}: {what}")
-        self._show_all("all", self.scored, self.pace.left())
-
-    def _show_all(self, what: str, scored: int, left: float | None) -> None:
-        if self.shown.bars is not None:
-            news = "" if left is None else f"about {duration(left)} left"
-            self.shown.update("all", self.known + scored, self.cells, what=what, news=news)
-
-    def on_working(self, crowd: Crowd) -> None:
-        """Several workers are at work: a bar each where someone watches, else a line now and then."""
-        speed, left = crowd.speed(), crowd.left()
-        counts = f"{crowd.scored} of {crowd.cells} cells done, {crowd.running} running, {crowd.failed} failed"
+    def on_working(self, pace: Pace) -> None:
+        """How far the work is: a bar a worker and one for all where someone watches, else a line now and then."""
+        speed, left = pace.speed(), pace.left()
+        counts = f"{pace.scored} of {pace.cells} cells done, {pace.running} running, {pace.failed} failed"
         counts += f"; {speed:,.0f} sentences/s" if speed is not None else ""
-        workers = {one.worker: one for one in crowd.doing.values()}
+        rest = "" if left is None else f"about {duration(left)} left"
+        workers = {one.worker: one for one in pace.doing.values()}
         if self.shown.bars is not None:
-            self._show_all(f"all: {counts}", crowd.scored, left)
-            for name in {*self.shown.rows, *workers} - {"work", "all"}:
-                one = workers.get(name)
-                what = one.what[: 2 * SHOWN_NAME] if one else "waiting"
-                self.shown.update(name, one.done if one else 0, 1.0, what=f"{name} {what}", news="")
+            # Of a single worker its own bar says the rest.
+            what = f"all: {counts}" if any(workers) else "all"
+            self.shown.update("work", self.known + pace.scored, self.cells, what=what, news=rest)
+            for name in {*self.shown.rows, *workers} - {"work"}:
+                one = workers.get(name) or Doing(what="waiting")
+                news = ", ".join([f"{one.done:.0%}", *self.shown.left(name, one.done, 1.0)]) if one.done else ""
+                text = cut(f"{name} {one.what}".strip(), 2 * SHOWN_NAME)
+                self.shown.update(name, one.done, 1.0, what=text, news=news)
         elif self.shown.is_due():
             self.shown.said = time.monotonic()
-            line = f"{counts}{'' if left is None else f'; about {duration(left)} left'}"
             self._say(
-                line, "working", cells=crowd.cells, scored=crowd.scored, running=crowd.running, failed=crowd.failed,
-                sentences_per_second=speed, seconds_left=left,
-                workers={name: {"what": one.what, "done": round(one.done, 3)} for name, one in workers.items()},
+                "; ".join(filter(None, [counts, rest])), "working", cells=pace.cells, scored=pace.scored,
+                running=pace.running, failed=pace.failed, sentences_per_second=speed, seconds_left=left,
+                workers={one.worker or "here": {"what": one.what, "done": round(one.done, 3)} for one in workers.values()},
             )  # fmt: skip
 
     def on_scored(self, result: Result) -> None:
         """A cell is finished."""
-        self.pace.scored()
         self.scored += 1
         seed = f" seed {result.eval_seed}" if self.seeds > 1 else ""
         if len(self.parts) > len({part.name for part in self.parts}):
             seed = f" training seed {result.train_seed}{seed}"
         took = f"{result.run.get('seconds', 0):.1f} s"
-        self._show_all("all", self.scored, self.pace.left())
         self._say(
             f"[{self.known + self.scored}/{self.cells}] {result.encoder} {result.task}{seed} {100 * result.score:.2f} ({took})",
             "scored", encoder=result.encoder, task=result.task, seed=result.eval_seed, score=result.score,

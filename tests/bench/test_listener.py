@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stsbench.bench.listener import Crowd, Doing, Pace
+from stsbench.bench.listener import Doing, Listener, Pace
 from stsbench.bench.plan import Cell, RunPart
 from tests.made import make_result
 
@@ -22,110 +22,100 @@ def part(name: str, *tasks: str, to_embed: int | None = 100) -> RunPart:
     return RunPart(spec=name, name=name, cells=cells, done={}, to_embed=to_embed)
 
 
-def embed(pace: Pace, clock: Clock, seconds: float) -> None:
-    for done in range(11):
-        pace.encoding(done, 10)
-        if done < 10:
-            clock.now += seconds / 10
-
-
-def score(pace: Pace, clock: Clock, task: str, seconds: float) -> None:
-    pace.scoring(task)
-    clock.now += seconds
-    pace.scored()
-
-
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
 
 
+def embed(listener: Listener, clock: Clock, seconds: float) -> None:
+    for done in range(11):
+        listener.encoding(done, 10)
+        if done < 10:
+            clock.now += seconds / 10
+
+
+def score(listener: Listener, clock: Clock, task: str, seconds: float) -> None:
+    listener.scoring(task)
+    clock.now += seconds
+    listener.scored(make_result(task=task))
+
+
 def test_of_a_single_encoder_the_rest_of_its_sentences_and_then_of_its_tasks(clock):
-    pace, one = Pace(clock), part("one", "a", "b", "c")
-    pace.planned([one])
+    one = part("one", "a", "b", "c")
+    pace = Pace([one], clock)
+    told: list[str] = []
+    listener = Listener(working=lambda pace: told.extend(doing.what for doing in pace.doing.values()))
+    listener = listener.following(pace, one, "1/1 one")
     assert pace.left() is None
-    pace.began(one)
     clock.now += 7  # loading
-    pace.encoding(0, 10)
+    listener.encoding(0, 10)
     assert pace.left() is None
     clock.now += 3
-    pace.encoding(3, 10)
+    listener.encoding(3, 10)
     assert pace.left() == pytest.approx(7)
-    embed(pace, clock, 10)
-    score(pace, clock, "a", 4)
+    clock.now += 7
+    listener.encoding(10, 10)
+    score(listener, clock, "a", 4)
     assert pace.left() == pytest.approx(4 + 4)
-    score(pace, clock, "b", 2)
+    score(listener, clock, "b", 2)
     assert pace.left() == pytest.approx(3)
-    score(pace, clock, "c", 1)
-    assert pace.left() == pytest.approx(0)
+    score(listener, clock, "c", 1)
+    assert pace.left() == 0
+    assert list(dict.fromkeys(told)) == [
+        "1/1 one: loading",
+        "1/1 one: embedding",
+        *(f"1/1 one: scoring {t}" for t in "abc"),
+    ]
 
 
-def test_encoders_whose_turn_has_not_come_take_as_long_a_sentence_and_as_long_a_task(clock):
-    pace = Pace(clock)
+def test_encoders_whose_turn_has_not_come_take_as_long_a_sentence_and_as_long_a_cell(clock):
     parts = [part("one", "a", "b"), part("two", "a", "b", to_embed=300), part("fitted", "a", to_embed=None)]
-    pace.planned(parts)
-    pace.began(parts[0])
-    embed(pace, clock, 20)
-    score(pace, clock, "a", 1)
-    score(pace, clock, "b", 5)
-    pace.began(parts[1])
-    # 0.2 s a sentence; a and b again, and a once more.
-    assert pace.left() == pytest.approx(300 * 0.2 + 1 + 5 + 1)
-    embed(pace, clock, 30)
-    assert pace.left() == pytest.approx(1 + 5 + 1)
-    score(pace, clock, "a", 3)
-    assert pace.left() == pytest.approx(5 + 2)
+    pace = Pace(parts, clock)
+    listener = Listener().following(pace, parts[0], "one")
+    embed(listener, clock, 20)
+    score(listener, clock, "a", 1)
+    # Its other task has failed.
+    pace.turn(parts[1:])
+    listener = Listener().following(pace, parts[1], "two")
+    assert (pace.scored, pace.failed) == (1, 1)
+    # 0.2 s a sentence, and half a second each of the two cells so far.
+    assert pace.left() == pytest.approx(300 * 0.2 + 3 * 0.5)
+    embed(listener, clock, 30)
+    assert pace.left() == pytest.approx(3 * 0.5)
 
 
 def test_what_is_known_takes_no_time(clock):
     cell = Cell(encoder="one", task="a", protocol="simcse", seed=0)
     known = RunPart(spec="one", name="one", cells=[cell], done={cell: make_result()}, to_embed=0)
-    pace = Pace(clock)
-    pace.planned([known])
-    pace.began(known)
-    assert pace.left() == 0
+    assert Pace([known], clock).left() == 0
 
 
 def test_speed_and_time_left_are_of_all_workers_together(clock):
-    crowd = Crowd(clock=clock, cells=4, to_embed=100)
-    assert (crowd.speed(), crowd.left()) == (None, None)
-    crowd.tell(1, Doing(worker="a", what="one: embedding 1/2", sentences=25))
-    crowd.tell(2, Doing(worker="b", what="one: embedding 2/2", sentences=25))
+    pace = Pace([part("one", "a", "b"), part("two", "a", "b", to_embed=0)], clock)
+    assert (pace.speed(), pace.left()) == (None, None)
+    pace.tell(1, Doing(worker="a", what="one: embedding 1/2", sentences=25))
+    pace.tell(2, Doing(worker="b", what="one: embedding 2/2", sentences=25))
     clock.now = 10.0
-    crowd.tell(1, Doing(worker="a", what="one: embedding 1/2", done=0.8, sentences=25))
-    crowd.end(2, well=True)
-    assert crowd.sentences == pytest.approx(45) and crowd.speed() == pytest.approx(4.5)
-    assert crowd.left() is None, "no cell is scored yet"
-    crowd.cell(well=True)
+    pace.tell(1, Doing(worker="a", what="one: embedding 1/2", done=0.8, sentences=25))
+    pace.end(2)
+    assert pace.sentences == pytest.approx(45) and pace.speed() == pytest.approx(4.5)
+    pace.tell(3, Doing(worker="b", what="one: scoring a", cells=1))
     clock.now = 20.0
-    crowd.cell(well=False)
-    assert (crowd.scored, crowd.failed) == (1, 1)
+    pace.scored, pace.failed = 1, 1
+    assert pace.running == 1
     # 55 sentences at 2.25 a second, against two cells at 5 seconds each.
-    assert crowd.left() == pytest.approx(55 / 2.25)
-    crowd.end(1, well=True)
-    crowd.tell(3, Doing(worker="a", what="two: embedding", done=1.0, sentences=50))
-    assert crowd.left() == pytest.approx(10)
-
-
-def test_what_failed_is_not_counted_as_embedded(clock):
-    crowd = Crowd(clock=clock, cells=1, to_embed=10)
-    crowd.tell(1, Doing(worker="a", what="one", done=0.9, sentences=10))
-    crowd.end(1, well=False)
-    crowd.end(9, well=True)
-    clock.now = 5.0
-    assert crowd.sentences == 0 and crowd.speed() is None and crowd.doing == {}
-
-
-def test_a_run_that_embeds_nothing_has_a_time_left(clock):
-    crowd = Crowd(clock=clock, cells=3)
-    crowd.cell(well=True)
-    clock.now = 6.0
-    crowd.cell(well=True)
-    assert crowd.left() == pytest.approx(3)
+    assert pace.left() == pytest.approx(55 / 2.25)
+    pace.end(1)
+    pace.tell(4, Doing(worker="a", what="two: embedding", done=1.0, sentences=50))
+    assert pace.left() == pytest.approx(10)
+    # Of what failed nothing is embedded.
+    pace.end(4, well=False)
+    pace.end(9)
+    assert pace.sentences == 50
 
 
 def test_what_does_not_move_is_said_ever_less_often(clock):
-    waits, said = Crowd(clock=clock), {}
+    waits, said = Pace(clock=clock), {}
     for minute in range(60):
         clock.now = 60.0 * minute
         if (minutes := waits.still()) is not None:

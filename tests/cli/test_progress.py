@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from stsbench.api.progress import Shown
-from stsbench.bench.listener import Crowd, Doing
+from stsbench.bench.listener import Doing, Pace
 from stsbench.bench.plan import Cell, RunPart
 from stsbench.cli.progress import LOG, RunProgress, shown_count, shown_work
 from stsbench.core.errors import EncoderError, SourceError
@@ -56,11 +56,11 @@ def test_a_misspelt_encoder_is_told_before_anything_is_embedded(stsbench, capsys
     assert log[1] == "1 encoder x 1 task, 0 of 1 cells known" and log[3].startswith("1 scored, 0 known, 1 failed in ")
 
 
-def crowd_at_work() -> Crowd:
-    crowd = Crowd(cells=3, to_embed=20, running=1)
-    crowd.tell(1, Doing(worker="here:11", what="one: embedding 1/2", done=0.5, sentences=10))
-    crowd.tell(2, Doing(worker="here:12", what="one: scoring a"))
-    return crowd
+def at_work() -> Pace:
+    pace = Pace([part("one", "a", "b", "c")])
+    pace.tell(1, Doing(worker="here:11", what="one: embedding 1/2", done=0.5, sentences=10))
+    pace.tell(2, Doing(worker="here:12", what="one: scoring a", cells=1))
+    return pace
 
 
 @pytest.fixture
@@ -81,31 +81,32 @@ def test_bars_show_whose_turn_it_is_how_far_it_is_and_what_is_left(tmp_path, sho
     progress = RunProgress(tmp_path, shown)
     parts = [part("one", "a", "b", done=1), part("two " * 20, "a")]
     progress.on_planned(parts)
-    progress.on_began(parts[0])
-    assert rows(shown) == {"work": ("1/2 one: loading", 0, None), "all": ("all", 1, 3)}
-    progress.on_encoding(0, 50)
-    progress.on_encoding(25, 50)
-    assert rows(shown)["work"] == ("1/2 one: embedding", 25, 50)
-    work, run = shown.bars.tasks
-    assert re.fullmatch(r"25 of 50, about [\d.]+ s left", work.fields["news"]) and run.fields["news"].endswith(" left")
-    progress.on_encoding(50, 50)
-    progress.on_scoring("b")
-    assert rows(shown)["work"] == ("1/2 one: scoring b", 0, 1)
-    progress.on_scored(make_result("one", "b", 0.5))
-    assert rows(shown)["all"] == ("all", 2, 3)
-    progress.on_began(parts[1])
-    assert rows(shown)["work"][0] == f"2/2 {'two ' * 7}t…: loading"
+    pace = Pace(parts)
+    listener = progress.listener().following(pace, parts[0], "1/2 one")
+    assert rows(shown) == {"work": ("all", 1, 3), "": ("1/2 one: loading", 0, 1)}
+    listener.encoding(0, 50)
+    listener.encoding(25, 50)
+    assert rows(shown)[""] == ("1/2 one: embedding", 0.5, 1)
+    run, work = shown.bars.tasks
+    assert re.fullmatch(r"50%, about [\d.]+ s left", work.fields["news"]) and run.fields["news"].endswith(" left")
+    listener.encoding(50, 50)
+    listener.scoring("b")
+    assert rows(shown)[""] == ("1/2 one: scoring b", 0, 1)
+    listener.scored(make_result("one", "b", 0.5))
+    assert rows(shown)["work"] == ("all", 2, 3)
+    progress.listener().following(pace, parts[1], f"2/2 {parts[1].name}")
+    assert rows(shown)[""][0] == f"2/2 {'two ' * 13}two…"
 
 
 def test_each_worker_has_a_bar_where_someone_watches(tmp_path, shown):
     progress = RunProgress(tmp_path, shown)
     progress.on_planned([part("one", "a", "b", "c")])
-    crowd = crowd_at_work()
-    progress.on_working(crowd)
-    crowd.end(2, well=True)
-    progress.on_working(crowd)
-    assert rows(shown)["all"][0].startswith("all: 0 of 3 cells done, 1 running, 0 failed; ")
-    assert rows(shown)["all"][0].endswith(" sentences/s")
+    pace = at_work()
+    progress.on_working(pace)
+    pace.end(2)
+    progress.on_working(pace)
+    assert rows(shown)["work"][0].startswith("all: 0 of 3 cells done, 0 running, 0 failed; ")
+    assert rows(shown)["work"][0].endswith(" sentences/s")
     assert rows(shown)["here:11"][:2] == ("here:11 one: embedding 1/2", 0.5)
     assert rows(shown)["here:12"][:2] == ("here:12 waiting", 0.0)
 
@@ -118,14 +119,14 @@ def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch, tmp_path):
         with shown_work() as shown:
             shown.listener("one").encoding(5, 20)
         progress = RunProgress(tmp_path)
-        progress.on_working(crowd_at_work())
+        progress.on_working(at_work())
         lines = capsys.readouterr().err.splitlines()
         assert [re.sub(r" [\d.,]+ (s|sentences/s)\b", "", line) for line in lines] == (
             [
                 "rows: 0 of 2,000",
                 "rows: 1,000 of 2,000, about left",
                 "one: embedding: 5 of 20",
-                "0 of 3 cells done, 1 running, 0 failed;",
+                "0 of 3 cells done, 1 running, 0 failed;; about left",
             ]
             if said
             else []
@@ -161,7 +162,7 @@ def test_events_are_an_object_a_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("stsbench.api.progress.LINE_SECONDS", 0.0)
     progress = RunProgress(tmp_path, events=True)
     progress.on_planned([part("one", "a")])
-    progress.on_working(crowd_at_work())
+    progress.on_working(at_work())
     progress.on_noticed("a note")
     progress.on_failed("one on a", EncoderError("no number"))
     progress.end()

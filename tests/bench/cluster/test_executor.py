@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from stsbench.bench.listener import Crowd, Listener
-from stsbench.bench.on_ray import ClusterRun, Hands, on_ray
+from stsbench.bench.listener import Listener, Pace
+from stsbench.bench.on_ray import ClusterRun, on_ray
 from stsbench.bench.plan import RunPlan
 from stsbench.bench.run import Work, run
 from stsbench.bench.workers import is_alone, joined, refuse_others
@@ -51,21 +51,21 @@ class Heard:
     def __init__(self) -> None:
         self.failed: list[str] = []
         self.noticed: list[str] = []
-        self.crowd = Crowd()
+        self.pace = Pace()
 
     def listener(self) -> Listener:
         return Listener(
             failed=lambda what, error: self.failed.append(f"{what}: {error}"),
             noticed=self.noticed.append,
-            working=lambda crowd: setattr(self, "crowd", crowd),
+            working=lambda pace: setattr(self, "pace", pace),
         )
 
 
 def spread(ray: Any, settings: RunPlan, heard: Heard, **facts: Any) -> list[Result]:
     def executor(work: Work, parts: Any) -> Iterator[Result]:
-        hands = Hands(ray, settings)
-        hands.__dict__.update(facts)
-        yield from ClusterRun(work, hands).results(parts)
+        cluster = ClusterRun(work, ray)
+        cluster.__dict__.update(facts)
+        yield from cluster.results(parts)
 
     return list(run(settings, heard.listener(), executor=executor))
 
@@ -91,10 +91,10 @@ def test_every_kind_of_encoder_has_the_results_of_a_local_run(place, monkeypatch
     assert all(one["on"] == "ray" and one["tries"] == 1 for one in facts.values())
     assert facts["neighbourly"]["embedding_workers"] == 3 and facts["neighbourly"]["encoded"] == 60
     assert "embedding_workers" not in facts["nameless"] and facts["nameless"]["encoded"] == 60
-    assert (heard.crowd.cells, heard.crowd.scored, heard.crowd.failed) == (24, 24, 0)
+    assert (heard.pace.cells, heard.pace.scored, heard.pace.failed) == (24, 24, 0)
     # Again: all is known but what has no fingerprint.
     again = spread(ray, settings, heard)
-    assert [one.task for one in again] == [one.task for one in found] and heard.crowd.scored == 6
+    assert [one.task for one in again] == [one.task for one in found] and heard.pace.scored == 6
 
 
 @needs_ray
@@ -113,7 +113,7 @@ def test_what_fails_is_tried_again_up_to_a_limit(place, monkeypatch, ray, how, t
     assert heard.failed == ([] if survives else [f"unsteady: {why}"])
     if survives:
         assert {one.run["embedding_tries"] for one in found if one.encoder == "unsteady"} == {2}
-    assert heard.crowd.failed == (0 if survives else 3)
+    assert heard.pace.failed == (0 if survives else 3)
 
 
 @needs_ray
@@ -124,7 +124,7 @@ def test_a_task_that_cannot_be_scored_costs_its_own_cells(place, monkeypatch, ra
     found = spread(ray, plan_of(place, Plain(), monkeypatch, on="ray", seeds=(0, 1)), heard)
     assert {one.task for one in found} == {"plants", "stones"}
     assert len(heard.failed) == 2 and all(one.startswith("plain on pets: ") for one in heard.failed)
-    assert heard.noticed == [] and heard.crowd.failed == 2, "it would fail again"
+    assert heard.noticed == [] and heard.pace.failed == 2, "it would fail again"
 
 
 @needs_ray
@@ -133,7 +133,7 @@ def test_stores_that_are_not_shared_are_gathered(place, monkeypatch, ray):
     list(run(local, Listener()))
     heard = Heard()
     settings = plan_of(place, Plain(), monkeypatch, store=place / "ours", on="ray", gpus_per_encoder=2)
-    theirs = {"is_shared": False, "workers_plan": replace(settings, store=place / "theirs")}
+    theirs = {"is_shared": False, "plan": replace(settings, store=place / "theirs")}
     assert len(spread(ray, settings, heard, **theirs)) == 3
     assert outside_run(place / "results") == outside_run(place / "local")
     assert [len(list((place / where).rglob(FILE))) for where in ("ours", "theirs")] == [1, 1]
@@ -154,7 +154,7 @@ def test_an_encoder_that_embeds_otherwise_is_scored_again(place, monkeypatch, ra
     said = heard.noticed[0]
     assert heard.noticed == [said]
     assert said.startswith("stored embeddings of 'shifted' are set aside, and all are made again: samples moved by")
-    assert len(found) == heard.crowd.scored == 6 and {one.run["set_aside"] for one in found} == {said}
+    assert len(found) == heard.pace.scored == 6 and {one.run["set_aside"] for one in found} == {said}
     after = outside_run(place / "results")
     assert set(before) < set(after) and all(after[name] != before[name] for name in before if name.endswith("json"))
 
@@ -244,9 +244,9 @@ def test_what_a_cluster_does_not_take_is_a_mistake_of_one_line(place, monkeypatc
         def put(self, thing: object) -> object:
             raise error
 
-    hands = Hands(Refusing(), plan_of(place, Plain(), monkeypatch))
+    cluster = ClusterRun(Work(plan_of(place, Plain(), monkeypatch), Listener()), Refusing())
     with pytest.raises(EncoderError, match=message):
-        hands.put(Plain())
+        cluster.put(Plain())
 
 
 def test_where_all_is_known_ray_is_not_started(place, monkeypatch):
