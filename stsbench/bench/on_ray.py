@@ -37,7 +37,7 @@ from stsbench.bench.workers import (
 from stsbench.core import settings as places
 from stsbench.core.errors import EncoderError, StsbenchError, one_line
 from stsbench.core.provenance import scoring_versions
-from stsbench.encoders.base import KnownEncoder, TokenEncoder
+from stsbench.encoders.base import TokenEncoder
 from stsbench.encoders.engine.embed import BatchShare, Engine
 from stsbench.encoders.engine.store import Keys
 from stsbench.results.folder import write_result
@@ -227,7 +227,8 @@ class ClusterRun:
         """The pieces of an encoder's work, each time those that can be done side by side."""
         part, known = turn.part, self.work.encoder(turn.part)
         turn.encoder = self.put(known)
-        embedder = self._looking(turn, known)
+        tasks = self.work.tasks_of(part.cells)
+        embedder = self.work.embedder(known, tasks)
         shared = embedder.divisible(self._tasks(turn.cells, embedder))
         if shared is None:
             # Kept in memory alone, batches are planned over the tasks too that are done.
@@ -241,7 +242,8 @@ class ClusterRun:
                 turn.said, turn.cells = seen.handed.said, part.cells
                 self.pace.cells += len(part.done)
                 self.renewed.add(part.name)
-                embedder = self._looking(turn, self.work.encoder(part))
+                # Not by the engine of before, which variants of an encoder share.
+                embedder = Embedder(known, tasks, self.work.plan, self.work.listener, only_look=True)
                 shared = embedder.divisible(self._tasks(turn.cells, embedder)) or shared
         engine, texts = shared
         turn.folder = engine.shelf.folder
@@ -250,11 +252,8 @@ class ClusterRun:
         embedded = self.put(Handed(encoded=encoded, said=turn.said, blocks=blocks))
         yield [self._scoring(turn, embedder, [task], embedded) for task in self._tasks(turn.cells, embedder)]
 
-    def _looking(self, turn: Turn, known: KnownEncoder) -> Embedder:
-        return self.work.embedder(known, list(self.work.seeds(turn.part.cells)))
-
     def _tasks(self, cells: Sequence[Cell], embedder: Embedder) -> list[ScoredTask]:
-        return [task for task in self.work.seeds(cells) if task in embedder.tasks]
+        return [task for task in self.work.tasks_of(cells) if task in embedder.tasks]
 
     def _embedding(
         self, turn: Turn, engine: Engine, texts: Sequence[str]
@@ -295,10 +294,10 @@ class ClusterRun:
         self, turn: Turn, embedder: Embedder, tasks: Sequence[ScoredTask], embedded: Reference | None
     ) -> Piece:
         """Tasks scored by one worker: one on what is embedded, or all of an encoder that it embeds itself."""
-        keys, name = {(task.name, task.asked) for task in tasks}, turn.part.name
+        name, keys = turn.part.name, [(task.name, task.asked) for task in tasks]
         cells = [cell for cell in turn.cells if (cell.task, cell.protocol) in keys]
-        wanted = self.work.seeds(cells)
-        given = [turn.encoder, self.plan, [wanted.get(task, []) for task in tasks], embedded, *map(self.keep, tasks)]
+        seeds = [[cell.seed for cell in cells if (cell.task, cell.protocol) == key] for key in keys]
+        given = [turn.encoder, self.plan, seeds, embedded, *map(self.keep, tasks)]
         piece = Piece(turn=turn, what=f"{name}: embedding and scoring", work=worker.score, given=given, cells=cells)
         if embedded is None:
             piece.sentences = turn.part.to_embed or 0
@@ -310,7 +309,7 @@ class ClusterRun:
 
     def _next(self, turn: Turn) -> None:
         """Begin what comes next for an encoder."""
-        with isolated(turn.part.name, self.work.plan, self.work.listener):
+        with isolated(turn.part.name, self.work.plan.alone, self.work.listener):
             pieces = next(turn.steps, ())
             turn.waiting = len(pieces)
             for piece in pieces:

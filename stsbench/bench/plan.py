@@ -266,6 +266,11 @@ class RunPlan:
     """Where it is given, each Result has a score over the items that this text holds nothing of."""
 
     @property
+    def alone(self) -> bool:
+        """Whether it is of a single encoder, whose mistakes are its own."""
+        return len(self.encoders) == 1
+
+    @property
     def data_folder(self) -> Path | None:
         """The local data folder: the one given, else the user's usual one."""
         return Path(self.data) if self.data is not None else settings.data_folder()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -30,7 +30,7 @@ from stsbench.bench.plan import (
     read_tasks,
     seeds_of,
 )
-from stsbench.bench.score import find_result, holds_another, is_of_now, score_tasks, score_without
+from stsbench.bench.score import find_result, holds_another, score_tasks, score_without
 from stsbench.core import settings as places
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import (
@@ -63,8 +63,8 @@ class Work:
 
     plan: RunPlan
     listener: Listener
-    _only: dict[str, KnownEncoder] = field(default_factory=dict)
-    """The only encoder of a run, made once; many are made again when their turn comes: they may not fit in memory together."""
+    _made: dict[str, KnownEncoder] = field(default_factory=dict)
+    """The encoder that was made last: two may not fit in memory together."""
     _shared: Shared = field(default_factory=Shared)
 
     def parts(self) -> Iterator[RunPart]:
@@ -72,12 +72,12 @@ class Work:
         known: set[tuple[str, str, int | None]] = set()
         for spec, cells in groupby(self.plan.cells, key=lambda cell: cell.encoder):
             mine, part = list(cells), None
-            with isolated(spec, self.plan, self.listener, expected=(StsbenchError,)):
+            with isolated(spec, self.plan.alone, self.listener, expected=(StsbenchError,)):
                 encoder = self._named_apart(spec, self._make(spec))
                 key = (encoder.name, encoder.fingerprint or spec, encoder.train_seed)
                 if key not in known:
                     known.add(key)
-                    part = self._job(spec, encoder, mine)
+                    part = self._part(spec, encoder, mine)
             if part is not None:
                 yield part
 
@@ -86,15 +86,14 @@ class Work:
         return replace(self._make(part.spec), name=part.name)
 
     def _make(self, spec: str) -> KnownEncoder:
-        made = self._only.get(spec)
-        if made is None:
+        if spec not in self._made:
+            self._made.clear()
             made = find_encoder(spec, params=self.plan.params, catalogue=self.plan.catalogue)
             if made.names and Path(spec).exists():
                 way = os.path.relpath(Path(spec).resolve(), self.plan.out.resolve())
                 made = replace(made, folder=hashlib.sha256(os.fsencode(way)).hexdigest()[:16])
-            if all(cell.encoder == spec for cell in self.plan.cells):
-                self._only[spec] = made
-        return made
+            self._made[spec] = made
+        return self._made[spec]
 
     def _named_apart(self, spec: str, encoder: KnownEncoder) -> KnownEncoder:
         """The encoder under a name that neither another folder of this run has, nor another encoder's results."""
@@ -102,10 +101,8 @@ class Work:
         called = {one: name for given, name in plan.called.items() for one in seeds_of(given, plan.catalogue)}
         if encoder.notice:
             self.listener.noticed(encoder.notice)
-        if spec in called:
-            return replace(encoder, name=called[spec])
-        if not encoder.names:
-            return encoder
+        if spec in called or not encoder.names:
+            return replace(encoder, name=called.get(spec, encoder.name))
         others = shared_ends(Path(spec), [Path(other) for other in plan.encoders if other != spec])
         names = [name for name in encoder.names if name.partition("+")[0] not in others] or encoder.names
         name = next((one for one in names if not holds_another(plan.out, one, encoder)), names[-1])
@@ -115,18 +112,12 @@ class Work:
             )
         return replace(encoder, name=name)
 
-    def _job(self, spec: str, encoder: KnownEncoder, cells: Sequence[Cell]) -> RunPart:
-        seeds = self.seeds(cells)
-        embedder = self.embedder(encoder, list(seeds))
-        cell_of = {(cell.task, cell.protocol, cell.seed): cell for cell in cells}
-        mine: dict[Cell, ScoredTask] = {}
+    def _part(self, spec: str, encoder: KnownEncoder, cells: Sequence[Cell]) -> RunPart:
+        embedder = self.embedder(encoder, self.tasks_of(cells))
+        mine = {cell: task for cell in cells for task in self.tasks_of([cell]) if task in embedder.tasks}
         done: dict[Cell, Result] = {}
-        for task, seed in [(one, seed) for one in embedder.tasks for seed in seeds[one]]:
-            cell = cell_of[task.name, task.asked, seed]
-            mine[cell] = task
-            known = embedder.known(task)
-            held = None if self.plan.fresh else find_result(self.plan.out, task, known, seed, self.listener.refused)
-            if held is not None and is_of_now(held, embedder.watch(task)):
+        for cell, task in mine.items():
+            if not self.plan.fresh and (held := find_result(self.plan.out, task, embedder, cell.seed, self.listener)):
                 done[cell] = held
         todo = dict.fromkeys(task for cell, task in mine.items() if cell not in done)
         to_embed, tokens = embedder.missing(list(todo))
@@ -137,14 +128,10 @@ class Work:
         """The tasks by name and protocol, read when the first encoder is there; what fails is reported once."""
         return {(task.name, task.asked): task for task in read_tasks(self.plan.scored, self.listener.failed)}
 
-    def seeds(self, cells: Sequence[Cell]) -> dict[ScoredTask, list[int]]:
-        """The seeds of some cells by task, for all tasks whose data could be had."""
-        found: dict[ScoredTask, list[int]] = {}
-        for cell in cells:
-            task = self.tasks.get((cell.task, cell.protocol))
-            if task is not None:
-                found.setdefault(task, []).append(cell.seed)
-        return found
+    def tasks_of(self, cells: Iterable[Cell]) -> list[ScoredTask]:
+        """The tasks of some cells, each once, whose data could be had."""
+        keys = dict.fromkeys((cell.task, cell.protocol) for cell in cells)
+        return [self.tasks[key] for key in keys if key in self.tasks]
 
     def embedder(
         self, encoder: KnownEncoder, tasks: Sequence[ScoredTask], listener: Listener | None = None
@@ -157,11 +144,11 @@ class Work:
 @contextmanager
 def isolated(
     name: str,
-    plan: RunPlan,
+    alone: bool,
     listener: Listener,
     expected: tuple[type[StsbenchError], ...] = (EncoderError, SourceError),
 ) -> Iterator[None]:
-    """Report what fails of one encoder, so that the others go on; what the only one's code raises is raised."""
+    """Report what fails of one encoder, so that the others continue; what the only one's code raises is raised."""
     try:
         yield
     except expected as error:
@@ -169,14 +156,14 @@ def isolated(
     except (OutputError, Stopped):
         raise
     except Exception as error:
-        if len(plan.encoders) == 1:
+        if alone:
             raise
         listener.failed(name, error)
 
 
 Executor = Callable[[Work, Sequence[RunPart]], Iterator[Result]]
 """Carries out parts: yields the Result of each cell, in their order; what the folder holds is not done again. A cell that
-fails is reported to the listener, and the others go on.
+fails is reported to the listener, and the others continue.
 """
 
 
@@ -190,17 +177,16 @@ EXECUTORS = Registry(
 
 def local(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
     """Carry out parts in this process: each task is read once, each encoder's sentences embedded once."""
-    plan, pace = work.plan, Pace(parts)
+    pace = Pace(parts)
     for place, part in enumerate(parts):
-        with isolated(part.name, plan, work.listener):
+        with isolated(part.name, work.plan.alone, work.listener):
             pace.turn(parts[place:])
             listener = work.listener.following(pace, part, f"{place + 1}/{len(parts)} {part.name}")
-            seeds = work.seeds(part.cells)
-            held = {(work.tasks[cell.task, cell.protocol], cell.seed): result for cell, result in part.done.items()}
-            embedder = work.embedder(work.encoder(part), list(seeds), listener)
-            for result in score_tasks(embedder, seeds, listener=listener, held=held):
+            embedder = work.embedder(work.encoder(part), work.tasks_of(part.cells), listener)
+            wanted = {(work.tasks[cell.task, cell.protocol], cell.seed): part.done.get(cell) for cell in part.cells}
+            for result in score_tasks(embedder, wanted, listener=listener):
                 if result.per_item:
-                    write_result(result, plan.out)
+                    write_result(result, work.plan.out)
                 yield result
 
 
@@ -208,47 +194,49 @@ OWN = "own"
 """Stands for the training text that an encoder's recipe names."""
 
 
-class Cleaner:
-    """Puts a clean score into each Result of a run, those among them that the results folder held already."""
+def cleaner(asked: TextLeftOut, work: Work, parts: Sequence[RunPart]) -> Callable[[Result], Result]:
+    """What puts a clean score into each Result of a run, those among them that the results folder held already.
 
-    def __init__(self, asked: TextLeftOut, work: Work, parts: Sequence[RunPart]) -> None:
-        """Read the training text and look for the tasks' sentences in it, before anything is embedded.
+    The training text is read, and the tasks' sentences looked for in it, before anything is embedded.
 
-        Raises:
-            StsbenchError: the text cannot be had, or an encoder has none of its own.
-        """
-        self._asked, self._work = asked, work
-        self._texts = {(task.name, task.split): task.splits[task.split].texts() for task in work.tasks.values()}
-        self._corpora: dict[str, tuple[str, ...]] = {}
-        self._found: dict[tuple[str, ...], tuple[str, Held]] = {}
-        catalogue = work.plan.catalogue
-        for part in parts:
-            stem = part.name.partition("+")[0]
-            own = [catalogue.recipe(stem).data.corpus] if stem in catalogue.paths("trainers") else []
-            if OWN in asked.corpora and not own:
-                raise StsbenchError(
-                    f"--clean {OWN}: '{part.name}' is of no recipe, which would name its training text; give --clean CORPUS"
-                )
-            names = tuple(dict.fromkeys(name for one in asked.corpora for name in (own if one == OWN else [one])))
-            self._corpora[part.name] = names
-            if names not in self._found:
-                self._found[names] = self._find(names)
+    Raises:
+        StsbenchError: the text cannot be had, or an encoder has none of its own.
+    """
+    plan, catalogue = work.plan, work.plan.catalogue
+    texts = {(task.name, task.split): task.splits[task.split].texts() for task in work.tasks.values()}
 
-    def __call__(self, result: Result) -> Result:
+    def names_of(encoder: str) -> tuple[str, ...]:
+        stem = encoder.partition("+")[0]
+        own = [catalogue.recipe(stem).data.corpus] if stem in catalogue.paths("trainers") else []
+        if OWN in asked.corpora and not own:
+            raise StsbenchError(
+                f"--clean {OWN}: '{encoder}' is of no recipe, which would name its training text; give --clean CORPUS"
+            )
+        return tuple(dict.fromkeys(name for one in asked.corpora for name in (own if one == OWN else [one])))
+
+    @cache
+    def find(names: Sequence[str]) -> tuple[str, Held]:
+        corpora = [load_corpus(n, corpora=asked.folder, data=plan.data_folder, catalogue=catalogue) for n in names]
+        held = find_held(corpora, (text for mine in texts.values() for text in mine), near=asked.near)
+        hashes = [corpus.sha256 for corpus in corpora]
+        return hashes[0] if len(hashes) == 1 else columns_digest({"corpora": hashes}), held
+
+    found = {part.name: (names := names_of(part.name), *find(names)) for part in parts}
+
+    def clean(result: Result) -> Result:
         """The Result with its clean score, which is written; without, where it cannot be made, which is reported."""
-        names, plan = self._corpora[result.encoder], self._work.plan
-        text, held = self._found[names]
-        seen = [one for one in self._texts[result.task, result.split] if one in held.how]
+        names, text, held = found[result.encoder]
+        seen = [one for one in texts[result.task, result.split] if one in held.how]
         try:
             if not has_columns(result):
                 raise DataError(f"{lacking_said([result])}; run: {command_again([result])}")
-            evaluator = evaluator_of(result.task, plan.catalogue.task(result.task), result.protocol)
+            evaluator = evaluator_of(result.task, catalogue.task(result.task), result.protocol)
             part = score_without(result, seen, evaluator)
         except StsbenchError as error:
-            self._work.listener.failed(f"clean score of {result.encoder} on {result.task}", error)
+            work.listener.failed(f"clean score of {result.encoder} on {result.task}", error)
             return result
         names_shown = [str(without_folders(name)) for name in names]
-        made = CleanScore(corpora=names_shown, text=text, near=self._asked.near, **part._asdict())
+        made = CleanScore(corpora=names_shown, text=text, near=asked.near, **part._asdict())
         others = [one for one in result.clean if one.name != made.name]
         cleaned = msgspec.structs.replace(result, clean=[*others, made])
         if cleaned.clean != result.clean:
@@ -256,12 +244,7 @@ class Cleaner:
             write_result(msgspec.structs.replace(cleaned, per_item={}), plan.out)
         return cleaned
 
-    def _find(self, names: Sequence[str]) -> tuple[str, Held]:
-        plan, folder = self._work.plan, self._asked.folder
-        corpora = [load_corpus(n, corpora=folder, data=plan.data_folder, catalogue=plan.catalogue) for n in names]
-        held = find_held(corpora, (text for texts in self._texts.values() for text in texts), near=self._asked.near)
-        hashes = [corpus.sha256 for corpus in corpora]
-        return hashes[0] if len(hashes) == 1 else columns_digest({"corpora": hashes}), held
+    return clean
 
 
 FIRST_SAMPLE, LAST_SAMPLE = 16, 1024
@@ -300,7 +283,7 @@ def forecast_run(plan: RunPlan, listener: Listener) -> Iterator[EncoderForecast]
         embedding = 0.0 if part.to_embed == 0 else None
         # What a server is sent is paid for: nothing is sent for a forecast.
         if part.to_embed and part.tokens is None:
-            with isolated(part.name, plan, listener):
+            with isolated(part.name, plan.alone, listener):
                 embedding = _seconds_to_embed(work, part)
         scoring = sum(map(median, took)) if all(took) else None
         yield EncoderForecast(part=part, embedding=embedding, seconds=scoring)
@@ -314,7 +297,7 @@ def _of(scored: Result | ScoredTask) -> tuple[str, str, str]:
 def _seconds_to_embed(work: Work, part: RunPart) -> float:
     """How long one worker takes for what is missing: the time of a sample that is as long and as short as all of it."""
     base, size = what_embeds(work.encoder(part).encoder), FIRST_SAMPLE
-    texts = {text for task in work.seeds(part.missing) for text in task.texts()}
+    texts = {text for task in work.tasks_of(part.missing) for text in task.texts()}
     by_length = sorted(texts, key=lambda text: (len(text), text))
     # The first call loads the model.
     Engine(base)(by_length[:1])
@@ -342,11 +325,11 @@ def run(plan: RunPlan, listener: Listener, *, executor: Executor | None = None) 
     plan.cells  # noqa: B018 - unknown names come first
     check_writable(plan.out)
     parts = list(work.parts())
-    cleaner = Cleaner(plan.clean, work, parts) if plan.clean is not None else None
+    clean = cleaner(plan.clean, work, parts) if plan.clean is not None else None
     listener.planned(parts)
     for result in executor(work, parts):
         make_current(result, plan.out)
-        yield result if cleaner is None else cleaner(result)
+        yield result if clean is None else clean(result)
 
 
 def check_writable(folder: Path) -> None:
@@ -414,32 +397,21 @@ def iterate(
         tasks=tasks, protocol=protocol, data=data, split=split, seeds=(int(seed),), store=store, catalogue=catalogue
     )
     _ = plan.scored
-    found = _found(encoder, name, catalogue)
+    found = _encoders(encoder, name, catalogue)
     return _scored(plan, found, listener if on_error == "skip" else listener.raising())
 
 
-def _found(given: GivenEncoders, name: str | None, catalogue: Catalogue) -> list[KnownEncoder | str]:
+def _encoders(given: GivenEncoders, name: str | None, catalogue: Catalogue) -> list[KnownEncoder | str]:
     """Encoders that are there already, and the names of those to be made; of one alone nothing is put off."""
-    is_path = False
-    # What is too long for a file's name is none.
-    with suppress(OSError):
-        is_path = isinstance(given, str) and bool(given) and Path(given).exists()
-    if isinstance(given, Mapping):
-        called: list[tuple[str | None, object]] = list(given.items())
-    elif isinstance(given, list | tuple):
-        called = [(None, one) for one in given]
-    elif isinstance(given, str) and not is_path:
-        called = [(None, one) for one in split_names(given)]
-    else:
-        called = [(None, given)]
+    # What is too long for a file's name is none, which Path would raise.
+    if isinstance(given, str) and not os.path.exists(given):  # noqa: PTH110
+        given = split_names(given)
+    listed: Sequence[object] = given if isinstance(given, list | tuple) else [given]
+    called = [*given.items()] if isinstance(given, Mapping) else [(name, one) for one in listed]
     if not called:
         raise StsbenchError("no encoder is given; give a name such as minilm, an encoder, or a list of them")
-    if name is not None:
-        if len(called) > 1 or isinstance(given, Mapping):
-            raise StsbenchError(
-                f"name='{name}' is for one encoder; name several by a dict, {{'first': …, 'second': …}}"
-            )
-        called = [(name, called[0][1])]
+    if name is not None and (len(called) > 1 or isinstance(given, Mapping)):
+        raise StsbenchError(f"name='{name}' is for one encoder; name several by a dict, {{'first': …, 'second': …}}")
     found, before = list[KnownEncoder | str](), Before()
     for own, one in called:
         if len(called) > 1 and own is None and isinstance(one, str | Path):
@@ -457,13 +429,9 @@ Before = dict[tuple[str, int | None], set[str | None]]
 
 
 def _is_new(known: KnownEncoder, before: Before) -> bool:
-    """Whether an encoder is not one of those before, which it joins.
-
-    Raises:
-        StsbenchError: nothing tells it from another of its name.
-    """
+    """Whether an encoder is not one of those before, which it joins; raises StsbenchError: nothing tells it from another."""
     same_name = before.setdefault((known.name, known.train_seed), set())
-    if None in {*same_name, known.fingerprint} and same_name:
+    if same_name and None in {*same_name, known.fingerprint}:
         raise StsbenchError(
             f"two of the encoders are called {shown(known.name)}; name them by a dict, {{'first': …, 'second': …}}"
         )
@@ -475,16 +443,10 @@ def _is_new(known: KnownEncoder, before: Before) -> bool:
 def _scored(plan: RunPlan, found: Sequence[KnownEncoder | str], listener: Listener) -> Iterator[Result]:
     read, shared, before = read_tasks(plan.scored, listener.failed), Shared(), Before()
     for one in found:
-        what = one if isinstance(one, str) else one.name
-        try:
+        # The only one's mistake is the caller's.
+        with isolated(one if isinstance(one, str) else one.name, len(found) == 1, listener, expected=()):
             known = find_given(one, plan.catalogue)
             if _is_new(known, before):
                 embedder = Embedder(known, read, plan, listener, shared=shared)
-                yield from score_tasks(embedder, dict.fromkeys(read, plan.seeds), listener=listener)
-        except (OutputError, Stopped):
-            raise
-        except Exception as error:
-            # The only one's mistake is the caller's.
-            if len(found) == 1:
-                raise
-            listener.failed(what, error)
+                wanted = dict.fromkeys((task, seed) for task in read for seed in plan.seeds)
+                yield from score_tasks(embedder, wanted, listener=listener)

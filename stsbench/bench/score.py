@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,13 +46,12 @@ def is_of_now(result: Result, watch: Watch | None) -> bool:
     return watch is None or not watch.since or str(result.run.get("created", "")) > watch.since
 
 
-def find_result(
-    folder: Path, task: ScoredTask, encoder: KnownEncoder, seed: int, refused: Callable[[str], None]
-) -> Result | None:
-    """The Result of a cell that a results folder holds, if it is of the same data, cards and encoder.
+def find_result(folder: Path, task: ScoredTask, embedder: Embedder, seed: int, listener: Listener) -> Result | None:
+    """The Result of a cell that a results folder holds, if it is of the same data, cards, encoder and embeddings.
 
-    Why one is not as results must be, or that its per-item columns do not make it, goes to ``refused``.
+    The listener hears why one is refused: it is not as results must be, or its per-item columns do not make it.
     """
+    encoder = embedder.known(task)
     if encoder.fingerprint is None:
         return None
     cell = cell_digest(task.protocol, encoder.fingerprint, encoder.train_seed, seed)
@@ -62,11 +63,11 @@ def find_result(
         if items_path(path).exists():
             read_items(path)
     except DataError as error:
-        refused(str(error))
+        listener.refused(str(error))
         return None
     same = (encoder.name, task.name, task.digest, task.task.card_digest, encoder.card_digest)
     held = (result.encoder, result.task, result.data, result.task_card, result.encoder_card)
-    return result if held == same else None
+    return result if held == same and is_of_now(result, embedder.watch(task)) else None
 
 
 def holds_another(folder: Path, name: str, encoder: KnownEncoder) -> bool:
@@ -87,29 +88,26 @@ def holds_another(folder: Path, name: str, encoder: KnownEncoder) -> bool:
 
 
 def score_tasks(
-    embedder: Embedder,
-    seeds: Mapping[ScoredTask, Sequence[int]],
-    *,
-    listener: Listener,
-    held: Mapping[tuple[ScoredTask, int], Result] | None = None,
+    embedder: Embedder, wanted: Mapping[tuple[ScoredTask, int], Result | None], *, listener: Listener
 ) -> Iterator[Result]:
-    """Embed what all tasks need, then yield the Results of each task, one a seed, in the order of the tasks.
+    """Embed what all tasks need, then yield the Result of each task and seed that is ``wanted``, in their order.
 
-    The listener hears of each task that cannot be scored. ``held`` are the Results that are there, by task and seed: they are
-    not made again, unless their embeddings are set aside.
+    The listener hears of each task that cannot be scored. A Result that is there already is not made again, unless its
+    embeddings are set aside.
     """
     tasks = list(embedder.tasks)
-    done = {key: one for key, one in (held or {}).items() if is_of_now(one, embedder.watch(key[0]))}
-    embedder.prepare([task for task in tasks if any((task, seed) not in done for seed in seeds[task])], tasks)
+    done = {key: one for key, one in wanted.items() if one is not None and is_of_now(one, embedder.watch(key[0]))}
+    todo = {task for task, seed in wanted if (task, seed) not in done}
+    embedder.prepare([task for task in tasks if task in todo], tasks)
     for line in dict.fromkeys(filter(None, (_set_aside(task, embedder) for task in tasks))):
         listener.noticed(line)
-    for task in tasks:
+    for task, keys in groupby((key for key in wanted if key[0] in tasks), key=itemgetter(0)):
         scorer = _TaskScorer(task, embedder)
-        for seed in seeds[task]:
-            if (result := done.get((task, seed))) is None:
+        for key in keys:
+            if (result := done.get(key)) is None:
                 listener.scoring(task.name)
                 try:
-                    result = scorer.score(seed)
+                    result = scorer.score(key[1])
                     checked_json(result)
                 except StsbenchError as error:
                     listener.failed(f"{embedder.known(task).name} on {task.name}", error)
@@ -231,7 +229,7 @@ def measure_side(
     """
     listener = listener.raising()
     embedder = Embedder(known, tasks, plan, listener)
-    results = list(score_tasks(embedder, dict.fromkeys(tasks, (0,)), listener=listener))
+    results = list(score_tasks(embedder, dict.fromkeys((task, 0) for task in tasks), listener=listener))
     variant = variant_of(known.encoder)
     # Each sentence as for the first task that holds it, the others together as for the first task.
     of_task = {text: task for task in reversed(tasks) for text in task.texts()}

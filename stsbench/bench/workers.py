@@ -218,7 +218,8 @@ def score(
         engine.encoded.extend(embedded.encoded)
         if engine.shelf.watch is not None:
             engine.shelf.watch.said = embedded.said
-    results = list(score_tasks(embedder, dict(zip(tasks, seeds, strict=True)), listener=listener))
+    wanted = dict.fromkeys((task, seed) for task, mine in zip(tasks, seeds, strict=True) for seed in mine)
+    results = list(score_tasks(embedder, wanted, listener=listener))
     return Handed(results=results, failed=failures, noticed=noticed, device=facts_of(known.encoder).device_used)
 
 
