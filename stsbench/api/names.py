@@ -24,7 +24,7 @@ from stsbench.data.task import tasks_in_order
 from stsbench.encoders.base import ENCODERS, is_name
 from stsbench.encoders.described import cards_of
 from stsbench.encoders.runs import RUN_FILE, run_folders
-from stsbench.results.folder import ResultFolder, read_folder, verified
+from stsbench.results.folder import read_folder, verified
 from stsbench.results.groups import NOT_THE_CARDS, Encoders, is_called
 from stsbench.results.record import ENCODER_LENGTH, Result
 
@@ -88,19 +88,16 @@ class Names:
 
     def whole(self, parts: Sequence[str], known: Container[str] = ()) -> list[str]:
         """Names of a comma list; those are put together again that have a comma in them: titles, rows, or ``known``."""
+
+        def is_one(text: str) -> bool:
+            stem = list(variants(_plain(text)))[-1][0]
+            return text in known or (not clear and (stem in self.titles or stem in self.rows))
+
         names, at = [], 0
         while at < len(parts):
             # No title has a slash: a path or a Hub id is waited for by no reading of all cards.
             clear = "/" in parts[at] or self._is_clear(parts[at])
-            ends = range(len(parts), at + 1, -1)
-            joined = ((end, comma.join(parts[at:end])) for end in ends for comma in (", ", ","))
-            stems = ((end, text, list(variants(_plain(text)))[-1][0]) for end, text in joined)
-            is_name = (
-                (end, text)
-                for end, text, stem in stems
-                if text in known or (not clear and (stem in self.titles or stem in self.rows))
-            )
-            at, name = next(is_name, (at + 1, parts[at]))
+            at, name = next((end, text) for end, text in _joined(parts, at) if end == at + 1 or is_one(text))
             names.append(name)
         return names
 
@@ -164,6 +161,12 @@ class Names:
         yield from map(Spelling, others)
         if found := OF_SEED.fullmatch(meant):
             yield Spelling(found["recipe"] + found["changes"], int(found["seed"]))
+
+
+def _joined(parts: Sequence[str], at: int) -> Iterator[tuple[int, str]]:
+    """What the parts of a comma list from a place on may be together, the longest first, and where it ends."""
+    for end in range(len(parts), at, -1):
+        yield from ((end, comma.join(parts[at:end])) for comma in (", ", ","))
 
 
 def _plain(name: str) -> str:
@@ -249,31 +252,29 @@ def compared_results(
     if len(set(given)) < len(given):
         raise StsbenchError(f"compare was given '{max(given, key=given.count)}' twice")
 
-    def read(place: Path) -> Encoders:
-        found = Encoders(read_folder(place), catalogue)
-        for problem in found.found.problems:
-            skipped(problem.line)
-        return found
+    if not folder.is_dir() and not all(Path(spec).is_dir() for spec in given):
+        raise OutputError(f"results folder '{folder}' does not exist", hint="'stsbench run' makes it")
+    held: dict[Path, Encoders] = {}
 
-    known = Encoders(ResultFolder([], []), catalogue)
-    if folder.is_dir() or not all(Path(spec).is_dir() for spec in given):
-        if not folder.is_dir():
-            raise OutputError(f"results folder '{folder}' does not exist", hint="'stsbench run' makes it")
-        known = read(folder)
+    def read(place: Path) -> Encoders:
+        if place not in held:
+            held[place] = Encoders(read_folder(place), catalogue)
+            for problem in held[place].found.problems:
+                skipped(problem.line)
+        return held[place]
+
+    known = {one.encoder for one in read(folder).current} if folder.is_dir() else {}
     found: dict[str, Sequence[Result]] = {}
-    held: dict[int, Encoders] = {}
     for spec in given:
-        there = known
-        if Path(spec).is_dir() and spec not in {one.encoder for one in known.current}:
-            if (Path(spec) / RUN_FILE).is_file() and not read_folder(Path(spec)).states:
-                raise OutputError(
-                    f"'{spec}' holds a trained encoder and no results",
-                    hint=f"'stsbench run --encoder {spec}' scores it; then compare what the results call it",
-                )
-            there = read(Path(spec))
-        chosen = there.found.results if there is not known else chosen_results([spec], known, catalogue, folder)
+        of_folder = Path(spec).is_dir() and spec not in known
+        if of_folder and (Path(spec) / RUN_FILE).is_file() and not read_folder(Path(spec)).states:
+            raise OutputError(
+                f"'{spec}' holds a trained encoder and no results",
+                hint=f"'stsbench run --encoder {spec}' scores it; then compare what the results call it",
+            )
+        there = read(Path(spec) if of_folder else folder)
+        chosen = there.found.results if of_folder else chosen_results([spec], there, catalogue, folder)
         found[spec] = there.of_one(spec, chosen)
-        held[id(there)] = there
     every = [one for mine in found.values() for one in mine]
     for line in filter(None, (there.older_line(every) for there in held.values())):
         older(line)
@@ -290,9 +291,7 @@ def added_rows(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, w
     """The encoders to be added by names, each alone or before a colon and a label, as a comma list is cut."""
     names, found, at = Names(catalogue), list[Added](), 0
     while at < len(given):
-        # A title may have a comma in it, and a label only within quotes, where no list is cut.
-        joined = ((end, "".join(f"{part}, " for part in given[at : end - 1])) for end in range(len(given), at, -1))
-        whole = ((end, one) for end, start in joined if (one := _added(start, given[end - 1], encoders, names)))
+        whole = ((end, one) for end, text in _joined(given, at) if (one := _added(text, encoders, names)))
         at, one = next(whole, (at, None))
         if one is None:
             name = given[at].rpartition(":")[0] or given[at]
@@ -301,13 +300,14 @@ def added_rows(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, w
     return found
 
 
-def _added(start: str, text: str, encoders: Encoders, names: Names) -> Added | None:
-    """What a text adds, of which the name is as long as it can be: names may have colons, and so may labels.
-
-    ``start`` belongs to the name.
-    """
+def _added(text: str, encoders: Encoders, names: Names) -> Added | None:
+    """What a text adds, of which the name is as long as it can be: names may have colons, and so may labels."""
     for cut in [len(text), *reversed([place for place, sign in enumerate(text) if sign == ":"])]:
-        name, label = (start + text[:cut]).strip(), text[cut + 1 :].strip()
+        name, label = text[:cut].strip(), text[cut + 1 :].strip()
+        is_quoted = len(label) > 1 and label[0] == label[-1] and label[0] in "'\""
+        if "," in label and not is_quoted:
+            # It is the next one's name.
+            continue
         try:
             mine = next(filter(None, (one.among(encoders) for one in names.spellings(name))), set())
         except StsbenchError:
@@ -316,7 +316,6 @@ def _added(start: str, text: str, encoders: Encoders, names: Names) -> Added | N
         if mine:
             if cut < len(text) and not label.strip("'\""):
                 raise StsbenchError(f"--add '{text}': no label stands behind the colon; leave it out or write one")
-            is_quoted = len(label) > 1 and label[0] == label[-1] and label[0] in "'\""
             results = [result for result in encoders.found.states if id(result) in mine]
             return Added(name, label[1:-1] if is_quoted else label, results)
     return None
