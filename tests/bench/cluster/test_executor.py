@@ -144,13 +144,16 @@ def test_stores_that_are_not_shared_are_gathered(place, monkeypatch, ray):
 
 
 @needs_ray
-def test_an_encoder_that_embeds_otherwise_is_scored_again(place, monkeypatch, ray):
-    list(run(plan_of(place, Shifted(0), monkeypatch), Listener()))
+@pytest.mark.parametrize("variant", ["", "+dimensions=2"])
+def test_an_encoder_that_embeds_otherwise_is_scored_again(place, monkeypatch, ray, variant):
+    encoders = [f"tests.own_tasks:ENCODER{variant}"]
+    list(run(plan_of(place, Shifted(0), monkeypatch, encoders=encoders), Listener()))
     before = outside_run(place / "results")
     (record,) = (place / "cache").rglob(FILE)
     record.write_text(json.dumps({**json.loads(record.read_text()), "places": []}))
     heard = Heard()
-    found = spread(ray, plan_of(place, Shifted(0.5), monkeypatch, seeds=(0, 1), on="ray"), heard)
+    settings = plan_of(place, Shifted(0.5), monkeypatch, encoders=encoders, seeds=(0, 1), on="ray")
+    found = spread(ray, settings, heard)
     said = heard.noticed[0]
     assert heard.noticed == [said]
     assert said.startswith("stored embeddings of 'shifted' are set aside, and all are made again: samples moved by")
