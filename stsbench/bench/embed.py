@@ -28,7 +28,7 @@ from stsbench.encoders.base import (
     check_encoder,
     notes_of,
 )
-from stsbench.encoders.engine.embed import Engine, StoredEncoder, TransformedEngine
+from stsbench.encoders.engine.embed import Engine, StoredEncoder, transformed
 from stsbench.encoders.engine.store import Shelf, StoredEmbeddings, Watch
 from stsbench.encoders.fitted import (
     TARGET,
@@ -287,13 +287,13 @@ class Embedder:
         if self._base is None:
             return self._fitted_engine(task)
         if isinstance(made, VariantEncoder):
-            return TransformedEngine(self._base.view, made.transform)
+            return transformed(self._base.view, made.transform)
         if not self._texts:
             return self._base.engine
         # Made again in seconds from what the store holds: not stored itself.
         fit = self._fit(task)
         if isinstance(fit, FittedEncoder) and variant_of(made) is not None:
-            return TransformedEngine(self._base.view, fit.transform)
+            return transformed(self._base.view, fit.transform)
         return Engine(fit, Shelf(None))
 
     def encoded(self, task: ScoredTask) -> int:

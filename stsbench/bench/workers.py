@@ -173,8 +173,6 @@ def embed(
     engine = Engine(encoder, shelf, progress=tell, noticed=noticed.append)
     tokens = [one.tokens for one in tokenised if one.tokens is not None]
     engine.prepare(texts, share=share, tokens=TokenIds.join(tokens) if tokens else None)
-    if shelf.watch is not None and not shared:
-        shelf.watch.complete()
     return Handed(
         encoded=engine.encoded,
         blocks={} if shared else blocks_of(shelf),

@@ -206,6 +206,8 @@ class Embeddings(Protocol):
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
         """Return all rows as one array."""
+        rows = self.take(np.arange(self.shape[0]))
+        return rows if dtype is None else rows.astype(dtype, copy=False)
 
 
 ROWS = 4096

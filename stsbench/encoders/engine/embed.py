@@ -245,6 +245,8 @@ class Engine:
         missing = ~held & np.fromiter((text in wanted for text in texts), dtype=bool, count=len(texts))
         if not missing.any():
             return
+        if self.shelf.watch is not None:
+            self.shelf.watch.begin()
         served = self.encoder if isinstance(self.encoder, ServedEncoder) else None
         if served is not None:
             # Each text is one worker's, whatever the others have stored by now.
@@ -281,8 +283,6 @@ class Engine:
         finally:
             # Also on Ctrl-C and on errors: what is embedded is kept.
             self.shelf.flush()
-        if self.shelf.watch is not None and share.number == 0:
-            self.shelf.watch.complete()
 
     def _in_turn(self, plan: _Plan, batches: Sequence[IndexArray]) -> Iterator[tuple[IndexArray, npt.NDArray[Any]]]:
         # While a device computes one, the next is laid out and sent to it.
@@ -395,7 +395,7 @@ OfRows = Callable[[FloatArray], FloatArray]
 
 
 @dataclass(frozen=True)
-class TransformedEmbeddings:
+class TransformedEmbeddings(Embeddings):
     """A read-only (n, k) view of changed embeddings."""
 
     view: Embeddings
@@ -411,19 +411,7 @@ class TransformedEmbeddings:
         """Return these rows, (len(indices), k)."""
         return self.transform(self.view.take(indices))
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
-        """Return all rows, (n, k)."""
-        rows = self.transform(np.asarray(self.view))
-        return rows if dtype is None else rows.astype(dtype, copy=False)
 
-
-@dataclass(frozen=True)
-class TransformedEngine:
-    """What evaluators are handed in the place of an engine."""
-
-    engine: Embed
-    transform: OfRows
-
-    def __call__(self, sentences: Sequence[str]) -> TransformedEmbeddings:
-        """Return the (n, k) embeddings of these sentences."""
-        return TransformedEmbeddings(self.engine(sentences), self.transform)
+def transformed(embed: Embed, transform: OfRows) -> Embed:
+    """What evaluators are handed where embeddings are changed row by row, when they are read."""
+    return lambda sentences: TransformedEmbeddings(embed(sentences), transform)

@@ -11,16 +11,16 @@ open files.
 
 from __future__ import annotations
 
-import ast
-import base64
 import hashlib
 import io
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from stsbench.core.errors import OutputError
 from stsbench.core.files import file_digest, remove, remove_stale, write_whole
 from stsbench.core.provenance import is_ours
 from stsbench.encoders.backends import uses_tf32
-from stsbench.encoders.base import Encoder, FloatArray, facts_of
+from stsbench.encoders.base import Embeddings, Encoder, FloatArray, facts_of
 
 KEY = np.dtype([("hi", "<u8"), ("lo", "<u8")])
 BLOCK_BYTES = 16 << 20
@@ -182,8 +182,6 @@ class Shelf:
             if self.folder is None:
                 block = StoredBlock(keys, rows.shape[1], rows=rows)
             else:
-                if self.watch is not None:
-                    self.watch.begin()
                 n, width = rows.shape
                 record = np.empty(1, dtype=[("key", KEY, (n,)), ("embedding", "<f4", (n, width))])
                 record["key"][0], record["embedding"][0] = keys, rows
@@ -207,7 +205,7 @@ class Shelf:
 
 
 @dataclass(frozen=True)
-class StoredEmbeddings:
+class StoredEmbeddings(Embeddings):
     """A read-only (n, d) view of stored rows."""
 
     blocks: tuple[StoredBlock, ...]
@@ -232,11 +230,6 @@ class StoredEmbeddings:
             if len(here):
                 rows[here] = self.blocks[block_of[here[0]]].embeddings()[row_of[here]]
         return rows
-
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> FloatArray:
-        """Return all rows, (n, d)."""
-        rows = self.take(np.arange(len(self)))
-        return rows if dtype is None else rows.astype(dtype, copy=False)
 
 
 def _map(path: Path) -> npt.NDArray[Any]:
@@ -267,7 +260,6 @@ SAMPLES = (
     "The committee said that the report would be read again. " * 12,
 )
 """Mixed case, digits, accents, other scripts, a long one."""
-LOST = "their samples are lost"
 BOUNDS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """How far a sample may move, as a share of its length. A step of the type is 1.2e-7, 9.8e-4 and 7.8e-3; sums taken
 in another order move an embedding by some ten steps after a dozen layers. A changed tokenizer, activation or
@@ -279,9 +271,8 @@ class StoredFacts(msgspec.Struct, kw_only=True):
 
     places: list[dict[str, str]]
     """Where they were made, and where the samples came out the same."""
-    size: int = 0
-    rows: str = ""
-    """The samples' embeddings (n, size), float32 in base64; nothing as long as a first run goes on."""
+    rows: bytes = b""
+    """The samples' embeddings (n, d), float32; nothing where they cannot be embedded."""
     since: str = ""
     """When they began anew after others were set aside; older results are not of them."""
 
@@ -302,20 +293,17 @@ class Watch:
     @property
     def since(self) -> str:
         """When its embeddings began anew; nothing where none were set aside."""
-        return record.since if (record := self._read()) is not None else ""
+        return self._read().since
 
     def check(self) -> None:
         """Compare the samples where something is new, and set aside what has moved; ``said`` says so. Raises OutputError."""
-        if not any(self.folder.glob("*.npy")):
-            return
         record, here = self._read(), conditions(self.encoder)
-        if record is not None and here in record.places:
+        if here in record.places or not any(self.folder.glob("*.npy")):
             return
-        if record is not None and not (why := self._moved(record)):
+        if not (why := self._moved(record)):
             record.places.append(here)
             self._write(record)
             return
-        why = why if record is not None else LOST
         now = datetime.now(UTC).isoformat(timespec="seconds")
         aside = self.folder.with_name(f"{self.folder.name}.aside-{now.replace(':', '')}")
         try:
@@ -326,31 +314,27 @@ class Watch:
         self.said = f"stored embeddings of '{self.encoder.name}' are set aside, and all are made again: {why} (now in {aside.name})"
 
     def begin(self) -> None:
-        """Say where embeddings are made, before the first are written."""
-        if self._read() is None:
-            self._write(StoredFacts(places=[conditions(self.encoder)]))
-
-    def complete(self) -> None:
-        """Embed the samples where that was not done yet."""
+        """Keep the samples and where they are embedded, before the first embeddings are stored."""
         record = self._read()
-        if record is not None and not record.rows and (rows := self._samples()) is not None:
-            record.size, record.rows = rows.shape[1], base64.b64encode(rows.astype("<f4").tobytes()).decode()
+        if not record.rows:
+            record.places = record.places or [conditions(self.encoder)]
+            record.rows = self._samples().astype("<f4").tobytes()
             self._write(record)
 
-    def _samples(self) -> FloatArray | None:
+    def _samples(self) -> FloatArray:
+        nothing = np.empty((0, 0), dtype=np.float32)
         try:
             rows = np.asarray(self.encoder.encode(SAMPLES), dtype=np.float32)
         except (Exception, SystemExit):  # whatever it raises is no fault of a run: these are no sentences of the user's
-            return None
-        return rows if rows.ndim == 2 and len(rows) == len(SAMPLES) and np.isfinite(rows).all() else None
+            return nothing
+        return rows if rows.ndim == 2 and len(rows) == len(SAMPLES) and np.isfinite(rows).all() else nothing
 
     def _moved(self, record: StoredFacts) -> str:
         # In words; nothing where by rounding alone.
-        before = np.frombuffer(base64.b64decode(record.rows), dtype="<f4").astype(np.float64)
-        now = self._samples()
-        if not len(before):
-            return LOST
-        if now is None or before.size != now.size or record.size != now.shape[1]:
+        if not record.rows:
+            return "their samples are lost"
+        before, now = np.frombuffer(record.rows, dtype="<f4").astype(np.float64), self._samples()
+        if before.size != now.size:
             return "the samples have embeddings of another size, or none"
         before = before.reshape(now.shape)
         lengths = np.linalg.norm(before, axis=1)
@@ -359,11 +343,11 @@ class Watch:
         moved = f"samples moved by {shares.max():.1g} of their length, rounding by {bound:g}"
         return "" if shares.max() <= bound else moved
 
-    def _read(self) -> StoredFacts | None:
+    def _read(self) -> StoredFacts:
         try:
             return msgspec.json.decode((self.folder / FILE).read_bytes(), type=StoredFacts)
         except (OSError, msgspec.DecodeError, RecursionError):
-            return None
+            return StoredFacts(places=[])
 
     def _write(self, record: StoredFacts) -> None:
         write_whole(self.folder / FILE, msgspec.json.encode(record))
@@ -384,46 +368,32 @@ def conditions(encoder: Encoder) -> dict[str, str]:
     return found
 
 
+class _OwnModules(ModuleFinder):
+    """Finds what a module imports below a folder, without running it; all from one package, where that is named."""
+
+    def __init__(self, folder: Path, package: str) -> None:
+        super().__init__([str(folder)])
+        self.package = package
+
+    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:  # noqa: ANN401 - as its base's
+        if path is None and self.package not in ("", name):
+            raise ImportError(name)
+        return super().find_module(name, path, parent)
+
+
 def _code(kind: type) -> str:
-    """The hash of the file that a class is in, and of those of its package, or beside it, that it imports, and they in turn."""
+    """The hashes of the file that a class is in, and of those of its package, or beside it, that it imports, and they in turn."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if not file:
         return ""
-    name, path = kind.__module__, Path(file)
-    root = path.parents[name.count(".") + (path.name == "__init__.py")]
+    path = Path(file)
+    name = path.stem if kind.__module__ == "__main__" else kind.__module__
+    folder = path.parents[name.count(".") + (path.name == "__init__.py")]
     # Beside a module of no package lie the user's others, but where packages are installed anybody's.
-    own = name.partition(".")[0] if "." in name or root.name in ("site-packages", "dist-packages") else ""
-    digests: dict[Path, str] = {}
-    left = [(name, path)]
-    try:
-        while left:
-            name, path = left.pop()
-            if path in digests:
-                continue
-            digests[path] = file_digest(path)
-            for one in _imported(name, path):
-                place = root.joinpath(*one.split("."))
-                if own in ("", one.partition(".")[0]):
-                    left += [
-                        (one, file) for file in (place / "__init__.py", place.with_suffix(".py")) if file.is_file()
-                    ]
-    except (OSError, ValueError, SyntaxError, RecursionError):
-        # What is no longer there, or no Python.
-        return ""
-    own_digest = digests.pop(Path(file))
-    return " ".join([own_digest, *sorted(digests.values())])
-
-
-def _imported(name: str, path: Path) -> set[str]:
-    """The full names of what a module imports, and of the packages that these are in."""
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            found.update((base, *(f"{base}.{alias.name}" for alias in node.names)))
-    parts = [one.split(".") for one in found if one]
-    return {".".join(words[:length]) for words in parts for length in range(1, len(words) + 1)}
+    alone = "." not in name and folder.name not in ("site-packages", "dist-packages")
+    finder = _OwnModules(folder, "" if alone else name.partition(".")[0])
+    # What is no longer there, or no Python.
+    with suppress(ImportError, OSError, ValueError, SyntaxError, RecursionError):
+        finder.import_hook(name)
+    files = {file, *(module.__file__ for module in finder.modules.values() if module.__file__)}
+    return " ".join(file_digest(Path(one)) for one in sorted(files) if Path(one).is_file())

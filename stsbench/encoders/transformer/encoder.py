@@ -357,11 +357,10 @@ def fill(
     progress: Progress = lambda done, total: None,
 ) -> None:
     """Embed what the shelves of some engines lack, one for each way to pool, all in one forward pass a sentence."""
-    shelves = [engine.shelf for engine in engines]
-    Engine(_OnePass(base, ways), _SplitShelf(shelves), progress=progress).prepare(sentences)
-    for shelf in shelves:
-        if shelf.watch is not None:
-            shelf.watch.complete()
+    for engine in engines:
+        if engine.shelf.watch is not None:
+            engine.shelf.watch.begin()
+    Engine(_OnePass(base, ways), _SplitShelf([engine.shelf for engine in engines]), progress=progress).prepare(sentences)
 
 
 LIBRARY_CODE = 2
