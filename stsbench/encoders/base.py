@@ -237,6 +237,8 @@ class Facts:
 
     revision: str | None = None
     """The commit its checkpoint was resolved to, where that came from the Hub."""
+    revision_asked: str | None = None
+    """What was asked for in its place, as ``main``."""
     train_seed: int | None = None
     """The seed it was trained or fitted with: results of several seeds are averaged as one encoder."""
     dtype: str | None = None
@@ -249,7 +251,7 @@ class Facts:
     """Which texts it is fitted on, of one that is :class:`TextFitted`; a method of this name, as scikit-learn's, tells nothing."""
 
 
-INHERITED = ("revision", "dtype", "device", "device_used")
+INHERITED = ("revision", "revision_asked", "dtype", "device", "device_used")
 """What an encoder that is made over another need not tell: its base does."""
 LARGEST_SEED = (1 << 63) - 1
 """The largest that every reader of JSON can read."""
@@ -491,8 +493,6 @@ class KnownEncoder:
     """The hash of the texts that it is fitted on, for an encoder that is."""
     saw_task: bool = False
     """Whether sentences that are scored are among these texts."""
-    asked: str | None = None
-    """The revision that its card or ``--set`` names, where its checkpoint may come from the Hub."""
     names: Sequence[str] = ()
     """Of what lies in a folder: what it may be called, shorter names first."""
     folder: str | None = None
@@ -529,16 +529,16 @@ class KnownEncoder:
 
     def notes(self) -> list[str]:
         """What a reader of its scores must know: which commit an open revision was, and how to keep it."""
-        found = self.revision
-        if found is None or self.asked in (None, found):
+        facts = facts_of(self.encoder)
+        found, asked = facts.revision, facts.revision_asked
+        if found is None or asked in (None, found):
             return []
         keep = f'revision = "{found}"'
         if self.card is not None:
             keep = f"{f'base_params = {{{keep}}}' if self.card.kind in FITTED else keep} in the card"
         else:
             keep = f"--set revision={found}"
-        what = f"the checkpoint of {self.name} is of revision '{self.asked}', today commit {found[:12]}"
-        return [f"{what}; {keep} keeps it"]
+        return [f"the checkpoint of {self.name} is of revision '{asked}', today commit {found[:12]}; {keep} keeps it"]
 
 
 def variant_name(name: str, extra: Mapping[str, Any], *, places: Sequence[str] = ()) -> str:

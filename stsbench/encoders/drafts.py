@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from stsbench.core.cards import toml
 from stsbench.core.errors import EncoderError
 from stsbench.data.drafts import UNKNOWN, Draft, Home, lines_of
-from stsbench.encoders.checkpoint import read_json
+from stsbench.encoders.checkpoint import optional_json
 from stsbench.encoders.described import describe
 from stsbench.encoders.load import find_encoder
 from stsbench.encoders.words.vectors import read_blocks
@@ -70,10 +70,8 @@ def _of_folder(folder: Path) -> Described:
     params: dict[str, Any] = {"model": str(folder.resolve()), **described.params}
     notes: dict[str, str] = {}
     path = folder / str(described.params.get("subfolder", "")) / "config.json"
-    config = read_json(path) if path.is_file() else {}
+    config = optional_json(path)
     if described.kind == "transformer":
-        params.setdefault("pooling", "mean")
-        params.setdefault("normalise", False)
         if (length := getattr(encoder.encoder, "max_length", None)) is not None:
             params["max_length"] = length
     if described.kind in ("transformer", "sentence_transformer"):

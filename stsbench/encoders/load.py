@@ -37,7 +37,7 @@ from stsbench.encoders.base import (
     variant_name,
 )
 from stsbench.encoders.checkpoint import locate_checkpoint
-from stsbench.encoders.described import FILE, assumptions, cards_of, describe, family_of
+from stsbench.encoders.described import FILE, cards_of, describe
 from stsbench.encoders.engine.embed import as_array
 from stsbench.encoders.fitted import make_or_vary
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, UnfinishedRun, trained_runs, trained_variants, unfinished_runs
@@ -235,18 +235,7 @@ def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogu
     # Results say the seed themselves: several seeds are one encoder.
     seeded = facts_of(encoder).train_seed is not None
     called = variant_name(name, named, places=(*places, "seed") if seeded else places)
-    of_checkpoint = _base_params(params, catalogue) if card.kind in FITTED else params
-    asked = str(of_checkpoint.get("revision", "unpinned"))
-    return KnownEncoder(name=called, encoder=encoder, card=card, card_digest=catalogue.digest_of(card), asked=asked)
-
-
-def _base_params(params: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Any]:
-    name, changes = list(variants(str(params["base"])))[-1]
-    described = cards_of(name, catalogue) if "/" in name else []
-    name = described[0] if len(described) == 1 else name
-    path = Path(name) if name.endswith(".toml") else catalogue.paths("baselines").get(name)
-    own = read_card(path, EncoderCard).params if path else {}
-    return {**own, **changes, **(params.get("base_params") or {})}
+    return KnownEncoder(name=called, encoder=encoder, card=card, card_digest=catalogue.digest_of(card))
 
 
 def _own(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
@@ -266,22 +255,18 @@ def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> 
     where = {key: str(extra[key]) for key in ("revision", "subfolder") if key in extra}
     folder = locate_checkpoint(spec, **where).folder
     names = [variant_name(name, extra) for name in (place_names(Path(spec), catalogue) if local else [spec])]
-    described = describe(folder)
+    described = describe(folder, "" if local else spec)
     if described.is_saved:
         params = {"model": str(folder), **described.params, **extra}
         maker = ENCODERS.load_own(described.kind)
         encoder = make_or_vary(maker, names[0], params, f"{folder}/{FILE}", found_by=described.kind)
         claims = TrainedRun.read(folder) if (folder / RUN_FILE).is_file() else None
         return KnownEncoder(name=names[0], names=names, encoder=encoder, claims=claims)
-    family = None if local else family_of(spec)
-    usual = {} if described.has_modules or family is None else family.params()
     # A prompt chosen by its name takes the default's place.
     own = {key: value for key, value in described.params.items() if key != "prompt" or "prompt_name" not in extra}
-    params = {"model": spec, **usual, **own, **extra}
+    params = {"model": spec, **own, **extra}
     encoder = make_or_vary(ENCODERS.load(described.kind), names[0], params, spec, found_by=described.kind)
-    assumed = assumptions(family, has_modules=described.has_modules, given=extra, for_sts=described.for_sts)
-    asked = str(extra.get("revision", "unpinned"))
-    return KnownEncoder(name=names[0], names=names, encoder=encoder, assumed=assumed, asked=asked)
+    return KnownEncoder(name=names[0], names=names, encoder=encoder, assumed=described.assumed(extra))
 
 
 def _check_revision(given: Mapping[str, Any], params: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ from stsbench.core.files import append_line, file_digest, write_whole
 from stsbench.core.provenance import versions
 from stsbench.data.corpora.load import Corpus
 from stsbench.encoders.backends import open_device, pick_device
-from stsbench.encoders.checkpoint import locate_checkpoint, open_checkpoint
+from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.engine.embed import Progress
 from stsbench.encoders.transformer.backbone import load_model, load_tokenizer
 
@@ -98,10 +98,10 @@ class Translator:
             raise CardError(f"batch_size {batch_size}: must be 1 or more")
         self.model, self.decoding, self.batch_size = model, decoding or Decoding(), batch_size
         self.device = pick_device(device)
-        folder, commit = locate_checkpoint(model, revision=revision, also=VOCABULARY)
+        self.checkpoint = find_checkpoint(model, revision=revision, also=VOCABULARY)
+        folder = self.checkpoint.folder
         if missing := [name for name in VOCABULARY if not (folder / name).is_file()]:
             raise EncoderError(f"{folder}: no {missing[0]}; is it a Marian translation model?")
-        self.checkpoint = open_checkpoint(folder, revision=commit, sha256={})
 
     @cached_property
     def facts(self) -> dict[str, Any]:

@@ -376,10 +376,10 @@ def test_a_broken_header_is_one_line(folder, what):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_hidden_layers": 10**6}, "'num_hidden_layers' is 1e+06; what is read is 0 to 1,000"),
-        ({"num_labels": 10**9}, "'num_labels' is 1e+09; what is read is 0 to 1,000,000"),
-        ({"hidden_size": 10**9}, "'hidden_size' is 1e+09; what is read is 0 to 100,000,000"),
-        ({"text_config": {"n_layer": 10**7}}, "'n_layer' is 1e+07; what is read is 0 to 1,000"),
+        ({"num_hidden_layers": 10**6}, "'num_hidden_layers' is 1000000; what is read is 0 to 1,000"),
+        ({"num_labels": 10**9}, "'num_labels' is 1000000000; what is read is 0 to 1,000,000"),
+        ({"hidden_size": 10**9}, "'hidden_size' is 1000000000; what is read is 0 to 100,000,000"),
+        ({"text_config": {"n_layer": 10**7}}, "'n_layer' is 10000000; what is read is 0 to 1,000"),
         ({"hidden_size": 2 * 10**4}, "values, its weights hold"),
         ({"vocab_size": 10**7}, "the most that is read is 50,0"),
         ({"max_position_embeddings": 9 * 10**7}, "config.json asks for a model of 1,440,0"),

@@ -292,7 +292,7 @@ def test_every_file_that_the_librarys_tokenizers_name_counts(tmp_path):
     assert {"vocab.txt", "spm.model", "bpe.codes"} <= named
     for name in named:
         (tmp_path / name).write_text(name)
-    assert named <= set(Checkpoint(folder=tmp_path, revision=None, weights=()).digests())
+    assert named <= set(Checkpoint(folder=tmp_path).digests())
 
 
 COUNT = ["spm.model", "bpe.codes", "prophetnet.tokenizer", "vocab-src.json", "dict.txt"]

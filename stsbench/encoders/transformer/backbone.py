@@ -150,7 +150,7 @@ class TokenCounter:
 
             without = "give a checkpoint's folder in a card of your own"
             folder = fetch_tokenizer(model, revision=revision, without=without).path
-        files = Checkpoint(folder=folder, revision=None, weights=())
+        files = Checkpoint(folder=folder)
         self._tokenizer = load_tokenizer(files)
         self.identity = fingerprint(files.digests(), files.libraries())
 

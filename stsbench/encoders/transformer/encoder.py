@@ -126,7 +126,7 @@ class TransformerEncoder(_OfCheckpoint):
         if self.pooling.of_second_copy and self.prompt.places != 2:
             raise CardError("pooling 'echo' needs a prompt_template with two {} where the sentence goes")
         self.bidirectional, self.adapters = bidirectional, [Adapter.find(one) for one in adapters]
-        self.revision = self.checkpoint.revision
+        self.revision, self.revision_asked = self.checkpoint.revision, self.checkpoint.revision_asked
         self.max_length = self.checkpoint.max_length() if max_length is None else max_length
         positions = self.checkpoint.positions()
         if self.max_length is not None and not 1 <= self.max_length <= (positions or self.max_length):
@@ -360,7 +360,9 @@ def fill(
     for engine in engines:
         if engine.shelf.watch is not None:
             engine.shelf.watch.begin()
-    Engine(_OnePass(base, ways), _SplitShelf([engine.shelf for engine in engines]), progress=progress).prepare(sentences)
+    Engine(_OnePass(base, ways), _SplitShelf([engine.shelf for engine in engines]), progress=progress).prepare(
+        sentences
+    )
 
 
 LIBRARY_CODE = 2
@@ -402,7 +404,8 @@ class SentenceTransformerEncoder(_OfCheckpoint):
             raise CardError("give 'prompt' or 'prompt_name', not both")
         if max_length is not None and max_length < 1:
             raise CardError(f"max_length {max_length} leaves nothing of a sentence")
-        self.root, self.revision = locate_checkpoint(model, revision=revision, also=kind.on_hub(file))
+        located = locate_checkpoint(model, revision=revision, also=kind.on_hub(file))
+        self.root, self.revision, self.revision_asked = located
         self.modules = read_modules(self.root)
         first = self.modules[0]
         if kind is not TorchBackend and not first.kind.endswith(".Transformer"):
@@ -434,7 +437,7 @@ class SentenceTransformerEncoder(_OfCheckpoint):
 
     def _transformers(self) -> list[Checkpoint]:
         folders = [self.root / module.path for module in self.modules if module.kind.endswith("Transformer")]
-        return [Checkpoint(folder=folder, revision=None, weights=()) for folder in folders]
+        return [Checkpoint(folder=folder) for folder in folders]
 
     @cached_property
     def network(self) -> Any:  # noqa: ANN401 - sentence_transformers is not typed for us

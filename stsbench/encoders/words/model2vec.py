@@ -51,7 +51,7 @@ class Model2VecEncoder:
         Raises SourceError: it cannot be had; EncoderError: it is no such folder.
         """
         self.name = name or model
-        self.folder, self.revision = locate_checkpoint(model, revision=revision)
+        self.folder, self.revision, self.revision_asked = locate_checkpoint(model, revision=revision)
         for file in FILES:
             if not (self.folder / file).is_file():
                 raise EncoderError(f"{self.folder}: no {file}; is it a folder of model2vec?")

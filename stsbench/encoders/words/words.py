@@ -102,7 +102,7 @@ class SavedEncoder:
         Raises SourceError: it cannot be had; EncoderError: it holds no weights, or its configuration has a wrong key.
         """
         self.name = name or model
-        self.folder, self.revision = locate_checkpoint(model, revision=revision)
+        self.folder, self.revision, self.revision_asked = locate_checkpoint(model, revision=revision)
         for file in (CONFIG, WEIGHTS):
             if not (self.folder / file).is_file():
                 raise EncoderError(f"{self.folder}: no {file}; is it the folder of a saved encoder?")
