@@ -6,7 +6,7 @@ What is a transformer with one pooling only is better run by our own engine, as 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -80,6 +80,9 @@ class TransformerEncoder(_OfCheckpoint):
     of a decoder see those after it, ``adapters`` are LoRA's, merged into the weights in this order. ``file`` is a runtime's own in
     the checkpoint's folder, of ``backend`` ``onnx`` or ``openvino``; without one the usual, or one that is exported.
     """
+
+    at_once = 1
+    """How many embeddings of a sentence lie side by side."""
 
     def __init__(
         self,
@@ -200,37 +203,26 @@ class TransformerEncoder(_OfCheckpoint):
         A sentence without any token, as the empty one where there are no special tokens, is a
         zero vector.
         """
-
-        def pooled(batch: Mapping[str, Any], rows: IndexArray) -> Iterator[torch.Tensor]:
-            if self.pooling.through_head:
-                yield self.backbone.pooler_output(batch)
-            else:
-                states = self.backbone.hidden_states(batch, self.pooling.states(self.backbone.depth))
-                yield self.pooling.pool(states, batch.get("attention_mask"), self._chosen(batch, tokens, rows))
-
-        return self.embed_each(tokens, rows, pooled, 1)
-
-    def embed_each(
-        self,
-        tokens: TokenIds,
-        rows: IndexArray,
-        pooled: Callable[[Mapping[str, Any], IndexArray], Iterator[torch.Tensor]],
-        k: int,
-    ) -> FloatArray:
-        """Return k embeddings of each of some sentences side by side (b, k * d), each (b, d) as ``pooled`` makes it of the batch."""
         import torch
 
-        found = np.zeros((len(rows), k, self.backbone.width), dtype=np.float32)
+        found = np.zeros((len(rows), self.at_once * self.backbone.width), dtype=np.float32)
         full = tokens.lengths[rows] > 0
         if full.any():
             with torch.inference_mode():
                 # A model's own head takes what stands first, padding or not.
                 left = self.padding_side == "left" and not self.pooling.through_head
                 batch = self.backbone.collate(tokens, rows[full], left=left)
-                for at, one in enumerate(pooled(batch, rows[full])):
-                    wide = one.float()
-                    found[full, at] = (torch.nn.functional.normalize(wide, dim=-1) if self.normalise else wide).cpu()
-        return found.reshape(len(rows), -1)
+                made = [one.float() for one in self._pooled(batch, tokens, rows[full])]
+                if self.normalise:
+                    made = [torch.nn.functional.normalize(one, dim=-1) for one in made]
+                found[full] = torch.cat(made, dim=-1).cpu()
+        return found
+
+    def _pooled(self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray) -> list[torch.Tensor]:
+        if self.pooling.through_head:
+            return [self.backbone.pooler_output(batch)]
+        states = self.backbone.hidden_states(batch, self.pooling.states(self.backbone.depth))
+        return [self.pooling.pool(states, batch.get("attention_mask"), self._chosen(batch, tokens, rows))]
 
     def _chosen(self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray) -> torch.Tensor | None:
         """Mark the tokens that are pooled where those are not all, bool (b, t): each row's last mask token, or a span."""
@@ -305,24 +297,17 @@ def pooled_by(pooling: Pooling) -> Pooled:
     return pool
 
 
-class _OnePass:
+class _OnePass(TransformerEncoder):
     """A transformer whose embeddings (n, k * h) are k poolings side by side."""
 
-    fingerprint = None
-
     def __init__(self, base: TransformerEncoder, ways: Sequence[Pooled]) -> None:
-        self.base, self.ways, self.name, self.tokenize = base, ways, base.name, base.tokenize
+        vars(self).update(vars(base), backbone=base.backbone, fingerprint=None)
+        self.ways, self.at_once = ways, len(ways)
 
-    def encode(self, sentences: Sequence[str]) -> FloatArray:
-        return embed_all(self, sentences)
-
-    def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
-        def pooled(batch: Mapping[str, Any], rows: IndexArray) -> Iterator[torch.Tensor]:
-            backbone, ids = self.base.backbone, batch["input_ids"]
-            states, mask = backbone.hidden_states(batch, range(backbone.depth + 1)), batch.get("attention_mask")
-            return (way(states, ids, ids.new_ones(ids.shape) if mask is None else mask) for way in self.ways)
-
-        return self.base.embed_each(tokens, rows, pooled, len(self.ways))
+    def _pooled(self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray) -> list[torch.Tensor]:
+        ids, states = batch["input_ids"], self.backbone.hidden_states(batch, range(self.backbone.depth + 1))
+        mask = batch.get("attention_mask", ids.new_ones(ids.shape))
+        return [way(states, ids, mask) for way in self.ways]
 
 
 class _SplitShelf(Shelf):
