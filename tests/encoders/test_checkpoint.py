@@ -342,7 +342,7 @@ def test_a_size_that_is_odd_is_one_line(folder, key, value):
 
 SETTINGS: dict[str, tuple[list[Any], str]] = {
     "model_max_length": ([[], {}, "x", None, {"a": {"b": 1}}], "'model_max_length' is -1; give the longest input"),
-    "padding_side": ([], "'padding_side' is "),
+    "padding_side": ([], "the tokenizer cannot be loaded: "),
     "tokenizer_class": (["x", None], "the tokenizer cannot be loaded: "),
     "cls_token": (["x", None], "the tokenizer "),
     "added_tokens_decoder": ([{}], "the tokenizer cannot be loaded: "),

@@ -23,27 +23,21 @@ import numpy.typing as npt
 import torch
 import transformers
 
-from stsbench.core.errors import EncoderError, one_line, shown
+from stsbench.core.errors import EncoderError, one_line
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.backends import TorchBackend, sent_to
 from stsbench.encoders.base import DeviceMemory, TokenIds, valid_text
-from stsbench.encoders.checkpoint import Adapter, Checkpoint, read_json, shapes
+from stsbench.encoders.checkpoint import Adapter, Checkpoint, shapes
 from stsbench.encoders.network import Network
 from stsbench.encoders.transformer.pooling import Pooling
 
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "type_vocab_size",
-         "max_position_embeddings")  # fmt: skip
 SLACK, SPARE = 2.0, 50_000_000
 """A model may have so many times the values of its weights, and so many more: tied ones are written once, a head may be missing."""
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformers is untyped
     """Load a checkpoint's tokenizer; raises EncoderError where it cannot be loaded, or knows no words."""
-    path = checkpoint.folder / "tokenizer_config.json"
-    # Not every transformers says what is wrong.
-    if path.is_file() and (side := read_json(path).get("padding_side", "right")) not in ("left", "right"):
-        raise EncoderError(f"{path}: 'padding_side' is {shown(side)}; give 'left' or 'right'")
     with quiet():
         tokenizer = _load(transformers.AutoTokenizer, checkpoint.folder)
     check_vocabulary(tokenizer, checkpoint.folder)
@@ -108,16 +102,11 @@ def _load(kind: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN401 - tra
         return kind.from_pretrained(str(folder), **LOCAL, **options)
     except BaseException as error:  # what others wrote makes transformers raise anything
         # The package tokenizers, written in Rust, panics on some broken files.
-        panicked = type(error).__name__ == "PanicException"
-        if not isinstance(error, Exception) and not panicked:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         what = "tokenizer" if kind is transformers.AutoTokenizer else "model"
         why = f"{'' if isinstance(error, OSError | ValueError) else f'{type(error).__name__}: '}{one_line(error)[:300]}"
-        # Not every transformers names the key.
-        config = {} if panicked else read_json(folder / "config.json")
-        odd = [f"'{key}' is {shown(config[key])}" for key in SIZES if key in config and type(config[key]) is not int]
-        also = f"; in config.json {', '.join(odd)}" if odd else ""
-        raise EncoderError(f"{folder}: the {what} cannot be loaded: {why}{also}") from error
+        raise EncoderError(f"{folder}: the {what} cannot be loaded: {why}") from error
 
 
 def _check_size(kind: Any, folder: Path, weights: Sequence[Path]) -> None:  # noqa: ANN401 - transformers is untyped
