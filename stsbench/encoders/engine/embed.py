@@ -104,9 +104,7 @@ def check_embeddings(
         raise EncoderError(f"encoder '{name}' returned NaN or infinity for {which}")
 
 
-class _Budget(msgspec.Struct):
-    device: str
-    tokens: Annotated[int, msgspec.Meta(gt=0)]
+Budget = Annotated[int, msgspec.Meta(gt=0)]
 
 
 def device_budget(encoder: DeviceEncoder, memory: DeviceMemory, tokens: TokenIds, smallest: int) -> int:
@@ -121,12 +119,12 @@ def device_budget(encoder: DeviceEncoder, memory: DeviceMemory, tokens: TokenIds
         digest = hashlib.sha256(f"{identified}\n{memory.device}".encode("utf-8", "surrogatepass")).hexdigest()
         file = settings.cache_folder() / "budgets" / f"{digest[:32]}.json"
         with suppress(OSError, msgspec.DecodeError, RecursionError):
-            return msgspec.json.decode(file.read_bytes(), type=_Budget).tokens
+            return msgspec.json.decode(file.read_bytes(), type=Budget)
     if int(tokens.lengths.sum()) < ENOUGH * smallest:
         return smallest
     budget = _fastest(encoder, tokens, smallest, most=int(SHARE * memory.free / memory.per_token))
     if file is not None:
-        write_whole(file, msgspec.json.encode(_Budget(device=memory.device, tokens=budget)) + b"\n")
+        write_whole(file, f"{budget}\n".encode())
     return budget
 
 
@@ -219,8 +217,6 @@ class Engine:
     def missing(self, sentences: Sequence[str]) -> list[str]:
         """The distinct ones of these sentences that the shelf does not hold."""
         texts = list(set(sentences))
-        if self.shelf.width is None:
-            return texts
         return [texts[i] for i in np.flatnonzero(self.shelf.find(text_keys(texts)) < 0)]
 
     def prepare(

@@ -104,11 +104,10 @@ class Shelf:
 
         Raises OutputError: the folder cannot be made or read.
         """
-        self.folder, self.watch, self.only_look, self.dropped = folder, watch, only_look, 0
+        self.folder, self.watch, self.only_look = folder, watch, only_look
         self._blocks: list[StoredBlock] = []
         self._index: _Index | None = None
         self._pending: list[tuple[Keys, FloatArray]] = []
-        self._pending_bytes = 0
         self._flushed = time.monotonic()
         if folder is not None:
             try:
@@ -134,7 +133,6 @@ class Shelf:
     def _discard(self, path: Path | None) -> None:
         if path is not None and not self.only_look:
             remove(path)
-        self.dropped += 1
 
     def find(self, keys: Keys) -> npt.NDArray[np.int64]:
         """Return where each key's row is in the index, (n,); -1 for a key without one.
@@ -166,9 +164,8 @@ class Shelf:
     def add(self, keys: Keys, embeddings: FloatArray) -> None:
         """Add rows, (m,) keys and (m, d) embeddings; written when enough have come, or by :meth:`flush`."""
         self._pending.append((keys, embeddings))
-        self._pending_bytes += embeddings.nbytes
         late = self.folder is not None and time.monotonic() - self._flushed > FLUSH_SECONDS
-        if self._pending_bytes >= BLOCK_BYTES or late:
+        if late or sum(rows.nbytes for _, rows in self._pending) >= BLOCK_BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -192,7 +189,7 @@ class Shelf:
                 # Whole, synced, then renamed.
                 block = StoredBlock(keys, width, path=write_whole(path, content))
             self._blocks.append(block)
-            self._index, self._pending, self._pending_bytes = None, [], 0
+            self._index, self._pending = None, []
         self._flushed = time.monotonic()
 
     def view(self, keys: Keys) -> StoredEmbeddings:
@@ -395,5 +392,5 @@ def _code(kind: type) -> str:
     # What is no longer there, or no Python.
     with suppress(ImportError, OSError, ValueError, SyntaxError, RecursionError):
         finder.import_hook(name)
-    files = {file, *(module.__file__ for module in finder.modules.values() if module.__file__)}
+    files = {file, *(getattr(module, "__file__", None) or file for module in finder.modules.values())}
     return " ".join(file_digest(Path(one)) for one in sorted(files) if Path(one).is_file())

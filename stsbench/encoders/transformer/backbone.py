@@ -184,23 +184,6 @@ def padded_alike(alone: npt.NDArray[np.float32], beside: npt.NDArray[np.float32]
     return bool(far <= sqrt(torch.finfo(getattr(torch, dtype)).eps) * np.abs(alone[finite]).max(initial=0))
 
 
-def by_lengths(batch: ModelInputs, compute: Callable[[ModelInputs], Sequence[torch.Tensor]]) -> list[torch.Tensor]:
-    """What rows of each length give by themselves: states (b, t, h), zeros at padding, or one vector a row (b, h).
-
-    The batch has ``input_ids`` and ``attention_mask``, (b, t) each, padded on one side; ``compute`` is given ids (b', t') without padding.
-    """
-    ids, mask = batch["input_ids"], batch["attention_mask"] != 0
-    lengths = mask.sum(dim=1)
-    whole: list[torch.Tensor] = []
-    for length in sorted(set(lengths.tolist())):
-        rows = lengths == length
-        found = compute({"input_ids": ids[rows][mask[rows]].view(-1, length)})
-        whole = whole or [one.new_zeros((*mask.shape[: one.ndim - 1], one.shape[-1])) for one in found]
-        for every, one in zip(whole, found, strict=True):
-            every[rows if one.ndim == 2 else mask & rows[:, None]] = one if one.ndim == 2 else one.flatten(0, 1)
-    return whole
-
-
 TOKENIZE_AT_ONCE = 8192
 ENCODER_ALONE = ("t5", "mt5", "umt5")
 """Types of models whose encoder alone embeds, as in Sentence-T5 (Ni et al. 2022, arXiv 2108.08877); the decoder is not loaded."""
@@ -360,7 +343,22 @@ class Backbone:
         return self._unpadded(batch, pooled)[0]
 
     def _unpadded(self, batch: ModelInputs, compute: Callable[[ModelInputs], list[torch.Tensor]]) -> list[torch.Tensor]:
-        return by_lengths(batch, compute) if "attention_mask" in batch and self.minds_padding else compute(batch)
+        """What ``compute`` makes of a batch: states (b, t, h), or one vector a row (b, h); where padding is minded, of each length by itself.
+
+        Then it is given ids (b', t') without padding, and states are zeros there.
+        """
+        if "attention_mask" not in batch or not self.minds_padding:
+            return compute(batch)
+        ids, mask = batch["input_ids"], batch["attention_mask"] != 0
+        lengths = mask.sum(dim=1)
+        whole: list[torch.Tensor] = []
+        for length in sorted(set(lengths.tolist())):
+            rows = lengths == length
+            found = compute({"input_ids": ids[rows][mask[rows]].view(-1, length)})
+            whole = whole or [one.new_zeros((*mask.shape[: one.ndim - 1], one.shape[-1])) for one in found]
+            for every, one in zip(whole, found, strict=True):
+                every[rows if one.ndim == 2 else mask & rows[:, None]] = one if one.ndim == 2 else one.flatten(0, 1)
+        return whole
 
     def padded_states(self, batch: ModelInputs, layers: Sequence[int]) -> list[torch.Tensor]:
         """The hidden states (b, t, h) of a batch as it stands, whether or not padding is minded."""
