@@ -6,7 +6,7 @@ are most frequent in the texts it is fitted on. Special tokens are counted as an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -111,11 +111,11 @@ class PartialMeanEncoder:
         """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
         import torch
 
-        def pooled(batch: Mapping[str, Any], rows: Ids) -> Iterator[torch.Tensor]:
+        def pooled(batch: Mapping[str, Any], tokens: TokenIds, rows: Ids) -> list[torch.Tensor]:
             backbone, pooling, ids = self.base.backbone, self.base.pooling, batch["input_ids"]
             kept = ~torch.isin(ids, torch.from_numpy(self.removed).to(ids.device))
             if "attention_mask" in batch:
                 kept &= batch["attention_mask"] > 0
-            yield pooling.pool(backbone.hidden_states(batch, pooling.states(backbone.depth)), kept.long())
+            return [pooling.pool(backbone.hidden_states(batch, pooling.states(backbone.depth)), kept.long())]
 
-        return self.base.embed_each(tokens, rows, pooled, 1)
+        return self.base.embed_tokens(tokens, rows, pooled)

@@ -67,6 +67,10 @@ class _OfCheckpoint:
         return str(loaded[0].device) if loaded else None
 
 
+PooledBatch = Callable[[Mapping[str, Any], TokenIds, IndexArray], "Sequence[torch.Tensor]"]
+"""From a model's inputs, and of which of the tokenised sentences they are, to embeddings (b, h) that lie side by side."""
+
+
 class TransformerEncoder(_OfCheckpoint):
     """Embeds with a transformer checkpoint.
 
@@ -197,8 +201,8 @@ class TransformerEncoder(_OfCheckpoint):
         """Return what its device has left for batches; None on a CPU."""
         return self.backbone.memory()
 
-    def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
-        """Return the embeddings (b, d) of some of the tokenised sentences as one batch.
+    def embed_tokens(self, tokens: TokenIds, rows: IndexArray, pooled: PooledBatch | None = None) -> FloatArray:
+        """Return the embeddings (b, d) of some of the tokenised sentences as one batch, pooled by another way where one is given.
 
         A sentence without any token, as the empty one where there are no special tokens, is a
         zero vector.
@@ -212,7 +216,7 @@ class TransformerEncoder(_OfCheckpoint):
                 # A model's own head takes what stands first, padding or not.
                 left = self.padding_side == "left" and not self.pooling.through_head
                 batch = self.backbone.collate(tokens, rows[full], left=left)
-                made = [one.float() for one in self._pooled(batch, tokens, rows[full])]
+                made = [one.float() for one in (pooled or self._pooled)(batch, tokens, rows[full])]
                 if self.normalise:
                     made = [torch.nn.functional.normalize(one, dim=-1) for one in made]
                 found[full] = torch.cat(made, dim=-1).cpu()
