@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Self, dataclass_transform
+from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
 
 import msgspec
 import numpy as np
@@ -68,8 +68,12 @@ class _Traits(torch.nn.Module, ABC):
     """Whether other processes can make its batches: ``collate`` runs no model and reads no open file."""
     by_dropout: bool = False
     """Whether the two views of a sentence differ by their dropout alone."""
+    negatives: Literal["", "own", "joint"] = ""
+    """Whether a sentence's negatives are the others of its batch: of that of its process, or of the joint one of all."""
     teachers: Sequence[str] = ()
     """The encoders whose embeddings of its texts it learns from, by name; what gives them is set as ``taught``."""
+
+    _apart: Sequence[tuple[torch.nn.Module, bool]] = ()
 
     def __new__(cls, *args: Any, **params: Any) -> Self:  # noqa: ANN401 - what __init__ takes
         """Make a module, so that fields can be set."""
@@ -119,9 +123,8 @@ class Learner(_Traits):
         places = [np.arange(len(rows)) + each.index(name) * len(rows) for name in names]
         return self.student.collate(tokens, np.concatenate(places))
 
-    def views(self, names: Sequence[str], rows: Rows) -> Batch:
-        """The same; some methods have a parameter of this name."""
-        return self.inputs(names, rows)
+    views = inputs
+    """The same; some methods have a parameter of this name."""
 
     def changed_inputs(self, change: Callable[[str], str], rows: Rows) -> Batch:
         """Model inputs (b, t) of the column ``text``, each text changed by a function."""
@@ -147,17 +150,29 @@ class Learner(_Traits):
         losses = by_length(hidden, lose, chunk=self.student.chunk, unpadded=is_unpadded(model.base_model))
         return mean_of_rows(losses, hidden["labels"])
 
-    @abstractmethod
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch of some rows of the corpus.
+        """Make a batch of some rows of the corpus; by default the columns that it needs one below the other, as ``views``.
 
         Every draw comes from ``rng``, which the loop seeds by run, epoch and batch: a resumed
         run sees the very batches of an undisturbed one.
         """
+        return {"views": self.inputs(self.needs, rows)}
 
     @abstractmethod
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Return ``loss``, a scalar, and beside it any parts of it worth watching."""
+
+    def set_apart(self, module: torch.nn.Module, *, dropout: bool) -> None:
+        """Give a module dropout in training or none, whatever the others have."""
+        self._apart = (*self._apart, (module, dropout))
+        module.train(self.training and dropout)
+
+    def train(self, mode: bool = True) -> Self:
+        """As every module, but for those that are set apart."""
+        super().train(mode)
+        for module, dropout in self._apart:
+            module.train(mode and dropout)
+        return self
 
     def encoders(self) -> list[Encoder]:
         """The encoders among which validation chooses; nearly always the one student."""

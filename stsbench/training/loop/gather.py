@@ -9,8 +9,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed.nn.functional import all_gather
 
-from stsbench.core.errors import CardError
-
 
 def gather_views(local: torch.Tensor) -> torch.Tensor:
     """Join the rows of all ranks in rank order: (b, …) to (ranks * b, …); alone, the tensor itself.
@@ -20,12 +18,6 @@ def gather_views(local: torch.Tensor) -> torch.Tensor:
     averages over ranks is the gradient that one process with the joined batch has.
     """
     return torch.cat(all_gather(local.contiguous())) if many_ranks() else local  # type: ignore[no-untyped-call]
-
-
-def check_negatives(rows: int, *, gathered: bool = True) -> None:
-    """Raise CardError where a batch of so many sentences, those of other ranks gathered or not, has no negatives."""
-    if rows < 2 and not (gathered and many_ranks()):
-        raise CardError("[training] batch_size 1: a sentence's negatives are the others of its batch; give 2 or more")
 
 
 def gather_pairs(local: torch.Tensor, views: int) -> list[torch.Tensor]:

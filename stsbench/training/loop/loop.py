@@ -31,7 +31,7 @@ from stsbench.core.errors import CardError, OutputError, Stopped, TrainingError,
 from stsbench.core.files import append_line, write_whole
 from stsbench.encoders.runs import CURVE, WHOLE, last_checkpoint
 from stsbench.training.loop.batches import Batches, BatchPlan, load_batches, open_batch
-from stsbench.training.loop.gather import Place
+from stsbench.training.loop.gather import Place, many_ranks
 from stsbench.training.loop.on_cpu import speed_up
 from stsbench.training.loop.optimisers import make_optimiser, make_schedule
 from stsbench.training.seams import Batch, Learner, Validate, seen_with, worth
@@ -44,6 +44,8 @@ def check_step(learner: Learner, facts: TrainingFacts) -> None:
     """Refuse what the method or the model cannot be run with. Raises CardError: says which key to leave out."""
     method, model, training = type(learner).__name__, learner.student.model, learner.training
     problem = ""
+    if facts.batch_size < 2 and learner.negatives and not (learner.negatives == "joint" and many_ranks()):
+        raise CardError("[training] batch_size 1: a sentence's negatives are the others of its batch; give 2 or more")
     if facts.chunk is not None and not learner.chunks:
         raise CardError(
             f"[training] chunk: {method}'s loss is not a function of embeddings alone; leave it out, or use "

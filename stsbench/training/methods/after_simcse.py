@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ import transformers
 from stsbench.core.cards import NotNegative, Positive, Share
 from stsbench.core.errors import CardError
 from stsbench.encoders.base import TokenIds
-from stsbench.training.loop.gather import check_negatives, gather_pairs, gather_views
+from stsbench.training.loop.gather import gather_pairs, gather_views
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.methods.simcse import TwoViews
 from stsbench.training.objectives import (
@@ -93,6 +93,7 @@ class ESimCSE(Learner):
     """
 
     chunks = True
+    negatives = "joint"
     variant: Literal["paper", "released"] = "paper"
     """``paper``, the copy begins as the student, head and all, and of n sub-words 0 to max(2, rate * n) are repeated.
     ``released``, it begins with fresh weights, which the released code never replaces by the checkpoint's, under the
@@ -114,22 +115,15 @@ class ESimCSE(Learner):
             # It may have a pooler, which the student has not.
             self.slow.model.load_state_dict(fresh.state_dict(), strict=False)
             self.slow.head = student.head
+        if self.slow is not None:
+            self.set_apart(self.slow, dropout=False)
         self.queue: torch.Tensor
         self.filled: torch.Tensor
         self.register_buffer("queue", torch.zeros(self.queue_size, student.backbone.width, device=student.device))
         self.register_buffer("filled", torch.zeros(self.queue_size, dtype=torch.bool, device=student.device))
-        self.train(self.training)
-
-    def train(self, mode: bool = True) -> Self:
-        """As every module, but the copy always computes as in tests."""
-        super().train(mode)
-        if self.slow is not None:
-            self.slow.eval()
-        return self
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, and beside them the same with some sub-words repeated."""
-        check_negatives(len(rows))
         tokens = self.student.tokenize([self.columns["text"][row] for row in rows.tolist()])
         lists = [self._repeated(one, rng) for one in np.split(tokens.ids, tokens.offsets[1:-1])]
         every = np.arange(len(rows))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,13 +30,8 @@ class TwoStudents(Learner):
 
     def __post_init__(self) -> None:
         self.second = copy.deepcopy(self.student)
-        self.train(self.training)
-
-    def train(self, mode: bool = True) -> Self:
-        """Switch between training and evaluation; dropout comes on only where it is wanted."""
-        super().train(mode and self.dropout_in_training)
-        self.training = mode
-        return self
+        for one in (self.student, self.second):
+            self.set_apart(one, dropout=self.dropout_in_training)
 
     def encoders(self) -> list[Encoder]:
         """Both copies."""
@@ -122,10 +117,6 @@ class ContrastiveTensionInBatch(TwoStudents):
         super().__post_init__()
         self.loss = Loss(GivenEmbeddings("2"), scale=self.scale).to(self.student.device)
         self.loss.model1 = GivenEmbeddings("1")
-
-    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """The sentences, once."""
-        return {"views": self.inputs(("text",), rows)}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The symmetric cross-entropy, and beside it the scale."""

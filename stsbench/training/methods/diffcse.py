@@ -6,7 +6,7 @@ Chuang et al. 2022, https://arxiv.org/abs/2204.10298, section 3; details of the 
 from __future__ import annotations
 
 import copy
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -61,13 +61,7 @@ class DiffCSE(TwoViews):
                 f"{start.folder}: a generator of another vocabulary than the student's; choose one of its"
             )
         self.guesser.requires_grad_(False).to(student.device)
-        self.train(self.training)
-
-    def train(self, mode: bool = True) -> Self:
-        """As every module, but the generator has dropout in the released code alone."""
-        super().train(mode)
-        self.guesser.train(mode and self.released)
-        return self
+        self.set_apart(self.guesser, dropout=self.released)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences twice, and the same with tokens hidden."""

@@ -8,16 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
 from stsbench.core.errors import CardError
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.transformer.pooling import Mean, masked_mean
-from stsbench.training.loop.gather import check_negatives
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import jsd_mutual_information
-from stsbench.training.seams import Batch, Learner, Losses, Rows
+from stsbench.training.seams import Learner, Losses
 from stsbench.training.student import StudentEncoder, save_student
 
 
@@ -27,6 +25,7 @@ class ISBERT(Learner):
     Each process of several takes negatives from its own sentences alone.
     """
 
+    negatives = "own"
     widths: tuple[int, ...] = (1, 3, 5)
     """Of the convolutions, in tokens."""
     channels: int | None = None
@@ -56,11 +55,6 @@ class ISBERT(Learner):
             states = states * tokens["attention_mask"].unsqueeze(-1).to(states.dtype)
         activated: torch.Tensor = self.activate(self.cnn({"token_embeddings": states})["token_embeddings"])
         return activated
-
-    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """The sentences, once."""
-        check_negatives(len(rows), gathered=False)
-        return {"views": self.inputs(("text",), rows)}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """Minus the estimate of the mutual information of tokens and sentences."""

@@ -14,7 +14,7 @@ from stsbench.core.cards import Positive
 from stsbench.core.errors import CardError
 from stsbench.encoders.base import Encoder, TokenIds
 from stsbench.encoders.transformer.pooling import PLACE, MaskToken, Prompt, cut_to_fit, last_of
-from stsbench.training.loop.gather import check_negatives, gather_views
+from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.on_cpu import Tokens, by_length
 from stsbench.training.objectives import info_nce
 from stsbench.training.seams import Batch, Learner, Losses, Rows
@@ -58,6 +58,7 @@ class PromptBERT(Learner):
     """In-batch contrast of a sentence in two templates, with what each template says by itself taken off."""
 
     chunks = True
+    negatives = "joint"
     template: str = 'This sentence of "{}" means [MASK] .'
     """Around anchors, and around every sentence in tests."""
     second_template: str = 'This sentence : "{}" means [MASK] .'
@@ -82,7 +83,6 @@ class PromptBERT(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences in the first template above those in the second."""
-        check_negatives(len(rows))
         texts = [self.columns["text"][row] for row in rows.tolist()]
         tokens = TokenIds.join([template.tokens(texts) for template in self.templates])
         return {"views": self.student.collate(tokens, np.arange(len(tokens)))}

@@ -11,7 +11,7 @@ import torch
 from stsbench.core.cards import NotNegative, Positive
 from stsbench.core.errors import CardError, DataError, did_you_mean
 from stsbench.data.corpora.load import number_texts
-from stsbench.training.loop.gather import check_negatives, gather_pairs, gather_views, many_ranks
+from stsbench.training.loop.gather import gather_pairs, gather_views, many_ranks
 from stsbench.training.methods.simcse import PAIRING
 from stsbench.training.objectives import GivenEmbeddings, feature_names, given_columns, library_loss, pairs_in_batch
 from stsbench.training.seams import Batch, Columns, Learner, Losses, Rows, weighted_sum
@@ -142,6 +142,7 @@ class SBERTTriplets(Learner):
         from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
         self.needs = PAIRING[self.views]
+        self.negatives = "joint" if len(self.needs) < 3 else ""
         self.loss = MultipleNegativesRankingLoss(GivenEmbeddings(), scale=self.scale)
 
     def prepare(self, columns: Columns) -> None:
@@ -174,12 +175,6 @@ class SBERTTriplets(Learner):
                 placed += waiting
                 break
         return np.array(placed, dtype=np.int64)
-
-    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """All columns one below the other."""
-        if len(self.needs) < 3:
-            check_negatives(len(rows))
-        return {"views": self.inputs(self.needs, rows)}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The cross-entropy over the sentences of all ranks."""

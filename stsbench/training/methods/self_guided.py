@@ -7,7 +7,7 @@ and the paper's baseline Contrastive (BT), whose positives are back-translations
 from __future__ import annotations
 
 import copy
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from stsbench.core.cards import Count, NotNegative, Positive
 from stsbench.core.errors import EncoderError
 from stsbench.encoders.transformer.backbone import Backbone
 from stsbench.encoders.transformer.pooling import Pooling
-from stsbench.training.loop.gather import check_negatives, gather_views
+from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.on_cpu import Tokens, by_length
 from stsbench.training.objectives import anchored_l2, nt_xent, self_guided
 from stsbench.training.seams import Batch, Learner, Losses, Rows, weighted_sum
@@ -27,6 +27,7 @@ class SelfGuided(Learner):
     """Contrast under a projection head, with the weights held near their start."""
 
     chunks = True
+    negatives = "joint"
     variant: Literal["base", "opt1", "opt2", "opt3", "opt2-released", "translation"] = "opt3"
     """``base`` (SG), ``opt1``, ``opt2``, ``opt3`` (SG-OPT) contrast with the fixed copy's layers, ``opt2-released`` as the
     released code computes it; ``translation`` with the corpus's ``positive``, through the same tuned encoder, under the loss
@@ -64,13 +65,7 @@ class SelfGuided(Learner):
             first, last = fresh_layers(student.model, student.backbone.width, self.head_width, self.head_width)
             # GELU after each, the last one too.
             self.projector = torch.nn.Sequential(first, torch.nn.GELU(), last, torch.nn.GELU()).to(student.device)
-        self.train(self.training)
-
-    def train(self, mode: bool = True) -> Self:
-        """As every module, but the fixed copy stays in evaluation mode unless it is to have dropout."""
-        super().train(mode)
-        self.fixed.train(mode and self.fixed_dropout)
-        return self
+        self.set_apart(fixed, dropout=self.fixed_dropout)
 
     @property
     def fixed(self) -> Any:  # noqa: ANN401 - transformers is untyped
@@ -79,20 +74,19 @@ class SelfGuided(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """All texts one below the other; a layer drawn for each sentence where the variant takes one."""
-        check_negatives(len(rows))
-        batch: Batch = {"tokens": self.inputs(self.needs, rows)}
+        batch = super().collate(rows, rng)
         if self.variant not in ("translation", "opt3"):
             batch["layers"] = torch.from_numpy(rng.integers(0, self.student.backbone.depth + 1, len(rows)))
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The contrastive loss, and the pull towards the initial weights."""
-        anchors = self.projector(self.student.embed(batch["tokens"]))
+        anchors = self.projector(self.student.embed(batch["views"]))
         if self.variant == "translation":
             first, second = (gather_views(view) for view in anchors.chunk(2))
             contrastive = nt_xent(first, second, temperature=self.temperature)
         else:
-            hidden = self.fixed_layers(batch["tokens"])
+            hidden = self.fixed_layers(batch["views"])
             if "layers" in batch:
                 hidden = hidden[torch.arange(len(hidden), device=hidden.device), batch["layers"]][:, None]
             cls, states = gather_views(anchors), gather_views(self.projector(hidden))

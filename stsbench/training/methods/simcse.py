@@ -16,7 +16,7 @@ import torch
 from stsbench.core.cards import Count, NotNegative, Positive, Share
 from stsbench.core.errors import CardError
 from stsbench.training import texts
-from stsbench.training.loop.gather import check_negatives, gather_pairs, gather_views
+from stsbench.training.loop.gather import gather_pairs, gather_views
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import info_nce, nt_xent
 from stsbench.training.seams import Batch, Columns, HiddenShare, Learner, Losses, Rows, stack_tokens, weighted_sum
@@ -27,10 +27,10 @@ class TwoViews(Learner):
 
     chunks = True
     by_dropout = True
+    negatives = "joint"
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, and below them the same once more."""
-        check_negatives(len(rows))
         return {"views": self.inputs(("text", "text"), rows)}
 
     def embed_views(self, tokens: Tokens) -> list[torch.Tensor]:
@@ -77,6 +77,7 @@ class SimCSE(Learner):
 
     def __post_init__(self) -> None:
         self.names = self.needs = PAIRING[self.views]
+        self.negatives = "joint" if len(self.names) < 3 else ""
         if self.loss == "symmetric" and len(self.names) > 2:
             raise CardError("the symmetric loss takes no hard negatives; use views = 'pairs'")
         if self.loss == "symmetric" and self.similarity == "dot":
@@ -93,8 +94,6 @@ class SimCSE(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """All views one below the other; with MLM, the same with tokens hidden."""
-        if len(self.names) < 3:
-            check_negatives(len(rows))
         batch: Batch = {"views": self.inputs(self.names * 2 if len(self.names) == 1 else self.names, rows)}
         if self.mlm_weight:
             batch["hidden"] = self.hide(batch["views"], rng, rate=self.mlm_rate)
@@ -145,6 +144,7 @@ class SimCSEPositives(Learner):
     """
 
     chunks = True
+    negatives = "joint"
     positive: Literal[
         "crop",
         "delete_words",
@@ -195,7 +195,6 @@ class SimCSEPositives(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, and beside them their positives."""
-        check_negatives(len(rows))
         following = rows
         if self.positive == "next_sentence":
             ids = np.asarray(self.columns["document_id"])

@@ -14,7 +14,7 @@ from stsbench.core.cards import Beta, Count, NotNegative, Positive, Share
 from stsbench.core.errors import CardError, TrainingError, choose
 from stsbench.training import texts
 from stsbench.training.augment import embedding_dropout, feature_cutoff, fgv_noise, token_cutoff, token_shuffle
-from stsbench.training.loop.gather import check_negatives, gather_pairs, gather_views
+from stsbench.training.loop.gather import gather_pairs, gather_views
 from stsbench.training.objectives import feature_names, nt_xent, pair_features
 from stsbench.training.seams import Batch, Columns, HiddenShare, Learner, Losses, Rows, stack_tokens, weighted_sum
 from stsbench.training.student import Transform
@@ -57,6 +57,7 @@ class ConSERT(Learner):
 
     def __post_init__(self) -> None:
         self.classifies, self.contrasts = self.objective != "contrastive", self.objective != "classification"
+        self.negatives = "joint" if self.contrasts else ""
         for view in self.views:
             choose("view", view, VIEWS)
         if "adversarial" in self.views and self.objective != "joint":
@@ -93,8 +94,6 @@ class ConSERT(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The tokens by column, shuffled positions, labels, and the seed of what is drawn inside the encoder."""
-        if self.contrasts:
-            check_negatives(len(rows))
         seed = int(rng.integers(2**62))
         generator = torch.Generator().manual_seed(seed)
         batch: Batch = {name: self.inputs([name], rows) for name in self.names}
@@ -184,6 +183,7 @@ class CLEAR(Learner):
     """
 
     chunks = True
+    negatives = "joint"
     first: OperatorName = "delete_words"
     """How the first view is made."""
     second: OperatorName = "reorder"
@@ -220,7 +220,6 @@ class CLEAR(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Both views one below the other, (2b, t), and the sentences with tokens hidden."""
-        check_negatives(len(rows))
         pieces = [self.changed_inputs(texts.by_words(operator, rng), rows) for operator in self.operators]
         batch: Batch = {"views": stack_tokens(pieces, pad=self.student.backbone.pad_token)}
         if self.mlm_weight:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from stsbench.core.cards import TrainingFacts
 from stsbench.core.errors import StsbenchError
 from stsbench.core.registry import call_with_params
 from stsbench.training.loop import loop
 from stsbench.training.methods import METHODS
 from tests.training.methods.every_method import CASES, WHOLE, made
-from tests.training.methods.runs import first_batch, reopened_apart, whole_and_resumed
+from tests.training.methods.runs import reopened_apart, whole_and_resumed
 from tests.training.students import run_facts, student
 
 
@@ -78,4 +79,4 @@ def test_values_that_make_no_sense_are_one_line(masked_lm, method, params, says)
 )
 def test_a_sentence_alone_has_no_negatives(masked_lm, case):
     with pytest.raises(StsbenchError, match="batch_size 1: a sentence's negatives"):
-        first_batch(made(masked_lm, case), 1)
+        loop.check_step(made(masked_lm, case), TrainingFacts(batch_size=1, learning_rate=1.0))

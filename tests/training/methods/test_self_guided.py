@@ -27,10 +27,10 @@ def learner(folder: Any, *, dropout: float = 0.0, texts: list[str] = TEXTS, **pa
 
 def projected(made: SelfGuided, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """[CLS] (b, d) and all layers (b, k, d) after the head, from the plain models."""
-    states = made.fixed(**batch["tokens"], output_hidden_states=True).hidden_states
-    mask = batch["tokens"]["attention_mask"][:, :, None] == 0
+    states = made.fixed(**batch["views"], output_hidden_states=True).hidden_states
+    mask = batch["views"]["attention_mask"][:, :, None] == 0
     layers = torch.stack([state.masked_fill(mask, -1e9).amax(dim=1) for state in states], dim=1)
-    cls = made.student.model(**batch["tokens"]).last_hidden_state[:, 0]
+    cls = made.student.model(**batch["views"]).last_hidden_state[:, 0]
     return made.projector(cls).detach().double(), made.projector(layers).detach().double()
 
 
@@ -66,7 +66,7 @@ def test_a_layer_is_drawn_for_each_sentence_anew(masked_lm):
 def test_back_translations_go_through_the_tuned_encoder(masked_lm):
     made = learner(masked_lm, variant="translation")
     batch = first_batch(made, 6)
-    cls = made.projector(made.student.model(**batch["tokens"]).last_hidden_state[:, 0])
+    cls = made.projector(made.student.model(**batch["views"]).last_hidden_state[:, 0])
     assert len(cls) == 12
     assert values(made, batch)["contrastive"] == pytest.approx(literal_nt_xent(cls[:6], cls[6:], 0.1), rel=1e-4)
 
