@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -14,11 +13,8 @@ import transformers
 
 from stsbench.core.errors import CardError, choose
 from stsbench.core.registry import check_params, staying
-from stsbench.data.corpora.load import Corpus
-from stsbench.encoders.base import Encoder
-from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.recipes.plan import KEYS, TrainPlan, as_documents, find_start, load_text, load_validation, values_of
-from stsbench.recipes.trainer import TRIED, Forecast, Teachers, memory_used
+from stsbench.recipes.trainer import TRIED, Forecast, Teachers, Trainer
 from stsbench.training.loop.batches import Batches, BatchPlan, check_workers, load_batches, open_batch
 from stsbench.training.loop.loop import (
     OnProgress,
@@ -30,19 +26,16 @@ from stsbench.training.loop.loop import (
     train_learner,
 )
 from stsbench.training.loop.optimisers import OPTIMISERS, SCHEDULES, make_optimiser
-from stsbench.training.seams import Learner
+from stsbench.training.seams import Learner, Validate
 from stsbench.training.student import Student, dropouts
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopTrainer:
-    """A learner that has its corpus, and what it is trained with; see :class:`stsbench.recipes.trainer.Trainer`."""
+class LoopTrainer(Trainer):
+    """A learner that has its corpus."""
 
-    plan: TrainPlan
     learner: Learner
-    corpus: Corpus
-    teachers: Teachers
-    validate: Callable[[Encoder], float]
+    validate: Validate
     started: float
     """When preparing began: the record's seconds count from there."""
 
@@ -90,28 +83,13 @@ class LoopTrainer:
         if learner.teachers:
             learner.taught = teachers.of(corpus.column("text"), plan.place)
         learner.prepare(values_of(corpus, learner.needs))
-        return cls(plan=plan, learner=learner, corpus=corpus, teachers=teachers, validate=validate, started=started)
-
-    @property
-    def base(self) -> Checkpoint:
-        """The student's checkpoint."""
-        return self.learner.student.checkpoint
-
-    @property
-    def device(self) -> str:
-        """The student's device."""
-        return str(self.learner.student.device)
+        made = cls(plan=plan, learner=learner, corpus=corpus, validate=validate, base=checkpoint, started=started)
+        return replace(made, teachers=teachers, device=str(student.device))
 
     @property
     def batches(self) -> BatchPlan:
         """The batches of the whole run on one device."""
         return BatchPlan(self.plan.card.training, len(self.corpus), self.plan.seed)
-
-    @property
-    def validations(self) -> int:
-        """How often a whole run looks at the development split."""
-        facts, batches = self.plan.card.selection, self.batches
-        return sum(is_due(facts, batches, step) for step in range(batches.steps + 1))
 
     @property
     def _workers(self) -> int:
@@ -146,25 +124,20 @@ class LoopTrainer:
 
     def forecast(self) -> Forecast:
         """Take a few steps with the learner, which is not to be trained after them, and validate once."""
-        learner, facts, batches, validations = self.learner, self.plan.card.training, self.batches, self.validations
+        learner, card, batches = self.learner, self.plan.card, self.batches
         step_seconds, tokens = self._try_steps(batches)
         started = time.perf_counter()
-        self.validate(learner.encoders()[0])
-        validation = (time.perf_counter() - started) * len(learner.encoders())
-        return Forecast(
-            rows=len(self.corpus),
-            corpus=self.corpus.name,
+        for encoder in learner.encoders():
+            self.validate(encoder)
+        return self.forecast_of(
             steps=batches.steps,
-            batch_size=facts.batch_size * facts.accumulate,
-            validations=validations,
+            batch_size=card.training.batch_size * card.training.accumulate,
+            validations=sum(is_due(card.selection, batches, step) for step in range(batches.steps + 1)),
             tokens=round(tokens * batches.total),
             trained_parameters=sum(p.numel() for p in learner.parameters() if p.requires_grad),
             parameters=sum(p.numel() for p in learner.parameters()),
-            seconds=step_seconds * batches.steps + validation * validations,
             step_seconds=step_seconds,
-            validation_seconds=validation,
-            memory=memory_used(learner.student.device),
-            device=self.device,
+            validation_seconds=time.perf_counter() - started,
         )
 
     def _try_steps(self, plan: BatchPlan) -> tuple[float, float]:

@@ -8,43 +8,36 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, Self, cast
 
 import msgspec
 import numpy as np
-import torch
 
-from stsbench.core.cards import BaseFacts, RecipeCard, Record, SelectionFacts, StudentFacts, TrainingFacts
+from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import CardError, Stopped
 from stsbench.core.registry import call_with_params
-from stsbench.data.corpora.load import Corpus
-from stsbench.encoders.base import Encoder
+from stsbench.encoders.runs import USUAL
 from stsbench.recipes.plan import KEYS, TrainPlan, load_text, load_validation, values_of
-from stsbench.recipes.trainer import TRIED, Forecast, Teachers, memory_used
+from stsbench.recipes.trainer import TRIED, Forecast, Trainer
 from stsbench.training.loop.loop import CurveFile, OnProgress, Point, TrainingOutcome, TrainingProgress
 from stsbench.training.seams import seen_with
 from stsbench.training.words.rounds import Clock, Round, StandaloneMethod, count_learnt
 
-TRAINING = ("batch_size", "learning_rate", "epochs", "steps")
-SELECTION = ("every", "task", "split", "keep")
+TAKEN: Mapping[str, Sequence[str]] = {
+    "base": ["note"],
+    "student": [],
+    "training": ["batch_size", "learning_rate", "epochs", "steps"],
+    "selection": ["every", "task", "split", "keep"],
+}
 """The keys of these tables that such a method takes; what else there is belongs to the common loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundsTrainer:
-    """A method with a training of its own and its text; see :class:`stsbench.recipes.trainer.Trainer`."""
+class RoundsTrainer(Trainer):
+    """A method with a training of its own; it starts from nothing, and learns from its text alone."""
 
-    plan: TrainPlan
     training: StandaloneMethod
-    corpus: Corpus
     columns: Mapping[str, Sequence[Any]]
-    validate: Callable[[Encoder], float] | None
-    """What weights are chosen by; None where the last are kept."""
-    base: ClassVar[None] = None
-    """It starts from nothing."""
-    teachers: ClassVar[Teachers] = Teachers()
-    """It learns from its text alone."""
-    device: ClassVar[str] = "cpu"
 
     @classmethod
     def check(cls, plan: TrainPlan, method: Callable[..., StandaloneMethod]) -> None:
@@ -116,20 +109,15 @@ class RoundsTrainer:
         every = getattr(self.training, "every", 0) or clock.planned / cast(Any, self.training).epochs
         # One more before the first step.
         validations = 1 + math.ceil(clock.planned / every) if self.validate else 0
-        return Forecast(
-            rows=len(self.corpus),
-            corpus=self.corpus.name,
+        return self.forecast_of(
             steps=clock.planned,
             batch_size=self.plan.card.training.batch_size,
             validations=validations,
             tokens=clock.tokens,
             trained_parameters=parameters,
             parameters=parameters,
-            seconds=step_seconds * clock.planned + validation * validations,
             step_seconds=step_seconds,
             validation_seconds=validation,
-            memory=memory_used(torch.device(self.device)),
-            device=self.device,
         )
 
 
@@ -166,32 +154,24 @@ class _Seen:
 
 def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> StandaloneMethod:
     """Make a method with a recipe's values. Raises CardError: a value that the method does not take."""
-    plain = TrainingFacts(batch_size=card.training.batch_size, learning_rate=card.training.learning_rate)
-    tables: Mapping[str, tuple[Record, Record, tuple[str, ...]]] = {
-        "base": (card.base, BaseFacts(), ("note",)),
-        "student": (card.student, StudentFacts(), ()),
-        "training": (card.training, plain, TRAINING),
-        "selection": (card.selection, SelectionFacts(), SELECTION),
-    }
-    for table, (given_facts, default, allowed) in tables.items():
-        for key in given_facts.__struct_fields__:
+    where, facts = f"recipe {name}", msgspec.to_builtins(card)
+    for table, allowed in TAKEN.items():
+        for key, usual in USUAL[table].items():
             # It would do nothing.
-            if key not in allowed and getattr(given_facts, key) != getattr(default, key):
-                raise CardError(f"recipe {name}: [{table}] {key} is not an option of a method that trains itself")
-    known = {field.name for field in fields(cast(Any, method))}
-    given: dict[str, Any] = {key: getattr(card.training, key) for key in TRAINING}
-    if (epochs := card.training.epochs) is not None:
-        if not epochs.is_integer():
-            raise CardError(f"recipe {name}: [training] epochs {epochs:g}: method '{card.method}' needs a whole number")
-        given["epochs"] = int(epochs)
-    given["every"] = card.selection.every
-    chosen = {key: value for key, value in given.items() if value is not None and key in known}
-    lost = [f"[training] {key}" for key in TRAINING if given[key] is not None and key not in known]
-    if "every" not in known and card.selection.every != SelectionFacts().every:
-        lost.append("[selection] every")
-    if lost:
-        raise CardError(f"recipe {name}: {lost[0]} is not an option of method '{card.method}'")
-    made = call_with_params(method, {**chosen, **card.params}, where=f"recipe {name}: [params]", others=KEYS)
+            if key not in allowed and facts[table][key] != usual:
+                raise CardError(f"{where}: [{table}] {key} is not an option of a method that trains itself")
+    given = {("training", key): facts["training"][key] for key in TAKEN["training"]}
+    given["selection", "every"] = card.selection.every
+    known, chosen = {field.name for field in fields(cast(Any, method))}, dict[str, Any]()
+    for (table, key), value in given.items():
+        if key in known and value is not None:
+            chosen[key] = value
+        elif value != USUAL[table].get(key):
+            raise CardError(f"{where}: [{table}] {key} is not an option of method '{card.method}'")
+    if not (epochs := chosen.get("epochs", 0.0)).is_integer():
+        raise CardError(f"{where}: [training] epochs {epochs:g}: method '{card.method}' needs a whole number")
+    chosen |= {"epochs": int(epochs)} if epochs else {}
+    made = call_with_params(method, {**chosen, **card.params}, where=f"{where}: [params]", others=KEYS)
     return cast(StandaloneMethod, made)
 
 
@@ -208,7 +188,7 @@ def values_taken(name: str, card: RecipeCard, method: Callable[..., Any]) -> dic
     return {
         **facts,
         "base": {"note": card.base.note},
-        "training": {key: values.pop(key) for key in TRAINING if key in values},
-        "selection": {**every, **{key: getattr(card.selection, key) for key in SELECTION[1:]}},
+        "training": {key: values.pop(key) for key in TAKEN["training"] if key in values},
+        "selection": {**every, **{key: getattr(card.selection, key) for key in TAKEN["selection"][1:]}},
         "params": values,
     }

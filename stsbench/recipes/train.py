@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -297,13 +297,8 @@ def _record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None
     (plan.folder / STARTED).unlink(missing_ok=True)
 
 
-class CarryOut(Protocol):
-    """Trains a recipe for one seed, see :func:`stsbench.recipes.train.carry_out`."""
-
-    def __call__(self, plan: TrainPlan, *, on_progress: OnProgress) -> TrainedRun:
-        """Return the run, of now or of before."""
-
-
+CarryOut = Callable[..., TrainedRun]
+"""Trains a recipe for one seed, with the arguments of :func:`carry_out`."""
 Launcher = Callable[[str, int | None, Callable[[str], None]], AbstractContextManager[CarryOut]]
 """Given where it is to be (``ray://HOST:PORT``), how many devices train together (None: all), and what tells the
 user a line; what it yields trains one plan after another."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import resource
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -21,13 +22,11 @@ from stsbench.recipes.plan import TrainPlan, find_start
 from stsbench.training.methods import METHODS_BY_TRAINER, load_method
 
 if TYPE_CHECKING:
-    import torch
-
     from stsbench.data.corpora.load import Corpus
     from stsbench.encoders.checkpoint import Checkpoint
     from stsbench.training.loop.gather import Place
     from stsbench.training.loop.loop import OnProgress, TrainingOutcome
-    from stsbench.training.seams import Taught
+    from stsbench.training.seams import Taught, Validate
 
 
 TRIED = 3
@@ -69,11 +68,11 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-def memory_used(device: torch.device) -> int:
+def memory_used(device: str) -> int:
     """Bytes: the most that this process has used, on a GPU of its memory."""
-    import torch
+    if device.startswith("cuda"):
+        import torch
 
-    if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
@@ -111,42 +110,49 @@ class Teachers:
         return taught
 
 
-class Trainer(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Trainer(ABC):
     """A recipe's method with all that it learns from, one call away from training.
 
-    The order of calls: ``prepare``, then ``forecast`` or ``train``, once. What else it has is for the run's record. All raise
-    StsbenchError: a value that method or trainer does not take, what cannot be had, or why it cannot go on and what was kept.
+    The order of calls: ``prepare``, then ``forecast`` or ``train``, once. All raise StsbenchError: a value that method or
+    trainer does not take, what cannot be had, or why it cannot continue and what was kept.
     """
 
+    plan: TrainPlan
+    corpus: Corpus
+    """What it learns from."""
+    validate: Validate | None
+    """What weights are chosen by; None where the last are kept."""
+    base: Checkpoint | None = None
+    """The checkpoint that it starts from, if any."""
+    teachers: Teachers = Teachers()
+    """The encoders whose embeddings it learns from besides, if any."""
+    device: str = "cpu"
+    """Where it computes."""
+
     @classmethod
-    def check(cls, plan: TrainPlan, method: Any) -> None:  # noqa: ANN401 - a method's class
+    @abstractmethod
+    def check(cls, plan: TrainPlan, method: Any) -> object:  # noqa: ANN401 - a method's class
         """Check all of the recipe's values that can be checked before anything is loaded."""
 
     @classmethod
+    @abstractmethod
     def prepare(cls, plan: TrainPlan, method: Any) -> Self:  # noqa: ANN401 - a method's class
         """Load and check all that the plan needs: text, development split, start and method."""
 
+    @abstractmethod
     def forecast(self) -> Forecast:
         """Take three steps, write nothing, and reckon what the whole training takes."""
 
+    def forecast_of(self, **tried: Any) -> Forecast:  # noqa: ANN401 - a forecast's fields
+        """A forecast of what was tried, with what follows from it."""
+        seconds = tried["step_seconds"] * tried["steps"] + tried["validation_seconds"] * tried["validations"]
+        found = {"rows": len(self.corpus), "corpus": self.corpus.name, "seconds": seconds, "device": self.device}
+        return Forecast(**found, **tried, memory=memory_used(self.device))
+
+    @abstractmethod
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
         """Train, from the last checkpoint unless the plan is a fresh one, and leave the encoder in the plan's folder."""
-
-    @property
-    def corpus(self) -> Corpus:
-        """What it learns from."""
-
-    @property
-    def base(self) -> Checkpoint | None:
-        """The checkpoint that it starts from, if any."""
-
-    @property
-    def teachers(self) -> Teachers:
-        """The encoders whose embeddings it learns from besides, if any."""
-
-    @property
-    def device(self) -> str:
-        """Where it computes."""
 
 
 TRAINERS = Registry(

@@ -68,7 +68,7 @@ class _Traits(torch.nn.Module, ABC):
     """Whether other processes can make its batches: ``collate`` runs no model and reads no open file."""
     by_dropout: bool = False
     """Whether the two views of a sentence differ by their dropout alone."""
-    negatives: Literal["", "own", "joint"] = ""
+    batch_negatives: Literal["", "own", "joint"] = ""
     """Whether a sentence's negatives are the others of its batch: of that of its process, or of the joint one of all."""
     teachers: Sequence[str] = ()
     """The encoders whose embeddings of its texts it learns from, by name; what gives them is set as ``taught``."""

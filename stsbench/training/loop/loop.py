@@ -44,7 +44,7 @@ def check_step(learner: Learner, facts: TrainingFacts) -> None:
     """Refuse what the method or the model cannot be run with. Raises CardError: says which key to leave out."""
     method, model, training = type(learner).__name__, learner.student.model, learner.training
     problem = ""
-    if facts.batch_size < 2 and learner.negatives and not (learner.negatives == "joint" and many_ranks()):
+    if facts.batch_size < 2 and learner.batch_negatives and not (learner.batch_negatives == "joint" and many_ranks()):
         raise CardError("[training] batch_size 1: a sentence's negatives are the others of its batch; give 2 or more")
     if facts.chunk is not None and not learner.chunks:
         raise CardError(

@@ -93,7 +93,7 @@ class ESimCSE(Learner):
     """
 
     chunks = True
-    negatives = "joint"
+    batch_negatives = "joint"
     variant: Literal["paper", "released"] = "paper"
     """``paper``, the copy begins as the student, head and all, and of n sub-words 0 to max(2, rate * n) are repeated.
     ``released``, it begins with fresh weights, which the released code never replaces by the checkpoint's, under the

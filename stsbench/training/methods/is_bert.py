@@ -25,7 +25,7 @@ class ISBERT(Learner):
     Each process of several takes negatives from its own sentences alone.
     """
 
-    negatives = "own"
+    batch_negatives = "own"
     widths: tuple[int, ...] = (1, 3, 5)
     """Of the convolutions, in tokens."""
     channels: int | None = None

@@ -58,7 +58,7 @@ class PromptBERT(Learner):
     """In-batch contrast of a sentence in two templates, with what each template says by itself taken off."""
 
     chunks = True
-    negatives = "joint"
+    batch_negatives = "joint"
     template: str = 'This sentence of "{}" means [MASK] .'
     """Around anchors, and around every sentence in tests."""
     second_template: str = 'This sentence : "{}" means [MASK] .'

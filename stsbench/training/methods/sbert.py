@@ -142,7 +142,7 @@ class SBERTTriplets(Learner):
         from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
         self.needs = PAIRING[self.views]
-        self.negatives = "joint" if len(self.needs) < 3 else ""
+        self.batch_negatives = "joint" if len(self.needs) < 3 else ""
         self.loss = MultipleNegativesRankingLoss(GivenEmbeddings(), scale=self.scale)
 
     def prepare(self, columns: Columns) -> None:

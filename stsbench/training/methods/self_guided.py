@@ -27,7 +27,7 @@ class SelfGuided(Learner):
     """Contrast under a projection head, with the weights held near their start."""
 
     chunks = True
-    negatives = "joint"
+    batch_negatives = "joint"
     variant: Literal["base", "opt1", "opt2", "opt3", "opt2-released", "translation"] = "opt3"
     """``base`` (SG), ``opt1``, ``opt2``, ``opt3`` (SG-OPT) contrast with the fixed copy's layers, ``opt2-released`` as the
     released code computes it; ``translation`` with the corpus's ``positive``, through the same tuned encoder, under the loss

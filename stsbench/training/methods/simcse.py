@@ -27,7 +27,7 @@ class TwoViews(Learner):
 
     chunks = True
     by_dropout = True
-    negatives = "joint"
+    batch_negatives = "joint"
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, and below them the same once more."""
@@ -77,7 +77,7 @@ class SimCSE(Learner):
 
     def __post_init__(self) -> None:
         self.names = self.needs = PAIRING[self.views]
-        self.negatives = "joint" if len(self.names) < 3 else ""
+        self.batch_negatives = "joint" if len(self.names) < 3 else ""
         if self.loss == "symmetric" and len(self.names) > 2:
             raise CardError("the symmetric loss takes no hard negatives; use views = 'pairs'")
         if self.loss == "symmetric" and self.similarity == "dot":
@@ -144,7 +144,7 @@ class SimCSEPositives(Learner):
     """
 
     chunks = True
-    negatives = "joint"
+    batch_negatives = "joint"
     positive: Literal[
         "crop",
         "delete_words",

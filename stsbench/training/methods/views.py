@@ -57,7 +57,7 @@ class ConSERT(Learner):
 
     def __post_init__(self) -> None:
         self.classifies, self.contrasts = self.objective != "contrastive", self.objective != "classification"
-        self.negatives = "joint" if self.contrasts else ""
+        self.batch_negatives = "joint" if self.contrasts else ""
         for view in self.views:
             choose("view", view, VIEWS)
         if "adversarial" in self.views and self.objective != "joint":
@@ -183,7 +183,7 @@ class CLEAR(Learner):
     """
 
     chunks = True
-    negatives = "joint"
+    batch_negatives = "joint"
     first: OperatorName = "delete_words"
     """How the first view is made."""
     second: OperatorName = "reorder"

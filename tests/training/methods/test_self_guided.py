@@ -96,7 +96,7 @@ def test_what_is_fixed_gets_no_gradient_and_the_rest_does(masked_lm, variant):
 @pytest.mark.parametrize("fixed_dropout", [False, True])
 def test_the_fixed_copy_has_dropout_only_as_released(masked_lm, fixed_dropout):
     made = learner(masked_lm, dropout=0.3, fixed_dropout=fixed_dropout)
-    tokens = first_batch(made)["tokens"]
+    tokens = first_batch(made)["views"]
     made.eval()
     made.train()
     assert made.fixed.training is fixed_dropout and made.student.model.training
@@ -106,7 +106,7 @@ def test_the_fixed_copy_has_dropout_only_as_released(masked_lm, fixed_dropout):
 
 def test_mean_pooling_of_the_layers(masked_lm):
     made = learner(masked_lm, layer_pooling="mean")
-    tokens = first_batch(made, 3)["tokens"]
+    tokens = first_batch(made, 3)["views"]
     states = made.fixed(**tokens, output_hidden_states=True).hidden_states
     n = int(tokens["attention_mask"][1].sum())
     torch.testing.assert_close(made.fixed_layers(tokens)[1, 2], states[2][1, :n].mean(dim=0))

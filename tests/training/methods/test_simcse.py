@@ -138,7 +138,7 @@ def test_the_released_decoder_is_a_copy_trained_apart_from_the_word_embeddings(m
 
 
 def test_a_batch_of_one_has_nothing_to_be_told_apart_from_but_a_hard_negative(masked_lm):
-    assert [learner(masked_lm, views=views).negatives for views in ("dropout", "pairs")] == ["joint", "joint"]
+    assert [learner(masked_lm, views=views).batch_negatives for views in ("dropout", "pairs")] == ["joint", "joint"]
     alone = learner(masked_lm, views="triplets").eval()
     assert values(alone, first_batch(alone, 1))["loss"] > 0
 
