@@ -132,12 +132,7 @@ def _points(score: float | None) -> str:
 
 
 def _cells(book: Book) -> list[tuple[SweepCell, CellScore]]:
-    return [
-        (cell, book.scores[cell.planned.encoder])
-        for cells in book.of
-        for cell in cells
-        if cell.planned.encoder in book.scores
-    ]
+    return [(cell, row.cells[cell.seed]) for row in book.rows for cell in row.planned if cell.seed in row.cells]
 
 
 def _print(book: Book) -> None:

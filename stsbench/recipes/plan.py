@@ -40,7 +40,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainPlan:
+class Means:
+    """With what a training is carried out."""
+
+    corpora: Path | None = None
+    data: Path | None = None
+    device: str = "auto"
+    deterministic: bool = False
+    checkpoint_seconds: float = 120.0
+    report_to: Sequence[str] = ()
+    workers: int | None = None
+    """Processes that make batches ahead; None: as the device needs them."""
+    catalogue: Catalogue = field(default_factory=Catalogue)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainPlan(Means):
     """What one ``stsbench train`` does: a recipe, with what the user replaced, for one seed."""
 
     name: str
@@ -48,19 +63,10 @@ class TrainPlan:
     seed: int
     out: Path
     base: str = ""
-    corpora: Path | None = None
-    data: Path | None = None
-    device: str = "auto"
     fresh: bool = False
-    """Train anew, in the place of what the folder holds; else what is done is kept and what was stopped goes on."""
+    """Train anew, in the place of what the folder holds; else what is done is kept and what was stopped resumes."""
     command: str = ""
     """How the user asked for this seed, and could ask again."""
-    deterministic: bool = False
-    checkpoint_seconds: float = 120.0
-    report_to: Sequence[str] = ()
-    workers: int | None = None
-    """Processes that make batches ahead; None: as the device needs them."""
-    catalogue: Catalogue = field(default_factory=Catalogue)
 
     @property
     def folder(self) -> Path:

@@ -26,7 +26,7 @@ from stsbench.studies.trials import (
     TrialOutcome,
     TrialWatcher,
     Workshop,
-    carry_out_trials,
+    carry_out_trial,
     plan_trials,
     score_encoder,
 )
@@ -325,7 +325,8 @@ def reproduce(
     ablation, catalogue = reproduction.ablation, workshop.catalogue
     tasks = scored_on(ablation, catalogue)
     outcomes, had = list[TrialOutcome](), list[Had]()
-    for outcome in carry_out_trials(reproduction.planned, workshop, tasks, watcher):
+    for planned in reproduction.planned:
+        outcome = carry_out_trial(planned, workshop, tasks, watcher)
         for what, error in outcome.failures:
             failed(what, error)
         outcomes.append(outcome)

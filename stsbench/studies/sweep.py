@@ -8,9 +8,9 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -33,7 +33,7 @@ from stsbench.studies.trials import (
     Trial,
     TrialWatcher,
     Workshop,
-    carry_out_trials,
+    carry_out_trial,
     plan_of,
     plan_trials,
 )
@@ -111,12 +111,13 @@ def _points(axis: Axis) -> Sequence[Any]:
 def propose(card: SweepCard, known: Sequence[FrozenTrial]) -> FrozenTrial | None:
     """The next setting to try, as a trial of Optuna's; None where there is none.
 
-    It depends on the card and on what is known alone: a sweep that was stopped goes on as it would have.
+    It depends on the card and on what is known alone: a sweep that was stopped continues as it would have.
     """
     import optuna
 
     if len(known) >= count_settings(card):
         return None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     spaces = dict[str, Any]()
     for key, axis in axes(card).items():
         if isinstance(axis, Range):
@@ -124,20 +125,19 @@ def propose(card: SweepCard, known: Sequence[FrozenTrial]) -> FrozenTrial | None
             spaces[key] = optuna.distributions.FloatDistribution(axis.low, high, log=axis.log, step=axis.step)
         else:
             spaces[key] = optuna.distributions.CategoricalDistribution(range(len(axis)))
-    if SEARCHES[card.search].sampler:
-        places = _drawn(card, known, spaces)
-    else:
-        point = next(islice(product(*map(_points, axes(card).values())), len(known), None))
+    points = (
+        _drawn(card, known, spaces) if SEARCHES[card.search].sampler else product(*map(_points, axes(card).values()))
+    )
+    for point in points:
         places = dict(zip(spaces, point, strict=True))
-    running = optuna.trial.TrialState.RUNNING
-    return places and optuna.create_trial(params=places, distributions=spaces, state=running)
+        if all(places != one.params for one in known):
+            return optuna.create_trial(params=places, distributions=spaces, state=optuna.trial.TrialState.RUNNING)
+    return None
 
 
-def _drawn(card: SweepCard, known: Sequence[FrozenTrial], spaces: dict[str, Any]) -> dict[str, Any] | None:
-    """The places of the first draw that is new."""
+def _drawn(card: SweepCard, known: Sequence[FrozenTrial], spaces: dict[str, Any]) -> Iterator[Sequence[Any]]:
     import optuna
 
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     search = SEARCHES[card.search]
     for draw in range(DRAWS):
         seed = int(np.random.default_rng([card.search_seed, len(known), draw]).integers(1 << 32))
@@ -147,12 +147,7 @@ def _drawn(card: SweepCard, known: Sequence[FrozenTrial], spaces: dict[str, Any]
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.add_trials(known)
         asked = study.ask(spaces).params
-        places = {
-            key: one.number(asked[key]) if isinstance(one, Range) else asked[key] for key, one in axes(card).items()
-        }
-        if all(places != one.params for one in known):
-            return places
-    return None
+        yield [one.number(asked[key]) if isinstance(one, Range) else asked[key] for key, one in axes(card).items()]
 
 
 class SweepCell(NamedTuple):
@@ -280,7 +275,6 @@ class Sweep:
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
 
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
         path, pruner = self.folder / JOURNAL, None
         if (facts := self.card.halving) is not None:
             pruner = optuna.pruners.SuccessiveHalvingPruner(facts.first_step, facts.factor)
@@ -299,14 +293,23 @@ def decided(result: Result, metric: str) -> float:
     return choose("metric", metric, result.scores) if metric else result.score
 
 
-class SweepRow(NamedTuple):
-    """A setting with what came of it by seed; a seed that is not there was not begun."""
+@dataclass
+class SweepRow:
+    """A setting with its trainings, one a seed, and by seed what came of those that are done."""
 
     setting: SweepSetting
-    cells: dict[int, CellScore]
-    encoder: str
-    whole: bool
-    """Whether all seeds were trained to the end and scored."""
+    planned: Sequence[SweepCell]
+    cells: dict[int, CellScore] = field(default_factory=dict)
+
+    @property
+    def encoder(self) -> str:
+        """The trained encoder by the name that loads it."""
+        return self.planned[0].planned.plan.name
+
+    @property
+    def whole(self) -> bool:
+        """Whether all seeds were trained to the end and scored."""
+        return sum(one.score is not None and not one.early for one in self.cells.values()) == len(self.planned)
 
     @property
     def spread(self) -> Spread | None:
@@ -323,10 +326,8 @@ class Book:
     ) -> None:
         """Read what was tried before; ``on_close`` is called with each cell that is done."""
         self.sweep, self.on_close = sweep, on_close
-        self.of: list[list[SweepCell]] = []
-        """The cells of each setting, in the order in which settings were begun, which is that of Optuna's trials."""
-        self.scores: dict[str, CellScore] = {}
-        """By the encoder's name."""
+        self.rows: list[SweepRow] = []
+        """In the order in which settings were begun, which is that of Optuna's trials."""
         self.waiting: deque[SweepCell] = deque()
         for trial in self._tried():
             self._open(trial)
@@ -341,8 +342,9 @@ class Book:
         return self._study.trials if (self.sweep.folder / JOURNAL).exists() else []
 
     def _open(self, trial: FrozenTrial) -> None:
-        self.of.append(self.sweep.cells(setting_at(self.sweep.card, trial.params)))
-        self.waiting.extend(self.of[-1])
+        setting = setting_at(self.sweep.card, trial.params)
+        self.rows.append(SweepRow(setting, self.sweep.cells(setting)))
+        self.waiting.extend(self.rows[-1].planned)
 
     def next(self) -> SweepCell | None:
         """A cell to be trained; None where there is none, now or any more."""
@@ -358,25 +360,17 @@ class Book:
         """Note what came of a cell; that of a setting is its mean over seeds."""
         from optuna.trial import TrialState
 
-        self.scores[cell.planned.encoder] = score
+        row = next(row for row in self.rows if row.setting == cell.setting)
+        found = {**row.cells, cell.seed: score}
+        row.cells = {one.seed: found[one.seed] for one in row.planned if one.seed in found}
         self.on_close(cell, score)
-        for number, row in enumerate(self.rows()):
-            if row.setting == cell.setting and len(row.cells) == len(self.sweep.card.seeds):
-                state = TrialState.COMPLETE if row.spread else TrialState.FAIL
-                self._study.tell(number, row.spread and row.spread.mean, state, skip_if_finished=True)
-
-    def rows(self) -> list[SweepRow]:
-        """The settings in the order in which they were begun."""
-        found = []
-        for cells in self.of:
-            scores = {one.seed: self.scores[one.planned.encoder] for one in cells if one.planned.encoder in self.scores}
-            well = [one for one in scores.values() if one.score is not None and not one.early]
-            found.append(SweepRow(cells[0].setting, scores, cells[0].planned.plan.name, len(well) == len(cells)))
-        return found
+        if len(row.cells) == len(row.planned):
+            state = TrialState.COMPLETE if row.spread else TrialState.FAIL
+            self._study.tell(self.rows.index(row), row.spread and row.spread.mean, state, skip_if_finished=True)
 
     def ranked(self) -> list[SweepRow]:
-        """The same, the best mean first, those that are not whole behind all others."""
-        return sorted(self.rows(), key=lambda row: (not row.whole, -row.spread.mean if row.spread else 0.0))
+        """The rows, the best mean first, those that are not whole behind all others."""
+        return sorted(self.rows, key=lambda row: (not row.whole, -row.spread.mean if row.spread else 0.0))
 
     def winners(self) -> list[SweepRow]:
         """The best whole setting of each recipe, the best of all first."""
@@ -391,8 +385,9 @@ class Book:
         card, known = self.sweep.card, self._tried()
         while not SEARCHES[card.search].learns and (trial := propose(card, known)) is not None:
             known.append(trial)
-        later = (self.sweep.cells(setting_at(card, trial.params)) for trial in known[len(self.of) :])
-        return [cell for cells in (*self.of, *later) for cell in cells]
+        begun = [row.planned for row in self.rows]
+        later = (self.sweep.cells(setting_at(card, trial.params)) for trial in known[len(begun) :])
+        return [cell for cells in (*begun, *later) for cell in cells]
 
     @property
     def total(self) -> int:
@@ -438,7 +433,7 @@ def carry_out_cell(sweep: Sweep, cell: SweepCell, halving: str, watcher: TrialWa
     """
     try:
         watching = _halved(sweep, cell, halving, watcher) if halving else watcher
-        (outcome,) = carry_out_trials([cell.planned], sweep.workshop, [sweep.scored_on], watching)
+        outcome = carry_out_trial(cell.planned, sweep.workshop, [sweep.scored_on], watching)
     except StoppedEarly as early:
         return CellScore(early.score, early=True)
     if outcome.failures or not outcome.results:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,10 +17,9 @@ from stsbench.bench.plan import RunPlan
 from stsbench.bench.run import run
 from stsbench.core import settings
 from stsbench.core.cards import DECIDING, toml
-from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import Stopped, TrainingError
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
-from stsbench.recipes.plan import TrainPlan, read_recipe
+from stsbench.recipes.plan import Means, TrainPlan, read_recipe
 from stsbench.recipes.train import carry_out, find_finished
 from stsbench.results.record import Result
 
@@ -45,16 +45,10 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workshop:
+class Workshop(Means):
     """On what trials are trained, and where their results go; runs lie where names find them, in the usual folder of runs."""
 
     results: Path
-    corpora: Path | None = None
-    data: Path | None = None
-    device: str = "auto"
-    deterministic: bool = False
-    checkpoint_seconds: float = 120.0
-    catalogue: Catalogue = field(default_factory=Catalogue)
     options: Sequence[str] = ()
     """The words of ``stsbench train`` that say the same, for the command that finishes a stopped run."""
 
@@ -141,47 +135,27 @@ def plan_of(trial: Trial, workshop: Workshop) -> TrainPlan:
     given = {**trial.replaced, **({"data.corpus": trial.text} if trial.text else {})}
     name, card = read_recipe(trial.recipe, workshop.catalogue, assign=given)
     words = ["stsbench", "train", trial.recipe]
-    words += [word for key, value in trial.replaced.items() for word in ("--set", f"{key}={toml(value)}")]
-    words += [
-        word for flag, value in (("--base", trial.base), ("--text", trial.text)) if value for word in (flag, value)
-    ]
+    said = [("--set", f"{key}={toml(value)}") for key, value in trial.replaced.items()]
+    said += [(flag, value) for flag, value in (("--base", trial.base), ("--text", trial.text)) if value]
     return TrainPlan(
         name=name,
         card=card,
         seed=trial.seed,
         out=settings.runs_folder(),
         base=trial.base,
-        corpora=workshop.corpora,
-        data=workshop.data,
-        device=workshop.device,
-        command=shlex.join([*words, *workshop.options, "--seeds", str(trial.seed)]),
-        deterministic=workshop.deterministic,
-        checkpoint_seconds=workshop.checkpoint_seconds,
-        catalogue=workshop.catalogue,
+        command=shlex.join([*words, *chain(*said), *workshop.options, "--seeds", str(trial.seed)]),
+        **{means.name: getattr(workshop, means.name) for means in fields(Means)},
     )
 
 
-def carry_out_trials(
-    planned: Sequence[PlannedTrial],
-    workshop: Workshop,
-    scorings: Sequence[ScoredOn],
-    watcher: TrialWatcher | None = None,
-) -> Iterator[TrialOutcome]:
-    """Train and score one trial after the other, yielding what came of each as soon as it is there.
-
-    What is trained is not trained again, what was stopped goes on, and what the results folder holds is not scored
-    again. A trial that fails takes no other with it.
-
-    Raises:
-        Stopped: the user wants no more.
-    """
-    for one in planned:
-        yield _carried_out(one, workshop, scorings, watcher or TrialWatcher())
-
-
-def _carried_out(
+def carry_out_trial(
     planned: PlannedTrial, workshop: Workshop, scorings: Sequence[ScoredOn], watcher: TrialWatcher
 ) -> TrialOutcome:
+    """Train and score a trial; what fails is part of what came of it.
+
+    What is trained is not trained again, what was stopped resumes, and what the results folder holds is not scored
+    again. Raises Stopped: the user wants no more.
+    """
     failures, results, trained = list[tuple[str, Exception]](), list[Result](), None
     scoring = replace(watcher.scoring, failed=lambda what, error: failures.append((what, error)))
     with _noted(planned.encoder, scoring):

@@ -12,6 +12,7 @@ from stsbench.core.errors import StsbenchError
 from stsbench.encoders.runs import unfinished_runs
 from stsbench.studies.sweep import CARRIERS, Book, CellScore, Sweep, SweepCell
 from stsbench.studies.trials import TrialWatcher
+from tests.studies.test_sweep import scores
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore::ResourceWarning")
 """Of Ray's own parts."""
@@ -37,24 +38,24 @@ def test_side_by_side_are_the_scores_of_one_process(of_values, monkeypatch, capf
     told: list[tuple[SweepCell, CellScore]] = []
     both = Book(of_values("[0.05, 0.5, 1e-40]"), lambda *done: told.append(done))
     CARRIERS.load_at("ray")(both, "ray", 1, TrialWatcher())
-    assert len(told) == 3 and {cell.planned.encoder for cell, _ in told} == both.scores.keys()
-    assert [bool(one.failure) for one in both.scores.values()].count(True) == 1
+    assert len(told) == 3 and {cell.planned.encoder for cell, _ in told} == scores(both).keys()
+    assert [bool(one.failure) for one in scores(both).values()].count(True) == 1
     assert capfd.readouterr().out == ""
     assert sorted(path.name for path in (both.sweep.folder).iterdir()) == ["optuna.journal", "results"]
-    fine = {one.score for one in both.scores.values() if not one.failure}
+    fine = {one.score for one in scores(both).values() if not one.failure}
     again = Book(of_values("[0.05, 0.5]"))
     CARRIERS.load_at("ray")(again, "ray", 1, TrialWatcher())
     monkeypatch.setenv("STSBENCH_RUNS", "elsewhere")
     alone = Book(of_values("[0.05, 0.5]", folder="alone"))
     CARRIERS.load_at("local")(alone, "local", 1, TrialWatcher())
-    assert again.scores == alone.scores and fine == {one.score for one in alone.scores.values()}
+    assert scores(again) == scores(alone) and fine == {one.score for one in scores(alone).values()}
 
 
 @needs_ray
 def test_halving_stops_the_weak_and_tells_their_last_score(of_values):
     book = Book(of_values("[6.0, 5.0, 0.05, 0.06, 0.07]", more="[halving]\nfirst_step = 4\nfactor = 2\n"))
     CARRIERS.load_at("ray")(book, "ray", 1, TrialWatcher())
-    early = [row for row in book.rows() if any(one.early for one in row.cells.values())]
+    early = [row for row in book.rows if any(one.early for one in row.cells.values())]
     assert 1 <= len(early) < 5 and all(row.spread is not None and not row.whole for row in early)
     assert all(unfinished_runs(row.encoder) for row in early)
     (best,) = book.winners()

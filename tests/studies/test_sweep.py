@@ -19,7 +19,7 @@ from stsbench.encoders.runs import unfinished_runs
 from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.recipes.train import carry_out
 from stsbench.studies.sweep import CARRIERS, JOURNAL, Book, CellScore, SweepSetting, winner_card
-from stsbench.studies.trials import Trial, TrialWatcher, carry_out_trials, plan_trials
+from stsbench.studies.trials import Trial, TrialWatcher, carry_out_trial, plan_trials
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,8 @@ def test_a_value_that_the_method_does_not_take_is_told_before_any_training(sweep
 
 def test_a_run_of_another_base_is_left_alone(sweep, developing, bert, masked_lm):
     others = Trial(recipe="little", seed=1, base=str(masked_lm))
-    list(carry_out_trials(plan_trials([others], developing), developing, []))
+    (planned,) = plan_trials([others], developing)
+    carry_out_trial(planned, developing, [], TrialWatcher())
     found = sweep()
     card = msgspec.structs.replace(found.card, base=str(bert))
     cells = replace(found, card=card).cells(SweepSetting("little", {"temperature": 0.05}))
@@ -86,15 +87,20 @@ def drawn(book: Book, score: Callable[[dict[str, Any], int], CellScore]) -> list
     return found
 
 
+def scores(book: Book) -> dict[str, CellScore]:
+    """What came of each cell, by the encoder's name."""
+    return {cell.planned.encoder: row.cells[cell.seed] for row in book.rows for cell in row.planned}
+
+
 def test_each_cell_is_handed_out_once_and_a_new_book_goes_on(sweep):
     one = Book(sweep())
     first = one.next()
     assert first is not None and (first.planned.encoder, one.total) == ("little@1", 4)
     again = Book(sweep(more="[budget]\nhours = 3\n"))
-    assert [cells[0].setting.values for cells in again.of] == [{"temperature": 0.05}]
+    assert [row.setting.values for row in again.rows] == [{"temperature": 0.05}]
     assert drawn(again, lambda values, seed: CellScore(0.5)) == [(0.05, 1), (0.05, 2), (0.5, 1), (0.5, 2)]
     other = Book(sweep(("[0.05, 0.5]", "[0.2, 0.5]")))
-    assert not other.of and len(other.all_known()) == 4
+    assert not other.rows and len(other.all_known()) == 4
     (other.sweep.folder / JOURNAL).write_text("{\n{")
     with pytest.raises(OutputError, match="is not what a sweep has tried"):
         Book(sweep())
@@ -135,13 +141,13 @@ def test_a_sweep_trains_each_cell_once_and_finds_runs_of_before(sweep, trained):
     local(book, "local", 1, TrialWatcher())
     ran = trained()
     assert ran == [f"little{value}/seed{seed}" for value in ("", "+temperature=0.5") for seed in (1, 2)]
-    assert all(row.whole for row in book.rows())
+    assert all(row.whole for row in book.rows)
     again = Book(sweep(("[0.05, 0.5]", "[0.5, 0.05]")))
     local(again, "local", 1, TrialWatcher())
-    assert trained() == ran and again.scores == book.scores
+    assert trained() == ran and scores(again) == scores(book)
     measured = Book(sweep(more='metric = "pearson.all"'))
     local(measured, "local", 1, TrialWatcher())
-    assert trained() == ran and measured.scores != book.scores
+    assert trained() == ran and scores(measured) != scores(book)
     with pytest.raises(UnknownName, match="unknown metric 'pearson'; did you mean 'pearson.all'"):
         local(Book(sweep(more='metric = "pearson"')), "local", 1, TrialWatcher())
 
@@ -155,7 +161,7 @@ def test_what_fails_is_noted_and_the_others_go_on(sweep, monkeypatch):
     monkeypatch.setattr("stsbench.studies.trials.carry_out", carried_out)
     book = Book(sweep(("[0.05, 0.5]", "[0.5, 0.05]")))
     CARRIERS.load_at("local")(book, "local", 1, TrialWatcher())
-    failed, fine = book.rows()
+    failed, fine = book.rows
     assert all("too warm" in one.failure for one in failed.cells.values()) and fine.whole
     assert book.winners() == [fine]
 
@@ -163,14 +169,14 @@ def test_what_fails_is_noted_and_the_others_go_on(sweep, monkeypatch):
 def test_nothing_is_begun_after_the_time(sweep):
     book = Book(sweep(more="[budget]\nhours = 1e-12\n"))
     CARRIERS.load_at("local")(book, "local", 1, TrialWatcher())
-    assert book.rows() == [] and not (book.sweep.folder / JOURNAL).exists()
+    assert book.rows == [] and not (book.sweep.folder / JOURNAL).exists()
 
 
 def test_halving_stops_the_weak_and_tells_their_last_score(sweep):
     halving = "[halving]\nfirst_step = 4\nfactor = 2\n"
     book = Book(sweep(("[0.05, 0.5]", "[6.0, 0.05, 5.0]"), ("[1, 2]", "[1]"), more=halving))
     CARRIERS.load_at("local")(book, "local", 1, TrialWatcher())
-    early = [row for row in book.rows() if any(one.early for one in row.cells.values())]
+    early = [row for row in book.rows if any(one.early for one in row.cells.values())]
     assert 1 <= len(early) < 3 and all(row.spread is not None and not row.whole for row in early)
     assert all(unfinished_runs(row.encoder) for row in early) and len(book.winners()) == 1
 

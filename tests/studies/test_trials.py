@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +22,10 @@ from stsbench.studies.trials import (
     PlannedTrial,
     ScoredOn,
     Trial,
+    TrialOutcome,
     TrialWatcher,
     Workshop,
-    carry_out_trials,
+    carry_out_trial,
     plan_trials,
 )
 from stsbench.training.loop.loop import OnProgress, TrainingProgress
@@ -37,6 +38,16 @@ def trial(base: Path, **given: object) -> Trial:
     seed = given.pop("seed", 0)
     assert isinstance(seed, int)
     return Trial(recipe="little", replaced=given, seed=seed, base=str(base))
+
+
+def carry_out_trials(
+    planned: Sequence[PlannedTrial],
+    workshop: Workshop,
+    scorings: Sequence[ScoredOn],
+    watcher: TrialWatcher = TrialWatcher(),  # noqa: B008 - a value
+) -> list[TrialOutcome]:
+    """One after the other."""
+    return [carry_out_trial(one, workshop, scorings, watcher) for one in planned]
 
 
 def test_a_trial_is_called_as_train_calls_its_run(workshop, masked_lm, tmp_path):
@@ -75,7 +86,7 @@ def test_trials_are_trained_once_and_scored(workshop, masked_lm, trained: Callab
     trials = [trial(masked_lm), trial(masked_lm, temperature=0.1), trial(masked_lm, temperature=0.05)]
     planned = plan_trials(trials, workshop)
     assert [one.state for one in planned] == ["missing", "missing"]
-    outcomes = list(carry_out_trials(planned, workshop, QUICK))
+    outcomes = carry_out_trials(planned, workshop, QUICK)
     assert trained() == ["little/seed0", "little+temperature=0.1/seed0"]
     assert [(r.encoder, r.task, r.train_seed) for one in outcomes for r in one.results] == [
         ("little", "quickstart-en", 0), ("little+temperature=0.1", "quickstart-en", 0),
@@ -85,7 +96,7 @@ def test_trials_are_trained_once_and_scored(workshop, masked_lm, trained: Callab
     assert [one.state for one in again] == ["complete", "complete"]
     scored: list[object] = []
     watcher = TrialWatcher(scoring=Listener(scored=scored.append))
-    same = list(carry_out_trials(again, workshop, QUICK, watcher))
+    same = carry_out_trials(again, workshop, QUICK, watcher)
     assert trained() == ["little/seed0", "little+temperature=0.1/seed0"] and scored == []
     assert [r.score for one in same for r in one.results] == [r.score for one in outcomes for r in one.results]
     assert load_encoder(again[1].encoder, catalogue=workshop.catalogue).encode(["a"]).shape == (1, 16)
@@ -93,7 +104,7 @@ def test_trials_are_trained_once_and_scored(workshop, masked_lm, trained: Callab
 
 def test_a_name_whose_run_is_there_is_taken(workshop, masked_lm, trained: Callable[[], list[str]]):
     named = trial(masked_lm, temperature=0.05)
-    list(carry_out_trials(plan_trials([named], workshop), workshop, []))
+    carry_out_trials(plan_trials([named], workshop), workshop, [])
     (planned,) = plan_trials([trial(masked_lm), named], workshop)
     assert (planned.encoder, planned.state) == ("little+temperature=0.05@0", "complete")
     assert trained() == ["little+temperature=0.05/seed0"]
@@ -114,7 +125,7 @@ def test_a_stopped_trial_goes_on(workshop: Workshop, masked_lm):
     place = replace(workshop, checkpoint_seconds=0.0)
     trials = [trial(masked_lm), trial(masked_lm, temperature=0.1)]
     with pytest.raises((Stopped, KeyboardInterrupt)):
-        list(carry_out_trials(plan_trials(trials, place), place, QUICK, TrialWatcher(training=stopping)))
+        carry_out_trials(plan_trials(trials, place), place, QUICK, TrialWatcher(training=stopping))
     planned = plan_trials(trials, place)
     assert [one.state for one in planned] == ["complete", "unfinished"]
     first: list[int] = []
@@ -123,7 +134,7 @@ def test_a_stopped_trial_goes_on(workshop: Workshop, masked_lm):
     def counting(planned: PlannedTrial) -> Iterator[OnProgress]:
         yield lambda progress: first.append(progress.step)
 
-    done = list(carry_out_trials(planned, place, QUICK, TrialWatcher(training=counting)))
+    done = carry_out_trials(planned, place, QUICK, TrialWatcher(training=counting))
     assert first[0] > 1 and first[-1] == 12 and all(one.results and not one.failures for one in done)
 
 
@@ -137,7 +148,7 @@ def test_one_that_fails_takes_no_other_with_it(workshop, masked_lm, monkeypatch)
         return run(asked, told)
 
     monkeypatch.setattr("stsbench.studies.trials.run", scoring)
-    outcomes = list(carry_out_trials(planned, workshop, QUICK))
+    outcomes = carry_out_trials(planned, workshop, QUICK)
     assert [len(one.results) for one in outcomes] == [0, 1, 0]
     (what, error), _, (other, bug) = (one.failures[0] if one.failures else ("", None) for one in outcomes)
     assert what == "little+similarity=dott@0" and "similarity" in str(error) and isinstance(error, CardError)
@@ -153,6 +164,6 @@ def test_a_task_that_fails_is_told_and_the_trial_is_trained(workshop, masked_lm)
 
 
 def test_a_run_with_another_base_in_the_folder_is_refused_before_any_training(workshop, masked_lm, bert):
-    list(carry_out_trials(plan_trials([trial(masked_lm)], workshop), workshop, []))
+    carry_out_trials(plan_trials([trial(masked_lm)], workshop), workshop, [])
     with pytest.raises(OutputError, match="holds a finished run with another base"):
         plan_trials([trial(bert)], workshop)
