@@ -19,7 +19,7 @@ from stsbench.core.registry import call_with_params
 from stsbench.encoders.runs import USUAL
 from stsbench.recipes.plan import KEYS, TrainPlan, load_text, load_validation, values_of
 from stsbench.recipes.trainer import TRIED, Forecast, Trainer
-from stsbench.training.loop.loop import CurveFile, OnProgress, Point, TrainingOutcome, TrainingProgress
+from stsbench.training.loop.loop import OnProgress, Point, TrainingOutcome, TrainingProgress, open_curve
 from stsbench.training.seams import seen_with
 from stsbench.training.words.rounds import Clock, Round, StandaloneMethod, count_learnt
 
@@ -73,7 +73,7 @@ class RoundsTrainer(Trainer):
         """Train; the encoder is written at every round that is the best so far."""
         plan, started = self.plan, time.perf_counter()
         clock = Clock(self.training.seconds)
-        seen = _Seen(clock, on_progress, CurveFile(plan.folder))
+        seen = _Seen(clock, on_progress, open_curve(plan.folder))
         try:
             self.training.fit(
                 self.columns,
@@ -124,8 +124,8 @@ class RoundsTrainer(Trainer):
 class _Seen:
     """What a training has reported so far; it is passed on and written down as it comes."""
 
-    def __init__(self, clock: Clock, on_progress: OnProgress, file: CurveFile) -> None:
-        self.clock, self.on_progress, self.file = clock, on_progress, file
+    def __init__(self, clock: Clock, on_progress: OnProgress, add: Callable[[Point], None]) -> None:
+        self.clock, self.on_progress, self.add = clock, on_progress, add
         self.rounds: list[Round] = []
         self.curve: list[Point] = []
         clock.on_step = self.tell
@@ -143,7 +143,7 @@ class _Seen:
 
     def _add(self, point: Point) -> None:
         self.curve.append(point)
-        self.file.add(point)
+        self.add(point)
 
     def tell(self, done: int, of: int, loss: float, point: Point | None = None) -> None:
         """A step is done, or a round."""

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from pickle import UnpicklingError
-from types import FrameType, TracebackType
-from typing import Any, Self
+from types import FrameType
+from typing import Any
 
 import torch
 import transformers
@@ -43,21 +43,18 @@ OLD_NAME = "gradient_checkpointing_enable"
 def check_step(learner: Learner, facts: TrainingFacts) -> None:
     """Refuse what the method or the model cannot be run with. Raises CardError: says which key to leave out."""
     method, model, training = type(learner).__name__, learner.student.model, learner.training
-    problem = ""
     if facts.batch_size < 2 and learner.batch_negatives and not (learner.batch_negatives == "joint" and many_ranks()):
         raise CardError("[training] batch_size 1: a sentence's negatives are the others of its batch; give 2 or more")
-    if facts.chunk is not None and not learner.chunks:
-        raise CardError(
-            f"[training] chunk: {method}'s loss is not a function of embeddings alone; leave it out, or use "
-            "checkpointing = true"
-        )
-    if facts.checkpointing and not model.supports_gradient_checkpointing:
-        problem = f"{type(model).__name__} has no layers to compute again"
-    elif facts.checkpointing and not learner.train().student.model.training:
-        problem = f"{method} runs its model as in tests, which keeps all"
+    refused = {
+        f"chunk: {method}'s loss is not a function of embeddings alone": facts.chunk and not learner.chunks,
+        f"checkpointing: {type(model).__name__} has no layers to compute again": facts.checkpointing
+        and not model.supports_gradient_checkpointing,
+        f"checkpointing: {method} runs its model as in tests, which keeps all": facts.checkpointing
+        and not learner.train().student.model.training,
+    }
     learner.train(training)
-    if problem:
-        raise CardError(f"[training] checkpointing: {problem}; leave it out")
+    for problem in filter(refused.get, refused):
+        raise CardError(f"[training] {problem}; leave it out")
 
 
 def prepare_step(learner: Learner, facts: TrainingFacts) -> None:
@@ -101,9 +98,9 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> Traini
     TrainingError: the loss is not finite; says what was kept; OutputError: a checkpoint cannot be written; Stopped: by
     Ctrl-C, after the step under way and with a checkpoint.
     """
-    place, interrupt = run.place, Interrupt(alone=run.place.ranks == 1)
+    place = run.place
     plan = BatchPlan(run.training, run.rows, run.seed, place.rank, place.ranks)
-    selection = Selection(learner, run, plan, interrupt)
+    selection = Selection(learner, run, plan)
     checkpoint = last_checkpoint(run.folder) if resume else None
     if checkpoint is not None:
         with _reading(checkpoint):
@@ -112,7 +109,7 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> Traini
         shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
     place.wait()
     if place.rank == 0:
-        selection.on_point.append(CurveFile(run.folder, selection.curve).add)
+        selection.on_point.append(open_curve(run.folder, selection.curve))
     prepare_step(learner, run.training)
     try:
         trainer = Loop(learner, run, plan, selection)
@@ -121,15 +118,14 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> Traini
         if not run.report_to:
             raise
         raise TrainingError(f"--report-to {', '.join(run.report_to)}: {one_line(error)}") from error
-    with _quiet(), _one_line_errors(run.folder), interrupt:
+    with _quiet(), _one_line_errors(run.folder), interruptible(selection.asked, alone=place.ranks == 1):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    if selection.interrupted(trainer.state.global_step):
-        raise Stopped(
-            f"stopped after step {trainer.state.global_step} of {plan.steps}; to resume, run it again without --fresh"
-        )
+    if selection.interrupted(step := trainer.state.global_step):
+        raise Stopped(f"stopped after step {step} of {plan.steps}; to resume, run it again without --fresh")
     if selection.best_weights is not None:
         learner.load_state_dict(selection.best_weights)
-    return TrainingOutcome(curve=selection.curve, chosen=selection.kept, steps=trainer.state.global_step)
+    kept = selection.best if run.selection.keep == "best" else next(reversed(selection.curve), None)
+    return TrainingOutcome(curve=selection.curve, chosen=kept, steps=step)
 
 
 class Loop(transformers.Trainer):  # type: ignore[misc]
@@ -258,10 +254,8 @@ def _reading(checkpoint: Path | str | None) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, UnpicklingError, SafetensorError) as error:
-        raise TrainingError(
-            f"{checkpoint}: cannot be read: {one_line(error)[:200]}; move it away to resume from the checkpoint before "
-            "it, or pass --fresh to train again"
-        ) from error
+        what = f"{checkpoint}: cannot be read: {one_line(error)[:200]}"
+        raise TrainingError(f"{what}; move it away to resume from the one before it, or pass --fresh") from error
 
 
 @contextmanager
@@ -274,11 +268,8 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in text
         if not full and "file write failed" not in text and "unexpected pos" not in text:
             raise
-        kept = last_checkpoint(folder)
-        raise OutputError(
-            f"{folder}: the disk is full ({kept.name if kept else 'nothing'} is kept); free some space and run it "
-            "again without --fresh"
-        ) from error
+        what = f"{folder}: the disk is full ({getattr(last_checkpoint(folder), 'name', 'nothing')} is kept)"
+        raise OutputError(f"{what}; free some space and run it again without --fresh") from error
 
 
 @contextmanager
@@ -302,7 +293,7 @@ Point = Mapping[str, Any]
 """What was seen at one validation: numbers by name, ``step`` among them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TrainingProgress:
     """How far a run is."""
 
@@ -338,21 +329,15 @@ class Run:
     """Processes that make batches ahead."""
 
 
-class CurveFile:
-    """The curve of a run as a file that grows: each point is written as soon as it is seen."""
-
-    def __init__(self, folder: Path, points: Sequence[Point] = ()) -> None:
-        """Hold no more than these points: a resumed run does what came after a checkpoint again."""
-        self.path = folder / CURVE
-        if points:
-            write_whole(self.path, "".join(f"{json.dumps(point)}\n" for point in points).encode())
-        else:
-            # A run that fails before its first point leaves nothing.
-            self.path.unlink(missing_ok=True)
-
-    def add(self, point: Point) -> None:
-        """Write one more."""
-        append_line(self.path, json.dumps(point))
+def open_curve(folder: Path, points: Sequence[Point] = ()) -> Callable[[Point], None]:
+    """Begin the file of a run's curve with the points of before a checkpoint; what is returned writes one more."""
+    path = folder / CURVE
+    if points:
+        write_whole(path, "".join(f"{json.dumps(point)}\n" for point in points).encode())
+    else:
+        # A run that fails before its first point leaves nothing.
+        path.unlink(missing_ok=True)
+    return lambda point: append_line(path, json.dumps(point))
 
 
 READ_EVERY = {"cpu": 1}
@@ -394,10 +379,9 @@ class Losses:
         values = torch.stack([loss.float() for _, loss in unread]).tolist() if unread else []
         for (step, _), value in zip(unread, values, strict=True):
             if not math.isfinite(value):
-                kept = last_checkpoint(self.folder)
+                kept = f"{last_checkpoint(self.folder) or 'nothing'} is kept"
                 raise TrainingError(
-                    f"the loss is {value} at step {step}; lower the learning rate or raise the "
-                    f"temperature ({f'{kept} is complete' if kept else 'no checkpoint had been written yet'})"
+                    f"the loss is {value} at step {step}; lower learning rate or raise temperature ({kept})"
                 )
             self.last = value
 
@@ -424,34 +408,27 @@ class Losses:
         self.last = state[-1]["loss"] if state else math.nan
 
 
-class Interrupt:
-    """Takes the first Ctrl-C as a wish, to be met after the step; the second stops at once.
+@contextmanager
+def interruptible(asked: threading.Event, *, alone: bool = True) -> Iterator[None]:
+    """Take the first Ctrl-C as a wish, which sets the event and is met after the step; the second stops at once.
 
     Only where nothing else has taken Ctrl-C over, and in a process that trains alone: many would not stop
     at the same step.
     """
+    before, here = signal.getsignal(signal.SIGINT), threading.current_thread() is threading.main_thread()
+    if not alone or not here or before is not signal.default_int_handler:
+        yield
+        return
 
-    def __init__(self, *, alone: bool = True) -> None:
-        """Nothing is wished yet."""
-        self.asked, self.alone = False, alone
-        self._before: Any = None
+    def take(number: int, frame: FrameType | None) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, before)
 
-    def __enter__(self) -> Self:
-        """Listen."""
-        here = threading.current_thread() is threading.main_thread()
-        if self.alone and here and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._before = signal.signal(signal.SIGINT, self._take)
-        return self
-
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-        self.__exit__(None, None, None)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Listen no more."""
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            self._before = None
+    signal.signal(signal.SIGINT, take)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Selection(transformers.TrainerCallback):  # type: ignore[misc]
@@ -461,9 +438,11 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
     from a checkpoint knows what the run had known there, and nothing of what came after.
     """
 
-    def __init__(self, learner: Learner, run: Run, plan: BatchPlan, interrupt: Interrupt) -> None:
+    def __init__(self, learner: Learner, run: Run, plan: BatchPlan) -> None:
         """Start with an empty curve."""
-        self.learner, self.run, self.facts, self.plan, self.interrupt = learner, run, run.selection, plan, interrupt
+        self.learner, self.run, self.facts, self.plan = learner, run, run.selection, plan
+        self.asked = threading.Event()
+        """Set where the user wants it to stop."""
         self.losses = Losses(run.folder, learner.student.device)
         self.curve: list[dict[str, float]] = []
         self.best: dict[str, float] | None = None
@@ -477,17 +456,16 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
         """Validate what the run starts from, where the recipe says so."""
-        if state.global_step == 0 and self._is_due(0):
+        if state.global_step == 0 and is_due(self.facts, self.plan, 0):
             self._look(0)
         self.report_progress(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
         """Validate where it is due; stop when patience or the user says so; save now and then."""
         step, ended, agree = state.global_step, state.global_step >= self.plan.steps, self.run.place.agree
-        due = self._is_due(step)
-        if due or ended:
+        if ended:
             self.losses.read()
-        if due:
+        if is_due(self.facts, self.plan, step):
             self._look(step)
             if agree(self._out_of_patience()):
                 control.should_training_stop = True
@@ -501,24 +479,22 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             control.should_save = True
             self._saved_at = time.monotonic()
 
-    def _is_due(self, step: int) -> bool:
-        return self.run.validate is not None and is_due(self.facts, self.plan, step)
-
     def interrupted(self, step: int) -> bool:
         """Whether the user wants it to stop after this step, though it is not the last."""
-        return self.interrupt.asked and step < self.plan.steps
+        return self.asked.is_set() and step < self.plan.steps
 
     def report_progress(self, step: int) -> None:
         """Call who watches with the step, the loss and the scores so far."""
-        score = self.curve[-1]["score"] if self.curve else None
-        best = self.best["score"] if self.best else None
-        new, self._new = self._new, None
-        self.run.on_progress(
-            TrainingProgress(step=step, steps=self.plan.steps, loss=self.losses.last, score=score, best=best, point=new)
-        )
+        score, best = self.curve[-1]["score"] if self.curve else None, self.best["score"] if self.best else None
+        seen = TrainingProgress(step, self.plan.steps, self.losses.last, score, best, self._new)
+        self._new = None
+        self.run.on_progress(seen)
 
     def _look(self, step: int) -> None:
-        scores = [self.run.validate(encoder) for encoder in self.learner.encoders()]  # type: ignore[misc]
+        if self.run.validate is None:
+            return
+        self.losses.read()
+        scores = [self.run.validate(encoder) for encoder in self.learner.encoders()]
         score = max(scores, key=worth)
         seen = {**self.losses.means(), **self.rate, **seen_with(score)}
         point = {"step": step, "score": float(score), "candidate": scores.index(score), **seen}
@@ -533,19 +509,12 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             call(point)
 
     def _out_of_patience(self) -> bool:
-        if not self.facts.patience:
+        if not self.facts.patience or not self.curve:
             return False
         scores = [worth(point["score"]) for point in self.curve]
         since_best = len(scores) - 1 - scores.index(max(scores))
         declines = sum(b < a for a, b in zip(scores, scores[1:], strict=False))
         return (declines if self.facts.patience_counts == "declines" else since_best) >= self.facts.patience
-
-    @property
-    def kept(self) -> dict[str, float] | None:
-        """The point of the curve whose weights are kept."""
-        if self.facts.keep == "last":
-            return self.curve[-1] if self.curve else None
-        return self.best
 
     def save(self, folder: Path) -> None:
         """Write curve and best weights into a checkpoint."""

@@ -17,7 +17,7 @@ from stsbench.core.errors import Stopped, TrainingError
 from stsbench.encoders import runs as unfinished
 from stsbench.training.loop import loop
 from stsbench.training.loop.batches import Batches, BatchPlan
-from stsbench.training.loop.loop import Interrupt, Losses
+from stsbench.training.loop.loop import Losses, interruptible
 from stsbench.training.methods.simcse import SimCSE
 from tests.training.students import run_facts, sentences, student, weights
 
@@ -52,7 +52,7 @@ def test_a_loss_that_is_not_finite_is_reported_with_its_own_step(tmp_path):
     for number, value in enumerate((1.0, 2.0, math.inf), 1):
         seen.watch({"loss": torch.tensor(value)}, step=number)
     assert math.isnan(seen.last)
-    with pytest.raises(TrainingError, match="the loss is inf at step 3; lower the learning rate .*no checkpoint"):
+    with pytest.raises(TrainingError, match="the loss is inf at step 3; lower learning rate .*nothing is kept"):
         seen.watch({"loss": torch.tensor(math.nan)}, step=4)
     assert seen.last == 2.0
 
@@ -154,9 +154,10 @@ def test_after_the_last_step_there_is_nothing_to_stop(masked_lm, tmp_path):
 
 
 def test_the_second_time_stops_at_once():
-    with Interrupt() as interrupt:
+    asked = threading.Event()
+    with interruptible(asked):
         press()
-        assert interrupt.asked
+        assert asked.is_set()
         with pytest.raises(KeyboardInterrupt):
             press()
 
@@ -164,19 +165,20 @@ def test_the_second_time_stops_at_once():
 def test_others_handlers_and_other_threads_are_left_alone():
     mine: list[int] = []
     signal.signal(signal.SIGINT, lambda number, frame: mine.append(number))
-    with Interrupt() as interrupt:
+    asked = threading.Event()
+    with interruptible(asked):
         press()
-    assert mine == [signal.SIGINT] and not interrupt.asked
+    assert mine == [signal.SIGINT] and not asked.is_set()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     seen: list[Any] = []
 
     def elsewhere() -> None:
-        with Interrupt():
+        with interruptible(asked):
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=elsewhere)
     thread.start()
     thread.join()
-    with Interrupt(alone=False):
+    with interruptible(asked, alone=False):
         seen.append(signal.getsignal(signal.SIGINT))
     assert seen == [signal.default_int_handler] * 2
