@@ -24,7 +24,7 @@ from stsbench.core.errors import Stopped, StsbenchError, TrainingError
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, last_checkpoint
 from stsbench.numbers.statistics import spread
 from stsbench.recipes.plan import TrainPlan, read_recipe
-from stsbench.recipes.train import trained_on
+from stsbench.recipes.train import LAUNCHERS
 
 SAME = (
     "--name", "--base", "--set", "--text", "--keep", "--corpora", "--data", "--out", "--cards", "--device",
@@ -109,7 +109,7 @@ def train_command(
     if fresh and not yes:
         _ask_before_deleting(plans)
     done, runs = [] if fresh else [plan.folder for plan in plans if (plan.folder / RUN_FILE).is_file()], []
-    with trained_on(on, devices, note) as carry_out:
+    with LAUNCHERS.load_at(on)(on, devices, note) as carry_out:
         for plan in plans:
             with train_progress(plan) as on_progress:
                 runs.append(carry_out(plan, on_progress=on_progress))

@@ -22,17 +22,10 @@ from stsbench.training.seams import Learner
 class $class_name(Learner):
     """Each anchor finds its positive among all positives of the batch."""
 
-    # The columns of the training text that this method reads.
+    # The columns of the training text that this method reads; a batch has them one below the other, as "views".
     needs = ("anchor", "positive")
-
-    def __init__(self, student, *, temperature: float = 0.05):
-        """Take the student, and what stands in the recipe's [params]."""
-        super().__init__(student)
-        self.temperature = temperature
-
-    def collate(self, rows, rng) -> dict:
-        """Make a batch of these rows; every random draw must come from rng."""
-        return {"views": self.views(("anchor", "positive"), rows)}
+    # What stands in the recipe's [params].
+    temperature: float = 0.05
 
     def forward(self, **batch) -> dict[str, torch.Tensor]:
         """Return the loss, a scalar tensor: change it to try an idea."""

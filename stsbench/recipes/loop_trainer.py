@@ -38,15 +38,15 @@ class LoopTrainer(Trainer):
     validate: Validate
     started: float
     """When preparing began: the record's seconds count from there."""
+    workers: int = 0
 
     @classmethod
     def check(cls, plan: TrainPlan, method: type[Learner]) -> dict[str, Any]:
         """Check and return the method's parameters, and check the names that the loop looks up."""
         choose("optimiser", plan.card.training.optimiser, OPTIMISERS)
         choose("schedule", plan.card.training.schedule, SCHEDULES)
-        return check_params(
-            method, {"student": None, **plan.card.params}, where=f"recipe {plan.name}: [params]", others=KEYS
-        )
+        given = {"student": None, **plan.card.params}
+        return check_params(method, given, where=f"recipe {plan.name}: [params]", others=KEYS)
 
     @classmethod
     def prepare(cls, plan: TrainPlan, method: type[Learner]) -> Self:
@@ -70,12 +70,12 @@ class LoopTrainer(Trainer):
             learner = method(**{**params, "student": student})
         has_dropout = any(dropouts(student.model.config.to_dict()).values())
         if learner.by_dropout and card.student.dropout is None and not has_dropout:
-            raise CardError(
-                f"recipe {plan.name}: {checkpoint.folder} has no dropout, by which alone this method tells the two views "
-                "of a sentence apart; give --set dropout=0.1, or --set dropout=0 if that is meant"
+            what = (
+                f"recipe {plan.name}: {checkpoint.folder} has no dropout, by which alone a sentence's two views differ"
             )
+            raise CardError(f"{what}; give --set dropout=0.1, or --set dropout=0 if that is meant")
         check_step(learner, card.training)
-        check_workers(plan.workers, learner, ranks=plan.place.ranks)
+        workers = check_workers(plan.workers, learner, ranks=plan.place.ranks)
         corpus = load_text(plan)
         corpus = as_documents(corpus) if "document" in learner.needs else corpus
         corpus.require(*learner.needs)
@@ -84,7 +84,7 @@ class LoopTrainer(Trainer):
             learner.taught = teachers.of(corpus.column("text"), plan.place)
         learner.prepare(values_of(corpus, learner.needs))
         made = cls(plan=plan, learner=learner, corpus=corpus, validate=validate, base=checkpoint, started=started)
-        return replace(made, teachers=teachers, device=str(student.device))
+        return replace(made, teachers=teachers, device=str(student.device), workers=workers)
 
     @property
     def batches(self) -> BatchPlan:
@@ -92,8 +92,10 @@ class LoopTrainer(Trainer):
         return BatchPlan(self.plan.card.training, len(self.corpus), self.plan.seed)
 
     @property
-    def _workers(self) -> int:
-        return check_workers(self.plan.workers, self.learner, ranks=self.plan.place.ranks)
+    def validations(self) -> int:
+        """How often a whole run looks at the development split."""
+        batches = self.batches
+        return sum(is_due(self.plan.card.selection, batches, step) for step in range(batches.steps + 1))
 
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
         """Run the loop, and write the encoder that selection keeps."""
@@ -118,21 +120,21 @@ class LoopTrainer(Trainer):
             checkpoint_seconds=plan.checkpoint_seconds,
             report_to=plan.report_to,
             deterministic=plan.deterministic,
-            workers=self._workers,
+            workers=self.workers,
         )
         return train_learner(self.learner, run, resume=not plan.fresh)
 
     def forecast(self) -> Forecast:
         """Take a few steps with the learner, which is not to be trained after them, and validate once."""
-        learner, card, batches = self.learner, self.plan.card, self.batches
+        learner, training, batches = self.learner, self.plan.card.training, self.batches
         step_seconds, tokens = self._try_steps(batches)
         started = time.perf_counter()
         for encoder in learner.encoders():
             self.validate(encoder)
         return self.forecast_of(
             steps=batches.steps,
-            batch_size=card.training.batch_size * card.training.accumulate,
-            validations=sum(is_due(card.selection, batches, step) for step in range(batches.steps + 1)),
+            batch_size=training.batch_size * training.accumulate,
+            validations=self.validations,
             tokens=round(tokens * batches.total),
             trained_parameters=sum(p.numel() for p in learner.parameters() if p.requires_grad),
             parameters=sum(p.numel() for p in learner.parameters()),
@@ -146,7 +148,7 @@ class LoopTrainer(Trainer):
         prepare_step(learner, facts)
         device = learner.student.device
         optimiser = make_optimiser(learner, facts)
-        batches = iter(load_batches(Batches(learner, plan), workers=self._workers, pin=device.type == "cuda"))
+        batches = iter(load_batches(Batches(learner, plan), workers=self.workers, pin=device.type == "cuda"))
         seconds, tokens = [], []
         for _ in range(min(TRIED, plan.total)):
             started = time.perf_counter()

@@ -120,9 +120,8 @@ def _assign(table: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN40
     first, _, rest = key.partition(".")
     if rest:
         if first not in TABLES:
-            raise CardError(
-                f"--set {key}: no table '{first}'{did_you_mean(first, TABLES)}; tables: {', '.join(TABLES)}"
-            )
+            hint = f"{did_you_mean(first, TABLES)}; tables: {', '.join(TABLES)}"
+            raise CardError(f"--set {key}: no table '{first}'{hint}")
         table[first][rest] = value
         return
     homes = [name for name in TABLES[:-1] if key in table[name]]
@@ -191,16 +190,14 @@ def find_start(plan: TrainPlan) -> Checkpoint:
         params = plan.catalogue.encoder(plan.base).params
         if not {"model", "package"} & {*params}:
             raise CardError(
-                f"--base {plan.base}: its card names no checkpoint; give --base a folder that holds it, or a Hub id"
+                f"--base {plan.base}: its card names no checkpoint; give a folder that holds it, or a Hub id"
             )
         return find_checkpoint(**{key: params[key] for key in WHERE if key in params})
     if base.recipe:
         earlier = run_folder(plan.out, base.recipe, plan.seed)
         if not (earlier / RUN_FILE).is_file():
-            raise TrainingError(
-                f"recipe {plan.name} continues from recipe '{base.recipe}', seed {plan.seed}, which is not trained here; "
-                f"run: stsbench train {base.recipe} --seeds {plan.seed}"
-            )
+            what = f"recipe {plan.name} continues from '{base.recipe}', seed {plan.seed}, which is not trained here"
+            raise TrainingError(f"{what}; run: stsbench train {base.recipe} --seeds {plan.seed}")
         return find_checkpoint(str(earlier))
     if not base.model:
         raise CardError(f"recipe {plan.name}: no checkpoint to start from; pass --base FOLDER ({base.note})")

@@ -183,10 +183,8 @@ def find_finished(plan: TrainPlan) -> TrainedRun | None:
     done = TrainedRun.read(plan.folder)
     other = recipe_difference(_deciding(done.card), _deciding(plan.card))
     if other := other or _other_base(plan, done.record) or _other_text(plan, done.record):
-        raise OutputError(
-            f"{plan.folder}: holds a finished run with another {other}; pass --fresh to train again in its place, "
-            "or --out to train elsewhere"
-        )
+        what = f"{plan.folder}: holds a finished run with another {other}"
+        raise OutputError(f"{what}; pass --fresh to train again in its place, or --out to train elsewhere")
     return done
 
 
@@ -233,10 +231,8 @@ def _note_start(plan: TrainPlan, trainer: Trainer) -> None:
         before = Start.read(plan.folder)
         other = "start, which is not written down" if before is None else start.difference(before)
         if other:
-            raise TrainingError(
-                f"{plan.folder}: holds checkpoints of a run with another {other}; pass --fresh to train again "
-                "without them, or --out to train elsewhere"
-            )
+            what = f"{plan.folder}: holds checkpoints of a run with another {other}"
+            raise TrainingError(f"{what}; pass --fresh to train again without them, or --out to train elsewhere")
     plan.place.wait()
     if plan.place.rank == 0:
         if plan.fresh:
@@ -315,9 +311,3 @@ LAUNCHERS = Registry(
     group="launchers",
     wanted="a context manager, see stsbench.recipes.train:Launcher",
 )
-
-
-def trained_on(on: str, devices: int | None, noticed: Callable[[str], None]) -> AbstractContextManager[CarryOut]:
-    """The launcher that ``on`` names; ``name://address`` is the one of that name; raises UnknownName."""
-    launcher: Launcher = LAUNCHERS.load_at(on)
-    return launcher(on, devices, noticed)

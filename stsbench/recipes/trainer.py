@@ -165,12 +165,6 @@ TRAINERS = Registry(
 )
 
 
-def check_recipe(plan: TrainPlan) -> None:
-    """Check a plan's values, and load nothing; raises as :meth:`Trainer.check`."""
-    needed, method = load_method(plan.card.method)
-    TRAINERS.load_own(needed).check(plan, method)
-
-
 def load_trainer(plan: TrainPlan) -> Trainer:
     """The trainer that a plan's method needs, with everything loaded; raises as :meth:`Trainer.prepare`."""
     if plan.base and plan.card.method in METHODS_BY_TRAINER["loop"]:

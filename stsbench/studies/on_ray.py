@@ -25,9 +25,7 @@ def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None
     """
     sweep, halving = book.sweep, halving_of(book.sweep)
     if "://" in on:
-        raise StsbenchError(
-            f"--on {on}: a sweep is led from within its cluster; run it there with RAY_ADDRESS and --on ray"
-        )
+        raise StsbenchError(f"--on {on}: lead a sweep within its cluster; run it there with RAY_ADDRESS and --on ray")
     with joined(on) as ray:
         if not is_alone(on):
             shop = sweep.workshop

@@ -25,8 +25,8 @@ from stsbench.core.registry import Registry
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
 from stsbench.numbers.statistics import Spread, spread
 from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.trainer import check_recipe
-from stsbench.results.record import Result, fields_digest
+from stsbench.recipes.trainer import TRAINERS
+from stsbench.results.record import fields_digest
 from stsbench.studies.trials import (
     PlannedTrial,
     ScoredOn,
@@ -37,6 +37,7 @@ from stsbench.studies.trials import (
     plan_of,
     plan_trials,
 )
+from stsbench.training.methods import load_method
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -207,7 +208,9 @@ class Sweep:
         first = {key: values[0] for key, values in listed.items()}
         for recipe in card.recipes:
             for values in ({**first, key: value} for key, all_of in listed.items() for value in all_of):
-                check_recipe(found._selected(plan_of(found._trial(SweepSetting(recipe, values)), workshop)))
+                plan = found._selected(plan_of(found._trial(SweepSetting(recipe, values)), workshop))
+                trainer, method = load_method(plan.card.method)
+                TRAINERS.load_own(trainer).check(plan, method)
         return found
 
     def _selected(self, plan: TrainPlan) -> TrainPlan:
@@ -286,11 +289,6 @@ class Sweep:
             )
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise OutputError(f"{path}: is not what a sweep has tried: {one_line(error)}; remove it") from error
-
-
-def decided(result: Result, metric: str) -> float:
-    """The score of a result that decides: the protocol's own where no other is named. Raises UnknownName."""
-    return choose("metric", metric, result.scores) if metric else result.score
 
 
 @dataclass
@@ -438,7 +436,8 @@ def carry_out_cell(sweep: Sweep, cell: SweepCell, halving: str, watcher: TrialWa
         return CellScore(early.score, early=True)
     if outcome.failures or not outcome.results:
         return CellScore(None, "; ".join(one_line(error) for _, error in outcome.failures) or "it has no score")
-    return CellScore(decided(outcome.results[0], sweep.card.decide.metric))
+    result, metric = outcome.results[0], sweep.card.decide.metric
+    return CellScore(choose("metric", metric, result.scores) if metric else result.score)
 
 
 def _halved(sweep: Sweep, cell: SweepCell, halving: str, watcher: TrialWatcher) -> TrialWatcher:

@@ -116,10 +116,8 @@ def plan_trials(trials: Sequence[Trial], workshop: Workshop) -> list[PlannedTria
         decides = {table: getattr(plan.card, table) for table in DECIDING}
         key = msgspec.json.encode([decides, plan.base, plan.seed], order="sorted")
         if of_folder.setdefault(plan.folder, key) != key:
-            raise TrainingError(
-                f"{plan.name}, seed {plan.seed}: asked for twice with other bases or cards; their runs would lie in one "
-                "folder, so train them one after the other with another STSBENCH_RUNS each"
-            )
+            what = f"{plan.name}, seed {plan.seed}: asked for twice with other bases or cards, for one folder"
+            raise TrainingError(f"{what}; train them one after the other with another STSBENCH_RUNS each")
         # Raises where the folder holds the finished run of another plan.
         begun: State = "unfinished" if UnfinishedRun.read(plan.folder) is not None else "missing"
         groups.setdefault(key, []).append((trial, plan, "complete" if find_finished(plan) is not None else begun))

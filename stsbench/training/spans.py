@@ -55,10 +55,8 @@ def sample_spans(
     if not 1 <= min_len <= max_len:
         raise CardError(f"spans of {min_len} to {max_len} tokens; need 1 <= min_len <= max_len")
     if n_tokens < (needed := 2 * anchors * max_len):
-        raise DataError(
-            f"{where}: {n_tokens:,} tokens; {anchors} anchor(s) of up to {max_len} tokens need {needed:,}: "
-            "leave short documents out, or take fewer or shorter anchors"
-        )
+        what = f"{where}: {n_tokens:,} tokens; {anchors} anchor(s) of up to {max_len} tokens need {needed:,}"
+        raise DataError(f"{what}: leave short documents out, or take fewer or shorter anchors")
     blocks = list(range(0, n_tokens - max_len + 1, max_len))
     found = Spans([], [])
     for left in range(anchors, 0, -1):

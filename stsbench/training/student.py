@@ -117,7 +117,11 @@ class Student(torch.nn.Module):
             raise CardError(f"max_length {max_length}: give 3 to {limit or 'any number'}, the checkpoint's limit")
         self.checkpoint, self.max_length = checkpoint, max_length or limit
         test_pooling = test_pooling or pooling
-        self.poolings = [_trainable(name) for name in (pooling, test_pooling, validation_pooling or test_pooling)]
+        self.poolings = [Pooling.parse(name) for name in (pooling, test_pooling, validation_pooling or test_pooling)]
+        for one in self.poolings:
+            if not one.library and not one.of_mask_token:
+                known = [kind.name for kind in POOLINGS.values() if kind.library]
+                raise CardError(f"pooling '{one}' cannot be trained under; choose one of {', '.join(known)}")
         self.pooling, self.test_pooling, self.validation_pooling = self.poolings
         self.chunk: int | None = None
         """While training, so many texts go through the model at a time; None: the whole batch."""
@@ -165,10 +169,8 @@ class Student(torch.nn.Module):
             with torch.device("meta"):
                 plain: Any = transformers.AutoModel.from_config(model.config)
             if not hasattr(getattr(plain, "pooler", None), "dense"):
-                raise EncoderError(
-                    f"pooling 'cls': {type(plain).__name__} has no pooler to save the head as; "
-                    "use it in training alone, with test_pooling = 'cls_before_pooler'"
-                )
+                what = f"pooling 'cls': {type(plain).__name__} has no pooler to save the head as"
+                raise EncoderError(f"{what}; use it in training alone, with test_pooling = 'cls_before_pooler'")
         return made
 
     def need_pooling(self, name: str, why: str) -> None:
@@ -266,26 +268,26 @@ class Student(torch.nn.Module):
         return StudentEncoder(self, name)
 
 
-def _trainable(name: str) -> Pooling:
-    pooling = Pooling.parse(name)
-    if not pooling.library and not pooling.of_mask_token:
-        known = [kind.name for kind in POOLINGS.values() if kind.library]
-        raise CardError(f"pooling '{pooling}' cannot be trained under; choose one of {', '.join(known)}")
-    return pooling
-
-
 class StudentEncoder:
     """A student as an encoder: evaluation mode, the pooling of validation, no gradients."""
 
     fingerprint: str | None = None
 
-    def __init__(self, student: Student, name: str) -> None:
-        """Keep the student; its weights are never copied."""
-        self.student, self.name, self.width = student, name, student.backbone.width
+    def __init__(
+        self,
+        student: Student,
+        name: str = "student",
+        *,
+        embed: Callable[[Tokens], torch.Tensor] | None = None,
+        width: int | None = None,
+        around: Callable[[Sequence[str]], Sequence[str]] = lambda sentences: sentences,
+    ) -> None:
+        """Keep the student; its weights are never copied.
 
-    def embed(self, tokens: Tokens) -> torch.Tensor:
-        """Embed a batch as validation does: (b, t) to (b, d)."""
-        return self.student.embed(tokens, pooling=self.student.validation_pooling)
+        ``embed`` takes a batch (b, t) to (b, width) in another way than the student, ``around`` puts sentences in a template.
+        """
+        self.student, self.name, self.width, self.around = student, name, width or student.backbone.width, around
+        self.embed = embed or (lambda tokens: student.embed(tokens, pooling=student.validation_pooling))
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
@@ -296,7 +298,7 @@ class StudentEncoder:
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
         """Return the token ids of each sentence."""
         # Training may cut; a test sentence is read whole.
-        return self.student.tokenize(sentences, max_length=self.student.checkpoint.max_length())
+        return self.student.tokenize(self.around(sentences), max_length=self.student.checkpoint.max_length())
 
     def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
         """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""

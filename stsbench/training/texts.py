@@ -222,9 +222,7 @@ def _wordnet() -> Any:  # noqa: ANN401 - nltk has no types
         import nltk
         from nltk.corpus.reader.wordnet import WordNetCorpusReader
     except ImportError as error:
-        raise StsbenchError(
-            "synonyms from WordNet need nltk; install it with: pip install 'stsbench[wordnet]'"
-        ) from error
+        raise StsbenchError("synonyms need nltk; install it with: pip install 'stsbench[wordnet]'") from error
     for place in ("corpora/wordnet", "corpora/wordnet.zip/wordnet/"):
         try:
             folder = nltk.data.find(place)
@@ -234,10 +232,7 @@ def _wordnet() -> Any:  # noqa: ANN401 - nltk has no types
             warnings.filterwarnings("ignore", message="The multilingual functions")
             # Without the seconds it takes to map other languages' wordnets, which are not read.
             return type("EnglishReader", (WordNetCorpusReader,), {"map_wn": lambda *unused: None})(folder, None)
-    raise SourceError(
-        "WordNet is not on this machine; get it once with 'python -m nltk.downloader wordnet', or give a table of "
-        "synonyms of your own"
-    )
+    raise SourceError("no WordNet here; get it once: 'python -m nltk.downloader wordnet', or give a table of synonyms")
 
 
 WORD_STARTS = ("Ġ", "▁")

@@ -25,7 +25,7 @@ from stsbench.core.errors import StsbenchError, TrainingError
 from stsbench.encoders.runs import last_checkpoint
 from stsbench.recipes.on_ray import RayTraining, why_lost
 from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.train import carry_out, trained_on
+from stsbench.recipes.train import LAUNCHERS, carry_out
 from stsbench.training.loop.loop import TrainingProgress
 from tests.bench.cluster.test_kill_ray import workers_of
 from tests.recipes.little import little_recipe
@@ -146,7 +146,7 @@ def test_how_many_train_is_never_guessed(ray, plan, devices, says):
 def test_what_is_trained_starts_no_ray(plan, monkeypatch):
     done = carry_out(plan)
     monkeypatch.setattr("stsbench.recipes.on_ray.joined", None)
-    with trained_on("ray", 2, print) as train:
+    with LAUNCHERS.load_at("ray")("ray", 2, print) as train:
         again = train(plan, on_progress=lambda progress: None)
     assert again.facts == done.facts
 

@@ -288,9 +288,7 @@ def test_wordnet(tmp_path, monkeypatch, packed):
 def test_without_wordnet_it_says_how_to_get_it(tmp_path, monkeypatch):
     nltk = pytest.importorskip("nltk", reason="needs nltk (extra wordnet)")
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
-    with pytest.raises(
-        SourceError, match="WordNet is not on this machine; get it once with 'python -m nltk.downloader"
-    ):
+    with pytest.raises(SourceError, match="no WordNet here; get it once: 'python -m nltk.downloader"):
         load_synonyms("wordnet")
 
 

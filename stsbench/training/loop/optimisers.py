@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -103,14 +103,10 @@ OPTIMISERS: Mapping[str, OptimiserKind] = {
 def make_schedule(facts: TrainingFacts, steps: int) -> Schedule:
     """Make a recipe's schedule over this many steps, or as many as it says itself."""
     kind = choose("schedule", facts.schedule, SCHEDULES)
-    if not kind.has_milestones and (facts.milestones or facts.rates):
-        raise CardError(f"[training] milestones and rates are of schedule 'piecewise', not of '{facts.schedule}'")
-    if not kind.warms_up and facts.warmup:
-        raise CardError(f"[training] warmup {facts.warmup:g}: schedule '{facts.schedule}' has none of its own")
-    if facts.schedule_steps is not None and (kind.has_milestones or (kind.is_flat and not facts.warmup)):
-        raise CardError(
-            f"[training] schedule_steps: schedule '{facts.schedule}' has no length of its own to reckon with"
-        )
+    for key in ("milestones", "rates", "warmup", "schedule_steps"):
+        flat = key == "schedule_steps" and kind.is_flat and not facts.warmup
+        if getattr(facts, key) and (flat or key not in kind.takes):
+            raise CardError(f"[training] {key}: schedule '{facts.schedule}' does not use it; leave it out")
     return kind.make(facts, facts.schedule_steps or steps)
 
 
@@ -143,11 +139,10 @@ def _piecewise(facts: TrainingFacts, steps: int) -> Schedule:
 
 
 class ScheduleKind(NamedTuple):
-    """A schedule of recipes: what makes it for so many steps, and which settings it has."""
+    """A schedule of recipes: what makes it for so many steps, and which settings it uses."""
 
     make: Callable[[TrainingFacts, int], Schedule]
-    warms_up: bool = True
-    has_milestones: bool = False
+    takes: Sequence[str] = ("warmup", "schedule_steps")
     is_flat: bool = False
     """Whether nothing but a warm-up changes the rate."""
 
@@ -156,6 +151,6 @@ SCHEDULES: Mapping[str, ScheduleKind] = {
     "linear": ScheduleKind(_after_warmup(lambda done: 1 - done)),
     "constant": ScheduleKind(_after_warmup(lambda done: 1.0), is_flat=True),
     "cosine": ScheduleKind(_after_warmup(lambda done: 0.5 * (1 + math.cos(math.pi * done)))),
-    "slanted_triangular": ScheduleKind(_slanted_triangular, warms_up=False),
-    "piecewise": ScheduleKind(_piecewise, warms_up=False, has_milestones=True),
+    "slanted_triangular": ScheduleKind(_slanted_triangular, ["schedule_steps"]),
+    "piecewise": ScheduleKind(_piecewise, ["milestones", "rates"]),
 }

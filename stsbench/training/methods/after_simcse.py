@@ -202,13 +202,11 @@ class RankCSE(TwoViews):
     def __post_init__(self) -> None:
         if not self.ranking_weight:
             self.teachers = ()
-        shares = [1.0] * len(self.teachers) if self.teacher_weights is None else list(self.teacher_weights)
-        if self.ranking_weight and (not self.teachers or len(shares) != len(self.teachers)):
-            raise CardError(
-                f"teachers {list(self.teachers)}, teacher_weights {shares}: give encoders to learn from, --set "
-                "'teachers=[\"NAME\"]', and one weight above 0 for each; or ranking_weight 0"
-            )
-        self.shares = [share / sum(shares) for share in shares]
+        weights = self.teacher_weights or (1.0,) * len(self.teachers)
+        if self.ranking_weight and (not self.teachers or len(weights) != len(self.teachers)):
+            learn = "give encoders to learn from, --set 'teachers=[\"NAME\"]', and one weight above 0 for each"
+            raise CardError(f"teachers {self.teachers}, teacher_weights {weights}: {learn}; or ranking_weight 0")
+        self.shares = [weight / sum(weights) for weight in weights]
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences twice, and each teacher's embeddings of them."""

@@ -57,9 +57,7 @@ class DiffCSE(TwoViews):
         start = find_checkpoint(named, revision=self.generator_revision) if named else student.checkpoint
         tokenizer, self.guesser = load_masked_language_model(start)
         if tokenizer.get_vocab() != student.backbone.tokenizer.get_vocab():
-            raise EncoderError(
-                f"{start.folder}: a generator of another vocabulary than the student's; choose one of its"
-            )
+            raise EncoderError(f"{start.folder}: a generator must have the student's vocabulary; choose another")
         self.guesser.requires_grad_(False).to(student.device)
         self.set_apart(self.guesser, dropout=self.released)
 

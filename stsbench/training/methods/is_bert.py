@@ -65,7 +65,11 @@ class ISBERT(Learner):
 
     def encoders(self) -> list[Encoder]:
         """The student with its convolutions."""
-        return [_Convolved(self)]
+
+        def embed(tokens: Tokens) -> torch.Tensor:
+            return masked_mean(self.local_states(tokens), tokens["attention_mask"])
+
+        return [StudentEncoder(self.student, embed=embed, width=int(self.cnn.get_embedding_dimension()))]
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
         """Write the transformer, the convolutions and the mean as modules of sentence-transformers.
@@ -82,12 +86,3 @@ class ISBERT(Learner):
             options = {"activation_function": self.activate, "init_weight": torch.eye(width)}
             between.append(Dense(width, width, bias=False, module_input_name="token_embeddings", **options))
         save_student(self.student, folder, between)
-
-
-class _Convolved(StudentEncoder):
-    def __init__(self, learner: ISBERT) -> None:
-        super().__init__(learner.student, "student")
-        self.learner, self.width = learner, int(learner.cnn.get_embedding_dimension())
-
-    def embed(self, tokens: Tokens) -> torch.Tensor:
-        return masked_mean(self.learner.local_states(tokens), tokens["attention_mask"])

@@ -115,24 +115,15 @@ class PromptBERT(Learner):
 
     def encoders(self) -> list[Encoder]:
         """The student in its first template."""
-        return [_Prompted(self)]
+        if self.validation == "as_tests":
+            return [StudentEncoder(self.student, embed=self.at_mask, around=self.tested.around)]
+        first = self.templates[0]
+
+        def embed(tokens: Tokens) -> torch.Tensor:
+            return self.denoised(self.at_mask(tokens), tokens["attention_mask"], first)
+
+        return [StudentEncoder(self.student, embed=embed, around=first.prompt.around)]
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
         """Write the transformer, and the template that sentences are embedded in."""
         save_student(self.student, folder, prompt=self.tested)
-
-
-class _Prompted(StudentEncoder):
-    def __init__(self, learner: PromptBERT) -> None:
-        super().__init__(learner.student, "student")
-        self.learner, self.released = learner, learner.validation == "released"
-
-    def tokenize(self, sentences: Sequence[str]) -> TokenIds:
-        prompt = self.learner.templates[0].prompt if self.released else self.learner.tested
-        return super().tokenize(prompt.around(sentences))
-
-    def embed(self, tokens: Tokens) -> torch.Tensor:
-        found = self.learner.at_mask(tokens)
-        if not self.released:
-            return found
-        return self.learner.denoised(found, tokens["attention_mask"], self.learner.templates[0])

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from stsbench.core.cards import NotNegative, Positive
-from stsbench.core.errors import CardError, DataError, did_you_mean
+from stsbench.core.errors import CardError, DataError, choose
 from stsbench.data.corpora.load import number_texts
 from stsbench.training.loop.gather import gather_pairs, gather_views, many_ranks
 from stsbench.training.methods.simcse import PAIRING
@@ -65,9 +65,7 @@ class SBERT(Learner):
         asked = set(feature_names(self.features))
         switches = {name: group <= asked for name, group in FEATURES.items()}
         if left := asked.difference(*(group for name, group in FEATURES.items() if switches[name])):
-            raise CardError(
-                f"features: SBERT's classifier does not take {min(left)} by itself; give u with v, |u-v|, u*v"
-            )
+            raise CardError(f"features: SBERT does not take {min(left)} by itself; give u with v, |u-v|, u*v")
         self.softmax = SoftmaxLoss(GivenEmbeddings(), self.student.backbone.width, len(LABELS), **switches)
         if not self.bias:
             self.softmax.classifier.register_parameter("bias", None)
@@ -76,14 +74,7 @@ class SBERT(Learner):
     def prepare(self, columns: Columns) -> None:
         """Number the labels. Raises DataError: a label that is not one of the three."""
         super().prepare(columns)
-        found = list(columns["label"])
-        for name in dict.fromkeys(found):
-            if name not in LABELS:
-                raise DataError(
-                    f"label '{name}'{did_you_mean(str(name), LABELS)}; known: {', '.join(LABELS)} "
-                    "(leave out pairs without one)"
-                )
-        self.labels = torch.tensor([LABELS[name] for name in found])
+        self.labels = torch.tensor([choose("label", str(name), LABELS) for name in columns["label"]])
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """First sentences above second ones, and the labels (b,)."""
@@ -113,10 +104,8 @@ class SBERTRegression(ScoredPairs):
         """Bring the scores to 0 to 1; raises DataError where one is below 0 or above the highest."""
         super().prepare(columns)
         if len(wrong := np.flatnonzero((self.scores < 0) | (self.scores > self.highest_score))):
-            raise DataError(
-                f"row {wrong[0] + 1}: score {self.scores[wrong[0]]:g} is not from 0 to {self.highest_score:g}; "
-                "set highest_score to the corpus's"
-            )
+            what = f"row {wrong[0] + 1}: score {self.scores[wrong[0]]:g} is not from 0 to {self.highest_score:g}"
+            raise DataError(f"{what}; set highest_score to the corpus's")
         self.scores /= self.highest_score
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made

@@ -54,12 +54,11 @@ class SelfGuided(Learner):
         fixed = copy.deepcopy(student.model).requires_grad_(False)
         self.fixed_backbone = Backbone(student.backbone.tokenizer, fixed, student.device)
         if self.freeze_embeddings:
-            embeddings = getattr(student.model, "embeddings", None)
-            if embeddings is None:
+            if not hasattr(student.model, "embeddings"):
                 raise EncoderError(
-                    f"{type(student.model).__name__} has no module 'embeddings' to freeze; use freeze_embeddings = false"
+                    f"{type(student.model).__name__}: no 'embeddings' to freeze; freeze_embeddings = false"
                 )
-            embeddings.requires_grad_(False)
+            student.model.embeddings.requires_grad_(False)
         self.projector: torch.nn.Module = torch.nn.Identity()
         if self.head:
             first, last = fresh_layers(student.model, student.backbone.width, self.head_width, self.head_width)

@@ -67,9 +67,7 @@ class ConSERT(Learner):
         self.kinds: tuple[str, ...] = self.views if self.contrasts else ("none",)
         counts_on = bool(self.student.backbone.positions(torch.ones(1, 1)).any())
         if self.positions_from_zero and not ("shuffle" in self.kinds and counts_on):
-            raise CardError(
-                "positions_from_zero changes nothing here: it is of view 'shuffle', for models like RoBERTa"
-            )
+            raise CardError("positions_from_zero changes nothing: it is of view 'shuffle', for models like RoBERTa")
         self.names = ("first", "second") if self.classifies else ("text",)
         self.needs = (*self.names, "label") if self.classifies else self.names
         self.noise = partial(fgv_noise, norm=self.noise_norm, normalise=self.noise_normalised)

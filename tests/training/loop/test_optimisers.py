@@ -63,14 +63,14 @@ def test_schedules(options, steps, expected):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"milestones": [0], "rates": [1e-5]}, "of schedule 'piecewise', not of 'linear'"),
-        ({"schedule": "slanted_triangular", "warmup": 0.1}, "schedule 'slanted_triangular' has none of its own"),
-        ({"schedule": "piecewise", "milestones": [0], "rates": [1e-5], "warmup": 0.1}, "'piecewise' has none"),
+        ({"milestones": [0], "rates": [1e-5]}, "milestones: schedule 'linear' does not use it"),
+        ({"schedule": "slanted_triangular", "warmup": 0.1}, "warmup: schedule 'slanted_triangular' does not"),
+        ({"schedule": "piecewise", "milestones": [0], "rates": [1e-5], "warmup": 0.1}, "warmup: schedule 'piecewise'"),
         (
             {"schedule": "piecewise", "milestones": [0], "rates": [1e-5], "schedule_steps": 9},
             "schedule_steps: schedule 'p",
         ),
-        ({"schedule": "constant", "schedule_steps": 9}, "schedule_steps: schedule 'constant' has no length"),
+        ({"schedule": "constant", "schedule_steps": 9}, "schedule_steps: schedule 'constant' does not"),
         ({"schedule": "piecewise", "milestones": [5], "rates": [0.1]}, "the first at step 0"),
     ],
 )

@@ -141,7 +141,7 @@ def test_detection_teaches_the_student_through_its_embedding_alone(masked_lm):
 
 def test_a_generator_of_other_words_or_none_at_all_is_one_line(masked_lm, tmp_path):
     other = save_bert(tmp_path / "other", "BertForMaskedLM", [*WORDS, "more"], positions=40, layers=1)
-    with pytest.raises(EncoderError, match="a generator of another vocabulary than the student's"):
+    with pytest.raises(EncoderError, match="a generator must have the student's vocabulary"):
         learner(masked_lm, generator=str(other))
     bare = save_bert(tmp_path / "bare", "BertModel", WORDS, positions=40, layers=1)
     with pytest.raises(EncoderError, match="no masked language model: the weights lack"):

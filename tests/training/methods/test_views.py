@@ -81,7 +81,7 @@ def test_as_released_roberta_s_shuffled_positions_count_from_0(masked_lm, tmp_pa
             assert sorted(row[:n].tolist()) == list(range(start, start + int(n)))
     assert values(own, first_batch(own)) != values(released, first_batch(released))
     for folder, views in ((masked_lm, ("shuffle", "none")), (roberta, ("none", "token_cutoff"))):
-        with pytest.raises(CardError, match="positions_from_zero changes nothing here"):
+        with pytest.raises(CardError, match="positions_from_zero changes nothing"):
             unsupervised(folder, views=views, positions_from_zero=True)
 
 
