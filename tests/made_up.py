@@ -129,7 +129,7 @@ class Trainer(LoopTrainer):
 
     @classmethod
     def prepare(cls, plan: Any, method: Any) -> Any:
-        USED.add("recipes.trainer:TRAINERS")
+        USED.add("recipes.train:TRAINERS")
         return super().prepare(plan, method)
 
 
@@ -171,7 +171,7 @@ ROWS: dict[str, Any] = {
     "encoders.transformer.pooling:POOLINGS": Pooling,
     "encoders.words.words:RECIPES": Recipe(noting("encoders.words.words:RECIPES", whitespace_bags)),
     "training.methods:METHODS": "tests.made_up:Method",
-    "recipes.trainer:TRAINERS": "tests.made_up:Trainer",
+    "recipes.train:TRAINERS": "tests.made_up:Trainer",
     "recipes.train:LAUNCHERS": "tests.made_up:launch",
     "training.loop.optimisers:OPTIMISERS": OptimiserKind(
         noting("training.loop.optimisers:OPTIMISERS", lambda groups, facts: torch.optim.SGD(groups)), has_betas=False

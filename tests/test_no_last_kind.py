@@ -10,14 +10,12 @@ import pytest
 import stsbench
 from stsbench.core.errors import StsbenchError
 from stsbench.core.registry import check_params
-from stsbench.training.methods.after_simcse import ESimCSE, RankCSE
+from stsbench.training.methods.after_simcse import DiffCSE, ESimCSE, RankCSE
 from stsbench.training.methods.denoising import TSDAE
-from stsbench.training.methods.diffcse import DiffCSE
-from stsbench.training.methods.is_bert import ISBERT
-from stsbench.training.methods.promptbert import PromptBERT
+from stsbench.training.methods.own_encoders import ISBERT, PromptBERT
 from stsbench.training.methods.sbert import AnglE, SBERTTriplets
-from stsbench.training.methods.self_guided import SelfGuided
 from stsbench.training.methods.simcse import SimCSE, SimCSEPositives
+from stsbench.training.methods.two_models import SelfGuided
 from stsbench.training.methods.views import CLEAR, ConSERT
 from tests.cli.commands import Command
 

@@ -41,7 +41,7 @@ from stsbench.core.files import write_whole
 from stsbench.encoders.runs import TrainedRun
 from stsbench.plots.draw import Dot, draw_dots
 from stsbench.recipes.plan import find_missing
-from stsbench.recipes.trainer import load_trainer
+from stsbench.recipes.train import load_trainer
 from stsbench.results.record import Result
 from stsbench.studies.reproduction import Reproduction, load_ablation, plan_reproduction, reproduce
 from stsbench.studies.sweep import CARRIERS, Book, CellScore, Sweep, SweepCell, SweepRow, winner_card

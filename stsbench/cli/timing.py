@@ -36,7 +36,7 @@ from stsbench.encoders.base import Encoder, TextFitted, base_of, facts_of
 from stsbench.encoders.fitted import FittedEncoder, fit_of
 from stsbench.encoders.load import find_encoder
 from stsbench.recipes.plan import TrainPlan, read_recipe
-from stsbench.recipes.trainer import load_trainer
+from stsbench.recipes.train import load_trainer
 from stsbench.training.methods import load_method
 
 ENCODERS, RECIPES = ["bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening"], ["sg-opt-bert-base"]

@@ -175,7 +175,7 @@ def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path], next: Sequence
 
 def _forecast(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
     from stsbench.recipes.plan import find_missing, outline
-    from stsbench.recipes.trainer import load_trainer
+    from stsbench.recipes.train import load_trainer
 
     plan, seeds = plans[0], [one.seed for one in plans]
     head: dict[str, Any] = {"recipe": plan.name, "seeds": seeds}

@@ -14,7 +14,7 @@ import transformers
 from stsbench.core.errors import CardError, choose
 from stsbench.core.registry import check_params, staying
 from stsbench.recipes.plan import KEYS, TrainPlan, as_documents, find_start, load_text, load_validation, values_of
-from stsbench.recipes.trainer import TRIED, Forecast, Teachers, Trainer
+from stsbench.recipes.train import TRIED, Forecast, Teachers, Trainer
 from stsbench.training.loop.batches import Batches, BatchPlan, check_workers, load_batches, open_batch
 from stsbench.training.loop.loop import (
     OnProgress,

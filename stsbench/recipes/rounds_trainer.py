@@ -18,7 +18,7 @@ from stsbench.core.errors import CardError, Stopped
 from stsbench.core.registry import call_with_params
 from stsbench.encoders.runs import USUAL
 from stsbench.recipes.plan import KEYS, TrainPlan, load_text, load_validation, values_of
-from stsbench.recipes.trainer import TRIED, Forecast, Trainer
+from stsbench.recipes.train import TRIED, Forecast, Trainer
 from stsbench.training.loop.loop import OnProgress, Point, TrainingOutcome, TrainingProgress, open_curve
 from stsbench.training.seams import seen_with
 from stsbench.training.words.rounds import Clock, Round, StandaloneMethod, count_learnt

@@ -25,7 +25,7 @@ from stsbench.core.registry import Registry
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
 from stsbench.numbers.statistics import Spread, spread
 from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.trainer import TRAINERS
+from stsbench.recipes.train import TRAINERS
 from stsbench.results.record import fields_digest
 from stsbench.studies.trials import (
     PlannedTrial,

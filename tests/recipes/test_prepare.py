@@ -15,7 +15,7 @@ from stsbench.data.corpora.load import Corpus
 from stsbench.data.splits import PairSplit
 from stsbench.numbers.similarity import alignment, uniformity
 from stsbench.recipes.plan import TrainPlan, load_text, validator
-from stsbench.recipes.trainer import load_trainer
+from stsbench.recipes.train import load_trainer
 from stsbench.training.seams import seen_with
 from tests.recipes.little import little_recipe
 from tests.training.students import sentences

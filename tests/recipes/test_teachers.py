@@ -14,8 +14,7 @@ from stsbench.data.task import load_task
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.runs import Start
 from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.train import carry_out
-from stsbench.recipes.trainer import Teachers, load_trainer
+from stsbench.recipes.train import Teachers, carry_out, load_trainer
 from stsbench.training.loop.gather import Place
 from tests.encoders.made_checkpoints import save_bert
 from tests.recipes.little import little_recipe

@@ -16,8 +16,7 @@ from stsbench.core.errors import CardError, StsbenchError
 from stsbench.recipes.loop_trainer import LoopTrainer
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.rounds_trainer import RoundsTrainer
-from stsbench.recipes.train import carry_out
-from stsbench.recipes.trainer import TRAINERS, load_trainer
+from stsbench.recipes.train import TRAINERS, carry_out, load_trainer
 from stsbench.training.loop.gather import Place
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 from stsbench.training.methods.simcse import SimCSE

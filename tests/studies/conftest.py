@@ -8,7 +8,7 @@ import pytest
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.trainer import Trainer, load_trainer
+from stsbench.recipes.train import Trainer, load_trainer
 from stsbench.studies.sweep import Sweep
 from stsbench.studies.trials import Workshop
 from tests.cli.little_recipe import RECIPE

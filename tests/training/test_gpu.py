@@ -8,8 +8,8 @@ import torch
 
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training.loop import loop
-from stsbench.training.methods.self_guided import SelfGuided
 from stsbench.training.methods.simcse import SimCSE
+from stsbench.training.methods.two_models import SelfGuided
 from stsbench.training.methods.views import ConSERT
 from stsbench.training.seams import Learner
 from stsbench.training.student import Student

@@ -17,8 +17,8 @@ from stsbench.core.cards import TrainingFacts
 from stsbench.core.errors import CardError
 from stsbench.training.loop import on_cpu
 from stsbench.training.loop.loop import check_step, prepare_step
-from stsbench.training.methods.contrastive_tension import ContrastiveTension
-from stsbench.training.methods.is_bert import ISBERT
+from stsbench.training.methods.own_encoders import ISBERT
+from stsbench.training.methods.two_models import ContrastiveTension
 from stsbench.training.methods.views import ConSERT
 from stsbench.training.seams import Learner
 from tests.training.methods.every_method import CASES, DRAWN, made, precise

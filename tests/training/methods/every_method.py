@@ -7,16 +7,13 @@ from typing import Any
 
 import torch
 
-from stsbench.training.methods.after_simcse import ESimCSE, MixCSE, RankCSE, SimCSEPlusPlus
-from stsbench.training.methods.contrastive_tension import ContrastiveTension, ContrastiveTensionInBatch
+from stsbench.training.methods.after_simcse import DiffCSE, ESimCSE, MixCSE, RankCSE, SimCSEPlusPlus
 from stsbench.training.methods.declutr import DeCLUTR
 from stsbench.training.methods.denoising import TSDAE, MaskedLanguageModel
-from stsbench.training.methods.diffcse import DiffCSE
-from stsbench.training.methods.is_bert import ISBERT
-from stsbench.training.methods.promptbert import PromptBERT
+from stsbench.training.methods.own_encoders import ISBERT, PromptBERT
 from stsbench.training.methods.sbert import SBERT, AnglE, CoSENT, SBERTRegression, SBERTTriplets
-from stsbench.training.methods.self_guided import SelfGuided
 from stsbench.training.methods.simcse import SimCSE, SimCSEPositives
+from stsbench.training.methods.two_models import ContrastiveTension, ContrastiveTensionInBatch, SelfGuided
 from stsbench.training.methods.views import CLEAR, ConSERT
 from stsbench.training.seams import Learner
 from tests.training.students import sentences, student

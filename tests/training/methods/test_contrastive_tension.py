@@ -11,7 +11,7 @@ import torch
 from stsbench.core.errors import TrainingError
 from stsbench.encoders.load import load_encoder
 from stsbench.training.loop import loop
-from stsbench.training.methods.contrastive_tension import ContrastiveTension, ContrastiveTensionInBatch
+from stsbench.training.methods.two_models import ContrastiveTension, ContrastiveTensionInBatch
 from tests.training.methods.runs import first_batch, values
 from tests.training.students import run_facts, sentences, student
 

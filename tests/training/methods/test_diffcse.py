@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from stsbench.core.errors import EncoderError
 from stsbench.training.loop import loop
-from stsbench.training.methods.diffcse import DiffCSE
+from stsbench.training.methods.after_simcse import DiffCSE
 from stsbench.training.objectives import info_nce
 from stsbench.training.seams import IGNORED
 from tests.encoders.made_checkpoints import save_bert

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder
 from stsbench.training.loop import loop
-from stsbench.training.methods.is_bert import ISBERT
+from stsbench.training.methods.own_encoders import ISBERT
 from stsbench.training.objectives import jsd_mutual_information
 from tests.training.methods.runs import first_batch, values
 from tests.training.students import run_facts, sentences, student

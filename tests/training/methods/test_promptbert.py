@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stsbench.encoders.load import load_encoder
-from stsbench.training.methods.promptbert import PromptBERT
+from stsbench.training.methods.own_encoders import PromptBERT
 from tests.training.methods.runs import first_batch, reopened_apart, values
 from tests.training.students import sentences, student
 from tests.training.tensors import made

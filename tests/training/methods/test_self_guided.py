@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.training.methods.self_guided import SelfGuided
+from stsbench.training.methods.two_models import SelfGuided
 from stsbench.training.objectives import self_guided
 from stsbench.training.seams import Batch
 from tests.training.methods.runs import first_batch, literal_nt_xent, values
