@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from typer import Context
 
 from stsbench.analysis.report import ReportParts, report_html
 from stsbench.analysis.run import ANALYSES, WRITERS, Analysis, Findings, analyse, findings_json, make_analysis
@@ -38,7 +35,7 @@ NAMES = ("encoder", "other", "recipe")
 
 
 def analyze_command(
-    context: Context,
+    context: opt.Context,
     what: opt.Analysis,
     *,
     encoder: opt.Encoders,
@@ -105,24 +102,20 @@ def _print(found: Findings, made: Analysis) -> None:
     say_words(f"{found.title}, protocol {found.protocol}: {made.about}")
     say("")
     encoders = {row["encoder"] for rows in found.tables.values() for row in rows if "encoder" in row}
-    for name in made.printed:
-        rows = found.tables.get(name, [])
-        if rows:
-            _print_table(rows[:MOST], encoders)
-            say("")
-            if len(rows) > MOST:
-                say_words(f"{len(rows) - MOST} more rows of '{name}' are in a file: --out FILE.csv")
-
-
-def _print_table(rows: Sequence[Mapping[str, Any]], encoders: Container[str]) -> None:
-    keys = list(rows[0])
-    print_rows(
-        [key if key in encoders else key.replace("_", " ") for key in keys],
-        [[*map(cell_text, row.values())] for row in rows],
-        right=[at for at, key in enumerate(keys) if not any(isinstance(row[key], str) for row in rows)],
-        names=[at for at, key in enumerate(keys) if key in NAMES],
-        heads=[at for at, key in enumerate(keys) if key in encoders],
-    )
+    for name, rows in ((name, found.tables.get(name, [])) for name in made.printed):
+        if not rows:
+            continue
+        keys, shown = list(rows[0]), rows[:MOST]
+        print_rows(
+            [key if key in encoders else key.replace("_", " ") for key in keys],
+            [[*map(cell_text, row.values())] for row in shown],
+            right=[at for at, key in enumerate(keys) if not any(isinstance(row[key], str) for row in shown)],
+            names=[at for at, key in enumerate(keys) if key in NAMES],
+            heads=[at for at, key in enumerate(keys) if key in encoders],
+        )
+        say("")
+        if len(rows) > MOST:
+            say_words(f"{len(rows) - MOST} more rows of '{name}' are in a file: --out FILE.csv")
 
 
 def cell_text(value: object) -> str:
@@ -133,7 +126,7 @@ def cell_text(value: object) -> str:
 
 
 def report_command(
-    context: Context,
+    context: opt.Context,
     *,
     encoder: opt.Encoders,
     figures: opt.Figures = "alignment,similarity,spectrum,layers,errors,neighbours,robustness,map",

@@ -22,18 +22,18 @@ from stsbench.cli.printing import say
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("stsbench.cli.run:run_command", "Score encoders on tasks."),
     "train": ("stsbench.cli.train:train_command", "Train an encoder by a recipe."),
-    "reproduce": ("stsbench.cli.sweep:reproduce_command", "Train the rows of a paper's table or figure."),
-    "sweep": ("stsbench.cli.sweep:sweep_command", "Try values of recipes and keep the best."),
+    "reproduce": ("stsbench.cli.train:reproduce_command", "Train the rows of a paper's table or figure."),
+    "sweep": ("stsbench.cli.train:sweep_command", "Try values of recipes and keep the best."),
     "list": ("stsbench.cli.showing:list_command", "List tasks, encoders, recipes, tables and more."),
     "show": ("stsbench.cli.showing:show_command", "Show what is known of one name."),
     "doctor": ("stsbench.cli.doctor:doctor_command", "Show what works here, and what is missing for what."),
     "leaderboard": ("stsbench.cli.board:leaderboard_command", "Print a table of results, or a paper's."),
-    "export": ("stsbench.cli.export:export_command", "Write results for other tools."),
+    "export": ("stsbench.cli.board:export_command", "Write results for other tools."),
     "convert": ("stsbench.cli.new:convert_command", "Make an encoder's folder."),
-    "compare": ("stsbench.cli.compare:compare_command", "Test which differences between encoders are significant."),
+    "compare": ("stsbench.cli.check:compare_command", "Test which differences between encoders are significant."),
     "analyze": ("stsbench.cli.analyze:analyze_command", "Make a figure of the papers, as numbers and as a picture."),
     "report": ("stsbench.cli.analyze:report_command", "Put results, comparisons and figures into one HTML page."),
-    "parity": ("stsbench.cli.compare:parity_command", "Test whether two encoders that should be identical are."),
+    "parity": ("stsbench.cli.check:parity_command", "Test whether two encoders that should be identical are."),
     "check": ("stsbench.cli.check:check_command", "Check new scores against old ones, for CI."),
     "lock": ("stsbench.cli.check:lock_command", "Write scores to a lock file for 'stsbench check'."),
     "verify": ("stsbench.cli.check:verify_command", "Make every score again from its items."),
@@ -104,7 +104,7 @@ class LazyCommand(TyperCommand):
                 names.index("cards"), ast.arg("config", ast.parse("opt.Config", mode="eval").body)
             )
             arguments.kw_defaults.insert(names.index("cards"), ast.Constant(None))
-        scope: dict[str, Any] = {"opt": options, "Context": typer.Context, "Path": Path}
+        scope: dict[str, Any] = {"opt": options, "Path": Path}
         exec(
             compile(ast.fix_missing_locations(ast.Module([function], [])), found.origin, "exec", dont_inherit=True),
             scope,

@@ -1,27 +1,31 @@
-"""``stsbench leaderboard``."""
+"""``stsbench leaderboard`` and ``stsbench export``: results as tables, and as files for other tools."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from typer import Context
-
 from stsbench.api.names import added_rows, chosen_results
+from stsbench.boards.exports.hub import eval_results, every_eval_ever, model_index, to_yaml, write_card
+from stsbench.boards.exports.mteb import export_mteb
 from stsbench.boards.published import read_table_card
 from stsbench.boards.render import TERMINAL, check_format, render
 from stsbench.boards.tables.build import Asked, find_suite
 from stsbench.boards.tables.rows import only_added
 from stsbench.boards.tables.table import Show, Table, check_show, lay_out
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, complain_of_all, say_words, write_or_say
+from stsbench.cli.printing import complain, complain_of_all, print_json, say, say_words, write_or_say
 from stsbench.cli.progress import shown_count
 from stsbench.cli.screen import print_table
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import StsbenchError
+from stsbench.core.errors import DataError, StsbenchError, choose
+from stsbench.core.files import write_whole
+from stsbench.data.task import expand_names
 from stsbench.plots import FIGURES
-from stsbench.results.folder import ResultFolder, read_folder
-from stsbench.results.groups import Encoders
+from stsbench.results.folder import ResultFolder, read_folder, verified
+from stsbench.results.groups import Encoders, Runs, gather_runs
+from stsbench.results.record import Result
 
 RESULTS = Path("results")
 OF_SEEDS = (
@@ -31,7 +35,7 @@ OF_SEEDS = (
 
 
 def leaderboard_command(
-    context: Context,
+    context: opt.Context,
     *,
     results: opt.ResultsIfAny = None,
     table: opt.Table = None,
@@ -56,7 +60,7 @@ def leaderboard_command(
     Example: stsbench leaderboard --table simcse-5 --add minilm:Ours
     """
     fmt = check_format(opt.written_as(output, out, as_json=as_json))
-    _check(opt.Given.of(context), fmt, table, show, out)
+    _check_options(opt.Given.of(context), fmt, table, show, out)
     catalogue, where, shown = Catalogue(cards), results or RESULTS, check_show(show)
     # A wrong name is refused before any result is read.
     if table is not None:
@@ -97,14 +101,13 @@ def leaderboard_command(
         from stsbench.boards.render.figures import table_figure
 
         write_or_say(table_figure(tables, shown, exact=exact).to_bytes(fmt), out)
-    elif fmt == TERMINAL and out is None:
-        _print(tables, shown, exact=exact)
+    elif fmt == TERMINAL:
+        _print_boards(tables, shown, exact=exact)
     else:
-        written_as = "markdown" if fmt == TERMINAL else fmt
-        write_or_say(render(tables, written_as, show=shown, exact=exact, rows_only=rows_only), out)
+        write_or_say(render(tables, fmt, show=shown, exact=exact, rows_only=rows_only), out)
 
 
-def _check(given: opt.Given, fmt: str, table: str | None, show: str | None, out: Path | None) -> None:
+def _check_options(given: opt.Given, fmt: str, table: str | None, show: str | None, out: Path | None) -> None:
     """Refuse options that have no effect."""
     given.apart("--table", "--suite", "--protocol")
     given.apart("--json", "--format")
@@ -122,13 +125,108 @@ def _check(given: opt.Given, fmt: str, table: str | None, show: str | None, out:
         given.idle("with --show difference, for no paper prints an added row", "--add")
     if fmt in FIGURES:
         given.idle("in a figure", "--rows-only")
-    if fmt == TERMINAL and not out:
+    if fmt == TERMINAL:
         given.idle("in the terminal, only with --format latex, markdown or csv", "--rows-only")
 
 
-def _print(tables: Sequence[Table], show: Show | None, *, exact: bool) -> None:
+def _print_boards(tables: Sequence[Table], show: Show | None, *, exact: bool) -> None:
     for one in tables:
         print_table(lay_out(one, show, exact=exact))
     cells = (cell for one in tables for row in one.rows() for cell in row.cells.values())
     if any(cell.measured and cell.measured.seeds > 1 for cell in cells):
         say_words(OF_SEEDS)
+
+
+SHOWN = 5
+"""So many cells that are left out get a line of their own."""
+
+
+def export_command(
+    *,
+    fmt: opt.ExportFormat,
+    results: opt.ResultsFolder = Path("results"),
+    encoder: opt.OnlyEncoders,
+    tasks: opt.OnlyTasks = None,
+    protocol: opt.OnlyProtocol = None,
+    out: opt.ExportFile = None,
+    cards: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Write results for other tools.
+
+    MTEB, model cards, the Hub's .eval_results and Every Eval Ever.
+
+    Example: stsbench export --format mteb --out mteb-files
+    """
+    write, catalogue = choose("format", fmt, FORMATS), Catalogue(cards)
+    wanted = expand_names(tasks, catalogue) if tasks else None
+    encoders = Encoders(read_folder(results), catalogue)
+    complain_of_all("skipped", (problem.line for problem in encoders.found.problems))
+    chosen = chosen_results(encoder, encoders, catalogue, results)
+    if older := encoders.older_line(chosen):
+        complain(older)
+    found = verified(
+        one for one in chosen if (wanted is None or one.task in wanted) and protocol in (None, one.protocol["name"])
+    )
+    complain_of_all("skipped", (problem.line for problem in found.problems))
+    if not found.results:
+        raise DataError(f"{results}: no results of these tasks by this protocol to export")
+    write(found.results, out, catalogue, as_json)
+
+
+def _mteb(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
+    if out is None:
+        raise StsbenchError("--format mteb writes many files: give --out FOLDER")
+    made = export_mteb(results, out, catalogue)
+    if as_json:
+        print_json({"files": [str(path) for path in made.paths], "left_out": made.left_out})
+        return
+    for line in made.left_out[:SHOWN]:
+        say(f"skipped: {line}")
+    if len(made.left_out) > SHOWN:
+        say(f"skipped: {len(made.left_out) - SHOWN} more; --json lists them")
+    say(f"wrote {len(made.paths)} file{'s' * (len(made.paths) != 1)}; mteb.ResultCache('{out}') reads them")
+
+
+def _model_index(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
+    one = _of_one(results, catalogue, "a model card")
+    index = model_index(one.encoder, one.results, catalogue)
+    if out is not None:
+        write_card(out, index)
+    if as_json:
+        print_json(index)
+    else:
+        say(f"wrote {out}" if out is not None else to_yaml(index).rstrip("\n"))
+
+
+def _one_file(
+    results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool, *, is_of_hub: bool
+) -> None:
+    mine = _of_one(results, catalogue, "a file of the Hub's" if is_of_hub else "a record").results
+    if is_of_hub:
+        text, left_out = eval_results(mine, catalogue)
+        complain_of_all("left out", left_out)
+    else:
+        text = every_eval_ever(mine, catalogue)
+    if out is not None:
+        write_whole(out, text.encode())
+    if as_json:
+        print_json({"out": str(out) if out is not None else None, "text": text})
+    else:
+        say(f"wrote {out}" if out is not None else text.rstrip("\n"))
+
+
+def _of_one(results: Sequence[Result], catalogue: Catalogue, what: str) -> Runs:
+    runs = gather_runs(results, catalogue)
+    if len(runs) > 1:
+        names = ", ".join(f"'{one.name}'" for one in runs[:SHOWN])
+        raise StsbenchError(f"{what} is of one encoder, these results are of {len(runs)} ({names}); give --encoder")
+    return runs[0]
+
+
+FORMATS: Mapping[str, Callable[..., None]] = {
+    "mteb": _mteb,
+    "model-index": _model_index,
+    "eval-results": partial(_one_file, is_of_hub=True),
+    "every-eval-ever": partial(_one_file, is_of_hub=False),
+}

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from typer import Context
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import MISTAKE, print_json, say, say_words
+from stsbench.cli.printing import MISTAKE, print_json, say, say_words, write_records
 from stsbench.cli.progress import shown_count, shown_work
-from stsbench.cli.screen import print_rows
+from stsbench.cli.screen import print_records
 from stsbench.core import settings
 from stsbench.core.cards import TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import SourceError, StsbenchError, UnknownName, one_line
-from stsbench.core.files import write_whole
 from stsbench.data.corpora.load import fetch_corpus, load_corpus
 from stsbench.data.corpora.overlap import Held, How, find_held, text_key
 from stsbench.data.splits import PairSplit, Split, characters
@@ -77,9 +72,7 @@ def verify_data_command(
 
     Example: stsbench data verify sts --data DIR
     """
-    catalogue, folder = Catalogue(cards), data or settings.data_folder()
-    if folder is not None and not folder.is_dir():
-        raise SourceError(f"data folder '{folder}' does not exist")
+    catalogue, folder = Catalogue(cards), opt.data_folder(data)
     cards_here = {name: catalogue.task(name) for name in ([] if names else catalogue.paths("tasks"))}
     # Without names: what is in the package, or has some of its files in the data folder.
     present = [name for name, card in cards_here.items() if card.package is not None or _any_file(card, folder)]
@@ -92,8 +85,7 @@ def verify_data_command(
     if as_json:
         print_json(rows)
     else:
-        if rows:
-            _print(rows, right=("rows",))
+        print_records(rows, right=["rows"])
         say(f"\n{len(rows) - bad} of {len(rows)} splits match their cards (counts, characters, means, sha256)")
     return MISTAKE if bad else 0
 
@@ -139,7 +131,7 @@ def convert_coco_command(source: opt.CocoSource, target: opt.CocoTarget) -> None
         say(f"{made.split}: {made.images} images, {made.captions} captions")
 
 
-def make_command(name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, cards: opt.Cards) -> None:
+def make_command(name: opt.CorpusToMake, *, corpora: opt.Corpora = None, cards: opt.Cards) -> None:
     """Make training text of what is published.
 
     It is made as its card says, and checked.
@@ -166,7 +158,7 @@ def _open_tokenizer(model: str, revision: str) -> CountsTokens:
 
 
 def back_translate_command(
-    context: Context,
+    context: opt.Context,
     source: opt.Sentences,
     output: opt.PairsFile,
     *,
@@ -222,11 +214,12 @@ HOW: Sequence[How] = ("exact", "normalised", "near")
 HELD = ("task", "item", "first", "second", "pair", "sentence1", "sentence2")
 SHARED = ("task", "sentences", "in", "shared", "percent", "items", "held", "pairs")
 """The columns of what is written."""
-Rows = Sequence[Mapping[str, Any]]
+NUMBERS = ("sentences", "shared", "percent", *HOW, "items", "held", "pairs", "graded", "left")
+Rows = list[dict[str, Any]]
 
 
 def overlap_command(
-    context: Context,
+    context: opt.Context,
     *,
     corpora_named: opt.CorpusArguments,
     tasks: opt.OnlyTasks = None,
@@ -256,41 +249,32 @@ def overlap_command(
     if not here:
         raise SourceError("no task's data are on this machine; run 'stsbench data fetch sts', or give --data DIR")
     splits = {task.name: task.load(task.card.score_split) for task in here}
-    if corpora_named:
-        loaded = [load_corpus(name, corpora=corpora, data=data, catalogue=catalogue) for name in corpora_named]
-        texts = [text for split in splits.values() for text in split.texts()]
-        with shown_count("rows read") as progress:
-            held = find_held(loaded, texts, near=near, progress=progress)
-        _write([row for name, split in splits.items() for row in _items(name, split, held)], HELD, out)
-        counts = [_counts(name, split, held, near=near is not None) for name, split in splits.items()]
-        rows = [row for row in counts if row["held"]]
+    if not corpora_named:
+        rows = _shared(splits)
+        written: tuple[Rows, Sequence[str]] = rows, SHARED
+        said = ["shared: distinct sentences of the test in the other's; held: items with one; pairs: those of both"]
+        said = said if rows else ["no test shares a sentence with another"]
     else:
-        rows = list(_shared(splits))
-        _write(rows, SHARED, out)
+        loaded = [load_corpus(name, corpora=corpora, data=data, catalogue=catalogue) for name in corpora_named]
+        with shown_count("rows read") as progress:
+            texts = [text for split in splits.values() for text in split.texts()]
+            held = find_held(loaded, texts, near=near, progress=progress)
+        written = [row for name, split in splits.items() for row in _items(name, split, held)], HELD
+        counts = [_counts(name, split, held, near=near is not None) for name, split in splits.items()]
+        rows, where = [row for row in counts if row["held"]], ", ".join(corpora_named)
+        nothing = ", ".join(row["task"] for row in counts if not row["held"])
+        said = [f"{where}: nothing of {nothing}"] if nothing else []
+        said += [f"held: items with a sentence in {where}; pairs: side by side there; graded: with a score or label"]
+    if out is not None:
+        write_records(out, *written)
     if as_json:
         print_json(rows)
         return
-    if rows:
-        _print(rows, right=[column for column in rows[0] if column not in ("task", "in")])
-    if corpora_named:
-        texts_named = ", ".join(corpora_named)
-        if nothing := [name for name in splits if name not in {row["task"] for row in rows}]:
-            say_words(f"{texts_named}: nothing of {', '.join(nothing)}")
-        say_words(
-            f"held: items with a sentence in {texts_named}; pairs: side by side there; graded: with a score or label"
-        )
-    elif rows:
-        say_words("shared: distinct sentences of the test in the other's; held: items with one; pairs: those of both")
-    else:
-        say("no test shares a sentence with another")
+    print_records(rows, right=NUMBERS)
+    for line in said:
+        say_words(line)
     if out is not None:
         say(f"wrote {out}")
-
-
-def _print(rows: Rows, right: Sequence[str]) -> None:
-    columns = list(rows[0])
-    numbers = [at for at, column in enumerate(columns) if column in right]
-    print_rows(columns, [[str(row[column]) for column in columns] for row in rows], right=numbers)
 
 
 def _counts(name: str, split: Split, held: Held, *, near: bool) -> dict[str, Any]:
@@ -318,32 +302,20 @@ def _items(name: str, split: Split, held: Held) -> Iterator[dict[str, Any]]:
             yield dict(zip(HELD, (name, item, *hows, pair, *sentences), strict=True))
 
 
-def _shared(splits: Mapping[str, Split]) -> Iterator[dict[str, Any]]:
+def _shared(splits: Mapping[str, Split]) -> Rows:
     items = {
         name: [tuple(map(text_key, item)) for item in zip(*split.sides, strict=True)] for name, split in splits.items()
     }
     keys = {name: {key for item in found for key in item} - {b""} for name, found in items.items()}
     pairs = {name: {frozenset(item) for item in found if len(item) > 1} for name, found in items.items()}
+    rows: Rows = []
     for name, mine in items.items():
-        rows: list[dict[str, Any]] = []
-        for other in (other for other in splits if other != name and not keys[name].isdisjoint(keys[other])):
-            both = keys[name] & keys[other]
-            share = round(100 * len(both) / len(keys[name]), 1)
-            touched = sum(not both.isdisjoint(item) for item in mine)
-            alike = sum(frozenset(item) in pairs[other] for item in mine)
-            facts = (name, len(keys[name]), other, len(both), share, len(mine), touched, alike)
-            rows.append(dict(zip(SHARED, facts, strict=True)))
-        yield from sorted(rows, key=lambda row: -row["shared"])
-
-
-def _write(rows: Rows, columns: Sequence[str], out: Path | None) -> None:
-    if out is None:
-        return
-    if out.suffix == ".json":
-        write_whole(out, (json.dumps(rows, indent=1, ensure_ascii=False) + "\n").encode())
-        return
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_whole(out, stream.getvalue().encode())
+        found = []
+        for other in (other for other in splits if other != name):
+            if both := keys[name] & keys[other]:
+                share = round(100 * len(both) / len(keys[name]), 1)
+                touched = sum(not both.isdisjoint(item) for item in mine)
+                alike = sum(frozenset(item) in pairs[other] for item in mine)
+                found.append((name, len(keys[name]), other, len(both), share, len(mine), touched, alike))
+        rows += [dict(zip(SHARED, facts, strict=True)) for facts in sorted(found, key=lambda facts: -facts[3])]
+    return rows

@@ -7,19 +7,17 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from typer import Context
-
 from stsbench.boards.published import published_row
 from stsbench.cli import options as opt
 from stsbench.cli.printing import print_json, say
-from stsbench.cli.screen import print_rows
+from stsbench.cli.screen import print_records
 from stsbench.core import settings
 from stsbench.core.cards import TaskCard
 from stsbench.core.catalogue import Catalogue, card_folder
@@ -29,6 +27,7 @@ from stsbench.data.splits import check_file
 from stsbench.data.task import load_task, place_of
 from stsbench.encoders.base import KnownEncoder, TokenEncoder, facts_of
 from stsbench.encoders.load import find_encoder
+from stsbench.results.record import Result
 
 ANCHORS = "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py"
 OF_HUB = ("python", "torch", "transformers", "tokenizers", "huggingface-hub", "datasets")
@@ -36,7 +35,7 @@ OF_HUB = ("python", "torch", "transformers", "tokenizers", "huggingface-hub", "d
 
 
 def doctor_command(
-    context: Context,
+    context: opt.Context,
     *,
     hub: opt.Hub = False,
     data: opt.Data = None,
@@ -53,7 +52,9 @@ def doctor_command(
     catalogue, versions = Catalogue(cards), list(_versions())
     report: dict[str, Any] = {"stsbench": version_of("stsbench"), "versions": versions, "devices": list(_devices())}
     if hub:
-        found = try_hub(minilm_trial(), catalogue)
+        settings.cache_folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=settings.cache_folder(), prefix="doctor-") as folder:
+            found = try_hub(replace(minilm_trial(), catalogue=catalogue, folder=Path(folder)))
         report |= {"versions": [one for one in versions if one["package"] in OF_HUB], "steps": found}
         problems = [f"{one['step']}: {one['detail']}" for one in found if one["verdict"] == "failed"]
     else:
@@ -85,11 +86,9 @@ def _print_report(report: dict[str, Any]) -> None:
     for title, rows in report.items():
         if title in ("stsbench", "problems") or not rows:
             continue
-        columns = [column for column in rows[0] if column != "fits"]
-        cells = [[str(row[column]) for column in columns] for row in rows]
-        right = [at for at, column in enumerate(columns) if isinstance(rows[0][column], int) or column == "size"]
         say(f"\n{title}")
-        print_rows(columns, cells, right=right)
+        shown = [{column: value for column, value in row.items() if column != "fits"} for row in rows]
+        print_records(shown, right=["found", "missing", "wrong", "size"])
     said = [f"problem: {problem}" for problem in report["problems"]] or ["no problems found"]
     say("\n".join(["", *said]))
 
@@ -210,9 +209,22 @@ POINTS = 0.05
 """How far a score may be from the published one, of 100: libraries multiply in other orders."""
 
 
-@dataclass(frozen=True, kw_only=True)
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "Hub": (),
+    "data": ("Hub",),
+    "checkpoint": ("Hub",),
+    "cache": ("checkpoint",),
+    "tokenizer": ("checkpoint",),
+    "device": ("data", "checkpoint"),
+    "store": ("device",),
+    "score": ("device",),
+}
+"""The steps in their order, each a method of the trial, and which of them must have gone well before."""
+
+
+@dataclass(kw_only=True)
 class HubTrial:
-    """What is fetched, and what it must give."""
+    """What is fetched, and what it must give; each step says what it has found, or raises StsbenchError."""
 
     model: str
     revision: str
@@ -221,6 +233,85 @@ class HubTrial:
     """The token ids of the sentence, special ones included."""
     published: Mapping[str, float]
     """The score of each task, of 100."""
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    folder: Path = Path()
+    """For a store, and data of nobody's."""
+
+    @cached_property
+    def encoder(self) -> KnownEncoder:
+        """The checkpoint as any run would load it."""
+        return find_encoder(self.model, params={"revision": self.revision}, catalogue=self.catalogue)
+
+    def hub(self) -> str:
+        """The Hub answers."""
+        from huggingface_hub import get_token
+
+        from stsbench.data.hub.repository import address_of, ask_now
+
+        listing = ask_now(address_of(self.model, revision="main", kind="model"))
+        return f"answers, with{'' if get_token() else 'out'} a token; {self.model} is at {listing.commit[:12]}"
+
+    def data(self) -> str:
+        """The tasks' data can be had without the user's folder, whatever it holds."""
+        tasks = [replace(load_task(name, catalogue=self.catalogue), data=None) for name in self.published]
+        loaded = [(task.name, task.loaded(task.card.score_split)) for task in tasks]
+        return ", ".join(f"{name} {one.split.n} pairs ({(one.revision or one.source)[:12]})" for name, one in loaded)
+
+    def checkpoint(self) -> str:
+        """The checkpoint can be fetched."""
+        from stsbench.encoders.checkpoint import find_checkpoint
+
+        size = sum(path.stat().st_size for path in find_checkpoint(self.model, revision=self.revision).weights)
+        return f"{self.model} ({self.revision[:12]}), weights of {size / 1e6:.0f} MB"
+
+    def cache(self) -> str:
+        """It is kept."""
+        from huggingface_hub import try_to_load_from_cache
+
+        if not isinstance(try_to_load_from_cache(self.model, "config.json", revision=self.revision), str):
+            raise DataError(f"{self.model} is not in the Hub's cache; is HF_HOME or HF_HUB_CACHE set?")
+        return "the checkpoint is kept in the Hub's cache, for a run without a network"
+
+    def tokenizer(self) -> str:
+        """A sentence has the tokens that it should."""
+        encoder = self.encoder.encoder
+        if not isinstance(encoder, TokenEncoder):
+            raise EncoderError(f"{self.model} is run by sentence-transformers; its files say other than expected")
+        ids = tuple(encoder.tokenize([self.sentence]).ids.tolist())
+        if ids != self.ids:
+            raise EncoderError(f"'{self.sentence}' gives the tokens {list(ids)}, not {list(self.ids)}")
+        return f"'{self.sentence}' gives the {len(ids)} tokens that it should"
+
+    def device(self) -> str:
+        """Sentences are embedded."""
+        encoded = sum(one.run["encoded"] for one in self._scored().values())
+        return f"{encoded} sentences embedded on {facts_of(self.encoder.encoder).device_used}"
+
+    def store(self) -> str:
+        """Embeddings are found again."""
+        found = self._scored().values()
+        if encoded := sum(one.run["encoded"] for one in found):
+            raise EncoderError(f"{encoded} embeddings were stored a moment ago and are not found again")
+        return f"all {sum(one.run['from_store'] for one in found)} embeddings are found again"
+
+    def score(self) -> str:
+        """The scores are the published ones."""
+        found = self._scored()
+        pairs = [(task, 100 * found[task].score, value) for task, value in self.published.items()]
+        text = ", ".join(f"{task} {score:.2f} (published {value:.2f})" for task, score, value in pairs)
+        if any(abs(score - value) > POINTS for _, score, value in pairs):
+            raise EncoderError(f"{text}: more than {POINTS} apart")
+        return text
+
+    def _scored(self) -> dict[str, Result]:
+        """All tasks scored, from the Hub and with a store of our own."""
+        from stsbench.bench.run import iterate
+
+        nowhere, kept = self.folder / "no data", self.folder / "store"
+        nowhere.mkdir(exist_ok=True)
+        tasks = list(self.published)
+        found = iterate(self.encoder, tasks, data=nowhere, store=kept, catalogue=self.catalogue)
+        return {result.task: result for result in found}
 
 
 def minilm_trial() -> HubTrial:
@@ -235,111 +326,17 @@ def minilm_trial() -> HubTrial:
     )
 
 
-NEEDS: Mapping[str, tuple[str, ...]] = {
-    "Hub": (),
-    "data": ("Hub",),
-    "checkpoint": ("Hub",),
-    "cache": ("checkpoint",),
-    "tokenizer": ("checkpoint",),
-    "device": ("data", "checkpoint"),
-    "store": ("device",),
-    "score": ("device",),
-}
-"""The steps in their order, and which of them must have gone well before each."""
-
-
-def try_hub(trial: HubTrial, catalogue: Catalogue) -> list[dict[str, str]]:
+def try_hub(trial: HubTrial) -> list[dict[str, str]]:
     """Take every step that can be taken: what came of each; a mistake or a fault of the network is reported, a bug is raised."""
     found: dict[str, dict[str, str]] = {}
-    settings.cache_folder().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=settings.cache_folder(), prefix="doctor-") as folder:
-        steps = _Steps(trial, catalogue, Path(folder))
-        for step, needs in NEEDS.items():
-            if missing := [need for need in needs if found[need]["verdict"] != "fine"]:
-                verdict, detail = "not tried", f"needs {missing[0]}"
-            else:
-                try:
-                    verdict, detail = "fine", getattr(steps, step.lower())()
-                except StsbenchError as error:
-                    verdict, detail = "failed", one_line(error)
-            found[step] = {"step": step, "verdict": verdict, "detail": detail}
+    for step, needs in NEEDS.items():
+        verdict = "not tried"
+        if missing := [need for need in needs if found[need]["verdict"] != "fine"]:
+            detail = f"needs {missing[0]}"
+        else:
+            try:
+                verdict, detail = "fine", getattr(trial, step.lower())()
+            except StsbenchError as error:
+                verdict, detail = "failed", one_line(error)
+        found[step] = {"step": step, "verdict": verdict, "detail": detail}
     return list(found.values())
-
-
-class _Steps:
-    def __init__(self, trial: HubTrial, catalogue: Catalogue, folder: Path) -> None:
-        self.trial, self.catalogue, self.folder = trial, catalogue, folder
-        self.scores: dict[str, float] = {}
-
-    @cached_property
-    def encoder(self) -> KnownEncoder:
-        """The checkpoint as any run would load it."""
-        return find_encoder(self.trial.model, params={"revision": self.trial.revision}, catalogue=self.catalogue)
-
-    def hub(self) -> str:
-        from huggingface_hub import get_token
-
-        from stsbench.data.hub.repository import address_of, ask_now
-
-        listing = ask_now(address_of(self.trial.model, revision="main", kind="model"))
-        token = "with" if get_token() else "without"
-        return f"answers, {token} a token; {self.trial.model} is at {listing.commit[:12]}"
-
-    def data(self) -> str:
-        # Without the user's folder, whatever it holds.
-        tasks = [replace(load_task(name, catalogue=self.catalogue), data=None) for name in self.trial.published]
-        loaded = [(task.name, task.loaded(task.card.score_split)) for task in tasks]
-        return ", ".join(f"{name} {one.split.n} pairs ({(one.revision or one.source)[:12]})" for name, one in loaded)
-
-    def checkpoint(self) -> str:
-        from stsbench.encoders.checkpoint import find_checkpoint
-
-        found = find_checkpoint(self.trial.model, revision=self.trial.revision)
-        size = sum(path.stat().st_size for path in found.weights)
-        return f"{self.trial.model} ({self.trial.revision[:12]}), weights of {size / 1e6:.0f} MB"
-
-    def cache(self) -> str:
-        from huggingface_hub import try_to_load_from_cache
-
-        kept = try_to_load_from_cache(self.trial.model, "config.json", revision=self.trial.revision)
-        if not isinstance(kept, str):
-            raise DataError(f"{self.trial.model} is not in the Hub's cache; is HF_HOME or HF_HUB_CACHE set?")
-        return "the checkpoint is kept in the Hub's cache, for a run without a network"
-
-    def tokenizer(self) -> str:
-        encoder = self.encoder.encoder
-        if not isinstance(encoder, TokenEncoder):
-            raise EncoderError(f"{self.trial.model} is run by sentence-transformers; its files say other than expected")
-        ids = tuple(encoder.tokenize([self.trial.sentence]).ids.tolist())
-        if ids != self.trial.ids:
-            raise EncoderError(f"'{self.trial.sentence}' gives the tokens {list(ids)}, not {list(self.trial.ids)}")
-        return f"'{self.trial.sentence}' gives the {len(ids)} tokens that it should"
-
-    def device(self) -> str:
-        encoded, _ = self._run()
-        return f"{encoded} sentences embedded on {facts_of(self.encoder.encoder).device_used}"
-
-    def store(self) -> str:
-        encoded, from_store = self._run()
-        if encoded:
-            raise EncoderError(f"{encoded} embeddings were stored a moment ago and are not found again")
-        return f"all {from_store} embeddings are found again"
-
-    def score(self) -> str:
-        published = self.trial.published
-        text = ", ".join(f"{task} {self.scores[task]:.2f} (published {value:.2f})" for task, value in published.items())
-        if any(abs(self.scores[task] - value) > POINTS for task, value in published.items()):
-            raise EncoderError(f"{text}: more than {POINTS} apart")
-        return text
-
-    def _run(self) -> tuple[int, int]:
-        """Score all tasks, from the Hub and with a store of our own; returns sentences embedded and found in the store."""
-        from stsbench.bench.run import iterate
-
-        nowhere, kept = self.folder / "no data", self.folder / "store"
-        nowhere.mkdir(exist_ok=True)
-        tasks = list(self.trial.published)
-        results = list(iterate(self.encoder, tasks, data=nowhere, store=kept, catalogue=self.catalogue))
-        self.scores = {result.task: 100 * result.score for result in results}
-        encoded, from_store = (sum(result.run[key] for result in results) for key in ("encoded", "from_store"))
-        return encoded, from_store

@@ -7,8 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from typer import Context
-
 from stsbench.api.names import Names
 from stsbench.cli import options as opt
 from stsbench.cli.printing import say, say_words
@@ -23,7 +21,7 @@ from stsbench.recipes.drafts import draft_method
 
 
 def new_task_command(
-    context: Context,
+    context: opt.Context,
     source: opt.TaskSource = None,
     *,
     hub: opt.HubDataset = "",
@@ -96,7 +94,7 @@ FIRST = 10_000
 
 
 def convert_command(
-    context: Context,
+    context: opt.Context,
     kind: opt.Conversion,
     source: opt.Weights,
     out: opt.EncoderFolder,

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -64,6 +64,21 @@ def write_or_say(content: str | bytes, out: Path | None) -> None:
     else:
         write_whole(out, content.encode() if isinstance(content, str) else content)
         say(f"wrote {out}")
+
+
+def write_records(path: Path, records: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> None:
+    """Write records as JSON or CSV, as the file's name ends."""
+    # Imports numpy.
+    from stsbench.boards.render.text import csv_text
+
+    as_json = path.suffix == ".json"
+    text = json.dumps(records, indent=1, ensure_ascii=False) + "\n" if as_json else csv_text(records, heads)
+    write_whole(path, text.encode())
+
+
+def points(score: float | None) -> str:
+    """A score times 100, as tables show it; nothing where there is none."""
+    return "" if score is None else f"{100 * score:.2f}"
 
 
 def say_words(text: str) -> None:

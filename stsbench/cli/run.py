@@ -1,29 +1,43 @@
-"""``stsbench run``."""
+"""``stsbench run``, and the tables it prints: a line a task, seeds put together, means of suites; variants by their bytes."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-
-from typer import Context
+from statistics import fmean
+from typing import Any, NamedTuple
 
 from stsbench.api.names import Names, check_own_name
 from stsbench.api.progress import duration
-from stsbench.bench.plan import Cell, RunPlan, TextLeftOut
+from stsbench.bench.plan import Cell, RunPlan, TextLeftOut, protocol_as_asked
 from stsbench.bench.run import EXECUTORS, EncoderForecast, forecast_run, run
+from stsbench.boards.tables.build import suite_tables
+from stsbench.boards.tables.table import OVERLAP_SAID, OVERLAPS, lay_out
 from stsbench.cli import options as opt
 from stsbench.cli.config import resolved
-from stsbench.cli.printing import complain, print_json, say
+from stsbench.cli.printing import complain, folded, line_width, points, print_json, say, say_words
 from stsbench.cli.progress import run_progress
-from stsbench.cli.scores import chosen_variants, print_boards, print_scores, print_variants
-from stsbench.cli.screen import print_rows
+from stsbench.cli.screen import print_rows, print_table
+from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import StsbenchError
+from stsbench.core.errors import StsbenchError, choose, split_names, variants
+from stsbench.core.files import write_whole
+from stsbench.data.task import suites_within
+from stsbench.encoders.base import variant_name
+from stsbench.encoders.fitted import KEYS, variant_specs
 from stsbench.encoders.runs import trained_runs, unfinished_runs
-from stsbench.results.folder import result_to_json
+from stsbench.numbers.similarity import FLOAT, TYPES
+from stsbench.numbers.statistics import spread
+from stsbench.plots.draw import LinePoint, draw_lines
+from stsbench.results.comparable import seed_means, suite_mean
+from stsbench.results.folder import command_again, lacking_columns, lacking_said, result_to_json
+from stsbench.results.groups import gather_runs
+from stsbench.results.record import FEW_PAIRS, Result, clean_scores, protocol_key
+from stsbench.significance.means import MEAN_METHOD, differences_from, mean_interval
 
 UNMEASURED, UNFITTED = "–", "?"
 SAID = {UNMEASURED: "–: not measured yet", UNFITTED: "?: known when the encoder is fitted"}
@@ -31,10 +45,10 @@ SAID = {UNMEASURED: "–: not measured yet", UNFITTED: "?: known when the encode
 
 
 def run_command(
-    context: Context,
+    context: opt.Context,
     *,
     encoders: opt.EncoderArguments,
-    encoder: opt.EncoderAgain,
+    encoder: opt.Encoders,
     tasks: opt.Tasks = None,
     protocol: opt.Protocols = None,
     split: opt.Split = None,
@@ -51,7 +65,7 @@ def run_command(
     store: opt.Store = None,
     no_store: opt.NoStore = False,
     fresh: opt.Fresh = False,
-    on: opt.WhoScores = "local",
+    on: opt.On = "local",
     gpus_per_encoder: opt.GpusPerEncoder = None,
     timeout: opt.Timeout = None,
     dry_run: opt.DryRun = False,
@@ -67,7 +81,7 @@ def run_command(
     Example: stsbench run minilm --tasks sts --data DIR
     Example: stsbench run simcse-small --clean own
     """
-    given = _check(context, plot, on)
+    given = _check_options(context, plot, on)
     catalogue, params = Catalogue(cards), opt.parse_assignments(assign)
     # Encoders that are typed, either way, take the place of those in the file of settings, and of their names.
     named = [*encoders, *(encoder if not encoders or "--encoder" in given else [])]
@@ -108,7 +122,7 @@ def run_command(
     return code
 
 
-def _check(context: Context, plot: Path | None, on: str) -> opt.Given:
+def _check_options(context: opt.Context, plot: Path | None, on: str) -> opt.Given:
     given = opt.Given.of(context)
     given.apart("--no-store", "--store")
     given.apart("--dry-run", "--verbose", "--plot", "--clean")
@@ -117,8 +131,7 @@ def _check(context: Context, plot: Path | None, on: str) -> opt.Given:
     given.needs("--variants", "--plot")
     given.needs("--clean", "--near", "--corpora")
     opt.check_figure("--plot", plot)
-    if on == "local":
-        given.idle("without --on ray", "--gpus-per-encoder", "--timeout")
+    given.placed(on, "--gpus-per-encoder", "--timeout")
     return given
 
 
@@ -163,7 +176,7 @@ def _forecast(settings: RunPlan, *, as_json: bool) -> int:
     with run_progress(None, resolved(settings), events=as_json) as progress:
         forecasts = list(forecast_run(settings, progress.listener()))
     if as_json:
-        print_json({"encoders": [_facts(one) for one in forecasts], "failures": [*progress.failures]})
+        print_json({"encoders": [_forecast_facts(one) for one in forecasts], "failures": [*progress.failures]})
         return progress.code
     lines = [
         [part.name, task, protocol, *(_seeds(cells, task, protocol) for cells in (part.done, part.missing))]
@@ -204,8 +217,308 @@ def _time(seconds: float | None) -> str:
     return UNMEASURED if seconds is None else duration(seconds and max(1, round(seconds)))
 
 
-def _facts(forecast: EncoderForecast) -> dict[str, object]:
+def _forecast_facts(forecast: EncoderForecast) -> dict[str, object]:
     part = forecast.part
     cells = {what: [dataclasses.asdict(cell) for cell in getattr(part, what)] for what in ("done", "missing")}
     counts = {"to_embed": part.to_embed, "tokens": part.tokens}
     return {"name": part.name, **cells, **counts, "embedding": forecast.embedding, "seconds": forecast.seconds}
+
+
+COLUMNS = ("encoder", "task", "score", "majority", "95% interval", "n", "protocol")
+NUMBERS = range(2, 6)
+PER_CLASS = ("precision", "recall", "f1")
+
+
+class Line(NamedTuple):
+    """One line of the table, its cells in the order of ``COLUMNS``."""
+
+    encoder: str
+    task: str
+    score: str
+    majority: str = ""
+    interval: str = ""
+    n: str = ""
+    protocol: str = ""
+
+
+class ScoredSeeds(NamedTuple):
+    """One encoder on one task: a Result a seed, in the order of the seeds given."""
+
+    encoder: str
+    task: str
+    results: Sequence[Result]
+
+    @property
+    def majority(self) -> float | None:
+        """The accuracy of always answering the most frequent class; None where nothing is classified."""
+        return self.results[0].scores.get("majority")
+
+    @property
+    def name(self) -> str:
+        """The task, and the split where it is not the usual one."""
+        split = self.results[0].split
+        return self.task if split in ("test", "all") else f"{self.task} ({split})"
+
+
+def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> None:
+    """Print the results' table, with ``verbose`` every seed, subset and class, and the results' notes.
+
+    A task whose test sentences the encoder was trained on carries the mark that tables of results have.
+    """
+    # What only has the same name is another encoder.
+    found: dict[tuple[str, str, str], list[Result]] = {}
+    names = {id(result): runs.name for runs in gather_runs(results, catalogue) for result in runs.results}
+    for result in results:
+        if id(result) in names:
+            found.setdefault((names[id(result)], result.task, result.split), []).append(result)
+    cells = [ScoredSeeds(encoder, task, mine) for (encoder, task, _), mine in found.items()]
+    lines = [line for cell in cells for line in _lines(cell, catalogue, verbose=verbose)]
+    encoders = list(dict.fromkeys(cell.encoder for cell in cells))
+    for encoder in encoders:
+        lines += _means(encoder, [cell for cell in cells if cell.encoder == encoder], catalogue)
+    if len(encoders) == 1:
+        say(f"{encoders[0]}\n")
+        lines = [line._replace(encoder="") for line in lines]
+    print_rows(COLUMNS, lines, right=NUMBERS, sparse=True)
+    if verbose:
+        for cell in cells:
+            _print_classes(cell, named=len(encoders) > 1)
+    means = [line for line in lines if line.score and (line.n == "" or "±" in line.score)]
+    of_means = [f"of means, {MEAN_METHOD}"] if any(line.interval for line in means) else []
+    methods = "; ".join(dict.fromkeys([*(r.interval_method for r in results), *of_means]))
+    say("\n" + "\n".join(folded(f"scores are times 100; 95% interval: {methods}", line_width())))
+    if not all(line.interval for line in means):
+        _print_lacking(results, "intervals of means need")
+    _print_notes(results, marks=True)
+
+
+def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
+    """Print the results of several encoders: a line an encoder and a column a task, a table for each protocol."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(protocol_key(result.protocol), []).append(result)
+    for group in groups.values():
+        scored = {result.task: result.split for result in group}
+        for name, suite in _columns(list(scored), catalogue):
+            for table in suite_tables(group, name, suite, catalogue, scored=scored):
+                print_table(lay_out(table))
+    # Each board's legend says what its marks mean.
+    _print_notes(results, marks=False)
+    say("see also: 'stsbench compare' (significance), --verbose (intervals, subsets)")
+
+
+def _columns(tasks: Sequence[str], catalogue: Catalogue) -> Iterator[tuple[str, Suite]]:
+    """Suites to show some tasks by: the largest that are whole, which have an average, and what is in none of them."""
+    left = list(tasks)
+    whole = sorted(suites_within(tasks, catalogue).items(), key=lambda one: -len(one[1].tasks))
+    for name, suite in whole:
+        if suite.average and len(suite.tasks) > 1 and {*suite.tasks} <= {*left}:
+            left = [task for task in left if task not in suite.tasks]
+            yield name, suite
+    if left:
+        yield "", Suite(name="Scores", tasks=left, average=False)
+
+
+def _lines(cell: ScoredSeeds, catalogue: Catalogue, *, verbose: bool) -> Iterator[Line]:
+    first, *others = cell.results
+    # The worst that its encoders saw of the task's test.
+    seen = {result.overlap for result in cell.results}
+    mark = next((OVERLAPS[one] for one in ("gold", "text") if one in seen), "")
+    yield Line(
+        encoder=cell.encoder,
+        task=f"{cell.name} {mark}".rstrip(),
+        score=_spread([result.score for result in cell.results]),
+        majority=points(cell.majority),
+        interval=_ends(mean_interval([cell.results]) if others else first.interval),
+        n=str(first.n),
+        protocol=protocol_as_asked(cell.task, first.protocol, catalogue),
+    )
+    for name, found in clean_scores(cell.results).items():
+        seeds = [one.score for one in found if one.score is not None]
+        ends = found[0].interval if len(found) == 1 else None
+        score = _spread(seeds) if len(seeds) == len(found) else "–"
+        yield Line("", f"  {name}", score, interval=_ends(ends), n=str(found[0].n))
+    if not verbose:
+        return
+    for result in cell.results if others else ():
+        yield Line("", f"  seed {_seed(result)}", points(result.score), interval=_ends(result.interval))
+    if (metric := first.protocol.get("metric")) is not None:
+        for name, values in first.per_subset.items():
+            yield Line("", f"  {name}", points(values.get(metric)) or "–", n=f"{values['n']:.0f}")
+
+
+def _means(encoder: str, cells: Sequence[ScoredSeeds], catalogue: Catalogue) -> Iterator[Line]:
+    """A line for each suite all of whose tasks were scored, by one protocol an evaluator; seed by seed."""
+    by_task = {cell.task: cell for cell in cells}
+    for suite in suites_within(list(by_task), catalogue).values():
+        mine = [by_task[task].results for task in suite.tasks]
+        scores = seed_means(mine)
+        if suite.average and len(mine) > 1 and scores:
+            majority = points(suite_mean(suite.tasks, lambda task: by_task[task].majority))
+            yield Line(encoder, f"mean of {suite.name}", _spread(scores), majority, _ends(mean_interval(mine)))
+
+
+def _print_classes(cell: ScoredSeeds, *, named: bool) -> None:
+    first = cell.results[0].per_subset
+    if not first or not all(set(PER_CLASS) <= set(values) for values in first.values()):
+        return
+    rows = [
+        [
+            name,
+            *(f"{100 * fmean(r.per_subset[name][what] for r in cell.results):.2f}" for what in PER_CLASS),
+            f"{values['support']:.0f}",
+        ]
+        for name, values in first.items()
+    ]
+    seeds = f", mean of {len(cell.results)} seeds" if len(cell.results) > 1 else ""
+    say(f"\nclasses of {cell.name}{f', {cell.encoder}' if named else ''}{seeds}\n")
+    print_rows(["class", "precision", "recall", "F1", "n"], rows, right=[1, 2, 3, 4])
+
+
+def _print_lacking(results: Sequence[Result], why: str) -> None:
+    if lacking := lacking_columns(results):
+        say_words(f"{lacking_said(lacking)}, which {why}; run: {command_again(lacking)}")
+
+
+def _print_notes(results: Sequence[Result], *, marks: bool) -> None:
+    several = len({result.encoder for result in results}) > 1
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for result in results:
+        for note in result.notes:
+            found.setdefault((result.encoder if several else "", note), {})[result.task] = None
+    for (encoder, note), tasks in found.items():
+        say_words(f"{f'{encoder} on ' if encoder else ''}{', '.join(tasks)}: {note}")
+    if any("majority" in r.scores for r in results):
+        say("majority: the accuracy of always answering the most frequent class")
+    if any(result.clean for result in results):
+        say_words("without …: the score of those items of which that text holds no sentence; n: how many they are")
+    few = {f"{r.task}, {one.name}": ", ".join(one.left_out) for r in results for one in r.clean if one.left_out}
+    for where, subsets in few.items():
+        say_words(f"{where}: not in the mean, for fewer than {FEW_PAIRS} pairs are left of it: {subsets}")
+    for mark in sorted({OVERLAPS[r.overlap] for r in results if marks and r.overlap in OVERLAPS}):
+        say(OVERLAP_SAID[mark])
+    seeds = list(dict.fromkeys(_seed(r) for r in sorted(results, key=lambda r: (r.train_seed or 0, r.eval_seed))))
+    if len(seeds) > 1:
+        say(f"±: deviation over the seeds {', '.join(seeds)}")
+
+
+def _seed(result: Result) -> str:
+    """The seed of training, of evaluation where nothing was trained, or both where both are drawn."""
+    if result.train_seed is None:
+        return str(result.eval_seed)
+    return f"{result.train_seed}/{result.eval_seed}" if result.eval_seed else str(result.train_seed)
+
+
+def _spread(scores: Sequence[float]) -> str:
+    mean, deviation = spread(scores)
+    return points(mean) + ("" if deviation is None else f"±{100 * deviation:.2f}")
+
+
+def _ends(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f"{100 * interval[0]:.2f}–{100 * interval[1]:.2f}"
+
+
+GRID = ("dimensions", "embeddings")
+VARIANT_COLUMNS = ("embeddings", "dimensions", "bytes", "score", "difference", "95% interval")
+
+
+class Variant(NamedTuple):
+    """One variant of an encoder: its score, and how its embeddings are kept; None where older results do not say."""
+
+    type: str
+    dimensions: int | None
+    bytes: int | None
+    score: float
+    """The mean over tasks of the mean over seeds."""
+    change: tuple[float, float, float] | None
+    """The difference from the largest embedding, and the ends of its paired interval."""
+
+
+def chosen_variants(
+    names: Sequence[str], given: Sequence[str], params: Mapping[str, Any]
+) -> tuple[list[str], dict[str, Any]]:
+    """The encoders of a run with variants (``key=value,value`` each), and the parameters that all of them take."""
+    lists = opt.parse_pairs("--variants", given, "key=value,value, such as dimensions=256,128,64")
+    for key in lists:
+        choose("key of --variants", key, dict.fromkeys(GRID))
+    grid: dict[str, list[Any]] = {
+        key: [int(part) if part.isdecimal() else part for part in split_names(values)] for key, values in lists.items()
+    }
+    if twice := params.keys() & grid.keys():
+        raise StsbenchError(f"--set and --variants both give '{min(twice)}'; leave out one of them")
+    for name in names:
+        if again := list(variants(name))[-1][1].keys() & {*KEYS}:
+            raise StsbenchError(f"'{name}' is a variant already ({min(again)}); --variants takes the encoder itself")
+    own = {key: value for key, value in params.items() if key != "calibration"}
+    specs = [spec for name in names for spec in variant_specs(name, grid, params.get("calibration", ""))]
+    return specs, own
+
+
+def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path | None) -> None:
+    """Print a table for each encoder and protocol, and draw it where there is one."""
+    groups: dict[tuple[str, str], dict[str, dict[str, list[Result]]]] = {}
+    for result in results:
+        stem, changes = list(variants(result.encoder))[-1]
+        encoder = variant_name(stem, {key: value for key, value in changes.items() if key not in KEYS})
+        held = groups.setdefault((encoder, protocol_key(result.protocol)), {})
+        held.setdefault(result.encoder, {}).setdefault(result.task, []).append(result)
+    figures = []
+    for (encoder, _), held in groups.items():
+        # A task that not every variant has is in no table.
+        if not (tasks := [task for task in next(iter(held.values())) if all(task in one for one in held.values())]):
+            continue
+        rows = _variants({name: [mine[task] for task in tasks] for name, mine in held.items()})
+        protocol = next(iter(held.values()))[tasks[0]][0].protocol
+        similarity = f", similarity {protocol['similarity']}" if protocol.get("similarity") else ""
+        how = f"protocol {protocol_as_asked(tasks[0], protocol, catalogue)}{similarity}"
+        what = tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
+        say(f"{encoder}: {what}, {how}\n")
+        _print_variants(rows, tasks)
+        figures.append(partial(_variants_figure, rows, f"score × 100, {what}", f"{encoder}, {how}"))
+    _print_lacking(results, "intervals need")
+    for note in dict.fromkeys(note for result in results for note in result.notes):
+        say_words(note)
+    if plot is not None:
+        if len(figures) > 1:
+            raise StsbenchError(f"--plot draws one encoder under one protocol, here are {len(figures)} tables")
+        write_whole(plot, figures[0]().to_bytes(plot.suffix.removeprefix(".")))
+        say(f"wrote {plot}")
+
+
+def _variants(cells: Mapping[str, Sequence[Sequence[Result]]]) -> list[Variant]:
+    types = {name: str(list(variants(name))[-1][1].get("embeddings", FLOAT)) for name in cells}
+    sizes = {name: mine[0][0].run.get("dimensions") for name, mine in cells.items()}
+    kept = {name: None if d is None else TYPES[types[name]].bytes(d) for name, d in sizes.items()}
+    # The first of equals stays first: the encoder's own floats come before what is as large.
+    largest = max(cells, key=lambda name: kept[name] or 0)
+    found = differences_from(largest, {largest: cells[largest], **cells})
+    changes = {name: (one.difference, *one.interval()) for name, one in found.items()}
+    scores = {name: fmean(fmean(one.score for one in seeds) for seeds in mine) for name, mine in cells.items()}
+    rows = [Variant(types[name], sizes[name], kept[name], scores[name], changes.get(name)) for name in cells]
+    return sorted(rows, key=lambda row: (list(TYPES).index(row.type), -(row.dimensions or 0)))
+
+
+def _print_variants(variants: Sequence[Variant], tasks: Sequence[str]) -> None:
+    rows = []
+    for one in variants:
+        size = ["–" if number is None else f"{number}" for number in (one.dimensions, one.bytes)]
+        difference, low, high = (f"{100 * number:+.2f}" for number in one.change) if one.change else ("", "", "")
+        rows.append([one.type, *size, points(one.score), difference, low and f"{low} to {high}"])
+    print_rows(VARIANT_COLUMNS, rows, right=range(1, 6), sparse=True)
+    say("")
+    if len(tasks) > 1:
+        say_words(f"tasks: {', '.join(tasks)}")
+    if any(one.change for one in variants):
+        say_words("Scores are times 100. difference: from the largest embedding, with its paired 95% interval.")
+
+
+def _variants_figure(variants: Sequence[Variant], values: str, title: str) -> Any:  # noqa: ANN401 - matplotlib's
+    drawn = []
+    for one in variants:
+        if one.bytes is not None:
+            change, low, high = one.change or (0.0, 0.0, 0.0)
+            # Of the difference, around the score: whether two scores differ is what is asked.
+            ends = (100 * (one.score - change + low), 100 * (one.score - change + high)) if one.change else None
+            drawn.append(LinePoint(one.type, one.bytes, 100 * one.score, ends))
+    sizes = "bytes of an embedding; — 95% interval of the difference from the largest"
+    return draw_lines(drawn, sizes=sizes, values=values, title=title, scale="log2")

@@ -6,11 +6,11 @@ Apart from ``printing``: rich is imported where something is drawn.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from textwrap import TextWrapper
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -133,6 +133,14 @@ def print_rows(
     if key:
         # A name longer than the terminal is wrapped by it, and copied in one piece.
         say("\n".join(["", *key]))
+
+
+def print_records(records: Sequence[Mapping[str, object]], right: Sequence[str], **how: Any) -> None:  # noqa: ANN401
+    """Print records, if any, by :func:`print_rows`: a column a key, and those named in ``right`` to the right."""
+    if records:
+        titles = list(records[0])
+        rows = [[str(value) for value in record.values()] for record in records]
+        print_rows(titles, rows, right=[at for at, title in enumerate(titles) if title in right], **how)
 
 
 def _fitted(columns: Sequence[Column], room: int) -> tuple[list[list[Column]], list[str]]:

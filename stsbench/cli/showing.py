@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from typer import Context
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import print_facts, print_json, say
-from stsbench.cli.screen import print_rows
+from stsbench.cli.screen import print_records
 from stsbench.core import settings
 from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionFacts
 from stsbench.core.catalogue import Catalogue
@@ -38,7 +37,7 @@ CardFacts = dict[str, Any]
 
 
 def show_command(
-    context: Context,
+    context: opt.Context,
     name: opt.AnyName,
     *,
     curve: opt.CurvePlot = None,
@@ -87,23 +86,20 @@ def _find(name: str, catalogue: Catalogue) -> list[tuple[str, CardFacts]]:
 
 def _unknown(name: str, catalogue: Catalogue) -> UnknownName:
     from stsbench.boards.published import table_names
-    from stsbench.evaluators import protocols_of_all
 
     cards = (one for kind in ("tasks", "baselines", "trainers") for one in catalogue.paths(kind))
-    known = [*cards, *catalogue.suites(), *catalogue.corpora(), *table_names(), *protocols_of_all()]
+    known = [*cards, *catalogue.suites(), *catalogue.corpora(), *table_names(), *_protocols()]
     hint = "'stsbench list' shows them: tasks, encoders, recipes, suites, corpora, tables, protocols"
     return UnknownName("name", name, known, hint=hint)
 
 
 def _encoder(name: str, catalogue: Catalogue) -> CardFacts | None:
     baselines, trainers = catalogue.paths("baselines"), catalogue.paths("trainers")
-    if name in baselines:
-        card = catalogue.encoder(name)
-    else:
-        stem, changes = list(variants(name))[-1]
-        if not changes or stem not in baselines or stem in trainers:
-            return None
-        card = catalogue.encoder(stem)
+    stem, changes = (name, {}) if name in baselines else list(variants(name))[-1]
+    if stem not in baselines or (changes and stem in trainers):
+        return None
+    card = catalogue.encoder(stem)
+    if changes:
         title = f"{card.name}{name.removeprefix(stem)}"
         card = msgspec.structs.replace(card, params={**card.params, **changes}, published=[], name=title)
     facts: CardFacts = msgspec.to_builtins(card) | {"to run it": to_run(card, catalogue), "how exact": how_exact(card)}
@@ -186,10 +182,10 @@ def _table(name: str, catalogue: Catalogue) -> CardFacts | None:
     }  # fmt: skip
 
 
-def _protocol(name: str, catalogue: Catalogue) -> CardFacts | None:
+def _protocols() -> Mapping[str, CardFacts]:
     from stsbench.evaluators import protocols_of_all
 
-    return protocols_of_all().get(name)
+    return protocols_of_all()
 
 
 KINDS: Mapping[str, Callable[[str, Catalogue], CardFacts | None]] = {
@@ -200,7 +196,7 @@ KINDS: Mapping[str, Callable[[str, Catalogue], CardFacts | None]] = {
     "corpus": lambda name, known: msgspec.to_builtins(known.corpora().get(name)),
     "table": _table,
     "run": _run,
-    "protocol": _protocol,
+    "protocol": lambda name, known: _protocols().get(name),
 }
 """What a name may be of, in the order in which they are looked for; each gives its facts, or None where it has no such name."""
 
@@ -320,9 +316,6 @@ def how_exact(card: EncoderCard | RecipeCard) -> str:
     return REPRODUCIBLE[card.reproducible]
 
 
-Listed = tuple[list[str], list[list[str]]]
-
-
 def list_command(
     *,
     kind: opt.Kind = "",
@@ -339,83 +332,75 @@ def list_command(
     if not kind:
         say(f"'stsbench list KIND' lists {', '.join(LISTS)}")
         return
-    columns, rows = choose("list", kind, LISTS)(Catalogue(cards))
+    rows = list(choose("list", kind, LISTS)(Catalogue(cards)))
     if language is not None:
-        of_rows = [row[columns.index("language")].split(",") for row in rows]
-        known = sorted({code for codes in of_rows for code in codes})
-        rows = [row for row, codes in zip(rows, of_rows, strict=True) if language in codes]
+        known = sorted({code for row in rows for code in row["language"].split(",")})
+        rows = [row for row in rows if language in row["language"].split(",")]
         if not rows:
             raise UnknownName("language", language, known, hint=f"tasks are in {', '.join(known)}")
     if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        print_json(rows)
     elif rows:
-        print_rows(columns, rows, right=[i for i, c in enumerate(columns) if c == "n"])
+        print_records(rows, right=["n"])
     else:
         say(f"no {kind} here; pass --cards DIR with cards of your own")
 
 
+Listed = Iterator[dict[str, str]]
+
+
 def _tasks(catalogue: Catalogue) -> Listed:
-    rows = []
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
-        sources = [word for word in ("package", "local", "hub") if getattr(card, word) is not None]
-        scored = card.splits[card.score_split].n
-        rows.append([name, card.name, card.evaluator, ",".join(card.languages), str(scored or ""), ", ".join(sources)])
-    return ["task", "name", "evaluator", "language", "n", "sources"], rows
+        n, sources = card.splits[card.score_split].n, [one for one in ("package", "local", "hub") if getattr(card, one)]
+        facts = {"task": name, "name": card.name, "evaluator": card.evaluator, "language": ",".join(card.languages)}
+        yield facts | {"n": str(n or ""), "sources": ", ".join(sources)}
+
+
+def _encoders(catalogue: Catalogue) -> Listed:
+    for name, card in ((name, catalogue.encoder(name)) for name in catalogue.paths("baselines")):
+        yield {"encoder": name, "name": card.name, "backbone": card.backbone, "supervision": card.supervision}
+
+
+def _recipes(catalogue: Catalogue) -> Listed:
+    for name, card in ((name, catalogue.recipe(name)) for name in catalogue.paths("trainers")):
+        yield {"recipe": name, "method": card.method, "backbone": card.backbone, "corpus": card.data.corpus}
 
 
 def _corpora(catalogue: Catalogue) -> Listed:
-    rows = []
     for name, card in catalogue.corpora().items():
         columns = ["text", "document_id"] if card.split_sentences else list(card.columns)
         sources = "tasks" if card.tasks else "local, hub" if card.repo else "local"
-        rows.append([name, ", ".join(columns), str(card.rows), sources])
-    return ["corpus", "columns", "n", "sources"], rows
+        yield {"corpus": name, "columns": ", ".join(columns), "n": str(card.rows), "sources": sources}
 
 
 def _tables(catalogue: Catalogue) -> Listed:
     from stsbench.boards.published import read_table_card, sources, table_names
 
-    cards, papers = {name: read_table_card(name) for name in table_names()}, sources().papers
-    rows = [[name, f"{papers[c.paper].name} {c.table}" if c.paper else "ours", c.title] for name, c in cards.items()]
-    return ["table", "source", "title"], rows
+    for name, card in ((name, read_table_card(name)) for name in table_names()):
+        source = f"{sources().papers[card.paper].name} {card.table}" if card.paper else "ours"
+        yield {"table": name, "source": source, "title": card.title}
 
 
 def _ablations(catalogue: Catalogue) -> Listed:
     from stsbench.boards.published import sources
     from stsbench.studies.reproduction import FOLDER, load_ablation
 
-    rows, papers = [], sources().papers
-    for name in catalogue.paths(FOLDER):
-        made = load_ablation(name, catalogue)
-        had = sum(not line.why for line in made.lines)
-        source = f"{papers[made.table.paper].name} {made.table.table}"
-        rows.append([name, source, made.table.title, f"{had} of {len(made.lines)}"])
-    return ["ablation", "source", "title", "rows to be had"], rows
+    for name, made in ((name, load_ablation(name, catalogue)) for name in catalogue.paths(FOLDER)):
+        source = f"{sources().papers[made.table.paper].name} {made.table.table}"
+        had = f"{sum(not line.why for line in made.lines)} of {len(made.lines)}"
+        yield {"ablation": name, "source": source, "title": made.table.title, "rows to be had": had}
 
 
-def _protocols(catalogue: Catalogue) -> Listed:
-    from stsbench.evaluators import protocols_of_all
-
-    return ["protocol", "evaluators"], [[name, ", ".join(fields)] for name, fields in protocols_of_all().items()]
-
-
-LISTS: dict[str, Callable[[Catalogue], Listed]] = {
+LISTS: Mapping[str, Callable[[Catalogue], Iterable[dict[str, str]]]] = {
     "tasks": _tasks,
-    "encoders": lambda known: (
-        ["encoder", "name", "backbone", "supervision"],
-        [[n, c.name, c.backbone, c.supervision] for n in known.paths("baselines") for c in [known.encoder(n)]],
-    ),
-    "recipes": lambda known: (
-        ["recipe", "method", "backbone", "corpus"],
-        [[n, c.method, c.backbone, c.data.corpus] for n in known.paths("trainers") for c in [known.recipe(n)]],
-    ),
-    "suites": lambda known: (
-        ["suite", "name", "tasks"],
-        [[name, suite.name, ", ".join(suite.tasks)] for name, suite in known.suites().items()],
-    ),
+    "encoders": _encoders,
+    "recipes": _recipes,
+    "suites": lambda known: [
+        {"suite": name, "name": suite.name, "tasks": ", ".join(suite.tasks)} for name, suite in known.suites().items()
+    ],
     "corpora": _corpora,
     "tables": _tables,
     "ablations": _ablations,
-    "protocols": _protocols,
+    "protocols": lambda known: [{"protocol": name, "evaluators": ", ".join(of)} for name, of in _protocols().items()],
 }

@@ -17,7 +17,6 @@ from time import perf_counter
 from typing import Any
 
 import msgspec
-from typer import Context
 
 from stsbench.api.names import Names
 from stsbench.bench.embed import texts_to_fit
@@ -46,7 +45,7 @@ Facts = dict[str, Any]
 
 
 def timing_command(
-    context: Context,
+    context: opt.Context,
     *,
     encoder: opt.Encoders,
     recipe: opt.TimedRecipes,
@@ -188,28 +187,22 @@ def to_layout(found: Facts) -> Layout:
     rows = [one for one in published_rows().values() if (one.paper, one.table) == ("sgopt", "table-6")]
     held = [(one.row, {score.metric: score.value for score in one.scores}) for one in rows if found["task"] == "stsb"]
     theirs = [(row, of.get("training_seconds"), of["inference_seconds"], None) for row, of in held]
+    blocks = []
+    for title, timed in (("", ours), (PUBLISHED, theirs)):
+        lines = []
+        for label, training, inference, at_once in timed:
+            seconds = (training, inference, inference / timed[0][2], at_once)
+            cells = [Shown("–" if one is None else f"{one:.2f}") for one in seconds]
+            lines.append(TableLine(label=label, cells=cells))
+        blocks += [LayoutBlock(title=title, lines=lines)] if lines else []
     heads = ["training", "inference", "of first", "at once"]
+    how = f"{found['sentences']:,} sentences, {found['batch_size']} at a time"
     return Layout(
-        caption=f"Seconds on {found['task']}, split {found['split']}: {found['sentences']:,} sentences, "
-        f"{found['batch_size']} at a time",
+        caption=f"Seconds on {found['task']}, split {found['split']}: {how}",
         heads=heads,
-        blocks=[_block(*block) for block in (("", ours), (PUBLISHED, theirs)) if block[1]],
+        blocks=blocks,
         legend=list(_notes(found)),
     )
-
-
-def _block(title: str, rows: Sequence[tuple[str, float | None, float, float | None]]) -> LayoutBlock:
-    lines = [
-        TableLine(
-            label=label,
-            cells=[
-                Shown("–" if value is None else f"{value:.2f}")
-                for value in (training, inference, inference / rows[0][2], at_once)
-            ],
-        )
-        for label, training, inference, at_once in rows
-    ]
-    return LayoutBlock(title=title, lines=lines)
 
 
 def _star(one: Facts) -> str:

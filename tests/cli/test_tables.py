@@ -30,8 +30,7 @@ def test_all_tables_are_listed(stsbench):
     assert simcse["source"] == "SimCSE table-5"
 
 
-def test_a_wide_table_comes_in_parts_that_lose_no_column(stsbench, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_wide_table_comes_in_parts_that_lose_no_column(stsbench):
     out = stsbench.fine("leaderboard", "--table", "declutr-2")
     assert out.count("\nencoder ") == 3
     line = [text.split() for text in out.splitlines() if text.startswith("DeCLUTR-small")]
@@ -59,30 +58,26 @@ LOOKS = {
 @pytest.mark.parametrize(
     ("layout", "show"), [("markdown", "both"), ("markdown", "merged"), ("latex", "published"), ("html", "both")]
 )
-def test_what_cannot_be_right_as_printed_is_never_best(stsbench, tmp_path, monkeypatch, layout, show):
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_right_as_printed_is_never_best(stsbench, layout, show):
     out = stsbench.fine("leaderboard", "--table", "sts-unsupervised", "--show", show, "--format", layout)
     for looks in LOOKS[layout]:
         assert re.search(looks, out), looks
 
 
 @pytest.mark.parametrize("name", ["sts", "sgopt-1", "simcse-5", "bert-flow-2"])
-def test_no_table_ranks_a_marked_number(stsbench, tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
+def test_no_table_ranks_a_marked_number(stsbench, name):
     out = stsbench.fine("leaderboard", "--table", name, "--format", "markdown")
     assert "\\* |" in out and not re.search(r"(\*\*|</u>)\\\*", out)
 
 
-def test_a_weighted_mean_on_the_unsupervised_board_is_not_ranked(stsbench, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_weighted_mean_on_the_unsupervised_board_is_not_ranked(stsbench):
     out = stsbench.fine("leaderboard", "--table", "sts-unsupervised", "--format", "markdown")
     assert "| BERT-Whitening†‡ | 64.34 | 74.6 | 69.64 | 74.68 | 75.9 | 72.48 | 60.8 | 70.35 |" in out
     assert out.count("BERT-Whitening†‡") == 1
     assert "‡ scored otherwise than the columns say (wmean); not ranked" in out
 
 
-def test_the_row_with_all_tasks_counts_where_the_source_prints_the_average_alone(stsbench, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_row_with_all_tasks_counts_where_the_source_prints_the_average_alone(stsbench):
     out = stsbench.fine("leaderboard", "--table", "sts", "--format", "csv")
     (found,) = [row for row in csv.DictReader(io.StringIO(out)) if row["row"] == "InfoCSE-BERT-large"]
     assert [found[task] for task in (*SCORES, "average")] == [
@@ -90,8 +85,7 @@ def test_the_row_with_all_tasks_counts_where_the_source_prints_the_average_alone
     ]
 
 
-def test_a_table_of_ones_own(stsbench, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_table_of_ones_own(stsbench, tmp_path):
     text = 'title = "Mine"\npaper = "sgopt"\ntable = "table-2"\nprotocol = "semeval"\ncolumns = ["sts14-es"]\n'
     (tmp_path / "mine.toml").write_text(f'{text}[[groups]]\nrows = ["mBERT SG"]\n', encoding="utf-8")
     assert "82.09" in stsbench.fine("leaderboard", "--table", "mine.toml")
