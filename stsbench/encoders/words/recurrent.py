@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from stsbench.core.errors import CardError, DataError, EncoderError, SourceError, choose, did_you_mean, one_line
+from stsbench.core.errors import CardError, DataError, EncoderError, SourceError, choose, one_line
 from stsbench.encoders.backends import check_device, pick_device
 from stsbench.encoders.base import FloatArray, IndexArray, TokenIds, plan_batches
 from stsbench.encoders.checkpoint import remembered_digest
@@ -282,9 +282,7 @@ class GruHalvesEncoder(RecurrentEncoder):
         """
         super().__init__(model, name, revision, tokens, device)
         for half in halves:
-            if half not in self.config.halves:
-                near, known = did_you_mean(half, self.config.halves), ", ".join(self.config.halves)
-                raise CardError(f"{self.folder} has no half '{half}'{near}; it has {known}")
+            choose(f"half of {self.folder}", half, self.config.halves)
         self.halves = tuple(halves or self.config.halves)
         if append_eos and not self.config.eos:
             raise CardError(f"append_eos: the vocabulary of {self.folder} has no word for a sentence's end")
@@ -294,15 +292,6 @@ class GruHalvesEncoder(RecurrentEncoder):
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
         return self._identity(halves=self.halves, append_eos=self.append_eos, normalise=True)
-
-    @cached_property
-    def vocabulary(self) -> dict[str, int]:
-        """Each word's row; of a doubled word the first."""
-        rows = super().vocabulary
-        for needed in filter(None, (self.config.unknown, self.config.eos)):
-            if needed not in rows:
-                raise EncoderError(f"{self.folder}: vocab.txt lacks the word '{needed}' that config.json names")
-        return rows
 
     def make(self) -> nn.Module:
         """Make the halves."""
@@ -315,6 +304,9 @@ class GruHalvesEncoder(RecurrentEncoder):
             halves = (self.network.get_submodule(name)(ids.clamp(min=0), lengths) for name in self.halves)
             return torch.cat([nn.functional.normalize(half, dim=1) for half in halves], dim=1)
 
+        for needed in filter(None, (self.config.unknown, self.config.eos)):
+            if needed not in self.vocabulary:
+                raise EncoderError(f"{self.folder}: vocab.txt lacks the word '{needed}' that config.json names")
         unknown = self.vocabulary[self.config.unknown]
         end = [self.vocabulary[self.config.eos]] if self.append_eos else []
         rows = [[self.vocabulary.get(word, unknown) for word in self.split(s)] + end for s in sentences]
@@ -457,11 +449,12 @@ def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vector
     if not source.is_file():
         raise SourceError(f"'{source}' does not exist; get it from github.com/facebookresearch/InferSent")
     try:
-        state = torch.load(source, map_location="cpu", weights_only=True)
+        stored = torch.load(source, map_location="cpu", weights_only=True)
+        state = {name: tensor.float() for name, tensor in stored.items()}
     except Exception as error:  # torch raises many kinds for what it refuses to unpickle
-        raise EncoderError(f"{source}: holds more than tensors and is not read ({one_line(error)[:80]}…)") from error
-    if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
-        raise EncoderError(f"{source}: is not a flat table of tensors")
+        raise EncoderError(
+            f"{source}: is no table of tensors alone, and is not read ({one_line(error)[:80]}…)"
+        ) from error
     shape = tuple(state["enc_lstm.weight_ih_l0"].shape) if "enc_lstm.weight_ih_l0" in state else ()
     if len(shape) != 2 or shape[0] % 4:
         raise EncoderError(f"{source}: has no 'enc_lstm.weight_ih_l0' of an LSTM; is it InferSent?")
@@ -473,7 +466,6 @@ def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vector
         vectors=vectors or VERSIONS[version].vectors,
         vectors_sha256=remembered_digest(given) if given else "",
     )
-    state = {name: tensor.float() for name, tensor in state.items()}
     network = filled(lambda: BiLstm(config.word_size, config.hidden), state, where=source)
     return write_word_folder(out, kind="infersent", config=config, tensors=network.state_dict())
 

@@ -39,27 +39,24 @@ class HuffmanTree(NamedTuple):
     def of(cls, counts: Sequence[int]) -> HuffmanTree:
         """Build the tree; of equal counts the word that stands first, and a word before a node, is joined first."""
         n = len(counts)
-        heap = [(int(count), i) for i, count in enumerate(counts)]
+        heap = [(int(count), word) for word, count in enumerate(counts)]
         heapq.heapify(heap)
-        children: list[tuple[int, int]] = []
+        above: dict[int, tuple[int, int]] = {}
         for node in range(n - 1):
-            (left_count, left), (right_count, right) = heapq.heappop(heap), heapq.heappop(heap)
-            children.append((left, right))
-            heapq.heappush(heap, (left_count + right_count, n + node))
-        ways: list[tuple[list[int], list[int]]] = [([], []) for _ in range(n)]
-        stack: list[tuple[int, list[int], list[int]]] = [(heap[0][1], [], [])] if heap else []
-        while stack:
-            node, codes, points = stack.pop()
-            if node < n:
-                ways[node] = (codes, points)
-                continue
-            here = [*points, node - n]
-            left, right = children[node - n]
-            stack += [(left, [*codes, 0], here), (right, [*codes, 1], here)]
-        offsets = np.cumsum([0, *(len(codes) for codes, _ in ways)])
-        all_codes = np.array([code for codes, _ in ways for code in codes], dtype=np.int64)
-        all_points = np.array([point for _, points in ways for point in points], dtype=np.int64)
-        return cls(offsets=offsets.astype(np.int64), points=all_points, codes=all_codes)
+            total = 0
+            for side in (0, 1):
+                count, below = heapq.heappop(heap)
+                above[below], total = (node, side), total + count
+            heapq.heappush(heap, (total, n + node))
+        ways: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+        for word, way in enumerate(ways):
+            place = word
+            while place in above:
+                way.append(above[place])
+                place = n + way[-1][0]
+        steps = np.array([step for way in ways for step in reversed(way)], dtype=np.int64).reshape(-1, 2)
+        points, codes = (np.ascontiguousarray(column) for column in steps.T)
+        return cls(offsets=np.cumsum([0, *map(len, ways)], dtype=np.int64), points=points, codes=codes)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -129,7 +129,7 @@ class StandaloneMethod(ABC):
         """Train and leave the encoder's folder, which ``load_encoder`` opens, and in it ``checkpoints`` to resume from.
 
         The best weights by ``validate`` are kept, without it the last; ``untrained`` is given the score of the first.
-        ``resume`` goes on from the last round of a training that was stopped, to the same weights: all draws are made
+        ``resume`` continues from the last round of a training that was stopped, to the same weights: all draws are made
         again, and the batches of earlier rounds passed over. Raises TrainingError: the loss is not finite, or there is
         nothing to learn from.
         """
@@ -291,9 +291,9 @@ class Vocabulary:
     def ids(self, sentences: Iterable[Sequence[str]], *, unknown: str | None = None) -> list[list[int]]:
         """Return each sentence's ids; a word that is not there is read as ``unknown``, or left out."""
         rows = {word: row for row, word in enumerate(self.words)}
-        if unknown is None:
-            return [[rows[word] for word in sentence if word in rows] for sentence in sentences]
-        return [[rows.get(word, rows[unknown]) for word in sentence] for sentence in sentences]
+        other = None if unknown is None else rows[unknown]
+        found = ([rows.get(word, other) for word in sentence] for sentence in sentences)
+        return [[row for row in sentence if row is not None] for sentence in found]
 
 
 def read_ordered(
