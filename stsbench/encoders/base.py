@@ -15,8 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
 from numbers import Integral
-from typing import Any, NamedTuple, Protocol, TypeGuard, cast, runtime_checkable
+from typing import Annotated, Any, NamedTuple, Protocol, TypeGuard, cast, runtime_checkable
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -30,6 +31,9 @@ from stsbench.core.settings import key_among
 from stsbench.encoders.runs import TrainedRun
 
 FloatArray = npt.NDArray[np.float32]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+"""Parameters of encoders, checked where cards and users give them."""
 IndexArray = npt.NDArray[np.int64]
 KeepRows = Callable[[IndexArray, FloatArray], None]
 """Takes some rows (m,) of what is asked for, and their embeddings (m, d)."""

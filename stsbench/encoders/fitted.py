@@ -31,6 +31,7 @@ from stsbench.core.registry import call_with_params
 from stsbench.encoders.base import (
     Encoder,
     FloatArray,
+    Positive,
     TextFitted,
     can_encode,
     facts_of,
@@ -191,15 +192,13 @@ CALIBRATION = "stsb.train"
 class Variant(Method):
     """What is made of each embedding, a :class:`Method`; ``embeddings`` is the type of its numbers, one of ``TYPES``."""
 
-    dimensions: int | None = None
+    dimensions: Positive | None = None
     embeddings: Literal["float32", "int8", "uint8", "binary", "ubinary"] = "float32"
     calibration: str = ""
     kind: ClassVar[str] = "variant"
 
     def __post_init__(self) -> None:
         """Refuse values of no sense, and texts that nothing would read."""
-        if self.dimensions is not None and self.dimensions < 1:
-            raise CardError(f"dimensions = {self.dimensions} keeps nothing of an embedding; give 1 or more")
         if self.dimensions is None and self.embeddings == FLOAT:
             raise CardError("embeddings = float32 is what they are; leave it out")
         if self.calibration and not self.needs_texts:

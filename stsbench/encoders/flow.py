@@ -11,15 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 import numpy as np
 import torch
 from torch import nn
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, EncoderError
-from stsbench.encoders.base import Encoder, FloatArray, IndexArray
+from stsbench.core.errors import EncoderError
+from stsbench.encoders.base import Encoder, FloatArray, IndexArray, Positive
 from stsbench.encoders.engine.embed import OfRows
 from stsbench.encoders.fitted import Method, PostProcessed, Tensors
 from stsbench.encoders.load import find_base
@@ -30,6 +31,7 @@ EPSILON = 1e-6
 WEIGHTS_DEVIATION = 0.05
 MOMENTS = (0.9, 0.999)
 Decay = Literal["tf", "port"]
+AboveZero = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class ActNorm(nn.Module):
@@ -266,14 +268,14 @@ def flow_encoder(
     *,
     name: str = "",
     fit: str = "target",
-    levels: int = 2,
-    depth: int = 3,
-    width: int = 32,
-    epochs: float = 1.0,
-    learning_rate: float = 1e-3,
+    levels: Positive = 2,
+    depth: Positive = 3,
+    width: Positive = 32,
+    epochs: AboveZero = 1.0,
+    learning_rate: AboveZero = 1e-3,
     decay: Decay = "tf",
     dropout: bool = False,
-    seed: int = 1234,
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 1234,
     base_params: Mapping[str, Any] | None = None,
     model: str | None = None,
     catalogue: Catalogue | None = None,
@@ -284,10 +286,6 @@ def flow_encoder(
     has three. ``dropout`` leaves the base's own dropout on while the flow is fitted, as both codes do. The rest is
     as of :func:`stsbench.encoders.whitening.whitened_encoder`.
     """
-    if min(levels, depth, width) < 1 or epochs <= 0 or learning_rate <= 0 or seed < 0:
-        raise CardError(
-            "a flow needs levels, depth and width of 1 or more, epochs and learning_rate above 0, seed 0 up"
-        )
     method = FlowMethod(
         levels=levels,
         depth=depth,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -44,7 +45,7 @@ class TokenRemovalEncoder:
         self,
         base: str,
         *,
-        k: int,
+        k: Annotated[int, msgspec.Meta(ge=0)],
         name: str = "",
         fit: str = "target",
         count: Counting = "paper",
@@ -57,8 +58,6 @@ class TokenRemovalEncoder:
         ``count = "script"`` leaves out k + 1 types, as ConSERT's script does, which ranks from 0. What is not named here
         is as of :func:`stsbench.encoders.whitening.whitened_encoder`.
         """
-        if k < 0:
-            raise CardError(f"k = {k}: give how many token types to leave out, 0 or more")
         found = find_base(base, base_params, model, catalogue)
         if not isinstance(found, TransformerEncoder) or not isinstance(found.pooling, Mean):
             raise CardError(f"base '{base}' takes no mean over a transformer's tokens; name one that does")

@@ -22,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.encoders.base import Encoder, FloatArray
+from stsbench.encoders.base import Encoder, FloatArray, Positive
 from stsbench.encoders.engine.embed import OfRows
 from stsbench.encoders.fitted import Method, PostProcessed, Tensors
 from stsbench.encoders.load import find_base
@@ -130,7 +130,7 @@ def whitened_encoder(
     base: str,
     *,
     name: str = "",
-    k: int | None = None,
+    k: Positive | None = None,
     fit: str = "target",
     normalise: bool = True,
     base_params: Mapping[str, Any] | None = None,
@@ -143,8 +143,6 @@ def whitened_encoder(
     that names none; ``fit`` says which texts it is fitted on, see :mod:`stsbench.bench.embed`. ``normalise`` scales
     embeddings to length 1 afterwards, as the paper does.
     """
-    if k is not None and k < 1:
-        raise CardError(f"k = {k} keeps nothing of an embedding; give 1 or more, or leave it out")
     found = find_base(base, base_params, model, catalogue)
     method = WhiteningMethod(k, normalise=normalise)
     return PostProcessed(found, method, name=name or f"{base}-whitening", fit=fit)

@@ -126,7 +126,7 @@ def test_version(stsbench):
         ("RUN --variants dimensions=", "--variants 'dimensions=': give key=value,value"),
         ("RUN --variants dimension=4", "unknown key of --variants 'dimension'; did you mean 'dimensions'?"),
         ("RUN --variants dimensions=4,x", "--variants: key 'dimensions': expected a whole number, not 'x'"),
-        ("RUN --variants dimensions=0", "dimensions = 0 keeps nothing of an embedding; give 1 or more"),
+        ("RUN --variants dimensions=0", "key 'dimensions': expected a whole number >= 1, not 0"),
         ("RUN --variants embeddings=int4", "'int4' is not one of float32, int8, uint8, binary, ubinary; did you mean"),
         ("RUN --variants dimensions=4 --variants dimensions=2", "--variants dimensions is given twice"),
         ("RUN --variants dimensions=4 --set dimensions=2", "--set and --variants both give 'dimensions'"),

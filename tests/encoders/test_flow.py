@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from stsbench.core.errors import CardError, EncoderError
+from stsbench.core.registry import call_with_params
 from stsbench.encoders.fitted import PostProcessed
 from stsbench.encoders.flow import EPSILON, DecayedAdam, FlowMethod, GlowFlow, flow_encoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder, embed_with_dropout
@@ -210,7 +211,7 @@ def test_dropout_is_on_while_fitting_alone(tiny: dict[str, Path]):
 def test_what_cannot_be_is_one_line():
     with pytest.raises(EncoderError, match="encoder 'plain' has no dropout .* set dropout=false"):
         over(Plain(d=8), dropout=True).fit_texts(PAIRS).encode(["a"])
-    wrongs: list[dict[str, Any]] = [{"levels": 0}, {"epochs": 0.0}, {"learning_rate": -1.0}]
+    wrongs: list[dict[str, Any]] = [{"levels": 0}, {"epochs": 0.0}, {"learning_rate": -1.0}, {"seed": -1}]
     for wrong in wrongs:
-        with pytest.raises(CardError, match="a flow needs levels"):
-            flow_encoder("minilm", **wrong)
+        with pytest.raises(CardError, match=f"key '{min(wrong)}': expected .* >=? [01]"):
+            call_with_params(flow_encoder, {"base": "minilm", **wrong}, where="card")

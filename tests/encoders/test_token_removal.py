@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from stsbench.core.errors import CardError, EncoderError
+from stsbench.core.registry import call_with_params
 from stsbench.encoders.base import TokenIds
 from stsbench.encoders.token_removal import TokenRemovalEncoder, frequent_tokens
 from tests.encoders.tiny import SENTENCES
@@ -88,7 +89,7 @@ def test_a_sentence_of_removed_tokens_alone_is_a_zero_vector(tiny):
 def test_what_it_cannot_be_made_of(tiny):
     with pytest.raises(CardError, match="takes no mean over a transformer's tokens"):
         removal(tiny, pooling="max")
-    with pytest.raises(CardError, match="k = -1"):
-        removal(tiny, k=-1)
+    with pytest.raises(CardError, match="key 'k': expected a whole number >= 0, not -1"):
+        call_with_params(TokenRemovalEncoder, {"base": "minilm", "k": -1}, where="card")
     with pytest.raises(EncoderError, match="is fitted on texts"):
         removal(tiny).encode(["a"])

@@ -139,7 +139,7 @@ def test_a_card_may_name_a_variant(tmp_path: Path):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"dimensions": 0}, "dimensions = 0 keeps nothing"),
+        ({"dimensions": 0}, "key 'dimensions': expected a whole number >= 1, not 0"),
         ({"dimensions": "many"}, "key 'dimensions': expected a whole number, not 'many'"),
         ({"embeddings": "int4"}, "key 'embeddings': 'int4' is not one of float32, int8, uint8, binary, ubinary"),
         ({"embeddings": "float32"}, "embeddings = float32 is what they are; leave it out"),

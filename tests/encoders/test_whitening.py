@@ -20,7 +20,6 @@ from stsbench.encoders.whitening import (
     Moments,
     WhiteningMethod,
     calibrated_encoder,
-    whitened_encoder,
 )
 from tests.encoders.fakes import Plain
 
@@ -190,8 +189,8 @@ def test_a_card_makes_one(tmp_path: Path):
     assert fitted.encode(TEXTS).shape == (40, 2)
     with pytest.raises(CardError, match="base 'mine' is itself fitted on texts"):
         find_encoder("twice", catalogue=catalogue)
-    with pytest.raises(CardError, match="k = 0 keeps nothing"):
-        whitened_encoder("minilm", k=0)
+    with pytest.raises(CardError, match="key 'k': expected a whole number >= 1, not 0"):
+        find_encoder("mine", params={"k": 0}, catalogue=catalogue)
 
 
 # --- calibration ---

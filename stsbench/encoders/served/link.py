@@ -95,8 +95,6 @@ class Link:
         self._given = (url, key_variable, timeout, retries, requests_a_minute, tokens_a_minute)
         scheme, host = _checked(url)
         self.url = url.rstrip("/").removesuffix("/embeddings").removesuffix("/embed")
-        if timeout <= 0 or retries < 0:
-            raise CardError(f"timeout {timeout:g}, retries {retries}: give a time above 0, and 0 retries or more")
         usual = OPENAI_KEY if (scheme, host) == ("https", OPENAI_HOST) else ""
         self.key_variable = usual if key_variable is None else key_variable
         self.timeout, self.retries = timeout, retries

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, SourceError, choose, one_line, shown, which_sentence
 from stsbench.core.files import write_whole
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.base import FloatArray, IndexArray, KeepRows, valid_text
+from stsbench.encoders.base import FloatArray, IndexArray, KeepRows, NotNegative, Positive, valid_text
 from stsbench.encoders.served.link import Link, NotAsked, TooLarge
 from stsbench.encoders.transformer.pooling import Prompt
 
@@ -141,29 +141,24 @@ class OpenAIEncoder:
         name: str = "",
         api: str = "openai",
         key_variable: str | None = None,
-        dimensions: int | None = None,
-        encoding: str = "float",
+        dimensions: Positive | None = None,
+        encoding: Literal["float", "base64"] = "float",
         prompt: str = "",
         prompt_template: str = "",
         body: Mapping[str, str | int | float | bool] | None = None,
-        batch: int = 64,
-        batch_tokens: int = 8192,
-        in_flight: int = 4,
-        timeout: float = 60,
-        retries: int = 6,
-        requests_a_minute: float = 0,
-        tokens_a_minute: float = 0,
+        batch: Positive = 64,
+        batch_tokens: Positive = 8192,
+        in_flight: Positive = 4,
+        timeout: Annotated[float, msgspec.Meta(gt=0)] = 60,
+        retries: Annotated[int, msgspec.Meta(ge=0)] = 6,
+        requests_a_minute: NotNegative = 0,
+        tokens_a_minute: NotNegative = 0,
         tokenizer: str = "",
     ) -> None:
         """Check what is given, each as docs/encoders.md tells; nothing is sent yet.
 
         Raises CardError: a value that cannot be.
         """
-        sizes = {"batch": batch, "batch_tokens": batch_tokens, "in_flight": in_flight, "dimensions": dimensions or 1}
-        rates = {"requests_a_minute": requests_a_minute, "tokens_a_minute": tokens_a_minute}
-        for key in [*(key for key in sizes if sizes[key] < 1), *(key for key in rates if rates[key] < 0)]:
-            raise CardError(f"{key} is too small; give a positive number")
-        choose("encoding", encoding, {"float": None, "base64": None})
         self.name, self.model, self.dimensions, self.encoding = name or model, model, dimensions, encoding
         self.api_name, self.api, self.body = api, choose("api of a server", api, APIS), dict(body or {})
         for key in self.body.keys() & set(self.api.own):

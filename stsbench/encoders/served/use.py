@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.core.errors import CardError, EncoderError, SourceError, one_line
+from stsbench.core.errors import EncoderError, SourceError, one_line
 from stsbench.core.files import file_digest
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.base import FloatArray
+from stsbench.encoders.base import FloatArray, Positive
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
@@ -33,15 +33,13 @@ class UniversalSentenceEncoder:
     PLACES = ("batch",)
     """Parameters that change no embedding."""
 
-    def __init__(self, model: str, *, name: str = "", batch: int = 128) -> None:
+    def __init__(self, model: str, *, name: str = "", batch: Positive = 128) -> None:
         """Find the SavedModel; TensorFlow is imported when the first sentence comes.
 
         ``model`` is a folder with ``saved_model.pb``, or an ``https://`` handle of TensorFlow Hub; ``batch`` sentences
         a call. Raises EncoderError: TensorFlow is not installed, or the folder holds no SavedModel; SourceError: there
         is no such folder, or the handle cannot be fetched.
         """
-        if batch < 1:
-            raise CardError(f"batch {batch}: give 1 or more")
         self.name, self.batch = name or model, batch
         if find_spec("tensorflow") is None:
             raise EncoderError(f"'{self.name}' needs TensorFlow, which is not installed: pip install 'stsbench[use]'")

@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core import settings
-from stsbench.core.errors import CardError, EncoderError, OutputError, SourceError, choose, one_line
+from stsbench.core.errors import EncoderError, OutputError, SourceError, choose, one_line
 from stsbench.core.files import check_is_file, file_digest, remove, scratch_beside, write_whole
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.base import FloatArray, IndexArray, check_sentences
+from stsbench.encoders.base import FloatArray, IndexArray, Positive, check_sentences
 from stsbench.encoders.checkpoint import locate_checkpoint, remembered_digest
 from stsbench.encoders.described import FILE, write_saved
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
@@ -249,15 +249,13 @@ class WordsEncoder(BagEncoder):
         *,
         name: str = "",
         tokens: str = "whitespace",
-        limit: int | None = None,
+        limit: Positive | None = None,
     ) -> None:
         """Find the file, a path or a name in ``STSBENCH_VECTORS``, and check every choice.
 
         ``tokens`` is the recipe, ``whitespace`` or ``sbert``; ``limit`` takes so many vectors, from the file's start.
         """
         self.recipe = choose("tokens", tokens, RECIPES)
-        if limit is not None and limit < 1:
-            raise CardError(f"limit {limit} leaves no word vectors; give 1 or more, or leave it out")
         self.name, self.tokens, self.limit = name or file, tokens, limit
         self.path = find_vectors(file)
         self.sha256 = remembered_digest(self.path)

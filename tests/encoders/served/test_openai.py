@@ -22,6 +22,7 @@ import pytest
 from stsbench.bench.embed import open_shelf
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError, UnknownName
+from stsbench.core.registry import call_with_params
 from stsbench.encoders.base import ServedEncoder
 from stsbench.encoders.engine.embed import BatchShare, Engine
 from stsbench.encoders.served import link
@@ -326,14 +327,14 @@ NUMBERS = ("batch", "batch_tokens", "in_flight", "dimensions", "requests_a_minut
         ({"url": "http://user:word@host/v1"}, "url of host: leave out user"),
         ({"url": "http://host/v1?key=sk-secret"}, "url of host: leave out user"),
         ({"body": {"input": "x"}}, "body: 'input' cannot be set"),
-        ({"encoding": "utf"}, "unknown encoding 'utf'"),
+        ({"encoding": "utf"}, "'utf' is not one of float, base64"),
         ({"api": "opnai"}, "did you mean 'openai'"),
         *(({key: -1}, key) for key in NUMBERS),
     ],
 )
 def test_mistakes_are_one_line_that_holds_no_key(params, message):
     with pytest.raises((CardError, UnknownName), match=re.escape(message)) as caught:
-        OpenAIEncoder("m", **{"url": "http://localhost:1", **params})
+        call_with_params(OpenAIEncoder, {"model": "m", "url": "http://localhost:1", **params}, where="card")
     assert "secret" not in str(caught.value) and "word@" not in str(caught.value)
 
 

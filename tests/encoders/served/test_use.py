@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stsbench.core.errors import CardError, EncoderError, SourceError
+from stsbench.core.registry import call_with_params
 from stsbench.encoders.served import use
 from stsbench.encoders.served.use import UniversalSentenceEncoder
 
@@ -107,8 +108,8 @@ def test_what_cannot_be_had_is_one_line(tmp_path, monkeypatch):
         UniversalSentenceEncoder(str(tmp_path))
     with pytest.raises(EncoderError, match="needs TensorFlow Hub, which is not installed"):
         UniversalSentenceEncoder("https://tfhub.dev/google/universal-sentence-encoder/4")
-    with pytest.raises(CardError, match="batch 0: give 1 or more"):
-        UniversalSentenceEncoder(str(tmp_path), batch=0)
+    with pytest.raises(CardError, match="key 'batch': expected a whole number >= 1, not 0"):
+        call_with_params(UniversalSentenceEncoder, {"model": str(tmp_path), "batch": 0}, where="card")
 
 
 def test_a_handle_is_resolved_by_tensorflow_hub(tmp_path, monkeypatch):

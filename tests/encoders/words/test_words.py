@@ -9,6 +9,7 @@ import pytest
 from stsbench import evaluate
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, SourceError, UnknownName
+from stsbench.core.registry import call_with_params
 from stsbench.data.task import load_task
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
@@ -80,8 +81,8 @@ def test_limit_takes_the_first_vectors(tmp_path, glove):
         assert encoder.vectors.shape == (2, 3)
         assert encoder.encode(["the cat sat"]).tolist() == [[0.5, 1, 0]]
         assert WordsEncoder(str(tmp_path / path), limit=99).vectors.shape == (7, 3)
-    with pytest.raises(CardError, match="limit 0 leaves no word vectors"):
-        WordsEncoder(str(glove), limit=0)
+    with pytest.raises(CardError, match="key 'limit': expected a whole number >= 1, not 0"):
+        call_with_params(WordsEncoder, {"file": str(glove), "limit": 0}, where="card")
     with pytest.raises(UnknownName, match="unknown tokens 'sbrt'; did you mean 'sbert'"):
         WordsEncoder(str(glove), tokens="sbrt")
 
