@@ -23,7 +23,7 @@ import httpx2
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError, one_line, visible
 
-AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+AGAIN = frozenset({0, 408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Answers after which the same request may succeed; 529 is that of some services with too much to do."""
 USED_UP = ("insufficient_quota", "billing_hard_limit_reached")
 """Codes of error 429 that no waiting helps."""
@@ -48,8 +48,9 @@ class NotAsked(SourceError):
 
 class _Answer(NamedTuple):
     status: int
-    headers: httpx2.Headers
+    """0 where none came; the content then says why."""
     content: bytes
+    headers: Mapping[str, str] = {}
 
     def parsed(self) -> Any:  # noqa: ANN401 - JSON, or the text of what is none
         try:
@@ -93,9 +94,22 @@ class Link:
         Raises CardError: it is no address, or holds what does not belong there.
         """
         self._given = (url, key_variable, timeout, retries, requests_a_minute, tokens_a_minute)
-        scheme, host = _checked(url)
+        if not url:
+            raise CardError("an encoder behind a server needs its address: --set url=http://localhost:8000/v1")
+        try:
+            parts = urlsplit(url)
+            host = parts.hostname if parts.scheme in ("http", "https") and parts.port != 0 else None
+        except ValueError:
+            host = None
+        if not host:
+            raise CardError(f"url '{url[:80]}' is no address; give http://HOST:PORT/v1 or https://HOST/v1")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            # Not shown: it may hold the key.
+            raise CardError(
+                f"url of {host}: leave out user, password and what stands after '?'; the key is in key_variable"
+            )
         self.url = url.rstrip("/").removesuffix("/embeddings").removesuffix("/embed")
-        usual = OPENAI_KEY if (scheme, host) == ("https", OPENAI_HOST) else ""
+        usual = OPENAI_KEY if (parts.scheme, host) == ("https", OPENAI_HOST) else ""
         self.key_variable = usual if key_variable is None else key_variable
         self.timeout, self.retries = timeout, retries
         self._on_this_machine = host in ("localhost", "127.0.0.1", "::1")
@@ -116,11 +130,11 @@ class Link:
         """What the server says of itself: an empty table where it says nothing of that, None where none answers."""
         try:
             answer = self._send("GET", path, seconds=min(self.timeout, 10))
-        except (httpx2.HTTPError, StsbenchError):
+        except StsbenchError:
             # Without a key, what is stored can still be found and counted.
             return None
         said = answer.parsed() if answer.status == 200 else {}
-        return None if answer.status >= 500 else said if isinstance(said, dict) else {}
+        return None if not 0 < answer.status < 500 else said if isinstance(said, dict) else {}
 
     def post(self, path: str, body: Mapping[str, Any], *, tokens: int, stop: threading.Event) -> Any:  # noqa: ANN401 - JSON
         """Send a request and return the answer's JSON; what may pass is tried again, until ``stop`` is set.
@@ -133,21 +147,14 @@ class Link:
             self._keep_pace(tokens, stop)
             if stop.is_set():
                 raise NotAsked(f"the server at {self.url} is not asked any more; {KEPT}")
-            answer = None
-            try:
-                answer = self._send("POST", path, seconds=self.timeout, body=body)
-            except httpx2.TimeoutException:
-                why = f"no answer in {self.timeout:g} s (--set timeout=SECONDS waits longer)"
-            except httpx2.HTTPError as error:
-                why = self._clean(f"{type(error).__name__}: {error}")
-            if answer is not None:
-                if answer.status == 200:
-                    if isinstance(found := answer.parsed(), str):
-                        raise EncoderError(f"the server at {self.url} answered no JSON: {self._clean(found)}")
-                    return found
-                if not answer.may_pass():
-                    raise self._refusal(path, answer)
-                why = f"{answer.status} {self._said(answer)}"
+            answer = self._send("POST", path, seconds=self.timeout, body=body)
+            if answer.status == 200:
+                if isinstance(found := answer.parsed(), str):
+                    raise EncoderError(f"the server at {self.url} answered no JSON: {self._clean(found)}")
+                return found
+            if not answer.may_pass():
+                raise self._refusal(path, answer)
+            why = f"{answer.status or ''} {self._said(answer)}".lstrip()
             if attempt < self.retries:
                 self._wait(attempt, answer, why, stop)
         raise SourceError(f"the server at {self.url} gave no embeddings in {self.retries + 1} attempts: {why}; {KEPT}")
@@ -177,7 +184,7 @@ class Link:
                 self._idle.append(client)
 
     def _send(self, method: str, path: str, *, seconds: float, body: object = None) -> _Answer:
-        """Send a request and read its answer, no more of it than any true one has; raises EncoderError."""
+        """Send a request and read its answer, no more of it than any true one has; raises EncoderError where it is longer."""
         content, limits = bytearray(), httpx2.Timeout(seconds, connect=min(seconds, 10))
         try:
             with (
@@ -190,7 +197,11 @@ class Link:
                         raise EncoderError(f"the server at {self.url} answered more than {LARGEST:,} bytes")
         except UnicodeEncodeError as error:
             raise EncoderError(f"the key in {self.key_variable} holds signs that no key has") from error
-        return _Answer(answer.status_code, answer.headers, bytes(content))
+        except httpx2.TimeoutException:
+            return _Answer(0, f"no answer in {seconds:g} s (--set timeout=SECONDS waits longer)".encode())
+        except httpx2.HTTPError as error:
+            return _Answer(0, f"{type(error).__name__}: {error}".encode())
+        return _Answer(answer.status_code, bytes(content), answer.headers)
 
     def _keep_pace(self, tokens: int, stop: threading.Event) -> None:
         """Wait until a request of so many tokens may be sent; no longer than until ``stop`` is set."""
@@ -201,12 +212,12 @@ class Link:
         while (left := max(start, self._held_until) - time.monotonic()) > 0 and not stop.wait(left):
             pass
 
-    def _wait(self, attempt: int, answer: _Answer | None, why: str, stop: threading.Event) -> None:
-        asked = answer.asks_to_wait() if answer is not None else None
+    def _wait(self, attempt: int, answer: _Answer, why: str, stop: threading.Event) -> None:
+        asked = answer.asks_to_wait()
         if asked is not None and asked > LONGEST_ASKED:
             raise SourceError(f"the server at {self.url} asks to wait {asked:.0f} s ({why}); {KEPT}")
         seconds = min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1) if asked is None else asked
-        if asked is None and (answer is None or answer.status != 429):
+        if asked is None and answer.status != 429:
             stop.wait(seconds)
             return
         # Of all threads none asks before that.
@@ -234,22 +245,3 @@ class Link:
         """A text in one line and without the key."""
         key = self.key()
         return visible(one_line(text.replace(key, "***") if key else text))[:200]
-
-
-def _checked(url: str) -> tuple[str, str]:
-    """The scheme and the host of an address; raises CardError."""
-    if not url:
-        raise CardError("an encoder behind a server needs its address: --set url=http://localhost:8000/v1")
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        good = False
-    if not good:
-        raise CardError(f"url '{url[:80]}' is no address; give http://HOST:PORT/v1 or https://HOST/v1")
-    if parts.username or parts.password or parts.query or parts.fragment:
-        # Not shown: it may hold the key.
-        raise CardError(
-            f"url of {parts.hostname}: leave out user, password and what stands after '?'; the key is in key_variable"
-        )
-    return parts.scheme, str(parts.hostname)

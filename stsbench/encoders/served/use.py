@@ -81,21 +81,19 @@ class UniversalSentenceEncoder:
 
         # Half a character pair cannot be written as UTF-8.
         text = tensorflow.constant([sentence.encode("utf-8", "replace") for sentence in sentences])
-        function = self.graph
+        # A SavedModel of TensorFlow 1, which the module large/3 is, is called by its signatures.
+        known = {} if callable(self.graph) else getattr(self.graph, "signatures", {})
+        function = next((known[name] for name in SIGNATURES if name in known), self.graph)
         if not callable(function):
-            # As in a SavedModel of TensorFlow 1, which the module large/3 is.
-            known = getattr(self.graph, "signatures", {})
-            function = next((known[name] for name in SIGNATURES if name in known), None)
-            if function is None:
-                raise EncoderError(
-                    f"{self.folder}: the SavedModel can be called in no way that is known (signatures: {list(known)})"
-                )
+            raise EncoderError(
+                f"{self.folder}: the SavedModel can be called in no way that is known (signatures: {list(known)})"
+            )
         returned = function(text)
         if isinstance(returned, dict):
-            names = [name for name in OUTPUTS if name in returned] or list(returned)[: len(returned) == 1]
-            if not names:
+            names = [name for name in OUTPUTS if name in returned] or list(returned)
+            if len(returned) > 1 and names[0] not in OUTPUTS:
                 raise EncoderError(
-                    f"{self.folder}: returns {', '.join(sorted(returned))}; none is known to be the embeddings"
+                    f"{self.folder}: returns {', '.join(sorted(names))}; none is known to be the embeddings"
                 )
             returned = returned[names[0]]
         embeddings: FloatArray = np.asarray(returned, dtype=np.float32)
