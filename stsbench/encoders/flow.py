@@ -35,7 +35,9 @@ AboveZero = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class ActNorm(nn.Module):
-    """A shift, then a scale, for each channel; set by :meth:`initialise` so that its first input comes out standard."""
+    """A shift, then a scale, for each channel; where it is ``fresh``, its next input sets them, and comes out standard."""
+
+    fresh = False
 
     def __init__(self, channels: int) -> None:
         """Make it the identity."""
@@ -43,15 +45,14 @@ class ActNorm(nn.Module):
         self.shift = nn.Parameter(torch.zeros(channels))
         self.log_scale = nn.Parameter(torch.zeros(channels))
 
-    def initialise(self, x: torch.Tensor) -> None:
-        """Set shift and scale from a batch (b, c)."""
-        with torch.no_grad():
-            self.shift.copy_(-x.mean(dim=0))
-            deviation = x.var(dim=0, unbiased=False).sqrt()
-            self.log_scale.copy_(-torch.log(deviation + EPSILON) / SCALE)
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the standardised channels (b, c)."""
+        if self.fresh:
+            with torch.no_grad():
+                self.shift.copy_(-x.mean(dim=0))
+                deviation = x.var(dim=0, unbiased=False).sqrt()
+                self.log_scale.copy_(-torch.log(deviation + EPSILON) / SCALE)
+            self.fresh = False
         return (x + self.shift) * torch.exp(SCALE * self.log_scale)
 
     def log_determinant(self) -> torch.Tensor:
@@ -75,14 +76,11 @@ class Coupling(nn.Module):
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
-    def forward(self, x: torch.Tensor, *, initialise: bool = False) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the coupled channels (b, c)."""
         h = x[:, : self.kept]
         for layer, norm in zip(self.inner, self.norms, strict=True):
-            h = layer(h)
-            if initialise:
-                norm.initialise(h)  # type: ignore[operator]
-            h = torch.relu(norm(h))
+            h = torch.relu(norm(layer(h)))
         added = self.last(h) * torch.exp(SCALE * self.last_log_scale)
         return torch.cat([x[:, : self.kept], x[:, self.kept :] + added], dim=1)
 
@@ -108,15 +106,13 @@ class GlowFlow(nn.Module):
         self.norms = nn.ModuleList([ActNorm(c) for c in sizes for _ in range(depth)])
         self.couplings = nn.ModuleList([Coupling(c, width, generator) for c in sizes for _ in range(depth)])
 
-    def forward(self, x: torch.Tensor, *, initialise: bool = False) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return z (b, d): what left after each level, then what is left at the end."""
         left = []
         for level in range(self.levels):
             steps = slice(level * self.depth, (level + 1) * self.depth)
             for norm, coupling in zip(self.norms[steps], self.couplings[steps], strict=True):
-                if initialise:
-                    norm.initialise(x)  # type: ignore[operator]
-                x = coupling(norm(x).flip(1), initialise=initialise)
+                x = coupling(norm(x).flip(1))
             if level < self.levels - 1:
                 x, gone = x.chunk(2, dim=1)
                 left.append(gone)
@@ -124,8 +120,11 @@ class GlowFlow(nn.Module):
 
     def initialise(self, x: torch.Tensor) -> torch.Tensor:
         """Set every actnorm from a batch (b, d), each from what reaches it; returns its z, which is standardised."""
+        for part in self.modules():
+            if isinstance(part, ActNorm):
+                part.fresh = True
         with torch.no_grad():
-            z: torch.Tensor = self(x, initialise=True)
+            z: torch.Tensor = self(x)
         return z
 
     def log_determinant(self) -> torch.Tensor:

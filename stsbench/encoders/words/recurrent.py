@@ -200,8 +200,9 @@ class HalvesConfig(SavedConfig, frozen=True, kw_only=True):
         return nn.ModuleDict({name: GruHalf(words, half) for name, half in self.halves.items()})
 
 
-LAYERS = (Gru, BiLstm)
-"""What runs on a device."""
+def _layers(network: nn.Module) -> list[nn.Module]:
+    # What runs on a device.
+    return [layer for layer in network.modules() if isinstance(layer, Gru | BiLstm)]
 
 
 class RecurrentEncoder(SavedEncoder):
@@ -224,9 +225,8 @@ class RecurrentEncoder(SavedEncoder):
     def network(self) -> nn.Module:
         """The network, its layers on the device; tables of words stay in memory."""
         network, place = filled(self.make, self.tensors(), where=self.folder / WEIGHTS), pick_device(self.device)
-        for layer in network.modules():
-            if isinstance(layer, LAYERS):
-                layer.to(place)
+        for layer in _layers(network):
+            layer.to(place)
         return network
 
     @property
@@ -234,8 +234,7 @@ class RecurrentEncoder(SavedEncoder):
         """The device the layers are on; None where they were never loaded."""
         if "network" not in self.__dict__:
             return None
-        layer = next(layer for layer in self.network.modules() if isinstance(layer, LAYERS))
-        return str(next(layer.parameters()).device)
+        return str(next(_layers(self.network)[0].parameters()).device)
 
     def embed_planned(self, tokens: TokenIds, embed: Callable[[Tensor, Tensor], Tensor], *, d: int) -> FloatArray:
         """Embed sentences batch by batch, (n, d); one without a token is the zero vector.

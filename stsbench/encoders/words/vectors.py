@@ -194,13 +194,6 @@ class WordVectors:
     keys: npt.NDArray[np.bytes_]
     rows: npt.NDArray[np.int32]
 
-    @classmethod
-    def open(cls, folder: Path) -> WordVectors:
-        """Map a converted folder."""
-        keys, rows = (np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in ("keys.npy", "rows.npy"))
-        path = folder / "vectors.f32"
-        return cls(path, (len(rows), path.stat().st_size // (4 * len(rows))), np.asarray(keys), np.asarray(rows))
-
     def find(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return each word's row, (len(words),); -1 for a word without a vector."""
         keys = _keys([word.encode("utf-8", "surrogatepass") for word in words])
@@ -248,7 +241,10 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
             order = np.argsort(joined, kind="stable")
             np.save(scratch / "keys.npy", joined[order])
             np.save(scratch / "rows.npy", order.astype(np.int32))
-    return WordVectors.open(folder)
+    mapped = (np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in ("keys.npy", "rows.npy"))
+    found, rows = map(np.asarray, mapped)
+    path = folder / "vectors.f32"
+    return WordVectors(path, (len(rows), path.stat().st_size // (4 * len(rows))), found, rows)
 
 
 def _keys(words: Sequence[bytes]) -> npt.NDArray[np.bytes_]:
