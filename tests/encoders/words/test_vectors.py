@@ -36,14 +36,11 @@ def test_every_format_gives_the_same_bytes_in_pieces_of_any_size(tmp_path, glove
         assert WordsEncoder(str(path)).encode(SENTENCES).tobytes() == expected, path.name
 
 
-def test_words_with_blanks_keep_them(glove):
+def test_words_with_blanks_keep_them_and_of_a_doubled_one_the_first_is_taken(tmp_path, glove):
     opened = WordsEncoder(str(glove)).vectors
     assert opened.shape == (7, 3)
     assert opened.find([". .", ".", "naïve", "na", "", "cat\n"]).tolist() == [4, 6, 5, -1, -1, -1]
     assert opened.take(np.array([4, 0])).tolist() == [[8, 8, 8], [1, 0, 0]]
-
-
-def test_of_a_doubled_word_the_first_is_taken(tmp_path):
     path = write(tmp_path / "twice.txt", "a 1\nb 2\na 3\n")
     assert WordsEncoder(str(path)).encode(["a", "b"]).tolist() == [[1], [2]]
 
@@ -128,16 +125,6 @@ def test_a_file_is_hashed_and_converted_once(glove, monkeypatch):
     monkeypatch.setattr(Path, "open", watched)
     assert WordsEncoder(str(glove)).encode(SENTENCES).tobytes() == expected
     assert "vectors.f32" in opened and glove.name not in opened
-
-
-@pytest.mark.usefixtures("later")
-def test_an_edit_that_keeps_size_and_date_is_seen(glove):
-    before = WordsEncoder(str(glove))
-    date = glove.stat().st_mtime_ns
-    glove.write_text(GLOVE.replace("cat 0 2 0", "cat 0 3 0"))
-    os.utime(glove, ns=(date, date))
-    after = WordsEncoder(str(glove))
-    assert (after.fingerprint != before.fingerprint, after.encode(["cat"]).tolist()) == (True, [[0, 3, 0]])
 
 
 def test_a_file_changed_this_moment_is_not_remembered(tmp_path, cache):
