@@ -226,9 +226,9 @@ def _without_tokens(subject: Subject, removed: Sequence[int]) -> list[tuple[int,
     """What embeds with so many token types left out of a transformer's mean; all from one forward pass."""
     import torch
 
-    from stsbench.encoders.token_removal import PartialMeanEncoder, frequent_tokens
     from stsbench.encoders.transformer.encoder import Pooled, fill
     from stsbench.encoders.transformer.pooling import Mean
+    from stsbench.encoders.whitening import PartialMeanEncoder, frequent_tokens
 
     base = transformer_of(subject)
     if not isinstance(base.pooling, Mean):

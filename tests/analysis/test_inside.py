@@ -10,8 +10,8 @@ import pytest
 from stsbench.analysis.inside import Layers, TokenFrequency, near_vectors, read_counts
 from stsbench.core.errors import CardError, DataError, EncoderError
 from stsbench.encoders import base as seams
-from stsbench.encoders.token_removal import TokenRemovalEncoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
+from stsbench.encoders.whitening import TokenRemovalEncoder
 from stsbench.encoders.words.words import WordsEncoder
 from tests.analysis.beds import bed
 from tests.cli.commands import write

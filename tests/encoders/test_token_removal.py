@@ -13,7 +13,7 @@ import torch
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.registry import call_with_params
 from stsbench.encoders.base import TokenIds
-from stsbench.encoders.token_removal import TokenRemovalEncoder, frequent_tokens
+from stsbench.encoders.whitening import TokenRemovalEncoder, frequent_tokens
 from tests.encoders.tiny import SENTENCES
 
 TEXTS = [text for text in SENTENCES if not text.startswith("word ")]
