@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stsbench.core.errors import DataError, OutputError
+from stsbench.encoders import checkpoint
 from stsbench.encoders.words import vectors
 from stsbench.encoders.words.words import WordsEncoder
 from tests.encoders.words.word_files import GLOVE, SENTENCES, cache, glove, rows, write
@@ -107,8 +108,9 @@ def test_bad_archives_are_refused(tmp_path):
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is past the moment in which a file may change unseen."""
+    """The clock is past the moment in which a file may change unseen, and every file counts as large."""
     now = time.time_ns
+    monkeypatch.setattr(checkpoint, "LARGE", 0)
     monkeypatch.setattr(time, "time_ns", lambda: now() + 10**10)
 
 
@@ -127,7 +129,8 @@ def test_a_file_is_hashed_and_converted_once(glove, monkeypatch):
     assert "vectors.f32" in opened and glove.name not in opened
 
 
-def test_a_file_changed_this_moment_is_not_remembered(tmp_path, cache):
+def test_a_file_changed_this_moment_is_not_remembered(tmp_path, cache, monkeypatch):
+    monkeypatch.setattr(checkpoint, "LARGE", 0)
     path = tmp_path / "new.txt"
     path.write_text("a 1\n")
     WordsEncoder(str(path))
