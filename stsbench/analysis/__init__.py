@@ -1,10 +1,8 @@
 """The papers' figures, each as numbers and as a picture; the functions below take arrays and are public."""
 
 from stsbench.analysis.inside import near_vectors
-from stsbench.analysis.mistakes import pair_costs, slice_cost
-from stsbench.analysis.pairs import collapse
-from stsbench.analysis.robustness import suppression
-from stsbench.analysis.space import mean_cosine, nearest, partition_isotropy, principal_plane, singular_values
+from stsbench.analysis.mistakes import pair_costs, slice_cost, suppression
+from stsbench.analysis.space import collapse, mean_cosine, nearest, partition_isotropy, principal_plane, singular_values
 from stsbench.numbers.similarity import alignment, uniformity
 
 __all__ = [

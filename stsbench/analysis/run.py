@@ -174,13 +174,13 @@ class Findings:
 ANALYSES = Registry(
     "analysis",
     {
-        "alignment": "stsbench.analysis.pairs:Closeness",
-        "similarity": "stsbench.analysis.pairs:GoldAgainstCosine",
+        "alignment": "stsbench.analysis.space:Closeness",
+        "similarity": "stsbench.analysis.space:GoldAgainstCosine",
         "spectrum": "stsbench.analysis.space:Spectrum",
         "layers": "stsbench.analysis.inside:Layers",
         "errors": "stsbench.analysis.mistakes:Mistakes",
         "neighbours": "stsbench.analysis.space:Neighbours",
-        "robustness": "stsbench.analysis.robustness:Robustness",
+        "robustness": "stsbench.analysis.mistakes:Robustness",
         "tokens": "stsbench.analysis.inside:TokenFrequency",
         "shift": "stsbench.analysis.training:Shift",
         "sweep": "stsbench.analysis.training:SweepCells",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from stsbench.analysis.robustness import score_change
+from stsbench.analysis.mistakes import score_change
 from stsbench.analysis.run import Analysis, Bed, EncoderAnalysis, Measurement, PlainRow, Subject, Tables
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, UnknownName, variants

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from stsbench.analysis.run import Bed, Subject
@@ -42,9 +41,8 @@ def bed(
     task: str = "quickstart-en",
     made: Sequence[Result] = (),
     names: Sequence[str] = (),
-    own: tuple[Path, Path] | None = None,
 ) -> MadeBed:
-    """A bed with these encoders on one task, in memory alone; ``own`` are folders of cards and of data."""
+    """A bed with these encoders on one task, in memory alone."""
     names = names or [encoder.name for encoder in encoders]
-    plan = RunPlan(tasks=task, encoders=names, catalogue=Catalogue(own[0] if own else ()), data=own and own[1])
+    plan = RunPlan(tasks=task, encoders=names, catalogue=Catalogue())
     return MadeBed(plan=plan, encoders=encoders, made=made)

@@ -28,36 +28,12 @@ def test_scores_are_those_of_each_layers_own_encoder(bert):
         assert (row["low"], row["high"]) == subject.score().interval
 
 
-BIGRAMS = """
-name = "Bigrams"
-evaluator = "probe"
-languages = ["en"]
-paper = "none"
-license = "mine"
-splits = {train = {n = 12}, validation = {n = 6}, test = {n = 6}}
-[local]
-reader = "probing"
-folder = "probing"
-files = {train = [{path = "b.txt"}], validation = [{path = "b.txt"}], test = [{path = "b.txt"}]}
-"""
-
-
-@pytest.mark.parametrize("task", ["bigrams", "quickstart-probe"])
-def test_probing_and_classification_are_swept_too(bert, tmp_path, task):
-    (tmp_path / "cards" / "tasks").mkdir(parents=True)
-    (tmp_path / "data" / "probing").mkdir(parents=True)
-    (tmp_path / "cards" / "tasks" / "bigrams.toml").write_text(BIGRAMS)
-    lines = [
-        f"{part}\t{'IO'[at % 2]}\t{('the cat sat', 'sat cat the')[at % 2]} {at}"
-        for part, n in (("tr", 12), ("va", 6), ("te", 6))
-        for at in range(n)
-    ]
-    (tmp_path / "data" / "probing" / "b.txt").write_text("\n".join(lines) + "\n")
-    own = (tmp_path / "cards", tmp_path / "data")
-    rows = Layers(poolings=["mean"]).tables(bed(TransformerEncoder(str(bert), name="b"), task=task, own=own))["layers"]
+def test_classification_is_swept_too(bert):
+    task = "quickstart-probe"
+    rows = Layers(poolings=["mean"]).tables(bed(TransformerEncoder(str(bert), name="b"), task=task))["layers"]
     for row in rows:
         alone = TransformerEncoder(str(bert), name="b", pooling=f"mean({row['layer']})")
-        (subject,) = bed(alone, task=task, own=own).subjects()
+        (subject,) = bed(alone, task=task).subjects()
         assert row["score"] == subject.score().score and row["low"] <= row["score"] <= row["high"]
 
 
@@ -153,13 +129,3 @@ def test_what_takes_no_mean_over_tokens_is_refused(bert, counts):
         TokenFrequency(counts=counts).tables(bed(TransformerEncoder(str(bert), name="b", pooling="max")))
     with pytest.raises(EncoderError, match="has no layers"):
         TokenFrequency(counts=counts).tables(bed(Plain()))
-
-
-def test_both_pictures_are_drawn():
-    pytest.importorskip("matplotlib", reason="needs the extra plots")
-    numbers = {"norm": 2.0, **{f"distance_{k}": 3.0 for k in (3, 5, 7)}}
-    bands = [{"encoder": "a", "from": low, "to": low + 1, **numbers} for low in (0, 1)]
-    heat = TokenFrequency(picture="bands").draw({"bands": bands}, "mine").axes[0]
-    assert [text.get_text() for text in heat.texts] == ["1.00"] * 8
-    removal = [{"encoder": "a", "removed": k, "score": 0.5, "low": 0.4, "high": 0.6} for k in (0, 1, 8)]
-    assert TokenFrequency().draw({"removal": removal}, "mine").axes[0].lines[0].get_xdata().tolist() == [0, 1, 8]

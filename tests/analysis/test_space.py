@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import math
+from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from stsbench.analysis import mean_cosine, partition_isotropy, singular_values
+from stsbench.analysis import alignment, collapse, mean_cosine, partition_isotropy, singular_values, uniformity
 from stsbench.analysis.run import make_analysis
-from stsbench.analysis.space import Neighbours, SentenceMap, Spectrum, nearest, principal_plane
+from stsbench.analysis.space import (
+    Closeness,
+    GoldAgainstCosine,
+    Neighbours,
+    SentenceMap,
+    Spectrum,
+    gold_bins,
+    nearest,
+    principal_plane,
+)
 from stsbench.core.errors import CardError, DataError
 from stsbench.encoders import base as seams
 from tests.analysis.beds import bed
@@ -57,13 +68,6 @@ def test_the_table_is_of_distinct_sentences_and_the_spectrum_of_shares():
     assert (row["sentences"], row["dimensions"]) == (len(texts), 3)
 
 
-def test_the_picture_of_spectrum_leaves_rounding_out():
-    pytest.importorskip("matplotlib", reason="needs the extra plots")
-    rows = [{"encoder": "a", "index": at, "value": value} for at, value in enumerate((1.0, 0.1, 1e-9), start=1)]
-    chart = Spectrum().draw({"values": rows}, "mine")
-    assert chart.axes[0].lines[0].get_xdata().tolist() == [1, 2]
-
-
 FLAT = np.random.default_rng(7).normal(size=(31, 6)) * [5, 1, 4, 1, 1, 1] + 3
 
 
@@ -87,9 +91,17 @@ def test_pairs_are_placed_and_joined_the_same_each_time(method):
     assert (len(points), row["join"]) == (10, pytest.approx(np.mean(joins)))
 
 
-def test_a_map_of_too_few_pairs_is_refused():
-    with pytest.raises(DataError, match="fewer than 3 pairs of quickstart-en have a gold score above 9"):
-        SentenceMap(above=9.0).tables(bed(Plain()))
+@pytest.mark.parametrize(
+    ("analysis", "task", "said"),
+    [
+        (SentenceMap(above=9.0), "quickstart-en", "fewer than 3 pairs of quickstart-en have a gold score above 9"),
+        (Closeness(above=9.0), "quickstart-en", "no pair of quickstart-en has a gold score above 9; --set above="),
+        (GoldAgainstCosine(), "quickstart-probe", "quickstart-probe has no sentence pairs with gold scores"),
+    ],
+)
+def test_a_task_without_the_pairs_is_refused(analysis, task, said):
+    with pytest.raises(DataError, match=said):
+        analysis.tables(bed(Plain(), task=task))
 
 
 @pytest.mark.parametrize(
@@ -107,13 +119,6 @@ def test_parameters_are_held_to_their_types(name, parameters, said):
     with pytest.raises(CardError, match=said):
         make_analysis(name, parameters)
     assert make_analysis("neighbours", {"query": "one sentence"}) == Neighbours(query="one sentence")
-
-
-def test_the_picture_of_projection_joins_each_pair():
-    pytest.importorskip("matplotlib", reason="needs the extra plots")
-    analysis = SentenceMap(above=2.5, pairs=4)
-    axes = analysis.draw(analysis.tables(bed(Plain())), "mine").axes[0]
-    assert len(axes.lines) == 4
 
 
 NEAR = np.random.default_rng(6).normal(size=(29, 4)).astype(np.float32)
@@ -149,10 +154,64 @@ def test_a_query_of_the_task_is_not_its_own_neighbour():
     assert all(row["query"] != row["sentence"] for row in found)
 
 
-def test_the_picture_of_neighbours_holds_no_sentence():
-    pytest.importorskip("matplotlib", reason="needs the extra plots")
-    analysis = Neighbours()
-    tables = analysis.tables(bed(Plain(), Plain("other", d=9)))
-    written = analysis.draw(tables, "mine").to_bytes("svg").decode()
-    assert ">other<" in written and ">100.0<" in written
-    assert not any(row["sentence"] in written for row in tables["neighbours"])
+SIDE = np.random.default_rng(1).normal(size=(9, 4))
+Y = np.random.default_rng(2).normal(size=(9, 4))
+
+
+def unit(row: Any) -> list[float]:
+    length = math.sqrt(sum(float(one) ** 2 for one in row))
+    return [float(one) / length for one in row]
+
+
+def squared(u: Any, v: Any) -> float:
+    return sum((a - b) ** 2 for a, b in zip(unit(u), unit(v), strict=True))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 250.0])
+def test_both_are_of_unit_vectors_whatever_their_scale(scale):
+    wanted = sum(squared(x, y) for x, y in zip(SIDE, Y, strict=True)) / 9
+    assert alignment(scale * SIDE, 3 * scale * Y) == pytest.approx(wanted, rel=1e-12)
+    terms = [math.exp(-3 * squared(x, y)) for x, y in itertools.combinations(SIDE, 2)]
+    assert uniformity(scale * SIDE, t=3) == pytest.approx(math.log(sum(terms) / 36), rel=1e-12)
+
+
+def test_positives_are_pairs_above_a_gold_score_of_all_splits():
+    found = Closeness(above=3.0).tables(bed(Plain()))
+    (row,) = found["encoders"]
+    task = bed(Plain()).read.task
+    splits: list[Any] = [task.load(name) for name in task.card.splits]
+    texts = [pair for s in splits for pair, gold in zip(zip(*s.sides, strict=True), s.gold, strict=True) if gold > 3]
+    sides = [Plain().encode([pair[at] for pair in texts]) for at in (0, 1)]
+    assert row["alignment"] == pytest.approx(sum(squared(x, y) for x, y in zip(*sides, strict=True)) / len(texts))
+    everything = Plain().encode(sorted({text for s in splits for text in s.texts()}))
+    assert row["uniformity"] == pytest.approx(uniformity(everything))
+    assert (row["positives"], row["sentences"]) == (len(texts), len(everything))
+    assert found["training"] == []
+
+
+GOLD = np.array([0.0, 0.9, 1.0, 2.5, 3.99, 4.0, 5.0])
+COSINES = np.array([0.1, 0.3, 0.5, 0.5, 0.6, 0.8, 0.9])
+
+
+def test_bins_are_equal_and_the_highest_score_is_in_the_last():
+    assert gold_bins(GOLD, 5).tolist() == [0, 0, 1, 2, 3, 4, 4]
+
+
+def test_collapse_is_the_lowest_bin_as_a_share_of_the_highest():
+    assert collapse(COSINES, GOLD) == pytest.approx(((0.1 + 0.3) / 2) / ((0.8 + 0.9) / 2))
+    assert collapse(np.full(7, 0.7), GOLD) == pytest.approx(1)
+    assert np.isnan(collapse(COSINES[:2], np.array([0.0, 0.0])))
+
+
+def test_the_tables_are_of_the_scored_pairs():
+    found = GoldAgainstCosine(bins=2).tables(bed(Plain()))
+    split = bed(Plain()).read.task.load("test")
+    a, b = (Plain().encode(list(side)).astype(float) for side in split.sides)
+    cosines = (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    (whole,) = found["encoders"]
+    assert whole["mean"] == pytest.approx(cosines.mean())
+    assert whole["from_0.6"] == pytest.approx(sum(one >= 0.6 for one in cosines) / len(cosines))
+    assert [row["cosine"] for row in found["pairs"]] == pytest.approx(cosines.tolist())
+    assert sum(row["n"] for row in found["bins"]) == len(cosines)
+    low = [c for c, r in zip(cosines, found["pairs"], strict=True) if r["gold"] < found["bins"][0]["to"]]
+    assert found["bins"][0]["median"] == pytest.approx(np.median(low))

@@ -36,13 +36,6 @@ def test_one_encoder_is_not_enough():
         Shift().tables(bed(Plain()))
 
 
-def test_the_picture_of_shift_holds_the_others():
-    pytest.importorskip("matplotlib", reason="needs the extra plots")
-    axes = Shift().draw(Shift().tables(bed(Plain("target"), Plain("other", d=9))), "mine").axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["other"]
-    assert "less that of target" in axes.get_xlabel()
-
-
 def results(**scores: Any) -> list[Any]:
     """Made results, only of what is read of them: encoders' names and scores."""
 
