@@ -2,7 +2,6 @@
 
 import os
 import socket
-import threading
 
 import pytest
 import torch
@@ -27,22 +26,6 @@ def test_the_network_is_out_of_reach(address):
         own.connect((address, 80))
     with pytest.raises(pytest.fail.Exception, match="a test wanted to reach"):
         socket.create_connection((address, 80), timeout=0.1)
-
-
-def test_this_machine_is_within_reach():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        thread = threading.Thread(target=_greet, args=[server])
-        thread.start()
-        with socket.create_connection(server.getsockname()) as client:
-            assert client.recv(5) == b"hello"
-        thread.join()
-
-
-def _greet(server: socket.socket) -> None:
-    with server.accept()[0] as guest:
-        guest.sendall(b"hello")
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stsbench.core.errors import StsbenchError
-from tests.cli.commands import ENCODER, OWN_ENCODERS, PAIR_TABLE, make_own, one_line, process, python, write
+from tests.cli.commands import ENCODER, OWN_ENCODERS, PAIR_TABLE, make_own, process, python, write
 from tests.cli.conftest import own, stsbench
 from tests.hub_files import tiny_bert
 
@@ -244,16 +243,3 @@ def test_a_module_of_the_current_folder_is_found_by_its_name_and_the_folder_not_
     )
     done = python("-c", code, cwd=tmp_path)
     assert (done.code, done.out, done.err) == (0, "Hashed\n", "")
-
-
-def test_a_module_that_breaks_leaves_the_path_as_it_was(tmp_path, monkeypatch):
-    from stsbench.core.registry import Registry
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
-    before = list(sys.path)
-    write(tmp_path / "breaks_at_once.py", "1 / 0")
-    with pytest.raises(ZeroDivisionError):
-        Registry("kind", {}, group="g").load("breaks_at_once:Name")
-    assert sys.path == before
-    assert one_line("stsbench: x\n") == "x"

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import stats
 
+from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, ProtocolError, StsbenchError
 from stsbench.data.splits import LabelledSplit, PairSplit
 from stsbench.encoders.base import Embeddings
 from stsbench.encoders.engine.store import Shelf, text_keys
+from stsbench.evaluators import evaluator_of
 from stsbench.evaluators.seams import Scores
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator, StsProtocol
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATION_METHOD, CORRELATIONS
+from stsbench.results.folder import as_arrays
 
 SUBSETS = {"news": 30, "forum": 12, "headlines": 7}
 Floats = npt.NDArray[np.float64]
@@ -303,3 +306,19 @@ def test_other_splits_are_refused():
     split = LabelledSplit(sentences=["a"], labels=np.zeros(1, dtype=np.int64))
     with pytest.raises(DataError, match="the evaluator 'sts' scores sentence pairs"):
         StsEvaluator(protocol=PROTOCOLS["simcse"])({"test": split}, Table({"a": np.ones(2, np.float32)}), seed=0)
+
+
+def test_a_part_of_the_items_makes_a_score_of_its_own():
+    found = score(make_split({"a": 20, "b": 30}), "wmean")
+    items = as_arrays(found.per_item)
+    part = {name: column[items["subset"] == "a"] for name, column in items.items()}
+    made = StsEvaluator(protocol=PROTOCOLS["wmean"]).recompute(part)
+    assert made.score == pytest.approx(found.per_subset["a"]["spearman"], abs=1e-12)
+
+
+def test_the_evaluator_of_a_result_has_all_of_its_protocol():
+    card, protocol = Catalogue().task("sts12"), asdict(PROTOCOLS["semeval"])
+    assert evaluator_of("sts12", card, protocol).protocol == PROTOCOLS["semeval"]
+    del protocol["metric"]
+    with pytest.raises(ProtocolError, match="protocol 'semeval': 'metric' is missing"):
+        evaluator_of("sts12", card, protocol)
