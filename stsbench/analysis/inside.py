@@ -95,8 +95,8 @@ def transformer_of(subject: Subject) -> TransformerEncoder:
 
 
 def layer_engines(subject: Subject, base: TransformerEncoder, poolings: Sequence[str]) -> dict[tuple[str, int], Engine]:
-    """The engine of each pooling of each layer; what they lack of the task is embedded in one pass."""
-    from stsbench.encoders.transformer.encoder import fill, pooled_by, with_pooling
+    """The engine of each pooling of each layer."""
+    from stsbench.encoders.transformer.encoder import pooled_by, with_pooling
     from stsbench.encoders.transformer.pooling import Pooling
 
     depth = base.backbone.depth
@@ -106,10 +106,8 @@ def layer_engines(subject: Subject, base: TransformerEncoder, poolings: Sequence
         for name in poolings
         for layer in range(depth + 1)
     }
-    engines = {key: subject.engine(with_pooling(base, pooling)) for key, pooling in wanted.items()}
-    ways = [pooled_by(pooling) for pooling in wanted.values()]
-    fill(base, ways, list(engines.values()), subject.task.texts(), progress=subject.progress)
-    return engines
+    made = {key: (with_pooling(base, pooling), pooled_by(pooling)) for key, pooling in wanted.items()}
+    return subject.filled(base, made)
 
 
 EDGES = (0, 100, 500, 5000, 10000)
@@ -226,31 +224,27 @@ def _without_tokens(subject: Subject, removed: Sequence[int]) -> list[tuple[int,
     """What embeds with so many token types left out of a transformer's mean; all from one forward pass."""
     import torch
 
-    from stsbench.encoders.transformer.encoder import Pooled, fill
+    from stsbench.encoders.transformer.encoder import Pooled
     from stsbench.encoders.transformer.pooling import Mean
     from stsbench.encoders.whitening import PartialMeanEncoder, frequent_tokens
 
     base = transformer_of(subject)
     if not isinstance(base.pooling, Mean):
         raise EncoderError(f"'{subject.name}' takes no mean over tokens; give it as '{subject.name}+pooling=mean'")
-    texts = subject.task.texts()
-    frequent = frequent_tokens(base.tokenize(texts), max(removed))
-    made = [(k, PartialMeanEncoder(base, frequent[:k], name=subject.name)) for k in removed if k]
+    frequent = frequent_tokens(base.tokenize(subject.task.texts()), max(removed))
 
-    def way(encoder: PartialMeanEncoder) -> Pooled:
+    def made(k: int) -> tuple[PartialMeanEncoder, Pooled]:
+        encoder = PartialMeanEncoder(base, frequent[:k], name=subject.name)
         gone = torch.from_numpy(encoder.removed)
 
         def pool(states: Sequence[torch.Tensor], ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
             kept = (mask > 0) & ~torch.isin(ids, gone.to(ids.device))
             return base.pooling.pool([states[at] for at in base.pooling.states(len(states) - 1)], kept.long())
 
-        return pool
+        return encoder, pool
 
-    engines = [(k, subject.engine(encoder)) for k, encoder in made]
-    if made:
-        ways = [way(encoder) for _, encoder in made]
-        fill(base, ways, [engine for _, engine in engines], texts, progress=subject.progress)
-    return [*([(0, subject.embed)] if 0 in removed else []), *engines]
+    engines = subject.filled(base, {k: made(k) for k in removed if k})
+    return [*([(0, subject.embed)] if 0 in removed else []), *engines.items()]
 
 
 @dataclass

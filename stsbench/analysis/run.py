@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -29,7 +29,10 @@ from stsbench.results.folder import read_folder
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
+    from stsbench.encoders.transformer.encoder import Pooled, TransformerEncoder
     from stsbench.plots.chart import Chart
+
+KeyT = TypeVar("KeyT")
 
 
 PlainRow = Mapping[str, Any]
@@ -93,9 +96,18 @@ class Subject:
         """The task's score by its protocol, of these embeddings or of the encoder's own."""
         return self.task.evaluator(self.task.splits, embed or self.embed, seed=0)
 
-    def engine(self, encoder: Encoder) -> Engine:
-        """An engine with the same store for an encoder that is made of this one."""
-        return Engine(encoder, open_shelf(self.store, encoder), progress=self.progress)
+    def filled(self, base: TransformerEncoder, made: Mapping[KeyT, tuple[Encoder, Pooled]]) -> dict[KeyT, Engine]:
+        """Engines with the same store for encoders made of a transformer; what they lack of the task is embedded in one pass."""
+        from stsbench.encoders.transformer.encoder import fill
+
+        engines = {
+            key: Engine(encoder, open_shelf(self.store, encoder), progress=self.progress)
+            for key, (encoder, _) in made.items()
+        }
+        if made:
+            ways = [way for _, way in made.values()]
+            fill(base, ways, list(engines.values()), self.task.texts(), progress=self.progress)
+        return engines
 
 
 class Measurement(NamedTuple):

@@ -32,8 +32,7 @@ def singular_values(x: EmbeddingRows) -> Float64Array:
     The rows are read once, a block at a time: the values are the roots of the eigenvalues of xᵀx in float64. Those below
     1e-8 of the largest are rounding.
     """
-    found: Float64Array = np.sqrt(np.maximum(np.linalg.eigvalsh(_products(x))[::-1], 0.0))
-    return found
+    return np.asarray(np.sqrt(np.maximum(np.linalg.eigvalsh(_products(x))[::-1], 0.0)))
 
 
 def mean_cosine(x: EmbeddingRows) -> float:
@@ -341,8 +340,7 @@ def collapse(cosines: Float64Array, gold: Float64Array, *, bins: int = 5) -> flo
 def gold_bins(gold: Float64Array, bins: int) -> IntArray:
     """Return the bin of each gold score, (n,), of so many equal ones between the lowest and the highest."""
     low, high = float(gold.min()), float(gold.max())
-    found: IntArray = np.minimum(((gold - low) / max(high - low, 1e-12) * bins).astype(np.int64), bins - 1)
-    return found
+    return np.asarray(np.minimum(((gold - low) / max(high - low, 1e-12) * bins).astype(np.int64), bins - 1))
 
 
 @dataclass(frozen=True)

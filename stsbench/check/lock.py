@@ -80,8 +80,7 @@ def unpack(packed: Packed, n: int) -> Float64Array | npt.NDArray[np.bool_]:
         return codes.astype(np.bool_)
     if packed.kind == "ranks":
         return codes.astype(np.float64)
-    levels: Float64Array = packed.low + codes.astype(np.float64) / (2**LEVEL_BITS - 1) * (packed.high - packed.low)
-    return levels
+    return np.asarray(packed.low + codes.astype(np.float64) / (2**LEVEL_BITS - 1) * (packed.high - packed.low))
 
 
 VERSION = 3

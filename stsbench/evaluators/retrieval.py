@@ -182,8 +182,7 @@ def ranks_of(similarity: FloatArray, target: IndexArray) -> IndexArray:
     """
     own = np.take_along_axis(similarity, target[:, None], axis=1)
     tied_after = (similarity == own) & (np.arange(similarity.shape[1]) > target[:, None])
-    ranks: IndexArray = np.count_nonzero((similarity > own) | tied_after, axis=1)
-    return ranks
+    return np.asarray(np.count_nonzero((similarity > own) | tied_after, axis=1))
 
 
 MEASURES = [f"{way}.{name}" for way in ("i2t", "t2i") for name in (*(f"recall@{k}" for k in DEPTHS), "median_rank")]

@@ -166,8 +166,7 @@ class ConvergedSolver:
         for x in rows.features(self.device, CHUNK_VALUES // weights[..., 0].numel()):
             z = torch.einsum("nw,pkw->npk", x, weights[..., :-1]) + weights[..., -1]
             parts.append(z.argmax(dim=-1) if weights.shape[1] > 1 else (z[..., 0] > 0).long())
-        classes: IndexArray = torch.cat(parts).cpu().numpy()
-        return classes
+        return np.asarray(torch.cat(parts).cpu().numpy())
 
 
 class _Logistic:

@@ -228,8 +228,7 @@ class CompiledSolver(MinibatchSolver):
 
     def predict(self, classifier: TrainedClassifier, rows: ProbeItems) -> IndexArray:
         """The class of each item, (m,)."""
-        classes: IndexArray = _classes(classifier.weights[None], rows)[0]
-        return classes
+        return np.asarray(_classes(classifier.weights[None], rows)[0])
 
 
 class Lockstep:
@@ -263,13 +262,11 @@ class Lockstep:
 
     def accuracies(self) -> npt.NDArray[np.float64]:
         """The share of development items that each has right, (m,)."""
-        right: npt.NDArray[np.float64] = (_classes(self.weights, self.fold.dev) == self.fold.dev.labels).mean(axis=1)
-        return right
+        return np.asarray((_classes(self.weights, self.fold.dev) == self.fold.dev.labels).mean(axis=1))
 
     def weights_at(self, place: int) -> FloatArray:
         """A copy of the weights at this place, (c, w)."""
-        copy: FloatArray = self.weights[place].copy()
-        return copy
+        return np.array(self.weights[place])
 
     def keep(self, stay: npt.NDArray[np.bool_]) -> None:
         """Train on with these, (m,)."""

@@ -70,8 +70,7 @@ class StackedSolver(MinibatchSolver):
 
     def predict(self, classifier: TrainedClassifier, rows: ProbeItems) -> IndexArray:
         """The class of each item, (m,)."""
-        classes: IndexArray = self.classes([w[None, None] for w in classifier.weights], rows)[:, 0].cpu().numpy()
-        return classes
+        return np.asarray(self.classes([w[None, None] for w in classifier.weights], rows)[:, 0].cpu().numpy())
 
     @torch.no_grad()
     def classes(self, weights: Sequence[Tensor], rows: ProbeItems) -> Tensor:
