@@ -30,7 +30,6 @@ from stsbench.results.folder import columns_of
 from stsbench.results.groups import Runs, gather_runs
 from stsbench.results.record import Result
 from stsbench.significance.comparison import Effort, Measured, compare_column, mean_difference
-from stsbench.significance.items import Column
 from stsbench.significance.paired import holm
 
 Rule = Literal["absolute", "statistical"]
@@ -258,8 +257,7 @@ def mean_p(pairs: Sequence[Pair], effort: Effort) -> Tested:
         for new, old in pairs:
             ours, theirs = _result(new, old), _result(old, new)
             if ours is not None and theirs is not None:
-                column = Column(ours.task, ours.split, ours.protocol, [[theirs], [ours]])
-                paired += compare_column(column, ["old", "new"], effort)
+                paired += compare_column({"old": [theirs], "new": [ours]}, effort)
     except DataError as broken:
         return Tested(1.0, "none", problem=str(broken))
     if len(paired) == len(pairs):

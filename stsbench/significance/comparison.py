@@ -16,7 +16,7 @@ from stsbench.numbers.statistics import spread
 from stsbench.results.folder import command_again, lacking_columns, lacking_said
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.items import (
-    Column,
+    Cells,
     Dependence,
     Items,
     align,
@@ -66,9 +66,9 @@ class Difference:
     scores: tuple[float, float]
     deviations: tuple[float, float] | None
     difference: float
-    interval: tuple[float, float] | None
-    p: float | None
-    p_williams: float | None
+    interval: tuple[float, float] | None = None
+    p: float | None = None
+    p_williams: float | None = None
     one_run: Sequence[str] = ()
     p_corrected: float | None = None
     real: bool = False
@@ -101,9 +101,8 @@ class Measured(NamedTuple):
     """A pair's difference on one task, and the items that it was measured on, kept for the mean over tasks."""
 
     difference: Difference
-    items: Items[int] | None
-    pair: tuple[int, int]
-    williams: Williams | None
+    items: Items[str] | None = None
+    williams: Williams | None = None
 
 
 def compare(
@@ -125,24 +124,28 @@ def compare(
     """
     effort = effort or Effort()
     columns, notes = align(encoders, tasks=tasks, protocol=protocol)
-    if lacking := lacking_columns(one for column in columns for seeds in column.results for one in seeds):
+    if lacking := lacking_columns(one for cells in columns for seeds in cells.values() for one in seeds):
         raise DataError(f"{lacking_said(lacking)}, which tests need; run: {command_again(lacking)}")
-    names = list(encoders)
-    found: dict[tuple[int, int], list[Measured]] = {pair: [] for pair in itertools.combinations(range(len(names)), 2)}
-    for column in columns:
-        for measured in compare_column(column, names, effort):
-            found[measured.pair].append(measured)
+    found: dict[tuple[str, str], list[Measured]] = {}
+    for measured in (one for cells in columns for one in compare_column(cells, effort)):
+        found.setdefault((measured.difference.first, measured.difference.second), []).append(measured)
     by_task = _corrected([one.difference for group in found.values() for one in group], effort.level)
     means = _corrected([mean for group in found.values() for mean in _means(group)], effort.level)
     items = [(one.difference.task, one.items) for group in found.values() for one in group if one.items]
     unknown = list(dict.fromkeys(task for task, one in items if not one.known))
     if unknown and effort.dependence != "none":
-        older = [one for column in columns if column.task in unknown for seeds in column.results for one in seeds]
+        older = [one for cells in columns for seeds in cells.values() for one in seeds if one.task in unknown]
         why = "taken as independent, for no result says which items share a sentence"
         notes.append(f"{', '.join(unknown)}: {why}; run: {command_again(older)}")
-    notes += _same_trainings(columns, names)
+    for name in encoders:
+        seeds_of = ([(one.train_seed, one.items) for one in cells[name]] for cells in columns)
+        alike = [len(set(seeds)) > len({items for _, items in seeds}) for seeds in seeds_of]
+        if tasks := [cells[name][0].task for cells, are_alike in zip(columns, alike, strict=True) if are_alike]:
+            notes.append(
+                f"{name}: several training seeds have the same items on {', '.join(tasks)}; are they one training?"
+            )
     return Comparison(
-        encoders=names,
+        encoders=list(encoders),
         differences=[*by_task, *means],
         level=effort.level,
         dependence=effort.dependence,
@@ -150,59 +153,47 @@ def compare(
     )
 
 
-def _same_trainings(columns: Sequence[Column], names: Sequence[str]) -> Iterator[str]:
-    for name, of_tasks in zip(names, zip(*(column.results for column in columns), strict=True), strict=True):
-        tasks = [
-            column.task
-            for column, results in zip(columns, of_tasks, strict=True)
-            if len({(one.train_seed, one.items) for one in results}) > len({one.items for one in results})
-        ]
-        if tasks:
-            yield f"{name}: several training seeds have the same items on {', '.join(tasks)}; are they one training?"
-
-
-def compare_column(column: Column, names: Sequence[str], effort: Effort) -> Iterator[Measured]:
+def compare_column(cells: Cells, effort: Effort) -> Iterator[Measured]:
     """Every pair's difference on one task, before any correction.
 
     Raises:
         DataError: per-item columns are missing, broken, or of other items.
     """
-    items = pair_items(dict(enumerate(column.results)), effort.dependence)
+    items, names = pair_items(cells, effort.dependence), list(cells)
     for pair in itertools.combinations(range(len(names)), 2):
-        bare = _untested(column, names, *pair)
+        first, second = (names[at] for at in pair)
+        bare = _untested(cells, first, second)
         if items is None:
-            yield Measured(bare, None, pair, None)
+            yield Measured(bare)
             continue
-        found, test, exact = mean_contrast([items], *pair), None, None
+        found, test, exact = mean_contrast([items], first, second), None, None
         if joint_sharing([items]).independent:
             test = items.paired.williams(*pair)
-            if all(len(items.samples[at].scores) == 1 for at in pair):
+            if len(items.samples[first].scores) == len(items.samples[second].scores) == 1:
                 # Every pair has the same draws, so that a third encoder changes nothing between two.
-                rng = effort.rng(f"{column.task} swaps")
+                rng = effort.rng(f"{items.task} swaps")
                 exact = items.paired.exact_p(*pair, permutations=effort.permutations, rng=rng)
         # A probe's score is a mean of rounded folds, a hair off its items' mean: the interval is moved by that hair.
         interval, p = found._replace(difference=bare.difference).interval(), found.p if exact is None else exact
-        yield Measured(replace(bare, interval=interval, p=p, p_williams=test.p if test else None), items, pair, test)
+        yield Measured(replace(bare, interval=interval, p=p, p_williams=test.p if test else None), items, test)
 
 
-def _untested(column: Column, names: Sequence[str], first: int, second: int) -> Difference:
-    a, b = (spread([one.score for one in column.results[at]]) for at in (first, second))
+def _untested(cells: Cells, first: str, second: str) -> Difference:
+    a, b = (spread([one.score for one in cells[name]]) for name in (first, second))
+    result = cells[first][0]
     return Difference(
-        first=names[first],
-        second=names[second],
-        task=column.task,
-        tasks=(column.task,),
-        split=column.split,
-        protocol=column.protocol,
-        n=column.results[first][0].n,
-        seeds=(len(column.results[first]), len(column.results[second])),
+        first=first,
+        second=second,
+        task=result.task,
+        tasks=(result.task,),
+        split=result.split,
+        protocol=result.protocol,
+        n=result.n,
+        seeds=(len(cells[first]), len(cells[second])),
         scores=(a.mean, b.mean),
         deviations=None if a.deviation is None or b.deviation is None else (a.deviation, b.deviation),
         difference=b.mean - a.mean,
-        interval=None,
-        p=None,
-        p_williams=None,
-        one_run=tuple(names[at] for at in (first, second) if trained_once(column.results[at])),
+        one_run=tuple(name for name in (first, second) if trained_once(cells[name])),
     )
 
 
@@ -228,7 +219,7 @@ def mean_difference(group: Sequence[Measured]) -> Difference:
     known = [one.items for one in group if one.items is not None]
     williams = [one.williams for one in group if one.williams is not None]
     difference = float(np.mean([part.difference for part in parts]))
-    tested = mean_contrast(known, *group[0].pair) if len(known) == k else None
+    tested = mean_contrast(known, parts[0].first, parts[0].second) if len(known) == k else None
     return replace(
         parts[0],
         task=f"mean of {k}",

@@ -258,39 +258,35 @@ def check_alike(rows: RowResults[RowKey]) -> None:
                 raise ProtocolError(f"{result.task}: {names} cannot be ranked together: {why}")
 
 
-class Column(NamedTuple):
-    """One task under one protocol: for each encoder its results, one a seed."""
-
-    task: str
-    split: str
-    protocol: Mapping[str, Any]
-    results: Sequence[Sequence[Result]]
+Cells = Mapping[str, Sequence[Result]]
+"""Each encoder's results on one task by one protocol, one a seed."""
 
 
 def align(
     encoders: Mapping[str, Sequence[Result]], *, tasks: Sequence[str] | None = None, protocol: str | None = None
-) -> tuple[list[Column], list[str]]:
+) -> tuple[list[Cells], list[str]]:
     """The tasks and protocols that all encoders share, and a note on what only some have.
 
     Raises:
         ProtocolError: a task was scored in different ways, or on different data; names the field.
         DataError: no task in common.
     """
-    cells = [_cells(results, tasks, protocol) for results in encoders.values()]
-    order = list(tasks or dict.fromkeys(task for one in cells for task in one))
-    shared = [task for task in order if all(task in one for one in cells)]
+    ways = {name: _ways(results, tasks, protocol) for name, results in encoders.items()}
+    order = list(tasks or dict.fromkeys(task for one in ways.values() for task in one))
+    shared = [task for task in order if all(task in one for one in ways.values())]
     if not shared:
         names = " and ".join(f"'{name}'" for name in encoders)
         by = f" by protocol {protocol!r}" if protocol else ""
         has = []
-        for name, one in zip(encoders, map(list, cells), strict=True):
+        for name, one in ways.items():
             more = f" and {len(one) - SHOWN} more" if len(one) > SHOWN else ""
-            has.append(f"'{name}' has {', '.join(one[:SHOWN])}{more}" if one else f"'{name}' has none")
+            has.append(f"'{name}' has {', '.join(list(one)[:SHOWN]) or 'none'}{more}")
         raise DataError(f"{names} have no task in common{by}", hint="; ".join(has))
     left = [task for task in order if task not in shared]
     notes = [f"Skipped: not scored for every encoder: {', '.join(left)}"] if left else []
-    columns = [column for task in shared for column in _columns(task, list(encoders), [one[task] for one in cells])]
-    return columns, notes
+    return [
+        cells for task in shared for cells in _columns(task, {name: one[task] for name, one in ways.items()})
+    ], notes
 
 
 SHOWN = 8
@@ -299,7 +295,7 @@ Ways = dict[tuple[str, str], list[Result]]
 """One encoder's results on one task by split and protocol."""
 
 
-def _cells(results: Sequence[Result], tasks: Sequence[str] | None, protocol: str | None) -> dict[str, Ways]:
+def _ways(results: Sequence[Result], tasks: Sequence[str] | None, protocol: str | None) -> dict[str, Ways]:
     found: dict[str, Ways] = {}
     for result in results:
         if (tasks is None or result.task in tasks) and protocol in (None, result.protocol["name"]):
@@ -308,13 +304,13 @@ def _cells(results: Sequence[Result], tasks: Sequence[str] | None, protocol: str
     return found
 
 
-def _columns(task: str, names: Sequence[str], ways: Sequence[Ways]) -> Iterator[Column]:
-    """A column for each way of scoring that all share."""
-    shared = [key for key in ways[0] if all(key in other for other in ways)]
-    candidates = [[other[key] for other in ways] for key in shared] or [[next(iter(o.values())) for o in ways]]
-    for found in candidates:
-        result = found[0][0]
-        for name, other in ((name, one) for name, seeds in zip(names, found, strict=True) for one in seeds):
-            if why := why_not_comparable(result, other):
-                raise ProtocolError(f"{task}: '{names[0]}' and '{name}' cannot be compared: {why}")
-        yield Column(task, result.split, result.protocol, [one_a_seed(group) for group in found])
+def _columns(task: str, ways: Mapping[str, Ways]) -> Iterator[Cells]:
+    """The cells of each way of scoring that all share."""
+    first, *others = ways.values()
+    shared = [{name: one[key] for name, one in ways.items()} for key in first if all(key in one for one in others)]
+    for found in shared or [{name: next(iter(one.values())) for name, one in ways.items()}]:
+        own, *_ = found
+        for name, result in ((name, result) for name, seeds in found.items() for result in seeds):
+            if why := why_not_comparable(found[own][0], result):
+                raise ProtocolError(f"{task}: '{own}' and '{name}' cannot be compared: {why}")
+        yield {name: one_a_seed(seeds) for name, seeds in found.items()}
