@@ -15,7 +15,7 @@ from stsbench.api.names import Names, check_own_name
 from stsbench.api.progress import duration
 from stsbench.bench.plan import Cell, RunPlan, TextLeftOut, protocol_as_asked
 from stsbench.bench.run import EXECUTORS, EncoderForecast, forecast_run, run
-from stsbench.boards.tables.build import suite_tables
+from stsbench.boards.tables.build import Asked
 from stsbench.boards.tables.table import OVERLAP_SAID, OVERLAPS, lay_out
 from stsbench.cli import options as opt
 from stsbench.cli.config import resolved
@@ -300,7 +300,7 @@ def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
     for group in groups.values():
         scored = {result.task: result.split for result in group}
         for name, suite in _columns(list(scored), catalogue):
-            for table in suite_tables(group, name, suite, catalogue, scored=scored):
+            for table in Asked(catalogue=catalogue, results=group).suite_boards(name, suite, scored):
                 print_table(lay_out(table))
     # Each board's legend says what its marks mean.
     _print_notes(results, marks=False)

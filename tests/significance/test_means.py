@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.boards.tables.build import rank_table, suite_tables
+from stsbench.boards.tables.build import Asked, rank_table
 from stsbench.boards.tables.table import RANKS
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
@@ -203,7 +203,7 @@ def test_a_boards_rows_are_ranked_under_their_names(tmp_path):
     wmean = pair(subset=SUBSETS, protocol={**SIMCSE, "name": "wmean", "aggregation": "wmean"})[0]
     b = msgspec.structs.replace(b, train_seed=3)
     found, suite = read_states(write(tmp_path, a, b, changed, wmean)).results, Suite(name="One", tasks=["sts12"])
-    board, _ = suite_tables(found, "one", suite, Catalogue(), scored={"sts12": "test"})
+    board, _ = Asked(catalogue=Catalogue(), results=found).suite_boards("one", suite, {"sts12": "test"})
     table = rank_table(board, FEW)
     assert "b: one training seed, so the rank says nothing of the recipe" in table.measured_notes
     rows = table.rows()

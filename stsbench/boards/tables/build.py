@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -197,53 +197,6 @@ TITLED = ("metric", "aggregation")
 """The fields of a protocol that every title names."""
 
 
-def suite_tables(
-    results: Sequence[Result],
-    name: str,
-    suite: Suite,
-    catalogue: Catalogue,
-    *,
-    scored: Mapping[str, str],
-    protocol: str | None = None,
-    published: bool = False,
-    added: Sequence[Added] = (),
-    progress: OnRow | None = None,
-) -> list[Table]:
-    """A board for each protocol, or those of one name; scores of different protocols never meet in one.
-
-    ``name`` is the suite's key, by which published averages are known; ``scored`` each task's scored split: results of others do
-    not count. With ``published`` the published rows of the protocol stand beside the measured ones.
-    """
-    groups: dict[str, list[Result]] = {}
-    for result in results:
-        wanted = result.task in suite.tasks and result.split == scored[result.task]
-        if wanted and protocol in (None, result.protocol["name"]):
-            groups.setdefault(protocol_key(result.protocol), []).append(result)
-    ways = {key: json.loads(key) for key in sorted(groups)}
-    cards = {key: _suite_card(name, suite, one, list(ways.values()), published=published) for key, one in ways.items()}
-    return [
-        build_table(suite.name or name, groups[key], catalogue, card, added, progress) for key, card in cards.items()
-    ]
-
-
-def _suite_card(
-    name: str, suite: Suite, protocol: dict[str, Any], others: Sequence[Mapping[str, Any]] = (), *, published: bool
-) -> TableCard:
-    """The card of a suite's board by one protocol; the title tells it from those of the same name among ``others``."""
-    namesakes = [other for other in others if other["name"] == protocol["name"]]
-    differing = [key for key in protocol if any(other.get(key) != protocol[key] for other in namesakes)]
-    lines = [key for key in dict.fromkeys([*TITLED, *differing]) if key in protocol]
-    facts = ", ".join(f"{'' if key in TITLED else f'{key} '}{protocol[key]}" for key in lines)
-    return TableCard(
-        title=f"{suite.name or name}, protocol {protocol['name']}" + (f" ({facts})" if facts else ""),
-        protocol=str(protocol["name"]),
-        fields=protocol,
-        columns=list(suite.tasks),
-        average=AverageFacts(task=name, rounding="never") if suite.average else None,
-        board=BoardFacts(published=published),
-    )
-
-
 class Made(NamedTuple):
     """Tables, a line for each thing that is left out of them, and what would fill or show more."""
 
@@ -298,28 +251,40 @@ class Asked:
             whole = [one for one, other in self.catalogue.suites().items() if other.average]
             raise ProtocolError(f"suite '{name}' has no mean to rank by", hint=f"suites with one: {', '.join(whole)}")
         held, left_out = self._held(suite.tasks)
-        made = suite_tables(
-            held,
-            name,
-            suite,
-            self.catalogue,
-            scored={task: self.catalogue.task(task).score_split for task in suite.tasks},
-            protocol=self.protocol,
-            published=self.show not in (None, "measured"),
-            added=self.added,
-            progress=self.progress,
-        )
+        scored = {task: self.catalogue.task(task).score_split for task in suite.tasks}
+        published = self.show not in (None, "measured")
+        made = replace(self, results=held).suite_boards(name, suite, scored, published=published)
         if self.imported:
             from stsbench.boards.exports.mteb import PROTOCOL, fits
 
             if not any(fits(table.columns) for table in made):
-                card = _suite_card(name, suite, PROTOCOL, published=False)
+                card = _suite_card(name, suite, PROTOCOL, [], BoardFacts(published=False))
                 made.append(build_table(suite.name or name, [], self.catalogue, card))
         held_of = "" if self.protocol else self.likely_suite()
         by = f" by protocol '{self.protocol}'" if self.protocol else ""
         others = f"; the results here are of others: --suite {held_of} shows some" if held_of else ""
         why = f"{self.where}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}{others}"
         return self._made(made, left_out, why)
+
+    def suite_boards(
+        self, name: str, suite: Suite, scored: Mapping[str, str], *, published: bool = False
+    ) -> list[Table]:
+        """A board for each protocol, or those of one name; scores of different protocols never meet in one.
+
+        ``name`` is the suite's key, by which published averages are known; ``scored`` each task's scored split: results of others
+        do not count. With ``published`` the published rows of the protocol stand beside the measured ones.
+        """
+        groups: dict[str, list[Result]] = {}
+        for result in self.results:
+            wanted = result.task in suite.tasks and result.split == scored[result.task]
+            if wanted and self.protocol in (None, result.protocol["name"]):
+                groups.setdefault(protocol_key(result.protocol), []).append(result)
+        ways, board = {key: json.loads(key) for key in sorted(groups)}, BoardFacts(published=published)
+        cards = {key: _suite_card(name, suite, one, ways.values(), board) for key, one in ways.items()}
+        label = suite.name or name
+        return [
+            build_table(label, groups[key], self.catalogue, c, self.added, self.progress) for key, c in cards.items()
+        ]
 
     def _made(self, tables: list[Table], left_out: list[str], why: str, unseen: str = "") -> Made:
         """The tables that have something to show; raises DataError that says why where none has."""
@@ -367,6 +332,24 @@ class Asked:
         return held.results, [*left_out, *(problem.line for problem in held.problems)]
 
 
+def _suite_card(
+    name: str, suite: Suite, protocol: dict[str, Any], others: Iterable[Mapping[str, Any]], board: BoardFacts
+) -> TableCard:
+    """The card of a suite's board by one protocol; the title tells it from those of the same name among ``others``."""
+    namesakes = [other for other in others if other["name"] == protocol["name"]]
+    differing = [key for key in protocol if any(other.get(key) != protocol[key] for other in namesakes)]
+    lines = [key for key in dict.fromkeys([*TITLED, *differing]) if key in protocol]
+    facts = ", ".join(f"{'' if key in TITLED else f'{key} '}{protocol[key]}" for key in lines)
+    return TableCard(
+        title=f"{suite.name or name}, protocol {protocol['name']}" + (f" ({facts})" if facts else ""),
+        protocol=str(protocol["name"]),
+        fields=protocol,
+        columns=list(suite.tasks),
+        average=AverageFacts(task=name, rounding="never") if suite.average else None,
+        board=board,
+    )
+
+
 def find_suite(name: str, catalogue: Catalogue) -> Suite:
     """The suite of this name, or a task as a suite of one; raises UnknownName."""
     suites, tasks = catalogue.suites(), catalogue.paths("tasks")
@@ -411,7 +394,8 @@ def _read(file: Path) -> MeansByHash:
 def with_intervals(table: Table, progress: OnRow | None = None) -> Table:
     """The table with the 95% intervals of averages and of means over seeds, and a note on what has none, and why."""
     columns = {column.key: column.wanted for column in table.columns if column.wanted}
-    average, keys = _places(table, list(columns)), list(columns)
+    keys = list(columns)
+    average = _places(table, keys)
     cells: dict[int, list[list[Result]]] = {}
     means: dict[int, dict[str, tuple[int, ...]]] = {}
     for row in table.rows():

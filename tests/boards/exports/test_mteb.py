@@ -13,7 +13,7 @@ import pytest
 from stsbench.boards.exports.hub import mteb_facts, mteb_task
 from stsbench.boards.exports.mteb import Exported, Imported, ImportedModel, export_mteb, fits, read_mteb, with_imported
 from stsbench.boards.render import render
-from stsbench.boards.tables.build import build_table, suite_tables
+from stsbench.boards.tables.build import Asked, build_table
 from stsbench.boards.tables.table import lay_out
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
@@ -190,6 +190,10 @@ STS12 = "a0d554a64d88156834ff5ae9920b964011b16384"
 SUITE = Suite(name="STS", tasks=["sts12", "sts13"])
 
 
+def boards(results: list[Result]) -> list[Table]:
+    return Asked(catalogue=Catalogue(), results=results).suite_boards("sts", SUITE, dict.fromkeys(SUITE.tasks, "test"))
+
+
 def file(path: Path, score: object = 0.5, *, task: str = "STS12", revision: str = STS12, **changes: Any) -> Path:
     """A result file as mteb 2 writes it."""
     cell = {"cosine_spearman": score, "main_score": score, "hf_subset": "default", "languages": ["eng-Latn"]}
@@ -267,7 +271,7 @@ def test_nothing_to_import_is_an_error(tmp_path):
 
 def test_imported_rows_stand_apart_and_are_marked():
     results = [made("a", "sts12", 0.5), made("a", "sts13", 0.6)]
-    (board,) = suite_tables(results, "sts", SUITE, Catalogue(), scored={"sts12": "test", "sts13": "test"})
+    (board,) = boards(results)
     imported = Imported(
         scores={
             ImportedModel("org/x", "one"): {"sts12": 0.9, "sts13": 0.8, "stsb-raw": 0.1},
@@ -302,7 +306,7 @@ def test_imported_rows_stand_apart_and_are_marked():
 def test_only_boards_scored_as_mteb_scores_take_them():
     def taken(protocol: dict[str, Any]) -> bool:
         results = [make_result("a", "sts12", 0.5, protocol=protocol)]
-        (board,) = suite_tables(results, "sts", SUITE, Catalogue(), scored=dict.fromkeys(SUITE.tasks, "test"))
+        (board,) = boards(results)
         return fits(board.columns)
 
     assert taken(SIMCSE)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stsbench.boards.render import render
-from stsbench.boards.tables.build import suite_tables
+from stsbench.boards.tables.build import Asked
 from stsbench.boards.tables.table import AVERAGE, Number, Row, Table
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
@@ -27,8 +27,10 @@ def both(encoder: str, first: float, second: float, **changes: Any) -> list[Resu
     return [make_result(encoder, task, score, **changes) for task, score in zip(TASKS, (first, second), strict=True)]
 
 
-def boards(results: Sequence[Result], name: str, suite: Suite, **options: Any) -> list[Table]:
-    return suite_tables(results, name, suite, Catalogue(), **options)
+def boards(
+    results: Sequence[Result], name: str, suite: Suite, scored: dict[str, str], protocol: str | None = None
+) -> list[Table]:
+    return Asked(catalogue=Catalogue(), results=results, protocol=protocol).suite_boards(name, suite, scored)
 
 
 def gather(*results: Result, protocol: str | None = None, suite: Suite = SUITE) -> list[Table]:
