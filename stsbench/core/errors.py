@@ -122,6 +122,11 @@ def in_plain_words(problem: str) -> str:
     return re.sub(r"`([a-z]+)`", lambda found: _TYPES.get(found[1], found[0]), problem)
 
 
+def and_more(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names as a list, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def one_line(text: object) -> str:
     """Return the text with every run of white space made one blank: errors print as one line."""
     return " ".join(str(text).split())

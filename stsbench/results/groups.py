@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError
+from stsbench.core.errors import DataError, and_more
 from stsbench.core.provenance import versions_in, without_versions
 from stsbench.results.folder import ResultFolder
 from stsbench.results.record import OVERLAPS, Result
@@ -19,8 +19,6 @@ MARK = 6
 """So many signs of a fingerprint tell encoders apart, or more where they begin alike."""
 FEWEST = 4
 """A mark of fewer signs is taken for a part of the name."""
-NAMED = 3
-"""So many older states a line names."""
 NOT_THE_CARDS = " (not the card's)"
 """Behind a card's or recipe's name: results that carry another hash than the card's, or none."""
 
@@ -185,9 +183,8 @@ class Encoders:
         left = {id(one) for one in self.found.older if one.place in places and id(one) not in wanted}
         counts = {one.name: sum(id(result) in left for result in one.results) for one in self.all}
         named = [f"'{name}' ({count})" for name, count in counts.items() if count]
-        more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
         left_out = "1 result of an older state" if len(left) == 1 else f"{len(left)} results of older states"
-        line = f"{left_out} left out: {', '.join(named[:NAMED])}{more}; what 'stsbench run' made or reused last counts"
+        line = f"{left_out} left out: {and_more(named)}; what 'stsbench run' made or reused last counts"
         return line if left else ""
 
 

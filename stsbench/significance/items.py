@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.errors import DataError, ProtocolError
+from stsbench.core.errors import DataError, ProtocolError, and_more
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
@@ -277,10 +277,7 @@ def align(
     if not shared:
         names = " and ".join(f"'{name}'" for name in encoders)
         by = f" by protocol {protocol!r}" if protocol else ""
-        has = []
-        for name, one in ways.items():
-            more = f" and {len(one) - SHOWN} more" if len(one) > SHOWN else ""
-            has.append(f"'{name}' has {', '.join(list(one)[:SHOWN]) or 'none'}{more}")
+        has = (f"'{name}' has {and_more(list(one), SHOWN) or 'none'}" for name, one in ways.items())
         raise DataError(f"{names} have no task in common{by}", hint="; ".join(has))
     left = [task for task in order if task not in shared]
     notes = [f"Skipped: not scored for every encoder: {', '.join(left)}"] if left else []

@@ -25,7 +25,7 @@ SENTEVAL = {"name": "senteval", "kfold": 10, "nhid": 0}
 def test_measured_published_and_their_difference_stand_side_by_side():
     table = build_table("simcse-5", sts("simcse-bert-base", *UNROUNDED))
     cell = row(table, "SimCSE-BERT-base").cell("sts12")
-    assert cell.published == Number(68.40, None, 2)
+    assert cell.published == Number(68.40, decimals=2, source="simcse/table-5/SimCSE-BERT-base")
     assert cell.measured and cell.measured.value == pytest.approx(12.344)
     assert cell.measured.interval == pytest.approx((2.344, 22.344))
     assert cell.difference and cell.difference.value == pytest.approx(12.344 - 68.40)
@@ -55,7 +55,7 @@ def test_averages_as_the_paper_rounds_them_and_exact():
 def test_another_aggregation_is_read_from_the_same_result():
     results = [*sts("simcse-bert-base", *UNROUNDED), *sts("bert-base-first-last", *UNROUNDED)]
     table = build_table("simcse-b3", results)
-    assert row(table, "SimCSE-BERT-base").cell("sts12").measured == pytest.approx((11.344, None, None, None, 1, ""))
+    assert row(table, "SimCSE-BERT-base").cell("sts12").measured == pytest.approx((11.344, None, None, None, 1, "", ""))
     # STS-B has no subsets: all aggregations are one.
     no_subsets = make_result("simcse-bert-base", "stsb", 0.5, scores={"spearman.all": 0.5})
     assert row(build_table("simcse-b3", [no_subsets]), "SimCSE-BERT-base").cell("stsb").measured
@@ -119,7 +119,7 @@ def test_composite_is_measured_from_all_its_parts():
     results += [make_result("declutr-base", task, 0.9, scores={"spearman.mean": 0.5}) for task in STS[:5]]
     one = row(build_table("declutr-2", results), "DeCLUTR-base")
     # Sixteen tasks at 50 and MRPC at the mean of 50 and 80.
-    assert one.cell(EXACT).measured == pytest.approx(((16 * 50 + 65) / 17, None, None, None, 1, ""))
+    assert one.cell(EXACT).measured == pytest.approx(((16 * 50 + 65) / 17, None, None, None, 1, "", ""))
     assert row(build_table("declutr-2", results[1:]), "DeCLUTR-base").cell(EXACT).measured is None
     assert row(build_table("all", results), "DeCLUTR-base").cell("sts").measured is None
 
@@ -149,8 +149,8 @@ def test_a_board_holds_no_row_twice_that_papers_take_over_from_each_other():
 
 def test_averages_of_other_tables_are_columns_of_the_board_of_all():
     table = build_table("all", sts("minilm", *UNROUNDED))
-    assert row(table, "all-MiniLM-L6-v2").cell("sts").measured == pytest.approx((42.344, None, None, None, 1, ""))
-    assert row(table, "SimCSE-BERT-base (unsup.)").cell("transfer").published == Number(85.81, None, 2)
+    assert row(table, "all-MiniLM-L6-v2").cell("sts").measured == pytest.approx((42.344, None, None, None, 1, "", ""))
+    assert row(table, "SimCSE-BERT-base (unsup.)").cell("transfer").published == Number(85.81, decimals=2, source="simcse/table-e.1/SimCSE-BERT-base")
     assert AVERAGE not in [column.key for column in table.columns]
     # Ablations print nothing but an average.
     assert not [one for one in table.rows() if "tau" in one.label or "batch" in one.label]
@@ -296,6 +296,6 @@ def test_an_average_over_protocols_is_refused_unless_it_is_a_declared_composite(
 def test_rows_of_unknown_protocol_have_no_average_but_the_printed_one():
     table = build_table("consert-2")
     clear, ct = row(table, "CLEAR-base"), row(table, "BERT-base-CT")
-    assert clear.otherwise == "unknown" and clear.cell(AVERAGE).published == Number(61.8, None, 1)
+    assert clear.otherwise == "unknown" and clear.cell(AVERAGE).published == Number(61.8, decimals=1, source=clear.key)
     assert clear.cell(EXACT).published is None and ct.cell(AVERAGE).published is None
     assert published_row(clear.key).quoted == "clear"

@@ -56,10 +56,10 @@ from stsbench.boards.tables.table import (
 from stsbench.core import settings
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, ProtocolError, StsbenchError, UnknownName
+from stsbench.core.errors import CardError, DataError, ProtocolError, StsbenchError, UnknownName, and_more
 from stsbench.core.files import write_whole
 from stsbench.results.comparable import side_by_side
-from stsbench.results.folder import NAMED, command_again, lacking_said, verified
+from stsbench.results.folder import command_again, lacking_said, verified
 from stsbench.results.groups import Runs, gather_runs
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import Effort
@@ -155,7 +155,7 @@ def _paper_rows(
         filler,
         label,
         first,
-        Printed(source, numbers, dict.fromkeys(numbers, source.key)),
+        Printed(source, numbers),
         facts.protocol,
         encoder=first.encoder if first else source.encoder,
         quoted=sources().papers[source.quoted].name if source.quoted else "",
@@ -170,7 +170,7 @@ def _paper_rows(
     for other in measured[1:]:
         own, cells = f"{label} [{other.mark or other.encoder}]", filler.measured(other, facts.protocol)
         yield replace(
-            row, label=own, cells=filler.cells({}, {}, cells), key="", quoted="", misprint="", results=other.results
+            row, label=own, cells=filler.cells({}, cells), key="", quoted="", misprint="", results=other.results
         )
 
 
@@ -427,9 +427,7 @@ def with_intervals(table: Table, progress: OnRow | None = None) -> Table:
         ("the results do not tell which items share a sentence", found.without_texts),
     ):
         if labels := list(dict.fromkeys(of_rows[id(one)] for one in results)):
-            more = f" and {len(labels) - NAMED} more" if len(labels) > NAMED else ""
-            listed = ", ".join(labels[:NAMED]) + more
-            notes.append(f"no 95% interval of the mean of {listed}: {why}; run: {command_again(results)}")
+            notes.append(f"no 95% interval of the mean of {and_more(labels)}: {why}; run: {command_again(results)}")
     return replace(table.with_rows(changed), measured_notes=[*table.measured_notes, *notes])
 
 

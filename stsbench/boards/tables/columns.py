@@ -193,16 +193,17 @@ class Filler:
             # A row without an encoder fills the column of another table that it prints whole: ablations do not.
             fills = not lenient or other is None or row.encoder or EXACT in other.published(row, lenient=True)
             if score is not None and fills:
-                found[column.key] = Number(score.value, score.deviation, score.decimals)
+                found[column.key] = Number(score.value, score.deviation, score.decimals, source=row.key)
         if (facts := self.card.average) is None:
             return found
         exact = suite_mean(self.terms, lambda key: found[key].value if key in found else None)
         if exact is not None and otherwise != UNKNOWN:
-            found |= {AVERAGE: Number(round(exact, self.card.decimals)), EXACT: Number(exact)}
+            shown = Number(round(exact, self.card.decimals), source=row.key)
+            found |= {AVERAGE: shown, EXACT: Number(exact, source=row.key)}
         first = self.tasks[0].wanted
         wanted = _of_average(self.card, facts, first.metric if first and not facts.composite else "mixed")
         if printed := _printed(row, wanted, otherwise, lenient=True):
-            found[AVERAGE] = Number(printed.value, printed.deviation, printed.decimals)
+            found[AVERAGE] = Number(printed.value, printed.deviation, printed.decimals, source=row.key)
         return found
 
     def measured(self, runs: Runs, otherwise: str | None = None) -> Numbers:
@@ -238,21 +239,16 @@ class Filler:
         most = max(map(len, used.values()))
         return {AVERAGE: Number(shown, deviation, seeds=most), EXACT: Number(exact, deviation, seeds=most)}
 
-    def cells(self, printed_in: Mapping[str, str], published: Numbers, measured: Numbers) -> Mapping[str, TableCell]:
-        """Cells with both numbers by column, and what is wrong in print; ``printed_in`` are the keys of published rows by column."""
+    def cells(self, published: Numbers, measured: Numbers) -> Mapping[str, TableCell]:
+        """Cells with both numbers by column, and what is wrong in print."""
         made = {}
         for column in self.columns:
-            key = printed_in.get(column.key, "")
             task = column.wanted.task if column.wanted else ""
             if self.card.average and column.kind == "average":
                 task = self.card.average.task
-            wrong = misprints().get((key, task)) if task else None
-            made[column.key] = TableCell(
-                measured=measured.get(column.key),
-                published=published.get(column.key),
-                printed_in=key,
-                misprint=wrong.reason if wrong else "",
-            )
+            cell = TableCell(measured=measured.get(column.key), published=published.get(column.key))
+            wrong = misprints().get((cell.printed_in, task)) if task else None
+            made[column.key] = replace(cell, misprint=wrong.reason) if wrong else cell
         return made
 
 

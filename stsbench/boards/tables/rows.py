@@ -15,9 +15,10 @@ import msgspec
 
 from stsbench.boards.published import FOLDER, BoardFacts, PublishedRow, misprints, published_rows, sources
 from stsbench.boards.tables.columns import Filler, Numbers
-from stsbench.boards.tables.table import AVERAGE, EXACT, Group, Row, Table, TableColumn, Traits
+from stsbench.boards.tables.table import AVERAGE, EXACT, Group, Row, Table, Traits
 from stsbench.core.cards import EncoderCard, Record, convert, parse_toml
 from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import and_more
 from stsbench.results.groups import Runs
 from stsbench.results.record import Result, score_name
 
@@ -108,11 +109,10 @@ SECTIONS = {
 
 
 class Printed(NamedTuple):
-    """What is published of an encoder: its first row, the numbers of this and further rows, and the row's key of each number."""
+    """What is published of an encoder: its first row, and the numbers of this and further rows."""
 
     row: PublishedRow | None = None
     numbers: Numbers = {}
-    printed_in: Mapping[str, str] = {}
 
 
 NOTHING = Printed()
@@ -185,7 +185,7 @@ def encoder_row(
         said |= {"encoder": run.encoder, "overlap": run.overlap, "results": run.results}
         said["traits"] = traits_of(filler.catalogue, run.card)
     measured = filler.measured(run, protocol) if run is not None else {}
-    return Row(label=label, cells=filler.cells(printed.printed_in, printed.numbers, measured), **{**said, **facts})
+    return Row(label=label, cells=filler.cells(printed.numbers, measured), **{**said, **facts})
 
 
 def _rows(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[Row]:
@@ -240,12 +240,10 @@ def _merged(filler: Filler, name: str, rows: Sequence[tuple[PublishedRow, Number
     (first, numbers), *others = sorted(
         rows, key=lambda pair: (-len(pair[1]) if whole else AVERAGE not in pair[1], order.get(pair[0].key, len(order)))
     )
-    printed_in = dict.fromkeys(numbers, first.key)
-    for row, more in () if whole else others:
+    for _, more in () if whole else others:
         # An average of other cells than the row's own would be none of it.
-        added = {key: number for key, number in more.items() if key not in (*numbers, AVERAGE, EXACT)}
-        numbers, printed_in = {**numbers, **added}, {**printed_in, **dict.fromkeys(added, row.key)}
-    return Printed(first, numbers, printed_in)
+        numbers = {key: number for key, number in more.items() if key not in (AVERAGE, EXACT)} | numbers
+    return Printed(first, numbers)
 
 
 def _by_average(row: Row) -> tuple[bool, float, str]:
@@ -318,27 +316,23 @@ def lacks(row: Row, table: Table, catalogue: Catalogue, where: str = "") -> Iter
 
     Commands name the folder of results ``where``; empty for the usual one.
     """
-    runnable: dict[tuple[str, str], list[TableColumn]] = {}
-    others, known = [], {*catalogue.suites(), *catalogue.paths("tasks")}
-    for column in table.columns:
-        wanted = column.wanted
-        if column.kind != "task" or row.cell(column.key).measured:
-            continue
+    missing: dict[tuple[str, str], dict[str, str]] = {}
+    known = {*catalogue.suites(), *catalogue.paths("tasks")}
+    for column in (one for one in table.columns if one.kind == "task" and not row.cell(one.key).measured):
+        wanted, way = column.wanted, ("", "")
         if wanted and column.points and wanted.protocol and wanted.task in known:
-            split = "" if wanted.printed == "test" else wanted.printed
-            runnable.setdefault((wanted.protocol, split), []).append(column)
-        else:
-            others.append(column.head)
-    for (protocol, split), missing in runnable.items():
-        tasks = dict.fromkeys(column.wanted.task for column in missing if column.wanted)
-        words = ["stsbench", "run", row.encoder, "--tasks", ",".join(tasks), "--protocol", protocol]
-        words += [*(("--split", split) if split else ()), *(("--results", where) if where else ())]
-        yield f"row '{row.label}' has no {', '.join(c.head for c in missing)}; to fill it: {shlex.join(words)}"
-    if others:
-        yield f"row '{row.label}' has no {', '.join(others)}, which 'stsbench run' does not measure"
-
-
-MOST_NAMED = 3
+            way = wanted.protocol, "" if wanted.printed == "test" else wanted.printed
+        missing.setdefault(way, {})[column.head] = wanted.task if wanted else ""
+    for (protocol, split), heads in sorted(missing.items(), key=lambda one: not one[0][0]):
+        words = ["stsbench", "run", row.encoder, "--tasks", ",".join(dict.fromkeys(heads.values()))]
+        words += [
+            "--protocol",
+            protocol,
+            *(("--split", split) if split else ()),
+            *(("--results", where) if where else ()),
+        ]
+        how = f"; to fill it: {shlex.join(words)}" if protocol else ", which 'stsbench run' does not measure"
+        yield f"row '{row.label}' has no {', '.join(heads)}{how}"
 
 
 def not_shown(table: Table, filler: Filler, runs: Sequence[Runs]) -> str:
@@ -348,6 +342,5 @@ def not_shown(table: Table, filler: Filler, runs: Sequence[Runs]) -> str:
     names = [run.name for run in unseen if filler.measured(run)]
     if not names:
         return ""
-    listed = ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
-    given = shlex.quote(names[0])
+    listed, given = and_more(names), shlex.quote(names[0])
     return f"results of {listed} are in no row of '{table.name}'; --add NAME shows them, such as --add {given}"

@@ -62,7 +62,8 @@ class Number(NamedTuple):
     """A number in the unit that tables print: points for scores.
 
     ``decimals`` is how many a source prints; None: as many as the column has. ``seeds`` is how many it is a mean over,
-    and its interval is over other items and, of several, other seeds. ``text`` is printed in the place of the value.
+    and its interval is over other items and, of several, other seeds. ``text`` is printed in the place of the value. ``source``
+    is the key of the published row that it stands in.
     """
 
     value: float
@@ -71,6 +72,7 @@ class Number(NamedTuple):
     interval: tuple[float, float] | None = None
     seeds: int = 1
     text: str = ""
+    source: str = ""
 
 
 def distance(first: Number | None, second: Number | None) -> Number | None:
@@ -80,12 +82,16 @@ def distance(first: Number | None, second: Number | None) -> Number | None:
 
 @dataclass(frozen=True, kw_only=True)
 class TableCell:
-    """What was measured and what was published, in which row, and why the published number may be wrong."""
+    """What was measured and what was published, and why the published number may be wrong."""
 
     measured: Number | None = None
     published: Number | None = None
-    printed_in: str = ""
     misprint: str = ""
+
+    @property
+    def printed_in(self) -> str:
+        """The key of the published row that the published number stands in."""
+        return self.published.source if self.published else ""
 
     def number(self, side: str) -> Number | None:
         """The number of one side."""

@@ -14,7 +14,7 @@ from stsbench.boards.exports.hub import mteb_facts, mteb_task
 from stsbench.boards.exports.mteb import Exported, Imported, ImportedModel, export_mteb, fits, read_mteb, with_imported
 from stsbench.boards.render import render
 from stsbench.boards.tables.build import Asked, build_table
-from stsbench.boards.tables.table import lay_out
+from stsbench.boards.tables.table import Table, lay_out
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, ProtocolError
