@@ -42,9 +42,8 @@ def paired_similarities(
     Both are (n, d); the higher, the more alike.
     """
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    difference = x - y
-    dots = np.einsum("nd,nd->n", x, y)
-    return paired_cosine(x, y)[0], dots, -np.abs(difference).sum(axis=1), -np.linalg.norm(difference, axis=1)
+    away = x - y
+    return paired_cosine(x, y)[0], paired_dot(x, y)[0], -np.abs(away).sum(axis=1), -np.linalg.norm(away, axis=1)
 
 
 Similarities = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]
@@ -147,8 +146,7 @@ def truncate(embeddings: Float32Array, dimensions: int) -> Float32Array:
     """
     first = embeddings[:, :dimensions]
     lengths = np.sqrt(np.einsum("nd,nd->n", first, first, dtype=np.float64))
-    shortened: Float32Array = first / np.where(lengths > 0, lengths, 1.0).astype(np.float32)[:, None]
-    return shortened
+    return np.asarray(first / np.where(lengths > 0, lengths, 1.0).astype(np.float32)[:, None])
 
 
 def to_integers(embeddings: Float32Array, ranges: Float32Array, *, signed: bool) -> Float32Array:
@@ -161,8 +159,7 @@ def to_integers(embeddings: Float32Array, ranges: Float32Array, *, signed: bool)
     # A dimension that never varies is one step.
     steps = np.where(steps == 0, np.float32(1), steps)
     integers = np.clip(np.floor((embeddings - starts) / steps), 0, STEPS)
-    whole: Float32Array = (integers - HALF if signed else integers).astype(np.float32)
-    return whole
+    return np.asarray((integers - HALF if signed else integers).astype(np.float32))
 
 
 def to_bits(embeddings: Float32Array, *, signed: bool) -> Float32Array:

@@ -78,14 +78,12 @@ class Ties(NamedTuple):
     @property
     def ranks(self) -> Float64Array:
         """From 1; ties share their mean."""
-        ranks: Float64Array = (np.cumsum(self.sizes) - (self.sizes - 1) / 2)[self.group]
-        return ranks
+        return np.asarray((np.cumsum(self.sizes) - (self.sizes - 1) / 2)[self.group])
 
     def mean_above(self, weights: Float64Array) -> Float64Array:
         """For each value the sum of weights, (n,), of values above it and half of those beside it, divided by n."""
         sums = np.bincount(self.group, weights=weights)
-        found: Float64Array = (sums.sum() - np.cumsum(sums) + 0.5 * sums)[self.group] / len(weights)
-        return found
+        return np.asarray((sums.sum() - np.cumsum(sums) + 0.5 * sums)[self.group] / len(weights))
 
 
 def spearman(x: Float64Array, y: Float64Array) -> float:
@@ -115,8 +113,7 @@ def kendall(x: Float64Array, y: Float64Array) -> float:
 def pearson_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     """The influence of each item on Pearson's correlation, (n,); NaN where there is no correlation."""
     u, v = _standardised(x), _standardised(y)
-    found: Float64Array = u * v - np.mean(u * v) * (u * u + v * v) / 2
-    return found
+    return np.asarray(u * v - np.mean(u * v) * (u * u + v * v) / 2)
 
 
 def spearman_influence(x: Float64Array, y: Float64Array) -> Float64Array:
@@ -135,8 +132,7 @@ def spearman_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     of_product = u * v + of_x.mean_above(v) + of_y.mean_above(u) - 3 * product
     of_u, of_v = (w * w + 2 * z.mean_above(w) - 3 * s for z, w, s in ((of_x, u, spread_u), (of_y, v, spread_v)))
     scale = np.sqrt(spread_u * spread_v)
-    found: Float64Array = of_product / scale - product / scale * (of_u / spread_u + of_v / spread_v) / 2
-    return found
+    return np.asarray(of_product / scale - product / scale * (of_u / spread_u + of_v / spread_v) / 2)
 
 
 def kendall_influence(x: Float64Array, y: Float64Array) -> Float64Array:
@@ -153,8 +149,7 @@ def kendall_influence(x: Float64Array, y: Float64Array) -> Float64Array:
         return np.full(len(x), np.nan)
     scale = np.sqrt(untied_x * untied_y)
     tau = product.mean() / scale
-    found: Float64Array = 2 * (product / scale - tau) - tau * (of_x / untied_x + of_y / untied_y - 2)
-    return found
+    return np.asarray(2 * (product / scale - tau) - tau * (of_x / untied_x + of_y / untied_y - 2))
 
 
 def _standardised(x: Float64Array) -> Float64Array:
@@ -162,14 +157,12 @@ def _standardised(x: Float64Array) -> Float64Array:
     spread = np.sqrt(np.mean(centred**2))
     if spread <= ROUNDING * abs(x.mean()):
         return np.full(len(x), np.nan)
-    found: Float64Array = centred / spread
-    return found
+    return np.asarray(centred / spread)
 
 
 def centred_ranks(x: Float64Array) -> Float64Array:
     """The mid-distribution function less one half: average ranks, between -1/2 and 1/2, with mean 0."""
-    ranks: Float64Array = (average_ranks(x) - 0.5) / len(x) - 0.5
-    return ranks
+    return np.asarray((average_ranks(x) - 0.5) / len(x) - 0.5)
 
 
 def mean_above(x: Float64Array, w: Float64Array) -> Float64Array:
@@ -206,8 +199,7 @@ class Correlation:
         if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
             return np.full(len(x), np.nan)
         without = np.array([self.function(np.delete(x, k), np.delete(y, k)) for k in range(len(x))])
-        found: Float64Array = (len(x) - 1) * (without.mean() - without)
-        return found
+        return np.asarray((len(x) - 1) * (without.mean() - without))
 
 
 _CORRELATIONS = (

@@ -29,21 +29,14 @@ WIDTH, SIZE = 6.5, 5.5
 NO_SCORES = "there are no scores to draw"
 
 
-class Look(NamedTuple):
-    """How one series is drawn."""
-
-    colour: str
-    marker: str
-
-
 LOOKS = sorted(product(range(len(COLOURS)), range(len(MARKERS))), key=lambda at: (at[1] - at[0]) % len(MARKERS))
 """All looks, by the places of their colour and mark: at first each series has both for itself."""
 
 
-def look(place: int) -> Look:
-    """The look of a series by its place; after 49 series they come again."""
+def look(place: int) -> tuple[str, str]:
+    """The colour and the mark of a series by its place; after 49 series they come again."""
     colour, marker = LOOKS[place % len(LOOKS)]
-    return Look(COLOURS[colour], MARKERS[marker])
+    return COLOURS[colour], MARKERS[marker]
 
 
 def _some(numbers: Iterable[object], why: str = NO_SCORES) -> None:
@@ -119,7 +112,7 @@ def _draw_bands(axes: Axes, count: int, height: float = 1, *, zero: bool) -> Non
 
 
 def _draw_dot(
-    axes: Axes, at: tuple[float, float], interval: Interval | None, drawn: Look, size: float, width: float, *, filled: bool
+    axes: Axes, at: tuple[float, float], interval: Interval | None, drawn: tuple[str, str], size: float, width: float, *, filled: bool
 ) -> None:  # fmt: skip
     """A dot, or a ring, and its interval along x; ``size`` and ``width`` in points."""
     colour, marker = drawn
@@ -239,7 +232,7 @@ def draw_lines(
     return chart
 
 
-def _draw_series(axes: Axes, name: str, points: Sequence[LinePoint], drawn: Look) -> None:
+def _draw_series(axes: Axes, name: str, points: Sequence[LinePoint], drawn: tuple[str, str]) -> None:
     colour, marker = drawn
     for point in points:
         if point.interval is not None:

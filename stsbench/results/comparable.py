@@ -43,12 +43,10 @@ def why_not_comparable(first: _Scored, second: _Scored) -> str | None:
 
 def why_another_version(first: _Scored, second: _Scored) -> str | None:
     """The same of two scores of one split that a column may take from different protocols: their data and the task's card."""
-    if first.data != second.data:
-        return f"data hash differs: {first.data[:12]} against {second.data[:12]}"
-    if first.n != second.n:
-        return f"number of items differs: {first.n} against {second.n}"
-    if first.task_card != second.task_card:
-        return f"task card's hash differs: {first.task_card[:12]} against {second.task_card[:12]}"
+    for field, said in (("data", "data hash"), ("n", "number of items"), ("task_card", "task card's hash")):
+        ours, theirs = (str(getattr(one, field)) for one in (first, second))
+        if ours != theirs:
+            return f"{said} differs: {ours[:12]} against {theirs[:12]}"
     return None
 
 

@@ -97,8 +97,7 @@ def _as_array(column: pyarrow.Array) -> npt.NDArray[Any]:
         return np.from_dlpack(column)
     if types.is_dictionary(column.type) and not column.null_count:
         texts: npt.NDArray[Any] = np.array(column.dictionary.to_pylist(), dtype=object)
-        of_items: npt.NDArray[Any] = texts[np.from_dlpack(column.indices)]
-        return of_items
+        return np.asarray(texts[np.from_dlpack(column.indices)])
     return np.array(column.to_pylist(), dtype=object)
 
 

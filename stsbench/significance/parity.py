@@ -67,11 +67,6 @@ class Neighbour(NamedTuple):
     neighbour: str
     cosines: tuple[float, float]
 
-    @property
-    def change(self) -> float:
-        """How far the second's cosine is from the first's."""
-        return self.cosines[1] - self.cosines[0]
-
 
 def cosines_of(a: Matrix, b: Matrix) -> Float64Array:
     """The cosine of each embedding with the other encoder's, (n,); two zero vectors are the same, one alone is not."""

@@ -150,7 +150,9 @@ def test_a_board_holds_no_row_twice_that_papers_take_over_from_each_other():
 def test_averages_of_other_tables_are_columns_of_the_board_of_all():
     table = build_table("all", sts("minilm", *UNROUNDED))
     assert row(table, "all-MiniLM-L6-v2").cell("sts").measured == pytest.approx((42.344, None, None, None, 1, "", ""))
-    assert row(table, "SimCSE-BERT-base (unsup.)").cell("transfer").published == Number(85.81, decimals=2, source="simcse/table-e.1/SimCSE-BERT-base")
+    assert row(table, "SimCSE-BERT-base (unsup.)").cell("transfer").published == Number(
+        85.81, decimals=2, source="simcse/table-e.1/SimCSE-BERT-base"
+    )
     assert AVERAGE not in [column.key for column in table.columns]
     # Ablations print nothing but an average.
     assert not [one for one in table.rows() if "tau" in one.label or "batch" in one.label]

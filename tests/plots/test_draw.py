@@ -106,7 +106,7 @@ def test_series_differ_in_colour_in_mark_and_in_grey():
     from stsbench.plots.draw import COLOURS, MARKERS, look
 
     first = [look(place) for place in range(len(COLOURS))]
-    assert len({one.colour for one in first}) == len({one.marker for one in first}) == len(COLOURS)
+    assert [len(set(each)) for each in zip(*first, strict=True)] == [len(COLOURS)] * 2
     assert len({look(place) for place in range(49)}) == len(COLOURS) * len(MARKERS)
     greys = [luminance(one.colour) for one in first[:3]]
     assert min(abs(a - b) for at, a in enumerate(greys) for b in greys[at + 1 :]) > 0.2
