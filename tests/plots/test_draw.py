@@ -108,9 +108,9 @@ def test_series_differ_in_colour_in_mark_and_in_grey():
     first = [look(place) for place in range(len(COLOURS))]
     assert [len(set(each)) for each in zip(*first, strict=True)] == [len(COLOURS)] * 2
     assert len({look(place) for place in range(49)}) == len(COLOURS) * len(MARKERS)
-    greys = [luminance(one.colour) for one in first[:3]]
+    greys = [luminance(one[0]) for one in first[:3]]
     assert min(abs(a - b) for at, a in enumerate(greys) for b in greys[at + 1 :]) > 0.2
-    assert max(luminance(one.colour) for one in first) < 0.7
+    assert max(luminance(one[0]) for one in first) < 0.7
 
 
 def test_a_long_name_is_in_lines_that_have_room():
