@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import string
 from collections import Counter
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from itertools import combinations
@@ -80,16 +80,16 @@ def unwatched(done: int, total: int) -> None:
     """Where nobody watches."""
 
 
-class MeanIntervals(NamedTuple, Generic[RowKey]):
-    """The intervals of rows' means over sets of tasks, in the scores' unit; none where a row has none.
+class MeanIntervals(NamedTuple):
+    """The intervals of one encoder's means over sets of tasks, in the scores' unit; none where there is none.
 
     ``lacking`` are the results whose per-item columns are not at hand or broken, ``without_texts`` those of which no columns tell
     which items share a sentence: with them no interval can be trusted.
     """
 
-    intervals: dict[tuple[RowKey, tuple[int, ...]], Interval]
-    lacking: list[Result]
-    without_texts: list[Result]
+    intervals: Mapping[tuple[int, ...], Interval] = {}
+    lacking: Sequence[Result] = ()
+    without_texts: Sequence[Result] = ()
 
 
 def mean_interval(cells: Sequence[Sequence[Result]]) -> Interval | None:
@@ -99,54 +99,37 @@ def mean_interval(cells: Sequence[Sequence[Result]]) -> Interval | None:
     of them, or they do not tell which items share a sentence.
     """
     tasks = tuple(range(len(cells)))
-    return mean_intervals({0: cells}, {0: [tasks]}).intervals.get((0, tasks))
+    return mean_intervals(cells, [tasks]).intervals.get(tasks)
 
 
 def mean_intervals(
-    rows: RowResults[RowKey],
-    wanted: Mapping[RowKey, Sequence[tuple[int, ...]]],
+    cells: Sequence[Sequence[Result]],
+    wanted: Collection[tuple[int, ...]],
     scores: Sequence[str] = (),
     known: MutableMapping[str, Interval] | None = None,
-    progress: OnRow = unwatched,
-) -> MeanIntervals[RowKey]:
-    """The same of many rows, of each for every set of tasks that is wanted of it; one row's items are held at a time.
+) -> MeanIntervals:
+    """The same of several sets of tasks.
 
     ``wanted`` are the places of the tasks that a mean is over, one named twice counting twice; ``scores`` the score that counts on
     each task, a name of its results' ``scores``, or without any their own. ``known`` are intervals computed before, by a hash of
-    what they were computed from; those of now are added. ``progress`` gets how many rows are done, and how many there are.
+    what they were computed from; those of now are added.
     """
-    found: MeanIntervals[RowKey] = MeanIntervals({}, [], [])
-    known = {} if known is None else known
-    for done, (key, cells) in enumerate(rows.items(), start=1):
-        marks = {tasks: mark_of(cells, tasks, scores) for tasks in wanted.get(key, ())}
-        held = {tasks: known[mark] for tasks, mark in marks.items() if mark and mark in known}
-        if lacking := lacking_columns(one for seeds in cells for one in seeds):
-            found.lacking.extend(lacking)
-            held = {}
-        elif len(held) < len(marks):
-            held = _intervals(cells, list(marks), scores, found)
-            known.update({mark: held[tasks] for tasks, mark in marks.items() if mark and tasks in held})
-        found.intervals.update(((key, tasks), interval) for tasks, interval in held.items())
-        progress(done, len(rows))
-    return found
-
-
-def _intervals(
-    cells: Sequence[Sequence[Result]],
-    wanted: Sequence[tuple[int, ...]],
-    scores: Sequence[str],
-    found: MeanIntervals[RowKey],
-) -> dict[tuple[int, ...], Interval]:
-    """The intervals of one row; what it lacks joins what others lack."""
-    read = verified((one for seeds in cells for one in seeds), keep=True)
+    known, every = {} if known is None else known, [one for seeds in cells for one in seeds]
+    if lacking := lacking_columns(every):
+        return MeanIntervals(lacking=lacking)
+    marks = {tasks: mark_of(cells, tasks, scores) for tasks in wanted}
+    found = {tasks: known[mark] for tasks, mark in marks.items() if mark and mark in known}
+    if len(found) == len(marks):
+        return MeanIntervals(found)
+    read = verified(every, keep=True)
     if broken := {problem.path for problem in read.problems}:
-        found.lacking.extend(one for seeds in cells for one in seeds if one.path in broken)
-        return {}
+        return MeanIntervals(lacking=[one for one in every if one.path in broken])
     held = iter(read.results)
     rows = RowItems({0: [[next(held) for _ in seeds] for seeds in cells]}, scores=scores)
-    found.without_texts.extend(one for at, items in rows.tasks.items() if not items.known for one in cells[at])
-    intervals = ((tasks, _interval_of_mean(rows, tasks)) for tasks in wanted)
-    return {tasks: interval for tasks, interval in intervals if interval is not None}
+    found = {tasks: ends for tasks in marks if (ends := _interval_of_mean(rows, tasks)) is not None}
+    known.update({mark: found[tasks] for tasks, mark in marks.items() if mark and tasks in found})
+    silent = [one for at, items in rows.tasks.items() if not items.known for one in cells[at]]
+    return MeanIntervals(found, without_texts=silent)
 
 
 def _interval_of_mean(rows: RowItems[int], tasks: Sequence[int]) -> Interval | None:

@@ -83,23 +83,16 @@ def test_a_mean_of_perfect_accuracies_is_not_known_for_certain():
     assert mean_interval(seeds) == pytest.approx(found, abs=0.03)
 
 
-def test_many_rows_are_read_at_once_and_each_has_its_own_interval(tmp_path):
-    a, b = map(told, pair())
-    other_data = msgspec.structs.replace(told(pair("sts12", n=40)[0], 500), data="e" * 64)
-    more = told(pair("sts13", shift=0.9, n=40)[1], 100)
-    kept = [read_states(write(tmp_path / name, one)).results[0] for name, one in (("cut", a), ("gone", a))]
+def test_several_means_of_an_encoder_and_what_it_lacks(tmp_path):
+    a, more = told(pair()[0]), told(pair("sts13", shift=0.9, n=40)[1], 100)
+    found = mean_intervals([[a], [more]], [(0, 1), (1,)])
+    assert found == ({(0, 1): mean_interval([[a], [more]]), (1,): mean_interval([[more]])}, (), [])
+    kept = [read_states(write(tmp_path / name, a)).results[0] for name in ("cut", "gone")]
     items_path(tmp_path / "cut" / "a" / kept[0].path.name).write_bytes(b"cut") if kept[0].path else None
     items_path(tmp_path / "gone" / "a" / kept[1].path.name).unlink() if kept[1].path else None
-    rows = {1: [[a], [more]], 2: [[b], []], 3: [[other_data], []], 4: [[kept[0]], []], 5: [[kept[1]], []]}
-    rows |= {6: [[pair()[0]], []]}
-    found = mean_intervals(rows, {1: [(0, 1), (1,)], **{key: [(0,), (0, 1)] for key in range(2, 7)}})
-    assert set(found.intervals) == {(1, (0, 1)), (1, (1,)), (2, (0,)), (3, (0,))}
-    assert found.intervals[1, (0, 1)] == mean_interval([[a], [more]])
-    assert found.intervals[2, (0,)] == mean_interval([[b]])
-    assert found.intervals[3, (0,)] == mean_interval([[other_data]])
-    assert list(found.lacking) == kept
-    # Row 6 does not tell its sentences.
-    assert found.without_texts == rows[6][0]
+    assert [mean_intervals([[one], []], [(0,)]) for one in kept] == [({}, [one], ()) for one in kept]
+    silent = pair()[0]
+    assert mean_intervals([[silent], []], [(0,)]) == ({}, (), [silent])
 
 
 def different(letters: list[str]) -> np.ndarray:
@@ -312,7 +305,7 @@ def test_results_that_do_not_tell_their_sentences_are_told():
     assert standings({"a": [[a]], "b": [[b]]}, effort=Effort(draws=50, dependence="none")).without_texts == [a, b]
 
 
-WANTED = {0: [(0, 1)]}
+WANTED = [(0, 1)]
 
 
 def with_own_hash(result: Result) -> Result:
@@ -341,21 +334,21 @@ def row(tmp_path: Path) -> list[list[Result]]:
 
 def test_an_interval_computed_before_is_not_computed_again(row: list[list[Result]]):
     known: dict[str, Interval] = {}
-    before = mean_intervals({0: row}, WANTED, known=known)
+    before = mean_intervals(row, WANTED, known=known)
     assert list(known.values()) == list(before.intervals.values()) and len(known) == 1
     damage(row[0][0])
     # The result still names the columns that the interval is of.
-    again = mean_intervals({0: row}, WANTED, known=known)
-    assert again.intervals == before.intervals and again.lacking == []
-    assert mean_intervals({0: row}, WANTED).lacking == row[0]
+    again = mean_intervals(row, WANTED, known=known)
+    assert again.intervals == before.intervals and not again.lacking
+    assert mean_intervals(row, WANTED).lacking == row[0]
 
 
 def test_columns_that_are_gone_are_missed_all_the_same(row: list[list[Result]]):
     known: dict[str, Interval] = {}
-    mean_intervals({0: row}, WANTED, known=known)
+    mean_intervals(row, WANTED, known=known)
     assert row[0][0].path is not None
     items_path(row[0][0].path).unlink()
-    found = mean_intervals({0: row}, WANTED, known=known)
+    found = mean_intervals(row, WANTED, known=known)
     assert found.lacking == row[0] and not found.intervals
 
 
@@ -372,16 +365,6 @@ def test_another_score_or_other_items_seeds_and_protocols_are_another_interval(
 def test_tasks_counts_and_the_score_that_counts_are_part_of_it(row: list[list[Result]]):
     marks = [mark_of(row, tasks, scores) for tasks in ((0,), (0, 1), (0, 0, 1)) for scores in ((), ("f1", "f1"))]
     assert None not in marks and len(set(marks)) == len(marks)
-
-
-def test_rows_are_counted_whether_read_known_or_lacking(row: list[list[Result]]):
-    known: dict[str, Interval] = {}
-    rows = {0: row, 1: row, 2: [[msgspec.structs.replace(row[0][0], path=None)], []]}
-    wanted: dict[int, list[tuple[int, ...]]] = {0: [(0, 1)], 1: [(0,)], 2: [(0,)]}
-    for _ in range(2):
-        seen: list[tuple[int, int]] = []
-        mean_intervals(rows, wanted, known=known, progress=lambda done, total: seen.append((done, total)))  # noqa: B023
-        assert seen == [(1, 3), (2, 3), (3, 3)] and len(known) == 2
 
 
 def test_rows_without_a_task_in_common_are_not_told_apart():

@@ -314,7 +314,7 @@ def test_a_mean_over_accuracy_and_f1_of_the_same_items_knows_that_they_vary_toge
     right = told(probe("a", "mrpc", predicted == truth))
     right.per_item["prediction"] = predicted.astype(np.int64)
     shares = (right.per_item["correct"] - right.score) / 200 / 2 + scored((predicted, truth)).shares(0)[0] / 2
-    found = mean_intervals({0: [[right], [right]]}, {0: [(0, 1)]}, ["accuracy", "f1"]).intervals[0, (0, 1)]
+    found = mean_intervals([[right], [right]], [(0, 1)], ["accuracy", "f1"]).intervals[0, 1]
     middle = (right.score + f1_score(truth, predicted)) / 2
     # Wilson's interval, of as many items as would vary as much: its half width is a hair less than the error's.
     reach = 1.972 * np.sqrt((shares**2).sum() * 200 / 199)

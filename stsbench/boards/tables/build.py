@@ -63,7 +63,7 @@ from stsbench.results.folder import command_again, lacking_said, verified
 from stsbench.results.groups import Runs, gather_runs
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import Effort
-from stsbench.significance.means import OnRow, RowStanding, mean_intervals, standings, unwatched
+from stsbench.significance.means import OnRow, RowStanding, mean_intervals, standings
 
 if TYPE_CHECKING:
     from stsbench.boards.exports.mteb import Imported
@@ -396,39 +396,43 @@ def with_intervals(table: Table, progress: OnRow | None = None) -> Table:
     columns = {column.key: column.wanted for column in table.columns if column.wanted}
     keys = list(columns)
     average = _places(table, keys)
-    cells: dict[int, list[list[Result]]] = {}
-    means: dict[int, dict[str, tuple[int, ...]]] = {}
-    for row in table.rows():
-        mine = [results_of(row.results, one) for one in columns.values()]
-        means[id(row)] = _means_of(row, mine, keys, average)
-        if needed := {at for tasks in means[id(row)].values() for at in tasks}:
-            cells[id(row)] = [cell if at in needed else [] for at, cell in enumerate(mine)]
     # What results call the score that a column takes; nothing where it is their own.
     names = [
         "" if one.fields else ".".join(filter(None, (one.metric, expected(one.protocol)[1])))
         for one in columns.values()
     ]
-    wanted = {row: list(set(means[row].values())) for row in cells}
+    asked = []
+    for row in table.rows():
+        cells = [results_of(row.results, one) for one in columns.values()]
+        if means := _means_of(row, cells, keys, average):
+            needed = {at for tasks in means.values() for at in tasks}
+            asked.append((row, means, [cell if at in needed else [] for at, cell in enumerate(cells)]))
+    made: dict[int, Row] = {}
+    lacking, silent = list[tuple[str, Result]](), list[tuple[str, Result]]()
     with known_means() as known:
-        found = mean_intervals(cells, wanted, names, known, progress or unwatched)
-
-    def changed(row: Row) -> Row:
-        row_cells = dict(row.cells)
-        for key, tasks in means[id(row)].items():
-            one, ends = row.cell(key), found.intervals.get((id(row), tasks))
-            if one.measured and ends:
-                row_cells[key] = replace(one, measured=one.measured._replace(interval=(100 * ends[0], 100 * ends[1])))
-        return replace(row, cells=row_cells)
-
-    of_rows = {id(one): row.label for row in table.rows() for cell in cells.get(id(row), ()) for one in cell}
-    notes = []
-    for why, results in (
-        ("per-item columns are missing or broken", found.lacking),
-        ("the results do not tell which items share a sentence", found.without_texts),
-    ):
-        if labels := list(dict.fromkeys(of_rows[id(one)] for one in results)):
-            notes.append(f"no 95% interval of the mean of {and_more(labels)}: {why}; run: {command_again(results)}")
-    return replace(table.with_rows(changed), measured_notes=[*table.measured_notes, *notes])
+        for done, (row, means, cells) in enumerate(asked, start=1):
+            found = mean_intervals(cells, set(means.values()), names, known)
+            lacking += [(row.label, one) for one in found.lacking]
+            silent += [(row.label, one) for one in found.without_texts]
+            shown = dict(row.cells)
+            for key, ends in ((key, found.intervals.get(tasks)) for key, tasks in means.items()):
+                if ends and (number := shown[key].measured):
+                    number = number._replace(interval=(100 * ends[0], 100 * ends[1]))
+                    shown[key] = replace(shown[key], measured=number)
+            made[id(row)] = replace(row, cells=shown)
+            if progress:
+                progress(done, len(asked))
+    notes = [
+        f"no 95% interval of the mean of {and_more(list(dict.fromkeys(label for label, _ in rows)))}: {why}; "
+        f"run: {command_again([one for _, one in rows])}"
+        for why, rows in (
+            ("per-item columns are missing or broken", lacking),
+            ("the results do not tell which items share a sentence", silent),
+        )
+        if rows
+    ]
+    made_table = table.with_rows(lambda row: made.get(id(row), row))
+    return replace(made_table, measured_notes=[*table.measured_notes, *notes])
 
 
 def _places(table: Table, keys: Sequence[str]) -> tuple[int, ...]:
