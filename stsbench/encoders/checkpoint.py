@@ -23,7 +23,7 @@ import msgspec
 
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, OutputError, SourceError, StsbenchError, one_line, shown
-from stsbench.core.files import file_digest, remove_stale, scratch_beside, write_whole, writing_whole
+from stsbench.core.files import file_digest, scratch_beside, write_whole
 
 T = TypeVar("T")
 NOT_READ = {
@@ -369,13 +369,6 @@ def remembered_digest(path: Path) -> str:
 SEAL = "sha256.json"
 
 
-def seal(folder: Path) -> None:
-    """Write the hashes of all files of a folder, the last of its files."""
-    files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix != ".partial"]
-    digests = {path.name: file_digest(path) for path in files if path.name != SEAL}
-    write_whole(folder / SEAL, (json.dumps(digests, indent=1) + "\n").encode())
-
-
 def is_sealed(folder: Path) -> bool:
     """Whether a folder was sealed and every file is as it was then."""
     try:
@@ -394,7 +387,8 @@ def sealing(folder: Path) -> Iterator[Path]:
     try:
         scratch.mkdir(parents=True)
         yield scratch
-        seal(scratch)
+        digests = {path.name: file_digest(path) for path in sorted(scratch.iterdir())}
+        (scratch / SEAL).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
         # Where another process was faster, its folder is as good as ours and may be in use.
         if not is_sealed(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -421,20 +415,18 @@ def as_safetensors(weights: Path) -> Path:
     config = (weights.parent / "config.json").read_bytes()
     key = hashlib.sha256(file_digest(weights).encode() + config).hexdigest()
     target = settings.cache_folder() / "converted" / key / "model.safetensors"
-    if target.is_file() and is_sealed(target.parent):
+    if is_sealed(target.parent):
         return target
     from safetensors.torch import save_file
 
     state = _tensors(weights)
-    write_whole(target.parent / "config.json", config)
-    remove_stale(target.parent)
-    with writing_whole(target) as stream:
+    with sealing(target.parent) as folder:
+        (folder / "config.json").write_bytes(config)
         try:
-            save_file(state, stream.name, metadata={"format": "pt"})
+            save_file(state, folder / target.name, metadata={"format": "pt"})
         except Exception as error:  # its own kind, whether a type or the disk is the cause
             what = f"{weights}: cannot be kept as safetensors ({one_line(error)[:200]})"
             raise EncoderError(f"{what}; ask its author for them, or free some space in {target.parent}") from error
-    seal(target.parent)
     return target
 
 

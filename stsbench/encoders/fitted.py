@@ -25,7 +25,6 @@ import numpy.typing as npt
 from stsbench.core import settings
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.core.files import write_whole
 from stsbench.core.provenance import derived, remember_maker
 from stsbench.core.registry import call_with_params
 from stsbench.encoders.base import (
@@ -39,7 +38,7 @@ from stsbench.encoders.base import (
     notes_of,
     variant_name,
 )
-from stsbench.encoders.checkpoint import is_sealed, seal
+from stsbench.encoders.checkpoint import is_sealed, sealing
 from stsbench.encoders.engine.embed import OfRows
 from stsbench.numbers.similarity import FLOAT, TYPES, to_bits, to_integers, truncate
 
@@ -138,9 +137,9 @@ class FittedEncoder:
             return kept
         made = self.method.fit(self.base, self.sentences)
         if folder is not None:
-            write_whole(folder / "fit.json", (json.dumps(self.method.params(), indent=1) + "\n").encode())
-            write_whole(folder / FIT_FILE, save({name: np.ascontiguousarray(array) for name, array in made.items()}))
-            seal(folder)
+            with sealing(folder) as scratch:
+                (scratch / "fit.json").write_text(json.dumps(self.method.params(), indent=1) + "\n", encoding="utf-8")
+                (scratch / FIT_FILE).write_bytes(save({name: np.ascontiguousarray(one) for name, one in made.items()}))
         return made
 
     @cached_property

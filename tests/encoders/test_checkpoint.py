@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from stsbench.core.errors import EncoderError, SourceError, StsbenchError
 from stsbench.encoders import checkpoint
-from stsbench.encoders.checkpoint import as_safetensors, find_checkpoint, is_sealed, seal
+from stsbench.encoders.checkpoint import as_safetensors, find_checkpoint, is_sealed, sealing
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from tests.encoders.made_checkpoints import change
 from tests.encoders.tiny import LONGEST, SENTENCES
@@ -291,7 +291,7 @@ from pathlib import Path
 import torch, numpy, safetensors.torch, zipfile
 torch.save({"a": torch.ones(4)}, sys.argv[1] + "/small.bin")
 torch.load(sys.argv[1] + "/small.bin", weights_only=True, mmap=True)
-from stsbench.encoders.checkpoint import as_safetensors, is_sealed, seal
+from stsbench.encoders.checkpoint import as_safetensors
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 as_safetensors(Path(sys.argv[1]) / "pytorch_model.bin")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
@@ -399,9 +399,8 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # What is younger than two seconds is not remembered: here nothing is young.
     monkeypatch.setattr(time, "time_ns", lambda: 2**62)
     made = tmp_path / "made"
-    made.mkdir()
-    (made / "vectors.npy").write_bytes(b"12345")
-    seal(made)
+    with sealing(made) as scratch:
+        (scratch / "vectors.npy").write_bytes(b"12345")
     assert is_sealed(made)
     return made
 
