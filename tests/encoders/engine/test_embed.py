@@ -224,11 +224,6 @@ def plan(lengths: list[int] | Ints, budget: int = 64) -> list[list[int]]:
     return [rows.tolist() for rows in plan_batches(np.asarray(lengths, dtype=np.int64), budget=budget)]
 
 
-def some_lengths(n: int = 500) -> Ints:
-    lengths: Ints = np.random.default_rng(0).integers(0, 40, size=n)
-    return lengths
-
-
 def test_joined_parts_keep_what_is_pooled():
     parts = [TokenIds(np.arange(n, dtype=np.int32), np.array([0, n]), np.array([[1, n]])) for n in (3, 5)]
     spans = TokenIds.join(parts).spans
@@ -250,19 +245,14 @@ def test_padded_on_either_side(left, ids, mask):
     assert {part.dtype for part in padded} == {np.dtype(np.int64)}
 
 
-def test_every_row_once_and_longest_first():
-    lengths = some_lengths()
-    batches = plan(lengths)
+@pytest.mark.parametrize("budget", [1, 39, 64, 2048])
+def test_batches_hold_every_row_once_longest_first_within_the_budget(budget):
+    lengths = np.random.default_rng(0).integers(0, 40, size=500)
+    batches = plan(lengths, budget)
     assert sorted(row for rows in batches for row in rows) == list(range(len(lengths)))
     in_turn = [int(lengths[row]) for rows in batches for row in rows]
     assert in_turn == sorted(in_turn, reverse=True)
-
-
-@pytest.mark.parametrize("budget", [1, 39, 64, 2048])
-def test_padded_tokens_stay_within_the_budget(budget):
-    lengths = some_lengths()
-    for rows in plan(lengths, budget):
-        assert len(rows) * max(lengths[rows].max(), 1) <= budget or len(rows) == 1
+    assert all(len(rows) * max(lengths[rows].max(), 1) <= budget or len(rows) == 1 for rows in batches)
 
 
 def test_hardly_a_token_is_padding():

@@ -75,14 +75,6 @@ def test_no_mask_is_a_mask_of_ones(name):
     torch.testing.assert_close(pooled_by(name, states, None), ones, rtol=1e-12, atol=0)
 
 
-def test_the_marked_token():
-    _, states, mask = random_batch(left=False)
-    chosen = torch.zeros_like(mask, dtype=torch.bool)
-    chosen[[0, 1, 2, 3], [4, 0, 3, 1]] = True
-    expected = torch.stack([states[-1][0, 4], states[-1][1, 0], states[-1][2, 3], states[-1][3, 1]])
-    assert torch.equal(Pooling.parse("mask").pool([states[-1]], mask, chosen), expected)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sums_of_sixteen_bit_states_are_wider(dtype):
     # 300 tokens of 300 make 90,000: more than float16 holds, and bfloat16 rounds to 8 bits.
@@ -144,12 +136,6 @@ def test_unknown_names_offer_the_nearest(name, near):
     with pytest.raises(CardError, match=r"^unknown pooling '.*; known: cls, cls_before_pooler, mean") as caught:
         Pooling.parse(name)
     assert near in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["mean(1,5)", "cls(-6)", "max(9)"])
-def test_layers_the_model_lacks(name):
-    with pytest.raises(EncoderError, match=r"^pooling '.*' asks for layer -?\d; the model has 4$"):
-        Pooling.parse(name).states(DEPTH)
 
 
 # utils.py of BinWang28/SBERT-WK-Sentence-Embedding at 889e669, 'dissecting', window 2, start 4, run in float64 on
@@ -299,12 +285,6 @@ def test_embeddings_are_float32_or_wider(dtype, out):
     assert not pooled.requires_grad
 
 
-def test_layers_by_start():
-    assert wk_layers(0, depth=4) == (0, 1, 2, 3, 4)
-    assert wk_layers(-3, depth=12) == (10, 11, 12)
-    assert len(wk_layers(4, depth=24)) == 21
-
-
 @pytest.mark.parametrize(("start", "left"), [(3, 2), (4, 1), (5, 0), (9, 0), (-2, 2), (-6, 0)])
 def test_too_few_layers_is_one_clear_line(start, left):
     message = rf"pooling 'wk\({start}\)' leaves {left} of the model's 5 hidden states \(0 to 4\); it needs 3 at least"
@@ -320,6 +300,7 @@ def test_too_few_layers_is_one_clear_line(start, left):
         (Prompt("{} and {"), "{} and {a dog"),
         (Prompt(template="so {} it is"), "so a dog it is"),
         (Prompt(template="{}"), "a dog"),
+        (Prompt(template="again: {}, {}"), "again: a dog, a dog"),
         (Prompt("the ", add_full_stop=True), "the a dog."),
         (Prompt(template='"{}" means', add_full_stop=True), '"a dog." means'),
     ],
@@ -339,9 +320,3 @@ def test_the_facts_are_those_that_fingerprints_have_always_held():
     assert Prompt().facts() == ["", "{}"]
     assert Prompt("a {b}").facts() == ["a {b}", "a {{b}}{}"]
     assert Prompt(template="x {} y", add_full_stop=True).facts() == ["", "x {} y", "add_full_stop"]
-
-
-def test_a_sentence_may_stand_twice():
-    prompt = Prompt(template="again: {}, {}")
-    assert prompt.places == 2 and Prompt("a ").places == 1
-    assert prompt.around(["a dog", "{}"]) == ["again: a dog, a dog", "again: {}, {}"]
