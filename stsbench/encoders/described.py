@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import EncoderError, UnknownName, one_line
+from stsbench.core.errors import EncoderError, UnknownName, one_line, shown
 from stsbench.core.files import write_whole
 from stsbench.encoders.base import SERVED
 from stsbench.encoders.checkpoint import (
@@ -151,10 +151,8 @@ def _inside(where: Path, path: str) -> str:
     """The path of a module, refused where it may lead out of the checkpoint or be no path at all."""
     # Parts by Windows' rules are parts by any: both slashes, drives, roots.
     place = PureWindowsPath(path)
-    if place.anchor or ".." in place.parts:
-        raise EncoderError(f"{where}: '{path}' leads outside the checkpoint")
-    if len(path) > LONGEST or not path.isprintable():
-        raise EncoderError(f"{where}: {path[:40]!r} is not a name for a module's folder")
+    if place.anchor or ".." in place.parts or len(path) > LONGEST or not path.isprintable():
+        raise EncoderError(f"{where}: {shown(path)} is no folder inside the checkpoint")
     return path
 
 

@@ -101,9 +101,7 @@ def find_encoder(
 
     A name may say which parameters are replaced, as results' names do: ``minilm+pooling=max``.
     """
-    catalogue, extra = catalogue or Catalogue(), dict(params or {})
-    name, changes, runs = _trained(spec, catalogue)
-    return _from_run(runs[0], name, {**changes, **extra}, catalogue) if runs else _maker(spec, extra, catalogue)()
+    return _maker(spec, dict(params or {}), catalogue or Catalogue())()
 
 
 def each_seed(spec: str, catalogue: Catalogue) -> list[str]:
@@ -120,8 +118,7 @@ def check_loadable(spec: str, catalogue: Catalogue) -> None:
 
     Raises UnknownName: nothing; offers the nearest card. EncoderError: a recipe that has not been trained.
     """
-    if not _trained(spec, catalogue)[2]:
-        _maker(spec, {}, catalogue)
+    _maker(spec, {}, catalogue)
 
 
 def _stem(spec: str) -> str:
@@ -154,6 +151,9 @@ def _from_run(run: TrainedRun, name: str, extra: dict[str, Any], catalogue: Cata
 
 
 def _maker(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> Callable[[], KnownEncoder]:
+    name, changes, runs = _trained(spec, catalogue)
+    if runs:
+        return partial(_from_run, runs[0], name, {**changes, **extra}, catalogue)
     cards, own = catalogue.paths("baselines"), _entry_points()
     if spec.endswith(".toml"):
         path = Path(spec)
@@ -178,9 +178,8 @@ def _maker(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> Callable[[
 
 def _unknown(spec: str, known: Sequence[str], catalogue: Catalogue) -> EncoderError | UnknownName:
     if (recipe := _stem(spec)) in catalogue.paths("trainers"):
-        others = [f"'{name}'" for name in trained_variants(recipe)]
-        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-        near = f"; with values replaced it has: give {' or '.join(others[:3])}{more}" if others else ""
+        others = [f"'{name}'" for name in trained_variants(recipe)[:3]]
+        near = f"; with values replaced it has: give {' or '.join(others)}" if others else ""
         # The command that trains what the name says: a recipe, its seed, and the values that are replaced.
         stem, changes = list(variants(spec))[-1]
         recipe, _, seed = stem.partition("@")

@@ -199,7 +199,7 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty list": (lambda d: (d / "modules.json").write_text("[]"), "lists no modules"),
     "outside": (
         lambda d: (d / "modules.json").write_text('[{"type": "sentence_transformers.X", "path": "../x"}]'),
-        "leads outside the checkpoint",
+        "is no folder inside the checkpoint",
     ),
     "another family": (
         lambda d: change(d / "config_sentence_transformers.json", model_type="SparseEncoder"),
