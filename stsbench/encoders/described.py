@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import EncoderError, UnknownName, one_line, shown
+from stsbench.core.errors import CardError, EncoderError, UnknownName, one_line, shown
 from stsbench.core.files import write_whole
 from stsbench.encoders.base import SERVED
 from stsbench.encoders.checkpoint import (
@@ -170,13 +170,17 @@ def similarity_notes(folder: Path) -> list[str]:
     return [f"its files compare embeddings by {named}; here all are compared by cosine"] if named != "cosine" else []
 
 
-def named_prompt(folder: Path, prompt_name: str | None) -> str:
-    """The text of a checkpoint's prompt; of its default one for None, empty for ``""``.
+def named_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
+    """The text of a checkpoint's prompt; of its default one for None, empty for ``""``; or the ``text`` that is given instead.
 
-    Raises UnknownName: the checkpoint has no prompt of this name; offers the nearest.
+    Raises UnknownName: the checkpoint has no prompt of this name; offers the nearest. CardError: both are given.
     """
+    if text and prompt_name:
+        raise CardError("give 'prompt' or 'prompt_name', not both")
+    if text or prompt_name == "":
+        return text
     config = _config(folder)
-    prompts, wanted = config.prompts or {}, config.default_prompt_name if prompt_name is None else prompt_name
+    prompts, wanted = config.prompts or {}, prompt_name or config.default_prompt_name
     if wanted and wanted not in prompts:
         raise UnknownName(f"prompt of {folder}", wanted, prompts, hint=f"it has {', '.join(prompts) or 'none'}")
     return (prompts[wanted] or "") if wanted else ""

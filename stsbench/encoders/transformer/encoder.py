@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -104,7 +104,7 @@ class TransformerEncoder(_OfCheckpoint):
         prompt_name: str = "",
         prompt_template: str = "",
         add_full_stop: bool = False,
-        padding_side: str = "right",
+        padding_side: Literal["left", "right"] = "right",
         bidirectional: bool = False,
         adapters: Sequence[str] = (),
         dtype: str = "float32",
@@ -115,10 +115,6 @@ class TransformerEncoder(_OfCheckpoint):
         """Find the checkpoint and check every choice against it."""
         self.name, self.device, self.pooling = name or model or package or "", device, Pooling.parse(pooling)
         kind = backend_kind(backend, dtype=dtype, device=device)
-        if padding_side not in ("left", "right"):
-            raise CardError(f"padding_side '{padding_side}' is neither 'left' nor 'right'")
-        if prompt and prompt_name:
-            raise CardError("give 'prompt' or 'prompt_name', not both")
         if self.pooling.of_mask_token and not prompt_template:
             raise CardError("pooling 'mask' needs a prompt_template with the tokenizer's mask token")
         self.checkpoint = find_checkpoint(
@@ -128,8 +124,7 @@ class TransformerEncoder(_OfCheckpoint):
         # Above the subfolder of its transformer.
         above = len(PurePath(subfolder).parts)
         self.root = self.checkpoint.folder.parents[above - 1] if above else self.checkpoint.folder
-        text = named_prompt(self.root, prompt_name) if prompt_name else prompt
-        self.prompt = Prompt(text, prompt_template, add_full_stop)
+        self.prompt = Prompt(named_prompt(self.root, prompt_name, prompt), prompt_template, add_full_stop)
         if self.pooling.of_second_copy and self.prompt.places != 2:
             raise CardError("pooling 'echo' needs a prompt_template with two {} where the sentence goes")
         self.bidirectional, self.adapters = bidirectional, [Adapter.find(one) for one in adapters]
@@ -389,8 +384,6 @@ class SentenceTransformerEncoder(_OfCheckpoint):
         """
         self.name, self.device = name or model, device
         kind = backend_kind(backend, dtype=dtype, device=device)
-        if prompt and prompt_name is not None:
-            raise CardError("give 'prompt' or 'prompt_name', not both")
         if max_length is not None and max_length < 1:
             raise CardError(f"max_length {max_length} leaves nothing of a sentence")
         located = locate_checkpoint(model, revision=revision, also=kind.on_hub(file))
@@ -400,7 +393,7 @@ class SentenceTransformerEncoder(_OfCheckpoint):
         if kind is not TorchBackend and not first.kind.endswith(".Transformer"):
             raise CardError(f"backend '{backend}' runs transformers; {self.root} begins with a {first.kind}")
         self.backend = kind(self.root / first.path, file=file, dtype=dtype, device=device)
-        self.prompt = prompt or named_prompt(self.root, prompt_name)
+        self.prompt = named_prompt(self.root, prompt_name, prompt)
         self.max_length, self.normalise = max_length, normalise
 
     @cached_property

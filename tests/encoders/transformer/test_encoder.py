@@ -140,7 +140,6 @@ def test_the_mask_token_of_a_template(tiny, left):
     [
         ({"pooling": "meen"}, "unknown pooling 'meen'; did you mean 'mean'"),
         ({"dtype": "float23"}, "unknown dtype 'float23'; did you mean 'float32'"),
-        ({"padding_side": "up"}, "padding_side 'up' is neither 'left' nor 'right'"),
         ({"prompt": "a", "prompt_template": "{}"}, "give 'prompt' or 'prompt_template', not both"),
         ({"prompt_template": "no place"}, "needs one {} where the sentence goes"),
         ({"prompt_template": "{} {} {}"}, "needs one {} where the sentence goes"),
