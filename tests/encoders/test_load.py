@@ -1,14 +1,13 @@
 """From a name to an encoder: what makes it, what it is called, and what its results say of it."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, EncoderError, SourceError
+from stsbench.core.errors import EncoderError, SourceError
 from stsbench.core.files import file_digest
-from stsbench.encoders.base import KnownEncoder, is_maker, known_as, make_encoder, variant_name
+from stsbench.encoders.base import KnownEncoder, is_maker, known_as, variant_name
 from stsbench.encoders.load import find_encoder
 from stsbench.encoders.runs import RunRecord, TrainedRun
 from tests.encoders.fakes import Plain
@@ -46,29 +45,6 @@ def test_what_may_make_an_encoder_is_told_without_calling_it():
 
     assert [is_maker(one) for one in (Plain, Plain(), made)] == [True, True, True]
     assert [is_maker(one) for one in (int, 3, counted, __import__("os").getcwd)] == [False, False, False, False]
-
-
-def test_parameters_are_checked_and_the_name_is_told():
-    class Named:
-        fingerprint = None
-
-        def __init__(self, name: str, size: int = 3) -> None:
-            self.name, self.size = name, size
-
-        def encode(self, sentences: list[str]) -> list[Any]:
-            return []
-
-    assert make_encoder(Named, "mine", {"size": 4}, "card").name == "mine"
-    for params, message in (
-        ({"sise": 4}, "card: unknown key 'sise'; did you mean 'size'"),
-        ({"size": "4"}, "card: key 'size'"),
-        ({"name": "other"}, "card: 'name' cannot be set"),
-    ):
-        with pytest.raises(CardError) as caught:
-            make_encoder(Named, "mine", params, "card")
-        assert message in str(caught.value)
-    with pytest.raises(CardError, match=r"card is made already; it takes no parameters \(size\)"):
-        make_encoder(Plain(), "mine", {"size": 3}, "card")  # type: ignore[arg-type]
 
 
 def test_a_changed_parameter_changes_the_name():

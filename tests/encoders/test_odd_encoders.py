@@ -170,6 +170,7 @@ def test_it_is_refused_in_one_line(name, tmp_path):
         ("Positional", {"size": 5}, "'size' parameter is positional only"),
         ("ready", {"size": 5}, "is made already; it takes no parameters (size)"),
         ("Data", {"sise": 5}, "unknown key 'sise'; did you mean 'size'?"),
+        ("Data", {"size": "5"}, "key 'size'"),
     ],
 )
 def test_parameters_that_it_cannot_take_are_refused_in_one_line(name, params, message):

@@ -241,8 +241,6 @@ class Engine:
         missing = ~held & np.fromiter((text in wanted for text in texts), dtype=bool, count=len(texts))
         if not missing.any():
             return
-        if self.shelf.watch is not None:
-            self.shelf.watch.begin()
         served = self.encoder if isinstance(self.encoder, ServedEncoder) else None
         if served is not None:
             # Each text is one worker's, whatever the others have stored by now.
@@ -258,8 +256,12 @@ class Engine:
             nonlocal done
             asked = [texts[i] for i in rows]
             check_embeddings(embeddings, asked, self.encoder.name, d=self.shelf.width, among=sentences)
-            # A copy: an encoder may fill the same array again and again.
-            self.shelf.add(keys[rows], embeddings.copy())
+            # An encoder may fill the same array again and again.
+            copied = embeddings.copy()
+            if self.shelf.watch is not None and not self.encoded:
+                # Not sooner: what cannot embed at all is not asked for samples.
+                self.shelf.watch.begin()
+            self.shelf.add(keys[rows], copied)
             if served is not None:
                 # It may be paid for.
                 self.shelf.flush()

@@ -197,10 +197,6 @@ def test_a_pickle_is_never_run(saved, tmp_path, at):
 BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no modules.json": (lambda d: (d / "modules.json").unlink(), "is for the encoder kind 'transformer'"),
     "empty list": (lambda d: (d / "modules.json").write_text("[]"), "lists no modules"),
-    "outside": (
-        lambda d: (d / "modules.json").write_text('[{"type": "sentence_transformers.X", "path": "../x"}]'),
-        "is no folder inside the checkpoint",
-    ),
     "another family": (
         lambda d: change(d / "config_sentence_transformers.json", model_type="SparseEncoder"),
         "is a SparseEncoder",
