@@ -123,8 +123,8 @@ def test_prompts_and_templates(tiny):
 @pytest.mark.parametrize("left", [False, True])
 def test_the_mask_token_of_a_template(tiny, left):
     template = 'the "{}" means [MASK].'
-    side = "left" if left else "right"
-    encoder = TransformerEncoder(str(tiny["bert"]), pooling="mask", prompt_template=template, padding_side=side)
+    options: dict[str, Any] = {"pooling": "mask", "padding_side": "left" if left else "right"}
+    encoder = TransformerEncoder(str(tiny["bert"]), prompt_template=template, **options)
     few = ["dog", "a dog", "", "a [MASK] dog", "a dog " * 3]
     expected = []
     for sentence in few:
