@@ -49,10 +49,8 @@ class Moments:
         self.count, self.mean, self.scatter = 0, np.zeros(0), np.zeros((0, 0))
 
     def add(self, x: npt.ArrayLike) -> None:
-        """Add embeddings (n, d). Raises EncoderError: not of two axes."""
+        """Add embeddings (n, d)."""
         rows: Array = np.asarray(x, dtype=np.float64)
-        if rows.ndim != 2:
-            raise EncoderError(f"fitting takes embeddings (n, d), not shape {rows.shape}")
         if not self.count:
             d = rows.shape[1]
             self.mean, self.scatter = np.zeros(d), np.zeros((d, d))

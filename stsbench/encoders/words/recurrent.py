@@ -527,7 +527,7 @@ def expand_vocabulary(encoder: GruHalvesEncoder, vectors: str, out: Path, *, lim
 
     path = find_vectors(vectors)
     opened = open_vectors(path, sha256=remembered_digest(path), limit=limit)
-    theirs = [word.decode() for block in read_blocks(path, limit) for word in block.words]
+    theirs = [word for block in read_blocks(path, limit) for word in block.words]
     own, rows = encoder.words, opened.known(theirs)
     shared = [word for word in own if word in rows and word not in (encoder.config.unknown, encoder.config.eos)]
     if len(shared) <= opened.shape[1]:

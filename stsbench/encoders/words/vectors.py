@@ -43,7 +43,7 @@ _ODD_BLANKS = (b"  ", b"\t", b"\r", b"\v", b"\f")
 class VectorBlock(NamedTuple):
     """Some words (m,) and their vectors (m, d), as they follow in the file."""
 
-    words: list[bytes]
+    words: list[str]
     vectors: FloatArray
 
 
@@ -94,25 +94,25 @@ def _lines(path: Path) -> Iterator[bytes]:
 def _block(lines: list[bytes], width: int, path: Path, number: int) -> VectorBlock:
     """Read lines, the first of which has this number in the file; raises DataError naming a bad one."""
     split = [line.rstrip().partition(b" ") for line in lines]
-    words, values = [word for word, _, _ in split], [rest for _, _, rest in split]
+    words, values = _text([word for word, _, _ in split]), [rest for _, _, rest in split]
     vectors = _numbers(values, width) if all(one.count(b" ") == width - 1 for one in values) else None
-    if vectors is not None and _is_text(words):
+    if vectors is not None and words is not None:
         return VectorBlock(words, vectors)
     # One of them is bad, oddly spaced, or has blanks in its word: each is read by itself.
     each = [_read_line(line, width, f"{path}: line {number + at}") for at, line in enumerate(lines)]
     return VectorBlock([word for word, _ in each], np.concatenate([vector for _, vector in each]))
 
 
-def _read_line(line: bytes, width: int, where: str) -> tuple[bytes, FloatArray]:
+def _read_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
     if b"\0" in line:
         raise DataError(f"{where}: has a NUL byte; is it a binary file? Give vectors as text or .npz")
-    if not _is_text([line]):
+    if _text([line]) is None:
         raise DataError(f"{where}: is not UTF-8 ('{_shown(line)}')")
     word, *fields = line.rstrip().rsplit(b" ", width)
     vector = _numbers([b" ".join(fields)], width)
     # The last part of a word with blanks is no number.
     if vector is not None and (b" " not in word or _numbers([word.rpartition(b" ")[2]], 1) is None):
-        return word, vector
+        return word.decode(), vector
     first, *fields = line.rstrip().split(b" ")
     bad = [field for field in fields[-width:] if _numbers([field], 1) is None]
     if bad and len(fields) >= width:
@@ -140,13 +140,12 @@ def _numbers(lines: list[bytes], width: int) -> FloatArray | None:
     return vectors if np.isfinite(vectors).all() else None
 
 
-def _is_text(words: list[bytes]) -> bool:
-    joined = b"\n".join(words)
+def _text(words: list[bytes]) -> list[str] | None:
     try:
-        joined.decode("utf-8")
+        joined = b"\n".join(words).decode("utf-8")
     except UnicodeDecodeError:
-        return False
-    return b"\0" not in joined
+        return None
+    return None if "\0" in joined else joined.split("\n")
 
 
 def _shown(line: bytes) -> str:
@@ -178,7 +177,7 @@ def _npz_arrays(path: Path) -> VectorBlock:
         raise DataError(f"{path}: the vector of row {int(np.argmin(finite))} is not finite")
     if not len(words):
         raise DataError(f"{path}: holds no word vectors")
-    return VectorBlock([word.encode("utf-8") for word in words.tolist()], vectors)
+    return VectorBlock(words.tolist(), vectors)
 
 
 FORMAT = 2
@@ -196,7 +195,7 @@ class WordVectors:
 
     def find(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
         """Return each word's row, (len(words),); -1 for a word without a vector."""
-        keys = _keys([word.encode("utf-8", "surrogatepass") for word in words])
+        keys = _keys(words)
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[places] == keys, self.rows[places], -1).astype(np.int64)
 
@@ -247,6 +246,7 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
     return WordVectors(path, (len(rows), path.stat().st_size // (4 * len(rows))), found, rows)
 
 
-def _keys(words: Sequence[bytes]) -> npt.NDArray[np.bytes_]:
+def _keys(words: Sequence[str]) -> npt.NDArray[np.bytes_]:
     """The hash of each word, (len(words),), of 15 bytes and one that is not zero, since numpy takes off zeros."""
-    return np.array([hashlib.blake2b(word, digest_size=15).digest() + b"." for word in words], dtype="S16")
+    encoded = (word.encode("utf-8", "surrogatepass") for word in words)
+    return np.array([hashlib.blake2b(word, digest_size=15).digest() + b"." for word in encoded], dtype="S16")

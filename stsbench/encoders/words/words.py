@@ -124,10 +124,9 @@ class SavedEncoder:
         """The words of ``vocab.txt``, one a line, in the order of the table's rows."""
         path = self.folder / VOCABULARY
         try:
-            words = path.read_bytes().decode("utf-8").split("\n")
+            return path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise EncoderError(f"{path}: cannot be read: {one_line(error)}") from error
-        return words[:-1] if words[-1] == "" else words
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:

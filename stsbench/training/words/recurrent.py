@@ -149,8 +149,13 @@ class SkipThoughtsTraining(NeighbourTraining):
 
         def learn(rows: Rows, step: int) -> tuple[float, int]:
             optimiser.param_groups[0]["lr"] = self.learning_rate * released_adam_factor(step)
-            return self.step(model, optimiser, tokens, rows), 1
+            cost = self.descend(model, optimiser, model.cost(tokens, rows))
+            # Not in the released GRU: the encoder and the decoders have one bias a gate.
+            for bias in recurrent_biases:
+                bias.detach().zero_()
+            return cost / sum(int(tokens.lengths[rows + side].sum()) for side in NEIGHBOURS.values()), 1
 
+        recurrent_biases = [parameter for key, parameter in model.named_parameters() if "bias_hh" in key]
         name, state = "bi" if self.bidirectional else "uni", model.state_dict()
         _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
         return Lesson(
@@ -180,25 +185,14 @@ class SkipThoughtsTraining(NeighbourTraining):
             raise TrainingError(f"no three neighbouring sentences are shorter than {self.max_words} words")
         return kept
 
-    def batches(self, tokens: TokenIds, triples: Rows, rng: np.random.Generator) -> Iterator[Rows]:
+    def batches(self, tokens: TokenIds, triples: Rows, rng: np.random.Generator) -> list[Rows]:
         """One epoch's batches, the sources of each of equal length, in random order."""
         lengths = tokens.lengths[triples]
         parts: list[Rows] = []
         for length in np.unique(lengths):
             rows = rng.permutation(triples[lengths == length])
             parts += [rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size)]
-        for i in rng.permutation(len(parts)):
-            yield parts[i]
-
-    def step(self, model: SkipThoughts, optimiser: torch.optim.Optimizer, tokens: TokenIds, rows: Rows) -> float:
-        """Learn from one batch and return its mean loss a word."""
-        cost = self.descend(model, optimiser, model.cost(tokens, rows))
-        # Not in the released GRU: the encoder and the decoders have one bias a gate.
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if "bias_hh" in name:
-                    parameter.zero_()
-        return cost / sum(int(tokens.lengths[rows + step].sum()) for step in NEIGHBOURS.values())
+        return [parts[i] for i in rng.permutation(len(parts))]
 
 
 @dataclass(frozen=True, kw_only=True)
