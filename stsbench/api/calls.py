@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -160,25 +160,19 @@ def evaluate(
     found: list[Result] = []
     failures: list[NotScored] = []
     catalogue = catalogue or Catalogue()
-    with _noting(failures, listener, lambda: html_so_far(found, catalogue)) as watcher:
-        for result in iterate(
-            encoder, tasks, protocol=protocol, data=data, seed=seed, split=split, store=store, on_error=on_error,
-            name=name, catalogue=catalogue, listener=watcher,
-        ):  # fmt: skip
-            found.append(result)
-    return Results(found, failures=failures, catalogue=catalogue)
-
-
-@contextmanager
-def _noting(failures: list[NotScored], listener: Listener | None, html: Callable[[], str]) -> Iterator[Listener]:
-    """A listener that notes what failed and tells the one that is given, or shows how it goes where none is."""
-    with watching(html) if listener is None else nullcontext(listener) as watcher:
+    shown = watching(lambda: html_so_far(found, catalogue)) if listener is None else nullcontext(listener)
+    with shown as watcher:
 
         def failed(what: str, error: Exception) -> None:
             failures.append(NotScored(what, error))
             watcher.failed(what, error)
 
-        yield replace(watcher, failed=failed)
+        for result in iterate(
+            encoder, tasks, protocol=protocol, data=data, seed=seed, split=split, store=store, on_error=on_error,
+            name=name, catalogue=catalogue, listener=replace(watcher, failed=failed),
+        ):  # fmt: skip
+            found.append(result)
+    return Results(found, failures=failures, catalogue=catalogue)
 
 
 SUITE = "sts"

@@ -68,23 +68,16 @@ class GridColumn(NamedTuple):
     head: str
     parts: Sequence[Way]
 
-    @property
-    def is_mean(self) -> bool:
-        """Whether it is a mean over tasks."""
-        return len(self.parts) > 1
-
     def cell(self, results: Sequence[Result]) -> GridCell | None:
         """An encoder's score in it; a mean is had where all its tasks were scored with the same seeds."""
         parts = [[one for one in results if Way.of(one) == way] for way in self.parts]
-        means = seed_means(parts)
-        if not means:
+        if not (means := seed_means(parts)):
             return None
-        mean, deviation = spread(means)
         alone = len(parts) == len(parts[0]) == 1
-        return GridCell(mean, deviation, parts[0][0].interval if alone else mean_interval(parts))
+        return GridCell(*spread(means), parts[0][0].interval if alone else mean_interval(parts))
 
 
-def grid_columns(results: Sequence[Result], catalogue: Catalogue) -> list[GridColumn]:
+def grid_columns(results: Sequence[Result], catalogue: Catalogue, *, means: bool = True) -> list[GridColumn]:
     """A column for each way to score a task, in the order of the results; behind them the means.
 
     There is a mean for each suite all of whose tasks are there, else one for each protocol of several tasks; none where
@@ -99,16 +92,17 @@ def grid_columns(results: Sequence[Result], catalogue: Catalogue) -> list[GridCo
         protocol = f", {way.name}" if times[way[:2]] > 1 else ""
         version = f", data and card {way.version}" if versions[way[:4]] > 1 else ""
         columns.append(GridColumn(f"{way.task}{split}{protocol}{version}", [way]))
-    return [*columns, *_means(ways, catalogue)]
+    return [*columns, *(_means(ways, catalogue) if means else ())]
 
 
 def _means(ways: Sequence[Way], catalogue: Catalogue) -> Iterator[GridColumn]:
     """Scores of other protocols or of splits that are not the usual have no mean with the rest."""
     alike: dict[tuple[str, ...], list[Way]] = {}
     times = Counter((way.task, way.name) for way in ways)
+    twice = {name for (_, name), count in times.items() if count > 1}
     for way in ways:
         # Tasks may fix fields of a protocol of one name; the same task scored twice under it is another protocol.
-        fields = way.protocol if any(times[one.task, one.name] > 1 for one in ways if one.name == way.name) else ""
+        fields = way.protocol if way.name in twice else ""
         alike.setdefault((way.name, fields, "" if way.split in USUAL_SPLITS else way.split), []).append(way)
     for mine in alike.values():
         tasks = {way.task: way for way in mine}
@@ -122,7 +116,7 @@ def _means(ways: Sequence[Way], catalogue: Catalogue) -> Iterator[GridColumn]:
         if not suites and len(tasks) > 1 and len({way.protocol for way in mine}) == 1:
             # Of which tasks it is, the protocol tells.
             whose = f", {mine[0].name}" if len(alike) > 1 else ""
-            yield GridColumn(f"mean of {len(tasks)}{whose}", list(tasks.values()))
+            yield GridColumn(f"mean of {len(tasks)}{whose}", mine)
 
 
 SMALL = "font-size: 85%; opacity: 0.75"
@@ -365,11 +359,11 @@ class Results(Sequence[Result]):
         """
         import pandas as pd
 
-        own = [{"protocol": one.protocol["name"], "low": one.interval[0], "high": one.interval[1]} for one in self]
         rows = [
-            {fact: mine[fact] if fact in mine else getattr(one, fact) for fact in FACTS}
+            {fact: getattr(one, fact, None) for fact in FACTS}
+            | {"protocol": one.protocol["name"], "low": one.interval[0], "high": one.interval[1]}
             | (one.scores if scores else {})
-            for one, mine in zip(self, own, strict=True)
+            for one in self
         ]
         return pd.DataFrame(rows, columns=None if self else FACTS)
 
@@ -425,8 +419,7 @@ def html_so_far(results: Sequence[Result], catalogue: Catalogue) -> str:
     """The table of a notebook while scores come in: without means, whose intervals take their time; nothing at first."""
     if not results:
         return ""
-    columns = [column for column in grid_columns(results, catalogue) if not column.is_mean]
-    return grid_html(columns, gather_runs(results, catalogue)[-MOST_ROWS:])
+    return grid_html(grid_columns(results, catalogue, means=False), gather_runs(results, catalogue)[-MOST_ROWS:])
 
 
 FACTS = (
