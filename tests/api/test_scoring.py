@@ -10,6 +10,7 @@ import pytest
 import stsbench
 from stsbench.api import progress
 from stsbench.bench.listener import Listener
+from stsbench.core.errors import SourceError
 from tests.api.notebook import page_of
 from tests.encoders.fakes import Plain
 from tests.own_tasks import evaluate, place
@@ -50,7 +51,11 @@ def test_what_failed_is_in_the_results(place):
     told: list[str] = []
     listener = Listener(failed=lambda what, error: told.append(what))
     options: dict[str, Any] = {"data": place / "data", "catalogue": stsbench.Catalogue(place / "cards")}
-    results = stsbench.evaluate(Plain(), "pets,plants", on_error="skip", listener=listener, **options)
+    encoder = Plain()
+    with pytest.raises(SourceError, match="no data for pets"):
+        stsbench.evaluate(encoder, "pets,plants", **options)
+    assert encoder.calls == []
+    results = stsbench.evaluate(encoder, "pets,plants", on_error="skip", listener=listener, **options)
     assert [result.task for result in results] == ["plants"]
     assert [failure.what for failure in results.failures] == told == ["pets"]
     assert str(results.failures[0]).startswith("pets: no data for pets (test)")

@@ -17,7 +17,7 @@ from stsbench.core.errors import DataError, EncoderError, UnknownName
 from stsbench.core.provenance import fitted_on
 from stsbench.data.task import load_task
 from stsbench.encoders.fitted import PostProcessed, texts_digest, variant_specs
-from stsbench.encoders.load import load_encoder
+from stsbench.encoders.load import find_encoder, load_encoder
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.results.folder import read_states
 from stsbench.results.groups import gather_runs
@@ -55,15 +55,6 @@ def task_texts(place: Path, name: str) -> list[str]:
 # --- which texts ---
 
 
-def test_repeated_texts_keep_pairs_together(place):
-    task = load_task("pets", data=place / "data", catalogue=Catalogue([place / "cards"]))
-    texts, split = task.texts(["validation"], repeated=True), task.load("validation")
-    assert texts[::2] == list(split.sentences1)  # type: ignore[union-attr]
-    assert texts[1::2] == list(split.sentences2)  # type: ignore[union-attr]
-    assert len(task.texts(repeated=True)) == 2 * (30 + 4)
-    assert sorted(set(task.texts(repeated=True))) == sorted(task.texts())
-
-
 def test_the_words_for_texts(place, tmp_path):
     catalogue = Catalogue([place / "cards"])
     pets = load_task("pets", data=place / "data", catalogue=catalogue)
@@ -72,6 +63,9 @@ def test_the_words_for_texts(place, tmp_path):
         return texts_to_fit(fit, task=pets, catalogue=catalogue, data=place / "data")
 
     assert texts("target") == texts("target+ungraded") == task_texts(place, "pets")
+    split = pets.load("validation")
+    # Pairs stay together.
+    assert texts("target.validation")[::2] == list(split.sentences1)  # type: ignore[union-attr]
     assert texts("target.validation") == pets.texts(["validation"], repeated=True)
     assert len(texts("plants.test")) == 40
     own = tmp_path / "own.txt"
@@ -151,15 +145,11 @@ def test_the_bases_embeddings_come_from_its_store(place):
 
 
 def test_without_a_store_the_scores_are_the_same_and_nothing_is_written(place):
-    with_store = evaluate(place, whitened())
     without = evaluate(place, whitened(), store=None)
+    assert not (place / "cache").exists()
+    with_store = evaluate(place, whitened())
     assert [r.score for r in without] == [r.score for r in with_store]
     assert [r.fingerprint for r in without] == [r.fingerprint for r in with_store]
-    import shutil
-
-    shutil.rmtree(place / "cache")
-    evaluate(place, whitened(), store=None)
-    assert not (place / "cache").exists()
 
 
 def test_texts_that_are_not_the_tasks(place):
@@ -219,8 +209,6 @@ def test_a_seed_is_the_results_own_fact(place, tmp_path):
     card.parent.mkdir()
     head = 'name = "m"\nkind = "{}"\nmethod = "m"\nbackbone = "none"\nsupervision = "none"\noverlap = "none"\n'
     card.write_text(head.format("tests.bench.test_embed:Seeded") + 'paper = "none"\nlicense = "none"\n')
-    from stsbench.encoders.load import find_encoder
-
     catalogue = Catalogue([place / "cards"])
     for seed in (0, 1):
         known = find_encoder("mine", params={"seed": seed, "d": 5}, catalogue=catalogue)
@@ -228,6 +216,11 @@ def test_a_seed_is_the_results_own_fact(place, tmp_path):
     (result,) = evaluate(place, known, "pets")
     assert result.train_seed == 1
     assert result.fingerprint == "seeded-1 of tests.bench.test_embed:Seeded(d=5, seed=1)"
+    for params in ({"dimensions": 2}, {"embeddings": "int8", "calibration": "pets.test"}):
+        (of_variant,) = evaluate(
+            place, load_encoder("tests.bench.test_embed:Seeded", params={"seed": 3, **params}), "pets"
+        )
+        assert of_variant.train_seed == 3
 
 
 class Seeded(Plain):
@@ -344,13 +337,6 @@ def test_too_many_dimensions_and_unknown_texts_are_told_once(place):
     assert told == ["pets, plants: unknown text to fit on 'nothing'; " + told[0].partition("; ")[2]]
     with pytest.raises(UnknownName, match="nothing"):
         evaluate(place, unknown)
-
-
-def test_a_seed_of_the_base_is_kept(place):
-    for params in ({"dimensions": 2}, {"embeddings": "int8", "calibration": "pets.test"}):
-        known = load_encoder("tests.bench.test_embed:Seeded", params={"seed": 3, **params})
-        (result,) = evaluate(place, known, "pets")
-        assert result.train_seed == 3
 
 
 def test_encoders_of_two_bases_have_their_own_scores(place, monkeypatch):

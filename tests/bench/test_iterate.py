@@ -12,7 +12,7 @@ import stsbench
 from stsbench.bench.listener import Listener
 from stsbench.bench.run import iterate
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import EncoderError, SourceError, StsbenchError, UnknownName
+from stsbench.core.errors import EncoderError, StsbenchError, UnknownName
 from stsbench.data.task import Task
 from stsbench.evaluators.sts import StsEvaluator
 from tests.encoders.fakes import Plain
@@ -25,13 +25,8 @@ __all__ = ["place"]
 
 def test_a_result_is_there_as_soon_as_it_is_scored(place):
     scored: list[str] = []
-    stream = iterate(
-        Plain(),
-        "pets,plants",
-        data=place / "data",
-        catalogue=Catalogue([place / "cards"]),
-        listener=Listener(scoring=scored.append),
-    )
+    facts: dict[str, Any] = {"data": place / "data", "catalogue": Catalogue([place / "cards"])}
+    stream = iterate(Plain(), "pets,plants", listener=Listener(scoring=scored.append), **facts)
     assert scored == []
     assert next(stream).task == "pets"
     assert scored == ["pets"]
@@ -91,32 +86,6 @@ def test_a_wrong_name_among_many_is_told_before_anything_is_done(place):
     assert encoder.calls == []
 
 
-def test_one_of_several_encoders_that_fails_stops_or_is_told(place):
-    class Broken(Plain):
-        def encode(self, sentences: Sequence[str]) -> Any:
-            return super().encode(sentences)[1:]
-
-    told: list[str] = []
-    listener = Listener(failed=lambda what, error: told.append(what))
-    both = [Broken("broken"), Plain()]
-    with pytest.raises(EncoderError, match="'broken' returned shape"):
-        evaluate(place, both, "stones")
-    results = evaluate(place, both, "stones", on_error="skip", listener=listener)
-    assert [one.encoder for one in results] == ["plain"]
-    assert told == ["broken"]
-    with pytest.raises(EncoderError, match="'broken' returned shape"):
-        evaluate(place, Broken("broken"), "stones", on_error="skip")
-
-
-def test_tasks_may_be_tasks(place):
-    catalogue = Catalogue([place / "cards"])
-    pets = stsbench.load_task("pets", data=place / "data", catalogue=catalogue)
-    (one,) = stsbench.evaluate(Plain(), pets, catalogue=catalogue)
-    both = evaluate(place, Plain(), [pets, "stones,pets"])
-    assert [result.task for result in both] == ["pets", "stones"]
-    assert one.score == both[0].score
-
-
 # --- one encoder ---
 
 
@@ -161,28 +130,6 @@ def test_a_score_that_could_not_be_read_back_fails_alone(place, monkeypatch):
     results = evaluate(place, Plain(), "plants,stones", on_error="skip", listener=listener)
     assert [result.task for result in results] == ["stones"]
     assert len(failures) == 1 and "on plants cannot be kept: field 'score'" in failures[0]
-
-
-def test_tasks_and_protocols_that_do_not_exist(place):
-    encoder = Plain()
-    for wrong in ({"tasks": "pet"}, {"protocol": "simsce"}, {"split": "tset"}):
-        with pytest.raises(UnknownName, match="did you mean"):
-            evaluate(place, encoder, **wrong)
-    assert encoder.calls == []
-
-
-def test_missing_data_stops_or_is_told(place):
-    (place / "data" / "pets.tsv").unlink()
-    told: list[tuple[str, str]] = []
-    listener = Listener(failed=lambda what, error: told.append((what, str(error))))
-    encoder = Plain()
-    with pytest.raises(SourceError, match="no data for pets"):
-        evaluate(place, encoder)
-    assert encoder.calls == []
-    results = evaluate(place, encoder, on_error="skip", listener=listener)
-    assert [result.task for result in results] == ["plants"]
-    assert [what for what, _ in told] == ["pets"]
-    assert "no data for pets (test)" in told[0][1]
 
 
 class ConstantOn(Plain):

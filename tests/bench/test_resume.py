@@ -47,7 +47,7 @@ def scored_again(place: Path, monkeypatch: pytest.MonkeyPatch, encoder: Encoder 
     return scored
 
 
-def test_changed_data_are_scored_again_and_a_remark_in_a_card_changes_nothing(place, monkeypatch):
+def test_what_changed_is_scored_again_and_nothing_else(place, monkeypatch):
     assert scored_again(place, monkeypatch) == list(TASKS)
     assert scored_again(place, monkeypatch) == []
     write_data(place / "data", "plants", 20, shift=3)
@@ -55,27 +55,15 @@ def test_changed_data_are_scored_again_and_a_remark_in_a_card_changes_nothing(pl
     with (place / "cards" / "tasks" / "pets.toml").open("a") as card:
         card.write("# a remark\n")
     assert scored_again(place, monkeypatch) == []
-    assert len(read_states(place / "results").results) == 3
-
-
-def test_another_encoder_of_the_same_name_is_scored_again(place, monkeypatch):
-    scored_again(place, monkeypatch)
-    assert scored_again(place, monkeypatch, Plain(fingerprint="plain-2")) == list(TASKS)
-    assert len(read_states(place / "results").results) == 6
-
-
-def test_without_a_fingerprint_every_run_scores_again(place, monkeypatch):
-    for _ in range(2):
-        assert scored_again(place, monkeypatch, Plain(fingerprint=None)) == list(TASKS)
-    assert len(read_states(place / "results").results) == 3
-
-
-def test_a_broken_result_file_is_scored_again(place, monkeypatch):
-    scored_again(place, monkeypatch)
     before = outside_run(place / "results")
     next((place / "results").rglob("stones.*.json")).write_text("{")
     assert scored_again(place, monkeypatch) == ["stones"]
     assert outside_run(place / "results") == before
+    assert len(read_states(place / "results").results) == 3
+    # Another encoder of the same name; and one without a fingerprint, every time.
+    for fingerprint in ("plain-2", None, None):
+        assert scored_again(place, monkeypatch, Plain(fingerprint=fingerprint)) == list(TASKS)
+    assert len(read_states(place / "results").results) == 9
 
 
 def test_what_a_killed_run_left_half_written_is_swept(place, monkeypatch):
