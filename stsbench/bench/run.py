@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -44,7 +44,7 @@ from stsbench.core.errors import (
     shown,
     split_names,
 )
-from stsbench.core.files import remove, remove_stale, without_folders, write_whole
+from stsbench.core.files import remove, remove_stale, write_whole
 from stsbench.core.registry import NAME, NAMES, PLACE, SEED, STORE, Kind, Registry, checked
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.corpora.overlap import Held, find_held
@@ -54,7 +54,7 @@ from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import check_loadable, find_encoder, find_given, shared_ends
 from stsbench.evaluators import evaluator_of
 from stsbench.results.folder import command_again, has_columns, lacking_said, make_current, read_states, write_result
-from stsbench.results.record import CleanScore, Result, columns_digest, protocol_key
+from stsbench.results.record import Result, columns_digest, protocol_key
 
 
 @dataclass(frozen=True)
@@ -205,38 +205,38 @@ def cleaner(asked: TextLeftOut, work: Work, parts: Sequence[RunPart]) -> Callabl
     plan, catalogue = work.plan, work.plan.catalogue
     texts = {(task.name, task.split): task.splits[task.split].texts() for task in work.tasks.values()}
 
-    def names_of(encoder: str) -> tuple[str, ...]:
+    def asked_of(encoder: str) -> TextLeftOut:
         stem = encoder.partition("+")[0]
         own = [catalogue.recipe(stem).data.corpus] if stem in catalogue.paths("trainers") else []
         if OWN in asked.corpora and not own:
             raise StsbenchError(
                 f"--clean {OWN}: '{encoder}' is of no recipe, which would name its training text; give --clean CORPUS"
             )
-        return tuple(dict.fromkeys(name for one in asked.corpora for name in (own if one == OWN else [one])))
+        names = dict.fromkeys(name for one in asked.corpora for name in (own if one == OWN else [one]))
+        return replace(asked, corpora=tuple(names))
 
     @cache
-    def find(names: Sequence[str]) -> tuple[str, Held]:
-        corpora = [load_corpus(n, corpora=asked.folder, data=plan.data_folder, catalogue=catalogue) for n in names]
+    def find(one: TextLeftOut) -> tuple[str, Held]:
+        load = partial(load_corpus, corpora=one.folder, data=plan.data_folder, catalogue=catalogue)
+        corpora = list(map(load, one.corpora))
         held = find_held(corpora, (text for mine in texts.values() for text in mine), near=asked.near)
         hashes = [corpus.sha256 for corpus in corpora]
         return hashes[0] if len(hashes) == 1 else columns_digest({"corpora": hashes}), held
 
-    found = {part.name: (names := names_of(part.name), *find(names)) for part in parts}
+    found = {part.name: (mine := asked_of(part.name), *find(mine)) for part in parts}
 
     def clean(result: Result) -> Result:
         """The Result with its clean score, which is written; without, where it cannot be made, which is reported."""
-        names, text, held = found[result.encoder]
+        mine, text, held = found[result.encoder]
         seen = [one for one in texts[result.task, result.split] if one in held.how]
         try:
             if not has_columns(result):
                 raise DataError(f"{lacking_said([result])}; run: {command_again([result])}")
             evaluator = evaluator_of(result.task, catalogue.task(result.task), result.protocol)
-            part = score_without(result, seen, evaluator)
+            made = score_without(result, seen, evaluator, mine, text)
         except StsbenchError as error:
             work.listener.failed(f"clean score of {result.encoder} on {result.task}", error)
             return result
-        names_shown = [str(without_folders(name)) for name in names]
-        made = CleanScore(corpora=names_shown, text=text, near=asked.near, **part._asdict())
         others = [one for one in result.clean if one.name != made.name]
         cleaned = msgspec.structs.replace(result, clean=[*others, made])
         if cleaned.clean != result.clean:

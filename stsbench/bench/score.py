@@ -12,13 +12,15 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from stsbench.bench.embed import Embedder
 from stsbench.bench.listener import Listener
-from stsbench.bench.plan import RunPlan, ScoredTask
+from stsbench.bench.plan import RunPlan, ScoredTask, TextLeftOut
 from stsbench.core import provenance as machine
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
+from stsbench.core.files import without_folders
 from stsbench.core.provenance import same_encoder, without_texts
 from stsbench.encoders.backends import uses_tf32
 from stsbench.encoders.base import (
@@ -33,11 +35,11 @@ from stsbench.encoders.base import (
 from stsbench.encoders.engine.embed import check_embeddings
 from stsbench.encoders.engine.store import Watch
 from stsbench.encoders.fitted import variant_of
-from stsbench.evaluators.seams import Evaluator, Items, Scores
+from stsbench.evaluators.seams import Evaluator, Scores
 from stsbench.numbers.similarity import FLOAT, TYPES
 from stsbench.numbers.statistics import AGGREGATIONS, COLUMNS, FEWEST, sentence_columns, sentences_of, subset_indices
 from stsbench.results.folder import checked_json, columns_of, read_items, read_result
-from stsbench.results.record import FEW_PAIRS, Result, cell_digest, columns_digest, items_path, result_path
+from stsbench.results.record import FEW_PAIRS, CleanScore, Result, cell_digest, columns_digest, items_path, result_path
 
 
 def is_of_now(result: Result, watch: Watch | None) -> bool:
@@ -230,40 +232,26 @@ def measure_side(
     listener = listener.raising()
     embedder = Embedder(known, tasks, plan, listener)
     results = list(score_tasks(embedder, dict.fromkeys((task, 0) for task in tasks), listener=listener))
-    variant = variant_of(known.encoder)
-    # Each sentence as for the first task that holds it, the others together as for the first task.
+    # Each sentence as for the first task that holds it, the others as for the first task.
     of_task = {text: task for task in reversed(tasks) for text in task.texts()}
-    groups: dict[ScoredTask | None, list[int]] = {}
-    for place, text in enumerate(sentences):
-        groups.setdefault(of_task.get(text), []).append(place)
-    parts = {
-        task: np.asarray(embedder.engine(task or tasks[0])([sentences[place] for place in places]), dtype=np.float32)
-        for task, places in groups.items()
-    }
-    rows = np.empty((len(sentences), next(iter(parts.values())).shape[1]), dtype=np.float32)
-    for task, places in groups.items():
-        rows[places] = parts[task]
-    check_embeddings(rows, sentences, known.name)
-    return MeasuredSide(results, rows, FLOAT if variant is None else variant.embeddings)
+    rows: dict[str, FloatArray] = {}
+    for task in tasks:
+        if mine := [text for text in sentences if of_task.get(text, tasks[0]) is task]:
+            rows.update(zip(mine, np.asarray(embedder.engine(task)(mine), dtype=np.float32), strict=True))
+    embeddings = np.array([rows[text] for text in sentences])
+    check_embeddings(embeddings, sentences, known.name)
+    variant = variant_of(known.encoder)
+    return MeasuredSide(results, embeddings, FLOAT if variant is None else variant.embeddings)
 
 
-class PartScore(NamedTuple):
-    """The score of a part of the items, its 95% interval and how many they are; of too few there is no score.
-
-    ``left_out`` are the subsets of which too few items are left, or all with one gold score.
-    """
-
-    n: int
-    score: float | None
-    interval: tuple[float, float] | None
-    left_out: list[str]
-
-
-def score_without(result: Result, sentences: Sequence[str], evaluator: Evaluator) -> PartScore:
-    """The score over the items that hold none of these sentences.
+def score_without(
+    result: Result, sentences: Sequence[str], evaluator: Evaluator, asked: TextLeftOut, text: str
+) -> CleanScore:
+    """The score over the items that hold none of these sentences, which are those of the training text ``asked`` for.
 
     The score of a probe is the share of right answers, where that of all items is a mean over folds. A mean over subsets
-    is of those alone that keep ``FEW_PAIRS`` pairs: in the others nothing is left to correlate.
+    is of those alone that keep ``FEW_PAIRS`` pairs: in the others nothing is left to correlate. ``text`` is the hash of the
+    training text.
 
     Raises:
         DataError: the per-item columns are missing or broken, or tell no sentences; the evaluator cannot score a part.
@@ -274,21 +262,20 @@ def score_without(result: Result, sentences: Sequence[str], evaluator: Evaluator
         lacking = f"its per-item columns lack {COLUMNS[0]}" if "recall" not in columns else "the items are no sentences"
         why = lacking if held is None else "its evaluator cannot make scores again from items"
         raise DataError(f"{result.encoder} on {result.task}: no part of the items has a score: {why}")
+    corpora = [str(without_folders(name)) for name in asked.corpora]
+    of_none = CleanScore(corpora=corpora, text=text, near=asked.near, n=0, score=None, interval=None)
     kept = np.array([not any(item) for item in np.isin(held, sentence_columns(sentences)[COLUMNS[0]])])
     if kept.all():
-        return PartScore(result.n, result.score, result.interval, [])
+        return msgspec.structs.replace(of_none, n=result.n, score=result.score, interval=result.interval)
     left_out = list[str]()
     if AGGREGATIONS.get(str(result.protocol.get("aggregation"))) is not None:
         golds = {name: columns["gold"][at][kept[at]] for name, at in subset_indices(columns["subset"].tolist()).items()}
         left_out = [name for name, gold in golds.items() if len(gold) < FEW_PAIRS or np.ptp(gold) == 0]
         kept &= ~np.isin(columns["subset"].astype(str), left_out)
-    n = int(kept.sum())
-    if n < FEWEST:
-        return PartScore(n, None, None, left_out)
-    items: Items = {name: column[kept] for name, column in columns.items()}
-    try:
-        found = evaluator.recompute(items)
-    except (DataError, EncoderError):
-        # Nothing is left to correlate.
-        return PartScore(n, None, None, left_out)
-    return PartScore(n, found.score, found.interval, left_out)
+    made = msgspec.structs.replace(of_none, n=int(kept.sum()), left_out=left_out)
+    # Where nothing is left to correlate, there is no score.
+    with suppress(DataError, EncoderError):
+        if made.n >= FEWEST:
+            found = evaluator.recompute({name: column[kept] for name, column in columns.items()})
+            return msgspec.structs.replace(made, score=found.score, interval=found.interval)
+    return made

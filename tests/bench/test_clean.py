@@ -12,7 +12,7 @@ from scipy import stats
 from stsbench.bench.listener import Listener
 from stsbench.bench.plan import TextLeftOut
 from stsbench.bench.run import run
-from stsbench.bench.score import PartScore, score_without
+from stsbench.bench.score import score_without
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.data.corpora.load import Corpus, load_corpus
 from stsbench.evaluators.probe import ProbeEvaluator
@@ -104,12 +104,12 @@ GOLD = RNG.integers(0, 6, 40).astype(np.float64)
 SIMILARITY = GOLD / 10 + RNG.normal(0, 0.1, 40)
 
 
-def scored_without(result: Result, sentences: list[str]) -> PartScore:
+def scored_without(result: Result, sentences: list[str]) -> CleanScore:
     protocol = dict(result.protocol)
     evaluator: Any = (
         StsEvaluator(protocol=StsProtocol(**protocol)) if "metric" in protocol else ProbeEvaluator(PROBES["senteval"])
     )
-    return score_without(result, sentences, evaluator)
+    return score_without(result, sentences, evaluator, TextLeftOut(["a text"]), "0" * 64)
 
 
 def correlated() -> Result:
@@ -128,7 +128,8 @@ def test_a_correlation_is_that_of_the_items_left():
 
 def test_where_nothing_is_held_it_is_the_score_itself():
     result = correlated()
-    assert scored_without(result, ["of another task"]) == (40, result.score, result.interval, [])
+    found = scored_without(result, ["of another task"])
+    assert (found.n, found.score, found.interval) == (40, result.score, result.interval)
 
 
 def test_a_share_is_that_of_the_items_left():
@@ -137,13 +138,13 @@ def test_a_share_is_that_of_the_items_left():
     protocol = {"name": "senteval", "kfold": 10}
     result = make_result(task="mr", per_item=columns, n=40, score=0.75, protocol=protocol, items="0" * 64)
     found = scored_without(result, ["first 1", "first 2"])
-    assert found[:2] == (38, 28 / 38) and found.interval is not None
+    assert (found.n, found.score) == (38, 28 / 38) and found.interval is not None
 
 
 def test_too_few_items_or_one_gold_score_make_no_score():
-    assert scored_without(correlated(), FIRST[:37]) == (3, None, None, [])
     alike = [text for text, gold in zip(FIRST, GOLD, strict=True) if gold != 3]
-    assert scored_without(correlated(), alike)[1:3] == (None, None)
+    few, same = scored_without(correlated(), FIRST[:37]), scored_without(correlated(), alike)
+    assert (few.n, few.score, few.interval) == (3, None, None) == (3, same.score, same.interval)
 
 
 @pytest.mark.parametrize("aggregation", ["mean", "wmean"])
@@ -165,7 +166,8 @@ def test_a_subset_of_which_few_pairs_are_left_has_no_part_in_the_mean(aggregatio
     first = stats.spearmanr(SIMILARITY[20:30], GOLD[20:30]).statistic
     weights = {"mean": [1, 1], "wmean": [20, 10]}[aggregation]
     assert ten.score == pytest.approx(np.average([parts[0], first], weights=weights)) and ten.left_out == []
-    assert scored_without(result, [*FIRST[9:20], *FIRST[21:]]) == (0, None, None, ["a", "b"])
+    none = scored_without(result, [*FIRST[9:20], *FIRST[21:]])
+    assert (none.n, none.score, none.left_out) == (0, None, ["a", "b"])
 
 
 def test_columns_that_tell_no_sentences_are_refused():
