@@ -42,6 +42,8 @@ class Shown:
     rows: dict[str, Any] = field(default_factory=dict)
     began: dict[str, tuple[float, float]] = field(default_factory=dict)
     """When each was first heard of, and how much of it was done then."""
+    every: float = field(default_factory=lambda: LINE_SECONDS)
+    """Seconds between two lines."""
     said: float = field(default_factory=time.monotonic)
 
     def update(
@@ -54,18 +56,19 @@ class Shown:
         words = visible(what or piece)
         if done == 0 or piece not in self.began:
             self.began[piece] = time.monotonic(), done
-        if self.bars is None:
-            if self.is_due():
-                self.line(": ".join(filter(None, [words, self._count(piece, done, total) if news is None else news])))
-            return
-        if piece not in self.rows:
-            self.rows[piece] = self.bars.add_task(words, total=None, news="")
-        shown = visible(self._count(piece, done, total) if news is None else news)
-        self.bars.update(self.rows[piece], description=words, completed=done, total=total, news=shown)
+        if news is None:
+            counts = [] if total is None else [f"{done:,.0f} of {total:,.0f}"]
+            news = ", ".join([*counts, *self.left(piece, done, total)])
+        if self.bars is not None:
+            if piece not in self.rows:
+                self.rows[piece] = self.bars.add_task(words, total=None, news="")
+            self.bars.update(self.rows[piece], description=words, completed=done, total=total, news=visible(news))
+        elif self.is_due():
+            self.line(": ".join(filter(None, [words, news])))
 
     def is_due(self) -> bool:
         """Whether nobody watches, and nothing has been said for long."""
-        return self.bars is None and time.monotonic() - self.said >= LINE_SECONDS
+        return self.bars is None and time.monotonic() - self.said >= self.every
 
     def line(self, text: str) -> None:
         """Say a line, where nobody watches; the next one can wait."""
@@ -88,9 +91,6 @@ class Shown:
         if total is None or not before < done < total:
             return []
         return [f"about {duration((time.monotonic() - since) / (done - before) * (total - done))} left"]
-
-    def _count(self, piece: str, done: float, total: float | None) -> str:
-        return "" if total is None else ", ".join([f"{done:,.0f} of {total:,.0f}", *self.left(piece, done, total)])
 
 
 @contextmanager
@@ -131,18 +131,11 @@ def watching(table: Callable[[], str]) -> Iterator[Listener]:
     from stsbench.api.results import html_note
 
     handle = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
-    last = -PICTURE_SECONDS
 
     def show(line: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= PICTURE_SECONDS:
-            handle.update({"text/html": f"{table()}\n{html_note(line)}", "text/plain": line}, raw=True)
-            last = time.monotonic()
+        handle.update({"text/html": f"{table()}\n{html_note(line)}", "text/plain": line}, raw=True)
 
     try:
-        yield Listener(
-            encoding=lambda done, total: show(f"encoding: {100 * done // max(total, 1)}%"),
-            scoring=lambda task: show(f"scoring {task}"),
-        )
+        yield Shown(say=show, every=PICTURE_SECONDS).listener()
     finally:
         handle.update({"text/plain": ""}, raw=True)
