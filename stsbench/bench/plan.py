@@ -88,7 +88,7 @@ def plan_tasks(
     Raises:
         UnknownName: a task, suite or protocol that does not exist, or that no chosen task uses.
     """
-    choice = ProtocolChoice(protocol)
+    asked = read_protocols(protocol)
     # No task at all is an empty name.
     given = [tasks] if isinstance(tasks, str | Task) else tasks or [""]
     chosen: dict[str, Task] = {}
@@ -96,11 +96,12 @@ def plan_tasks(
         for name in [one.name] if isinstance(one, Task) else expand_names(one, catalogue):
             if name not in chosen:
                 chosen[name] = one if isinstance(one, Task) else load_task(name, data=data, catalogue=catalogue)
-    found = [choice.scored(task, split) for task in chosen.values()]
-    for name in choice.asked:
-        if name not in choice.used:
-            hint = f"these tasks have {', '.join(choice.seen)}"
-            raise UnknownName("protocol", name, choice.seen, hint=hint)
+    found = [scored_by(task, asked, split) for task in chosen.values()]
+    used = {one.asked for one in found}
+    for name, (text, _) in asked.items():
+        if text not in used:
+            known = dict.fromkeys(name for one in found for name in EVALUATORS.load(one.task.card.evaluator).PROTOCOLS)
+            raise UnknownName("protocol", name, known, hint=f"these tasks have {', '.join(known)}")
     return found
 
 
@@ -117,63 +118,63 @@ def read_tasks(tasks: Iterable[ScoredTask], failed: Callable[[str, StsbenchError
     return found
 
 
-class ProtocolChoice:
-    """The protocols a user asked for; each evaluator takes the one it knows, else its first.
+Asked = Mapping[str, tuple[str, Mapping[str, Any]]]
+"""The protocols a user asked for: how each is written, and the fields to replace, by name."""
 
-    A protocol is a name, or a name with fields to replace: ``senteval(kfold=5,nhid=50)``.
+
+def read_protocols(protocol: str | Sequence[str] | None) -> Asked:
+    """Read a comma list of protocols: each a name, or a name with fields to replace, ``senteval(kfold=5,nhid=50)``.
+
+    Raises:
+        ProtocolError: one cannot be read, or is named twice.
     """
-
-    def __init__(self, protocol: str | Sequence[str] | None) -> None:
-        """Read a comma list of protocols."""
-        text = protocol if isinstance(protocol, str) else ",".join(protocol or [])
-        self.asked: dict[str, dict[str, Any]] = {}
-        self.texts: dict[str, str] = {}
-        for part in split_names(text):
-            match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", part)
-            if not match:
-                raise ProtocolError(f"--protocol '{part.strip()}': give a name, or name(field=value)")
-            # Fields are a TOML inline table whose bare words need no quotes: optimiser=rmsprop.
-            quoted = re.sub(r"=\s*(?!(?:true|false)\s*(?:,|$))([A-Za-z][\w-]*)\s*(?=,|$)", r'= "\1"', match[2] or "")
-            try:
-                values = tomllib.loads(f"fields = {{{quoted}}}")["fields"]
-            except ValueError as error:
-                raise ProtocolError(f"--protocol '{part.strip()}': cannot be read ({one_line(error)})") from error
-            name = match[1]
-            if name in self.asked:
-                raise ProtocolError(f"--protocol names '{name}' twice; run once for each")
-            self.asked[name], self.texts[name] = values, part
-        self.used: set[str] = set()
-        self.seen: dict[str, None] = {}
-
-    def scored(self, task: Task, split: str | None) -> ScoredTask:
-        """Return the task with its evaluator, made with the protocol that was asked for."""
+    asked: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for part in split_names(protocol if isinstance(protocol, str) else ",".join(protocol or [])):
+        match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", part)
+        if not match:
+            raise ProtocolError(f"--protocol '{part.strip()}': give a name, or name(field=value)")
+        # Fields are a TOML inline table whose bare words need no quotes: optimiser=rmsprop.
+        quoted = re.sub(r"=\s*(?!(?:true|false)\s*(?:,|$))([A-Za-z][\w-]*)\s*(?=,|$)", r'= "\1"', match[2] or "")
+        if match[1] in asked:
+            raise ProtocolError(f"--protocol names '{match[1]}' twice; run once for each")
         try:
-            factory = EVALUATORS.load(task.card.evaluator)
-        except UnknownName as error:
-            raise CardError(f"task {task.name}: {error}") from error
-        protocols: Mapping[str, Any] = factory.PROTOCOLS
-        self.seen.update(dict.fromkeys(protocols))
-        asked = [name for name in self.asked if name in protocols]
-        if len(asked) > 1:
-            raise ProtocolError(
-                f"{task.name} is scored by one protocol at a time, not by {' and '.join(asked)}; run once for each"
-            )
-        self.used.update(asked)
-        name = asked[0] if asked else next(iter(protocols))
-        evaluator = made_by(factory, with_fields(protocols[name], self.asked.get(name, {})), task.card, task.name)
-        scored = split or task.card.score_split
-        one_split = getattr(factory, "ONE_SPLIT", False)
-        if not one_split and scored != task.card.score_split:
-            raise ProtocolError(
-                f"{task.name} is trained and scored on splits of its own ('{task.card.score_split}' is the one scored); "
-                f"--split is for tasks of the evaluator 'sts'"
-            )
-        wanted = [scored] if one_split else list(task.card.splits)
-        # An evaluator may fix fields for its task (WordContent has no hidden units): its word counts.
-        # As a Result's file holds it, so that what is read back is equal: a tuple is a list.
-        protocol = json.loads(json.dumps(dataclasses.asdict(evaluator.protocol)))
-        text = self.texts.get(name, name)
-        return ScoredTask(task=task, evaluator=evaluator, asked=text, protocol=protocol, split=scored, wanted=wanted)
+            asked[match[1]] = part, tomllib.loads(f"fields = {{{quoted}}}")["fields"]
+        except ValueError as error:
+            raise ProtocolError(f"--protocol '{part.strip()}': cannot be read ({one_line(error)})") from error
+    return asked
+
+
+def scored_by(task: Task, asked: Asked, split: str | None = None) -> ScoredTask:
+    """A task with its evaluator, which takes the protocol that it knows of those asked for, else its first.
+
+    Raises:
+        CardError: there is no such evaluator. ProtocolError: several protocols fit, or the task cannot be scored on the split.
+    """
+    try:
+        factory = EVALUATORS.load(task.card.evaluator)
+    except UnknownName as error:
+        raise CardError(f"task {task.name}: {error}") from error
+    protocols: Mapping[str, Any] = factory.PROTOCOLS
+    fitting = [name for name in asked if name in protocols]
+    if len(fitting) > 1:
+        raise ProtocolError(
+            f"{task.name} is scored by one protocol at a time, not by {' and '.join(fitting)}; run once for each"
+        )
+    name = fitting[0] if fitting else next(iter(protocols))
+    text, fields = asked.get(name, (name, {}))
+    evaluator = made_by(factory, with_fields(protocols[name], fields), task.card, task.name)
+    scored = split or task.card.score_split
+    one_split = getattr(factory, "ONE_SPLIT", False)
+    if not one_split and scored != task.card.score_split:
+        raise ProtocolError(
+            f"{task.name} is trained and scored on splits of its own ('{task.card.score_split}' is the one scored); "
+            f"--split is for tasks of the evaluator 'sts'"
+        )
+    wanted = [scored] if one_split else list(task.card.splits)
+    # An evaluator may fix fields for its task (WordContent has no hidden units): its word counts.
+    # As a Result's file holds it, so that what is read back is equal: a tuple is a list.
+    kept = json.loads(json.dumps(dataclasses.asdict(evaluator.protocol)))
+    return ScoredTask(task=task, evaluator=evaluator, asked=text, protocol=kept, split=scored, wanted=wanted)
 
 
 def protocol_as_asked(task: str, protocol: Mapping[str, Any], catalogue: Catalogue) -> str:
@@ -183,7 +184,7 @@ def protocol_as_asked(task: str, protocol: Mapping[str, Any], catalogue: Catalog
     """
     if task not in catalogue.paths("tasks"):
         return str(protocol["name"])
-    usual = ProtocolChoice(str(protocol["name"])).scored(load_task(task, catalogue=catalogue), None).protocol
+    usual = scored_by(load_task(task, catalogue=catalogue), read_protocols(str(protocol["name"]))).protocol
     recorded = {key: json.dumps(value) for key, value in protocol.items() if key in usual}
     other = [f"{key}={value}" for key, value in recorded.items() if value != json.dumps(usual[key])]
     return f"{protocol['name']}({', '.join(other)})" if other else str(protocol["name"])
