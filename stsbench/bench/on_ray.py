@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stsbench.bench import workers as worker
 from stsbench.bench.embed import Embedder
@@ -64,7 +64,7 @@ class Turn:
     cells: Sequence[Cell]
     """To be scored."""
     encoder: Reference = None
-    steps: Iterator[Sequence[Piece]] = field(default=iter(()))
+    steps: Iterator[Sequence[Piece]] = iter(())
     """Pieces that can be done side by side; the next ones when these are done."""
     waiting: int = 0
     """Pieces that are under way."""
@@ -72,9 +72,13 @@ class Turn:
     """Where its embeddings are stored here."""
     said: str = ""
     """What became of embeddings that were stored before."""
-    facts: dict[str, object] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
     """What its Results say of its embedding."""
     failed: bool = False
+
+    def piece(self, what: str, work: Callable[..., Handed], *given: object, **facts: Any) -> Piece:  # noqa: ANN401 - of a Piece
+        """A piece of its work, which is handed the encoder before all that is ``given``."""
+        return Piece(turn=self, what=f"{self.part.name}: {what}", work=work, given=[self.encoder, *given], **facts)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -235,9 +239,7 @@ class ClusterRun:
             yield [self._scoring(turn, embedder, self._tasks(part.cells, embedder), None)]
             return
         if shared[0].shelf.width is not None:
-            what, given = f"{part.name}: comparing with stored embeddings", [turn.encoder, self.plan.store]
-            seen = Piece(turn=turn, what=what, work=worker.see_stored, given=given)
-            yield [seen]
+            yield [seen := turn.piece("comparing with stored embeddings", worker.see_stored, self.plan.store)]
             if seen.handed.said:
                 turn.said, turn.cells = seen.handed.said, part.cells
                 self.pace.cells += len(part.done)
@@ -265,15 +267,10 @@ class ClusterRun:
         held = self.keep(tuple(texts), lambda texts: sorted(set(texts)))
 
         def shares(doing: str, work: Callable[..., Handed], *given: object, sentences: int = 0) -> list[Piece]:
+            names = [f"{doing} {number + 1}/{of}" if of > 1 else doing for number in range(of)]
             return [
-                Piece(
-                    turn=turn,
-                    what=f"{turn.part.name}: {doing}" + (f" {share + 1}/{of}" if of > 1 else ""),
-                    work=work,
-                    given=[turn.encoder, held, BatchShare(share, of), *given],
-                    sentences=sentences,
-                )
-                for share in range(of)
+                turn.piece(name, work, held, BatchShare(number, of), *given, sentences=sentences)
+                for number, name in enumerate(names)
             ]
 
         tokens = list[Piece]()
@@ -294,18 +291,17 @@ class ClusterRun:
         self, turn: Turn, embedder: Embedder, tasks: Sequence[ScoredTask], embedded: Reference | None
     ) -> Piece:
         """Tasks scored by one worker: one on what is embedded, or all of an encoder that it embeds itself."""
-        name, keys = turn.part.name, [(task.name, task.asked) for task in tasks]
+        keys, first = [(task.name, task.asked) for task in tasks], tasks[0]
         cells = [cell for cell in turn.cells if (cell.task, cell.protocol) in keys]
         seeds = [[cell.seed for cell in cells if (cell.task, cell.protocol) == key] for key in keys]
-        given = [turn.encoder, self.plan, seeds, embedded, *map(self.keep, tasks)]
-        piece = Piece(turn=turn, what=f"{name}: embedding and scoring", work=worker.score, given=given, cells=cells)
+        given = [self.plan, seeds, embedded, *map(self.keep, tasks)]
         if embedded is None:
-            piece.sentences = turn.part.to_embed or 0
-        else:
-            piece.task, piece.what = tasks[0].name, f"{name}: scoring {tasks[0].name}"
-            # What is fitted over another encoder may embed while it is fitted, and is fitted on a GPU where one is.
-            piece.on_device = embedder.known(tasks[0]).fitted_on is not None
-        return piece
+            return turn.piece(
+                "embedding and scoring", worker.score, *given, cells=cells, sentences=turn.part.to_embed or 0
+            )
+        # What is fitted over another encoder may embed while it is fitted, and is fitted on a GPU where one is.
+        facts = {"task": first.name, "on_device": embedder.known(first).fitted_on is not None}
+        return turn.piece(f"scoring {first.name}", worker.score, *given, cells=cells, **facts)
 
     def _next(self, turn: Turn) -> None:
         """Begin what comes next for an encoder."""

@@ -42,7 +42,7 @@ STOP_SECONDS = 20.0
 
 def blocks_of(shelf: Shelf) -> Files:
     """The stored embeddings of one encoder, and what is kept of how they were made."""
-    found = shelf.folder.iterdir() if shelf.folder is not None and shelf.folder.is_dir() else ()
+    found = shelf.folder.glob("*.*") if shelf.folder is not None else ()
     return {path.name: path.read_bytes() for path in found if path.suffix in (".npy", ".json")}
 
 
@@ -241,22 +241,22 @@ def joined(on: str) -> Iterator[Ray]:
         raise StsbenchError("--on ray needs Ray, which is not installed; run: pip install 'stsbench[ray]'")
     settings.keep_ray_silent()
     ray = import_module("ray")
-    address = on if "://" in on else settings.ray_address() or "local"
-    options: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-    if address != "local":
-        options = {"runtime_env": {"env_vars": settings.for_workers()}}
+    address, alone = on if "://" in on else settings.ray_address() or "local", is_alone(on)
+    options = {"include_dashboard": False} if alone else {"runtime_env": {"env_vars": settings.for_workers()}}
     try:
         with warnings.catch_warnings():
             # What it warns of while it waits for an answer, its error says too.
             warnings.simplefilter("ignore")
             ray.init(address, **options, **QUIET)
     except Exception as error:  # Ray raises a bare Exception where it starts too slowly
-        what = f"no Ray cluster answers at '{address}'" if address != "local" else "Ray does not start"
+        why = one_line(error)[:200]
+        if alone:
+            raise StsbenchError(f"Ray does not start: {why}") from error
         # A client without a token waits in vain, without a reason.
-        hint = "" if address == "local" else "; where it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
-        raise StsbenchError(f"{what}: {one_line(error)[:200]}{hint}") from error
+        hint = "where it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        raise StsbenchError(f"no Ray cluster answers at '{address}': {why}; {hint}") from error
     try:
-        if address != "local":
+        if not alone:
             refuse_others(ray, scoring_versions())
         yield ray
     finally:
