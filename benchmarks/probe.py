@@ -59,7 +59,7 @@ import torch
 from peak import machine
 from torch import nn
 
-from stsbench.bench.embed import open_shelf
+from stsbench.bench.score import open_shelf
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.registry import call_with_params
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from stsbench.bench.embed import Embedder, Shared, open_shelf
 from stsbench.bench.listener import Listener
 from stsbench.bench.plan import RunPlan, ScoredTask, Store
+from stsbench.bench.score import Embedder, Shared, open_shelf
 from stsbench.boards.render.text import csv_text
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.registry import Registry, call_with_params

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stsbench.bench import workers as worker
-from stsbench.bench.embed import Embedder
 from stsbench.bench.listener import Doing, Pace
 from stsbench.bench.plan import Cell, RunPart, RunPlan, ScoredTask
 from stsbench.bench.run import Work, isolated, local
+from stsbench.bench.score import Embedder
 from stsbench.bench.workers import (
     Handed,
     OtherVersions,

@@ -17,7 +17,6 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from stsbench.bench.embed import Embedder, Shared, what_embeds
 from stsbench.bench.listener import Listener, Pace
 from stsbench.bench.plan import (
     Cell,
@@ -30,7 +29,7 @@ from stsbench.bench.plan import (
     read_tasks,
     seeds_of,
 )
-from stsbench.bench.score import find_result, holds_another, score_tasks, score_without
+from stsbench.bench.score import Embedder, Shared, find_result, holds_another, score_tasks, score_without, what_embeds
 from stsbench.core import settings as places
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import (

@@ -18,10 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stsbench.bench.embed import Embedder, open_shelf, what_embeds
 from stsbench.bench.listener import Listener
 from stsbench.bench.plan import RunPlan, ScoredTask, Store
-from stsbench.bench.score import score_tasks
+from stsbench.bench.score import Embedder, open_shelf, score_tasks, what_embeds
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, StsbenchError, one_line
 from stsbench.core.files import remove, write_whole

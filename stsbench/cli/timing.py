@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from stsbench.api.names import Names
-from stsbench.bench.embed import texts_to_fit
+from stsbench.bench.score import texts_to_fit
 from stsbench.boards.published import published_rows
 from stsbench.boards.render.text import to_markdown
 from stsbench.boards.tables.table import Layout, LayoutBlock, Shown, TableLine

@@ -145,7 +145,7 @@ def whitened_encoder(
     """Make the kind ``whitening``: any encoder's embeddings, whitened, of which the first k components are kept.
 
     ``base`` is a card or a checkpoint, ``base_params`` replace parameters of its card and ``model`` is the checkpoint where
-    that names none; ``fit`` says which texts it is fitted on, see :mod:`stsbench.bench.embed`. ``normalise`` scales
+    that names none; ``fit`` says which texts it is fitted on, see :mod:`stsbench.bench.score`. ``normalise`` scales
     embeddings to length 1 afterwards, as the paper does.
     """
     found = find_base(base, base_params, model, catalogue)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from stsbench.bench.embed import open_shelf
+from stsbench.bench.score import open_shelf
 from stsbench.core import provenance as machine
 from stsbench.core import settings
 from stsbench.core.cards import DECIDING, Overlap, RecipeCard

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.embed import needs_task, texts_to_fit
 from stsbench.bench.listener import Listener
 from stsbench.bench.run import forecast_run, run
+from stsbench.bench.score import needs_task, texts_to_fit
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, UnknownName
 from stsbench.core.provenance import fitted_on

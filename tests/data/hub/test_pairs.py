@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from stsbench.api.calls import evaluate
-from stsbench.bench.embed import texts_to_fit
+from stsbench.bench.score import texts_to_fit
 from stsbench.core import files as expanded
 from stsbench.core.cards import HubSource
 from stsbench.core.catalogue import Catalogue

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.embed import open_shelf
-from stsbench.bench.score import is_of_now
+from stsbench.bench.score import is_of_now, open_shelf
 from stsbench.core import provenance as machine
 from stsbench.encoders.engine import store as drift
 from stsbench.encoders.engine.embed import Engine

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.embed import open_shelf
+from stsbench.bench.score import open_shelf
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError, UnknownName
 from stsbench.core.registry import call_with_params
