@@ -33,9 +33,8 @@ from sleeping import ENCODER, TASK, Threads, Told
 
 import stsbench
 from stsbench.bench import workers as worker
-from stsbench.bench.listener import Listener
 from stsbench.bench.on_ray import ClusterRun
-from stsbench.bench.plan import RunPlan
+from stsbench.bench.plan import Listener, RunPlan
 from stsbench.bench.run import Work
 from stsbench.bench.workers import Ray, joined
 from stsbench.core.catalogue import Catalogue

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from stsbench.bench.listener import Listener
-from stsbench.bench.plan import RunPlan, ScoredTask, Store
+from stsbench.bench.plan import Listener, RunPlan, ScoredTask, Store
 from stsbench.bench.score import Embedder, Shared, open_shelf
 from stsbench.boards.render.text import csv_text
 from stsbench.core.errors import DataError, EncoderError, StsbenchError

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from stsbench.api.names import compared_results
 from stsbench.api.progress import watching
 from stsbench.api.results import EncoderComparison, NotScored, Results, compared, html_so_far, layout_html
-from stsbench.bench.listener import Listener
-from stsbench.bench.plan import GivenTasks, Store
+from stsbench.bench.plan import GivenTasks, Listener, Store
 from stsbench.bench.run import ARGUMENTS, GivenEncoders, iterate
 from stsbench.boards.exports.mteb import read_mteb
 from stsbench.boards.published import read_table_card

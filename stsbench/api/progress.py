@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from stsbench.bench.listener import Listener
+from stsbench.bench.plan import Listener
 from stsbench.core import settings
 from stsbench.core.errors import visible
 

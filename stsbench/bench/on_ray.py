@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stsbench.bench import workers as worker
-from stsbench.bench.listener import Doing, Pace
-from stsbench.bench.plan import Cell, RunPart, RunPlan, ScoredTask
+from stsbench.bench.plan import Cell, Doing, Pace, RunPart, RunPlan, ScoredTask
 from stsbench.bench.run import Work, isolated, local
 from stsbench.bench.score import Embedder
 from stsbench.bench.workers import (

@@ -17,10 +17,11 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from stsbench.bench.listener import Listener, Pace
 from stsbench.bench.plan import (
     Cell,
     GivenTasks,
+    Listener,
+    Pace,
     RunPart,
     RunPlan,
     ScoredTask,

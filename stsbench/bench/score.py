@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from stsbench.bench.listener import Listener
-from stsbench.bench.plan import RunPlan, ScoredTask, Store, TextLeftOut
+from stsbench.bench.plan import Listener, RunPlan, ScoredTask, Store, TextLeftOut
 from stsbench.core import provenance as machine
 from stsbench.core import settings
 from stsbench.core.catalogue import Catalogue
@@ -43,7 +42,7 @@ from stsbench.encoders.base import (
     notes_of,
     without_known_words,
 )
-from stsbench.encoders.engine.embed import Engine, StoredEncoder, transformed, check_embeddings
+from stsbench.encoders.engine.embed import Engine, StoredEncoder, check_embeddings, transformed
 from stsbench.encoders.engine.store import Shelf, StoredEmbeddings, Watch
 from stsbench.encoders.fitted import (
     TARGET,

@@ -18,8 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stsbench.bench.listener import Listener
-from stsbench.bench.plan import RunPlan, ScoredTask, Store
+from stsbench.bench.plan import Listener, RunPlan, ScoredTask, Store
 from stsbench.bench.score import Embedder, open_shelf, score_tasks, what_embeds
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, StsbenchError, one_line

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stsbench.api.progress import Shown, duration, showing
-from stsbench.bench.listener import Doing, Listener, Pace
+from stsbench.bench.plan import Doing, Listener, Pace
 from stsbench.cli.printing import BUG, MISTAKE, complain, cut, note, print_traceback, subject
 from stsbench.core.errors import SourceError, StsbenchError, one_line, visible
 from stsbench.core.files import append_line, write_whole

@@ -16,7 +16,7 @@ import typer
 
 from stsbench.api.names import Names, check_own_name
 from stsbench.api.progress import duration
-from stsbench.bench.listener import Listener
+from stsbench.bench.plan import Listener
 from stsbench.boards.render import render
 from stsbench.boards.tables.table import lay_out
 from stsbench.cli import options as opt

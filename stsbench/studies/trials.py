@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from stsbench.bench.listener import Listener
-from stsbench.bench.plan import RunPlan
+from stsbench.bench.plan import Listener, RunPlan
 from stsbench.bench.run import run
 from stsbench.core import settings
 from stsbench.core.cards import DECIDING, toml

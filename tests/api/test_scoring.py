@@ -9,7 +9,7 @@ import pytest
 
 import stsbench
 from stsbench.api import progress
-from stsbench.bench.listener import Listener
+from stsbench.bench.plan import Listener
 from stsbench.core.errors import SourceError
 from tests.api.notebook import page_of
 from tests.encoders.fakes import Plain

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.bench.listener import Listener
-from stsbench.bench.plan import TextLeftOut
+from stsbench.bench.plan import Listener, TextLeftOut
 from stsbench.bench.run import run
 from stsbench.bench.score import score_without
 from stsbench.core.errors import DataError, StsbenchError

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.listener import Listener
+from stsbench.bench.plan import Listener
 from stsbench.bench.run import forecast_run, run
 from stsbench.bench.score import needs_task, texts_to_fit
 from stsbench.core.catalogue import Catalogue

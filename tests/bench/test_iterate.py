@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import stsbench
-from stsbench.bench.listener import Listener
+from stsbench.bench.plan import Listener
 from stsbench.bench.run import iterate
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, StsbenchError, UnknownName

@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stsbench.bench.listener import Listener
-from stsbench.bench.plan import RunPlan
+from stsbench.bench.plan import Listener, RunPlan
 from stsbench.bench.run import run
 from stsbench.encoders.engine import embed as engine
 from stsbench.results.folder import read_items, read_states

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.bench.listener import Listener
+from stsbench.bench.plan import Listener
 from stsbench.bench.run import run
 from stsbench.core.errors import OutputError, StsbenchError
 from stsbench.encoders.base import Encoder

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.bench.listener import Listener
-from stsbench.bench.plan import RunPart, RunPlan
+from stsbench.bench.plan import Listener, RunPart, RunPlan
 from stsbench.bench.run import EncoderForecast, Work, forecast_run, local, run
 from stsbench.data.task import load_split
 from stsbench.encoders.fitted import PostProcessed

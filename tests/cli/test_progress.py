@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from stsbench.api.progress import Shown
-from stsbench.bench.listener import Doing, Pace
-from stsbench.bench.plan import Cell, RunPart
+from stsbench.bench.plan import Cell, Doing, Pace, RunPart
 from stsbench.cli.progress import LOG, RunProgress, shown_count, shown_work
 from stsbench.core.errors import EncoderError, SourceError
 from tests.cli.commands import HASHED, QUICK, make_own

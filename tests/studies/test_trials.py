@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.bench.listener import Listener
-from stsbench.bench.plan import RunPlan
+from stsbench.bench.plan import Listener, RunPlan
 from stsbench.bench.run import run
 from stsbench.cli.app import made_app
 from stsbench.core.errors import CardError, OutputError, Stopped, TrainingError, UnknownName

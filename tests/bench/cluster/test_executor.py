@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from stsbench.bench.listener import Listener, Pace
 from stsbench.bench.on_ray import ClusterRun, on_ray
-from stsbench.bench.plan import RunPlan
+from stsbench.bench.plan import Listener, Pace, RunPlan
 from stsbench.bench.run import Work, run
 from stsbench.bench.workers import is_alone, joined, refuse_others
 from stsbench.core.errors import EncoderError, StsbenchError
@@ -175,7 +174,7 @@ def test_a_piece_that_hangs_is_given_up(place, monkeypatch, ray, what):
     unsteady = Unsteady(str(place / "marks"), times=9, how="hangs")
     hanging = unsteady if what == "embedding" else Endless("unsteady", "endless-1")
     monkeypatch.setattr("tests.bench.cluster.test_executor.UNSTEADY", hanging)
-    monkeypatch.setattr("stsbench.bench.listener.STILL_SECONDS", 0.1)
+    monkeypatch.setattr("stsbench.bench.plan.STILL_SECONDS", 0.1)
     encoders = ["tests.bench.cluster.test_executor:UNSTEADY", ALL[-1]]
     heard = Heard()
     workers = 1 if what == "embedding" else 2

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.listener import Listener
+from stsbench.bench.plan import Listener
 from stsbench.bench.run import Work, run
 from stsbench.bench.workers import (
     Handed,

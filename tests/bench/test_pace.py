@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stsbench.bench.listener import Doing, Listener, Pace
-from stsbench.bench.plan import Cell, RunPart
+from stsbench.bench.plan import Cell, Doing, Listener, Pace, RunPart
 from tests.made import make_result
 
 
