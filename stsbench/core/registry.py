@@ -74,9 +74,7 @@ class Registry:
     def load_at(self, place: str) -> Any:  # noqa: ANN401 - as load
         """What ``name`` or ``name://address`` names; raises as :meth:`load`, and of an address alone."""
         if re.fullmatch(r"[\w.-]+:\d+", place):
-            raise StsbenchError(
-                f"{self.kind} '{place}' is an address alone; give a name before it, as in ray://{place}"
-            )
+            raise StsbenchError(f"{self.kind} '{place}' is an address alone; give a name before it: ray://{place}")
         return self.load(place.partition("://")[0])
 
     def _accepted(self, name: str, found: Any) -> Any:  # noqa: ANN401 - see load

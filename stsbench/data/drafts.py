@@ -86,7 +86,7 @@ def find_home(out: Path, kind: str, name: str) -> Home:
     """
     if not CARD_NAME.fullmatch(name) or name in RESERVED:
         raise StsbenchError(
-            f"'{cut(name)}' cannot be the name of a card; give letters, digits, '-', '_' and '.' with --name"
+            f"'{cut(name)}' cannot be the name of a card; give letters, digits, '-', '_' or '.' (--name)"
         )
     home = Home(cards=out.parent if out.name == kind else out, kind=kind, name=name)
     catalogue = Catalogue([home.cards] if any((home.cards / one).is_dir() for one in KINDS) else [])
@@ -199,9 +199,7 @@ def _fitting(found: SplitTables, *, is_gold: bool, where: str) -> SplitTables:
         renamed = {"validation": "test"}
         unsure = [*unsure, "there is no test split: the one for validation is taken as test"]
     elif not {"train", "test"} <= splits:
-        raise DataError(
-            f"{where}: has the splits {', '.join(found.tables)}; labels need train and test, or one table of all"
-        )
+        raise DataError(f"{where}: has the splits {', '.join(found.tables)}; labels need train and test, or one table")
     tables = {renamed.get(split, split): tables for split, tables in found.tables.items()}
     values = {renamed.get(split, split): found.values.get(split, split) for split in found.tables}
     return replace(found, tables=tables, values=values, unsure=unsure)
@@ -386,9 +384,7 @@ class DataColumn:
         name = plain_name(self.key) if isinstance(self.key, str) else ""
         if name.endswith("id") or name in ("index", "idx", "unnamed0", "row", "n", "no", "number"):
             return True
-        return (
-            len(self.cells) > 2 and not self.has_fractions and self.is_number and len(self.distinct) == len(self.cells)
-        )
+        return self.is_number and not self.has_fractions and 2 < len(self.cells) == len(self.distinct)
 
     @property
     def is_labels(self) -> bool:
@@ -522,11 +518,10 @@ class SplitTables:
         """The columns of all splits together; of rows that differ in length, those that all have."""
         # Splits may share a table.
         tables = list({table.path: table for part in self.tables.values() for table in part}.values())
-        width = min(len(row) for table in tables for row in table.rows)
+        rows = [row for table in tables for row in table.rows]
+        width = min(map(len, rows))
         keys: Sequence[ColumnKey] = tables[0].header[:width] if self.named else range(width)
-        return [
-            DataColumn(key, [row[at] or "" for table in tables for row in table.rows]) for at, key in enumerate(keys)
-        ]
+        return [DataColumn(key, [row[at] or "" for row in rows]) for at, key in enumerate(keys)]
 
 
 def find_tables(source: Path) -> SplitTables:
@@ -600,9 +595,7 @@ def _by_column(found: SplitTables) -> SplitTables:
     """The splits that a column names, where one does: whatever it is called, all that it holds are names of splits."""
     ((table,),) = found.tables.values()
     for column in found.columns():
-        names = {
-            value: split for split, known in SPLITS.items() for value in column.distinct if value.casefold() in known
-        }
+        names = {name: split for split, known in SPLITS.items() for name in column.distinct if name.casefold() in known}
         if len(names) > 1 and {*names} == column.distinct and len({*names.values()}) == len(names):
             values = {split: value for value, split in names.items() if value != split}
             tables = {split: [table] for split in SPLITS if split in names.values()}

@@ -72,9 +72,7 @@ def make_corpus(
     cards = catalogue.corpora()
     card = choose("corpus", name, cards)
     if card.make is None:
-        raise DataError(
-            f"corpus '{name}' is not made by a command: {card.how or 'it is fetched, or put into a folder'}"
-        )
+        raise DataError(f"corpus '{name}' is not made by a command: {card.how or 'fetch it, or put it into a folder'}")
     path = corpora / card.file
     if path.exists():
         raise OutputError(f"{path}: already exists; remove it to make it again")

@@ -36,9 +36,7 @@ class NearIndex:
     def __init__(self, keys: Sequence[bytes], threshold: float) -> None:
         """Index the sentences; raises StsbenchError where the threshold is none, or rensa is not installed."""
         if not LOWEST <= threshold <= 1:
-            raise StsbenchError(
-                f"near-duplicates: {threshold:g} is no similarity between {LOWEST:g} and 1, such as 0.8"
-            )
+            raise StsbenchError(f"near-duplicates: {threshold:g} is no similarity between {LOWEST:g} and 1")
         try:
             from rensa import RMinHashLSH
         except ImportError as error:

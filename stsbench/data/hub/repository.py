@@ -280,9 +280,7 @@ class Repository:
         address, path = self.address.at(name), path_within(name)
         # Of several spellings of a path the Hub gives the shortest.
         if path is None or path.as_posix() != name or not name.isprintable():
-            raise SourceError(
-                f"{self.address}: no file may be called {ascii(name):.80}: it could lead outside the cache"
-            )
+            raise SourceError(f"{self.address}: no file may be called {ascii(name):.80}: may lead outside the cache")
         if name not in self.listing.files:
             near = did_you_mean(name, self.listing.files) or f"; see {address.page}/tree/main for those there are"
             raise SourceError(self.listing.unreached or f"{address}: there is no such file{near}")

@@ -207,9 +207,7 @@ def find_sentences(header: Sequence[str], given: Mapping[str, ColumnKey], *, whe
     """Find which columns hold the sentences; raises CardError as :func:`find_roles` does."""
     pair = tuple(given[role] for role in ("sentence1", "sentence2") if role in given)
     if "sentence" in given and pair:
-        raise CardError(
-            f"{where}: 'sentence' is given beside 'sentence1' or 'sentence2'; a table has sentences or pairs"
-        )
+        raise CardError(f"{where}: 'sentence' is given beside 'sentence1' or 'sentence2'; give one sentence or two")
     if "sentence" in given or len(pair) == 2:
         return pair or (given["sentence"],)
     if pair:
@@ -281,10 +279,8 @@ def read_class_files(files: Sequence[DataFile], *, classes: Sequence[str]) -> La
     """
     for file in files:
         if file.label not in classes:
-            raise CardError(
-                f"{file.path.name}: label '{file.label}' is not among the card's classes "
-                f"({', '.join(classes)}){did_you_mean(file.label, classes)}"
-            )
+            near = did_you_mean(file.label, classes)
+            raise CardError(f"{file.path.name}: label '{file.label}' is not among {', '.join(classes)}{near}")
     lines = [(file, line) for file in files for line in read_text(file.path, encoding="latin-1").splitlines()]
     return _labelled(((file.label, "", [line]) for file, line in lines), classes)
 
