@@ -244,7 +244,7 @@ class MakeFacts(Record, frozen=True, kw_only=True):
     way: str
     """``first_rows`` or ``long_documents``."""
     of: str
-    """For ``first_rows`` another corpus; for ``long_documents`` a dataset on the Hub, or a folder of one."""
+    """For ``first_rows`` another corpus; for ``long_documents`` a dataset on the Hub."""
     revision: str = "unpinned"
     rows: Count | None = None
     """How many of the first rows."""

@@ -195,7 +195,7 @@ def _check_rows(good: npt.NDArray[np.bool_], values: npt.NDArray[Any], where: st
 def check_file(path: Path, facts: FileFacts) -> None:
     """Check a file's lines and sha256 against its card; raises DataError."""
     check_lines(path, facts)
-    if how := difference(path, facts):
+    if how := difference(path, facts.sha256):
         raise DataError(f"{path}: {how}; restore the file, or correct the card where the data are your own")
 
 
@@ -206,12 +206,12 @@ def check_lines(path: Path, facts: FileFacts, *, todo: str = FETCH) -> None:
         _check(str(path), "lines", content.count(b"\n") + (content[-1:] not in (b"", b"\n")), facts.rows, todo)
 
 
-def difference(path: Path, facts: FileFacts) -> str:
+def difference(path: Path, sha256: str) -> str:
     """How a file's bytes differ from those its card names, ``""`` where they do not or it names none."""
-    if not facts.sha256 or (found := file_digest(path)) == facts.sha256:
+    if not sha256 or (found := file_digest(path)) == sha256:
         return ""
     unix = hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
-    why = "its line ends are CRLF" if unix == facts.sha256 else f"sha256 {found[:12]}, card {facts.sha256[:12]}"
+    why = "its line ends are CRLF" if unix == sha256 else f"sha256 {found[:12]}, card {sha256[:12]}"
     return f"differs from the file that its card names ({why})"
 
 

@@ -162,7 +162,7 @@ def _from_archive(task: str, card: TaskCard, hub: HubSource, split: str) -> Load
         if not (facts.characters and (facts.mean is not None if isinstance(read, PairSplit) else facts.labels)):
             check_file(path, fact)
     fits = f"counts, characters and {'mean' if facts.mean is not None else 'classes'} fit"
-    found = ((path.name, difference(path, fact)) for path, fact in files)
+    found = ((path.name, difference(path, fact.sha256)) for path, fact in files)
     differences = tuple(f"{name} in {hub.archive} {how}; {fits}" for name, how in found if how)
     return Loaded(split=read, source="hub", revision=commit, differences=differences)
 

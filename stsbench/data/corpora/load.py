@@ -28,9 +28,9 @@ from stsbench.core import settings
 from stsbench.core.cards import CorpusCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError, UnknownName, choose, did_you_mean, one_line
-from stsbench.core.files import bounded, check_is_file, chunks, file_digest
+from stsbench.core.files import bounded, check_is_file, chunks
 from stsbench.data.readers.table import MARK, checked_text, column_at, listed, read_json_lines, read_parquet
-from stsbench.data.splits import PairSplit
+from stsbench.data.splits import PairSplit, difference
 from stsbench.data.task import load_task
 
 OPENERS: Mapping[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
@@ -112,11 +112,8 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
     if folder is not None and not folder.is_dir():
         raise SourceError(f"corpora folder '{folder}' does not exist")
     if folder is not None and (path := folder / corpus.file).is_file():
-        if corpus.sha256 and (found := file_digest(path)) != corpus.sha256:
-            raise DataError(
-                f"{path}: differs from the file that its card names (sha256 {found[:12]}, card {corpus.sha256[:12]}); "
-                "restore the file, or name yours by its path"
-            )
+        if how := difference(path, corpus.sha256):
+            raise DataError(f"{path}: {how}; restore the file, or name yours by its path")
         return path
     put = f"put {corpus.file} into a folder and set STSBENCH_CORPORA to it"
     if not corpus.repo:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -16,7 +16,7 @@ import msgspec
 from stsbench.core.cards import CorpusCard, MakeFacts
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, SourceError, choose, one_line
-from stsbench.core.files import check_parquet, file_digest, remove, write_whole
+from stsbench.core.files import check_parquet, remove, write_whole
 from stsbench.data.corpora.load import fetch_corpus, read_training_text
 
 SPLITS = frozenset({"train", "validation", "valid", "dev", "test"})
@@ -110,10 +110,15 @@ def _long_documents(order: _Order) -> int:
     Until it is whole the file is a draft beside its place. The draft grows by what one file of the dataset gives, and
     a record says how far it is, so that the same bytes come of a run that was stopped and begun again.
     """
+    from stsbench.data.hub import open_repository
+
     facts, path = order.facts, order.path
     if not facts.tokenizer or facts.tokens is None:
         raise CardError("way 'long_documents' needs a tokenizer, and the number of tokens to be exceeded")
-    where, digests, open_file = _files_of(facts)
+    repository = open_repository(facts.of, revision=facts.revision, kind="dataset", without="").check_whole()
+    digests = {name: repository.listing.files[name] for name in _of_training(repository.listing.files)}
+    if not digests:
+        raise SourceError(f"{repository.address}: has no parquet file for training; nothing else is read here")
     count = order.open_tokenizer(facts.tokenizer, facts.tokenizer_revision)
     chosen = [facts.column, facts.tokens, facts.lowercase, count.identity]
     key = hashlib.sha256(json.dumps([list(digests.items()), *chosen]).encode()).hexdigest()
@@ -130,8 +135,8 @@ def _long_documents(order: _Order) -> int:
             for name in list(digests)[done.files :]:
                 order.progress(done.files, len(digests))
                 rows = done.rows
-                with open_file(name) as file:
-                    for line in _long(file, f"file '{name}' of {where}", facts, count):
+                with repository.passing(name) as file:
+                    for line in _long(file, str(repository.address.at(name)), facts, count):
                         stream.write(f"{line}\n".encode())
                         rows += 1
                 stream.flush()
@@ -147,23 +152,6 @@ def _long_documents(order: _Order) -> int:
 
 WAYS: Mapping[str, Callable[[_Order], int]] = {"first_rows": _first_rows, "long_documents": _long_documents}
 """How a card's ``[make]`` says that its file is made; each writes it and returns its rows."""
-
-
-def _files_of(facts: MakeFacts) -> tuple[str, dict[str, str], Callable[[str], AbstractContextManager[Path]]]:
-    if Path(facts.of).is_dir():
-        folder, where = Path(facts.of), f"dataset '{facts.of}'"
-        names = _of_training(path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet"))
-        digests = {name: file_digest(folder / name) for name in names}
-        open_file: Callable[[str], AbstractContextManager[Path]] = lambda name: nullcontext(folder / name)  # noqa: E731
-    else:
-        from stsbench.data.hub import open_repository
-
-        repository = open_repository(facts.of, revision=facts.revision, kind="dataset", without="").check_whole()
-        where, open_file = str(repository.address), repository.passing
-        digests = {name: repository.listing.files[name] for name in _of_training(repository.listing.files)}
-    if not digests:
-        raise SourceError(f"{where}: has no parquet file for training; nothing else is read here")
-    return where, digests, open_file
 
 
 def _of_training(names: Iterable[str]) -> list[str]:

@@ -6,9 +6,7 @@ import lzma
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, SourceError, StsbenchError
@@ -23,7 +21,6 @@ from tests.hub_server import Hub
 hub = hub_server.hub
 
 LINES = ["A dog.", "un café\u2028still", "", "the end"]
-SHORT, LONG = "The dog  runs\n", "The dog\n runs in  the park today "
 HEAD = 'name = "Mine"\nlicense = "mine"\nsource = "mine"\n'
 
 
@@ -66,19 +63,6 @@ def test_other_rows_and_another_hash_than_the_cards_are_told(tmp_path: Path) -> 
         make("part", tmp_path / "corpora", cards)
     with pytest.raises(DataError, match="hashed.txt: differs from the file that its card names"):
         make("hashed", tmp_path / "corpora", cards)
-
-
-def test_the_long_documents_of_a_dataset(tmp_path: Path, masked_lm: Path) -> None:
-    (tmp_path / "set").mkdir()
-    parquet.write_table(pa.table({"text": [SHORT, LONG, SHORT * 9, "x" * 9]}), tmp_path / "set" / "train.parquet")
-    facts = (
-        f'way = "long_documents", of = "{tmp_path / "set"}", tokenizer = "{masked_lm}", tokens = 5, lowercase = true'
-    )
-    long = f'[long]\n{HEAD}file = "long.txt"\ncolumns = {{document = 0}}\nrows = 2\nmake = {{{facts}}}\n'
-    cards = catalogue(tmp_path, WHOLE, long)
-    make("long", tmp_path / "corpora", cards)
-    made = list(load_corpus("long", corpora=tmp_path / "corpora", catalogue=cards).column("document"))
-    assert made == ["the dog runs in the park today", " ".join(["the dog runs"] * 9)]
 
 
 OF = "owner/pages"
@@ -217,7 +201,7 @@ def test_what_is_not_made_says_what_does_instead(tmp_path: Path) -> None:
     for name, message in (
         ("caption_pairs", "corpus 'caption_pairs' is not made by a command: the first two, and the third"),
         ("stsb_back_translations", "made by 'stsbench data back-translate stsb_sentences"),
-        ("wiki1m", "it is fetched, or put into a folder"),
+        ("wiki1m", "fetch it, or put it into a folder"),
         ("wiki1m_haed", "unknown corpus 'wiki1m_haed'; did you mean 'wiki1m_head'"),
     ):
         with pytest.raises(StsbenchError, match=message):
