@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.errors import DataError, OutputError, one_line
-from stsbench.core.files import remove, scratch_beside, write_whole
+from stsbench.core.errors import DataError, one_line
+from stsbench.core.files import write_whole
 
 SPLITS = ("train", "valid", "test")
 FeatureArray = npt.NDArray[np.float32]
@@ -45,15 +45,13 @@ def convert_coco(source: Path, target: Path) -> list[Converted]:
         DataError: a pickle is missing, broken, asks for anything but arrays, or holds something else.
         OutputError: the target cannot be written.
     """
-    missing = [f"{split}.pkl" for split in SPLITS if not (source / f"{split}.pkl").is_file()]
-    if missing:
+    if missing := [f"{split}.pkl" for split in SPLITS if not (source / f"{split}.pkl").is_file()]:
         raise DataError(f"{source}: no {', '.join(missing)}; the COCO features are train.pkl, valid.pkl and test.pkl")
     return [_convert(split, source / f"{split}.pkl", target) for split in SPLITS]
 
 
 def _convert(split: str, path: Path, target: Path) -> Converted:
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     content = read_pickle(path)
     try:
@@ -66,16 +64,8 @@ def _convert(split: str, path: Path, target: Path) -> Converted:
     except (ArithmeticError, AttributeError, DataError, LookupError, RecursionError, TypeError, ValueError) as error:
         why = f"{type(error).__name__}: {one_line(error)}"
         raise DataError(f"{path}: is not SentEval's COCO data: {why}") from error
-    write_whole(target / f"{split}.json", json.dumps(texts).encode())  # makes the folder, too
-    array = target / f"{split}.safetensors"
-    scratch = scratch_beside(array)
-    try:
-        # Without holding the file's bytes beside the array.
-        save_file({"features": np.ascontiguousarray(features)}, scratch)
-        scratch.replace(array)
-    except (OSError, SafetensorError) as error:  # a full disk is either
-        remove(scratch)
-        raise OutputError(f"{target}: cannot be written: {one_line(error)}") from error
+    write_whole(target / f"{split}.json", json.dumps(texts).encode())
+    write_whole(target / f"{split}.safetensors", save({"features": np.ascontiguousarray(features)}))
     return Converted(split, len(features), sum(map(len, texts)))
 
 

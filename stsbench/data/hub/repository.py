@@ -11,7 +11,6 @@ import hashlib
 import re
 import time
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -555,24 +554,21 @@ def _is_weights(name: str) -> bool:
 def choose_files(names: Iterable[str], allow: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split the files that match a pattern into weights to read and all else; other weights and code are left out."""
     wanted: list[str] = []
-    folders: dict[PurePosixPath, set[str]] = defaultdict(set)
+    folders: dict[PurePosixPath, list[str]] = {}
     for name in sorted(names):
         place = PurePosixPath(name)
         if place.suffix in _CODE or not any(fnmatchcase(name, pattern) for pattern in allow):
             continue
-        if _is_weights(name):
-            folders[place.parent].add(place.name)
-        else:
-            wanted.append(name)
+        (folders.setdefault(place.parent, []) if _is_weights(name) else wanted).append(name)
     deepest_first = sorted(folders, key=lambda folder: (-len(folder.parts), str(folder)))
-    return wanted, [(folder / name).as_posix() for folder in deepest_first for name in _readable(folders[folder])]
+    return wanted, [name for folder in deepest_first for name in _readable(folders[folder])]
 
 
-def _readable(names: set[str]) -> list[str]:
+def _readable(names: Sequence[str]) -> list[str]:
     for whole, family in _FAMILIES:
-        if whole in names:
-            return [whole]
-        shards = sorted(name for name in names if family.fullmatch(name))
-        if any(not name.endswith(".index.json") for name in shards):
-            return shards
+        found = [name for name in names if family.fullmatch(name.rpartition("/")[2])]
+        if one := [name for name in found if name.rpartition("/")[2] == whole]:
+            return one
+        if any(not name.endswith(".index.json") for name in found):
+            return found
     return []
