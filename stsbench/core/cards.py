@@ -46,13 +46,11 @@ def parse_toml(path: Path) -> dict[str, Any]:
     """Parse a TOML file, in which a key that is given twice is an error."""
     check_is_file(path, CardError)
     try:
-        text = path.read_text(encoding="utf-8")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CardError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise CardError(f"{path}: not valid UTF-8 (byte {error.start})") from error
-    try:
-        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise CardError(f"{path}: not valid TOML: {one_line(error)}") from error
 
@@ -520,14 +518,23 @@ def toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def lines_of(facts: Mapping[str, object], notes: Mapping[str, str]) -> list[str]:
+    """The lines of a table of facts, each with the note of its key above it as a comment."""
+    lines: list[str] = []
+    for key, value in facts.items():
+        lines += [f"# {notes[key]}"] if key in notes else []
+        lines.append(f"{toml_key(key)} = {toml(value)}")
+    return lines
+
+
 def toml_tables(table: Mapping[str, object]) -> str:
     """A record as a file: plain keys first, then a table each; what is None, which TOML has no word for, or empty is left out."""
     said = {key: value for key, value in table.items() if value not in (None, "", [], {})}
-    lines = [f"{toml_key(key)} = {toml(value)}" for key, value in said.items() if not isinstance(value, Mapping)]
-    for key, value in said.items():
-        if isinstance(value, Mapping):
-            inner = (f"{toml_key(name)} = {toml(one)}" for name, one in value.items() if one is not None)
-            lines += ["", f"[{toml_key(key)}]", *inner]
+    tables = {key: value for key, value in said.items() if isinstance(value, Mapping)}
+    lines = lines_of({key: value for key, value in said.items() if key not in tables}, {})
+    for key, value in tables.items():
+        inner = {name: one for name, one in value.items() if one is not None}
+        lines += ["", f"[{toml_key(key)}]", *lines_of(inner, {})]
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -130,18 +130,10 @@ class Catalogue:
             return msgspec.structs.replace(card, published=list(rows))
         if recipe is None:
             return None
+        shared = ("name", "backbone", "supervision", "paper", "note", "reproducible", "published")
+        facts: dict[str, Any] = {key: getattr(recipe, key) for key in shared}
         return EncoderCard(
-            name=recipe.name,
-            kind="transformer",
-            method=recipe.label or recipe.method,
-            backbone=recipe.backbone,
-            supervision=recipe.supervision,
-            overlap="unknown",
-            paper=recipe.paper,
-            license="",
-            note=recipe.note,
-            reproducible=recipe.reproducible,
-            published=recipe.published,
+            kind="transformer", method=recipe.label or recipe.method, overlap="unknown", license="", **facts
         )
 
     def encoder_path(self, name: str) -> Path:

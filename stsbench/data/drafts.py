@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stsbench.core.cards import FileFacts, FileSource, HubSource, SplitFacts, TaskCard, toml, toml_key
+from stsbench.core.cards import FileFacts, FileSource, HubSource, SplitFacts, TaskCard, lines_of, toml, toml_key
 from stsbench.core.catalogue import KINDS, RESERVED, Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, cut, did_you_mean
 from stsbench.core.files import file_digest, write_whole
@@ -101,15 +101,6 @@ def name_of(path: Path) -> str:
     """A name made from that of a file or folder."""
     stem = path.resolve().name if path.is_dir() else path.stem
     return re.sub(r"[^a-z0-9._-]+", "-", stem.casefold()).strip("-._")
-
-
-def lines_of(facts: Mapping[str, object], notes: Mapping[str, str]) -> list[str]:
-    """The lines of a table of facts, each with the note of its key above it as a comment."""
-    lines: list[str] = []
-    for key, value in facts.items():
-        lines += [f"# {notes[key]}"] if key in notes else []
-        lines.append(f"{toml_key(key)} = {toml(value)}")
-    return lines
 
 
 COMMENTS = {

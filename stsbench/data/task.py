@@ -140,7 +140,7 @@ def _from_archive(task: str, card: TaskCard, hub: HubSource, split: str) -> Load
 
     A file that is not the one the card names is then another edition: where all facts fit, the score is made, and says so.
     """
-    from stsbench.data.hub import fetch_archive
+    from stsbench.data.hub.rows import fetch_archive
 
     # The local files as they lie in the archive.
     if card.local is None:
@@ -169,7 +169,7 @@ def _from_archive(task: str, card: TaskCard, hub: HubSource, split: str) -> Load
 
 def _from_rows(task: str, card: TaskCard, hub: HubSource, split: str) -> Loaded:
     """Read a split in rows: graded pairs may lack subsets, and what no row can be, pairs without a score."""
-    from stsbench.data.hub import fetch_rows
+    from stsbench.data.hub.rows import fetch_rows
 
     if split not in hub.splits:
         raise SourceError(f"the Hub's {hub.repo} has no split for it")

@@ -131,7 +131,7 @@ def locate_checkpoint(
     if model.startswith(("/", "./", "../", "~")) or model.count("/") > 1:
         what = f"'{model}' is a file; give the folder of a checkpoint"
         raise SourceError(what if Path(model).exists() else f"checkpoint folder '{model}' does not exist")
-    from stsbench.data.hub import fetch_checkpoint
+    from stsbench.data.hub.repository import fetch_checkpoint
 
     names = [PurePosixPath(subfolder, name).as_posix() for name in also]
     fetched = fetch_checkpoint(model, revision=revision, also=names)
@@ -277,7 +277,7 @@ class Adapter:
         """
         folder = Path(name)
         if not folder.is_dir():
-            from stsbench.data.hub import fetch_file
+            from stsbench.data.hub.repository import fetch_file
 
             model, _, revision = name.partition("@")
             fetch = partial(fetch_file, model, kind="model", without="give the adapter's folder on this machine")

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stsbench.core.cards import toml
+from stsbench.core.cards import lines_of, toml
 from stsbench.core.errors import EncoderError
-from stsbench.data.drafts import UNKNOWN, Draft, Home, lines_of
+from stsbench.data.drafts import UNKNOWN, Draft, Home
 from stsbench.encoders.checkpoint import optional_json
 from stsbench.encoders.described import describe
 from stsbench.encoders.load import find_encoder

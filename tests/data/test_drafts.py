@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 
 from stsbench.core import settings
-from stsbench.core.cards import HubSource, TaskCard, toml
+from stsbench.core.cards import HubSource, TaskCard, lines_of, toml
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError
-from stsbench.data.drafts import Draft, draft_task, find_home, lines_of, name_of, seen_from
+from stsbench.data.drafts import Draft, draft_task, find_home, name_of, seen_from
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.data.task import Task, load_task
 from tests import hub_server

@@ -14,8 +14,8 @@ import pytest
 
 from stsbench.core import settings
 from stsbench.core.cards import HubSource
-from stsbench.data.hub import fetch_archive, fetch_checkpoint, fetch_file, fetch_rows
-from stsbench.data.hub.repository import choose_files, forget
+from stsbench.data.hub.repository import choose_files, fetch_checkpoint, fetch_file, forget
+from stsbench.data.hub.rows import fetch_archive, fetch_rows
 from tests import hub_server
 from tests.hub_files import ROWS, jsonl, sha256, tiny_bert
 from tests.hub_server import Hub, Repo, one_line, point_at, unplug

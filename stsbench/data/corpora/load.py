@@ -123,7 +123,7 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
             f"corpus '{corpus.name}' is local only",
             hint=f"{make}{put}{how}; or train on other text by 'stsbench train RECIPE --text NAME' (or a file)",
         )
-    from stsbench.data.hub import fetch_file
+    from stsbench.data.hub.repository import fetch_file
 
     place, revision = corpus.path or Path(corpus.file).name, corpus.revision
     return fetch_file(corpus.repo, place, revision=revision, kind="dataset", sha256=corpus.sha256, without=put).path

@@ -110,7 +110,7 @@ def _long_documents(order: _Order) -> int:
     Until it is whole the file is a draft beside its place. The draft grows by what one file of the dataset gives, and
     a record says how far it is, so that the same bytes come of a run that was stopped and begun again.
     """
-    from stsbench.data.hub import open_repository
+    from stsbench.data.hub.repository import open_repository
 
     facts, path = order.facts, order.path
     if not facts.tokenizer or facts.tokens is None:

@@ -135,7 +135,7 @@ class TokenCounter:
         """Open the tokenizer of a checkpoint's folder, or of a model on the Hub at a commit; raises SourceError, EncoderError."""
         folder = Path(model)
         if not folder.is_dir():
-            from stsbench.data.hub import fetch_tokenizer
+            from stsbench.data.hub.repository import fetch_tokenizer
 
             without = "give a checkpoint's folder in a card of your own"
             folder = fetch_tokenizer(model, revision=revision, without=without).path

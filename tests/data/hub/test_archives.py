@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from stsbench.core import settings
 from stsbench.core.cards import HubSource
 from stsbench.core.errors import SourceError
-from stsbench.data.hub import fetch_archive
 from stsbench.data.hub import rows as archives
+from stsbench.data.hub.rows import fetch_archive
 from tests import hub_server
 from tests.hub_files import sha256, tar
 from tests.hub_server import Hub

@@ -23,7 +23,7 @@ from stsbench.core.cards import HubSource
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError, StsbenchError
 from stsbench.data.corpora.load import load_corpus
-from stsbench.data.hub import fetch_rows
+from stsbench.data.hub.rows import fetch_rows
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import Task, load_task
 from tests import hub_server
