@@ -527,14 +527,23 @@ def lines_of(facts: Mapping[str, object], notes: Mapping[str, str]) -> list[str]
     return lines
 
 
-def toml_tables(table: Mapping[str, object]) -> str:
-    """A record as a file: plain keys first, then a table each; what is None, which TOML has no word for, or empty is left out."""
+def toml_tables(table: Mapping[str, object], notes: Mapping[str, str] | None = None) -> str:
+    """A record as a file: plain keys first, then a table each; what is None, which TOML has no word for, or empty is left out.
+
+    A table of tables has each of them below a heading of its own. ``notes`` stand above keys, as :func:`lines_of` has them.
+    """
     said = {key: value for key, value in table.items() if value not in (None, "", [], {})}
-    tables = {key: value for key, value in said.items() if isinstance(value, Mapping)}
-    lines = lines_of({key: value for key, value in said.items() if key not in tables}, {})
-    for key, value in tables.items():
+    tables: dict[str, Mapping[str, object]] = {}
+    for key, value in said.items():
+        if isinstance(value, Mapping):
+            nested = all(isinstance(one, Mapping) for one in value.values())
+            tables |= (
+                {f"{toml_key(key)}.{toml_key(name)}": one for name, one in value.items()} if nested else {key: value}
+            )
+    lines = lines_of({key: value for key, value in said.items() if not isinstance(value, Mapping)}, notes or {})
+    for heading, value in tables.items():
         inner = {name: one for name, one in value.items() if one is not None}
-        lines += ["", f"[{toml_key(key)}]", *lines_of(inner, {})]
+        lines += ["", f"[{heading}]", *lines_of(inner, notes or {})]
     return "\n".join(lines) + "\n"
 
 
@@ -559,7 +568,7 @@ def encoder_digest(kind: str, params: Mapping[str, Any], overlap: str, base: str
 
 def recipe_digest(card: RecipeCard, *, start: Any = None) -> str:  # noqa: ANN401 - any JSON value
     """The hash of a recipe; ``start`` is what it was begun from where that is not what the card names."""
-    facts = {key: _said(getattr(card, key)) for key in DECIDING}
+    facts = {key: said(getattr(card, key)) for key in DECIDING}
     return _digest(facts if start is None else {**facts, "start": start})
 
 
@@ -573,13 +582,17 @@ def of_card(digest: str | None) -> str | None:
     return digest.partition(STARTED_FROM)[0] if digest is not None else None
 
 
-def _said(value: Any) -> Any:  # noqa: ANN401 - a card's table, or a value in it
+def said(value: Any) -> Any:  # noqa: ANN401 - a card's table, or a value in it
     """A table without notes and without what is as usual: a key that cards come to have later changes no hash."""
+    if isinstance(value, Mapping):
+        return {key: said(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return list(map(said, value))
     if not isinstance(value, msgspec.Struct):
         return value
     usual = {field.name: field for field in msgspec.structs.fields(value)}
     kept = {name: getattr(value, name) for name in usual if name != "note"}
-    return {name: _said(one) for name, one in kept.items() if one != usual_value(usual[name])}
+    return {name: said(one) for name, one in kept.items() if one != usual_value(usual[name])}
 
 
 def usual_value(field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401 - any default

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stsbench.core.cards import FileFacts, FileSource, HubSource, SplitFacts, TaskCard, lines_of, toml, toml_key
+from stsbench.core.cards import FileFacts, FileSource, HubSource, SplitFacts, TaskCard, said, toml_tables
 from stsbench.core.catalogue import KINDS, RESERVED, Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, cut, did_you_mean
 from stsbench.core.files import file_digest, write_whole
@@ -111,13 +111,11 @@ COMMENTS = {
     "score_split": "the split that is scored",
     "folder": "where the data are, seen from this card's folder",
     "params": "what the columns are called; the format of the files is found",
-}
-"""What is said above a key."""
-HUB_COMMENTS = {
     "revision": "the commit that was read: the Hub's own hashes of its files hold the data to it",
     "splits": "what the Hub calls the splits",
     "columns": "what the columns are called, where not sentence1, sentence2 and score",
 }
+"""What is said above a key."""
 ROLES = ("sentence1", "sentence2", "sentence", "gold", "label")
 """What a user may name columns for."""
 SCALES = ((0, 1), (-1, 1), (0, 5), (0, 10), (0, 100), (0, 4), (1, 5), (1, 7), (1, 10))
@@ -276,28 +274,14 @@ def _facts(split: Split) -> SplitFacts:
 
 
 def _card_text(card: TaskCard, home: Home, *, unsure: Sequence[str], notes: Mapping[str, str]) -> str:
-    comments = {**COMMENTS, **{key: f"unsure: {line}" for key, line in notes.items()}}
-    top = _filled(card, "name", "evaluator", "languages", "paper", "license", "gold_range", "options", "score_split")
-    if card.score_split == "test":
-        del top["score_split"]
+    facts = said(card)
+    if card.local is not None:
+        facts["local"]["folder"] = seen_from(Path(card.local.folder), home.path.parent)
     lines = [f"# A draft of 'stsbench new task'; docs/tasks.md explains every key. '{UNKNOWN}' is yours to fill in."]
-    lines += [*(f"# unsure: {line}" for line in unsure), *lines_of(top, comments)]
-    for split, facts in card.splits.items():
-        lines += ["", f"[splits.{toml_key(split)}]", *lines_of(_filled(facts, *facts.__struct_fields__), {})]
-    if (local := card.local) is not None:
-        source: dict[str, object] = {"folder": seen_from(Path(local.folder), home.path.parent), "params": local.params}
-        lines += ["", "[local]", *lines_of(source, comments), "", "[local.files]"]
-        for split, files in local.files.items():
-            lines.append(f"{toml_key(split)} = [{', '.join(toml(_filled(file, 'path', 'sha256')) for file in files)}]")
-    if card.hub is not None:
-        facts_of_hub = _filled(card.hub, "repo", "revision", "config", "splits", "columns", "classes")
-        lines += ["", "[hub]", *lines_of(facts_of_hub, HUB_COMMENTS)]
-    return "\n".join(lines) + "\n"
-
-
-def _filled(record: msgspec.Struct, *names: str) -> dict[str, Any]:
-    found = {name: getattr(record, name) for name in names}
-    return {name: value for name, value in found.items() if value not in (None, "", {}, [], 0)}
+    lines += [f"# unsure: {line}" for line in unsure]
+    return "\n".join(
+        [*lines, toml_tables(facts, {**COMMENTS, **{key: f"unsure: {note}" for key, note in notes.items()}})]
+    )
 
 
 def seen_from(folder: Path, place: Path) -> str:
