@@ -80,8 +80,6 @@ def test_a_run_sweeps_results_and_caches(tmp_path):
 
 
 ROWS = 200_000
-
-
 TEXT = "x" * 100
 
 

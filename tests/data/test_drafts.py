@@ -263,7 +263,6 @@ def test_real_data_in_every_format_are_the_same_task(tmp_path, way, name, split,
 
 
 hub = hub_server.hub
-
 REPO = "owner/sets"
 GRADED = [{"sentence1": f"a cat {at}", "sentence2": f"the dog {at * at}", "score": at % 6 * 0.9} for at in range(12)]
 RATED = [{"text": f"{word} film {at}", "label": label} for at in range(6) for label, word in enumerate(("bad", "good"))]

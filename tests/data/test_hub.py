@@ -21,11 +21,7 @@ from tests.hub_files import ROWS, jsonl, sha256, tiny_bert
 from tests.hub_server import Hub, Repo, one_line, point_at, unplug
 
 hub = hub_server.hub
-
-
 DATA = bytes(range(256)) * 2000
-
-
 REPO = "owner/corpus"
 
 
@@ -440,8 +436,6 @@ def answer(repo: Repo, **changes: Any) -> bytes:
 
 
 SIBLING = {"rfilename": "config.json", "size": 2, "blobId": "a" * 40}
-
-
 ODD: dict[str, Callable[[Repo], bytes]] = {
     "a list": lambda repo: b"[]",
     "a number": lambda repo: b"3",

@@ -45,47 +45,19 @@ def put(folder: Path, files: Files, *, pinned: bool = False) -> list[DataFile]:
 
 
 PAIRS = "a cat\tthe cat\na dog\tthe dog\nun café\ta coffee\n\u2028odd\tline\nlast\trow\n"
-
-
 GOLD = "5.0\n\n2.5\n0\n1\n"
-
-
 TABLE = 'id\ts1\ts2\tscore\tsource\n1\tsay "hi\tsay hi\t4.2\tnews\n2\ta, b\tc\t0\tforum\n'
-
-
 NAMED = {"sentence1": "s1", "sentence2": "s2", "gold": "score", "subset": "source", "header": True}
-
-
 BY_PLACE = {"sentence1": 0, "sentence2": 1, "gold": 2}
-
-
 BOTH = 'Source,Text,Score\nnews,"a cat\nthe cat",0.5\nforum,"a ""dog"", here\nno dog",1\n'
-
-
 IN_ONE = {"sentence1": "Text", "sentence2": "Text", "gold": "Score"}
-
-
 CLASSES, TREC = {"classes": ["negative", "positive"]}, {"classes": ["ABBR", "DESC", "LOC"]}
-
-
 QUICK = {"sentence": "sentence", "label": "label", "header": True, "split_column": "split", "classes": ["x", "y"]}
-
-
 QUICK_ROWS = "split\tlabel\tsentence\ntrain\tx\tone\ntest\ty\ttwo\ntrain\ty\tthree\n"
-
-
 MRPC = {"sentence1": "#1 String", "sentence2": "#2 String", "label": "Quality", "header": True, "classes": ["0", "1"]}
-
-
 MRPC_ROWS = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\ta  "b\tc\n0\t9\t9\td\te "\n'
-
-
 SST5 = {"sentence": 1, "label": 0, "delimiter": " ", "fields": 2, "classes": list("01234")}
-
-
 SNLI = {"classes": ["entailment", "neutral", "contradiction"]}
-
-
 PROBING = "tr\t9\tx\tlong one .\ntr\t10\tx\ttwo\nva\t10\tthree\nte\t9\tx\t four  five\nte\t10\tsix\n"
 
 
@@ -94,8 +66,6 @@ def snli(premises: str, hypotheses: str, labels: str) -> Files:
 
 
 Reader = Callable[..., Any]
-
-
 READ: dict[str, tuple[Reader, Files, dict[str, Any], dict[str, Any]]] = {
     "semeval": (
         read_semeval,
@@ -281,8 +251,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 FEATURES = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=np.float32)
-
-
 CAPTIONS = json.dumps([["a cat", "one  cat", "spare"], ["a dog", "one dog"]])
 
 
@@ -327,11 +295,7 @@ def test_captions_come_with_the_features_that_are_asked_for(tmp_path: Path) -> N
 
 # The project's own cards.
 CATALOGUE = Catalogue()
-
-
 TASKS = sorted(CATALOGUE.paths("tasks"))
-
-
 CELLS = [(task, split) for task in TASKS for split in CATALOGUE.task(task).splits]
 
 
@@ -435,14 +399,8 @@ def test_every_card_of_the_project_counts_its_rows() -> None:
 
 
 Rows = list[tuple[str, str, float]]
-
-
 HEADER = ("s1", "s2", "score")
-
-
 COLUMNS: dict[str, Any] = {"sentence1": "s1", "sentence2": "s2", "gold": "score"}
-
-
 ODD: Rows = [
     ('he said "hi", twice', "she; said | nothing", 4.25),
     ("one line\nand another", "un café", 0.0),

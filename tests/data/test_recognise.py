@@ -13,8 +13,6 @@ from stsbench.data.readers.sentences import Roles
 from stsbench.data.readers.table import ColumnKey
 
 LEFT = ["a cat sat here", "the dog ran off", "it rains again", "no sun today", "we go home", "they eat lunch"]
-
-
 RIGHT = ["one cat was sitting", "a dog ran", "rain again", "clouds all day", "home we go", "lunch is eaten"]
 
 
@@ -23,17 +21,9 @@ def roles(named: dict[ColumnKey, Sequence[str]], **given: ColumnKey) -> tuple[Ro
 
 
 FRACTIONS = ["0.5", "4.25", "3", "2.0", "1.1", "5"]
-
-
 BINARY = ["0", "1", "1", "0", "1", "0"]
-
-
 INTEGERS = ["0", "5", "3", "2", "3", "0"]
-
-
 NAMES = ["no", "yes", "maybe", "no", "yes", "no"]
-
-
 IDS = ["1", "2", "3", "4", "5", "6"]
 
 

@@ -28,7 +28,6 @@ from tests.hub_files import sha256
 from tests.recipes.little import little_recipe
 
 hub = hub_server.hub
-
 TRIPLETS = 'sent0,sent1,hard_neg\nA cat sits.,A cat.,A dog.\n"One, two",,Three\n'
 PACKERS: dict[str, Callable[[bytes], bytes]] = {".xz": lzma.compress, ".gz": gzip.compress}
 CARD = """

@@ -19,7 +19,6 @@ from tests.hub_files import tiny_bert
 from tests.hub_server import Hub
 
 hub = hub_server.hub
-
 LINES = ["A dog.", "un café\u2028still", "", "the end"]
 HEAD = 'name = "Mine"\nlicense = "mine"\nsource = "mine"\n'
 

@@ -25,7 +25,6 @@ from tests.hub_files import sha256, tar
 from tests.hub_server import Hub
 
 hub = hub_server.hub
-
 SOURCE = HubSource(repo="owner/data", revision="unpinned", splits={}, archive="sets/senteval.tar")
 MEMBERS = {"downstream/STS/gold.txt": b"5.0\n", "downstream/MR/pos.txt": b"good\n"}
 

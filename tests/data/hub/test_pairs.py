@@ -33,7 +33,6 @@ from tests.hub_files import ROWS, jsonl, parquet, tar
 from tests.hub_server import Hub
 
 hub = hub_server.hub
-
 REPO = "owner/pairs"
 CONFIGS = b"""---
 configs:
