@@ -55,9 +55,12 @@ class Registry:
         self.kind, self.table, self.group = kind, dict(table), f"stsbench.{group}"
         self.accepts, self.wanted = accepts, wanted
 
+    def _points(self) -> dict[str, str]:
+        return {point.name: point.value for point in entry_points(group=self.group)}
+
     def names(self) -> list[str]:
         """All names: ours first, then those of entry points."""
-        return [*self.table, *sorted(p.name for p in entry_points(group=self.group) if p.name not in self.table)]
+        return [*self.table, *sorted(self._points().keys() - self.table.keys())]
 
     def load(self, name: str) -> Any:  # noqa: ANN401 - holds whatever kind it is a registry of
         """Import and return the object of this name; raises UnknownName, or StsbenchError where it is no such object."""
@@ -65,24 +68,22 @@ class Registry:
             return _import(self.table[name], self.kind)
         if ":" in name:
             with _current_folder():
-                return self._accepted(name, _import(name, self.kind))
-        for point in entry_points(group=self.group):
-            if point.name == name:
-                return self._accepted(name, _import(point.value, self.kind))
-        raise UnknownName(self.kind, name, self.names(), hint=f"known: {', '.join(self.names())}")
+                found = _import(name, self.kind)
+        elif name in (points := self._points()):
+            found = _import(points[name], self.kind)
+        else:
+            raise UnknownName(self.kind, name, self.names(), hint=f"known: {', '.join(self.names())}")
+        # Before anybody calls it.
+        if not self.accepts(found):
+            what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
+            raise StsbenchError(f"{self.kind} '{name}' is {what}; give {self.wanted}")
+        return found
 
     def load_at(self, place: str) -> Any:  # noqa: ANN401 - as load
         """What ``name`` or ``name://address`` names; raises as :meth:`load`, and of an address alone."""
         if re.fullmatch(r"[\w.-]+:\d+", place):
             raise StsbenchError(f"{self.kind} '{place}' is an address alone; give a name before it: ray://{place}")
         return self.load(place.partition("://")[0])
-
-    def _accepted(self, name: str, found: Any) -> Any:  # noqa: ANN401 - see load
-        # Before anybody calls it.
-        if not self.accepts(found):
-            what = f"the class {found.__name__}" if isinstance(found, type) else f"of type {type(found).__name__}"
-            raise StsbenchError(f"{self.kind} '{name}' is {what}; give {self.wanted}")
-        return found
 
     def load_own(self, name: str) -> Any:  # noqa: ANN401 - see load
         """As :meth:`load`, of our own table alone: a name that stands in a file fetched from elsewhere."""
@@ -96,14 +97,12 @@ def _current_folder() -> Iterator[None]:
     No longer than that: what else is imported would be looked for there too.
     """
     here = str(Path.cwd())
-    if sys.flags.safe_path or {"", here} & set(sys.path):
-        yield
-        return
-    sys.path.append(here)
+    added = not sys.flags.safe_path and {"", here}.isdisjoint(sys.path)
+    sys.path += [here] * added
     try:
         yield
     finally:
-        if here in sys.path:
+        if added and here in sys.path:
             sys.path.remove(here)
 
 
