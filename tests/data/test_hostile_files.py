@@ -162,7 +162,7 @@ def test_columns_of_a_corpus_are_counted_from_0_and_no_two_share_a_name(tmp_path
     path = put(tmp_path, "a.csv", "text,text\na,b\nc,d\n").path
     wrong = r"no column -?\d+ \(has 2, counted from 0\)|2 columns are called 'text'; give its position"
     with pytest.raises(DataError, match=f"a.csv: {wrong.split('|')[at is None]}"):
-        load_corpus(path, columns=None if at is None else {"text": at})
+        select_columns(read_training_text(path, header=True), {"text": "text" if at is None else at}, where="a.csv")
 
 
 def test_parquet_of_wrong_types_or_damaged(tmp_path: Path) -> None:

@@ -59,13 +59,12 @@ def load_corpus(
     corpora: Path | None = None,
     data: Path | None = None,
     limit: int | None = None,
-    columns: Mapping[str, str | int] | None = None,
     catalogue: Catalogue | None = None,
 ) -> Corpus:
     """Load training text: a corpus by its id, or a file by its path (also below the corpora folder).
 
-    A file is ``.txt``, ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, each also as ``.xz`` or ``.gz``; ``columns`` are
-    ours, each with its name for it or its position (then it has no header). ``limit`` keeps the first rows only.
+    A file is ``.txt``, ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, each also as ``.xz`` or ``.gz``, with columns as one of
+    :data:`LAYOUTS` has them. ``limit`` keeps the first rows only.
 
     Raises:
         UnknownName: neither a corpus nor a file.
@@ -90,13 +89,12 @@ def load_corpus(
         if given.suffix or len(given.parts) > 1:
             raise DataError(f"corpus file '{given}' {'is a folder' if given.is_dir() else 'does not exist'}")
         raise UnknownName("corpus", str(given), cards, hint="or give the path of a file")
-    table = read_training_text(path, header=_has_header(columns or {}), limit=limit)
+    table = read_training_text(path, header=True, limit=limit)
+    columns = next((layout for layout in LAYOUTS if set(layout.values()) <= set(table.column_names)), None)
     if columns is None:
-        columns = next((layout for layout in LAYOUTS if set(layout.values()) <= set(table.column_names)), None)
-    if columns is None:
+        known = "text, or anchor and positive"
         raise DataError(
-            f"{path}: its columns ({listed(table.column_names)}) are none of those known, such as text, "
-            "or anchor and positive; rename them, or say which is which"
+            f"{path}: its columns ({listed(table.column_names)}) are none of those known; rename them to {known}"
         )
     return _finished(str(name), select_columns(table, columns, where=str(path)))
 
@@ -132,7 +130,8 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
 def _of_file(name: str, card: CorpusCard, corpora: Path | None, limit: int | None) -> pa.Table:
     path = fetch_corpus(name, card, corpora=corpora)
     # There are fewer documents than sentences: the limit may be the file's too.
-    raw = read_training_text(path, header=_has_header(card.columns), limit=limit)
+    header = not any(isinstance(theirs, int) for theirs in card.columns.values())
+    raw = read_training_text(path, header=header, limit=limit)
     if card.split_sentences:
         sentences = [split_sentences(document) for document in TextColumn(raw.column(0))]
         ids = np.repeat(np.arange(len(sentences)), [len(found) for found in sentences])
@@ -157,10 +156,6 @@ def _of_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa.T
     pairs = [split for split in (task.load(name) for task, name in wanted) if isinstance(split, PairSplit)]
     first, second = ([text for pair in pairs for text in pair.sides[side]] for side in (0, 1))
     return pa.table({"first": first, "second": second, "score": np.concatenate([pair.gold for pair in pairs])})
-
-
-def _has_header(columns: Mapping[str, str | int]) -> bool:
-    return not any(isinstance(theirs, int) for theirs in columns.values())
 
 
 def _finished(name: str, table: pa.Table) -> Corpus:
