@@ -42,10 +42,8 @@ def write_whole(path: Path, content: bytes | memoryview) -> Path:
 def writing_whole(path: Path) -> Iterator[BinaryIO]:
     """The same piece by piece: the file takes its name when all is written to the stream.
 
-    Of a link the file that it leads to is written; a device or pipe, which nothing may replace, is written into.
-
-    Raises:
-        OutputError: the disk is full or the folder cannot be written.
+    Of a link the file that it leads to is written; a device or pipe, which nothing may replace, is written into. Raises
+    OutputError: the disk is full or the folder cannot be written.
     """
     try:
         special = _is_special(path)
@@ -244,11 +242,8 @@ _COMPRESSED: Mapping[bytes, Callable[[Path], IO[bytes]]] = {
 def check_parquet(source: Path | IO[bytes], path: Path, *, where: str) -> None:
     """Refuse a parquet file whose rows take far more memory than the file, in which equal values stand once.
 
-    ``source`` is the file, or what the file at ``path`` holds compressed.
-
-    Raises:
-        SourceError: it holds more than a file may.
-        pyarrow.ArrowException, OSError: it is damaged.
+    ``source`` is the file, or what the file at ``path`` holds compressed. Raises SourceError: it holds more than a file
+    may; pyarrow.ArrowException, OSError: it is damaged.
     """
     for _ in parquet_batches(source, path, where=where):
         pass

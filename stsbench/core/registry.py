@@ -178,10 +178,8 @@ def _takes(signature: inspect.Signature, name: str) -> bool:
 def fit(value: Any, hint: Any, *, where: str) -> Any:  # noqa: ANN401 - any TOML value, any type
     """Return a TOML value as the type of an annotation: a whole number as a float, a list as a tuple.
 
-    What is no TOML value, and a type that TOML has not, is let through.
-
-    Raises:
-        CardError: the value is of another type, or none of a Literal's choices.
+    What is no TOML value, and a type that TOML has not, is let through. Raises CardError: the value is of another type,
+    or none of a Literal's choices.
     """
     if not _is_toml(value):
         return value

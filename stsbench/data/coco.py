@@ -39,11 +39,9 @@ def convert_coco(source: Path, target: Path) -> list[Converted]:
     """Convert the three pickles of a folder to what the reader ``captions`` reads.
 
     Writes ``<split>.safetensors`` (array ``features``, (images, size) float32) and ``<split>.json`` (the list of
-    captions of each image in turn) for train, valid and test; the task's folder is ``downstream/COCO`` of the data folder.
-
-    Raises:
-        DataError: a pickle is missing, broken, asks for anything but arrays, or holds something else.
-        OutputError: the target cannot be written.
+    captions of each image in turn) for train, valid and test; the task's folder is ``downstream/COCO`` of the data
+    folder. Raises DataError: a pickle is missing, broken, asks for anything but arrays, or holds something else;
+    OutputError: the target cannot be written.
     """
     if missing := [f"{split}.pkl" for split in SPLITS if not (source / f"{split}.pkl").is_file()]:
         raise DataError(f"{source}: no {', '.join(missing)}; the COCO features are train.pkl, valid.pkl and test.pkl")
@@ -128,8 +126,7 @@ class _Unpickler(Unpickler):
 def read_pickle(path: Path) -> Any:  # noqa: ANN401 - whatever the pickle holds
     """Read a pickle of Python 2 or 3 without running anything it names; its ``str`` of Python 2 are bytes.
 
-    Raises:
-        DataError: the file is missing, no pickle, or asks for anything but arrays and containers.
+    Raises DataError: the file is missing, no pickle, or asks for anything but arrays and containers.
     """
     try:
         with path.open("rb") as stream:

@@ -125,11 +125,8 @@ SCALES = ((0, 1), (-1, 1), (0, 5), (0, 10), (0, 100), (0, 4), (1, 5), (1, 7), (1
 def draft_task(source: Path | HubSource, home: Home, *, columns: Mapping[str, str]) -> Draft:
     """Draft the card of a task from a file of data, a folder with a file for each split, or a dataset on the Hub.
 
-    ``columns`` are columns by what they hold, where the user says so: ``{"gold": "rating"}``. Of a dataset the card keeps
-    the commit that was read.
-
-    Raises:
-        DataError: the data cannot be read, or no task can be made of them.
+    ``columns`` are columns by what they hold, where the user says so: ``{"gold": "rating"}``. Of a dataset the card
+    keeps the commit that was read. Raises DataError: the data cannot be read, or no task can be made of them.
     """
     if isinstance(source, Path):
         where, dataset, found = str(source), None, find_tables(source)
@@ -387,10 +384,8 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
 def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, where: str) -> tuple[Roles, Sequence[str]]:
     """Decide which columns hold the sentences and what is scored, with a line for each that is unsure.
 
-    Those ``given`` by what they hold are not doubted.
-
-    Raises:
-        DataError, CardError: nothing fits; says what can be given.
+    Those ``given`` by what they hold are not doubted. Raises DataError, CardError: nothing fits; says what can be
+    given.
     """
     header = [column.key for column in columns if isinstance(column.key, str)]
     unsure: list[str] = []

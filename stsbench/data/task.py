@@ -242,10 +242,8 @@ class Task:
 def load_task(name: str, *, data: Path | str | None = None, catalogue: Catalogue | None = None) -> Task:
     """Return the task of this id; its data are read when first asked for.
 
-    ``data`` is a local data folder; without it ``STSBENCH_DATA`` is used where it is set.
-
-    Raises:
-        UnknownName: no such task; offers the nearest.
+    ``data`` is a local data folder; without it ``STSBENCH_DATA`` is used where it is set. Raises UnknownName: no such
+    task; offers the nearest.
     """
     catalogue = catalogue or Catalogue()
     card = catalogue.task(name)

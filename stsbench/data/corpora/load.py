@@ -63,12 +63,9 @@ def load_corpus(
 ) -> Corpus:
     """Load training text: a corpus by its id, or a file by its path (also below the corpora folder).
 
-    A file is ``.txt``, ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, each also as ``.xz`` or ``.gz``, with columns as one of
-    :data:`LAYOUTS` has them. ``limit`` keeps the first rows only.
-
-    Raises:
-        UnknownName: neither a corpus nor a file.
-        DataError: the text is missing, broken, not what its card says, or too little to train on.
+    A file is ``.txt``, ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, each also as ``.xz`` or ``.gz``, with columns as
+    one of :data:`LAYOUTS` has them. ``limit`` keeps the first rows only. Raises UnknownName: neither a corpus nor a
+    file; DataError: the text is missing, broken, not what its card says, or too little to train on.
     """
     if limit is not None and limit < 1:
         raise DataError(f"a corpus of {limit} rows holds nothing; limit must be 1 or more")
@@ -102,9 +99,7 @@ def load_corpus(
 def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) -> Path:
     """Return a corpus's file: from the corpora folder if it is there, else from the Hub.
 
-    Raises:
-        SourceError: no source has it; says what to do.
-        DataError: the local file is not the one the card names.
+    Raises SourceError: no source has it; says what to do; DataError: the local file is not the one the card names.
     """
     folder = corpora or settings.corpora_folder()
     if folder is not None and not folder.is_dir():
@@ -194,10 +189,8 @@ def select_columns(table: pa.Table, columns: Mapping[str, str | int], *, where: 
 def read_training_text(path: Path, *, header: bool, limit: int | None = None) -> pa.Table:
     """Read a file of training text; one column of lines is ``text``, and only ``.csv`` quotes its cells.
 
-    Without ``header`` the columns of a ``.csv`` or ``.tsv`` are ``f0``, ``f1``, …
-
-    Raises:
-        DataError: the file is missing, empty, cut off, not UTF-8, or not of its kind.
+    Without ``header`` the columns of a ``.csv`` or ``.tsv`` are ``f0``, ``f1``, … Raises DataError: the file is
+    missing, empty, cut off, not UTF-8, or not of its kind.
     """
     kind = Path(path.stem).suffix if path.suffix in OPENERS else path.suffix
     if kind not in TEXT_FILES:
@@ -439,8 +432,7 @@ _CONDITION = re.compile(r"\s*(\w+)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*")
 def where(corpus: Corpus, condition: str) -> Corpus:
     """The rows of which a condition holds: ``label = entailment``, ``label != neutral``, ``score >= 4``.
 
-    Raises:
-        CardError: it is no condition, or not of this corpus, or leaves fewer than two rows.
+    Raises CardError: it is no condition, or not of this corpus, or leaves fewer than two rows.
     """
     said = f"[data] where '{condition}'"
     found = _CONDITION.fullmatch(condition)

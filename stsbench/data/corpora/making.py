@@ -64,10 +64,8 @@ def make_corpus(
 ) -> tuple[Path, int]:
     """Make a corpus's file in a corpora folder, and return it with its number of rows.
 
-    Raises:
-        UnknownName: no such corpus.
-        DataError: it is not one that can be made, what it is made of cannot be had or read, or its rows are not the card's.
-        OutputError: the file already exists, or cannot be written.
+    Raises UnknownName: no such corpus; DataError: it is not one that can be made, what it is made of cannot be had or
+    read, or its rows are not the card's; OutputError: the file already exists, or cannot be written.
     """
     cards = catalogue.corpora()
     card = choose("corpus", name, cards)

@@ -136,12 +136,9 @@ class Held:
 def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
     """Count the test sentences of each task that are in a corpus.
 
-    Two texts are the same if their letters and digits are, in lower case: SentEval's tokenised files and the
-    releases they were made of agree. Documents are compared sentence by sentence. Where the corpus has scores, or
-    labels for a task of labelled pairs, pairs are compared too, in either order.
-
-    Raises:
-        DataError: a task's data cannot be had.
+    Two texts are the same if their letters and digits are, in lower case: SentEval's tokenised files and the releases
+    they were made of agree. Documents are compared sentence by sentence. Where the corpus has scores, or labels for a
+    task of labelled pairs, pairs are compared too, in either order. Raises DataError: a task's data cannot be had.
     """
     splits = {task.name: task.load(task.card.score_split) for task in tasks}
     held, found = find_held([corpus], [text for split in splits.values() for text in split.texts()]), []

@@ -153,9 +153,8 @@ def failure_of(error: BaseException) -> Failure | None:
 def explained(address: Address, without: str | None) -> Iterator[None]:
     """Turn whatever the Hub's library raises into one clear line; a bug keeps its traceback.
 
-    Raises:
-        Unreached: a failure that may pass: no network, no answer, a Hub out of order, offline mode.
-        SourceError: any other.
+    Raises Unreached: a failure that may pass: no network, no answer, a Hub out of order, offline mode; SourceError: any
+    other.
     """
     try:
         yield
@@ -271,8 +270,7 @@ class Repository:
     def fetch(self, name: str) -> Path:
         """Return a file's place in the cache, its bytes being those that the Hub has: a damaged copy is fetched again.
 
-        Raises:
-            SourceError: the repository has no such file, it cannot be had, or it came damaged.
+        Raises SourceError: the repository has no such file, it cannot be had, or it came damaged.
         """
         from huggingface_hub import try_to_load_from_cache
 
@@ -347,10 +345,8 @@ def open_repository(repo: str, *, revision: str, kind: RepoKind, without: str | 
     cache happens to have is listed, and ``unreached`` says why.
 
     ``revision`` is a commit, branch or tag; ``unpinned`` is the main branch. ``without`` is what to do without the Hub,
-    for errors; ``""`` says nothing of it.
-
-    Raises:
-        SourceError: there is no such repository or revision, or no answer and nothing known.
+    for errors; ``""`` says nothing of it. Raises SourceError: there is no such repository or revision, or no answer and
+    nothing known.
     """
     address = address_of(repo, revision=revision, kind=kind)
     # No repository's name holds an '@'.
@@ -493,9 +489,7 @@ def fetch_file(
     """Fetch one file and check its bytes; in the cache already, no network is needed for a pinned revision.
 
     ``sha256`` is what the file must hash to; without it, what the Hub says. All else is as in :func:`open_repository`.
-
-    Raises:
-        SourceError: the file cannot be had, or is not what it should be; one line.
+    Raises SourceError: the file cannot be had, or is not what it should be; one line.
     """
     repository = open_repository(repo, revision=revision, kind=kind, without=without)
     found = repository.fetch(path)
@@ -511,10 +505,8 @@ def fetch_checkpoint(repo: str, *, revision: str, also: Sequence[str] = ()) -> H
     """Fetch the files that an encoder is made of, and ``also`` those of these names that it has: never code.
 
     ``pytorch_model.bin`` comes only from folders without safetensors; weights of other frameworks never. Each file is
-    checked each time, so that what is damaged in the cache is fetched again.
-
-    Raises:
-        SourceError: the repository has no weights, a file cannot be had, or nobody knows which there are; one line.
+    checked each time, so that what is damaged in the cache is fetched again. Raises SourceError: the repository has no
+    weights, a file cannot be had, or nobody knows which there are; one line.
     """
     repository = open_repository(repo, revision=revision, kind="model").check_whole()
     files = repository.listing.files

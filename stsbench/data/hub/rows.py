@@ -51,11 +51,8 @@ class HubDataset(NamedTuple):
 def read_dataset(source: HubSource) -> HubDataset:
     """Fetch and read all splits of a dataset; of a source, its repository, revision and configuration count.
 
-    Files are JSON, CSV or parquet; a script is never run.
-
-    Raises:
-        SourceError: it cannot be had, or cannot be read.
-        DataError: it has several configurations and none is named, or is not laid out as a dataset.
+    Files are JSON, CSV or parquet; a script is never run. Raises SourceError: it cannot be had, or cannot be read;
+    DataError: it has several configurations and none is named, or is not laid out as a dataset.
     """
     with _opened(source) as dataset:
         tables = {name: dataset.read([name]) for name in dataset.splits}
@@ -67,9 +64,8 @@ def read_dataset(source: HubSource) -> HubDataset:
 def fetch_rows(source: HubSource, split: str) -> tuple[Split, str]:
     """Fetch one split of pairs with gold scores, or of what the card names labels for; returns it with its commit.
 
-    Raises:
-        SourceError: the data cannot be had, or cannot be read.
-        DataError: a split, configuration or column is missing, or a row has no gold score or none of the classes.
+    Raises SourceError: the data cannot be had, or cannot be read; DataError: a split, configuration or column is
+    missing, or a row has no gold score or none of the classes.
     """
     with _opened(source) as dataset:
         columns = _columns(source, str(dataset.repository.address))
@@ -228,11 +224,9 @@ MOST_HEADER = 64 << 10
 def fetch_archive(source: HubSource) -> HubPath:
     """Fetch a dataset's archive and return the folder it is unpacked in, and the archive's commit.
 
-    The folder is named after the archive's hash and appears only when it is whole; once it
-    is there, neither the archive nor, for a pinned revision, the network is needed again.
-
-    Raises:
-        SourceError: the archive cannot be had, is damaged, or holds what no data archive needs.
+    The folder is named after the archive's hash and appears only when it is whole; once it is there, neither the
+    archive nor, for a pinned revision, the network is needed again. Raises SourceError: the archive cannot be had, is
+    damaged, or holds what no data archive needs.
     """
     repository = open_repository(source.repo, revision=source.revision, kind="dataset", without="")
     address = repository.address.at(source.archive)

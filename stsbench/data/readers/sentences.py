@@ -180,10 +180,8 @@ def _labelled(rows: Iterable[Row], classes: Sequence[str], joined: Callable[[str
 def find_roles(header: Sequence[str], given: Mapping[str, ColumnKey], *, wants_label: bool, where: str) -> Roles:
     """Find which column is which, by what is given and, for the rest, by usual names.
 
-    ``wants_label``: whether a label is meant where the names of columns fit both a label and a score.
-
-    Raises:
-        CardError: something is not clear; says what can be given.
+    ``wants_label``: whether a label is meant where the names of columns fit both a label and a score. Raises CardError:
+    something is not clear; says what can be given.
     """
     if "gold" in given and "label" in given:
         raise CardError(f"{where}: 'gold' and 'label' are both given; a table has scores or labels")

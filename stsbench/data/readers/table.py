@@ -72,10 +72,8 @@ def checked_text(
     r"""Return the bytes of a text, ``\r\n`` as ``\n`` where every line ends so (SICK's test file does).
 
     With ``mixed_ends`` lines may end in either: rows of a table in one, lines within its quoted cells in the other.
-    ``refused`` are control characters that it may not hold.
-
-    Raises:
-        DataError: it holds one of these, or bytes that are not the encoding; names the line.
+    ``refused`` are control characters that it may not hold. Raises DataError: it holds one of these, or bytes that are
+    not the encoding; names the line.
     """
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path}: is UTF-16; save it as UTF-8")
@@ -198,10 +196,8 @@ def read_table(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
     """Read a file of any kind as a table of text.
 
     Of a file that is no delimited text the layout can say nothing. ``named``: columns are asked for by name; then the
-    first row of a text file holds their names, unless the layout says otherwise.
-
-    Raises:
-        DataError: the file is broken, or has no row. CardError: the layout cannot be this file's.
+    first row of a text file holds their names, unless the layout says otherwise. Raises DataError: the file is broken,
+    or has no row; CardError: the layout cannot be this file's.
     """
     content, suffix = read_bytes(path), path.suffix.lower()
     for start, what in PACKED.items():
@@ -273,11 +269,9 @@ def read_json_lines(path: Path, content: bytes) -> pa.Table:
     """Read one object a line; its keys are the columns, and what a line lacks is null.
 
     Lists and objects inside are no training text: they are kept as empty lists, which no column of text can be made of.
-    Arrow's own reader ends the process on deep nesting, and takes dates for times.
-
-    Raises:
-        DataError: a line is no object, is nested too deep, or holds a number beyond 64 bits; names it.
-        ArrowException: a column holds values of different kinds.
+    Arrow's own reader ends the process on deep nesting, and takes dates for times. Raises DataError: a line is no
+    object, is nested too deep, or holds a number beyond 64 bits; names it; ArrowException: a column holds values of
+    different kinds.
     """
     import pyarrow as pa
 
