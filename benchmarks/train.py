@@ -48,7 +48,7 @@ LENGTH, RATE, TEMPERATURE = 64, 5e-5, 0.05
 
 def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None], int]:
     """Our loop, ready to run, and its number of steps."""
-    from stsbench.core.cards import SelectionFacts, TrainingFacts
+    from stsbench.core.cards import SelectionFacts, StudentFacts, TrainingFacts
     from stsbench.encoders.checkpoint import find_checkpoint
     from stsbench.training.loop.gather import Place
     from stsbench.training.loop.loop import Run, train_learner
@@ -56,7 +56,7 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None],
     from stsbench.training.student import Student
 
     columns = _triplets(options)
-    student = Student(find_checkpoint(str(options.model)), pooling="mean", max_length=LENGTH)
+    student = Student(find_checkpoint(str(options.model)), StudentFacts(max_length=LENGTH))
     learner = SimCSE(student, views="triplets", temperature=TEMPERATURE)
     facts = TrainingFacts(
         batch_size=options.batch,
@@ -158,12 +158,15 @@ def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
 @cache
 def needed(model: Path, corpora: Path, batch: int) -> float:
     """FLOP of an average step: the forward pass over its tokens, and twice as much backward."""
+    from stsbench.core.cards import StudentFacts
     from stsbench.encoders.checkpoint import find_checkpoint
     from stsbench.training.student import Student
 
     columns = _triplets(argparse.Namespace(corpora=corpora))
     checkpoint = find_checkpoint(str(model))
-    lengths = Student(checkpoint, max_length=LENGTH).tokenize([text for column in columns.values() for text in column])
+    lengths = Student(checkpoint, StudentFacts(max_length=LENGTH)).tokenize(
+        [text for column in columns.values() for text in column]
+    )
     return 3 * work(checkpoint.folder, lengths.lengths.tolist()) / len(columns["anchor"]) * batch
 
 

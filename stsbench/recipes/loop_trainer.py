@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-import msgspec
 import numpy as np
 import torch
 import transformers
@@ -15,16 +14,8 @@ from stsbench.core.errors import CardError, choose
 from stsbench.core.registry import check_params, staying
 from stsbench.recipes.plan import KEYS, TrainPlan, as_documents, find_start, load_text, load_validation, values_of
 from stsbench.recipes.train import TRIED, Forecast, Teachers, Trainer
+from stsbench.training.loop import loop
 from stsbench.training.loop.batches import Batches, BatchPlan, check_workers, load_batches, open_batch
-from stsbench.training.loop.loop import (
-    OnProgress,
-    Run,
-    TrainingOutcome,
-    check_step,
-    is_due,
-    prepare_step,
-    train_learner,
-)
 from stsbench.training.loop.optimisers import OPTIMISERS, SCHEDULES, make_optimiser
 from stsbench.training.seams import Learner, Validate
 from stsbench.training.student import Student, dropouts
@@ -58,12 +49,10 @@ class LoopTrainer(Trainer):
         transformers.set_seed(plan.seed)
         student = Student(
             checkpoint,
-            **msgspec.structs.asdict(card.student),
+            card.student,
+            card.base,
             validation_pooling=card.selection.validation_pooling,
             language_model=method.wants_language_model(card.params),
-            from_scratch=card.base.from_scratch,
-            layers=card.base.layers,
-            fresh_language_head=card.base.fresh_language_head,
             device=plan.place.device,
         )
         with staying(f"recipe {plan.name}: [params]"):
@@ -74,7 +63,7 @@ class LoopTrainer(Trainer):
                 f"recipe {plan.name}: {checkpoint.folder} has no dropout, by which alone a sentence's two views differ"
             )
             raise CardError(f"{what}; give --set dropout=0.1, or --set dropout=0 if that is meant")
-        check_step(learner, card.training)
+        loop.check_step(learner, card.training)
         workers = check_workers(plan.workers, learner, ranks=plan.place.ranks)
         corpus = load_text(plan)
         corpus = as_documents(corpus) if "document" in learner.needs else corpus
@@ -95,9 +84,9 @@ class LoopTrainer(Trainer):
     def validations(self) -> int:
         """How often a whole run looks at the development split."""
         batches = self.batches
-        return sum(is_due(self.plan.card.selection, batches, step) for step in range(batches.steps + 1))
+        return sum(loop.is_due(self.plan.card.selection, batches, step) for step in range(batches.steps + 1))
 
-    def train(self, on_progress: OnProgress) -> TrainingOutcome:
+    def train(self, on_progress: loop.OnProgress) -> loop.TrainingOutcome:
         """Run the loop, and write the encoder that selection keeps."""
         outcome = replace(self.run_loop(on_progress), seconds=time.perf_counter() - self.started)
         if self.plan.place.rank == 0:
@@ -105,10 +94,10 @@ class LoopTrainer(Trainer):
             self.learner.save(self.plan.folder, chosen=chosen)
         return outcome
 
-    def run_loop(self, on_progress: OnProgress = lambda progress: None) -> TrainingOutcome:
+    def run_loop(self, on_progress: loop.OnProgress = lambda progress: None) -> loop.TrainingOutcome:
         """Train, and leave the learner with the weights that selection keeps; no encoder is written."""
         plan = self.plan
-        run = Run(
+        run = loop.Run(
             training=plan.card.training,
             selection=plan.card.selection,
             folder=plan.folder,
@@ -122,7 +111,7 @@ class LoopTrainer(Trainer):
             deterministic=plan.deterministic,
             workers=self.workers,
         )
-        return train_learner(self.learner, run, resume=not plan.fresh)
+        return loop.train_learner(self.learner, run, resume=not plan.fresh)
 
     def forecast(self) -> Forecast:
         """Take a few steps with the learner, which is not to be trained after them, and validate once."""
@@ -145,7 +134,7 @@ class LoopTrainer(Trainer):
     def _try_steps(self, plan: BatchPlan) -> tuple[float, float]:
         """Seconds a step and tokens a batch, the median and the mean of a few."""
         learner, facts = self.learner.train(), self.plan.card.training
-        prepare_step(learner, facts)
+        loop.prepare_step(learner, facts)
         device = learner.student.device
         optimiser = make_optimiser(learner, facts)
         batches = iter(load_batches(Batches(learner, plan), workers=self.workers, pin=device.type == "cuda"))

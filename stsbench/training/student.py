@@ -16,6 +16,7 @@ import transformers
 from safetensors.torch import save
 from torch.utils.hooks import RemovableHandle
 
+from stsbench.core.cards import BaseFacts, StudentFacts
 from stsbench.core.errors import CardError, EncoderError, OutputError
 from stsbench.core.files import write_whole
 from stsbench.encoders.backends import open_device
@@ -86,38 +87,31 @@ class Student(torch.nn.Module):
     Pooling ``cls`` goes through a head of the student's own, a linear layer and tanh (SimCSE's
     MLP, section 6.3 of arXiv 2104.08821); saved, it is the transformer's pooler.
 
-    It starts from a checkpoint, or (``from_scratch``) from its configuration with fresh weights; of its layers the first are
-    kept, or all. ``dropout`` replaces every dropout of the configuration; ``head`` is the pooling head of ``cls``, ``fresh`` or
-    the ``checkpoint``'s pooler. With ``language_model`` the checkpoint's masked language model head is there too; a checkpoint
-    without one may be given a fresh one. Where weights are chosen, embeddings are made by ``validation_pooling``, by default as
-    in tests. Inputs are cut at ``max_length`` tokens, special tokens included. Raises EncoderError where the checkpoint lacks what
-    is asked for.
+    It starts from a checkpoint, or from its configuration with fresh weights. Its dropout replaces every dropout of the
+    configuration; its head is that of ``cls``, fresh or the checkpoint's pooler. With ``language_model`` the checkpoint's masked
+    language model head is there too. Where weights are chosen, embeddings are made by ``validation_pooling``, by default as in
+    tests. Inputs are cut at ``max_length`` tokens, special tokens included. Raises EncoderError where the checkpoint lacks what is
+    asked for.
     """
 
     def __init__(
         self,
         checkpoint: Checkpoint,
+        facts: StudentFacts = StudentFacts(),  # noqa: B008 - nothing changes it
+        start: BaseFacts = BaseFacts(),  # noqa: B008
         *,
-        pooling: str = "mean",
-        test_pooling: str = "",
         validation_pooling: str = "",
-        max_length: int | None = None,
-        dropout: float | None = None,
-        head: str = "fresh",
         language_model: bool = False,
-        from_scratch: bool = False,
-        layers: int | None = None,
-        fresh_language_head: bool = False,
         device: str = "auto",
     ) -> None:
         """Load what is to be trained."""
         super().__init__()
-        limit = checkpoint.max_length()
+        limit, max_length = checkpoint.max_length(), facts.max_length
         if max_length is not None and not 3 <= max_length <= (limit or max_length):
             raise CardError(f"max_length {max_length}: give 3 to {limit or 'any number'}, the checkpoint's limit")
         self.checkpoint, self.max_length = checkpoint, max_length or limit
-        test_pooling = test_pooling or pooling
-        self.poolings = [Pooling.parse(name) for name in (pooling, test_pooling, validation_pooling or test_pooling)]
+        tested = facts.test_pooling or facts.pooling
+        self.poolings = [Pooling.parse(name) for name in (facts.pooling, tested, validation_pooling or tested)]
         for one in self.poolings:
             if not one.library and not one.of_mask_token:
                 known = [kind.name for kind in POOLINGS.values() if kind.library]
@@ -127,31 +121,28 @@ class Student(torch.nn.Module):
         """While training, so many texts go through the model at a time; None: the whole batch."""
         self.compiled = False
         place = open_device(device)
-        settings = _new_settings(checkpoint, dropout, layers)
-        whole, missing = self._start(settings, language_model, fresh_language_head, from_scratch=from_scratch)
+        whole, missing = self._start(_new_settings(checkpoint, facts.dropout, start.layers), start, language_model)
         self.language_model = whole.to(place) if language_model else None
         self.model: Any = whole.base_model.to(place)
         self.backbone = Backbone(load_tokenizer(checkpoint), self.model, place)
         self.head: PoolerHead | None = None
         if any(one.through_head for one in self.poolings):
-            self.head = self._make_head(missing, fresh=head == "fresh").to(place)
+            self.head = self._make_head(missing, fresh=facts.head == "fresh").to(place)
         for one in self.poolings:
             one.states(self.backbone.depth)
         # A pooler that is no part of the head is not trained, and its gradient would be missed by other ranks.
         if getattr(self.model, "pooler", None) is not None:
             self.model.pooler = None
 
-    def _start(
-        self, settings: Mapping[str, float], language_model: bool, fresh_head: bool, *, from_scratch: bool
-    ) -> tuple[Any, list[str]]:
+    def _start(self, settings: Mapping[str, float], start: BaseFacts, language_model: bool) -> tuple[Any, list[str]]:
         """A model to start from, and the weights that its checkpoint lacks and may lack."""
         folder = self.checkpoint.folder
         kind: Any = transformers.AutoModelForMaskedLM if language_model else transformers.AutoModel
-        if from_scratch:
+        if start.from_scratch:
             options = {"local_files_only": True, "trust_remote_code": False, **settings}
             return kind.from_config(transformers.AutoConfig.from_pretrained(str(folder), **options)), []
         whole, missing = load_model(kind, self.checkpoint, dtype="float32", **settings)
-        body = f"{whole.base_model_prefix}." if fresh_head and language_model else ""
+        body = f"{whole.base_model_prefix}." if start.fresh_language_head and language_model else ""
         if lost := [key for key in missing if "pooler" not in key and key.startswith(body)]:
             what = "its head as a language model, " if language_model else ""
             raise EncoderError(f"{folder}: the weights lack {what}'{lost[0]}' ({len(lost)} tensors in all)")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stsbench.core.cards import SelectionFacts, TrainingFacts
+from stsbench.core.cards import BaseFacts, SelectionFacts, StudentFacts, TrainingFacts
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training.loop.gather import Place
 from stsbench.training.loop.loop import Run
@@ -36,7 +36,12 @@ def sentences(count: int, *, seed: int = 0, longest: int = 9) -> list[str]:
 def student(folder: Path, **options: Any) -> Student:
     """A student on the CPU, its fresh parts drawn from seed 0."""
     torch.manual_seed(0)
-    return Student(find_checkpoint(str(folder)), **{"device": "cpu", "max_length": 16, **options})
+    given: dict[str, Any] = {"device": "cpu", "max_length": 16, **options}
+    facts, start = (
+        kind(**{key: given.pop(key) for key in kind.__struct_fields__ if key in given})
+        for kind in (StudentFacts, BaseFacts)
+    )
+    return Student(find_checkpoint(str(folder)), facts, start, **given)
 
 
 def run_facts(folder: Path, rows: int, **options: Any) -> Run:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from stsbench.core.cards import StudentFacts
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training.loop import loop
 from stsbench.training.methods.simcse import SimCSE
@@ -24,7 +25,7 @@ def score(method: str, base: Path, folder: Path, *, device: str, precision: str,
     """The development score after training."""
     torch.manual_seed(seed)
     pooling = "cls_before_pooler" if method == "self_guided" else "mean"
-    student = Student(find_checkpoint(str(base)), pooling=pooling, max_length=16, device=device)
+    student = Student(find_checkpoint(str(base)), StudentFacts(pooling=pooling, max_length=16), device=device)
     learner: Learner = METHODS[method](student)
     learner.prepare({"text": TEXTS})
     training = {"steps": 40, "batch_size": 16, "precision": precision}

@@ -13,7 +13,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -145,23 +145,16 @@ class LengthGroups:
 class GroupedAttention(torch.autograd.Function):
     """softmax(scale Q K^T) V of each sentence's own tokens, with dropout of the weights at a rate.
 
-    Query, key, value and the result are (N, h, d), zeros at tokens of no sentence; under autocast they are taken in
+    Given are query, key, value, :class:`LengthGroups`, scale and rate. Query, key, value and the result are (N, h, d), zeros at tokens of no sentence; under autocast they are taken in
     float32, which is as fast for small heads. Kept for the gradient are the weights of each sentence with itself, as
     torch keeps them where there is dropout, and a byte each for what was drawn.
     """
 
     @staticmethod
     @custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
-    def forward(  # noqa: D102
-        ctx: Any,  # noqa: ANN401 - torch's own
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        groups: LengthGroups,
-        scale: float,
-        rate: float,
-    ) -> torch.Tensor:
-        q, k, v = (groups.sort(part) for part in (query, key, value))
+    def forward(ctx: Any, *given: Any) -> torch.Tensor:  # noqa: ANN401, D102 - torch's own
+        *parts, groups, scale, rate = given
+        q, k, v = (groups.sort(part) for part in parts)
         q.mul_(scale)
         result = torch.empty_like(q)
         weights, keeps = [], []
@@ -176,7 +169,7 @@ class GroupedAttention(torch.autograd.Function):
             keeps.append(keep)
         ctx.groups, ctx.scale = groups, scale
         ctx.save_for_backward(q, k, v, *weights, *keeps)
-        return groups.put_back(result, query.shape)
+        return cast(torch.Tensor, groups.put_back(result, parts[0].shape))
 
     @staticmethod
     @custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
@@ -329,29 +322,17 @@ def _positions(model: Any, ids: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 -
     return positions
 
 
-def _attend(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    *,
-    layout: TokenLayout | None = None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **rest: Any,  # noqa: ANN401 - transformers' own
-) -> tuple[torch.Tensor, None]:
-    """Attention of heads (1, h, N, d) as transformers asks for it; to (1, N, h, d)."""
+def _attend(*given: Any, layout: TokenLayout | None = None, **how: Any) -> tuple[torch.Tensor, None]:  # noqa: ANN401
+    """Attention as transformers asks for it, of a module, heads (1, h, N, d) and a mask; to (1, N, h, d)."""
     if layout is None:
-        plain: tuple[torch.Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **rest
-        )
+        plain: tuple[torch.Tensor, None] = sdpa_attention_forward(*given, **how)
         return plain
-    if rest.get("sliding_window") is not None:
+    if how.get("sliding_window") is not None:
         raise ValueError("an attention that sees so far only is left to its model")
-    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
-    scale = query.shape[3] ** -0.5 if scaling is None else scaling
-    result = GroupedAttention.apply(q, k, v, layout.groups(query.shape[1]), scale, dropout)  # type: ignore[no-untyped-call]
+    q, k, v = (part[0].transpose(0, 1) for part in given[1:4])
+    _, heads, size = q.shape
+    scale = size**-0.5 if how.get("scaling") is None else how["scaling"]
+    result = GroupedAttention.apply(q, k, v, layout.groups(heads), scale, how.get("dropout", 0.0))  # type: ignore[no-untyped-call]
     return result[None], None
 
 

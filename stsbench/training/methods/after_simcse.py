@@ -14,32 +14,11 @@ from stsbench.core.cards import NotNegative, Positive, Share
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.base import TokenIds
 from stsbench.encoders.checkpoint import find_checkpoint
+from stsbench.training import objectives, seams
 from stsbench.training.loop.gather import gather_pairs, gather_views, joint_mean, own_rows
 from stsbench.training.loop.on_cpu import Tokens, by_length, is_unpadded
 from stsbench.training.methods.simcse import TwoViews
-from stsbench.training.objectives import (
-    dimension_contrast,
-    info_nce,
-    list_mle,
-    list_net,
-    mixed_info_nce,
-    off_dropout_info_nce,
-    queued_info_nce,
-    ranking_consistency,
-    rankings,
-)
-from stsbench.training.seams import (
-    IGNORED,
-    Batch,
-    HiddenShare,
-    Learner,
-    Losses,
-    Rows,
-    Size,
-    language_model_head,
-    stack_tokens,
-    weighted_sum,
-)
+from stsbench.training.seams import IGNORED, Batch, HiddenShare, Learner, Losses, Rows, Size
 from stsbench.training.student import Student, fresh_layers
 from stsbench.training.texts import load_masked_language_model
 
@@ -59,7 +38,7 @@ class MixCSE(TwoViews):
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """SimCSE's loss with more negatives."""
         options: Any = {"temperature": self.temperature, "mixing": self.mixing, "variant": self.variant}
-        return {"loss": mixed_info_nce(*self.embed_views(batch["views"]), **options)}
+        return {"loss": objectives.mixed_info_nce(*self.embed_views(batch["views"]), **options)}
 
 
 class SimCSEPlusPlus(TwoViews):
@@ -90,13 +69,15 @@ class SimCSEPlusPlus(TwoViews):
             once = {name: values[: len(values) // 2] for name, values in tokens.items()}
             still = gather_views(self.student.embed(once, dropout=False))
             options = {"temperature": self.temperature, "positive_share": self.positive_share}
-            sentences = off_dropout_info_nce(anchor, positive, still, **options)
+            sentences = objectives.off_dropout_info_nce(anchor, positive, still, **options)
         else:
-            sentences = info_nce(anchor, positive, temperature=self.temperature)
+            sentences = objectives.info_nce(anchor, positive, temperature=self.temperature)
         if not self.dimension_weight:
             return {"loss": sentences}
-        dimensions = dimension_contrast(anchor, positive, temperature=self.dimension_temperature)
-        return weighted_sum({"sentences": sentences, "dimensions": dimensions}, {"dimensions": self.dimension_weight})
+        dimensions = objectives.dimension_contrast(anchor, positive, temperature=self.dimension_temperature)
+        return seams.weighted_sum(
+            {"sentences": sentences, "dimensions": dimensions}, {"dimensions": self.dimension_weight}
+        )
 
 
 class ESimCSE(Learner):
@@ -163,13 +144,13 @@ class ESimCSE(Learner):
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """SimCSE's loss with the queue's negatives; then the sentences join the queue."""
-        tokens = stack_tokens([batch["first"], batch["second"]], pad=self.student.backbone.pad_token)
+        tokens = seams.stack_tokens([batch["first"], batch["second"]], pad=self.student.backbone.pad_token)
         anchor, positive = gather_pairs(self.student.embed(tokens), 2)
         if self.slow is None:
-            return {"loss": info_nce(anchor, positive, temperature=self.temperature)}
+            return {"loss": objectives.info_nce(anchor, positive, temperature=self.temperature)}
         # A copy: the queue moves on before the backward pass.
         queue, filled = self.queue.clone(), self.filled.clone()
-        loss = queued_info_nce(anchor, positive, queue, filled, temperature=self.temperature)
+        loss = objectives.queued_info_nce(anchor, positive, queue, filled, temperature=self.temperature)
         if self.training:
             self._move_on(self.slow, batch["first"])
         return {"loss": loss}
@@ -234,18 +215,24 @@ class RankCSE(TwoViews):
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The sum of the losses, over the sentences of all ranks, and its parts."""
         views = self.embed_views(batch["views"])
-        parts = {"contrastive": info_nce(*views, temperature=self.temperature)}
+        parts = {"contrastive": objectives.info_nce(*views, temperature=self.temperature)}
         if self.consistency_weight:
-            parts["consistency"] = ranking_consistency(*views, temperature=self.temperature, formulas=self.formulas)
+            parts["consistency"] = objectives.ranking_consistency(
+                *views, temperature=self.temperature, formulas=self.formulas
+            )
         if self.teachers:
-            own = rankings(*views, temperature=self.ranking_temperature)
+            own = objectives.rankings(*views, temperature=self.ranking_temperature)
             all_taught = [gather_views(batch["taught"][name]) for name in self.teachers]
-            each = [rankings(taught, taught, temperature=self.teacher_temperature) for taught in all_taught]
+            each = [objectives.rankings(taught, taught, temperature=self.teacher_temperature) for taught in all_taught]
             # The mean of the teachers' cosines, (b, b), by their weights.
             theirs = torch.stack([share * one for share, one in zip(self.shares, each, strict=True)]).sum(dim=0)
             whole_order = self.ranking == "listmle"
-            parts["ranking"] = list_mle(own, theirs, formulas=self.formulas) if whole_order else list_net(own, theirs)
-        return weighted_sum(parts, {"consistency": self.consistency_weight, "ranking": self.ranking_weight})
+            parts["ranking"] = (
+                objectives.list_mle(own, theirs, formulas=self.formulas)
+                if whole_order
+                else objectives.list_net(own, theirs)
+            )
+        return seams.weighted_sum(parts, {"consistency": self.consistency_weight, "ranking": self.ranking_weight})
 
 
 class DiffCSE(TwoViews):
@@ -295,10 +282,12 @@ class DiffCSE(TwoViews):
         tokens = batch["views"]
         # Batch norm counts the sentences of all ranks.
         first, second = self.projection(torch.cat(self.embed_views(tokens))).chunk(2)
-        contrastive = info_nce(first, second, temperature=self.temperature)
+        contrastive = objectives.info_nce(first, second, temperature=self.temperature)
         edited = self.edit(tokens, batch["hidden"])
         detection = self.detect(tokens, edited, torch.cat([own_rows(first), own_rows(second)]))
-        return weighted_sum({"contrastive": contrastive, "detection": detection}, {"detection": self.detection_weight})
+        return seams.weighted_sum(
+            {"contrastive": contrastive, "detection": detection}, {"detection": self.detection_weight}
+        )
 
     @torch.no_grad()
     def edit(self, tokens: Tokens, hidden: Tokens) -> torch.Tensor:
@@ -311,7 +300,7 @@ class DiffCSE(TwoViews):
         def fill(part: Tokens) -> torch.Tensor:
             ids, where = part["input_ids"], part["guessed"]
             states = self.guesser.base_model(input_ids=ids, attention_mask=part["attention_mask"]).last_hidden_state
-            logits = language_model_head(self.guesser)(states[where]).float()
+            logits = seams.language_model_head(self.guesser)(states[where]).float()
             guesses = logits.argmax(dim=1) if self.released else torch.multinomial(logits.softmax(dim=1), 1)[:, 0]
             width = tokens["input_ids"].shape[1] - ids.shape[1]
             return F.pad(part["shown"].masked_scatter(where, guesses), (0, width))

@@ -14,20 +14,11 @@ import torch
 from stsbench.core.cards import NotNegative, Positive
 from stsbench.core.errors import CardError
 from stsbench.encoders.base import TokenIds
+from stsbench.training import seams
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.on_cpu import Tokens, by_length
 from stsbench.training.objectives import nt_xent
-from stsbench.training.seams import (
-    Batch,
-    Columns,
-    HiddenShare,
-    Learner,
-    Losses,
-    Rows,
-    mean_of_rows,
-    row_losses,
-    weighted_sum,
-)
+from stsbench.training.seams import Batch, Columns, HiddenShare, Learner, Losses, Rows
 from stsbench.training.spans import Span, Spans, sample_spans
 
 CHECKED = 2000
@@ -140,7 +131,7 @@ class DeCLUTR(Learner):
             if not self.mlm_weight:
                 return embeddings
             # Beside each embedding stands the loss of what is hidden in its text.
-            loss = row_losses(student.language_model, last, part["labels"])
+            loss = seams.row_losses(student.language_model, last, part["labels"])
             return torch.cat([embeddings, loss[:, None]], dim=1)
 
         anchors = by_length(tokens, embed, chunk=student.chunk, unpadded=student.unpadded)
@@ -152,5 +143,5 @@ class DeCLUTR(Learner):
             views = (gather_views(anchors[:, :width]), gather_views(mean))
             losses["contrastive"] = nt_xent(*views, temperature=self.temperature)
         if self.mlm_weight:
-            losses["mlm"] = mean_of_rows(anchors[:, -1], tokens["labels"])
-        return weighted_sum(losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight})
+            losses["mlm"] = seams.mean_of_rows(anchors[:, -1], tokens["labels"])
+        return seams.weighted_sum(losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight})

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from stsbench.core.cards import BaseFacts
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training.methods.denoising import TSDAE, MaskedLanguageModel
 from stsbench.training.student import Student, save_student
@@ -29,7 +30,9 @@ def learner(folder: Any, *, dropout: float = 0.0, from_scratch: bool = False, **
 def test_from_scratch_has_weights_of_its_own(masked_lm):
     # The checkpoint itself was drawn from seed 0.
     torch.manual_seed(7)
-    drawn = Student(find_checkpoint(str(masked_lm)), language_model=True, from_scratch=True, device="cpu")
+    drawn = Student(
+        find_checkpoint(str(masked_lm)), start=BaseFacts(from_scratch=True), language_model=True, device="cpu"
+    )
     found = drawn.model.encoder.layer[0].output.dense.weight
     assert found.shape == (16, 32) and not torch.equal(
         found, student(masked_lm).model.encoder.layer[0].output.dense.weight
