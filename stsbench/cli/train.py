@@ -47,7 +47,7 @@ from stsbench.plots.draw import Dot, draw_dots
 from stsbench.recipes.plan import TrainPlan, find_missing, outline, read_recipe
 from stsbench.recipes.train import LAUNCHERS, Forecast, load_trainer
 from stsbench.results.record import Result
-from stsbench.studies.reproduction import Reproduction, load_ablation, plan_reproduction, reproduce
+from stsbench.studies.reproduction import Reproduction, load_ablation
 from stsbench.studies.sweep import CARRIERS, Book, Carrier, CellScore, Sweep, SweepCell, SweepRow, winner_card
 from stsbench.studies.trials import STATES, PlannedTrial, TrialWatcher, Workshop
 
@@ -441,9 +441,9 @@ def reproduce_command(
         catalogue=catalogue,
         options=opt.retyped(context, "--corpora", "--data", "--cards", "--device", "--deterministic"),
     )
-    planned = plan_reproduction(
-        ablation,
-        workshop,
+    planned = Reproduction(
+        ablation=ablation,
+        workshop=workshop,
         base=base,
         seeds=opt.parse_seeds(seeds) if seeds else (),
         also=opt.parse_assignments(assign),
@@ -451,8 +451,8 @@ def reproduce_command(
     if dry_run:
         return _forecast_reproduction(planned, as_json=as_json)
     progress = _Reproducing(planned)
-    scoring = Listener(scored=progress.on_scored, noticed=complain)
-    made = reproduce(planned, workshop, TrialWatcher(training=progress.training, scoring=scoring), progress.on_failed)
+    scoring = Listener(scored=progress.on_scored, failed=progress.on_failed, noticed=complain)
+    made = planned.carry_out(TrialWatcher(training=progress.training, scoring=scoring))
     fmt = opt.written_as("terminal", out, as_json=as_json)
     if fmt == "terminal":
         print_table(replace(lay_out(made, "measured"), label_head="row"))

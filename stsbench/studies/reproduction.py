@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from stsbench.boards.published import TableCard, published_row, read_table_card, row_facts, sources
@@ -23,7 +24,6 @@ from stsbench.studies.trials import (
     PlannedTrial,
     ScoredOn,
     Trial,
-    TrialOutcome,
     TrialWatcher,
     Workshop,
     carry_out_trial,
@@ -155,28 +155,6 @@ def _line(card: AblationCard, row: AblationRow, empty: AblationLine, *, small: b
     return empty._replace(recipe=recipe, replaced=kept)
 
 
-def trials_of(
-    ablation: Ablation,
-    line: AblationLine,
-    catalogue: Catalogue,
-    *,
-    base: str = "",
-    seeds: Sequence[int] = (),
-    also: Mapping[str, Any] | None = None,
-) -> list[Trial]:
-    """The trials that give a line, one a seed; none where it is not trained.
-
-    ``base`` is what they start from instead of what the recipe names, ``seeds`` by default the recipe's own (of a small one the
-    first, else 0), and ``also`` is replaced in every line, whatever the line says.
-    """
-    if not line.recipe:
-        return []
-    own = catalogue.recipe(line.recipe).seeds or [0]
-    replaced = {**line.replaced, **(also or {})}
-    chosen = seeds or (own[:1] if ablation.is_small else own)
-    return [Trial(recipe=line.recipe, replaced=replaced, seed=seed, base=base) for seed in chosen]
-
-
 NOT_HAD = "×"
 """Behind the name of a row that cannot be had."""
 
@@ -283,64 +261,54 @@ def _of_training(run: TrainedRun, metric: str) -> float | None:
     return float(points[0][metric]) if points else None
 
 
-class Reproduction(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
     """What is to be done for an ablation: the trials of each of its lines, and the runs that these are."""
 
     ablation: Ablation
-    trials: Sequence[Sequence[Trial]]
-    planned: Sequence[PlannedTrial]
+    workshop: Workshop
     base: str = ""
+    """What trials start from instead of what the recipe names."""
+    seeds: Sequence[int] = ()
+    """Default the recipe's own; of a small one the first, else 0."""
+    also: Mapping[str, Any] = field(default_factory=dict)
+    """What is replaced in every line, whatever the line says."""
+
+    @cached_property
+    def trials(self) -> list[list[Trial]]:
+        """Those of each line, one a seed; none where it is not trained."""
+        return [self._trials_of(line) if line.recipe else [] for line in self.ablation.lines]
+
+    def _trials_of(self, line: AblationLine) -> list[Trial]:
+        own = self.workshop.catalogue.recipe(line.recipe).seeds or [0]
+        seeds, replaced = self.seeds or (own[:1] if self.ablation.is_small else own), {**line.replaced, **self.also}
+        return [Trial(recipe=line.recipe, replaced=replaced, seed=seed, base=self.base) for seed in seeds]
+
+    @cached_property
+    def planned(self) -> list[PlannedTrial]:
+        """The runs that the trials are; raises as :func:`plan_trials`."""
+        return plan_trials([trial for one in self.trials for trial in one], self.workshop)
 
     def lines_of(self, planned: PlannedTrial) -> list[str]:
         """The rows that a run is of."""
         pairs = zip(self.ablation.lines, self.trials, strict=True)
         return [line.label for line, trials in pairs if any(trial in planned.trials for trial in trials)]
 
-
-def plan_reproduction(
-    ablation: Ablation,
-    workshop: Workshop,
-    *,
-    base: str = "",
-    seeds: Sequence[int] = (),
-    also: Mapping[str, Any] | None = None,
-) -> Reproduction:
-    """Plan an ablation; for the arguments and errors see :func:`trials_of` and :func:`plan_trials`."""
-    trials = [
-        trials_of(ablation, line, workshop.catalogue, base=base, seeds=seeds, also=also) for line in ablation.lines
-    ]
-    return Reproduction(ablation, trials, plan_trials([trial for one in trials for trial in one], workshop), base)
-
-
-def reproduce(
-    reproduction: Reproduction,
-    workshop: Workshop,
-    watcher: TrialWatcher,
-    failed: Callable[[str, Exception], None],
-) -> Table:
-    """Train what is missing, score all of it, and return the table with the paper's numbers beside.
-
-    ``failed`` is called with each thing that fails and the reason; the others are carried out.
-    """
-    ablation, catalogue = reproduction.ablation, workshop.catalogue
-    tasks = scored_on(ablation, catalogue)
-    outcomes, had = list[TrialOutcome](), list[Had]()
-    for planned in reproduction.planned:
-        outcome = carry_out_trial(planned, workshop, tasks, watcher)
-        for what, error in outcome.failures:
-            failed(what, error)
-        outcomes.append(outcome)
-    scoring = replace(watcher.scoring, failed=failed)
-    for line, trials in zip(ablation.lines, reproduction.trials, strict=True):
-        mine = [one for one in outcomes if any(trial in one.planned.trials for trial in trials)]
-        results = [result for one in mine for result in one.results]
-        if line.encoder:
-            # The base is the checkpoint of an encoder whose card names none, or whose own base's card does.
-            card = catalogue.encoder(line.encoder.partition("+")[0])
-            over = card.params.get("base")
-            card = catalogue.encoder(over) if over in catalogue.paths("baselines") else card
-            names_one = card.kind not in FROM_CHECKPOINT or {"model", "package"} & {*card.params}
-            params = {} if names_one or not reproduction.base else {"model": reproduction.base}
-            results = score_encoder(line.encoder, workshop, tasks, scoring, params=params)
-        had.append(Had(results, [one.run for one in mine if one.run is not None]))
-    return table_beside(ablation, had, catalogue)
+    def carry_out(self, watcher: TrialWatcher) -> Table:
+        """Train what is missing, score all of it, and return the table with the paper's numbers beside."""
+        catalogue, had = self.workshop.catalogue, list[Had]()
+        tasks = scored_on(self.ablation, catalogue)
+        outcomes = [carry_out_trial(one, self.workshop, tasks, watcher) for one in self.planned]
+        for line, trials in zip(self.ablation.lines, self.trials, strict=True):
+            mine = [one for one in outcomes if any(trial in one.planned.trials for trial in trials)]
+            results = [result for one in mine for result in one.results]
+            if line.encoder:
+                # The base is the checkpoint of an encoder whose card names none, or whose own base's card does.
+                card = catalogue.encoder(line.encoder.partition("+")[0])
+                over = card.params.get("base")
+                card = catalogue.encoder(over) if over in catalogue.paths("baselines") else card
+                names_one = card.kind not in FROM_CHECKPOINT or {"model", "package"} & {*card.params}
+                params = {} if names_one or not self.base else {"model": self.base}
+                results = score_encoder(line.encoder, self.workshop, tasks, watcher.scoring, params=params)
+            had.append(Had(results, [one.run for one in mine if one.run is not None]))
+        return table_beside(self.ablation, had, catalogue)

@@ -148,13 +148,18 @@ def plan_of(trial: Trial, workshop: Workshop) -> TrainPlan:
 def carry_out_trial(
     planned: PlannedTrial, workshop: Workshop, scorings: Sequence[ScoredOn], watcher: TrialWatcher
 ) -> TrialOutcome:
-    """Train and score a trial; what fails is part of what came of it.
+    """Train and score a trial; what fails is part of what came of it, and the watcher's listener hears it.
 
     What is trained is not trained again, what was stopped resumes, and what the results folder holds is not scored
     again. Raises Stopped: the user wants no more.
     """
     failures, results, trained = list[tuple[str, Exception]](), list[Result](), None
-    scoring = replace(watcher.scoring, failed=lambda what, error: failures.append((what, error)))
+
+    def failed(what: str, error: Exception) -> None:
+        failures.append((what, error))
+        watcher.scoring.failed(what, error)
+
+    scoring = replace(watcher.scoring, failed=failed)
     with _noted(planned.encoder, scoring):
         # A run that is complete is not trained.
         watching = nullcontext(_unwatched) if planned.state == "complete" else watcher.training(planned)

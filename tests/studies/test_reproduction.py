@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from stsbench.bench.listener import Listener
 from stsbench.boards.render import render
 from stsbench.boards.tables.table import Table, lay_out
 from stsbench.core.catalogue import Catalogue
 from stsbench.encoders.runs import TrainedRun
-from stsbench.studies.reproduction import Had, load_ablation, plan_reproduction, reproduce, scored_on, table_beside
+from stsbench.studies.reproduction import Had, Reproduction, load_ablation, scored_on, table_beside
 from stsbench.studies.trials import ScoredOn, TrialWatcher, Workshop
 from tests.made import make_result
 
@@ -85,8 +86,9 @@ def test_an_ablation_is_trained_once_a_run_and_its_table_filled(mine, masked_lm,
     failed: list[tuple[str, str]] = []
 
     def carry_out() -> Table:
-        planned = plan_reproduction(ablation, mine, base=str(masked_lm), seeds=[0, 1])
-        return reproduce(planned, mine, TrialWatcher(), lambda what, error: failed.append((what, str(error))))
+        planned = Reproduction(ablation=ablation, workshop=mine, base=str(masked_lm), seeds=[0, 1])
+        hearing = Listener(failed=lambda what, error: failed.append((what, str(error))))
+        return planned.carry_out(TrialWatcher(scoring=hearing))
 
     shown = cells(carry_out())
     once = trained()

@@ -37,11 +37,9 @@ def student(folder: Path, **options: Any) -> Student:
     """A student on the CPU, its fresh parts drawn from seed 0."""
     torch.manual_seed(0)
     given: dict[str, Any] = {"device": "cpu", "max_length": 16, **options}
-    facts, start = (
-        kind(**{key: given.pop(key) for key in kind.__struct_fields__ if key in given})
-        for kind in (StudentFacts, BaseFacts)
-    )
-    return Student(find_checkpoint(str(folder)), facts, start, **given)
+    facts = {key: given.pop(key) for key in StudentFacts.__struct_fields__ if key in given}
+    start = {key: given.pop(key) for key in BaseFacts.__struct_fields__ if key in given}
+    return Student(find_checkpoint(str(folder)), StudentFacts(**facts), BaseFacts(**start), **given)
 
 
 def run_facts(folder: Path, rows: int, **options: Any) -> Run:

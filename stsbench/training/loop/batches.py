@@ -10,10 +10,10 @@ import math
 import os
 import sys
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import send_to_device
 
 from stsbench.core import settings
 from stsbench.core.cards import TrainingFacts
@@ -145,10 +145,5 @@ def open_batch(batch: Batch, device: torch.device) -> Batch:
     """Move a batch to its device, which is not waited for; raises what went wrong when it was made."""
     if _MISTAKE in batch:
         raise batch[_MISTAKE]
-    return {name: _moved(value, device) for name, value in batch.items()}
-
-
-def _moved(value: Any, device: torch.device) -> Any:  # noqa: ANN401 - what a method's batches hold
-    if isinstance(value, torch.Tensor):
-        return value.to(device, non_blocking=True)
-    return {name: _moved(inner, device) for name, inner in value.items()} if isinstance(value, dict) else value
+    moved: Batch = send_to_device(batch, device, non_blocking=True)
+    return moved
