@@ -85,17 +85,17 @@ class TrialOutcome:
     failures: Sequence[tuple[str, Exception]] = ()
 
 
+UNWATCHED = nullcontext[Callable[[object], None]](lambda progress: None)
+"""Shows nothing of a training's steps."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialWatcher:
     """Shows how trials go; every part may be left out."""
 
-    training: Callable[[PlannedTrial], AbstractContextManager[OnProgress]] = lambda planned: nullcontext(_unwatched)
+    training: Callable[[PlannedTrial], AbstractContextManager[OnProgress]] = lambda planned: UNWATCHED
     """Entered while a trial is trained, and called with its steps; a run that is complete is not trained."""
     scoring: Listener = field(default_factory=Listener)
-
-
-def _unwatched(progress: object) -> None:
-    """Shows nothing of a training's steps."""
 
 
 def plan_trials(trials: Sequence[Trial], workshop: Workshop) -> list[PlannedTrial]:
@@ -162,7 +162,7 @@ def carry_out_trial(
     scoring = replace(watcher.scoring, failed=failed)
     with _noted(planned.encoder, scoring):
         # A run that is complete is not trained.
-        watching = nullcontext(_unwatched) if planned.state == "complete" else watcher.training(planned)
+        watching = UNWATCHED if planned.state == "complete" else watcher.training(planned)
         with watching as on_progress:
             trained = carry_out(planned.plan, on_progress=on_progress)
         results = score_encoder(planned.encoder, workshop, scorings, scoring)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
+from typing import Annotated, Any, ClassVar, Self, dataclass_transform
 
 import msgspec
 import numpy as np
@@ -68,8 +68,8 @@ class _Traits(torch.nn.Module, ABC):
     """Whether other processes can make its batches: ``collate`` runs no model and reads no open file."""
     by_dropout: bool = False
     """Whether the two views of a sentence differ by their dropout alone."""
-    batch_negatives: Literal["", "own", "joint"] = ""
-    """Whether a sentence's negatives are the others of its batch: of that of its process, or of the joint one of all."""
+    batch_negatives: str = ""
+    """Where a sentence's negatives are the others of its batch: ``own``, that of its process, or ``joint``, that of all."""
     teachers: Sequence[str] = ()
     """The encoders whose embeddings of its texts it learns from, by name; what gives them is set as ``taught``."""
 
@@ -181,6 +181,13 @@ class Learner(_Traits):
     def save(self, folder: Path, *, chosen: int = 0) -> None:
         """Write the ``chosen`` one of :meth:`encoders` as a folder that ``load_encoder`` opens."""
         save_student(self.student, folder)
+
+
+class Contrast(Learner):
+    """A method whose negatives are the other sentences of all processes' batch, by their embeddings alone."""
+
+    chunks = True
+    batch_negatives = "joint"
 
 
 def weighted_sum(parts: Losses, weights: Mapping[str, float]) -> Losses:

@@ -369,18 +369,15 @@ def _save_modules(student: Student, folder: Path, between: Sequence[Any]) -> Non
         dense = modules.Dense(width, width, activation_function=torch.nn.Tanh())
         dense.linear.load_state_dict(student.head.linear.state_dict())
         steps.append(dense)
-    listed = [
-        ("", "Transformer"),
-        *((f"{n}_{type(one).__name__}", type(one).__name__) for n, one in enumerate(steps, 1)),
-    ]
-    for (name, _), step in zip(listed[1:], steps, strict=True):
-        (folder / name).mkdir(exist_ok=True)
-        step.save(str(folder / name))
     # These addresses are understood by every version of the library.
-    entries = [
-        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for index, (path, kind) in enumerate(listed)
-    ]
+    of_library = "sentence_transformers.models"
+    entries = [{"idx": 0, "name": "0", "path": "", "type": f"{of_library}.Transformer"}]
+    for number, step in enumerate(steps, 1):
+        kind = type(step).__name__
+        path = folder / f"{number}_{kind}"
+        path.mkdir(exist_ok=True)
+        step.save(str(path))
+        entries.append({"idx": number, "name": str(number), "path": path.name, "type": f"{of_library}.{kind}"})
     own: dict[str, Any] = {"max_seq_length": student.checkpoint.max_length(), "do_lower_case": False}
     if pooling.layers != (-1,):
         # Only then does the library's transformer hand on more than its last layer.

@@ -18,7 +18,7 @@ from stsbench.training import objectives, seams
 from stsbench.training.loop.gather import gather_pairs, gather_views, joint_mean, own_rows
 from stsbench.training.loop.on_cpu import Tokens, by_length, is_unpadded
 from stsbench.training.methods.simcse import TwoViews
-from stsbench.training.seams import IGNORED, Batch, HiddenShare, Learner, Losses, Rows, Size
+from stsbench.training.seams import IGNORED, Batch, Contrast, HiddenShare, Losses, Rows, Size
 from stsbench.training.student import Student, fresh_layers
 from stsbench.training.texts import load_masked_language_model
 
@@ -80,15 +80,13 @@ class SimCSEPlusPlus(TwoViews):
         )
 
 
-class ESimCSE(Learner):
+class ESimCSE(Contrast):
     """SimCSE whose positives repeat some sub-words, with negatives of a queue that a slowly moving copy fills.
 
     Wu, Gao, Zang, Han, Wang and Hu 2022, https://arxiv.org/abs/2109.04380, section 3; details of the released code.
     Repetition and queue can each be left out.
     """
 
-    chunks = True
-    batch_negatives = "joint"
     variant: Literal["paper", "released"] = "paper"
     """``paper``, the copy begins as the student, head and all, and of n sub-words 0 to max(2, rate * n) are repeated.
     ``released``, it begins with fresh weights, which the released code never replaces by the checkpoint's, under the

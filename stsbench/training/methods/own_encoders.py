@@ -17,7 +17,7 @@ from stsbench.encoders.transformer.pooling import PLACE, MaskToken, Mean, Prompt
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.on_cpu import Tokens, by_length
 from stsbench.training.objectives import info_nce, jsd_mutual_information
-from stsbench.training.seams import Batch, Learner, Losses, Rows
+from stsbench.training.seams import Batch, Contrast, Learner, Losses, Rows
 from stsbench.training.student import PoolerHead, Student, StudentEncoder, save_student
 
 
@@ -54,11 +54,9 @@ class MaskTemplate:
         return {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
 
 
-class PromptBERT(Learner):
+class PromptBERT(Contrast):
     """In-batch contrast of a sentence in two templates, with what each template says by itself taken off."""
 
-    chunks = True
-    batch_negatives = "joint"
     template: str = 'This sentence of "{}" means [MASK] .'
     """Around anchors, and around every sentence in tests."""
     second_template: str = 'This sentence : "{}" means [MASK] .'

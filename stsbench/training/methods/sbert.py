@@ -14,7 +14,7 @@ from stsbench.data.corpora.load import number_texts
 from stsbench.training.loop.gather import gather_pairs, gather_views, many_ranks
 from stsbench.training.methods.simcse import PAIRING
 from stsbench.training.objectives import GivenEmbeddings, feature_names, given_columns, library_loss, pairs_in_batch
-from stsbench.training.seams import Batch, Columns, Learner, Losses, Rows, weighted_sum
+from stsbench.training.seams import Batch, Columns, Contrast, Learner, Losses, Rows, weighted_sum
 
 
 class ScoredPairs(Learner):
@@ -114,14 +114,13 @@ class SBERTRegression(ScoredPairs):
         return {"loss": library_loss(self.loss, u, v, labels=batch["scores"])}
 
 
-class SBERTTriplets(Learner):
+class SBERTTriplets(Contrast):
     """Each anchor finds its positive, over batches in which no text occurs twice, as sentence-transformers trains on NLI.
 
     Its MultipleNegativesRankingLoss, cosines times a scale of 20, softmax over all positives and negatives of the batch, is
     supervised SimCSE's loss at temperature 0.05. What differs is the order of the corpus.
     """
 
-    chunks = True
     views: Literal["pairs", "triplets"] = "triplets"  # type: ignore[assignment]
     """Anchors with positives, or with negatives too."""
     scale: Positive = 20.0

@@ -15,19 +15,17 @@ import torch
 
 from stsbench.core.cards import Count, NotNegative, Positive, Share
 from stsbench.core.errors import CardError
-from stsbench.training import texts
+from stsbench.training import seams, texts
 from stsbench.training.loop.gather import gather_pairs, gather_views
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import info_nce, nt_xent
-from stsbench.training.seams import Batch, Columns, HiddenShare, Learner, Losses, Rows, stack_tokens, weighted_sum
+from stsbench.training.seams import Batch, Columns, Contrast, HiddenShare, Losses, Rows
 
 
-class TwoViews(Learner):
+class TwoViews(Contrast):
     """Learns from each sentence twice, under two dropout masks; what is made of the two views is the method's."""
 
-    chunks = True
     by_dropout = True
-    batch_negatives = "joint"
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, and below them the same once more."""
@@ -46,10 +44,9 @@ PAIRING: dict[str, tuple[str, ...]] = {
 }
 
 
-class SimCSE(Learner):
+class SimCSE(Contrast):
     """In-batch contrast of two views, with hard negatives where the corpus has them."""
 
-    chunks = True
     views: Literal["dropout", "pairs", "triplets", "two_negatives"] = "dropout"  # type: ignore[assignment]
     """The positive is the sentence again, or the corpus's; ``two_negatives`` has two hard negatives a row (table 7)."""
     loss: Literal["one_direction", "symmetric"] = "one_direction"
@@ -108,7 +105,7 @@ class SimCSE(Learner):
         if not self.mlm_weight:
             return {"loss": self.contrastive_weight * contrastive}
         losses = {"contrastive": contrastive, "mlm": self.guessing_loss(batch["hidden"])}
-        return weighted_sum(losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight})
+        return seams.weighted_sum(losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight})
 
     def _embed(self, tokens: Tokens) -> list[torch.Tensor]:
         views = max(2, len(self.names))
@@ -136,15 +133,13 @@ SHARED = ("synonym", "masked_word")
 """Those that read WordNet's open files or ask a model."""
 
 
-class SimCSEPositives(Learner):
+class SimCSEPositives(Contrast):
     """In-batch contrast of a sentence with a changed, following or twice-encoded one.
 
     The released code has the dropout positive alone, :class:`SimCSE`; these follow the paper's text. For a student without
     dropout at all, a recipe sets ``dropout = 0``.
     """
 
-    chunks = True
-    batch_negatives = "joint"
     positive: Literal[
         "crop",
         "delete_words",
@@ -212,7 +207,7 @@ class SimCSEPositives(Learner):
         if self.second is not None:
             return self.student.embed(first), self.second.embed(second)
         if self.positive != "fixed_mask":
-            return self.student.embed(stack_tokens([first, second], pad=self.student.backbone.pad_token)).chunk(2)
+            return self.student.embed(seams.stack_tokens([first, second], pad=self.student.backbone.pad_token)).chunk(2)
         devices = [self.student.device] if self.student.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             one = self.student.embed(first)

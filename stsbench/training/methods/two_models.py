@@ -23,7 +23,7 @@ from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.on_cpu import Tokens, by_length
 from stsbench.training.objectives import GivenEmbeddings, anchored_l2, library_loss, nt_xent, self_guided
-from stsbench.training.seams import Batch, Columns, Learner, Losses, Rows, weighted_sum
+from stsbench.training.seams import Batch, Columns, Contrast, Learner, Losses, Rows, weighted_sum
 from stsbench.training.student import fresh_layers, save_student
 
 
@@ -129,11 +129,9 @@ class ContrastiveTensionInBatch(TwoStudents):
         return {"loss": library_loss(self.loss, a, b), "scale": self.loss.logit_scale.exp()}
 
 
-class SelfGuided(Learner):
+class SelfGuided(Contrast):
     """A sentence's [CLS] against the layers of the fixed copy, under a projection head, the weights held near their start."""
 
-    chunks = True
-    batch_negatives = "joint"
     variant: Literal["base", "opt1", "opt2", "opt3", "opt2-released", "translation"] = "opt3"
     """``base`` (SG), ``opt1``, ``opt2``, ``opt3`` (SG-OPT) contrast with the fixed copy's layers, ``opt2-released`` as the
     released code computes it; ``translation`` with the corpus's ``positive``, through the same tuned encoder, under the loss

@@ -12,11 +12,11 @@ from transformers import AddedToken
 
 from stsbench.core.cards import Beta, Count, NotNegative, Positive, Share
 from stsbench.core.errors import CardError, TrainingError, choose
-from stsbench.training import texts
+from stsbench.training import seams, texts
 from stsbench.training.augment import embedding_dropout, feature_cutoff, fgv_noise, token_cutoff, token_shuffle
 from stsbench.training.loop.gather import gather_pairs, gather_views
 from stsbench.training.objectives import feature_names, nt_xent, pair_features
-from stsbench.training.seams import Batch, Columns, HiddenShare, Learner, Losses, Rows, stack_tokens, weighted_sum
+from stsbench.training.seams import Batch, Columns, Contrast, HiddenShare, Learner, Losses, Rows
 from stsbench.training.student import Transform
 
 CUTOFFS: dict[str, Callable[..., torch.Tensor]] = {
@@ -132,7 +132,7 @@ class ConSERT(Learner):
                 ]
                 each.append(nt_xent(*map(gather_views, views), temperature=self.temperature))
             losses["contrastive"] = torch.stack(each).sum()
-        return weighted_sum(losses, {"contrastive": self.weight})
+        return seams.weighted_sum(losses, {"contrastive": self.weight})
 
     def _moved(self, loss: torch.Tensor, noted: Mapping[str, list[torch.Tensor]]) -> list[torch.Tensor]:
         """Embeddings moved so that the loss rises, which keeps its own gradients."""
@@ -171,7 +171,7 @@ OPERATORS: Mapping[str, Callable[[CLEAR], texts.Augment]] = {
 OperatorName = Literal["delete_words", "delete_spans", "reorder", "substitute"]
 
 
-class CLEAR(Learner):
+class CLEAR(Contrast):
     """NT-Xent between two views with changed words, and masked language modelling of the sentence itself.
 
     Wu et al. 2020, https://arxiv.org/abs/2012.15466. The paper trains from scratch on BookCorpus and
@@ -180,8 +180,6 @@ class CLEAR(Learner):
     from memory and not checked against the paper. The student learns the token ``[DEL]`` where an operator deletes.
     """
 
-    chunks = True
-    batch_negatives = "joint"
     first: OperatorName = "delete_words"
     """How the first view is made."""
     second: OperatorName = "reorder"
@@ -219,7 +217,7 @@ class CLEAR(Learner):
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Both views one below the other, (2b, t), and the sentences with tokens hidden."""
         pieces = [self.changed_inputs(texts.by_words(operator, rng), rows) for operator in self.operators]
-        batch: Batch = {"views": stack_tokens(pieces, pad=self.student.backbone.pad_token)}
+        batch: Batch = {"views": seams.stack_tokens(pieces, pad=self.student.backbone.pad_token)}
         if self.mlm_weight:
             batch["hidden"] = self.hide(self.inputs(("text",), rows), rng, rate=self.mlm_rate)
         return batch
@@ -231,4 +229,4 @@ class CLEAR(Learner):
         if not self.mlm_weight:
             return {"loss": contrastive}
         losses = {"contrastive": contrastive, "mlm": self.guessing_loss(batch["hidden"])}
-        return weighted_sum(losses, {"mlm": self.mlm_weight})
+        return seams.weighted_sum(losses, {"mlm": self.mlm_weight})
