@@ -59,14 +59,10 @@ def test_ranks_share_out_each_batch(masked_lm, monkeypatch):
         ({"epochs": 1}, 1, TrainingError, "1 rows"),
     ],
 )
-def test_what_cannot_be_planned_is_one_line(options, count, error, says):
+def test_what_cannot_be_planned_is_one_line_and_no_batch_has_one_row(options, count, error, says):
     with pytest.raises(error, match=says):
         BatchPlan(facts(**options), count, seed=0)
-
-
-def test_a_last_batch_of_one_row_is_left_out():
-    assert BatchPlan(facts(epochs=1), 17, seed=0).total == 2
-    assert BatchPlan(facts(epochs=1), 18, seed=0).total == 3
+    assert [BatchPlan(facts(epochs=1), rows, seed=0).total for rows in (17, 18)] == [2, 3]
 
 
 def test_best_weights_are_those_of_the_best_score(masked_lm, tmp_path):
@@ -125,15 +121,7 @@ def test_scores_that_are_no_numbers_are_below_all_others(masked_lm, tmp_path, se
     assert outcome.chosen is not None and outcome.chosen["step"] == step and outcome.steps == stops
 
 
-@pytest.mark.parametrize(
-    ("at", "params"),
-    [
-        (1, {"mlm_weight": 0.1}),
-        (11, {}),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, {}), (7, {}), (7, {"mlm_weight": 0.1}))),
-        pytest.param(11, {"mlm_weight": 0.1}, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("at", "params"), [(1, {"mlm_weight": 0.1}), (11, {})])
 def test_a_resumed_run_ends_where_an_undisturbed_one_does(masked_lm, tmp_path, params, at):
     def fresh() -> SimCSE:
         made = SimCSE(student(masked_lm, language_model=bool(params)), **params)

@@ -25,31 +25,6 @@ from stsbench.training.loop.on_cpu import (
     padding_computed,
     speed_up,
 )
-from stsbench.training.methods.simcse import SimCSE
-from tests.training.students import sentences, student
-
-TEXTS = sentences(40, longest=15)
-
-
-def gradients(folder: Any, *, fast: bool, times: int = 1, **params: Any) -> dict[str, torch.Tensor]:
-    made = SimCSE(student(folder, dropout=0.0, language_model=bool(params)), **params)
-    made.prepare({"text": TEXTS})
-    if fast:
-        speed_up(made)
-    import numpy as np
-
-    for _ in range(times):
-        made(**made.collate(np.arange(40), np.random.default_rng(0)))["loss"].backward()
-    return {name: p.grad for name, p in made.named_parameters() if p.grad is not None}
-
-
-@pytest.mark.parametrize("params", [{}, {"mlm_weight": 0.5}])
-@pytest.mark.parametrize("times", [1, 2])
-def test_gradients_are_those_of_the_plain_module(masked_lm, params, times):
-    plain, fast = (gradients(masked_lm, fast=one, times=times, **params) for one in (False, True))
-    assert plain.keys() == fast.keys()
-    for name, gradient in fast.items():
-        torch.testing.assert_close(gradient, plain[name], atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.1, 0.15, 0.5, 0.9])
@@ -211,17 +186,6 @@ def test_states_and_gradients_are_the_padded_model_s(tiny, make, mask):
         torch.testing.assert_close(own, padded, rtol=0, atol=1e-10)
 
 
-def test_positions_given_are_taken(tiny):
-    model = opened(tiny["bert"])
-    batch = {**batch_of(model, "right"), "position_ids": torch.tensor([[5, 4, 3, 2, 1, 0]] * 3)}
-    real = batch["attention_mask"] == 1
-    expected = model(**batch).last_hidden_state[real]
-    leave_out_padding(model)
-    torch.testing.assert_close(model(**batch).last_hidden_state[real], expected, rtol=0, atol=1e-12)
-    del batch["position_ids"]
-    assert not torch.allclose(model(**batch).last_hidden_state[real], expected)
-
-
 @pytest.mark.parametrize("make", ["gpt2", "qwen", "mpnet"])
 def test_a_model_of_another_kind_is_left_as_it_is(tiny, make):
     model = opened(tiny[make])
@@ -248,28 +212,24 @@ def test_a_pooler_keeps_its_model_padded_and_other_inputs_pass(tiny):
     assert not is_unpadded(model)
     model = opened(tiny["bert"])
     batch = batch_of(model, "right")
-    plain = model(
-        inputs_embeds=model.embeddings.word_embeddings(batch["input_ids"]), **mask_of(batch)
-    ).last_hidden_state
-    alone = model(input_ids=batch["input_ids"]).last_hidden_state
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    inputs = ({"input_ids": ids}, {"inputs_embeds": model.embeddings.word_embeddings(ids), "attention_mask": mask})
+    plain = [model(**one).last_hidden_state for one in inputs]
     leave_out_padding(model)
-    embedded = model.embeddings.word_embeddings(batch["input_ids"])
-    assert torch.equal(model(inputs_embeds=embedded, **mask_of(batch)).last_hidden_state, plain)
-    assert torch.equal(model(input_ids=batch["input_ids"]).last_hidden_state, alone)
+    assert all(torch.equal(model(**one).last_hidden_state, due) for one, due in zip(inputs, plain, strict=True))
 
 
-def mask_of(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {"attention_mask": batch["attention_mask"]}
-
-
-def test_padding_is_computed_where_it_is_asked_for(tiny):
+def test_padding_is_computed_where_it_is_asked_for_and_given_positions_are_taken(tiny):
     model = opened(tiny["bert"])
     batch = batch_of(model, "right")
-    expected = model(**batch).last_hidden_state
+    turned = {**batch, "position_ids": torch.tensor([[5, 4, 3, 2, 1, 0]] * 3)}
+    real = batch["attention_mask"] == 1
+    expected, moved = (model(**one).last_hidden_state for one in (batch, turned))
     leave_out_padding(model)
     with padding_computed(model):
         assert torch.equal(model(**batch).last_hidden_state, expected)
-    assert not model(**batch).last_hidden_state[batch["attention_mask"] == 0].any()
+    assert not model(**batch).last_hidden_state[~real].any() and not torch.allclose(moved[real], expected[real])
+    torch.testing.assert_close(model(**turned).last_hidden_state[real], moved[real], rtol=0, atol=1e-12)
 
 
 def test_a_copy_computes_with_its_own_weights(tiny):
