@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.bench.listener import Listener
+from stsbench.bench.plan import Listener
 from stsbench.boards.render import render
 from stsbench.boards.tables.table import Table, lay_out
 from stsbench.core.catalogue import Catalogue
