@@ -302,7 +302,7 @@ def as_encoder(given: object, *, named: bool = False) -> Encoder:
     one of these; says what it lacks.
     """
     if not is_encoder(given) and _is_of(given, "sentence_transformers", "SentenceTransformer"):
-        return LibraryModel(given)
+        return _of_library(given)
     if can_encode(given):
         nameless = named and not isinstance(given, type) and getattr(given, "name", None) is None
         return as_encoder(cast(Encoder, given).encode) if nameless else check_encoder(given, "the encoder")
@@ -320,6 +320,8 @@ class Function:
     """A function from a list of sentences to their embeddings (n, d); what it does is not known, so nothing is stored."""
 
     fingerprint = None
+    device_used: object = None
+    dtype: object = None
 
     def __init__(self, function: Callable[[list[str]], object]) -> None:
         """Keep the function, and call the encoder as it is called."""
@@ -332,27 +334,15 @@ class Function:
         return as_array(self.function(list(sentences)), self.name).astype(np.float32, copy=False)
 
 
-class LibraryModel(Function):
+def _of_library(model: Any) -> Function:  # noqa: ANN401 - sentence_transformers is not imported for it
     """A ``SentenceTransformer`` of the user's own making, with the prompt that is its default; it may be trained on."""
 
-    def __init__(self, model: Any) -> None:  # noqa: ANN401 - sentence_transformers is not imported for it
-        """Keep the model."""
-        super().__init__(partial(model.encode, show_progress_bar=False))
-        self.model, self.name = model, "SentenceTransformer"
+    def encode(sentences: list[str]) -> object:
+        return model.encode([valid_text(sentence) for sentence in sentences], show_progress_bar=False)
 
-    @property
-    def device_used(self) -> object:
-        """The device the model is on."""
-        return self.model.device
-
-    @property
-    def dtype(self) -> object:
-        """The type of the model's numbers."""
-        return self.model.dtype
-
-    def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d)."""
-        return super().encode([valid_text(sentence) for sentence in sentences])
+    made = Function(encode)
+    made.name, made.device_used, made.dtype = "SentenceTransformer", model.device, model.dtype
+    return made
 
 
 def _is_of(given: object, package: str, name: str) -> bool:

@@ -209,14 +209,10 @@ class StoredEmbeddings(Embeddings):
     block_of: npt.NDArray[np.int32]
     row_of: npt.NDArray[np.int32]
 
-    def __len__(self) -> int:
-        """Number of rows."""
-        return len(self.row_of)
-
     @property
     def shape(self) -> tuple[int, int]:
         """Number of rows and embedding size."""
-        return len(self), self.blocks[0].width if self.blocks else 0
+        return len(self.row_of), self.blocks[0].width if self.blocks else 0
 
     def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
         """Return these rows, (len(indices), d)."""

@@ -173,8 +173,18 @@ class WordKernel(Pooling):
     name, form, bare = "wk", "wk(start)", False
 
     def states(self, depth: int) -> tuple[int, ...]:
-        """All layers from the first one on; raises EncoderError."""
-        return wk_layers(self.layers[0], depth)
+        """All layers from the first one on, which may be counted from the last; word embeddings, state 0, are one, as in the paper's code.
+
+        ``wk(4)`` of 12 layers is states 4 to 12, nine of them. Raises EncoderError: fewer than three states are left.
+        """
+        start = self.layers[0]
+        layers = tuple(range(depth + 1)[start:]) if start >= -depth - 1 else ()
+        if len(layers) < MIN_LAYERS:
+            raise EncoderError(
+                f"pooling '{self}' leaves {len(layers)} of the model's {depth + 1} hidden states (0 to {depth}); "
+                f"it needs {MIN_LAYERS} at least"
+            )
+        return layers
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
@@ -247,21 +257,6 @@ _DEPENDENT = 1e-12
 """A squared sine below this is rounding: the state lies in the span of its neighbours."""
 _FLOOR = 1e-30
 """Added to weights, far below any real one: where all are 0, it makes them equal."""
-
-
-def wk_layers(start: int, depth: int) -> tuple[int, ...]:
-    """Return the hidden-state indices that ``wk(start)`` pools in a model of ``depth`` layers.
-
-    The count includes the word embeddings, state 0, as in the paper's code: ``wk(4)`` of 12 layers is states 4 to 12, nine of them. A
-    negative start counts from the last state. Raises EncoderError: fewer than three states are left.
-    """
-    layers = tuple(range(depth + 1)[start:]) if start >= -depth - 1 else ()
-    if len(layers) < MIN_LAYERS:
-        raise EncoderError(
-            f"pooling 'wk({start})' leaves {len(layers)} of the model's {depth + 1} hidden states (0 to {depth}); "
-            f"it needs {MIN_LAYERS} at least"
-        )
-    return layers
 
 
 def wk_pool(states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:

@@ -54,7 +54,6 @@ def test_round_trip(tmp_path, on_disk):
     fill(shelf, 3, 10, 11)
     view = shelf.view(text_keys(texts(0, 11)))
     assert view.shape == (11, 5)
-    assert len(view) == 11
     assert np.asarray(view).tobytes() == rows_of(0, 11).tobytes()
     assert np.asarray(view).dtype == np.float32
     assert np.asarray(view, dtype=np.float64).dtype == np.float64

@@ -12,7 +12,7 @@ import torch
 
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.transformer import pooling
-from stsbench.encoders.transformer.pooling import ALIASES, Pooling, Prompt, wk_layers, wk_pool
+from stsbench.encoders.transformer.pooling import ALIASES, Pooling, Prompt, wk_pool
 
 Array = np.ndarray[Any, np.dtype[np.floating[Any]]]
 DEPTH, WIDTH = 4, 6
@@ -223,7 +223,7 @@ def test_agrees_with_a_qr_for_every_token_and_layer(layers, tokens, width):
 
 def test_published_values():
     first, second = waves(13, 7, 12), waves(13, 7, 12, shift=1)[:, :4]
-    layers = list(wk_layers(4, depth=12))
+    layers = list(Pooling.parse("wk(4)").states(12))
     assert layers == [4, 5, 6, 7, 8, 9, 10, 11, 12]
     states, mask = padded([first[layers], second[layers]])
     np.testing.assert_allclose(wk_pool(states, mask), numbers(OFFICIAL), rtol=0, atol=1e-13)
@@ -289,7 +289,7 @@ def test_embeddings_are_float32_or_wider(dtype, out):
 def test_too_few_layers_is_one_clear_line(start, left):
     message = rf"pooling 'wk\({start}\)' leaves {left} of the model's 5 hidden states \(0 to 4\); it needs 3 at least"
     with pytest.raises(EncoderError, match=f"^{message}$"):
-        wk_layers(start, depth=4)
+        Pooling.parse(f"wk({start})").states(4)
 
 
 @pytest.mark.parametrize(
