@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from stsbench.core.cards import lines_of, toml
 from stsbench.core.errors import EncoderError
@@ -27,15 +26,6 @@ FIRST = "---\n"
 """What a model's README begins with where it states facts."""
 
 
-class Described(NamedTuple):
-    """What is known of an encoder: its kind and parameters, facts of its card, and notes on single keys."""
-
-    kind: str
-    params: Mapping[str, Any]
-    facts: Mapping[str, Any]
-    notes: Mapping[str, str]
-
-
 def draft_encoder(source: Path, home: Home) -> Draft:
     """Draft the card of an encoder: of a checkpoint's folder, or of a file of word vectors.
 
@@ -43,10 +33,10 @@ def draft_encoder(source: Path, home: Home) -> Draft:
     """
     if not source.exists():
         raise EncoderError(f"'{source}' does not exist; give a checkpoint's folder or a file of word vectors")
-    known = _of_folder(source) if source.is_dir() else _of_vectors(source)
-    facts: dict[str, Any] = {"name": home.name, "kind": known.kind, "method": UNKNOWN, "backbone": UNKNOWN}
-    facts |= {"supervision": "none", "overlap": "unknown", "paper": UNKNOWN, "license": UNKNOWN, **known.facts}
-    notes = {"supervision": "the files do not tell what it was trained on: none is taken", **known.notes}
+    facts: dict[str, Any] = {"name": home.name, "kind": "words", "method": UNKNOWN, "backbone": UNKNOWN}
+    facts |= {"supervision": "none", "overlap": "unknown", "paper": UNKNOWN, "license": UNKNOWN}
+    notes = {"supervision": "the files do not tell what it was trained on: none is taken"}
+    params = _of_folder(source, facts, notes) if source.is_dir() else _of_vectors(source, facts, notes)
     missing = [key for key, value in facts.items() if value in (UNKNOWN, "")]
     unsure = [*notes.values(), f"not in the files: {', '.join(missing)}"]
     comments = {
@@ -54,26 +44,23 @@ def draft_encoder(source: Path, home: Home) -> Draft:
         **{key: f"{COMMENTS.get(key, '')}; unsure: {note}".lstrip("; ") for key, note in notes.items()},
     }
     lines = [f"# A draft of 'stsbench new encoder'. '{UNKNOWN}' is yours to fill in.", *lines_of(facts, comments)]
-    lines += ["", "[params]", *lines_of(known.params, comments)]
-    params = [f"{key} {toml(value)}" for key, value in known.params.items() if key not in ("model", "file")]
+    lines += ["", "[params]", *lines_of(params, comments)]
+    said = [f"{key} {toml(value)}" for key, value in params.items() if key not in ("model", "file")]
     return Draft(
         files={home.path: "\n".join(lines) + "\n"},
-        found=[f"{home.path}: kind {known.kind}, {', '.join(params) or 'run as its files say'}"],
+        found=[f"{home.path}: kind {facts['kind']}, {', '.join(said) or 'run as its files say'}"],
         unsure=unsure,
         command=f"stsbench run -e {home.name} -t quickstart {home.option()}",
     )
 
 
-def _of_folder(folder: Path) -> Described:
-    encoder = find_encoder(str(folder))
-    described = describe(folder)
+def _of_folder(folder: Path, facts: dict[str, Any], notes: dict[str, str]) -> dict[str, Any]:
+    """The parameters that run a checkpoint; what its files state goes into facts and notes of the card."""
+    encoder, described = find_encoder(str(folder)), describe(folder)
     params: dict[str, Any] = {"model": str(folder.resolve()), **described.params}
-    notes: dict[str, str] = {}
-    path = folder / str(described.params.get("subfolder", "")) / "config.json"
-    config = optional_json(path)
-    if described.kind == "transformer":
-        if (length := getattr(encoder.encoder, "max_length", None)) is not None:
-            params["max_length"] = length
+    config = optional_json(folder / str(described.params.get("subfolder", "")) / "config.json")
+    if described.kind == "transformer" and (length := getattr(encoder.encoder, "max_length", None)) is not None:
+        params["max_length"] = length
     if described.kind in ("transformer", "sentence_transformer"):
         params.setdefault("dtype", "float32")
         stored = str(config.get("dtype") or config.get("torch_dtype") or "float32")
@@ -81,27 +68,19 @@ def _of_folder(folder: Path) -> Described:
             notes["dtype"] = f"the weights are stored in {stored}; it runs in {params['dtype']}"
     if encoder.assumed:
         notes["pooling"] = "the files tell no pooling: the mean of all tokens is taken"
-    return Described(described.kind, params, _described(folder, config), notes)
-
-
-def _of_vectors(path: Path) -> Described:
-    block = next(read_blocks(path, limit=1))
-    facts = {"method": "Mean of word vectors", "backbone": path.stem, "dimensions": block.vectors.shape[1]}
-    notes = {"tokens": "'whitespace' is SentEval's recipe, 'sbert' that of sentence-transformers"}
-    return Described("words", {"file": str(path.resolve()), "tokens": "whitespace"}, facts, notes)
-
-
-def _described(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of the card that the configuration and the README state."""
     readme = folder / "README.md"
     text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
     head = text.removeprefix(FIRST).partition(f"\n{FIRST}")[0] if text.startswith(FIRST) else ""
-    described = dict(re.findall(r"^(license|base_model): *[\"']?([\w./ -]+?)[\"']? *$", head, re.MULTILINE))
-    facts: dict[str, Any] = {}
-    if backbone := described.get("base_model", "").rpartition("/")[2] or config.get("model_type"):
-        facts["backbone"] = str(backbone)
-    if license_name := described.get("license"):
-        facts["license"] = license_name
+    stated = dict(re.findall(r"^(license|base_model): *[\"']?([\w./ -]+?)[\"']? *$", head, re.MULTILINE))
+    backbone = stated.get("base_model", "").rpartition("/")[2] or config.get("model_type") or UNKNOWN
+    facts |= {"kind": described.kind, "backbone": str(backbone), "license": stated.get("license", UNKNOWN)}
     if isinstance(size := config.get("hidden_size"), int) and not (folder / "modules.json").is_file():
         facts["dimensions"] = size
-    return facts
+    return params
+
+
+def _of_vectors(path: Path, facts: dict[str, Any], notes: dict[str, str]) -> dict[str, Any]:
+    block = next(read_blocks(path, limit=1))
+    facts |= {"method": "Mean of word vectors", "backbone": path.stem, "dimensions": block.vectors.shape[1]}
+    notes["tokens"] = "'whitespace' is SentEval's recipe, 'sbert' that of sentence-transformers"
+    return {"file": str(path.resolve()), "tokens": "whitespace"}
