@@ -27,7 +27,6 @@ from stsbench.core.provenance import identity
 from stsbench.core.registry import staying
 from stsbench.encoders.base import (
     DeviceEncoder,
-    DeviceMemory,
     Embed,
     Embeddings,
     Encoder,
@@ -107,13 +106,15 @@ def check_embeddings(
 Budget = Annotated[int, msgspec.Meta(gt=0)]
 
 
-def device_budget(encoder: DeviceEncoder, memory: DeviceMemory, tokens: TokenIds, smallest: int) -> int:
-    """How many tokens go into a batch on a device with a memory of its own: as many as are embedded fastest, and fit.
+def device_budget(encoder: DeviceEncoder, tokens: TokenIds, smallest: int) -> int:
+    """How many tokens go into a batch on a device with a memory of its own: as many as are embedded fastest, and fit; 0 on a CPU.
 
     A GPU that is handed small batches waits for them, and no size is fastest for every model. The first run that embeds
     enough with an encoder times some sizes on its own sentences; what was fastest is kept in the cache folder, for this
     encoder on this kind of device, so that later runs embed in the same batches. The size moves an embedding by rounding at most.
     """
+    if (memory := encoder.device_memory()) is None:
+        return 0
     file, identified = None, identity(encoder)
     if identified is not None:
         digest = hashlib.sha256(f"{identified}\n{memory.device}".encode("utf-8", "surrogatepass")).hexdigest()
@@ -284,7 +285,7 @@ class Engine:
 
     def _in_turn(self, plan: _Plan, batches: Sequence[IndexArray]) -> Iterator[tuple[IndexArray, npt.NDArray[Any]]]:
         # While a device computes one, the next is laid out and sent to it.
-        if not plan.on_device:
+        if not plan.budget:
             yield from ((rows, self._embedded(plan, rows)) for rows in batches)
             return
         with ThreadPoolExecutor(AHEAD) as pool:
@@ -349,14 +350,13 @@ class _Plan(NamedTuple):
     costs: IndexArray
     batches: list[IndexArray]
     embed: Callable[[IndexArray], object]
-    budget: int
-    on_device: bool = False
-    """Whether a device with a memory of its own embeds, which takes ``budget`` tokens at a time."""
+    budget: int = 0
+    """How many tokens a device with a memory of its own takes at a time; 0: there is none."""
 
     def share(self, share: BatchShare) -> list[IndexArray]:
         """One worker's batches: of those that all plan alike each ``of``-th, joined again as far as its device takes more."""
         mine = self.batches[share.number :: share.of]
-        if not self.on_device or not mine:
+        if not self.budget or not mine:
             return mine
         rows = np.concatenate(mine)
         return [rows[batch] for batch in plan_batches(self.costs[rows], budget=self.budget)]
@@ -374,18 +374,15 @@ def tokens_of(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
 
 
 def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str], tokens: TokenIds | None) -> _Plan:
-    if isinstance(encoder, TokenEncoder):
-        tokens = tokens_of(encoder, texts) if tokens is None else tokens
-        batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
-        embed = partial(encoder.embed_tokens, tokens)
-        if isinstance(encoder, DeviceEncoder) and (memory := encoder.device_memory()) is not None:
-            budget = device_budget(encoder, memory, tokens, TOKEN_BUDGET)
-            return _Plan(tokens.lengths, batches, embed, budget, on_device=True)
-        return _Plan(tokens.lengths, batches, embed, TOKEN_BUDGET)
-    costs = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    order = np.argsort(-costs, kind="stable")
-    batches = [order[start : start + CHUNK] for start in range(0, len(order), CHUNK)]
-    return _Plan(costs, batches, lambda rows: encoder.encode([texts[i] for i in rows]), TOKEN_BUDGET)
+    if not isinstance(encoder, TokenEncoder):
+        costs = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+        order = np.argsort(-costs, kind="stable")
+        batches = [order[start : start + CHUNK] for start in range(0, len(order), CHUNK)]
+        return _Plan(costs, batches, lambda rows: encoder.encode([texts[i] for i in rows]))
+    tokens = tokens_of(encoder, texts) if tokens is None else tokens
+    budget = device_budget(encoder, tokens, TOKEN_BUDGET) if isinstance(encoder, DeviceEncoder) else 0
+    batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
+    return _Plan(tokens.lengths, batches, partial(encoder.embed_tokens, tokens), budget)
 
 
 OfRows = Callable[[FloatArray], FloatArray]

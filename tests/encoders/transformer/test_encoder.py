@@ -68,15 +68,6 @@ def alone(folder: Path, sentence: str, pooling: str) -> Array:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_batch_does_not_matter(tiny, kind, monkeypatch):
-    encoder = make(tiny, kind)
-    together = encoder.encode(SENTENCES)
-    for budget in (1, 100, 100_000):
-        monkeypatch.setattr(engine, "TOKEN_BUDGET", budget)
-        np.testing.assert_allclose(encoder.encode(SENTENCES), together, rtol=1e-5, atol=2e-6)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_equals_transformers_one_sentence_at_a_time(tiny, kind, monkeypatch):
     monkeypatch.setattr(engine, "TOKEN_BUDGET", 300)
     encoder, folder = make(tiny, kind), tiny[kind.split()[0]]

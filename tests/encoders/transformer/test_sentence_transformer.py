@@ -88,13 +88,11 @@ def test_normalise(saved):
 
 
 def test_fingerprint_changes_with_what_decides_embeddings(saved, dense):
-    def of(folder: Path = dense, **params: Any) -> str:
-        return SentenceTransformerEncoder(str(folder), **params).fingerprint
+    def of(folder: Path = dense) -> str:
+        return SentenceTransformerEncoder(str(folder)).fingerprint
 
     original = of()
-    choices: list[dict[str, Any]] = [{"prompt": "q"}, {"max_length": 8}, {"normalise": False}, {"dtype": "bfloat16"}]
-    assert len({original, *(of(**choice) for choice in choices), *(of(path) for path in saved.values())}) == 10
-    assert of(saved["dense"]) == of(name="another", device="cpu") == original
+    assert len({of(path) for path in saved.values()}) == len(saved) and of(saved["dense"]) == original
     (dense / "README.md").write_text("Another text.")
     (dense / "onnx").mkdir()
     (dense / "onnx" / "config.json").write_text("{}")
