@@ -20,9 +20,8 @@ from stsbench.core.errors import StsbenchError, one_line, shown, visible
 from stsbench.core.registry import NAME, NAMES, PLACE, SEED, SWITCH, Kind, checked
 from stsbench.data.task import expand_names, suites_within
 from stsbench.numbers.statistics import spread
-from stsbench.results.comparable import seed_means
 from stsbench.results.folder import columns_of, write_result
-from stsbench.results.groups import Runs, gather_runs
+from stsbench.results.groups import Runs, gather_runs, seed_means
 from stsbench.results.record import Result, items_path, protocol_key
 from stsbench.significance.comparison import Comparison, Effort, compare, sentences
 from stsbench.significance.means import mean_interval

@@ -25,9 +25,8 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, UnknownName
 from stsbench.core.provenance import same_encoder
 from stsbench.numbers.statistics import spread
-from stsbench.results.comparable import suite_mean, why_not_comparable
 from stsbench.results.folder import columns_of
-from stsbench.results.groups import Runs, gather_runs
+from stsbench.results.groups import Runs, gather_runs, suite_mean, why_not_comparable
 from stsbench.results.record import Result
 from stsbench.significance.comparison import Effort, Measured, compare_column, mean_difference
 from stsbench.significance.paired import holm

@@ -33,9 +33,8 @@ from stsbench.encoders.runs import trained_runs, unfinished_runs
 from stsbench.numbers.similarity import FLOAT, TYPES
 from stsbench.numbers.statistics import spread
 from stsbench.plots.draw import LinePoint, draw_lines
-from stsbench.results.comparable import seed_means, suite_mean
 from stsbench.results.folder import command_again, lacking_columns, lacking_said, result_to_json
-from stsbench.results.groups import gather_runs
+from stsbench.results.groups import gather_runs, seed_means, suite_mean
 from stsbench.results.record import FEW_PAIRS, Result, clean_scores, protocol_key
 from stsbench.significance.means import MEAN_METHOD, differences_from, mean_interval
 

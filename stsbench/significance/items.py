@@ -22,8 +22,8 @@ from stsbench.numbers.statistics import (
     sharing_of,
     split_parts,
 )
-from stsbench.results.comparable import why_not_comparable
 from stsbench.results.folder import columns_of, lacking_columns
+from stsbench.results.groups import why_not_comparable
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.paired import (
     Averaged,

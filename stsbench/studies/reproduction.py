@@ -17,8 +17,7 @@ from stsbench.core.errors import CardError, UnknownName, did_you_mean
 from stsbench.encoders.base import FROM_CHECKPOINT
 from stsbench.encoders.runs import TrainedRun
 from stsbench.numbers.statistics import spread
-from stsbench.results.comparable import suite_mean
-from stsbench.results.groups import Runs
+from stsbench.results.groups import Runs, suite_mean
 from stsbench.results.record import Result
 from stsbench.studies.trials import (
     PlannedTrial,

@@ -58,9 +58,8 @@ from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, ProtocolError, StsbenchError, UnknownName, and_more
 from stsbench.core.files import write_whole
-from stsbench.results.comparable import side_by_side
 from stsbench.results.folder import command_again, lacking_said, verified
-from stsbench.results.groups import Runs, gather_runs
+from stsbench.results.groups import Runs, gather_runs, side_by_side
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import Effort
 from stsbench.significance.means import OnRow, RowStanding, mean_intervals, standings

@@ -38,8 +38,7 @@ from stsbench.boards.tables.table import (
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, ProtocolError, choose, did_you_mean
 from stsbench.numbers.statistics import spread
-from stsbench.results.comparable import suite_mean
-from stsbench.results.groups import Runs
+from stsbench.results.groups import Runs, suite_mean
 from stsbench.results.record import Result, score_name
 
 Seeds = tuple[int | None, int]
