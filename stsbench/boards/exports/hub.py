@@ -268,12 +268,11 @@ def mteb_facts() -> dict[str, MtebTask]:
 def mteb_task(task: str, catalogue: Catalogue) -> MtebTask | None:
     """MTEB's task with the data of this one of ours; None where there is none."""
     facts = mteb_facts().get(task)
-    card = catalogue.task(task) if facts else None
-    if facts is None or card is None or card.hub is None:
+    if facts is None or (hub := catalogue.task(task).hub) is None:
         return None
     if facts.repo:
-        return msgspec.structs.replace(facts, task=task, splits={card.score_split: card.score_split})
-    hub = card.hub
+        split = catalogue.task(task).score_split
+        return msgspec.structs.replace(facts, task=task, splits={split: split})
     own = {"repo": hub.repo, "revision": hub.revision, "subset": hub.config or "default", "splits": hub.splits}
     return msgspec.structs.replace(facts, task=task, **own)
 
@@ -297,15 +296,12 @@ def model_of(result: Result, catalogue: Catalogue) -> Model:
     card = catalogue.known_encoder(result.encoder, result.encoder_card)
     revision = result.revision or (result.fingerprint or "no_revision_available")[:40]
     name = result.encoder if "/" in result.encoder else f"stsbench/{result.encoder}"
-    size = result.run.get("dimensions")
-    dimensions = size if isinstance(size, int) else None
+    dimensions = result.run.get("dimensions")
     if card is None or "+" in result.encoder:
         return Model(name, revision, None, dimensions)
-    model = card.params.get("model")
-    is_alone = isinstance(model, str) and model.count("/") == 1 and _described(catalogue)[model] == 1
-    return Model(
-        card.hub or (str(model) if is_alone else name), revision, card.parameters, dimensions or card.dimensions
-    )
+    model = str(card.params.get("model", ""))
+    is_alone = model.count("/") == 1 and _described(catalogue)[model] == 1
+    return Model(card.hub or (model if is_alone else name), revision, card.parameters, dimensions or card.dimensions)
 
 
 @lru_cache(maxsize=4)

@@ -301,9 +301,7 @@ def to_json(tables: Sequence[Table]) -> str:
         {
             "table": table.name,
             "title": table.title,
-            "paper": {key: getattr(table.paper, key) for key in ("name", "title", "year", "url")}
-            if table.paper
-            else None,
+            "paper": table.paper and {key: getattr(table.paper, key) for key in ("name", "title", "year", "url")},
             "number": table.number,
             "columns": [_column(column) for column in table.columns],
             "groups": [
@@ -326,12 +324,8 @@ def _column(column: TableColumn) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    facts = {
-        "encoder": row.encoder,
-        "published_row": row.key,
-        "quoted_from": row.quoted,
-        "scored_otherwise": row.otherwise,
-    }
+    facts = {"encoder": row.encoder, "published_row": row.key, "quoted_from": row.quoted}
+    facts |= {"scored_otherwise": row.otherwise}
     facts |= {key: getattr(row, key) for key in ("imported", "metric", "overlap", "misprint", "is_best")}
     cells = {key: _cell(cell, row.key) for key, cell in row.cells.items() if cell.measured or cell.published}
     return {"label": row.label, **_known(facts), "cells": cells}

@@ -55,11 +55,9 @@ def series(runs: Runs, wanted: Wanted) -> Series:
 
 def shows_its_score(result: Result, wanted: Wanted) -> bool:
     """Whether a column takes a result's own score, and not one that the result holds beside it."""
-    if (result.task, result.split) != (wanted.task, wanted.split) or _score(result, wanted) != result.score:
-        return False
     aggregation = protocols().get(wanted.protocol, NO_FACTS).aggregation
-    way = result.protocol.get("metric"), result.protocol.get("aggregation")
-    return not aggregation or way == (wanted.metric, aggregation)
+    is_own = not aggregation or score_name(result.protocol) == f"{wanted.metric}.{aggregation}"
+    return is_own and bool(results_of([result], wanted)) and _score(result, wanted) == result.score
 
 
 def results_of(results: Sequence[Result], wanted: Wanted) -> list[Result]:
