@@ -144,12 +144,6 @@ def test_points_stand_over_their_sizes():
     assert [text.get_text() for text in chart.legends[0].get_texts()] == ["float32", "\u200b_bits $x$"]
 
 
-def test_the_same_points_give_the_same_bytes():
-    first, second = (draw_lines(POINTS, sizes="bytes", values="score").to_bytes("svg") for _ in range(2))
-    assert first == second
-    assert b"1536" in first
-
-
 def test_panels_share_their_axes_and_one_legend():
     points = [
         LinePoint(name, size, size * 10.0, panel=panel) for name in "ab" for size in (1, 100) for panel in ("p", "q")

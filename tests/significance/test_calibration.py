@@ -91,17 +91,6 @@ def test_it_does_so_for_encoders_of_unlike_shape_where_williams_does_not():
     assert low <= swaps <= high < by_williams
 
 
-def test_the_interval_of_the_difference_holds_zero_nineteen_times_in_twenty():
-    rng, trials, held = np.random.default_rng(13), 400, 0
-    for _ in range(trials):
-        gold, a, b = exchangeable(rng, 150)
-        data = correlated([a, b], gold, "spearman")
-        low, high = difference(data).interval()
-        held += low <= 0 <= high
-    low, high = chance(trials, 0.95)
-    assert low <= held / trials <= high
-
-
 # Items that share sentences, and seeds.
 
 

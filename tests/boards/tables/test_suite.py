@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -104,11 +103,6 @@ def test_seeds_are_a_mean_and_a_deviation():
     assert shown(board) == [["a", "60.00±10.00", "60.00±0.00", "60.00±5.00"]]
 
 
-def test_one_name_with_two_fingerprints_is_two_rows():
-    (board,) = gather(*both("a", 0.5, 0.6), *both("a", 0.7, 0.8, fingerprint="2" * 64), *both("b", 0.1, 0.1))
-    assert [row.label for row in board.rows()] == ["a [222222]", "a [print ]", "b"]
-
-
 def test_training_seeds_are_one_encoder_though_their_weights_differ():
     results = [
         r
@@ -154,49 +148,6 @@ def test_overlap_is_marked_and_explained():
     ):
         assert f"\n{mark} trained {text}" in markdown(board)
     assert "overlap" not in markdown(*gather(*both("a", 0.5, 0.6, overlap="none")))
-
-
-# As people read it; which cells are set in bold is the renderers' matter.
-MARKDOWN = """\
-STS, protocol simcse (spearman, all)
-
-| encoder | STS12 | STS13 | Avg. |
-| --- | ---: | ---: | ---: |
-| b§ | 50.00 | 60.12 | 55.06 |
-| pipe\\|name | 40.00±1.41 | – | – |
-
-§ trained or fitted on text that overlaps the test sentences
-
-no 95% interval of the mean of b, pipe\\|name: per-item columns are missing or broken; run: stsbench run --fresh b \
-'pipe\\|name' --tasks sts12,sts13 --seeds 0,1
-
-STS, protocol wmean (spearman, wmean)
-
-| encoder | STS12 | STS13 | Avg. |
-| --- | ---: | ---: | ---: |
-| b | 12.35 | 0.00 | 6.17 |
-
-no 95% interval of the mean of b: per-item columns are missing or broken; run: stsbench run --fresh b \
---tasks sts12,sts13 --protocol wmean
-"""
-
-
-def test_markdown_byte_by_byte():
-    results = [
-        *both("b", 0.5, 0.60123, overlap="text"),
-        make_result("pipe|name", "sts12", 0.39),
-        make_result("pipe|name", "sts12", 0.41, eval_seed=1),
-        *both("b", 0.12346, 0.0, protocol=WMEAN),
-    ]
-    assert plain(markdown(*gather(*results))) == MARKDOWN
-
-
-def test_the_order_of_files_does_not_matter():
-    results = [*both("a", 0.5, 0.6), *both("b", 0.5, 0.6), *both("c", 0.1, 0.2), *both("c", 0.1, 0.2, protocol=WMEAN)]
-    expected = markdown(*gather(*results))
-    for seed in range(10):
-        random.Random(seed).shuffle(results)
-        assert markdown(*gather(*results)) == expected
 
 
 def probes(encoder: str, *scores: float, **changes: Any) -> list[Result]:
