@@ -14,7 +14,7 @@ import msgspec
 
 from stsbench.bench.run import check_writable
 from stsbench.boards.render.figures import comparison_figure, comparison_layouts, comparison_records, render_comparison
-from stsbench.boards.tables.table import Layout
+from stsbench.boards.tables.table import Layout, sectioned
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError, one_line, shown, visible
 from stsbench.core.registry import NAME, NAMES, PLACE, SEED, SWITCH, Kind, checked
@@ -170,11 +170,8 @@ def grid_html(columns: Sequence[GridColumn], runs: Sequence[Runs], notes: Sequen
 def layout_html(layout: Layout) -> str:
     """A table for a notebook: its caption, sections and groups as lines of their own."""
     rows: list[list[str]] = []
-    above = ""
-    for block in layout.blocks:
-        titles = [block.section if block.section != above else "", block.title]
-        rows += [[title, *[""] * len(layout.heads)] for title in filter(None, titles)]
-        above = block.section
+    for section, block in sectioned(layout.blocks):
+        rows += [[title, *[""] * len(layout.heads)] for title in (section, block.title) if title]
         for line in block.lines:
             cells = [cell.text + cell.mark + cell.deviation for cell in line.cells]
             rows.append([one_line(line.label) + line.marks, *cells])

@@ -342,7 +342,7 @@ def paired_tests(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> tuple[Float6
 
 def _tests(samples: Sequence[Sample], sharing: Sharing, weights: Float64Array) -> tuple[Float64Array, Float64Array]:
     """Differences and p-values of every two samples at once, both (k, k): what ``difference_of`` gives of each pair."""
-    from scipy import stats
+    from scipy import special
 
     scores = np.array([sample.score for sample in samples])
     differences = scores[None, :] - scores[:, None]
@@ -358,6 +358,5 @@ def _tests(samples: Sequence[Sample], sharing: Sharing, weights: Float64Array) -
     doubt = items**2 / (count - 1) + doubts[:, None] + doubts[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
         df = np.where(doubt > 0, total**2 / doubt, count - 1)
-        p = 2 * stats.t.sf(np.abs(differences) / np.sqrt(total), df)
-    p = np.where(np.isnan(total), 1.0, np.where(total > 0, p, 0.0))
-    return differences, np.where(np.abs(differences) <= ROUNDING, 1.0, p)
+        p = 2 * special.stdtr(df, -np.abs(differences) / np.sqrt(total))
+    return differences, np.where(np.isnan(total) | (np.abs(differences) <= ROUNDING), 1.0, p)

@@ -31,6 +31,7 @@ from stsbench.boards.tables.table import (
     Table,
     TableLine,
     lay_out,
+    sectioned,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -105,16 +106,13 @@ def _table(table: Table, layout: Layout, identity: str) -> str:
     lines = [line for block in layout.blocks for line in block.lines]
     scales, apart = _scales(layout), set_apart(table)
     notes = {text[0]: place for place, text in reversed([*enumerate(layout.legend, start=1)])}
-    blocks, above = [], ""
-    for block in layout.blocks:
+    blocks = []
+    for section, block in sectioned(layout.blocks):
         shown = [
             {**_line(line, apart.get(id(line.row))), "cells": [_cell(line, at, layout, scales) for at in range(len(line.cells))]}
             for line in block.lines
         ]  # fmt: skip
-        blocks.append(
-            {"section": block.section if block.section != above else "", "title": block.title, "lines": shown}
-        )
-        above = block.section
+        blocks.append({"section": section, "title": block.title, "lines": shown})
     columns = [
         {
             "key": column.key,

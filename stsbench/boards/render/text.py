@@ -26,6 +26,7 @@ from stsbench.boards.tables.table import (
     Table,
     TableCell,
     TableColumn,
+    sectioned,
     short_labels,
 )
 from stsbench.core.errors import LONGEST, one_line, visible
@@ -99,12 +100,13 @@ class Markup(NamedTuple):
                 cells.append(text + self.escape(cell.mark))
             yield self.row([label, *cells])
 
-    def titles(self, block: LayoutBlock, above: str, columns: int) -> Iterator[str]:
-        """The section of a group, where it is another than above, and its title."""
-        if block.section and block.section != above:
-            yield self.section(self.escape(block.section), columns)
+    def group(self, section: str, block: LayoutBlock, columns: int) -> Iterator[str]:
+        """The rows of a group below its section and its title."""
+        if section:
+            yield self.section(self.escape(section), columns)
         if block.title:
             yield self.title(self.escape(block.title), columns)
+        yield from self.lines(block)
 
     def rows(self, layouts: Sequence[Layout]) -> str:
         """The rows alone, to be put into a table that there is."""
@@ -161,11 +163,8 @@ def _markdown(layout: Layout) -> Iterator[str]:
     yield f"**{escape_markdown(layout.caption)}**\n"
     yield MARKDOWN.row([layout.label_head, *map(escape_markdown, layout.heads)])
     yield MARKDOWN.row(["---", *["---:"] * len(layout.heads)])
-    above = ""
-    for block in layout.blocks:
-        yield from MARKDOWN.titles(block, above, len(layout.heads))
-        above = block.section
-        yield from MARKDOWN.lines(block)
+    for section, block in sectioned(layout.blocks):
+        yield from MARKDOWN.group(section, block, len(layout.heads))
     yield from (f"\n{escape_markdown(text)}" for text in layout.legend)
 
 
@@ -186,12 +185,9 @@ def _latex(layout: Layout) -> Iterator[str]:
         yield r"\begin{adjustbox}{max width=\linewidth,max totalheight=0.75\textheight}"
         yield from (rf"\begin{{tabular}}{{@{{}}l{'r' * len(layout.heads)}@{{}}}}", r"\toprule")
         yield LATEX.row(["", *map(escape_latex, layout.heads)])
-        above = ""
-        for block in blocks:
+        for section, block in sectioned(blocks):
             yield r"\midrule"
-            yield from LATEX.titles(block, above, len(layout.heads))
-            above = block.section
-            yield from LATEX.lines(block)
+            yield from LATEX.group(section, block, len(layout.heads))
         yield from (r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}")
         yield from notes if layout.legend and place == len(parts) and not is_apart else ()
         yield r"\end{table}"

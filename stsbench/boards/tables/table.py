@@ -278,6 +278,14 @@ class Layout:
     columns: Sequence[TableColumn] = ()
 
 
+def sectioned(blocks: Sequence[LayoutBlock]) -> Iterator[tuple[str, LayoutBlock]]:
+    """Each group with its section, which is empty where the group above has the same."""
+    above = ""
+    for block in blocks:
+        yield "" if block.section == above else block.section, block
+        above = block.section
+
+
 def lay_out(table: Table, show: Show | None = None, *, exact: bool = False, ends: bool = True) -> Layout:
     """Choose what is shown of a table; with ``ends`` averages' intervals have a column, where there are any.
 
