@@ -22,7 +22,6 @@ from stsbench.results.record import (
     Result,
     columns_digest,
     fields_digest,
-    file_place,
     items_path,
     record_path,
     result_problems,
@@ -215,11 +214,11 @@ def read_result(path: Path) -> Result:
         raise DataError(f"{path}: has no digest, so an earlier stsbench wrote it; run the cell again")
     if result.per_item or result.digest != fields_digest(_fields(result)):
         raise DataError(f"{path}: is not as stsbench wrote it, its digest is of other values; run the cell again")
-    folder, name = file_place(result.encoder, result.task, result.split, result.cell)
+    place = result.path_in(Path())
     home = path.parent.name if path.parent.name not in ("", "..") else path.resolve().parent.name
     # Some file systems do not tell capitals apart.
-    if (home.casefold(), path.name.casefold()) != (folder.casefold(), name.casefold()):
-        raise DataError(f"{path}: is not where it belongs: by what it holds it is {folder}/{name}; run the cell again")
+    if (home.casefold(), path.name.casefold()) != (place.parent.name.casefold(), place.name.casefold()):
+        raise DataError(f"{path}: is not where it belongs: by what it holds it is {place}; run the cell again")
     return msgspec.structs.replace(result, path=path)
 
 

@@ -102,7 +102,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __str__(self) -> str:
         """What it is of and its score, in one line."""
         named = self.encoder if self.train_seed is None else f"{self.encoder}, training seed {self.train_seed}"
-        ends = "" if self.interval is None else f" (95% interval {self.interval[0]:.4f} to {self.interval[1]:.4f})"
+        ends = f" (95% interval {self.interval[0]:.4f} to {self.interval[1]:.4f})"
         return f"<Result, {named} on {self.task} {self.split}, protocol {self.protocol.get('name')}: {self.score:.4f}{ends}>"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, FBT001 - as IPython calls it
@@ -152,15 +152,8 @@ def cell_digest(protocol: Mapping[str, Any], fingerprint: str | None, train_seed
 
 def result_path(folder: Path, encoder: str, task: str, split: str, cell: str) -> Path:
     """The path of one cell; slashes in names become ``--``, and no name leads out of the folder."""
-    return folder.joinpath(*file_place(encoder, task, split, cell))
-
-
-def file_place(encoder: str, task: str, split: str, cell: str) -> tuple[str, str]:
-    """A cell's folder and file name."""
-    return (
-        file_part(encoder, ENCODER_LENGTH),
-        f"{file_part(task, NAME_LENGTH)}.{file_part(split, NAME_LENGTH)}.{cell}.json",
-    )
+    name = f"{file_part(task, NAME_LENGTH)}.{file_part(split, NAME_LENGTH)}.{cell}.json"
+    return folder / file_part(encoder, ENCODER_LENGTH) / name
 
 
 def items_path(path: Path) -> Path:

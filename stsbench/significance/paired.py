@@ -37,6 +37,7 @@ import numpy.typing as npt
 
 from stsbench.numbers.statistics import (
     CORRELATIONS,
+    LEVEL,
     Float64Array,
     Parts,
     Sharing,
@@ -88,11 +89,11 @@ class Contrast(NamedTuple):
             return 1.0
         return float(2 * special.stdtr(self.df, -abs(self.difference) / self.error)) if self.error else 0.0
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """The interval of the difference by Student's t."""
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of the difference by Student's t."""
         from scipy import special
 
-        reach = float(special.stdtrit(self.df, (1 + level) / 2)) * self.error
+        reach = float(special.stdtrit(self.df, (1 + LEVEL) / 2)) * self.error
         return max(self.difference - reach, -FARTHEST), min(self.difference + reach, FARTHEST)
 
 
