@@ -57,15 +57,11 @@ class Subject:
         found = [split for name in names if isinstance(split := self.task.task.load(name), PairSplit)]
         if len(found) < len(names):
             raise DataError(f"task {self.task.name} has no sentence pairs with gold scores; choose one of suite sts")
-        return (
-            found[0]
-            if len(found) == 1
-            else PairSplit(
-                sentences1=[text for one in found for text in one.sentences1],
-                sentences2=[text for one in found for text in one.sentences2],
-                gold=np.concatenate([one.gold for one in found]),
-                subset=[name for one in found for name in one.subset],
-            )
+        return PairSplit(
+            sentences1=[text for one in found for text in one.sentences1],
+            sentences2=[text for one in found for text in one.sentences2],
+            gold=np.concatenate([one.gold for one in found]),
+            subset=[name for one in found for name in one.subset],
         )
 
     @cached_property
@@ -83,8 +79,8 @@ class Subject:
         """The pairs above a gold score; raises DataError where there are fewer than so many."""
         close: list[int] = np.flatnonzero(split.gold > above).tolist()
         if len(close) < least:
-            wanted, have = ("no pair", "has") if least == 1 else (f"fewer than {least} pairs", "have")
-            raise DataError(f"{wanted} of {self.task.name} {have} a gold score above {above:g}; --set above=…")
+            few = "no pairs" if least == 1 else f"fewer than {least} pairs"
+            raise DataError(f"{few} of {self.task.name} have a gold score above {above:g}; --set above=…")
         return close
 
     def array(self, sentences: Sequence[str]) -> FloatArray:

@@ -71,11 +71,8 @@ class RetrievalEvaluator:
     def __init__(self, protocol: RetrievalProtocol, *, device: str | None = None, memory: int = 4 << 30) -> None:
         """Set up the evaluator.
 
-        Args:
-            protocol: how the maps are trained, chosen and scored.
-            device: a torch device; default: a GPU where there is one, for SentEval's data are hours of CPU.
-            memory: bytes of the training split's image features and embeddings held on the device; larger ones are
-                gathered batch by batch.
+        The device is torch's; default a GPU where there is one, for SentEval's data are hours of CPU. ``memory`` is how many bytes
+        of the training split's image features and embeddings are held on it; larger ones are gathered batch by batch.
         """
         self.protocol, self.device, self.memory = protocol, device, memory
 
@@ -257,13 +254,13 @@ def ranking_loss(
     return (margin - right + wrong_captions).clamp(min=0).sum() + (margin - right + wrong_images).clamp(min=0).sum()
 
 
-def draw_outside(rng: np.random.RandomState, order: IndexArray, start: int, stop: int, size: int) -> IndexArray:
-    """Draw from the order (n,), with replacement, items outside the batch [start, stop).
+def draw_outside(rng: np.random.RandomState, order: IndexArray, start: int, inside: int, size: int) -> IndexArray:
+    """Draw from the order (n,), with replacement, items outside the batch of so many inside that begins at ``start``.
 
     The draws of ``numpy.random.choice`` over the order without the batch, which is not built.
     """
-    drawn = rng.randint(0, len(order) - (stop - start), size)
-    drawn[drawn >= start] += stop - start
+    drawn = rng.randint(0, len(order) - inside, size)
+    drawn[drawn >= start] += inside
     return order[drawn]
 
 
@@ -283,8 +280,16 @@ def train_maps(
     while failures <= protocol.tenacity and epochs <= protocol.max_epochs:
         order = rng.permutation(len(train.image_of_caption))
         for start in range(0, len(order), protocol.batch_size):
+            batch = order[start : start + protocol.batch_size]
+            # Contrasts are drawn as captions, then their images taken: the right image may be among them.
+            drawn = [draw_outside(rng, order, start, len(batch), protocol.contrasts * len(batch)) for _ in range(2)]
+            images, other_images = (
+                onto_sphere(train.images.take(train.image_of_caption[at]), *maps[:2]) for at in (batch, drawn[0])
+            )
+            captions, other_captions = (onto_sphere(train.captions.take(at), *maps[2:]) for at in (batch, drawn[1]))
+            others = [rows.view(len(batch), protocol.contrasts, -1) for rows in (other_images, other_captions)]
             optimiser.zero_grad()
-            torch.autograd.backward(_loss_of_batch(maps, train, protocol, rng, order, start))
+            torch.autograd.backward(ranking_loss(images, captions, others[0], others[1], protocol.margin))
             optimiser.step()
         epochs += 1
         recall = summed_recall(rank_folds(maps, validation, protocol))
@@ -293,27 +298,6 @@ def train_maps(
         else:
             failures += 1
     return replace(found, epochs=epochs)
-
-
-def _loss_of_batch(
-    maps: Maps,
-    train: CaptionSide,
-    protocol: RetrievalProtocol,
-    rng: np.random.RandomState,
-    order: IndexArray,
-    start: int,
-) -> Tensor:
-    batch, k = order[start : start + protocol.batch_size], protocol.contrasts
-    stop = start + len(batch)
-    # Contrasts are drawn as captions, then their images taken: the right image may be among them.
-    other_images, other_captions = (draw_outside(rng, order, start, stop, k * len(batch)) for _ in range(2))
-    return ranking_loss(
-        onto_sphere(train.images.take(train.image_of_caption[batch]), *maps[:2]),
-        onto_sphere(train.captions.take(batch), *maps[2:]),
-        onto_sphere(train.images.take(train.image_of_caption[other_images]), *maps[:2]).view(len(batch), k, -1),
-        onto_sphere(train.captions.take(other_captions), *maps[2:]).view(len(batch), k, -1),
-        protocol.margin,
-    )
 
 
 def rank_folds(maps: Maps, side: CaptionSide, protocol: RetrievalProtocol) -> list[IndexArray]:

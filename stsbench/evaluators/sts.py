@@ -16,7 +16,7 @@ import numpy.typing as npt
 from stsbench.core.errors import DataError, EncoderError, ProtocolError, did_you_mean
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, blocks
-from stsbench.evaluators.seams import Items, Scores
+from stsbench.evaluators.seams import Items, Scores, inspect
 from stsbench.numbers.similarity import SIMILARITIES, are_bits
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
@@ -158,18 +158,13 @@ def _similarities(split: PairSplit, embed: Embed, name: str) -> tuple[Float64Arr
         raise ProtocolError(
             "similarity 'hamming' counts bits that differ; make the embeddings bits: --set embeddings=binary"
         )
-    first, differ, zeros, similarities = None, False, 0, [np.empty(0)]
-    for a, b in zip(blocks(embeddings, stop=split.n), blocks(embeddings, split.n), strict=True):
-        first = a[:1] if first is None else first
-        differ = differ or not bool((a == first).all() and (b == first).all())
-        similarity, zero = SIMILARITIES[name](a.astype(np.float32, copy=False), b.astype(np.float32, copy=False))
-        similarities.append(similarity)
-        zeros += int(zero.sum())
-    if len(set(texts)) > 1 and not differ:
+    if len(set(texts)) > 1 and inspect(embeddings).constant:
         raise EncoderError(
             f"the encoder gives every one of {len(texts)} sentences the same embedding; no correlation exists"
         )
-    return np.concatenate(similarities), zeros
+    sides = zip(blocks(embeddings, stop=split.n), blocks(embeddings, split.n), strict=True)
+    found = [SIMILARITIES[name](*(side.astype(np.float32, copy=False) for side in pair)) for pair in sides]
+    return np.concatenate([np.empty(0), *(one for one, _ in found)]), sum(int(zero.sum()) for _, zero in found)
 
 
 def _correlations(x: Float64Array, y: Float64Array, at: npt.NDArray[np.int64], name: str) -> dict[str, float]:

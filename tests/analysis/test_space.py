@@ -95,7 +95,7 @@ def test_pairs_are_placed_and_joined_the_same_each_time(method):
     ("analysis", "task", "said"),
     [
         (SentenceMap(above=9.0), "quickstart-en", "fewer than 3 pairs of quickstart-en have a gold score above 9"),
-        (Closeness(above=9.0), "quickstart-en", "no pair of quickstart-en has a gold score above 9; --set above="),
+        (Closeness(above=9.0), "quickstart-en", "no pairs of quickstart-en have a gold score above 9; --set above="),
         (GoldAgainstCosine(), "quickstart-probe", "quickstart-probe has no sentence pairs with gold scores"),
     ],
 )

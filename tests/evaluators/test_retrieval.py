@@ -150,7 +150,7 @@ def test_contrasts_are_numpy_s_choice_of_what_is_outside_the_batch() -> None:
     order = np.random.default_rng(0).permutation(50)
     for start, stop in ((0, 16), (16, 32), (48, 50)):
         wanted = np.random.RandomState(3).choice(list(order[:start]) + list(order[stop:]), 64)  # noqa: NPY002
-        found = draw_outside(np.random.RandomState(3), order, start, stop, 64)  # noqa: NPY002
+        found = draw_outside(np.random.RandomState(3), order, start, stop - start, 64)  # noqa: NPY002
         np.testing.assert_array_equal(found, wanted)
         assert not set(found) & set(order[start:stop])
 

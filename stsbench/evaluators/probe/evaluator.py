@@ -110,7 +110,7 @@ def run_scheme(splits: Mapping[str, ProbeItems], protocol: ProbeProtocol, solver
         classifiers = [searched.classifiers[0][chosen[0][0]]]
     else:
         classifiers = solver.refit([train for train, _ in rounds], [choice for choice, _ in chosen])
-    tested = splits["all" if "all" in splits else "test"]
+    tested = splits.get("test") or splits["all"]
     predictions, points = np.empty(len(tested), dtype=np.int64), []
     for (_, items), classifier in zip(rounds, classifiers, strict=True):
         predictions[items.at] = solver.predict(classifier, items)
@@ -172,18 +172,12 @@ class ProbeEvaluator:
     ) -> None:
         """Set up a probe; ``self.protocol`` then holds the fields that a Result records.
 
-        Args:
-            protocol: how classifiers are trained, chosen and rounded.
-            f1: report the F1 of class 1 beside accuracy (MRPC).
-            features: of pairs: ``abs_mul`` (MRPC, SICK-E) or ``concat_mul_abs`` (SNLI, whose rows
-                are then also sorted as the toolkit sorts SNLI's); of single sentences ``u``.
-            nhid: what the task fixes in place of the protocol's hidden units, if it has any (WordContent: 0).
-            epoch_size: likewise its passes between checks (SNLI: 1).
-            max_epochs: likewise its most epochs (SNLI: 15).
-            weight_decays: likewise its grid (SNLI: 1e-9 alone).
-            device: ``cpu`` or a torch device; classifiers with hidden units use torch anywhere.
-            threads: of the CPU; default: all that this process may use.
-            memory: bytes of embeddings held in memory; a larger task is read chunk by chunk.
+        ``f1`` reports the F1 of class 1 beside accuracy (MRPC). Features of pairs are ``abs_mul`` (MRPC, SICK-E) or
+        ``concat_mul_abs`` (SNLI, whose rows are then also sorted as the toolkit sorts SNLI's); of single sentences ``u``. What
+        the task fixes in place of the protocol's fields, if it has them: ``nhid`` (WordContent: 0), ``epoch_size`` (SNLI: 1),
+        ``max_epochs`` (SNLI: 15) and ``weight_decays`` (SNLI: 1e-9 alone). The device is ``cpu`` or a torch device; classifiers
+        with hidden units use torch anywhere. Threads are all that this process may use unless they are given; ``memory`` is how
+        many bytes of embeddings are held, a larger task is read chunk by chunk.
         """
         fixed = {"nhid": nhid, "epoch_size": epoch_size, "max_epochs": max_epochs, "weight_decays": weight_decays}
         own = {field.name for field in fields(protocol)}

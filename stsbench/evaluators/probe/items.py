@@ -141,11 +141,7 @@ AnySplit = LabelledSplit | LabelledPairSplit | PairSplit
 def items_of(split: AnySplit, embed: Embed, features: Features, memory: int) -> ProbeItems:
     """A split's items in the toolkit's order, with their labels or gold scores; of SNLI's features, in SNLI's order.
 
-    Args:
-        split: sentences or pairs.
-        embed: sentences to embeddings.
-        features: of pairs those of two sentences, of single sentences ``u``.
-        memory: bytes of embeddings that may be held.
+    Of embeddings ``memory`` bytes may be held.
 
     Raises:
         DataError: pairs with features of single sentences, or the reverse.

@@ -33,13 +33,9 @@ class Minima(NamedTuple):
 
 
 def minimise(objective: Objective, start: Tensor, *, tolerance: float, max_iterations: int) -> Minima:
-    """Minimise m functions of d variables from ``start`` (m, d).
+    """Minimise m functions of d variables from ``start`` (m, d), float64, by so many evaluations of each at most.
 
-    Args:
-        objective: values and gradients; asked only for functions not yet done.
-        start: float64.
-        tolerance: a function is done when its gradient's length is at most this.
-        max_iterations: evaluations of each function at most.
+    A function is done when its gradient's length is at most the tolerance; the objective is asked only for those not yet done.
     """
     points, converged = start.clone(), torch.zeros(len(start), dtype=torch.bool, device=start.device)
     active = torch.arange(len(start), device=start.device)

@@ -123,12 +123,7 @@ class InTraining(Protocol):
 
 
 def train_until_stopped(training: InTraining, protocol: MinibatchSettings) -> list[TrainedClassifier]:
-    """Train until each has failed to improve too often, or all epochs are over.
-
-    Args:
-        training: its members are numbered 0..m-1.
-        protocol: gives epochs a check, tenacity, most epochs.
-    """
+    """Train members 0..m-1 until each has failed to improve too often, or all epochs are over."""
     found = [TrainedClassifier() for _ in training.members]
     epochs = 0
     # The toolkit tests before each check: the last check comes after max_epochs, not at it.
