@@ -1,4 +1,4 @@
-"""The committed results: their tables and their lock file are made again, byte for byte, by the commands that stand there."""
+"""The committed results: their tables and their lock file are made again, byte for byte, by the commands that stand there; workflows."""
 
 import re
 import shlex
@@ -85,3 +85,14 @@ def test_trained_encoders_have_the_seeds_of_their_command():
         runs = {(result.task, result.split, result.train_seed) for result in found if result.encoder == recipe}
         for task in (("stsb", "test"), ("stsb", "validation")):
             assert {seed for *where, seed in runs if tuple(where) == task} == set(map(int, seeds.split(",")))
+
+
+def test_the_weekly_workflow_runs_weekly_and_on_demand_with_the_lowest_and_the_newest():
+    yaml = pytest.importorskip("yaml")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "weekly.yml").read_text(encoding="utf-8"))
+    when = workflow[True]  # YAML 1.1 reads the key "on" so
+    assert len(when["schedule"]) == 1 and "workflow_dispatch" in when
+    jobs = workflow["jobs"]
+    chosen = {one["resolution"] for one in jobs["versions"]["strategy"]["matrix"]["include"]}
+    assert chosen == {"lowest-direct", "highest"}
+    assert any(step.get("run") == "pytest -m slow" for step in jobs["slow"]["steps"])

@@ -1,9 +1,10 @@
-"""docs/tasks.md is all that a task card may say: every key, reader, parameter and option in the code, and no other."""
+"""docs/tasks.md is all that a task card may say, and no more: keys, readers, parameters, options; what docs/training.md names is there."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -87,3 +88,29 @@ def test_the_first_card_of_the_page_is_enough(tmp_path):
     (tmp_path / "pairs.csv").write_text('sentence1,sentence2,score\n"a, b",c,1\nd,e,2.5\n', encoding="utf-8")
     split = load_task("pairs", catalogue=Catalogue(tmp_path / "cards")).load()
     assert [list(side) for side in split.sides] == [["a, b", "d"], ["c", "e"]]
+
+
+# What docs/training.md names is there.
+
+TRAINING = (Path(__file__).parents[1] / "docs" / "training.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"(?:stsbench train|…) ([a-z][\w-]+)", TRAINING))))
+def test_every_recipe_named_is_there(name):
+    assert name in Catalogue().paths("trainers")
+
+
+def test_every_value_that_an_ablation_replaces_is_one():
+    from stsbench.cli.options import parse_assignments
+    from stsbench.recipes.plan import read_recipe
+    from stsbench.training.methods import METHODS
+
+    commands = re.findall(r"`stsbench train ([\w-]+)((?: --set (?:'[^']+'|[^ `]+))+)", TRAINING)
+    methods = set()
+    for recipe, given in commands:
+        assign = parse_assignments([word for word in shlex.split(given) if word != "--set"])
+        name, card = read_recipe(recipe, Catalogue(), assign=assign)
+        known = inspect.signature(METHODS.load(card.method)).parameters
+        assert name.startswith(f"{recipe}+") and set(card.params) <= set(known)
+        methods.add(card.method)
+    assert {"simcse", "simcse_positives", "consert", "self_guided"} <= methods

@@ -97,7 +97,8 @@ def verify(
     """
     found = read_states(folder)
     files = [Verified(path=one.path, problems=[one.line]) for one in (*found.problems, *lost(folder))]
-    golds: list[tuple[Result, Verified, str]] = []
+    # Results of the same data have the same gold scores and subsets: one whose own differ from most others' has made them up.
+    groups: dict[tuple[str, str, str], list[tuple[Verified, str]]] = {}
     for done, result in enumerate(found.results, 1):
         one = Verified(path=result.path or Path(), result=result)
         files.append(one)
@@ -112,12 +113,10 @@ def verify(
             if evaluator is not None:
                 _make_again(one, result, {**columns, **labels}, evaluator)
             of_data = {name: column for name, column in columns.items() if name in ("gold", "subset")}
-            golds += [(result, one, columns_digest(of_data))] if of_data else []
+            if of_data:
+                group = groups.setdefault((result.task, result.split, result.data), [])
+                group.append((one, columns_digest(of_data)))
         progress(done, len(found.results))
-    # Results of the same data have the same gold scores and subsets: one whose own differ from most others' has made them up.
-    groups: dict[tuple[str, str, str], list[tuple[Verified, str]]] = {}
-    for result, one, digest in golds:
-        groups.setdefault((result.task, result.split, result.data), []).append((one, digest))
     for group in groups.values():
         ((usual, count), *others) = Counter(digest for _, digest in group).most_common()
         for one, digest in group:
