@@ -74,7 +74,7 @@ class Verdict:
     """Whether it is of the mean over a suite's tasks."""
 
     @classmethod
-    def of(cls, cell: LockedCell | Result, outcome: Outcome, reason: str, **more: Any) -> Verdict:  # noqa: ANN401 - fields
+    def of(cls, cell: LockedCell, outcome: Outcome, reason: str, **more: Any) -> Verdict:  # noqa: ANN401 - fields
         """The verdict on one cell."""
         named = {key: getattr(cell, key) for key in ("encoder", "task", "split", "train_seed", "eval_seed")}
         protocol = str(cell.protocol["name"])
@@ -134,23 +134,6 @@ def not_checked(line: str) -> Check:
     return Check(verdicts=[verdict], rule="absolute")
 
 
-def within(verdict: Verdict, difference: float, *, points: float, name: str, why: str) -> Verdict:
-    """The verdict by tolerance alone: ``points`` are allowed, by the class ``name``."""
-    size = abs(100 * difference)
-    # Half an ulp of a percentage must not decide: 0.7237 - 0.7227 is a hair above 0.1 points.
-    beyond = size > points + 1e-9
-    outcome: Outcome = "fine" if not beyond else "higher" if difference > 0 else "regression"
-    moved = "is within the tolerance" if not beyond else f"{'rose' if difference > 0 else 'fell'} by {size:.3f} points"
-    return replace(
-        verdict,
-        outcome=outcome,
-        reason=f"{moved}; {points:.3g} allowed: {why}",
-        difference=difference,
-        tolerance=name,
-        points=points,
-    )
-
-
 HALF = ("float16", "bfloat16")
 FEW = 1800
 """Fewer test items than this are few: TREC has 500, MRPC 1,725; SST2, the next, 1,821."""
@@ -190,19 +173,33 @@ TOLERANCES = {
 }
 
 
-def classify(new: LockedCell, old: LockedCell) -> Tolerance:
-    """The class of two scores that may be compared."""
+def within(verdict: Verdict, tolerance: Tolerance, n: int) -> Verdict:
+    """The verdict on a score of n items by tolerance alone."""
+    difference, points = (verdict.new or 0.0) - (verdict.old or 0.0), tolerance.allowed(n)
+    size, moved = abs(100 * difference), "is within the tolerance"
+    outcome: Outcome = "fine"
+    # Half an ulp of a percentage must not decide: 0.7237 - 0.7227 is a hair above 0.1 points.
+    if size > points + 1e-9:
+        outcome, way = ("higher", "rose") if difference > 0 else ("regression", "fell")
+        moved = f"{way} by {size:.3f} points"
+    reason = f"{moved}; {points:.3g} allowed: {tolerance.why}"
+    return replace(
+        verdict, outcome=outcome, reason=reason, difference=difference, tolerance=tolerance.name, points=points
+    )
+
+
+def classify(new: LockedCell, old: LockedCell) -> str:
+    """The class of two scores that may be compared, one of ``TOLERANCES``."""
     same = same_encoder(new.fingerprint, old.fingerprint)
-    same_place = new.place == old.place
     half = any(cell.dtype in HALF for cell in (new, old))
-    if same and same_place and not half:
-        return TOLERANCES["same"]
+    if same and new.place == old.place and not half:
+        return "same"
     if not same and not (half and new.dtype != old.dtype):
-        return TOLERANCES["changed"]
+        return "changed"
     # A similarity is of embeddings as they are; all else trains something on them.
     if "similarity" not in new.protocol:
-        return TOLERANCES["probe-few" if new.n < FEW else "probe"]
-    return TOLERANCES["half" if half else "other-machine" if same else "changed"]
+        return "probe-few" if new.n < FEW else "probe"
+    return "half" if half else "other-machine"
 
 
 def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:
@@ -306,8 +303,8 @@ def _mean(suite: Suite, mine: Mapping[str, Judged]) -> Iterator[Judged]:
     points = sum((one.verdict.points or 0.0) ** 2 for one in cells) ** 0.5 / k
     bare = replace(cells[0].verdict, task=f"mean of {suite.name}", split="test", new=new, old=old, is_mean=True)
     why = f"the mean of {k} cells, each with a tolerance of its own"
-    judged = within(bare, new - old, points=points, name=names[0] if len(names) == 1 else "several", why=why)
-    yield Judged(judged, [pair for one in cells for pair in one.pairs])
+    allowed = Tolerance(name=names[0] if len(names) == 1 else "several", points=points, why=why)
+    yield Judged(within(bare, allowed, k), [pair for one in cells for pair in one.pairs])
 
 
 UNCHANGED = ("same", "other-machine")
@@ -449,9 +446,7 @@ def _judge(ours: LockedCell | None, theirs: LockedCell | None, tolerances: Mappi
     bare = Verdict.of(ours, "not comparable", why or "", new=ours.score, old=theirs.score)
     if why is not None:
         return Judged(bare, [])
-    tolerance = tolerances[classify(ours, theirs).name]
-    points, difference = tolerance.allowed(ours.n), ours.score - theirs.score
-    return Judged(within(bare, difference, points=points, name=tolerance.name, why=tolerance.why), [(ours, theirs)])
+    return Judged(within(bare, tolerances[classify(ours, theirs)], ours.n), [(ours, theirs)])
 
 
 def check_published(
@@ -492,16 +487,17 @@ def _of_encoder(runs: Runs, catalogue: Catalogue, tolerances: Mapping[str, Toler
                 continue
             result = next(r for r in runs.results if (r.task, r.split) == (wanted.task, wanted.split))
             name = "published" if wanted.evaluator == "sts" else "probe-few" if result.n < FEW else "probe"
-            points, why = tolerances[name].points, f"{tolerances[name].why}; {row.key}"
-            if score.deviation is not None and 2 * score.deviation > points:
-                points, why = 2 * score.deviation, f"twice the printed deviation; {row.key}"
-            usual = score.metric == protocols()[score.protocol].metric
-            task, facts_of = (
-                score.task if usual else f"{score.task} {score.metric}",
-                {"train_seed": None, "eval_seed": 0},
+            allowed, usual = tolerances[name], protocols()[score.protocol].metric
+            if score.deviation is not None and 2 * score.deviation > allowed.points:
+                allowed = replace(allowed, points=2 * score.deviation, why="twice the printed deviation")
+            bare = Verdict(
+                encoder=result.encoder,
+                task=score.task if score.metric == usual else f"{score.task} {score.metric}",
+                split=wanted.split,
+                protocol=score.protocol,
+                outcome="fine",
+                reason="",
+                new=spread(measured).mean / 100,
+                old=score.value / 100,
             )
-            value, printed = spread(measured).mean / 100, score.value / 100
-            bare = Verdict.of(
-                result, "fine", "", task=task, protocol=score.protocol, new=value, old=printed, **facts_of
-            )
-            yield within(bare, value - printed, points=points, name=name, why=why)
+            yield within(bare, replace(allowed, why=f"{allowed.why}; {row.key}"), result.n)
