@@ -25,16 +25,8 @@ from stsbench.evaluators.probe.minibatch import (
     TrainedClassifier,
     train_until_stopped,
 )
-from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, three_splits
-from stsbench.numbers.statistics import (
-    CORRELATION_METHOD,
-    CORRELATIONS,
-    Float64Array,
-    correlation_interval,
-    sentence_columns,
-    sharing_from,
-    split_parts,
-)
+from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, pair_scores, three_splits
+from stsbench.numbers.statistics import CORRELATIONS, Float64Array, sentence_columns
 
 CorrelationName = Literal["pearson", "spearman"]
 CLASSES = 5
@@ -133,20 +125,12 @@ class RelatednessEvaluator:
         prediction, gold = (np.asarray(items[name], dtype=np.float64) for name in ("prediction", "gold"))
         scores = {metric: correlate(prediction, gold, metric) for metric in get_args(CorrelationName)}
         same = "every test pair gets the same prediction: no correlation exists, and 0 stands for it"
-        return Scores(
+        return pair_scores(
+            items,
+            prediction,
+            metric=self.protocol.metric,
             score=scores[self.protocol.metric],
             scores={**scores, "mse": float(np.mean((prediction - gold) ** 2))},
-            interval=correlation_interval(
-                scores[self.protocol.metric],
-                self.protocol.metric,
-                prediction,
-                gold,
-                parts=split_parts([""] * len(gold), "all"),
-                sharing=sharing_from(items, len(gold)),
-            ),
-            interval_method=CORRELATION_METHOD,
-            per_item=items,
-            n=len(gold),
             notes=(same,) if np.ptp(prediction) == 0 else (),
         )
 

@@ -13,6 +13,13 @@ from msgspec import Meta
 from stsbench.core.errors import DataError
 from stsbench.data.splits import Split
 from stsbench.encoders.base import Embed, EmbeddingRows, blocks
+from stsbench.numbers.statistics import (
+    CORRELATION_METHOD,
+    Float64Array,
+    correlation_interval,
+    sharing_from,
+    split_parts,
+)
 
 # Types of protocols' fields: what a user gives is held to them where it is read.
 Count = Annotated[int, Meta(ge=1)]
@@ -91,3 +98,19 @@ def inspect(rows: EmbeddingRows) -> Inspected:
         zeros += int((~block.any(axis=1)).sum())
         constant = constant and bool((block == first).all())
     return Inspected(zeros, constant)
+
+
+def pair_scores(
+    items: Items,
+    x: Float64Array,
+    *,
+    metric: str,
+    aggregation: str = "all",
+    score: float,
+    **found: Any,  # noqa: ANN401
+) -> Scores:
+    """Scores of pairs of which ``score`` is a correlation of x (n,) with their ``gold`` scores, with its interval."""
+    gold, n = np.asarray(items["gold"], dtype=np.float64), len(x)
+    parts = split_parts(list(map(str, items.get("subset", [""] * n))), aggregation)
+    interval = correlation_interval(score, metric, x, gold, parts=parts, sharing=sharing_from(items, n))
+    return Scores(score=score, interval=interval, interval_method=CORRELATION_METHOD, per_item=items, n=n, **found)

@@ -16,19 +16,9 @@ import numpy.typing as npt
 from stsbench.core.errors import DataError, EncoderError, ProtocolError, did_you_mean
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, blocks
-from stsbench.evaluators.seams import Items, Scores, inspect
+from stsbench.evaluators.seams import Items, Scores, inspect, pair_scores
 from stsbench.numbers.similarity import SIMILARITIES, are_bits
-from stsbench.numbers.statistics import (
-    AGGREGATIONS,
-    CORRELATION_METHOD,
-    CORRELATIONS,
-    Float64Array,
-    correlation_interval,
-    sentence_columns,
-    sharing_from,
-    split_parts,
-    subset_indices,
-)
+from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS, Float64Array, sentence_columns, subset_indices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +106,7 @@ class StsEvaluator:
             EncoderError: likewise every similarity.
         """
         similarity, gold = (np.asarray(items[name], dtype=np.float64) for name in ("similarity", "gold"))
-        subset, n = list(map(str, items["subset"])), len(gold)
-        subsets = subset_indices(subset)
+        subsets = subset_indices(list(map(str, items["subset"])))
         per_subset: dict[str, dict[str, float]] = {}
         notes = []
         for name, at in subsets.items():
@@ -131,21 +120,14 @@ class StsEvaluator:
                 notes.append(f"{error}, and no mean over subsets")
         scores = _aggregate(similarity, gold, subsets, per_subset)
         score = scores[f"{self.protocol.metric}.{self.protocol.aggregation}"]
-        return Scores(
+        return pair_scores(
+            items,
+            similarity,
+            metric=self.protocol.metric,
+            aggregation=self.protocol.aggregation,
             score=score,
             scores=scores,
             per_subset={n: {**c, "n": len(subsets[n])} for n, c in per_subset.items()} if len(subsets) > 1 else {},
-            interval=correlation_interval(
-                score,
-                self.protocol.metric,
-                similarity,
-                gold,
-                parts=split_parts(subset, self.protocol.aggregation),
-                sharing=sharing_from(items, n),
-            ),
-            interval_method=CORRELATION_METHOD,
-            per_item=items,
-            n=n,
             notes=tuple(notes),
         )
 
