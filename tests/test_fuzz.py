@@ -117,10 +117,7 @@ MODULES = [
     {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
 ]
 LOCK = json.loads((ROOT / ".github" / "results.lock.json").read_text())
-LOCKED = {
-    **LOCK,
-    "cells": [c for c in LOCK["cells"] if c["encoder"] == "minilm" and (c["paired"] or c["task"] == "sts12")],
-}
+CELLS = [c for c in LOCK["cells"] if c["encoder"] == "minilm" and (c["paired"] or c["task"] == "sts12")]
 """The result that is here, and cells with what a paired test needs."""
 CARDS = ("--cards", "../in/cards")
 SMALL = ("run", "--tasks", "quickstart-es-en", "--no-store", "--fresh")
@@ -134,16 +131,7 @@ TABLE = {
     "title": "Mine", "paper": "sgopt", "table": "table-2", "protocol": "semeval", "columns": ["sts14-es"],
     "groups": [{"rows": ["mBERT SG"], "title": "a"}], "decimals": 2,
 }  # fmt: skip
-CORPUS = {
-    "mine-text": {
-        "name": "Mine",
-        "file": "text.txt",
-        "license": "mine",
-        "source": "mine",
-        "columns": {"text": 0},
-        "rows": 3,
-    }
-}
+FACTS = {"name": "Mine", "file": "text.txt", "license": "mine", "source": "mine", "columns": {"text": 0}, "rows": 3}
 CASES = [
     Case("tiny/stsbench.json", {"kind": "transformer", "params": {"pooling": "mean", "max_length": 16}}, RUN),
     Case("tiny/modules.json", MODULES, RUN),
@@ -153,13 +141,13 @@ CASES = [
     Case("tiny/run.json", RECORD, RUN),
     Case("results/minilm/" + RESULT.name, json.loads(RESULT.read_text()), ("leaderboard", "--results", "../in/results")),
     Case("results/minilm/" + RESULT.name, json.loads(RESULT.read_text()), ("verify", "../in/results")),
-    Case("lock.json", LOCKED, ("check", "../in/results", "--against", "../in/lock.json", "--rule", "statistical")),
+    Case("lock.json", {**LOCK, "cells": CELLS}, ("check", "../in/results", "--against", "../in/lock.json", "--rule", "statistical")),
     Case(
         "cards/tasks/table.toml", tomllib.loads(PAIR_TABLE),
         (*SMALL[:1], "--tasks", "table", "--encoder", "own_encoders:Hashed", *CARDS, "--data", "../in/data"),
     ),
     Case("cards/tasks/suites.toml", {"both": {"name": "Both", "tasks": ["table", "sts12"]}}, ("list", "suites", *CARDS)),
-    Case("cards/trainers/corpora.toml", CORPUS, ("show", "mine-text", *CARDS)),
+    Case("cards/trainers/corpora.toml", {"mine-text": FACTS}, ("show", "mine-text", *CARDS)),
     Case("cards/baselines/mine.toml", tomllib.loads(ENCODER), (*SMALL, "--encoder", "mine", *CARDS)),
     Case("cards/trainers/little.toml", tomllib.loads(RECIPE), ("show", "little", *CARDS)),
     Case("table.toml", TABLE, ("leaderboard", "--table", "../in/table.toml")),
@@ -175,18 +163,16 @@ def bounded_memory() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
+NOT_AT_FIRST = ("tiny/modules.json", "tiny/tokenizer.json", "tiny/run.json", "cards/trainers/corpora.toml")
+
+
 def lay_out(folder: Path) -> None:
     """All files as they should be."""
     make_own(folder)
     for case in CASES:
         path = folder / case.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        if case.path not in (
-            "tiny/modules.json",
-            "tiny/tokenizer.json",
-            "tiny/run.json",
-            "cards/trainers/corpora.toml",
-        ):
+        if case.path not in NOT_AT_FIRST:
             path.write_text(case.write(case.right))
     for name, content in tiny_bert().items():
         (folder / "tiny" / name).write_bytes(content)
