@@ -9,9 +9,12 @@ import json
 import struct
 import tarfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tests.cli.commands import write
 
 ROWS = [
     {"sentence1": "A man plays a guitar.", "sentence2": "Someone plays music.", "score": 3.4, "genre": "captions"},
@@ -121,3 +124,14 @@ def sha256(data: bytes) -> str:
 def git_hash(data: bytes) -> str:
     """The name of a small file's blob."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def write_bert(folder: Path, *, hidden: int = 16, **files: Any) -> Path:
+    """A checkpoint of the same random weights each time: ``__`` in a file's name is the dot, None leaves it out, else JSON."""
+    for name, content in {
+        **tiny_bert(hidden=hidden),
+        **{key.replace("__", "."): one for key, one in files.items()},
+    }.items():
+        if content is not None:
+            write(folder / name, content if isinstance(content, str | bytes) else json.dumps(content))
+    return folder

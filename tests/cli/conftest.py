@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import OWN_ENCODERS, Command
+from tests.cli.little_recipe import cards, little
+
+__all__ = ["cards", "little"]
 
 
 @pytest.fixture(scope="session")

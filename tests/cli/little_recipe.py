@@ -45,3 +45,9 @@ def cards(tmp_path: Path) -> Path:
     (tmp_path / "mine" / "trainers" / "little.toml").write_text(RECIPE)
     (tmp_path / "text.txt").write_text("\n".join(sentences(60)) + "\n")
     return tmp_path / "mine"
+
+
+@pytest.fixture
+def little(cards: Path, masked_lm: Path) -> list[str | Path]:
+    """The words that train it."""
+    return ["train", "little", "--cards", cards, "--base", masked_lm]

@@ -10,20 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import ENCODER, Command, sha256, write
-from tests.hub_files import tiny_bert
+from tests.hub_files import tiny_bert, write_bert
 from tests.pickles import Call, written
 
 WEIGHTS = "model.safetensors"
 SMALL = ("--tasks", "quickstart-es-en")
-
-
-def checkpoint(folder: Path, **changes: bytes | None) -> Path:
-    """A tiny BERT, some of whose files are replaced or left out (a dash in a name is ``_``, the dot ``__``)."""
-    files = {**tiny_bert(), **{name.replace("__", "."): content for name, content in changes.items()}}
-    for name, content in files.items():
-        if content is not None:
-            write(folder / name, content)
-    return folder
 
 
 def run(stsbench: Command, folder: Path) -> str:
@@ -39,7 +30,7 @@ def torch():
 
 
 def test_a_sound_folder_runs(stsbench, tmp_path, torch):
-    out = stsbench.fine("run", *SMALL, "--encoder", checkpoint(tmp_path / "tiny"))
+    out = stsbench.fine("run", *SMALL, "--encoder", write_bert(tmp_path / "tiny"))
     assert out.splitlines()[0] == "tiny"
 
 
@@ -55,14 +46,14 @@ def test_a_sound_folder_runs(stsbench, tmp_path, torch):
     ids=lambda value: str(value)[:40],
 )
 def test_a_file_that_is_missing_or_broken(stsbench, tmp_path, changes, message):
-    folder = checkpoint(tmp_path / "tiny", **changes)
+    folder = write_bert(tmp_path / "tiny", **changes)
     assert f"{folder}{message}" in run(stsbench, folder)
 
 
 def test_an_empty_folder_and_a_file(stsbench, tmp_path):
     (tmp_path / "empty").mkdir()
     assert run(stsbench, tmp_path / "empty").endswith("empty: no config.json; is it a checkpoint folder?")
-    weights = checkpoint(tmp_path / "tiny") / WEIGHTS
+    weights = write_bert(tmp_path / "tiny") / WEIGHTS
     assert run(stsbench, weights).endswith(f"'{weights}' is a file; give the folder of a checkpoint")
 
 
@@ -83,14 +74,14 @@ CORRUPT = {
 
 @pytest.mark.parametrize("fault", CORRUPT)
 def test_corrupt_safetensors(stsbench, tmp_path, torch, fault):
-    folder = checkpoint(tmp_path / "tiny", model__safetensors=CORRUPT[fault])
+    folder = write_bert(tmp_path / "tiny", model__safetensors=CORRUPT[fault])
     error = run(stsbench, folder)
     assert str(folder) in error
     assert not list((tmp_path / "results").glob("*/*"))
 
 
 def test_weights_that_are_not_those_of_the_card(stsbench, tmp_path):
-    folder = checkpoint(tmp_path / "tiny")
+    folder = write_bert(tmp_path / "tiny")
     card = ENCODER.replace("own_encoders:Hashed", "transformer") + f'[params]\nmodel = "{folder}"\n'
     wrong = write(tmp_path / "mine.toml", card + f'sha256 = {{"{WEIGHTS}" = "{"0" * 64}"}}\n')
     error = stsbench.refused("run", *SMALL, "--encoder", wrong)
@@ -117,7 +108,7 @@ class Code:
 
 
 def with_bin(tmp_path: Path, content: bytes) -> Path:
-    return checkpoint(tmp_path / "tiny", model__safetensors=None, pytorch_model__bin=content)
+    return write_bert(tmp_path / "tiny", model__safetensors=None, pytorch_model__bin=content)
 
 
 def saved(torch, what: object) -> bytes:
@@ -133,7 +124,7 @@ def test_tensors_are_read_and_kept_as_safetensors(stsbench, tmp_path, torch):
     first = stsbench.json("run", *SMALL, "--encoder", folder)["results"][0]
     (kept,) = (Path(os.environ["STSBENCH_CACHE"]) / "converted").glob("*/model.safetensors")
     assert load(kept.read_bytes()).keys() == load(SOUND).keys()
-    whole = checkpoint(tmp_path / "whole")
+    whole = write_bert(tmp_path / "whole")
     assert stsbench.json("run", *SMALL, "--encoder", whole)["results"][0]["score"] == first["score"]
 
 
@@ -160,7 +151,7 @@ def test_code_beside_a_checkpoint_is_never_run(stsbench, tmp_path, torch):
     config = json.loads(tiny_bert()["config.json"])
     config["auto_map"] = {"AutoModel": "modeling.Mine", "AutoConfig": "modeling.Config"}
     config["model_type"] = "mine"
-    folder = checkpoint(tmp_path / "tiny", config__json=json.dumps(config).encode())
+    folder = write_bert(tmp_path / "tiny", config__json=json.dumps(config).encode())
     write(folder / "modeling.py", f"open({str(mark)!r}, 'w')\n")
     assert str(folder) in run(stsbench, folder)
     assert not mark.exists()

@@ -20,7 +20,6 @@ from stsbench.results.folder import ResultFolder, read_states, write_result
 from stsbench.results.groups import Encoders
 from stsbench.results.record import Result
 from tests.cli.commands import QUICK, make_own
-from tests.cli.little_recipe import cards  # noqa: F401 - a fixture
 from tests.made import make_result
 
 CATALOGUE = Catalogue()

@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Command, write
-from tests.cli.little_recipe import cards
-
-__all__ = ["cards"]
 
 MINE = """
 recipe = "little"

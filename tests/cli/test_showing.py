@@ -9,9 +9,6 @@ import pytest
 from stsbench.cli.showing import to_run
 from stsbench.core.catalogue import Catalogue
 from tests.cli.commands import Command, make_own
-from tests.cli.little_recipe import cards
-
-__all__ = ["cards"]
 
 
 def test_a_protocol_says_its_fields_by_evaluator(stsbench):
@@ -26,10 +23,10 @@ def test_a_protocol_says_its_fields_by_evaluator(stsbench):
 
 
 @pytest.fixture
-def trained(stsbench: Command, cards: Path, masked_lm: Path) -> Path:
+def trained(stsbench: Command, cards: Path, little) -> Path:
     """The folder with cards of a recipe that was trained with two seeds, and once under a name of its own."""
     for more in (["--seeds", "1,2"], ["--name", "ours"]):
-        done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, *more)
+        done = stsbench(*little, *more)
         assert done.code == 0, done.err
     return cards
 

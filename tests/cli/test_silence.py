@@ -9,17 +9,9 @@ import pytest
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.folder import read_folder
-from tests.cli.commands import write
-from tests.hub_files import tiny_bert
+from tests.hub_files import write_bert
 
 SMALL = ("--tasks", "quickstart-es-en")
-
-
-def checkpoint(path: Path, **files: object) -> Path:
-    """A checkpoint of the same random weights each time; ``__`` in a file's name is the dot."""
-    for name, content in {**tiny_bert(), **files}.items():
-        write(path / name.replace("__", "."), content if isinstance(content, bytes) else json.dumps(content))
-    return path
 
 
 def scores(stsbench, *run: str | Path) -> dict[str, float]:
@@ -46,7 +38,7 @@ def test_a_parameter_of_another_type_or_of_no_use_is_one_line(stsbench, given, s
 
 
 def test_a_folder_is_no_other_model_and_has_no_revision(stsbench, tmp_path):
-    one, two = checkpoint(tmp_path / "one"), checkpoint(tmp_path / "two")
+    one, two = write_bert(tmp_path / "one"), write_bert(tmp_path / "two")
     said = stsbench.refused("run", *SMALL, "--encoder", one, "--set", f"model={two}")
     assert "'model' would be another encoder than" in said
     assert "leave 'revision' out" in stsbench.refused("run", *SMALL, "--encoder", one, "--set", "revision=abcdef1")
@@ -74,11 +66,11 @@ def test_prompts_that_differ_in_a_blank_are_two_encoders_that_can_be_named(stsbe
 def test_equal_weights_with_another_tokenizer_share_no_embedding(stsbench, tmp_path):
     tokenizer = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
     folders = {
-        "plain": checkpoint(tmp_path / "plain"),
-        "same": checkpoint(tmp_path / "same"),
-        "cased": checkpoint(tmp_path / "cased", tokenizer_config__json={**tokenizer, "do_lower_case": False}),
-        "short": checkpoint(tmp_path / "short", tokenizer_config__json={**tokenizer, "model_max_length": 5}),
-        "cut": checkpoint(tmp_path / "cut", sentence_bert_config__json={"max_seq_length": 6}),
+        "plain": write_bert(tmp_path / "plain"),
+        "same": write_bert(tmp_path / "same"),
+        "cased": write_bert(tmp_path / "cased", tokenizer_config__json={**tokenizer, "do_lower_case": False}),
+        "short": write_bert(tmp_path / "short", tokenizer_config__json={**tokenizer, "model_max_length": 5}),
+        "cut": write_bert(tmp_path / "cut", sentence_bert_config__json={"max_seq_length": 6}),
     }
     together = scores(stsbench, "--encoder", ",".join(map(str, folders.values())))
     alone = {name: scores(stsbench, "--encoder", path, "--no-store", "--fresh")[name] for name, path in folders.items()}
@@ -98,13 +90,10 @@ def test_a_run_tells_a_protocols_fields_that_are_not_its_names(stsbench):
 
 def test_what_is_listed_twice_is_scored_once(stsbench, tmp_path):
     card = Catalogue().encoder_path("minilm")
-    named = f"minilm,minilm,{card},{checkpoint(tmp_path / 'own')},{tmp_path}/own/,minilm"
+    named = f"minilm,minilm,{card},{write_bert(tmp_path / 'own')},{tmp_path}/own/,minilm"
     found = stsbench.json("run", *SMALL, "--encoder", named)["results"]
     assert [one["encoder"] for one in found] == ["minilm", "own"]
     run = ("--encoder", "minilm,minilm", "--tasks", "quickstart-probe,quickstart,quickstart-probe", "--seeds", "0,0")
     found = stsbench.json("run", *run)["results"]
     assert sorted(one["task"] for one in found) == ["quickstart-en", "quickstart-es-en", "quickstart-probe"]
     assert "±" not in stsbench.fine("run", *run)
-
-
-# --- gold scores ---

@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.little_recipe import cards
 from tests.training.students import sentences
 
-__all__ = ["cards"]
 
-
-def test_a_recipe_is_trained_and_its_name_is_an_encoder(stsbench, cards, masked_lm):
-    done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--seeds", "1,2")
+def test_a_recipe_is_trained_and_its_name_is_an_encoder(stsbench, cards, little):
+    done = stsbench(*little, "--seeds", "1,2")
     assert done.code == 0, done.err
     assert "mean " in done.out and " ± " in done.out and "stsbench run little" in done.out
     # The last line is to be copied, and has paths in it.
@@ -44,8 +41,8 @@ def test_the_recipe_s_own_text_is_no_other_recipe(stsbench, cards, masked_lm):
     assert stsbench.json(*train, "--text", cards / "../text.txt")["recipe"] != "little"
 
 
-def test_a_run_has_a_name_of_its_own(stsbench, cards, masked_lm):
-    call = ("train", "little", "--cards", cards, "--base", masked_lm, "--set", "steps=4")
+def test_a_run_has_a_name_of_its_own(stsbench, cards, little):
+    call = (*little, "--set", "steps=4")
     done = stsbench(*call, "--name", "ours")
     assert done.code == 0 and done.out.splitlines()[-1] == f"score it: stsbench run ours --cards {cards}"
     assert json.loads(Path("runs/ours/seed0/run.json").read_text())["recipe"] == "ours"
@@ -56,12 +53,12 @@ def test_a_run_has_a_name_of_its_own(stsbench, cards, masked_lm):
     assert "name of a card or recipe" in stsbench.refused(*call, "--name", "little")
 
 
-def test_what_was_seen_of_the_tests_shows_everywhere(stsbench, cards, masked_lm):
+def test_what_was_seen_of_the_tests_shows_everywhere(stsbench, cards, little):
     from stsbench.data.task import load_task
 
     texts = [*sentences(40), *load_task("quickstart-en").texts()[:3]]
     Path("text.txt").write_text("\n".join(texts) + "\n")
-    done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--seeds", "1,2", "--set", "steps=2")
+    done = stsbench(*little, "--seeds", "1,2", "--set", "steps=2")
     (head, _, first, second, *_) = done.out.splitlines()
     assert head.endswith("test sentences seen") and first.split()[-1] == second.split()[-1] == "text"
     name = "little+steps=2"
@@ -78,15 +75,15 @@ def test_what_was_seen_of_the_tests_shows_everywhere(stsbench, cards, masked_lm)
     assert [(one["overlap"], one["train_seed"]) for one in json.loads(folder.out)["results"]] == [("text", None)]
 
 
-def test_a_dry_run_reckons_and_writes_nothing(stsbench, cards, masked_lm):
-    done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--dry-run", "--json")
+def test_a_dry_run_reckons_and_writes_nothing(stsbench, little):
+    done = stsbench(*little, "--dry-run", "--json")
     found = json.loads(done.out)
     assert (found["steps"], found["rows"], found["validations"]) == (12, 60, 3)
     # 12 batches of 8 sentences seen twice, of 4 to 10 tokens with their special ones.
     assert 12 * 16 * 4 < found["tokens"] < 12 * 16 * 10
     assert found["seconds"] > 0 and found["memory"] > 1 << 20
     assert not Path("runs").exists()
-    shown = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--dry-run")
+    shown = stsbench(*little, "--dry-run")
     assert "12 of 8 rows" in shown.out and max(map(len, shown.out.splitlines())) <= 80
 
 
@@ -147,9 +144,8 @@ def test_an_untrained_recipe_says_how_to_train_it(stsbench, cards):
     assert done.code == 2 and "has not been trained here; run: stsbench train little" in done.err
 
 
-def test_a_recipe_trained_with_values_replaced_alone_is_offered_by_that_name(stsbench, cards, masked_lm):
-    call = ("train", "little", "--cards", cards, "--base", masked_lm)
-    assert stsbench(*call, "--set", "steps=2").code == 0
+def test_a_recipe_trained_with_values_replaced_alone_is_offered_by_that_name(stsbench, cards, little):
+    assert stsbench(*little, "--set", "steps=2").code == 0
     name = "little+steps=2"
     for spec in ("little", "little+steps=3"):
         done = stsbench("run", "--encoder", spec, "--tasks", "quickstart-en", "--cards", cards)

@@ -19,23 +19,19 @@ import pytest
 
 import stsbench as stsbench_module
 from stsbench.encoders.runs import trained_runs
-from tests.cli.little_recipe import cards
 from tests.training.students import sentences
 
-__all__ = ["cards"]
 
-
-def test_a_finished_run_is_kept_and_one_trained_otherwise_is_not_overwritten(stsbench, cards, masked_lm):
-    call = ("train", "little", "--cards", cards, "--base", masked_lm)
-    assert stsbench(*call).code == 0
+def test_a_finished_run_is_kept_and_one_trained_otherwise_is_not_overwritten(stsbench, cards, little):
+    assert stsbench(*little).code == 0
     stamp = Path("runs/little/seed0/model.safetensors").stat().st_mtime_ns
-    assert stsbench(*call).code == 0
+    assert stsbench(*little).code == 0
     assert Path("runs/little/seed0/model.safetensors").stat().st_mtime_ns == stamp
     recipe = cards / "trainers" / "little.toml"
     recipe.write_text(recipe.read_text().replace("steps = 12", "steps = 8"))
-    refused = stsbench(*call)
+    refused = stsbench(*little)
     assert refused.code == 2 and "a finished run with another training.steps (12, now 8); pass --fresh" in refused.err
-    assert stsbench(*call, "--fresh").code == 0
+    assert stsbench(*little, "--fresh").code == 0
     assert json.loads(Path("runs/little/seed0/run.json").read_text())["steps"] == 8
 
 
@@ -48,9 +44,8 @@ def test_a_finished_run_is_kept_and_one_trained_otherwise_is_not_overwritten(sts
         ("base", "another base"),
     ],
 )
-def test_a_run_is_not_resumed_by_another_recipe(stsbench, cards, masked_lm, monkeypatch, change, says):
-    call = ["train", "little", "--cards", cards, "--base", masked_lm]
-    stopped = stop_at(stsbench, monkeypatch, call, 5)
+def test_a_run_is_not_resumed_by_another_recipe(stsbench, cards, masked_lm, monkeypatch, change, says, little):
+    stopped = stop_at(stsbench, monkeypatch, little, 5)
     assert stopped.code == 130 and "stopped after step 5 of 12; to resume, run it again without --fresh" in stopped.err
     assert len(stopped.err.splitlines()) == 1
     recipe = cards / "trainers" / "little.toml"
@@ -60,31 +55,30 @@ def test_a_run_is_not_resumed_by_another_recipe(stsbench, cards, masked_lm, monk
         shutil.copytree(masked_lm, "base")
         settings = json.loads(Path("base/config.json").read_text())
         Path("base/config.json").write_text(json.dumps({**settings, "hidden_dropout_prob": 0.2}))
-        call[-1] = "base"
+        little[-1] = "base"
     else:
         key = change.partition(" = ")[0]
         lines = [change if line.startswith(f"{key} =") else line for line in recipe.read_text().splitlines()]
         recipe.write_text("\n".join(lines))
-    refused = stsbench(*call)
+    refused = stsbench(*little)
     assert refused.code == 2 and f"{says}; pass --fresh to train again without them" in refused.err
     assert len(refused.err.splitlines()) == 1 and _checkpoint().is_dir()
-    done = stsbench(*call, "--fresh", "--yes", "--json")
+    done = stsbench(*little, "--fresh", "--yes", "--json")
     assert json.loads(done.out)[0]["steps"] == 12 and not Path("runs/little/seed0/started.json").exists()
 
 
-def test_checkpoints_are_deleted_only_by_who_says_so_twice(stsbench, cards, masked_lm, monkeypatch):
-    call = ["train", "little", "--cards", cards, "--base", masked_lm]
-    assert stop_at(stsbench, monkeypatch, call, 5).code == 130
-    refused = stsbench(*call, "--fresh")
+def test_checkpoints_are_deleted_only_by_who_says_so_twice(stsbench, little, monkeypatch):
+    assert stop_at(stsbench, monkeypatch, little, 5).code == 130
+    refused = stsbench(*little, "--fresh")
     assert refused.code == 2 and len(refused.err.splitlines()) == 1
     assert f"--fresh deletes the checkpoints of 1 unfinished run(s), such as {_checkpoint()}; pass --yes" in refused.err
     for stream in (sys.stdin, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda question, err: False)
-    kept = stsbench(*call, "--fresh")
+    kept = stsbench(*little, "--fresh")
     assert kept.code == 130 and "nothing was deleted" in kept.err and _checkpoint().is_dir()
     monkeypatch.setattr("typer.confirm", lambda question, err: question.endswith("checkpoint-5; delete them?"))
-    (anew,) = json.loads(stsbench(*call, "--fresh", "--json").out)
+    (anew,) = json.loads(stsbench(*little, "--fresh", "--json").out)
     assert [point["step"] for point in anew["curve"]] == [4, 8, 12] and not _checkpoint().exists()
 
 
@@ -114,8 +108,8 @@ def test_an_unfinished_run_is_called_so_with_the_command_that_finishes_it(stsben
     assert again.code == 0 and again.out.count("(trained already, 2") == 2
 
 
-def test_an_unfinished_run_does_not_pass_for_the_card_of_its_name(stsbench, cards, masked_lm, monkeypatch):
-    assert stop_at(stsbench, monkeypatch, ["train", "little", "--cards", cards, "--base", masked_lm], 5).code == 130
+def test_an_unfinished_run_does_not_pass_for_the_card_of_its_name(stsbench, cards, masked_lm, monkeypatch, little):
+    assert stop_at(stsbench, monkeypatch, little, 5).code == 130
     (cards / "baselines").mkdir()
     (cards / "baselines" / "little.toml").write_text(
         'name = "L"\nkind = "transformer"\nmethod = "Mean"\nbackbone = "tiny"\nsupervision = "none"\n'
@@ -130,28 +124,26 @@ def test_an_unfinished_run_does_not_pass_for_the_card_of_its_name(stsbench, card
 
 
 @pytest.mark.parametrize("file", ["learner.safetensors", "optimizer.pt", "selection.json", "best.safetensors"])
-def test_a_damaged_checkpoint_is_one_line_and_stays(stsbench, cards, masked_lm, monkeypatch, file):
-    call = ["train", "little", "--cards", cards, "--base", masked_lm]
-    assert stop_at(stsbench, monkeypatch, call, 5).code == 130
+def test_a_damaged_checkpoint_is_one_line_and_stays(stsbench, little, monkeypatch, file):
+    assert stop_at(stsbench, monkeypatch, little, 5).code == 130
     content = (_checkpoint() / file).read_bytes()
     (_checkpoint() / file).write_bytes(content[: len(content) // 2])
-    refused = stsbench(*call)
+    refused = stsbench(*little)
     assert refused.code == 2 and len(refused.err.splitlines()) == 1
     assert f"{_checkpoint()}: cannot be read" in refused.err and "move it away" in refused.err
 
 
-def test_checkpoints_of_which_nothing_is_known_are_not_gone_on_from(stsbench, cards, masked_lm, monkeypatch):
-    call = ["train", "little", "--cards", cards, "--base", masked_lm]
-    assert stop_at(stsbench, monkeypatch, call, 5).code == 130
+def test_checkpoints_of_which_nothing_is_known_are_not_gone_on_from(stsbench, little, monkeypatch):
+    assert stop_at(stsbench, monkeypatch, little, 5).code == 130
     start = Path("runs/little/seed0/started.json")
     facts = json.loads(start.read_text())
     start.write_text(json.dumps({**facts, "devices": 2}))
-    assert "another number of devices (2, now 1)" in stsbench(*call).err
+    assert "another number of devices (2, now 1)" in stsbench(*little).err
     assert "to finish it: torchrun --nproc-per-node 2 -m stsbench train" in stsbench("run", "-e", "little").err
     start.write_text("{")
-    assert "is not the record of a run's start" in stsbench(*call).err
+    assert "is not the record of a run's start" in stsbench(*little).err
     start.unlink()
-    assert "another start, which is not written down" in stsbench(*call).err
+    assert "another start, which is not written down" in stsbench(*little).err
 
 
 def test_a_finished_run_of_other_material_is_not_taken_for_this_one(stsbench, cards, masked_lm):
@@ -179,8 +171,8 @@ def test_a_finished_run_of_other_material_is_not_taken_for_this_one(stsbench, ca
         ("temperature=inf", "key 'params.temperature': nan and inf are not allowed"),
     ],
 )
-def test_what_no_run_can_be_as_long_or_fast_as_is_refused(stsbench, cards, masked_lm, assign, says):
-    done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--set", assign)
+def test_what_no_run_can_be_as_long_or_fast_as_is_refused(stsbench, little, assign, says):
+    done = stsbench(*little, "--set", assign)
     assert done.code == 2 and says in done.err and len(done.err.splitlines()) == 1, done.err
     assert not Path("runs").exists()
 
@@ -205,11 +197,10 @@ def stop_at(stsbench: Any, monkeypatch: Any, call: list[Any], step: int) -> Any:
             signal.signal(signal.SIGINT, before)
 
 
-def test_a_stopped_run_goes_on_to_the_weights_of_an_undisturbed_one(stsbench, cards, masked_lm, monkeypatch):
-    call = ["train", "little", "--cards", cards, "--base", masked_lm]
-    assert stsbench(*call, "--out", "whole").code == 0
-    assert stop_at(stsbench, monkeypatch, call, 5).code == 130
-    assert stsbench(*call).code == 0
+def test_a_stopped_run_goes_on_to_the_weights_of_an_undisturbed_one(stsbench, little, monkeypatch):
+    assert stsbench(*little, "--out", "whole").code == 0
+    assert stop_at(stsbench, monkeypatch, little, 5).code == 130
+    assert stsbench(*little).code == 0
     whole, cut = (Path(name, "little", "seed0", "model.safetensors").read_bytes() for name in ("whole", "runs"))
     assert whole == cut
 

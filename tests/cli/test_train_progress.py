@@ -12,14 +12,11 @@ import transformers
 
 from stsbench.encoders.runs import CURVE, UnfinishedRun
 from stsbench.training.loop.loop import Selection
-from tests.cli.little_recipe import cards
 from tests.cli.test_train_again import stop_at
 
-__all__ = ["cards"]
 
-
-def test_off_a_terminal_each_validation_is_a_line(stsbench, cards, masked_lm):
-    done = stsbench("train", "little", "--cards", cards, "--base", masked_lm, "--set", "mlm_weight=0.1")
+def test_off_a_terminal_each_validation_is_a_line(stsbench, little):
+    done = stsbench(*little, "--set", "mlm_weight=0.1")
     assert done.code == 0 and done.err == ""
     (first, second, last) = stsbench.progress
     number = r"-?\d+\.?\d*"
@@ -29,8 +26,8 @@ def test_off_a_terminal_each_validation_is_a_line(stsbench, cards, masked_lm):
     assert re.fullmatch(rf"seed 0: step 12 of 12, {losses}", last)
 
 
-def test_the_curve_is_written_as_it_is_seen_and_is_the_record_s(stsbench, cards, masked_lm, monkeypatch):
-    call = ["train", "little", "--cards", cards, "--base", masked_lm, "--set", "schedule=constant"]
+def test_the_curve_is_written_as_it_is_seen_and_is_the_record_s(stsbench, little, monkeypatch):
+    call = [*little, "--set", "schedule=constant"]
     folder, seen = Path("runs/little+schedule=constant/seed0"), list[Any]()
     report = vars(Selection)["report_progress"]
 
@@ -54,9 +51,9 @@ def _points(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
-def test_an_unfinished_run_s_curve_is_drawn_and_goes_on_without_a_point_twice(stsbench, cards, masked_lm, monkeypatch):
+def test_an_unfinished_run_s_curve_is_drawn_and_goes_on_without_a_point_twice(stsbench, cards, little, monkeypatch):
     pytest.importorskip("matplotlib", reason="the extra plots is not installed")
-    call = ["train", "little", "--cards", cards, "--base", masked_lm, "--name", "ours"]
+    call = [*little, "--name", "ours"]
     folder = Path("runs/ours/seed0")
     assert stop_at(stsbench, monkeypatch, call, 9).code == 130
     with (folder / CURVE).open("a") as file:
@@ -101,12 +98,12 @@ class Logger(transformers.TrainerCallback):  # type: ignore[misc]
         self.sent.append((state.global_step, dict(logs)))
 
 
-def test_loggers_are_sent_the_validations(stsbench, cards, masked_lm, monkeypatch):
+def test_loggers_are_sent_the_validations(stsbench, little, monkeypatch):
     from transformers.integrations import integration_utils
 
     monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "mine", Logger)
     monkeypatch.setattr(Logger, "sent", [])
-    call = ["train", "little", "--cards", cards, "--base", masked_lm, "--set", "mlm_weight=0.1", "--report-to", "mine"]
+    call = [*little, "--set", "mlm_weight=0.1", "--report-to", "mine"]
     assert stsbench(*call).code == 0
     curve = {point["step"]: point for point in _points(next(Path("runs").glob("*/seed0")))}
     sent = {step: logs for step, logs in Logger.sent if "eval_score" in logs}

@@ -19,20 +19,13 @@ from stsbench.results.folder import read_states, write_result
 from stsbench.results.groups import gather_runs
 from tests import hub_server
 from tests.cli.commands import ENCODER, QUICK, Command, make_own, one_line, write
-from tests.hub_files import tiny_bert
+from tests.hub_files import tiny_bert, write_bert
 from tests.hub_server import Hub
 from tests.made import card_of, make_result
 
 hub = hub_server.hub
 CATALOGUE = Catalogue()
 SMALL = ("--tasks", "quickstart-es-en")
-
-
-def folder(path: Path, *, hidden: int = 16, **files: Any) -> Path:
-    """A checkpoint of random weights; ``__`` in a file's name is the dot, what is no text is written as JSON."""
-    for name, content in {**tiny_bert(hidden=hidden), **files}.items():
-        write(path / name.replace("__", "."), content if isinstance(content, str | bytes) else json.dumps(content))
-    return path
 
 
 def names(stsbench: Command, *run: str | Path) -> list[str]:
@@ -46,7 +39,7 @@ def names(stsbench: Command, *run: str | Path) -> list[str]:
 
 
 def test_a_folder_with_a_cards_name_is_called_otherwise_and_fills_no_table(stsbench, tmp_path):
-    fake = folder(tmp_path / "fakes" / "simcse-bert-base")
+    fake = write_bert(tmp_path / "fakes" / "simcse-bert-base")
     assert names(stsbench, "--encoder", fake) == ["fakes/simcse-bert-base"]
     (result,) = read_states(tmp_path / "results").results
     assert result.encoder_card is None
@@ -145,7 +138,7 @@ def run_record(**changes: Any) -> dict[str, Any]:
 
 def run_of(name: str, seed: int = 1, **changes: Any) -> Path:
     record = run_record(recipe=name, seed=seed, **changes)
-    return folder(Path("runs") / name / f"seed{seed}", stsbench__json={"kind": "transformer"}, run__json=record)
+    return write_bert(Path("runs") / name / f"seed{seed}", stsbench__json={"kind": "transformer"}, run__json=record)
 
 
 def test_a_folder_of_runs_does_not_stand_for_a_card_that_is_no_recipe(stsbench, tmp_path):
@@ -187,14 +180,14 @@ def test_a_run_of_another_recipe_is_not_the_recipes(tmp_path, monkeypatch):
 
 def test_a_record_that_lies_where_anothers_is_looked_for_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    folder(Path("runs/simcse-small/seed2"), run__json=run_record())
+    write_bert(Path("runs/simcse-small/seed2"), run__json=run_record())
     with pytest.raises(StsbenchError, match="is of recipe 'simcse-small', seed 1, but is in the folder of .* seed 2;"):
         trained_runs("simcse-small")
 
 
 def test_a_record_beside_a_folder_is_believed_against_it_alone(stsbench, tmp_path):
     for overlap, believed in (("none", "unknown"), ("text", "text"), ("gold", "gold")):
-        place = folder(
+        place = write_bert(
             tmp_path / overlap,
             stsbench__json={"kind": "transformer"},
             run__json=run_record(overlap={"quickstart-en": overlap}),
@@ -249,7 +242,7 @@ def test_an_encoder_over_itself_is_refused(stsbench, tmp_path, kind):
 
 
 def test_folders_that_end_alike_are_told_apart_and_not_averaged(stsbench, tmp_path):
-    one, two = folder(tmp_path / "runA" / "final"), folder(tmp_path / "runB" / "final", hidden=32)
+    one, two = write_bert(tmp_path / "runA" / "final"), write_bert(tmp_path / "runB" / "final", hidden=32)
     assert names(stsbench, "--encoder", f"{one},{two}") == ["runA/final", "runB/final"]
     out = stsbench.fine("run", *SMALL, "--encoder", f"{one},{two}", "--fresh")
     assert "±" not in out and "runA/final" in out and "runB/final" in out
@@ -260,7 +253,7 @@ def test_folders_that_end_alike_are_told_apart_and_not_averaged(stsbench, tmp_pa
 
 
 def test_a_folder_is_told_apart_from_what_the_results_hold_of_another(stsbench, tmp_path):
-    one, two = folder(tmp_path / "runA" / "final"), folder(tmp_path / "runB" / "final", hidden=32)
+    one, two = write_bert(tmp_path / "runA" / "final"), write_bert(tmp_path / "runB" / "final", hidden=32)
     assert names(stsbench, "--encoder", one) == ["final"]
     code, out, err = stsbench("run", *SMALL, "--encoder", two, "--json")
     assert (code, json.loads(out)["results"][0]["encoder"]) == (0, "runB/final")
@@ -271,9 +264,9 @@ def test_a_folder_is_told_apart_from_what_the_results_hold_of_another(stsbench, 
 
 
 def test_a_folder_keeps_its_name_when_it_is_trained_again(stsbench, tmp_path):
-    one = folder(tmp_path / "final")
+    one = write_bert(tmp_path / "final")
     assert names(stsbench, "--encoder", one) == ["final"]
-    folder(tmp_path / "final", hidden=32)
+    write_bert(tmp_path / "final", hidden=32)
     assert names(stsbench, "--encoder", one) == ["final"]
     _, board, err = stsbench("leaderboard", "--suite", "quickstart", "--format", "csv")
     assert board.count("measured") == 1 and "1 result of an older state left out: 'final [" in err
@@ -313,7 +306,7 @@ def test_a_hub_id_that_a_card_describes_gets_the_card(stsbench, hub: Hub, tmp_pa
 
 def test_what_no_file_says_of_a_checkpoint_is_in_the_notes(stsbench, tmp_path, hub: Hub):
     note = "no card and no sentence-transformers files say how to run it; "
-    (result,) = stsbench.json("run", *SMALL, "--encoder", folder(tmp_path / "bare"))["results"]
+    (result,) = stsbench.json("run", *SMALL, "--encoder", write_bert(tmp_path / "bare"))["results"]
     assert result["notes"][0] == f"{note}assumed: pooling mean, normalise no, prompt none"
     hub.add("model", "princeton-nlp/unsup-simcse-tiny", tiny_bert())
     (result,) = stsbench.json("run", *SMALL, "--encoder", "princeton-nlp/unsup-simcse-tiny")["results"]
