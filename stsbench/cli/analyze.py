@@ -58,7 +58,6 @@ def analyze_command(
     Example: stsbench analyze alignment --encoder minilm,glove-6b --out alignment.svg
     """
     given = opt.Given.of(context)
-    given.apart("--no-store", "--store")
     if ANALYSES.load(what).reads_results:
         given.idle(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
     else:
@@ -126,7 +125,6 @@ def cell_text(value: object) -> str:
 
 
 def report_command(
-    context: opt.Context,
     *,
     encoder: opt.Encoders,
     figures: opt.Figures = "alignment,similarity,spectrum,layers,errors,neighbours,robustness,map",
@@ -146,7 +144,6 @@ def report_command(
 
     Example: stsbench report --encoder minilm,glove-6b --out report.html
     """
-    opt.Given.of(context).apart("--no-store", "--store")
     catalogue = Catalogue(cards)
     made = {name: make_analysis(name, {}) for name in split_names(figures)}
     encoders = Names(catalogue).to_load(encoder, results)

@@ -128,15 +128,7 @@ class LazyCommand(TyperCommand):
         return self.loaded.make_context(*args, **more)
 
 
-def _version(value: bool) -> None:
-    if value:
-        from stsbench.core.provenance import version_of
-
-        say(version_of("stsbench"))
-        raise typer.Exit
-
-
-Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
+Version = Annotated[bool, typer.Option("--version", help="Print the version.")]
 
 
 def _help_alone(context: typer.Context) -> None:
@@ -145,6 +137,11 @@ def _help_alone(context: typer.Context) -> None:
 
 
 def _root(context: typer.Context, version: Version = False) -> None:
+    if version:
+        from stsbench.core.provenance import version_of
+
+        say(version_of("stsbench"))
+        raise typer.Exit
     _help_alone(context)
 
 

@@ -356,7 +356,6 @@ OF_TASKS = "of the tasks"
 
 
 def parity_command(
-    context: opt.Context,
     first: opt.FirstEncoder,
     second: opt.SecondEncoder,
     *,
@@ -377,13 +376,11 @@ def parity_command(
 
     Example: stsbench parity minilm minilm+dtype=bfloat16 --tasks stsb
     """
-    opt.Given.of(context).apart("--no-store", "--store")
-    catalogue = Catalogue(cards)
+    catalogue, kept = Catalogue(cards), opt.kept_in(store, no_store=no_store)
     names = [Names(catalogue).one_to_load(one) for one in (first, second)]
     if names[0] == names[1]:
         raise StsbenchError(f"parity was given '{names[0]}' twice; give two encoders")
     known = [find_encoder(name, catalogue=catalogue) for name in names]
-    kept = opt.kept_in(store, no_store=no_store)
     plan = RunPlan(tasks=tasks, protocol=protocol, data=data, split=split, store=kept, catalogue=catalogue)
 
     def refuse(what: str, error: StsbenchError) -> None:

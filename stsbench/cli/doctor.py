@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
@@ -93,22 +94,17 @@ def _print_report(report: dict[str, Any]) -> None:
     say("\n".join(["", *said]))
 
 
-def _without_places(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _without_places(report: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
     """The same without folders of this machine and without what looks like a token."""
-    if isinstance(value, dict):
-        return {key: _without_places(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_without_places(inner) for inner in value]
-    if not isinstance(value, str):
-        return value
+    text = json.dumps(report, ensure_ascii=False)
     places = {
         "CACHE": settings.cache_folder(), "DATA": settings.data_folder(), "HERE": Path.cwd(), "HOME": Path.home(),
     }  # fmt: skip
     for name, place in places.items():
         if place is not None and len(str(place)) > 1:
-            value = value.replace(str(place), f"<{name}>")
-    value = re.sub(rf"(?<![\w:/.>]){re.escape(os.sep)}[^\s'\",;:()]+", "<PATH>", value)
-    return re.sub(r"\bhf_\w+", "<TOKEN>", value)
+            text = text.replace(str(place), f"<{name}>")
+    text = re.sub(rf"(?<![\w:/.>]){re.escape(os.sep)}[^\s'\",;:()\\]+", "<PATH>", text)
+    return json.loads(re.sub(r"\bhf_\w+", "<TOKEN>", text))
 
 
 EXTRAS: Mapping[str, tuple[str, str]] = {

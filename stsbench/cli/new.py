@@ -123,8 +123,6 @@ def convert_command(
 def _infersent(source: Path, out: Path, version: int, vectors: str) -> None:
     from stsbench.encoders.words.recurrent import convert_infersent
 
-    if version not in (1, 2):
-        raise CardError(f"InferSent has the versions 1 and 2, not {version}")
     convert_infersent(source, out, version=1 if version == 1 else 2, vectors=vectors)
 
 

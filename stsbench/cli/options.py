@@ -243,7 +243,7 @@ CocoTarget = Annotated[Path, _argument("Where to write safetensors and JSON.")]
 Conversion = Annotated[str, _argument("infersent, skip_thoughts, expand, onnx-int8, openvino-int8.")]
 Weights = Annotated[Path, _argument("infersent1.pkl; a folder; int8: any encoder with a transformer.")]
 EncoderFolder = Annotated[Path, _argument("The encoder's folder to write.")]
-InferSentVersion = Annotated[int, _option("--version", "InferSent's version, 1 or 2.")]
+InferSentVersion = Annotated[int, _option("--version", "InferSent's version, 1 or 2.", min=1, max=2)]
 Vectors = Annotated[str, _option("--vectors", "File of word vectors (infersent, expand).")]
 VectorLimit = Annotated[int | None, _option("--limit", "Use only the first vectors (expand).", **COUNT)]
 ActivationText = Annotated[str, _option("--text", "Corpus or file that activations are measured on (openvino-int8).")]
@@ -336,7 +336,9 @@ def data_folder(data: Path | None) -> Path | None:
 
 
 def kept_in(store: Path | None, *, no_store: bool) -> Path | Literal["default"] | None:
-    """Where embeddings are kept: ``--store``, the user's cache folder, or nowhere but in memory."""
+    """Where embeddings are kept: ``--store``, the user's cache folder, or nowhere but in memory; raises StsbenchError."""
+    if store and no_store:
+        raise StsbenchError("--store has no effect beside --no-store; leave it out")
     return None if no_store else store or "default"
 
 

@@ -19,13 +19,12 @@ from stsbench.boards.tables.build import Asked
 from stsbench.boards.tables.table import OVERLAP_SAID, OVERLAPS, lay_out
 from stsbench.cli import options as opt
 from stsbench.cli.config import resolved
-from stsbench.cli.printing import complain, folded, line_width, points, print_json, say, say_words
+from stsbench.cli.printing import complain, folded, line_width, points, print_json, say, say_words, write_or_say
 from stsbench.cli.progress import run_progress
 from stsbench.cli.screen import print_rows, print_table
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError, choose, split_names, variants
-from stsbench.core.files import write_whole
 from stsbench.data.task import suites_within
 from stsbench.encoders.base import variant_name
 from stsbench.encoders.fitted import KEYS, variant_specs
@@ -123,7 +122,6 @@ def run_command(
 
 def _check_options(context: opt.Context, plot: Path | None, on: str) -> opt.Given:
     given = opt.Given.of(context)
-    given.apart("--no-store", "--store")
     given.apart("--dry-run", "--verbose", "--plot", "--clean")
     given.apart("--json", "--verbose", "--plot")
     given.apart("--variants", "--name", "--verbose", "--no-store", "--clean")
@@ -240,48 +238,28 @@ class Line(NamedTuple):
     protocol: str = ""
 
 
-class ScoredSeeds(NamedTuple):
-    """One encoder on one task: a Result a seed, in the order of the seeds given."""
-
-    encoder: str
-    task: str
-    results: Sequence[Result]
-
-    @property
-    def majority(self) -> float | None:
-        """The accuracy of always answering the most frequent class; None where nothing is classified."""
-        return self.results[0].scores.get("majority")
-
-    @property
-    def name(self) -> str:
-        """The task, and the split where it is not the usual one."""
-        split = self.results[0].split
-        return self.task if split in ("test", "all") else f"{self.task} ({split})"
-
-
 def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> None:
     """Print the results' table, with ``verbose`` every seed, subset and class, and the results' notes.
 
     A task whose test sentences the encoder was trained on carries the mark that tables of results have.
     """
-    # What only has the same name is another encoder.
-    found: dict[tuple[str, str, str], list[Result]] = {}
+    # What only has the same name is another encoder. A cell is a task on a split: a Result a seed, in the order of the seeds given.
+    found: dict[str, dict[tuple[str, str], list[Result]]] = {}
     names = {id(result): runs.name for runs in gather_runs(results, catalogue) for result in runs.results}
     for result in results:
-        if id(result) in names:
-            found.setdefault((names[id(result)], result.task, result.split), []).append(result)
-    cells = [ScoredSeeds(encoder, task, mine) for (encoder, task, _), mine in found.items()]
-    lines = [line for cell in cells for line in _lines(cell, catalogue, verbose=verbose)]
-    encoders = list(dict.fromkeys(cell.encoder for cell in cells))
-    for encoder in encoders:
-        lines += _means(encoder, [cell for cell in cells if cell.encoder == encoder], catalogue)
-    if len(encoders) == 1:
-        say(f"{encoders[0]}\n")
+        if name := names.get(id(result)):
+            found.setdefault(name, {}).setdefault((result.task, result.split), []).append(result)
+    cells = [(encoder, seeds) for encoder, mine in found.items() for seeds in mine.values()]
+    lines = [line for encoder, seeds in cells for line in _lines(encoder, seeds, catalogue, verbose=verbose)]
+    for encoder, mine in found.items():
+        lines += _means(encoder, {seeds[0].task: seeds for seeds in mine.values()}, catalogue)
+    if len(found) == 1:
+        say(f"{cells[0][0]}\n")
         lines = [line._replace(encoder="") for line in lines]
     print_rows(COLUMNS, lines, right=NUMBERS, sparse=True)
     if verbose:
-        for cell in cells:
-            _print_classes(cell, named=len(encoders) > 1)
+        for encoder, seeds in cells:
+            _print_classes(seeds, f", {encoder}" if len(found) > 1 else "")
     means = [line for line in lines if line.score and (line.n == "" or "±" in line.score)]
     of_means = [f"of means, {MEAN_METHOD}"] if any(line.interval for line in means) else []
     methods = "; ".join(dict.fromkeys([*(r.interval_method for r in results), *of_means]))
@@ -318,59 +296,59 @@ def _columns(tasks: Sequence[str], catalogue: Catalogue) -> Iterator[tuple[str, 
         yield "", Suite(name="Scores", tasks=left, average=False)
 
 
-def _lines(cell: ScoredSeeds, catalogue: Catalogue, *, verbose: bool) -> Iterator[Line]:
-    first, *others = cell.results
+def _task(result: Result) -> str:
+    """The task, and the split where it is not the usual one."""
+    return result.task if result.split in ("test", "all") else f"{result.task} ({result.split})"
+
+
+def _lines(encoder: str, results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> Iterator[Line]:
+    first, *others = results
     # The worst that its encoders saw of the task's test.
-    seen = {result.overlap for result in cell.results}
+    seen = {result.overlap for result in results}
     mark = next((OVERLAPS[one] for one in ("gold", "text") if one in seen), "")
     yield Line(
-        encoder=cell.encoder,
-        task=f"{cell.name} {mark}".rstrip(),
-        score=_spread([result.score for result in cell.results]),
-        majority=points(cell.majority),
-        interval=_ends(mean_interval([cell.results]) if others else first.interval),
+        encoder=encoder,
+        task=f"{_task(first)} {mark}".rstrip(),
+        score=_spread([result.score for result in results]),
+        majority=points(first.scores.get("majority")),
+        interval=_ends(mean_interval([results]) if others else first.interval),
         n=str(first.n),
-        protocol=protocol_as_asked(cell.task, first.protocol, catalogue),
+        protocol=protocol_as_asked(first.task, first.protocol, catalogue),
     )
-    for name, found in clean_scores(cell.results).items():
+    for name, found in clean_scores(results).items():
         seeds = [one.score for one in found if one.score is not None]
         ends = found[0].interval if len(found) == 1 else None
         score = _spread(seeds) if len(seeds) == len(found) else "–"
         yield Line("", f"  {name}", score, interval=_ends(ends), n=str(found[0].n))
     if not verbose:
         return
-    for result in cell.results if others else ():
+    for result in results if others else ():
         yield Line("", f"  seed {_seed(result)}", points(result.score), interval=_ends(result.interval))
     if (metric := first.protocol.get("metric")) is not None:
         for name, values in first.per_subset.items():
             yield Line("", f"  {name}", points(values.get(metric)) or "–", n=f"{values['n']:.0f}")
 
 
-def _means(encoder: str, cells: Sequence[ScoredSeeds], catalogue: Catalogue) -> Iterator[Line]:
+def _means(encoder: str, by_task: Mapping[str, Sequence[Result]], catalogue: Catalogue) -> Iterator[Line]:
     """A line for each suite all of whose tasks were scored, by one protocol an evaluator; seed by seed."""
-    by_task = {cell.task: cell for cell in cells}
     for suite in suites_within(list(by_task), catalogue).values():
-        mine = [by_task[task].results for task in suite.tasks]
+        mine = [by_task[task] for task in suite.tasks]
         scores = seed_means(mine)
         if suite.average and len(mine) > 1 and scores:
-            majority = points(suite_mean(suite.tasks, lambda task: by_task[task].majority))
+            majority = points(suite_mean(suite.tasks, lambda task: by_task[task][0].scores.get("majority")))
             yield Line(encoder, f"mean of {suite.name}", _spread(scores), majority, _ends(mean_interval(mine)))
 
 
-def _print_classes(cell: ScoredSeeds, *, named: bool) -> None:
-    first = cell.results[0].per_subset
+def _print_classes(results: Sequence[Result], named: str) -> None:
+    first = results[0].per_subset
     if not first or not all(set(PER_CLASS) <= set(values) for values in first.values()):
         return
-    rows = [
-        [
-            name,
-            *(f"{100 * fmean(r.per_subset[name][what] for r in cell.results):.2f}" for what in PER_CLASS),
-            f"{values['support']:.0f}",
-        ]
-        for name, values in first.items()
-    ]
-    seeds = f", mean of {len(cell.results)} seeds" if len(cell.results) > 1 else ""
-    say(f"\nclasses of {cell.name}{f', {cell.encoder}' if named else ''}{seeds}\n")
+    rows = []
+    for name, values in first.items():
+        means = [points(fmean(result.per_subset[name][what] for result in results)) for what in PER_CLASS]
+        rows.append([name, *means, f"{values['support']:.0f}"])
+    seeds = f", mean of {len(results)} seeds" if len(results) > 1 else ""
+    say(f"\nclasses of {_task(results[0])}{named}{seeds}\n")
     print_rows(["class", "precision", "recall", "F1", "n"], rows, right=[1, 2, 3, 4])
 
 
@@ -480,8 +458,7 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
     if plot is not None:
         if len(figures) > 1:
             raise StsbenchError(f"--plot draws one encoder under one protocol, here are {len(figures)} tables")
-        write_whole(plot, figures[0]().to_bytes(plot.suffix.removeprefix(".")))
-        say(f"wrote {plot}")
+        write_or_say(figures[0]().to_bytes(plot.suffix.removeprefix(".")), plot)
 
 
 def _variants(cells: Mapping[str, Sequence[Sequence[Result]]]) -> list[Variant]:

@@ -13,13 +13,12 @@ from typing import Any
 import msgspec
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import print_facts, print_json, say
+from stsbench.cli.printing import print_facts, print_json, say, write_or_say
 from stsbench.cli.screen import print_records
 from stsbench.core import settings
 from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionFacts
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, UnknownName, choose, did_you_mean, split_names, variants
-from stsbench.core.files import write_whole
 from stsbench.encoders.runs import (
     RUN_FILE,
     STARTED,
@@ -136,7 +135,7 @@ def _run(name: str, catalogue: Catalogue) -> CardFacts | None:
     if not runs and not _unfinished_runs(name):
         return None
     values = dict(msgspec.to_builtins(runs[0].card)) if runs else {}
-    return values | ({"trained": [_trained(run) for run in runs]} if _is_run_folder(name) else _runs(name))
+    return values | _runs(name)
 
 
 def _trained_runs(name: str) -> Sequence[TrainedRun]:
@@ -155,7 +154,7 @@ def _is_run_folder(name: str, file: str = RUN_FILE) -> bool:
 
 def _runs(name: str) -> CardFacts:
     unfinished = [{"folder": str(run.folder), "to finish it": run.command} for run in _unfinished_runs(name)]
-    found = {"trained": [_trained(run) for run in trained_runs(name)]}
+    found = {"trained": [_trained(run) for run in _trained_runs(name)]}
     return {**found, "not finished": unfinished} if unfinished else found
 
 
@@ -227,9 +226,7 @@ def _draw(names: str, path: Path) -> None:
         )
         for recipe, seed, points, _, kept in found
     ]
-    chart = draw_curves(curves, score=measures[0])
-    write_whole(path, chart.to_bytes(path.suffix.removeprefix(".")))
-    say(f"wrote {path}")
+    write_or_say(draw_curves(curves, score=measures[0]).to_bytes(path.suffix.removeprefix(".")), path)
 
 
 def _flat(facts: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

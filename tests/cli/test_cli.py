@@ -88,7 +88,7 @@ def test_version(stsbench):
         ("analyze spectrum QUICK --no-store", "no encoder is named; give some by --encoder A,B"),
         ("analyze spectrum HASHED --out a.jpg QUICK --no-store", "unknown kind of file for --out 'jpg'"),
         ("analyze similarity HASHED --set binns=3 QUICK --no-store", "analysis 'similarity': unknown key 'binns'; di"),
-        ("analyze similarity HASHED --set bins=0 QUICK --no-store", "bins = 0"),
+        ("analyze similarity HASHED --set bins=0 QUICK --no-store", "key 'bins': expected a whole number >= 2, not 0"),
         ("analyze similarity HASHED --tasks sts", "an analysis is of one task; 'sts' is 7; name one of them"),
         ("analyze similarity -e own_encoders:Broken QUICK --no-store", "NaN or infinity"),
         ("analyze spectrum HASHED --results r QUICK --no-store", "--results has no effect for 'spectrum', which read"),

@@ -151,7 +151,7 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     model = write_infersent(tmp_path / "m", write_vectors(tmp_path / "v.txt", 1))
     for arguments, message in (
         (["infersnt", "a", "b"], "unknown conversion 'infersnt'; did you mean 'infersent'"),
-        (["infersent", "a.pkl", "b", "--version", "3"], "InferSent has the versions 1 and 2, not 3"),
+        (["infersent", "a.pkl", "b", "--version", "3"], "Invalid value for '--version': 3 is not in the range 1<=x<=2"),
         (["infersent", "a.pkl", "b"], "'a.pkl' does not exist; get it from github.com/facebookresearch/InferSent"),
         (["expand", str(model), "b"], "is not a Skip-Thoughts or Quick-Thoughts encoder"),
     ):
