@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from stsbench.api.names import added_rows, chosen_results
 from stsbench.boards.exports.hub import eval_results, every_eval_ever, model_index, to_yaml, write_card
@@ -188,45 +189,47 @@ def _mteb(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_
     say(f"wrote {len(made.paths)} file{'s' * (len(made.paths) != 1)}; mteb.ResultCache('{out}') reads them")
 
 
-def _model_index(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
-    one = _of_one(results, catalogue, "a model card")
-    index = model_index(one.encoder, one.results, catalogue)
-    if out is not None:
-        write_card(out, index)
-    if as_json:
-        print_json(index)
-    else:
-        say(f"wrote {out}" if out is not None else to_yaml(index).rstrip("\n"))
-
-
 def _one_file(
-    results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool, *, is_of_hub: bool
+    results: Sequence[Result],
+    out: Path | None,
+    catalogue: Catalogue,
+    as_json: bool,
+    *,
+    what: str,
+    made: Callable[[Runs, Catalogue], tuple[str, Any]],
 ) -> None:
-    mine = _of_one(results, catalogue, "a file of the Hub's" if is_of_hub else "a record").results
-    if is_of_hub:
-        text, left_out = eval_results(mine, catalogue)
-        complain_of_all("left out", left_out)
-    else:
-        text = every_eval_ever(mine, catalogue)
-    if out is not None:
-        write_whole(out, text.encode())
-    if as_json:
-        print_json({"out": str(out) if out is not None else None, "text": text})
-    else:
-        say(f"wrote {out}" if out is not None else text.rstrip("\n"))
-
-
-def _of_one(results: Sequence[Result], catalogue: Catalogue, what: str) -> Runs:
+    """Write or print the text made of one encoder's results; what JSON shows of it, if more than that, has a place in a card."""
     runs = gather_runs(results, catalogue)
     if len(runs) > 1:
         names = ", ".join(f"'{one.name}'" for one in runs[:SHOWN])
         raise StsbenchError(f"{what} is of one encoder, these results are of {len(runs)} ({names}); give --encoder")
-    return runs[0]
+    text, index = made(runs[0], catalogue)
+    if out is not None and index is not None:
+        write_card(out, index)
+    elif out is not None:
+        write_whole(out, text.encode())
+    if as_json:
+        print_json(index if index is not None else {"out": str(out) if out is not None else None, "text": text})
+    else:
+        say(f"wrote {out}" if out is not None else text.rstrip("\n"))
+
+
+def _model_index(one: Runs, catalogue: Catalogue) -> tuple[str, Any]:
+    index = model_index(one.encoder, one.results, catalogue)
+    return to_yaml(index), index
+
+
+def _eval_results(one: Runs, catalogue: Catalogue) -> tuple[str, Any]:
+    text, left_out = eval_results(one.results, catalogue)
+    complain_of_all("left out", left_out)
+    return text, None
 
 
 FORMATS: Mapping[str, Callable[..., None]] = {
     "mteb": _mteb,
-    "model-index": _model_index,
-    "eval-results": partial(_one_file, is_of_hub=True),
-    "every-eval-ever": partial(_one_file, is_of_hub=False),
+    "model-index": partial(_one_file, what="a model card", made=_model_index),
+    "eval-results": partial(_one_file, what="a file of the Hub's", made=_eval_results),
+    "every-eval-ever": partial(
+        _one_file, what="a record", made=lambda one, known: (every_eval_ever(one.results, known), None)
+    ),
 }

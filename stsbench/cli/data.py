@@ -131,7 +131,7 @@ def convert_coco_command(source: opt.CocoSource, target: opt.CocoTarget) -> None
         say(f"{made.split}: {made.images} images, {made.captions} captions")
 
 
-def make_command(name: opt.CorpusToMake, *, corpora: opt.Corpora = None, cards: opt.Cards) -> None:
+def make_command(name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, cards: opt.Cards) -> None:
     """Make training text of what is published.
 
     It is made as its card says, and checked.

@@ -91,12 +91,14 @@ _arguments = partial(_argument, default_factory=list, show_default=False)
 
 # What is measured.
 EncoderArguments = Annotated[
-    list[str], _arguments("Encoders: names, Hub ids, folders, card files.", callback=each_name, complete=encoder_names)
+    list[str],
+    _arguments("Encoders: card names, Hub ids, folders, card files.", callback=each_name, complete=encoder_names),
 ]
+EncoderAgain = Annotated[list[str], _names("--encoder -e", "The same as an option; comma list.", encoder_names)]
 Encoders = Annotated[list[str], _names("--encoder -e", "Encoders; comma list.", encoder_names)]
 OnlyEncoders = Annotated[list[str], _names("--encoder -e", "Only these encoders; comma list.", encoder_names)]
 AgainstEncoders = Annotated[
-    list[str], _names("--against-encoder", "Check against these only; comma list.", encoder_names)
+    list[str], _names("--against-encoder", "Check against these encoders only; comma list.", encoder_names)
 ]
 ComparedEncoders = Annotated[list[str], _argument("Encoders of the results folder, or folders of results.")]
 FirstEncoder = Annotated[str, _argument("An encoder: a card's name, a Hub id, a folder or a card file.", encoder_names)]
@@ -115,17 +117,23 @@ EvaluationSeeds = Annotated[str, _option("--seeds", "Seeds of the evaluation, co
 OwnNames = Annotated[list[str], _names("--name", "What results call the encoders, one name each.")]
 SetEncoder = Annotated[list[str], _many("--set", "Replace a parameter of the encoder, e.g. dtype=bfloat16.")]
 SetAnalysis = Annotated[list[str], _many("--set", "Replace a parameter of the analysis, e.g. k=10; may be repeated.")]
-Variants = Annotated[list[str], _many("--variants", "'dimensions' or 'embeddings' to score: embeddings=float32,int8.")]
+Variants = Annotated[
+    list[str], _many("--variants", "Values of 'dimensions' or 'embeddings' to score, e.g. embeddings=float32,int8.")
+]
 Clean = Annotated[
-    list[str], _names("--clean", "Score also without what these corpora or files hold; 'own': the recipe's corpus.")
+    list[str],
+    _names("--clean", "Score also without the items that these corpora or files hold; 'own': the recipe's corpus."),
 ]
 Near = Annotated[
-    float | None, _option("--near", "Near-duplicates too, from e.g. 0.8 on (needs rensa).", min=0.5, max=1)
+    float | None,
+    _option("--near", "Near-duplicates too, from this similarity on, e.g. 0.8 (needs rensa).", min=0.5, max=1),
 ]
 Analysis = Annotated[str, _argument("The analysis.", completion("analyses"))]
 Figures = Annotated[str, _option("--figures", "Analyses whose figures are made; comma list.")]
 Title = Annotated[str, _option("--title", "What stands above the page.")]
-Margin = Annotated[float, _option("--margin", "Points by which equal encoders may differ.", min=0, max=100)]
+Margin = Annotated[
+    float, _option("--margin", "Points by which a score may differ between the same encoders.", min=0, max=100)
+]
 BatchSize = Annotated[int, _option("--batch-size", "Sentences per batch.", **COUNT)]
 Rounds = Annotated[int, _option("--rounds", "Repeats; the median is reported.", min=1, max=1000)]
 
@@ -142,11 +150,14 @@ Small = Annotated[bool, _option("--small", "Train small recipes, which a CPU can
 TrainingText = Annotated[str | None, _option("--text", "Train on this corpus or file.")]
 RunName = Annotated[str, _option("--name", "What the trained encoder is called; default as its recipe.")]
 Keep = Annotated[str | None, _option("--keep", "Keep the 'best' weights by dev score, or the 'last'.")]
-TimedSteps = Annotated[int | None, _option("--steps", "Train only so many and estimate the whole.", **COUNT)]
+TimedSteps = Annotated[
+    int | None, _option("--steps", "Train this many steps and estimate the whole run from them.", **COUNT)
+]
 
 # Folders.
 Data = Annotated[Path | None, _folder("--data", "Folder of evaluation data; default STSBENCH_DATA.")]
 Corpora = Annotated[Path | None, _folder("--corpora", "Folder of training text; default STSBENCH_CORPORA.")]
+CorporaToFill = Annotated[Path | None, _folder("--corpora", "Folder to write into; default STSBENCH_CORPORA.")]
 ResultsFolder = Annotated[Path, _folder("--results", "Results folder.")]
 ResultsIfAny = Annotated[Path | None, _folder("--results", "Results folder; default 'results'.")]
 ResultsArgument = Annotated[Path, _argument("Results folder.")]
@@ -160,33 +171,54 @@ Config = Annotated[
     _folder("--config", "File of settings; default stsbench.toml, here or above.", is_eager=True, callback=_configured),
 ]
 RunsFolder = Annotated[Path | None, _folder("--out", "Folder of runs; default STSBENCH_RUNS, or 'runs'.")]
-SweepFolder = Annotated[Path | None, _folder("--out", "Folder of table and winners; default sweeps/CARD.")]
+SweepFolder = Annotated[
+    Path | None, _folder("--out", "Folder of the table and the winners' cards; default sweeps/CARD.")
+]
 
 # How the work is done.
 Fresh = Annotated[bool, _work("--fresh", "Score again even what the results folder has.")]
 TrainAgain = Annotated[bool, _work("--fresh", "Train again from the start, even a finished or stopped run.")]
 Yes = Annotated[bool, _work("--yes", "With --fresh: delete checkpoints without asking.")]
-On = Annotated[str, _work("--on", "Where: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")]
-GpusPerEncoder = Annotated[
-    int | None, _work("--gpus-per-encoder", "GPUs (or cores, without any) for one encoder; default all free.", **COUNT)
+WhoScores = Annotated[
+    str, _work("--on", "Who does the work: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
 ]
-Timeout = Annotated[float | None, _work("--timeout", "With --on ray: seconds until hanging work is given up.", **COUNT)]
-Devices = Annotated[int | None, _work("--devices", "With --on ray: GPUs (or cores) that train together.", **COUNT)]
+WhoTrains = Annotated[str, _work("--on", "Who trains: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")]
+GpusPerEncoder = Annotated[
+    int | None,
+    _work(
+        "--gpus-per-encoder",
+        "GPUs (or cores, without any) that embed for one encoder; default all that are free.",
+        **COUNT,
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    _work("--timeout", "Seconds after which --on ray gives up a piece of work that hangs.", **COUNT),
+]
+Devices = Annotated[
+    int | None, _work("--devices", "With --on ray: GPUs (or cores, without any) that train together.", **COUNT)
+]
 Cores = Annotated[int, _work("--cores", "With --on ray and no GPU: cores of each training.", **COUNT)]
 Workers = Annotated[
-    int | None, _work("--workers", "Processes that make batches; default 0, on a GPU up to 4.", min=0, max=64)
+    int | None, _work("--workers", "Processes that make batches ahead; default 0, on a GPU up to 4.", min=0, max=64)
 ]
 Device = Annotated[str, _work("--device", "auto, cpu or cuda")]
 Deterministic = Annotated[bool, _work("--deterministic", "Use only deterministic operations (slower on a GPU).")]
 CheckpointSeconds = Annotated[float, _work("--checkpoint-seconds", "Seconds between checkpoints.", min=0)]
 ReportTo = Annotated[list[str], _many("--report-to", "tensorboard, wandb, …; may be repeated.", panel=WORK)]
-DryRun = Annotated[bool, _work("--dry-run", "Show what is done, what is missing and how long it takes; do nothing.")]
+DryRun = Annotated[
+    bool, _work("--dry-run", "Show what is done, what is missing and how many sentences to embed; do nothing.")
+]
+DryTraining = Annotated[
+    bool, _work("--dry-run", "Train nothing; show what is done, what is missing and how long it takes.")
+]
 CompareSeed = Annotated[int, _option("--seed", "Seed of the draws.", min=0, max=LAST_SEED)]
 Independent = Annotated[bool, _option("--independent", "Treat items that share a sentence as independent.")]
 
 # Boards.
 Table = Annotated[
-    str | None, _option("--table", "A table of a paper or of ours, or a TOML file.", completion("tables"))
+    str | None,
+    _option("--table", "A table of a paper or of ours, or a TOML file of yours.", completion("tables")),
 ]
 Show = Annotated[str | None, _option("--show", "published, measured, difference, both, or merged: whichever there is.")]
 ExactAverages = Annotated[bool, _option("--exact", "Show exact averages, not rounded as in the paper.")]
@@ -210,7 +242,9 @@ LockFile = Annotated[Path, _output("--out", "The lock file.")]
 AsJson = Annotated[bool, _output("--json", "Print JSON on stdout, for scripts.")]
 Verbose = Annotated[bool, _output("--verbose -v", "Print every subset or class.")]
 TableFile = Annotated[Path | None, _output("--out", "Write to this file instead of the terminal.")]
-BoardFormat = Annotated[str, _output("--format", "terminal, markdown, latex, html, csv, json, svg, png or pdf")]
+BoardFormat = Annotated[
+    str, _output("--format", "terminal, markdown, latex, html, csv, json, or a figure: svg, png or pdf")
+]
 CompareFormat = Annotated[str, _output("--format", "terminal, markdown, latex, csv or json")]
 TimingFormat = Annotated[str, _output("--format", "terminal, markdown or json")]
 ExportFormat = Annotated[str, _output("--format", "mteb, model-index, eval-results or every-eval-ever")]
@@ -219,11 +253,16 @@ ExportFile = Annotated[
 ]
 ReportFile = Annotated[Path, _output("--out", "The page.")]
 AnalysisFiles = Annotated[
-    list[Path], _many("--out", "Write to this .json, .csv, .svg, .png or .pdf; may be repeated.", panel=OUTPUT)
+    list[Path],
+    _many("--out", "Write to this file: .json, .csv, .svg, .png or .pdf; may be repeated.", panel=OUTPUT),
 ]
-OverlapFile = Annotated[Path | None, _output("--out", "Write the items held, or shared counts, to this .csv or .json.")]
+OverlapFile = Annotated[
+    Path | None, _output("--out", "Write the items that are held, or shared counts, to this .csv or .json.")
+]
 Plot = Annotated[Path | None, _output("--plot", "Draw the scores into this file too: .svg, .png or .pdf.")]
-CurvePlot = Annotated[Path | None, _output("--curve", "Draw curves of runs (comma list) to this .svg, .png or .pdf.")]
+CurvePlot = Annotated[
+    Path | None, _output("--curve", "Draw the training curves of runs (comma list) to this .svg, .png or .pdf.")
+]
 
 # Cards and data.
 Kind = Annotated[str, _argument("tasks, encoders, recipes, suites, corpora, tables or protocols")]
@@ -260,11 +299,16 @@ TranslatedAtOnce = Annotated[int, _work("--batch-size", "Sentences translated at
 SentenceLimit = Annotated[int | None, _option("--limit", "Translate only the first sentences.", max=MOST)]
 
 # Drafts.
-TaskSource = Annotated[Path | None, _argument("CSV, TSV, JSON lines, parquet; or a folder of train, dev, test files.")]
+TaskSource = Annotated[
+    Path | None, _argument("CSV, TSV, JSON lines or parquet; or a folder with train, dev, test files.")
+]
 HubDataset = Annotated[str, _option("--hub", "A dataset on the Hub instead of files: OWNER/NAME.")]
 Revision = Annotated[str, _option("--revision", "Its branch, tag or commit; the card keeps the commit.")]
 Subset = Annotated[str, _option("--subset", "Its configuration (subset), if it has several.")]
-Columns = Annotated[list[str], _many("--columns", "Where not found: sentence1=A,sentence2=B,gold=C; sentence, label.")]
+Columns = Annotated[
+    list[str],
+    _many("--columns", "Columns, where they are not found: sentence1=A,sentence2=B,gold=C; sentence, label."),
+]
 CheckpointSource = Annotated[Path, _argument("A checkpoint's folder, or a file of word vectors.")]
 DraftName = Annotated[str, _option("--name", "Its name; default that of the file or folder.")]
 MethodName = Annotated[str, _argument("Its name, and that of its module: letters, digits and '_'.")]

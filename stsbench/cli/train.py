@@ -72,13 +72,13 @@ def train_command(
     out: opt.RunsFolder = None,
     fresh: opt.TrainAgain = False,
     yes: opt.Yes = False,
-    dry_run: opt.DryRun = False,
+    dry_run: opt.DryTraining = False,
     keep: opt.Keep = None,
     device: opt.Device = "auto",
     deterministic: opt.Deterministic = False,
     checkpoint_seconds: opt.CheckpointSeconds = 120.0,
     report_to: opt.ReportTo,
-    on: opt.On = "local",
+    on: opt.WhoTrains = "local",
     devices: opt.Devices = None,
     workers: opt.Workers = None,
     cards: opt.Cards,
@@ -105,25 +105,25 @@ def train_command(
     of_recipe, card = read_recipe(recipe, catalogue, assign=replaced)
     if name:
         check_own_name(name, catalogue)
-    first = TrainPlan(
-        name=name or of_recipe,
-        card=card,
-        seed=0,
-        out=out or settings.runs_folder(),
-        base=base,
-        corpora=corpora,
-        data=data,
-        device=device,
-        fresh=fresh,
-        deterministic=deterministic,
-        checkpoint_seconds=checkpoint_seconds,
-        report_to=report_to,
-        workers=workers,
-        catalogue=catalogue,
-    )
-    command = ["stsbench", "train", recipe, *opt.retyped(context, *SAME)]
+    command = ["stsbench", "train", recipe, *opt.retyped(context, *SAME), "--seeds"]
     plans = [
-        replace(first, seed=seed, command=shlex.join([*command, "--seeds", str(seed)]))
+        TrainPlan(
+            name=name or of_recipe,
+            card=card,
+            seed=seed,
+            out=out or settings.runs_folder(),
+            base=base,
+            corpora=corpora,
+            data=data,
+            device=device,
+            fresh=fresh,
+            deterministic=deterministic,
+            checkpoint_seconds=checkpoint_seconds,
+            report_to=report_to,
+            workers=workers,
+            catalogue=catalogue,
+            command=shlex.join([*command, str(seed)]),
+        )
         for seed in (opt.parse_seeds(seeds) if seeds else card.seeds or [0])
     ]
     if dry_run:
@@ -138,7 +138,7 @@ def train_command(
     if plans[0].place.rank == 0:
         # Names are looked for in the usual folder of runs alone.
         named = out is None or out.resolve() == settings.runs_folder().resolve()
-        encoders = [first.name] if named else [str(plan.folder) for plan in plans]
+        encoders = [plans[0].name] if named else [str(plan.folder) for plan in plans]
         _print_runs(runs, done, ["stsbench", "run", *encoders, *opt.retyped(context, "--cards")], as_json=as_json)
     return 0
 
@@ -232,12 +232,12 @@ def sweep_command(
     corpora: opt.Corpora = None,
     data: opt.Data = None,
     out: opt.SweepFolder = None,
-    on: opt.On = "local",
+    on: opt.WhoTrains = "local",
     cores: opt.Cores = 1,
     device: opt.Device = "auto",
     checkpoint_seconds: opt.CheckpointSeconds = 120.0,
     plot: opt.Plot = None,
-    dry_run: opt.DryRun = False,
+    dry_run: opt.DryTraining = False,
     cards: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
@@ -412,7 +412,7 @@ def reproduce_command(
     data: opt.Data = None,
     device: opt.Device = "auto",
     deterministic: opt.Deterministic = False,
-    dry_run: opt.DryRun = False,
+    dry_run: opt.DryTraining = False,
     out: opt.TableFile = None,
     cards: opt.Cards,
     as_json: opt.AsJson = False,

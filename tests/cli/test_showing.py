@@ -26,8 +26,7 @@ def test_a_protocol_says_its_fields_by_evaluator(stsbench):
 def trained(stsbench: Command, cards: Path, little) -> Path:
     """The folder with cards of a recipe that was trained with two seeds, and once under a name of its own."""
     for more in (["--seeds", "1,2"], ["--name", "ours"]):
-        done = stsbench(*little, *more)
-        assert done.code == 0, done.err
+        stsbench.fine(*little, *more)
     return cards
 
 

@@ -11,19 +11,16 @@ from tests.training.students import sentences
 
 
 def test_a_recipe_is_trained_and_its_name_is_an_encoder(stsbench, cards, little):
-    done = stsbench(*little, "--seeds", "1,2")
-    assert done.code == 0, done.err
-    assert "mean " in done.out and " ± " in done.out and "stsbench run little" in done.out
+    out = stsbench.fine(*little, "--seeds", "1,2")
+    assert "mean " in out and " ± " in out and "stsbench run little" in out
     # The last line is to be copied, and has paths in it.
-    assert max(map(len, done.out.splitlines()[:-1])) <= 80
+    assert max(map(len, out.splitlines()[:-1])) <= 80
     facts = json.loads(Path("runs/little/seed1/run.json").read_text())
     assert facts["steps"] == 12 and [point["step"] for point in facts["curve"]] == [4, 8, 12]
     assert facts["corpus"]["rows"] == 60 and len(facts["corpus"]["sha256"]) == 64
     assert facts["overlap"]["quickstart-en"] == "unknown"  # whatever the base was trained on
     assert not Path("runs/little/seed1/checkpoints").exists()
-    done = stsbench("run", "--encoder", "little", "--tasks", "quickstart-en", "--cards", cards, "--json")
-    assert done.code == 0, done.err
-    results = json.loads(done.out)["results"]
+    results = stsbench.json("run", "--encoder", "little", "--tasks", "quickstart-en", "--cards", cards)["results"]
     assert [result["train_seed"] for result in results] == [1, 2]
     assert {result["encoder"] for result in results} == {"little"}
     chosen = [json.loads(Path(f"runs/little/seed{seed}/run.json").read_text())["chosen"]["score"] for seed in (1, 2)]
@@ -31,8 +28,8 @@ def test_a_recipe_is_trained_and_its_name_is_an_encoder(stsbench, cards, little)
     assert [result["score"] for result in results] == pytest.approx(chosen, abs=5e-3)
     board = stsbench("leaderboard", "--suite", "quickstart", "--cards", cards, "--format", "markdown")
     assert "| little |" in board.out and "±" in board.out
-    one = stsbench("run", "--encoder", "little@2", "--tasks", "quickstart-en", "--cards", cards, "--json", "--fresh")
-    assert [result["train_seed"] for result in json.loads(one.out)["results"]] == [2]
+    one = stsbench.json("run", "--encoder", "little@2", "--tasks", "quickstart-en", "--cards", cards, "--fresh")
+    assert [result["train_seed"] for result in one["results"]] == [2]
 
 
 def test_the_recipe_s_own_text_is_no_other_recipe(stsbench, cards, masked_lm):
@@ -43,8 +40,8 @@ def test_the_recipe_s_own_text_is_no_other_recipe(stsbench, cards, masked_lm):
 
 def test_a_run_has_a_name_of_its_own(stsbench, cards, little):
     call = (*little, "--set", "steps=4")
-    done = stsbench(*call, "--name", "ours")
-    assert done.code == 0 and done.out.splitlines()[-1] == f"score it: stsbench run ours --cards {cards}"
+    out = stsbench.fine(*call, "--name", "ours")
+    assert out.splitlines()[-1] == f"score it: stsbench run ours --cards {cards}"
     assert json.loads(Path("runs/ours/seed0/run.json").read_text())["recipe"] == "ours"
     scored = stsbench.json("run", "ours", "--tasks", "quickstart-en", "--cards", cards)
     assert [result["encoder"] for result in scored["results"]] == ["ours"]
@@ -62,22 +59,20 @@ def test_what_was_seen_of_the_tests_shows_everywhere(stsbench, cards, little):
     (head, _, first, second, *_) = done.out.splitlines()
     assert head.endswith("test sentences seen") and first.split()[-1] == second.split()[-1] == "text"
     name = "little+steps=2"
-    shown = stsbench("show", name, "--cards", cards)
-    assert shown.code == 0, shown.err
-    assert "text of quickstart-en" in " ".join(shown.out.split()) and "runs/little+steps=2/seed2" in shown.out
+    shown = stsbench.fine("show", name, "--cards", cards)
+    assert "text of quickstart-en" in " ".join(shown.split()) and "runs/little+steps=2/seed2" in shown
     assert stsbench("show", name, "--cards", cards, "--json").out.count('"steps": 2') == 1
     done = stsbench("run", "-e", name, "-t", "quickstart-en", "--cards", cards)
     assert "quickstart-en §" in done.out and "§ trained or fitted on text that overlaps the test" in done.out
     assert "±: deviation over the seeds 1, 2" in done.out and max(map(len, done.out.splitlines())) <= 80
     board = stsbench("leaderboard", "--suite", "quickstart", "--cards", cards)
     assert "§ trained or fitted" in board.out
-    folder = stsbench("run", "-e", f"runs/{name}/seed1", "-t", "quickstart-en", "--cards", cards, "--json")
-    assert [(one["overlap"], one["train_seed"]) for one in json.loads(folder.out)["results"]] == [("text", None)]
+    folder = stsbench.json("run", "-e", f"runs/{name}/seed1", "-t", "quickstart-en", "--cards", cards)
+    assert [(one["overlap"], one["train_seed"]) for one in folder["results"]] == [("text", None)]
 
 
 def test_a_dry_run_reckons_and_writes_nothing(stsbench, little):
-    done = stsbench(*little, "--dry-run", "--json")
-    found = json.loads(done.out)
+    found = stsbench.json(*little, "--dry-run")
     assert (found["steps"], found["rows"], found["validations"]) == (12, 60, 3)
     # 12 batches of 8 sentences seen twice, of 4 to 10 tokens with their special ones.
     assert 12 * 16 * 4 < found["tokens"] < 12 * 16 * 10
