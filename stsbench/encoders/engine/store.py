@@ -361,6 +361,10 @@ def conditions(encoder: Encoder) -> dict[str, str]:
     return found
 
 
+FOLDER = 5
+"""What ``modulefinder`` calls a package."""
+
+
 class _OwnModules(ModuleFinder):
     """Finds what a module imports below a folder, without running it; all from one package, where that is named."""
 
@@ -371,7 +375,18 @@ class _OwnModules(ModuleFinder):
     def find_module(self, name: str, path: Any, parent: Any = None) -> Any:  # noqa: ANN401 - as its base's
         if path is None and self.package not in ("", name):
             raise ImportError(name)
+        found = next((at for one in path or self.path if (at := Path(one, name)).is_dir()), None)
+        # A package without __init__.py, of which its base knows nothing.
+        if found and not (found / "__init__.py").is_file() and not found.with_suffix(".py").is_file():
+            return None, str(found), ("", "", FOLDER)
         return super().find_module(name, path, parent)
+
+    def load_package(self, fqname: str, pathname: str) -> Any:  # noqa: ANN401 - as its base's
+        if (Path(pathname) / "__init__.py").is_file():
+            return super().load_package(fqname, pathname)
+        module: Any = self.add_module(fqname)
+        module.__path__ = [pathname]
+        return module
 
 
 def _code(kind: type) -> str:

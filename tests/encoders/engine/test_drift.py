@@ -116,14 +116,16 @@ class Own:
 """
 
 
-@pytest.mark.parametrize("package", [True, False], ids=["in a package", "in a folder"])
+@pytest.mark.parametrize(
+    "package", ["has __init__", "has none", ""], ids=["in a package", "of a namespace", "in a folder"]
+)
 @pytest.mark.parametrize("statement", ["from {0}helper import FACTOR", "import {1}helper as h; FACTOR = h.FACTOR"])
 def test_a_module_that_a_class_imports_from_its_own_package_is_watched(tmp_path, monkeypatch, package, statement):
-    name = f"watched_{package}_{len(statement)}".lower()
+    name = f"watched_{package.replace(' ', '')}_{len(statement)}".lower()
     folder = tmp_path / name if package else tmp_path
     helper = folder / ("helper.py" if package else f"{name}_helper.py")
     line = statement.format("." if package else f"{name}_", f"{name}." if package else f"{name}_")
-    write(folder / "__init__.py", "") if package else None
+    write(folder / "__init__.py", "") if package == "has __init__" else None
     write(folder / ("own.py" if package else f"{name}.py"), line + OWN)
     write(helper, "import json\nFACTOR = 1")
     monkeypatch.syspath_prepend(tmp_path)
