@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -168,6 +168,11 @@ class FittedEncoder:
         return np.ascontiguousarray(transform(self.base.encode(sentences)), dtype=np.float32)
 
 
+def embedded_chunks(base: Encoder, sentences: Sequence[str]) -> Iterator[FloatArray]:
+    """The embeddings of sentences, a chunk of them in memory at a time."""
+    return (base.encode(sentences[start : start + CHUNK]) for start in range(0, len(sentences), CHUNK))
+
+
 def fit_of(encoder: object) -> str:
     """Which texts an encoder is fitted on; those of the task where it does not say."""
     return facts_of(encoder).fit or TARGET
@@ -230,8 +235,7 @@ class Variant(Method):
             return {}
         if len(sentences) < 2:
             raise EncoderError(f"the ranges of integers are taken from two texts at least, not from {len(sentences)}")
-        chunks = range(0, len(sentences), CHUNK)
-        found = (self._shorten(base.encode(sentences[start : start + CHUNK])) for start in chunks)
+        found = map(self._shorten, embedded_chunks(base, sentences))
         ends = np.array([(part.min(axis=0), part.max(axis=0)) for part in found])
         return {"ranges": np.array([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)])}
 

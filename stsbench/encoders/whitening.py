@@ -14,7 +14,7 @@ tokens leaves out the k token types that are most frequent in the texts. Special
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Literal
@@ -29,46 +29,32 @@ from stsbench.core.errors import CardError, EncoderError, choose
 from stsbench.core.provenance import derived
 from stsbench.encoders.base import Encoder, FloatArray, IndexArray, Positive, TokenIds
 from stsbench.encoders.engine.embed import OfRows, embed_all
-from stsbench.encoders.fitted import Method, PostProcessed, Tensors
+from stsbench.encoders.fitted import Method, PostProcessed, Tensors, embedded_chunks
 from stsbench.encoders.load import find_base
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.pooling import Mean
 
-CHUNK = 65536
 Array = npt.NDArray[np.float64]
 
 
 class Moments:
     """Sums of squares around each chunk's own mean, joined as by Chan, Golub and LeVeque (1983), in float64.
 
-    ``mean`` is (d,), of no embeddings (0,); ``scatter`` (d, d) the sum of the outer products of what is left without it.
+    ``mean`` is (d,), ``scatter`` (d, d) the sum of the outer products of what is left without it.
     """
 
-    def __init__(self) -> None:
-        """See nothing yet."""
-        self.count, self.mean, self.scatter = 0, np.zeros(0), np.zeros((0, 0))
-
-    def add(self, x: npt.ArrayLike) -> None:
-        """Add embeddings (n, d)."""
-        rows: Array = np.asarray(x, dtype=np.float64)
-        if not self.count:
-            d = rows.shape[1]
-            self.mean, self.scatter = np.zeros(d), np.zeros((d, d))
-        if len(rows):
-            mean = rows.mean(axis=0)
-            centred, shift = rows - mean, mean - self.mean
+    def __init__(self, chunks: Iterable[npt.ArrayLike]) -> None:
+        """Take embeddings, (n, d) each."""
+        self.count, self.mean, self.scatter = 0, np.zeros(()), np.zeros(())
+        for chunk in chunks:
+            rows: Array = np.asarray(chunk, dtype=np.float64)
             n, m = self.count, len(rows)
-            self.scatter += centred.T @ centred + np.outer(shift, shift) * (n * m / (n + m))
-            self.mean = self.mean + shift * (m / (n + m))
-            self.count = n + m
-
-    @classmethod
-    def of_texts(cls, base: Encoder, sentences: Sequence[str]) -> Moments:
-        """Those of an encoder's embeddings of these sentences, a chunk of them in memory at a time."""
-        made = cls()
-        for start in range(0, len(sentences), CHUNK):
-            made.add(base.encode(sentences[start : start + CHUNK]))
-        return made
+            if m:
+                mean = rows.mean(axis=0)
+                centred, shift = rows - mean, mean - self.mean
+                self.scatter = self.scatter + (centred.T @ centred + np.outer(shift, shift) * (n * m / (n + m)))
+                self.mean = self.mean + shift * (m / (n + m))
+                self.count = n + m
 
 
 @cache
@@ -86,7 +72,7 @@ class WhiteningMethod(Method):
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
         """Mean and components over the embeddings of these sentences."""
-        return self.fit_moments(Moments.of_texts(base, sentences))
+        return self.fit_moments(Moments(embedded_chunks(base, sentences)))
 
     def fit_moments(self, moments: Moments) -> Tensors:
         """Their mean (d,) and what centred embeddings are multiplied by, (d, k), in float64; no more than directions they vary in.
@@ -167,7 +153,7 @@ class CalibrationMethod(Method):
 
         Raises EncoderError: fewer than two, or fewer directions than are to be removed.
         """
-        moments = Moments.of_texts(base, sentences)
+        moments = Moments(embedded_chunks(base, sentences))
         if moments.count < 2:
             raise EncoderError(f"calibration needs at least two texts, not {moments.count}")
         d = len(moments.mean)

@@ -46,15 +46,8 @@ def cosines(x: np.ndarray) -> Any:
     return unit @ unit.T
 
 
-def moments_of(*chunks: np.ndarray) -> Moments:
-    moments = Moments()
-    for chunk in chunks:
-        moments.add(chunk)
-    return moments
-
-
 def whiten(x: np.ndarray, k: int | None = None) -> Any:
-    learned = WhiteningMethod(k).fit_moments(moments_of(x))
+    learned = WhiteningMethod(k).fit_moments(Moments([x]))
     return (x - learned["mean"]) @ learned["components"]
 
 
@@ -71,8 +64,8 @@ def test_it_is_the_formula_and_scikit_learns(k):
 @pytest.mark.parametrize("sizes", [[200], [1, 199], [50, 0, 150], [1] * 200])
 @pytest.mark.parametrize("far", [0, 1e5])
 def test_chunks_of_any_size_give_the_same_far_from_zero_too(sizes, far):
-    moments = moments_of(*np.split(X + far, np.cumsum(sizes)[:-1]))
-    found, due = (WhiteningMethod().fit_moments(one) for one in (moments, moments_of(X)))
+    moments = Moments(np.split(X + far, np.cumsum(sizes)[:-1]))
+    found, due = (WhiteningMethod().fit_moments(one) for one in (moments, Moments([X])))
     assert moments.count == 200
     np.testing.assert_allclose(found["mean"], X.mean(axis=0) + far, rtol=1e-13)
     np.testing.assert_allclose(found["components"], due["components"], rtol=1e-6, atol=1e-8)

@@ -21,7 +21,7 @@ from numba import njit
 from stsbench.encoders.base import FloatArray, IndexArray, TokenIds
 from stsbench.encoders.words.words import FastSentConfig, tokeniser
 from stsbench.training.seams import Columns
-from stsbench.training.words.rounds import Lesson, StandaloneMethod, Vocabulary, centres, read_ordered
+from stsbench.training.words.rounds import Lesson, Saved, StandaloneMethod, Vocabulary, centres, read_ordered
 
 
 class HuffmanTree(NamedTuple):
@@ -197,15 +197,11 @@ class FastSentTraining(StandaloneMethod):
             return learn_block(inner, *draws, tree, source, nodes, np.float32(rate), self.autoencode, self.mean)
 
         source_tensor = torch.from_numpy(source)
+        config = FastSentConfig(size=self.size, lowercase=self.lowercase)
+        params = {"mean": self.mean, "tokens": self.tokens}
         return Lesson(
             tensors={"source": source_tensor, "nodes": torch.from_numpy(nodes)},
-            saved={
-                "kind": "fastsent",
-                "config": FastSentConfig(size=self.size, lowercase=self.lowercase),
-                "tensors": {"source": source_tensor},
-                "words": vocabulary.words,
-                "params": {"mean": self.mean, "tokens": self.tokens},
-            },
+            saved=Saved("fastsent", config, {"source": source_tensor}, params, vocabulary.words),
             batches=batches,
             learn=learn,
             steps=len(starts),

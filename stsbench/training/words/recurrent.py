@@ -33,7 +33,7 @@ from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.encoders.words.words import find_vectors, tokeniser
 from stsbench.training.objectives import quick_thoughts
 from stsbench.training.seams import Columns, Rows
-from stsbench.training.words.rounds import Lesson, StandaloneMethod, centres, read_ordered
+from stsbench.training.words.rounds import Lesson, Saved, StandaloneMethod, centres, read_ordered
 
 Condition = Literal["state", "steps"]
 """How a decoder sees the sentence: as its first state, as released, or at every step, as the paper has it."""
@@ -157,17 +157,14 @@ class SkipThoughtsTraining(NeighbourTraining):
 
         recurrent_biases = [parameter for key, parameter in model.named_parameters() if "bias_hh" in key]
         name, state = "bi" if self.bidirectional else "uni", model.state_dict()
+        config = HalvesConfig(halves={name: half}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase)
+        tensors = {f"{name}.{key}": t for key, t in state.items() if key.startswith(("embedding", "gru."))}
+        params = {"append_eos": self.append_eos, "tokens": self.tokens}
         _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
         return Lesson(
             tensors=state,
             optimiser=optimiser,
-            saved={
-                "kind": "skip_thoughts",
-                "config": HalvesConfig(halves={name: half}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase),
-                "tensors": {f"{name}.{key}": t for key, t in state.items() if key.startswith(("embedding", "gru."))},
-                "words": vocabulary.words,
-                "params": {"append_eos": self.append_eos, "tokens": self.tokens},
-            },
+            saved=Saved("skip_thoughts", config, tensors, params, vocabulary.words),
             batches=lambda: self.batches(tokens, triples, rng),
             learn=learn,
             steps=int(np.ceil(sizes / self.batch_size).sum()),
@@ -225,18 +222,13 @@ class QuickThoughtsTraining(NeighbourTraining):
         made = {name: GruHalf(len(vocabulary.words), half, scale=self.scale) for name in ("f", "g")}
         model = nn.ModuleDict(made)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
+        config = HalvesConfig(halves=dict.fromkeys(made, half), unknown="<unk>", lowercase=self.lowercase)
         # What is left over at the text's end is not a whole batch.
         batches = np.arange(len(tokens) // self.batch_size * self.batch_size).reshape(-1, self.batch_size)
         return Lesson(
             tensors=model.state_dict(),
             optimiser=optimiser,
-            saved={
-                "kind": "quick_thoughts",
-                "config": HalvesConfig(halves=dict.fromkeys(made, half), unknown="<unk>", lowercase=self.lowercase),
-                "tensors": model.state_dict(),
-                "words": vocabulary.words,
-                "params": {"tokens": self.tokens},
-            },
+            saved=Saved("quick_thoughts", config, model.state_dict(), {"tokens": self.tokens}, vocabulary.words),
             batches=lambda: batches,
             learn=lambda rows, step: (self.step(model, optimiser, tokens, rows), 1),
             steps=len(batches),
@@ -343,22 +335,18 @@ class InferSentTraining(StandaloneMethod):
                 optimiser.param_groups[0]["lr"] /= self.shrink
             return correct, {"accuracy": correct, "learning_rate": optimiser.param_groups[0]["lr"]}
 
+        config = InferSentConfig(
+            version=self.version,
+            word_size=vectors.shape[1],
+            hidden=self.hidden,
+            vectors=self.vectors,
+            vectors_sha256=digest,
+            lowercase=self.lowercase,
+        )
         return Lesson(
             tensors=model.state_dict(),
             optimiser=optimiser,
-            saved={
-                "kind": "infersent",
-                "config": InferSentConfig(
-                    version=self.version,
-                    word_size=vectors.shape[1],
-                    hidden=self.hidden,
-                    vectors=self.vectors,
-                    vectors_sha256=digest,
-                    lowercase=self.lowercase,
-                ),
-                "tensors": model.encoder.state_dict(),
-                "params": {"tokens": self.tokens},
-            },
+            saved=Saved("infersent", config, model.encoder.state_dict(), {"tokens": self.tokens}),
             batches=batches,
             learn=learn,
             steps=steps,

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -71,6 +72,16 @@ class Clock:
         return done or (self.end is not None and time.monotonic() > self.end)
 
 
+class Saved(NamedTuple):
+    """An encoder as :func:`stsbench.encoders.words.words.write_word_folder` is given it."""
+
+    kind: str
+    config: msgspec.Struct
+    tensors: Mapping[str, torch.Tensor]
+    params: Mapping[str, Any]
+    words: Sequence[str] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lesson:
     """What a method has made of its text: batches, what a step learns from one, and the encoder that comes of it."""
@@ -78,8 +89,8 @@ class Lesson:
     tensors: Mapping[str, torch.Tensor]
     """All that is learnt, changed in place."""
     optimiser: torch.optim.Optimizer | None = None
-    saved: Mapping[str, Any]
-    """What :func:`stsbench.encoders.words.words.write_word_folder` is given to write the encoder."""
+    saved: Saved
+    """The encoder."""
     batches: Callable[[], Iterable[Any]]
     """One epoch's, with that epoch's draws."""
     learn: Callable[[Any, int], tuple[float, int]]
@@ -189,10 +200,10 @@ class _Keeper:
     def _score(self) -> float | None:
         """Write the weights as they are, and score them where anything scores."""
         saved = self.lesson.saved
-        write_word_folder(self.trial, **saved)
+        write_word_folder(self.trial, **saved._asdict())
         if self.validate is None:
             return None
-        return self.validate(ENCODERS.load(saved["kind"])(str(self.trial), **saved["params"]))
+        return self.validate(ENCODERS.load(saved.kind)(str(self.trial), **saved.params))
 
     @property
     def step(self) -> int:

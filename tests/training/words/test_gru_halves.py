@@ -112,36 +112,19 @@ def quick_text() -> dict[str, list[str]]:
     return {"text": [" ".join(f"w{i}" for i in row) for row in words.tolist()]}
 
 
+SKIP = {"hidden": 16, "batch_size": 8, "epochs": 12, "every": 30, "learning_rate": 5e-3}
+QUICK = {"hidden": 12, "batch_size": 30, "epochs": 60, "every": 10, "learning_rate": 2e-2}
 LEARNS = [
     # Which sentences stand around one is certain but at the ends of a document.
-    *(
-        (
-            SkipThoughtsTraining,
-            {"hidden": 16, "batch_size": 8, "epochs": 12, "every": 30, "condition": how},
-            STORY,
-            1.5,
-            0.3,
-        )
-        for how in ("state", "steps")
-    ),
+    *((SkipThoughtsTraining, {**SKIP, "condition": how}, STORY, 1.5, 0.3) for how in ("state", "steps")),
     # A guess costs log 30; two neighbours with half the target each cost log 2 at least.
-    *(
-        (
-            QuickThoughtsTraining,
-            {"hidden": 12, "batch_size": 30, "epochs": 60, "every": 10, "cell": cell},
-            quick_text(),
-            3,
-            1.1,
-        )
-        for cell in ("torch", "tensorflow")
-    ),
+    *((QuickThoughtsTraining, {**QUICK, "cell": cell}, quick_text(), 3, 1.1) for cell in ("torch", "tensorflow")),
 ]
 
 
 @pytest.mark.parametrize(("method", "params", "text", "first", "last"), LEARNS)
 def test_it_learns_a_small_text(tmp_path, method, params, text, first, last):
-    rate = 5e-3 if method is SkipThoughtsTraining else 2e-2
-    rounds = method(word_size=12, learning_rate=rate, **params).fit(text, folder=tmp_path / "run", seed=1)
+    rounds = method(word_size=12, **params).fit(text, folder=tmp_path / "run", seed=1)
     assert rounds[-1].loss < last < first < rounds[0].loss
     encoder = load_encoder(tmp_path / "run")
     assert isinstance(encoder, GruHalvesEncoder)
