@@ -2,7 +2,7 @@
 
 An embedding of d channels passes ``depth`` steps of actnorm, channel reversal (what the paper
 calls a random permutation) and additive coupling; then half of the channels leave, and the
-other half goes on to the next level. What comes out, all levels together, is standard normal
+other half passes to the next level. What comes out, all levels together, is standard normal
 if the flow fits. Names are those of Glow. It is trained on pairs of texts, as the authors' code does.
 """
 

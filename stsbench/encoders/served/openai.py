@@ -123,7 +123,7 @@ class Said(msgspec.Struct):
 class OpenAIEncoder:
     """Embeds by asking a server.
 
-    Several requests are under way at once. What has come is handed on at once, so that a run that loses its server, or
+    Several requests are under way at once. What has come is passed on at once, so that a run that loses its server, or
     is stopped, has paid for nothing twice. A blank sentence is not sent, since servers refuse it: its embedding is zero.
     """
 
@@ -197,19 +197,10 @@ class OpenAIEncoder:
     @cached_property
     def fingerprint(self) -> str:
         """The hash of what is asked and of what the server says of its model; its address is no part of it."""
-        return fingerprint(
-            {
-                "kind": "openai",
-                "code": CODE_VERSION,
-                "api": self.api_name,
-                "model": self.model,
-                "dimensions": self.dimensions,
-                "encoding": self.encoding,
-                "body": self.body,
-                "template": self.prompt.facts(),
-                "server": self._said.said if self._said else {},
-            }
-        )
+        asked = {key: getattr(self, key) for key in ("model", "dimensions", "encoding", "body")}
+        asked |= {"api": self.api_name, "template": self.prompt.facts()}
+        said = self._said.said if self._said else {}
+        return fingerprint({"kind": "openai", "code": CODE_VERSION, **asked, "server": said})
 
     @property
     def notes(self) -> list[str]:
@@ -300,7 +291,7 @@ class OpenAIEncoder:
                 moved = float(np.linalg.norm(found[at] - alone) / max(float(np.linalg.norm(alone)), 1e-12))
                 if not moved <= SAME:
                     raise EncoderError(
-                        f"the server at {self.link.url} embeds a text otherwise alone than among {len(rows)} (its embedding "
+                        f"the server at {self.link.url} embeds a text differently alone than among {len(rows)} (its embedding "
                         f"moves by {moved:.2g} of its length): its answers are in another order, or its model has changed; "
                         "try --set batch=1, with another --store"
                     )

@@ -81,8 +81,7 @@ class Gru(nn.Module):
     def __init__(self, word_size: int, hidden: int, *, bidirectional: bool = False, cell: GruCell = "torch") -> None:
         """Make the layer; ``hidden`` is the size of the state, of each direction, whose last states are joined."""
         super().__init__()
-        cells: dict[str, type[nn.Module]] = {"torch": LastState, "tensorflow": ResetBeforeGru}
-        make = choose("cell", cell, cells)
+        make = LastState if cell == "torch" else ResetBeforeGru
         self.directions = nn.ModuleList(make(word_size, hidden) for _ in range(2 if bidirectional else 1))
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:

@@ -135,7 +135,9 @@ def test_wrong_order_under_right_indices_is_refused(server, tmp_path):
     server.fail(change=turned)
     made = encoder(server)
     engine = engine_of(made, tmp_path)
-    with pytest.raises(EncoderError, match=r"otherwise alone than among 8 .* another order, or its model has changed"):
+    with pytest.raises(
+        EncoderError, match=r"differently alone than among 8 .* another order, or its model has changed"
+    ):
         engine.prepare(TEXTS)
     # Nothing of it is kept, and one text at a time is as it should be.
     assert len(engine.missing(TEXTS)) == len(TEXTS) and server.again
