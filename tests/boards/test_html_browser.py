@@ -51,15 +51,6 @@ def test_a_head_sorts_best_first_then_worst_first_then_as_before(page, folder):
     assert page.run(LABELS) == before and page.run(state) is None
 
 
-@pytest.mark.parametrize("place", [3, 4])
-def test_ranks_and_letters_sort_lowest_first(page, folder, place):
-    page.open(folder / "ranked.html")
-    state = f'document.querySelector("thead th:nth-child({place})").getAttribute("aria-sort")'
-    for labels, sorted_ in ((["b", "c", "a"], "ascending"), (["a", "c", "b"], "descending"), (["b", "c", "a"], None)):
-        click(page, f"thead th:nth-child({place}) button")
-        assert page.run(LABELS) == labels and page.run(state) == sorted_
-
-
 def test_within_groups_a_row_keeps_its_further_lines_below_it(page, folder):
     page.open(folder / "paper.html")
     titles = page.run(TITLES)
@@ -109,8 +100,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = [*sts("simcse-bert-base", *UNROUNDED), *sts("minilm", *MINILM), *sts("stranger", *UNROUNDED[::-1])]
     hostile = Row(label=HOSTILE, cells={"a": TableCell(published=Number(1.0))})
     strange = Table(name="n", title=HOSTILE, columns=[TableColumn(key="a", head="A")], groups=[Group(rows=[hostile])])
-    rows = [Row(label=label, cells={"a": TableCell(measured=Number(1.0))}) for label in "abc"]
-    plain = Table(name="r", title="r", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=rows)])
     a, b = TableColumn(key="a", head="A"), TableColumn(key="b", head="B")
     formula = {"a": TableCell(measured=Number(-1.5, interval=(-2.0, -1.0)))}
     trio = [
@@ -136,7 +125,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 {0: standing(1, 3)},
             )
         ],
-        "ranked": [with_standings(plain, {0: standing(10, 12, "bc"), 1: standing(1, 2), 2: standing(2, 11, "ab")})],
     }.items():
         (made / f"{name}.html").write_text(render(tables, "html"), encoding="utf-8")
     return made
@@ -155,7 +143,6 @@ LABELS = """[...document.querySelectorAll("tbody tr:not(.title) th[scope=row]")]
     .filter((head) => head.getClientRects().length).map((head) => head.firstChild.textContent)"""
 TITLES = """[...document.querySelectorAll(".section, .title")].filter((one) => one.getClientRects().length)
     .map((one) => one.textContent)"""
-COLOURS = """["color", "background-color"].map((name) => getComputedStyle(document.body).getPropertyValue(name))"""
 WIDTHS = "[document.documentElement.scrollWidth, innerWidth]"
 
 
@@ -184,32 +171,6 @@ def heads(page: Page) -> list[Any]:
 def settle(page: Page) -> None:
     """Wait until the state is in the address."""
     page.run("new Promise((done) => setTimeout(done, 250))")
-
-
-def luminance(colour: str) -> float:
-    red, green, blue = (float(part) / 255 for part in colour.removeprefix("rgb(").rstrip(")").split(","))
-    parts = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)]
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-
-
-def contrast(first: str, second: str) -> float:
-    low, high = sorted((luminance(first), luminance(second)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_colours_follow_the_system_can_be_changed_and_can_be_read(page, folder, dark):
-    page.open(folder / "paper.html", dark=dark)
-    ink, paper = page.run(COLOURS)
-    assert (luminance(paper) < luminance(ink)) == dark
-    texts = page.run("""[".further td", ".notes li", ".mark", "#status"].map((one) =>
-        getComputedStyle(document.querySelector(one)).color)""")
-    # WCAG AA for text of this size.
-    assert all(contrast(colour, paper) >= 4.5 for colour in [ink, *texts])
-    assert page.run('document.getElementById("theme").textContent') == ("Light" if dark else "Dark")
-    click(page, "#theme")
-    assert page.run(COLOURS) != [ink, paper]
-    page.run("localStorage.clear()")
 
 
 @pytest.mark.parametrize("script", [True, False])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -115,7 +114,11 @@ def _whole(cells: Sequence[tuple[MtebTask, Result]], left_out: dict[str, None]) 
 def _task_result(cells: Sequence[tuple[MtebTask, Result]]) -> dict[str, Any]:
     scores: dict[str, list[dict[str, Any]]] = {}
     for task, result in cells:
-        scores.setdefault(task.splits[result.split], []).append(dict(_scores(task, result)))
+        # 'pearson' and 'spearman' are of the model's own similarity, cosine where it names none.
+        values = {name: round(result.scores[f"{name}.all"], DIGITS) for name in ("pearson", "spearman")}
+        facts = {"main_score": values["spearman"], "hf_subset": task.subset, "languages": task.languages}
+        cosines = {f"cosine_{name}": value for name, value in values.items()}
+        scores.setdefault(task.splits[result.split], []).append({**values, **cosines, **facts})
     newest = max(cells, key=lambda cell: str(cell[1].run.get("created", "")))[1]
     return {
         "dataset_revision": cells[0][0].revision,
@@ -126,16 +129,6 @@ def _task_result(cells: Sequence[tuple[MtebTask, Result]]) -> dict[str, Any]:
         "kg_co2_emissions": None,
         "date": newest.run.get("created"),
     }
-
-
-def _scores(task: MtebTask, result: Result) -> Iterator[tuple[str, Any]]:
-    # 'pearson' and 'spearman' are of the model's own similarity, cosine where it names none.
-    for prefix in ("", "cosine_"):
-        for metric in ("pearson", "spearman"):
-            yield f"{prefix}{metric}", round(result.scores[f"{metric}.all"], DIGITS)
-    yield "main_score", round(result.scores["spearman.all"], DIGITS)
-    yield "hf_subset", task.subset
-    yield "languages", task.languages
 
 
 def _json(value: dict[str, Any]) -> bytes:
@@ -208,23 +201,19 @@ def _read(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[float, 
         raise DataError(
             f"{path}: is not a result file of MTEB 1.11 or newer: {one_line(error)}; mteb itself reads older ones"
         ) from error
-    for task in (mteb_task(name, catalogue) for name, facts in mteb_facts().items() if facts.name == file.task_name):
-        if task is not None:
-            yield from _imported_scores(path, file, task, catalogue.task(task.task).score_split)
-
-
-def _imported_scores(path: Path, file: _File, task: MtebTask, split: str) -> Iterator[tuple[str, tuple[float, str]]]:
-    mine = [one for one in file.scores.get(task.splits[split], []) if one.get("hf_subset") == task.subset]
-    if not mine:
-        return
-    if file.dataset_revision != task.revision:
-        raise DataError(
-            f"{path}: of dataset revision {file.dataset_revision[:12]}, ours is {task.revision[:12]}: other data"
-        )
-    score = mine[0].get(METRIC)
-    if not isinstance(score, float | int) or isinstance(score, bool) or not math.isfinite(score) or abs(score) > 1:
-        raise DataError(f"{path}: subset '{task.subset}': '{METRIC}' is {score!r} and no correlation")
-    yield task.task, (float(score), str(mine[0].get("mteb_version") or file.mteb_version or "of unknown version"))
+    ours = (mteb_task(name, catalogue) for name, facts in mteb_facts().items() if facts.name == file.task_name)
+    for task in filter(None, ours):
+        split = task.splits[catalogue.task(task.task).score_split]
+        mine = next((one for one in file.scores.get(split, []) if one.get("hf_subset") == task.subset), None)
+        if mine is None:
+            continue
+        if file.dataset_revision != task.revision:
+            theirs = file.dataset_revision[:12]
+            raise DataError(f"{path}: of dataset revision {theirs}, ours is {task.revision[:12]}: other data")
+        score = mine.get(METRIC)
+        if not isinstance(score, float | int) or isinstance(score, bool) or not abs(score) <= 1:
+            raise DataError(f"{path}: subset '{task.subset}': '{METRIC}' is {score!r} and no correlation")
+        yield task.task, (float(score), str(mine.get("mteb_version") or file.mteb_version or "of unknown version"))
 
 
 class _Meta(msgspec.Struct):
