@@ -54,12 +54,10 @@ def spread(scores: Sequence[float]) -> Spread:
 
 
 def average_ranks(x: Float64Array) -> Float64Array:
-    """The ranks of values along the last axis, from 1; ties share their mean, and NaN makes all of its row NaN.
+    """The ranks of values, (n,), from 1; ties share their mean, and NaN makes all of them NaN.
 
     The same as ``scipy.stats.rankdata``, bit for bit.
     """
-    if x.ndim > 1:
-        return np.array([average_ranks(row) for row in x]).reshape(x.shape)
     return np.full(x.shape, np.nan) if np.isnan(x).any() else Ties.among(x).ranks
 
 
@@ -174,7 +172,7 @@ def mean_above(x: Float64Array, w: Float64Array) -> Float64Array:
 class Correlation:
     """One metric of pairs with gold scores; whatever computes, compares or prints it reads this row.
 
-    ``scale`` is what is done to values, along the last axis, before Pearson's formula makes the correlation of
+    ``scale`` is what is done to values, (n,), before Pearson's formula makes the correlation of
     them; None where it does not: values are then never swapped between two encoders. ``influence_function`` gives
     how much each item moves the correlation; None: each item is left out once.
     """

@@ -238,11 +238,8 @@ def mean_difference(group: Sequence[Measured]) -> Difference:
 def _corrected(differences: Sequence[Difference], level: float) -> list[Difference]:
     tested = [d for d in differences if d.p is not None]
     corrected = dict(zip(map(id, tested), holm([d.p for d in tested if d.p is not None]), strict=True))
-    ps = [corrected.get(id(one)) for one in differences]
-    return [
-        replace(one, p_corrected=p, real=p is not None and p < level, family=len(tested))
-        for one, p in zip(differences, ps, strict=True)
-    ]
+    pairs = ((one, corrected.get(id(one))) for one in differences)
+    return [replace(one, p_corrected=p, real=p is not None and p < level, family=len(tested)) for one, p in pairs]
 
 
 COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", "Williams", "Holm"]

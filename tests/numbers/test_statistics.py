@@ -107,11 +107,6 @@ def test_ranks_are_those_of_scipy(row):
     assert np.array_equal(average_ranks(row), stats.rankdata(row), equal_nan=True)
 
 
-def test_rows_are_ranked_each_by_itself():
-    rows = np.round(RNG.normal(size=(4, 30)), 1)
-    assert np.array_equal(average_ranks(rows), stats.rankdata(rows, axis=-1))
-
-
 @pytest.mark.parametrize("name", ["no ties", "ties", "infinite"])
 def test_correlations_are_those_of_scipy(name):
     x = ROWS[name]
