@@ -260,11 +260,9 @@ def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableC
         other = read_table_card(facts.average_of)
         if other.average is None:
             raise CardError(f"columns: table '{facts.average_of}' has no average")
-        wanted = _of_average(
-            other, other.average, "mixed" if other.average.composite else protocols()[other.protocol].metric
-        )
-        head = facts.head or card.heads.get(wanted.task, other.title)
         mixed = other.average.composite
+        wanted = _of_average(other, other.average, "mixed" if mixed else protocols()[other.protocol].metric)
+        head = facts.head or card.heads.get(wanted.task, other.title)
         return TableColumn(key=facts.average_of, head=head, wanted=wanted, decimals=card.decimals, mixed=mixed)
     protocol = card.protocol if facts.protocol is None else facts.protocol
     # Without a protocol it is the metric of the first row that says its own.
