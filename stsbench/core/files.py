@@ -15,7 +15,7 @@ import shutil
 import stat
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -184,7 +184,7 @@ def _sweep_once(folder: Path) -> None:
         remove_stale(folder)
 
 
-PartT = TypeVar("PartT")
+PartT = TypeVar("PartT", bound=Sized)
 MOST_BYTES = 2 << 30
 """So much any file may hold (SimCSE's archive of all SentEval is 90 MB)."""
 MOST_TIMES = 100
@@ -192,13 +192,7 @@ MOST_TIMES = 100
 _CHUNK, _ROWS = 1 << 20, 1 << 15
 
 
-def bounded(
-    parts: Iterable[PartT],
-    path: Path,
-    *,
-    where: str,
-    size: Callable[[PartT], int] = len,  # type: ignore[assignment]
-) -> Iterator[PartT]:
+def bounded(parts: Iterable[PartT], path: Path, *, where: str, size: Callable[[PartT], int] = len) -> Iterator[PartT]:
     """Pass on the parts of what a file holds; raises SourceError once they are far more than the file."""
     most = left = max(MOST_BYTES, MOST_TIMES * path.stat().st_size)
     for part in parts:

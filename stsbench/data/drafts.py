@@ -85,9 +85,7 @@ def find_home(out: Path, kind: str, name: str) -> Home:
     ``out`` is the folder for ``--cards``, or the folder of one kind (``tasks``, ``baselines``, ``trainers``) in it.
     """
     if not CARD_NAME.fullmatch(name) or name in RESERVED:
-        raise StsbenchError(
-            f"'{cut(name)}' cannot be the name of a card; give letters, digits, '-', '_' or '.' (--name)"
-        )
+        raise StsbenchError(f"'{cut(name)}' cannot be the name of a card; give letters, digits, - _ . with --name")
     home = Home(cards=out.parent if out.name == kind else out, kind=kind, name=name)
     catalogue = Catalogue([home.cards] if any((home.cards / one).is_dir() for one in KINDS) else [])
     suites = dict.fromkeys(catalogue.suites(), Path("suites.toml")) if kind == "tasks" else {}
@@ -210,13 +208,8 @@ def _task_card(
         names = {key: str(value) for key, value in params.items() if key != "classes"}
         if roles.is_gold:
             names = {key: value for key, value in names.items() if COLUMNS.get(key) != value}
-        facts["hub"] = msgspec.structs.replace(
-            source,
-            revision=dataset.commit,
-            splits=found.values,
-            columns=names,
-            classes=params.get("classes", []),
-        )
+        read = {"revision": dataset.commit, "splits": found.values, "columns": names}
+        facts["hub"] = msgspec.structs.replace(source, **read, classes=params.get("classes", []))
         facts |= {"languages": list(dataset.languages) or ["en"], "license": dataset.license or UNKNOWN}
     labelled_pairs = len(roles.sentences) == 2 and not roles.is_gold
     return TaskCard(
@@ -305,10 +298,9 @@ def _hub_tables(where: str, dataset: HubDataset) -> SplitTables:
 
 def _without_secret(found: SplitTables, roles: Roles) -> SplitTables:
     """The splits without those whose answers are kept back: all of their scores or labels are the same."""
-    held = {
-        split: {row[table.index(roles.target)] for table in tables for row in table.rows}
-        for split, tables in found.tables.items()
-    }
+    held: dict[str, set[str | None]] = {}
+    for split, parts in found.tables.items():
+        held[split] = {row[table.index(roles.target)] for table in parts for row in table.rows}
     secret = {split: next(iter(answers)) for split, answers in held.items() if len(answers) == 1}
     if len(secret) == len(held):
         return found
@@ -424,9 +416,7 @@ def _sentences_by_content(
     columns: Sequence[DataColumn], taken: set[ColumnKey], where: str, unsure: list[str]
 ) -> tuple[ColumnKey, ...]:
     texts = [column for column in columns if not (column.is_number or column.is_labels or column.key in taken)]
-    texts = [column for column in texts if column.words >= 2] or [
-        column for column in texts if column.words and not column.is_id
-    ]
+    texts = [one for one in texts if one.words >= 2] or [one for one in texts if one.words and not one.is_id]
     if not texts:
         raise DataError(
             f"{where}: no column holds sentences (has {listed([str(one.key) for one in columns])}); name them with "

@@ -55,10 +55,15 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
         return Loaded(split=_from_files(task, card, card.local, split, data), source="local")
     if card.hub is None:
         raise _nowhere(task, card, split, data, "it is local only")
+    hub, fetch = card.hub, _from_archive if card.hub.archive else _from_rows
     try:
-        return _from_hub(task, card, card.hub, split)
+        loaded = fetch(task, card, hub, split)
     except SourceError as error:
         raise _nowhere(task, card, split, data, one_line(error.problem), error.hint) from error
+    if loaded.revision in (None, hub.revision):
+        return loaded
+    today = f"the data are of revision '{hub.revision}', today commit {loaded.revision:.12}"
+    return replace(loaded, open_revision=f'{today}; revision = "{loaded.revision}" in the card keeps it')
 
 
 def place_of(source: FileSource, data: Path | None) -> Path | None:
@@ -125,14 +130,6 @@ def _read(task: str, card: TaskCard, source: FileSource, split: str, root: Path 
         params["split"] = split
     read: Split = call_with_params(reader, {"files": files, **params}, where=f"task {task}: [params]")
     return read
-
-
-def _from_hub(task: str, card: TaskCard, hub: HubSource, split: str) -> Loaded:
-    loaded = _from_archive(task, card, hub, split) if hub.archive else _from_rows(task, card, hub, split)
-    if loaded.revision in (None, hub.revision):
-        return loaded
-    today = f"the data are of revision '{hub.revision}', today commit {loaded.revision:.12}"
-    return replace(loaded, open_revision=f'{today}; revision = "{loaded.revision}" in the card keeps it')
 
 
 def _from_archive(task: str, card: TaskCard, hub: HubSource, split: str) -> Loaded:

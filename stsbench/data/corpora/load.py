@@ -89,9 +89,9 @@ def load_corpus(
     table = read_training_text(path, header=True, limit=limit)
     columns = next((layout for layout in LAYOUTS if set(layout.values()) <= set(table.column_names)), None)
     if columns is None:
-        known = "text, or anchor and positive"
+        has = listed(table.column_names)
         raise DataError(
-            f"{path}: its columns ({listed(table.column_names)}) are none of those known; rename them to {known}"
+            f"{path}: its columns ({has}) are none of those known; rename them to text, or anchor and positive"
         )
     return _finished(str(name), select_columns(table, columns, where=str(path)))
 
