@@ -103,12 +103,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     more = [fold for fold in by_fold if fold.startswith(tuple(f"{name.casefold()}{sign}" for sign in ("+", "@", " ")))]
     if not more:
         fold = name.casefold()
-        ratios = {
-            one: difflib.SequenceMatcher(None, one, fold).ratio()
-            for one in difflib.get_close_matches(fold, by_fold, n=9, cutoff=0.55)
-        }
+        near = difflib.get_close_matches(fold, by_fold, n=9, cutoff=0.55)
+        ratios = {one: difflib.SequenceMatcher(None, one, fold).ratio() for one in near}
         # Of those equally near, the one that begins alike is meant rather.
-        more = sorted(ratios, key=lambda one: (-ratios[one], -len(os.path.commonprefix([one, fold]))))
+        more = sorted(near, key=lambda one: (-ratios[one], -len(os.path.commonprefix([one, fold]))))
     names = [f"'{by_fold[one]}'" for one in more[:3]]
     return f"; did you mean {' or '.join(names)}?" if names else ""
 

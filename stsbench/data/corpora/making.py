@@ -18,6 +18,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, SourceError, choose, one_line
 from stsbench.core.files import check_parquet, remove, write_whole
 from stsbench.data.corpora.load import fetch_corpus, read_training_text
+from stsbench.data.readers.table import column_at
 
 SPLITS = frozenset({"train", "validation", "valid", "dev", "test"})
 """Words of a file's name that say of which split it is."""
@@ -181,9 +182,7 @@ def _documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
         check_parquet(file, file, where=where)
         with parquet.ParquetFile(file) as opened:
             schema = opened.schema_arrow
-            if column not in schema.names:
-                raise DataError(f"{where}: has no column '{column}' (has {', '.join(schema.names[:20])})")
-            kind: Any = schema.field(column).type
+            kind: Any = schema.field(column_at(schema.names, column, where=where)).type
             if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
                 raise DataError(f"{where}: column '{column}' holds {kind}, not text")
             for batch in opened.iter_batches(_ROWS, columns=[column]):

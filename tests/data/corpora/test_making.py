@@ -164,7 +164,7 @@ def test_a_draft_of_another_dataset_or_tokenizer_is_begun_again(hub: Hub, tmp_pa
     [
         (b"PAR1 is not enough", "cannot be read: "),
         (parquet_bytes([{"text": 3}]), "column 'text' holds int64, not text"),
-        (parquet_bytes([{"body": "x"}]), r"has no column 'text' \(has body\)"),
+        (parquet_bytes([{"body": "x"}]), r"no column 'text' \(has body\)"),
     ],
     ids=["broken", "numbers", "column"],
 )
