@@ -23,7 +23,6 @@ from stsbench.data.readers.sentences import read_any_table, read_captions, read_
 from stsbench.data.readers.table import DataFile
 from stsbench.data.task import expand_names
 from tests.core.test_catalogue import ENCODER
-from tests.data.tables import read_labelled_table, read_pair_table
 
 COLUMNS: dict[str, Any] = {"sentence1": 0, "sentence2": 1, "gold": 2}
 LONG = "1" * 5000
@@ -55,32 +54,32 @@ def said(error: pytest.ExceptionInfo[StsbenchError]) -> str:
 )
 def test_a_cards_columns_and_delimiters(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises((CardError, DataError)) as error:
-        read_pair_table([put(tmp_path, "t.tsv", "a\tb\t1\n")], **{**COLUMNS, **changes})
+        read_any_table([put(tmp_path, "t.tsv", "a\tb\t1\n")], **{**COLUMNS, **changes})
     assert message in said(error)
 
 
 def test_no_column_is_taken_for_another_of_its_name(tmp_path: Path) -> None:
     file = put(tmp_path, "t.tsv", "s1\ts2\tgold\tgold\na\tb\t1\t2\n")
     with pytest.raises(DataError, match="t.tsv: 2 columns are called 'gold'; give its position, or rename one"):
-        read_pair_table([file], sentence1="s1", sentence2="s2", gold="gold", header=True)
+        read_any_table([file], sentence1="s1", sentence2="s2", gold="gold", header=True)
 
 
 @pytest.mark.parametrize("gold", [LONG, "1e400", "-1e400", "inf", "nan", "1_0" * 3000, ""])
 def test_gold_scores_that_are_no_numbers(tmp_path: Path, gold: str) -> None:
     with pytest.raises(DataError, match=r"t.tsv: line 1: gold score ('.{0,16}'|of [0-9]+ characters) is not a number"):
-        read_pair_table([put(tmp_path, "t.tsv", f"a\tb\t{gold}\n")], **COLUMNS)
+        read_any_table([put(tmp_path, "t.tsv", f"a\tb\t{gold}\n")], **COLUMNS)
 
 
 @pytest.mark.parametrize("label", ["1e400", "inf", "nan", LONG, "-1"])
 def test_labels_that_no_class_has(tmp_path: Path, label: str) -> None:
     with pytest.raises(DataError, match=r"line 1: unknown label '.{1,40}' \(known: 0, 1\)"):
-        read_labelled_table([put(tmp_path, "t.tsv", f"a\t{label}\n")], sentence=0, label=1, classes=["0", "1"])
+        read_any_table([put(tmp_path, "t.tsv", f"a\t{label}\n")], sentence=0, label=1, classes=["0", "1"])
 
 
 def test_a_header_of_very_many_columns_is_not_printed_whole(tmp_path: Path) -> None:
     names = [f"column{i}" for i in range(20_000)]
     with pytest.raises(DataError) as error:
-        read_pair_table(
+        read_any_table(
             [put(tmp_path, "t.tsv", "\t".join(names) + "\n" + "\t" * 19_999)], **{**COLUMNS, "gold": "x"}, header=True
         )
     assert "no column 'x' (has column0, column1, " in said(error)

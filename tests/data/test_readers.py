@@ -31,7 +31,6 @@ from stsbench.data.readers.sentences import (
 from stsbench.data.readers.table import DataFile, FileLayout, read_table
 from stsbench.data.splits import CaptionSplit, LabelledPairSplit, LabelledSplit, PairSplit, Split
 from stsbench.data.task import holds, load_split, load_task
-from tests.data.tables import read_pair_table
 
 Files = Mapping[str, str | bytes]
 """Contents by name; a file's suffix is its subset and its label."""
@@ -454,7 +453,8 @@ WAYS: dict[str, tuple[str, Callable[[Path, Rows], None]]] = {
 def test_every_format_and_layout_gives_the_same_pairs(tmp_path: Path, way: str) -> None:
     name, write = WAYS[way]
     write(tmp_path / name, ODD)
-    split = read_pair_table([DataFile(path=tmp_path / name)], **COLUMNS)
+    split = read_any_table([DataFile(path=tmp_path / name)], **COLUMNS)
+    assert isinstance(split, PairSplit)
     assert list(zip(split.sentences1, split.sentences2, split.gold.tolist(), strict=True)) == ODD
 
 
@@ -543,7 +543,7 @@ LATIN = "s1,s2,score\nun café,a coffee,4\n".encode("latin-1")
 )  # fmt: skip
 def test_what_cannot_be_read_is_one_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
-        read_pair_table([DataFile(path=put_one(tmp_path, name, content))], **COLUMNS)
+        read_any_table([DataFile(path=put_one(tmp_path, name, content))], **COLUMNS)
     assert str(tmp_path / name) in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -551,7 +551,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, name: str, content: str
 def test_a_layout_of_what_is_no_delimited_text_is_refused(tmp_path: Path, given: dict[str, Any]) -> None:
     json_lines(tmp_path / "t.jsonl", ODD)
     with pytest.raises(CardError, match=f"'{next(iter(given))}' has no effect on lines of JSON; leave it out"):
-        read_pair_table([DataFile(path=tmp_path / "t.jsonl")], **COLUMNS, **given)
+        read_any_table([DataFile(path=tmp_path / "t.jsonl")], **COLUMNS, **given)
 
 
 def read_pairs(folder: Path, content: str, **params: Any) -> PairSplit | LabelledSplit | LabelledPairSplit:
