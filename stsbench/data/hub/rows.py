@@ -287,22 +287,18 @@ def unpack_archive(archive: Path, into: Path, *, where: str) -> None:
             while (member := tar.next()) is not None:
                 # None is kept: headers' records would add up.
                 tar.members.clear()  # type: ignore[attr-defined]
-                count, size = count + 1, size + member.size
-                _check(member, count, size)
-                if not (member.issym() or member.islnk()):
+                count, size, name = count + 1, size + member.size, ascii(member.name)[:80]
+                is_link = member.issym() or member.islnk()
+                if not (member.isfile() or member.isdir() or is_link) or member.issparse():
+                    raise Refused(f"{name} is a device or a sparse file")
+                if path_within(member.name) is None:
+                    raise Refused(f"{name} leads outside the folder, or is not a file name")
+                if member.size < 0 or count > MOST_MEMBERS or size > MOST_BYTES:
+                    raise Refused(f"it holds more than {MOST_MEMBERS} files or {MOST_BYTES >> 30} GiB")
+                if not is_link:
                     tar.extract(member, into, set_attrs=False, filter="data")
     except Refused as error:
         raise SourceError(f"{where}: refused to unpack: {error}; use another archive") from error
     except _DAMAGED as error:
         why = f"damaged archive, or no plain tar file: {detail(error)}"
         raise SourceError(f"{where}: {why}; remove {archive} and run again") from error
-
-
-def _check(member: tarfile.TarInfo, count: int, size: int) -> None:
-    name = ascii(member.name)[:80]
-    if not (member.isfile() or member.isdir() or member.issym() or member.islnk()) or member.issparse():
-        raise Refused(f"{name} is a device or a sparse file")
-    if path_within(member.name) is None:
-        raise Refused(f"{name} leads outside the folder, or is not a file name")
-    if member.size < 0 or count > MOST_MEMBERS or size > MOST_BYTES:
-        raise Refused(f"it holds more than {MOST_MEMBERS} files or {MOST_BYTES >> 30} GiB")
