@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Meta, field
 
-from stsbench.core.errors import CardError, did_you_mean, in_plain_words, one_line
+from stsbench.core.errors import CardError, did_you_mean, in_words, one_line
 from stsbench.core.files import check_is_file
 from stsbench.core.settings import key_among
 
@@ -93,7 +93,7 @@ def _explain(message: str, record: type[msgspec.Struct]) -> str:
         choices = list(map(str, get_args(hint)))
         near = did_you_mean(wrong[1].strip("'"), choices)
         return f"{key}{wrong[1]} is not one of {', '.join(choices)}{near}"
-    return f"{key}{in_plain_words(what[0].lower() + what[1:])}"
+    return f"{key}{in_words(what[0].lower() + what[1:])}"
 
 
 def _keys(record: type[msgspec.Struct]) -> Iterator[str]:

@@ -13,24 +13,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stsbench.core.cards import (
-    CorpusCard,
-    EncoderCard,
-    RecipeCard,
-    Record,
-    Suite,
-    TaskCard,
-    convert,
-    encoder_digest,
-    of_card,
-    parse_toml,
-    recipe_digest,
-)
+from stsbench.core import cards
 from stsbench.core.errors import CardError, UnknownName
 from stsbench.core.files import check_is_file
 from stsbench.core.registry import PLACES, checked
 
-RecordT = TypeVar("RecordT", bound=Record)
+RecordT = TypeVar("RecordT", bound=cards.Record)
 
 
 def card_folder(kind: str) -> Path:
@@ -72,21 +60,21 @@ class Catalogue:
     def _homes(self, kind: str) -> list[Path]:
         return [card_folder(kind), *(folder / kind for folder in self.folders)]
 
-    def task(self, name: str) -> TaskCard:
+    def task(self, name: str) -> cards.TaskCard:
         """The task of this id; raises UnknownName."""
         path = self._path("task", "tasks", name)
-        card = read_card(path, TaskCard)
+        card = read_card(path, cards.TaskCard)
         if card.local is None or card.local.folder.split("/")[0] not in (".", ".."):
             return card
         # Seen from the card's own folder.
         local = msgspec.structs.replace(card.local, folder=str((path.parent / card.local.folder).resolve()))
         return msgspec.structs.replace(card, local=local)
 
-    def encoder(self, name: str) -> EncoderCard:
+    def encoder(self, name: str) -> cards.EncoderCard:
         """The encoder of this id; raises UnknownName."""
-        return read_card(self._path("encoder", "baselines", name), EncoderCard)
+        return read_card(self._path("encoder", "baselines", name), cards.EncoderCard)
 
-    def known_encoder(self, name: str, digest: str | None) -> EncoderCard | None:
+    def known_encoder(self, name: str, digest: str | None) -> cards.EncoderCard | None:
         """What is known of the encoder that results call by this name; None where nothing is.
 
         Known is what carries the hash of the card, or of the recipe, that has this name: another folder, class or
@@ -95,7 +83,7 @@ class Catalogue:
         """
         stem, plus, changes = name.partition("+")
         if not plus:
-            return self._encoder_or_recipe(stem) if of_card(digest) in self.digests(stem) else None
+            return self._encoder_or_recipe(stem) if cards.of_card(digest) in self.digests(stem) else None
         card = self._encoder_or_recipe(stem)
         return card and msgspec.structs.replace(card, name=f"{card.name}+{changes}", published=[])
 
@@ -109,19 +97,19 @@ class Catalogue:
         if name not in self._digests:
             found = {self.digest_of(self.encoder(name))} if name in self.paths("baselines") else set()
             if name in self.paths("trainers"):
-                found.add(recipe_digest(self.recipe(name)))
+                found.add(cards.recipe_digest(self.recipe(name)))
             self._digests[name] = frozenset(found)
         return self._digests[name]
 
-    def digest_of(self, card: EncoderCard) -> str:
+    def digest_of(self, card: cards.EncoderCard) -> str:
         """The hash of what decides an encoder, see :mod:`stsbench.core.cards`."""
         base = card.params.get("base")
         over = self.encoder(base) if isinstance(base, str) and base in self.paths("baselines") else None
         # No base has a base: what is fitted on texts is made over what is not.
-        of_base = encoder_digest(over.kind, over.params, over.overlap, None) if over else None
-        return encoder_digest(card.kind, card.params, card.overlap, of_base)
+        of_base = cards.encoder_digest(over.kind, over.params, over.overlap, None) if over else None
+        return cards.encoder_digest(card.kind, card.params, card.overlap, of_base)
 
-    def _encoder_or_recipe(self, stem: str) -> EncoderCard | None:
+    def _encoder_or_recipe(self, stem: str) -> cards.EncoderCard | None:
         recipe = self.recipe(stem) if stem in self.paths("trainers") else None
         if stem in self.paths("baselines"):
             card = self.encoder(stem)
@@ -132,7 +120,7 @@ class Catalogue:
             return None
         shared = ("name", "backbone", "supervision", "paper", "note", "reproducible", "published")
         facts: dict[str, Any] = {key: getattr(recipe, key) for key in shared}
-        return EncoderCard(
+        return cards.EncoderCard(
             kind="transformer", method=recipe.label or recipe.method, overlap="unknown", license="", **facts
         )
 
@@ -141,9 +129,9 @@ class Catalogue:
         stem = name.partition("+")[0]
         return {**self.paths("trainers"), **self.paths("baselines")}[stem]
 
-    def recipe(self, name: str) -> RecipeCard:
+    def recipe(self, name: str) -> cards.RecipeCard:
         """The recipe of this id; raises UnknownName."""
-        return read_card(self._path("recipe", "trainers", name), RecipeCard)
+        return read_card(self._path("recipe", "trainers", name), cards.RecipeCard)
 
     def _path(self, word: str, kind: str, name: str) -> Path:
         paths = self.paths(kind)
@@ -151,21 +139,21 @@ class Catalogue:
             raise UnknownName(word, name, paths, hint=f"'stsbench list {word}s' lists them")
         return paths[name]
 
-    def suites(self) -> dict[str, Suite]:
+    def suites(self) -> dict[str, cards.Suite]:
         """All suites by id, the project's first; a task's id is no suite's."""
-        return self._tables("tasks", "suites", Suite, taken=self.paths("tasks"))
+        return self._tables("tasks", "suites", cards.Suite, taken=self.paths("tasks"))
 
-    def corpora(self) -> dict[str, CorpusCard]:
+    def corpora(self) -> dict[str, cards.CorpusCard]:
         """All corpora by id."""
-        return self._tables("trainers", "corpora", CorpusCard, taken={})
+        return self._tables("trainers", "corpora", cards.CorpusCard, taken={})
 
     def _tables(self, kind: str, stem: str, record: type[RecordT], *, taken: Mapping[str, Path]) -> dict[str, RecordT]:
         homes, found = dict(taken), {}
         for path in filter(Path.is_file, (folder / f"{stem}.toml" for folder in self._homes(kind))):
-            for key, table in parse_toml(path).items():
+            for key, table in cards.parse_toml(path).items():
                 if homes.setdefault(key, path) != path:
                     raise CardError(f"{path}: the id '{key}' is taken by {homes[key]}; rename one")
-                found[key] = convert(table, record, where=f"{path}: [{key}]")
+                found[key] = cards.convert(table, record, where=f"{path}: [{key}]")
         return found
 
 
@@ -176,7 +164,7 @@ RESERVED = frozenset({"suites", "corpora"})
 
 @cache
 def _read(path: Path, record: type[RecordT], mtime: int) -> RecordT:
-    return convert(parse_toml(path), record, where=str(path))
+    return cards.convert(cards.parse_toml(path), record, where=str(path))
 
 
 def read_card(path: Path, record: type[RecordT]) -> RecordT:

@@ -115,7 +115,7 @@ _TYPES = {"array": "a list", "object": "a table", "int": "a whole number", "floa
           "bool": "true or false"}  # fmt: skip
 
 
-def in_plain_words(problem: str) -> str:
+def in_words(problem: str) -> str:
     """What a checker of types says, with the types as people call them."""
     return re.sub(r"`([a-z]+)`", lambda found: _TYPES.get(found[1], found[0]), problem)
 

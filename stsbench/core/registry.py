@@ -18,16 +18,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, ParamSpec, TypeVar, get_a
 
 import msgspec
 
-from stsbench.core.errors import (
-    CardError,
-    StsbenchError,
-    UnknownName,
-    choose,
-    did_you_mean,
-    in_plain_words,
-    one_line,
-    shown,
-)
+from stsbench.core.errors import CardError, StsbenchError, UnknownName, choose, did_you_mean, in_words, one_line, shown
 
 
 class Registry:
@@ -195,7 +186,7 @@ def fit(value: Any, hint: Any, *, where: str) -> Any:  # noqa: ANN401 - any TOML
     except msgspec.ValidationError as error:
         # TOML has no null: what may be None is left out.
         said = one_line(error).partition(", got ")[0].partition(" - at ")[0].replace(" | null", "")
-        said = in_plain_words(said[0].lower() + said[1:].replace("null", "None"))
+        said = in_words(said[0].lower() + said[1:].replace("null", "None"))
         raise CardError(f"{where}: {said}, not {value!r}") from error
     except (LookupError, TypeError):
         return value

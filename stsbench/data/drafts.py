@@ -21,20 +21,11 @@ import numpy as np
 
 from stsbench.core.cards import FileFacts, FileSource, HubSource, SplitFacts, TaskCard, said, toml_tables
 from stsbench.core.catalogue import KINDS, RESERVED, Catalogue
-from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, cut, did_you_mean
+from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, cut
 from stsbench.core.files import file_digest, write_whole
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
-from stsbench.data.readers.sentences import (
-    GOLD,
-    LABELS,
-    NAMES,
-    NO_GOLD,
-    Roles,
-    columns_called,
-    find_sentences,
-    plain_name,
-)
-from stsbench.data.readers.table import DECIMAL_COMMA, TABLE_FILES, ColumnKey, FileLayout, TextTable, listed, read_table
+from stsbench.data.readers.sentences import GOLD, LABELS, NAMES, Roles, columns_called, find_sentences, plain_name
+from stsbench.data.readers.table import DECIMAL_COMMA, TABLE_FILES, ColumnKey, TextTable, column_at, listed, read_table
 from stsbench.data.splits import CaptionSplit, PairSplit, Split, characters
 from stsbench.data.task import load_split
 
@@ -133,7 +124,9 @@ def draft_task(source: Path | HubSource, home: Home, *, columns: Mapping[str, st
         found = _hub_tables(where, dataset)
     every = found.columns()
     others = [one for one in every if one.key != found.column]
-    roles, doubts = decide(others, _columns_given(columns, every, where=where), where=where)
+    names = [str(one.key) for one in every]
+    given = {role: every[column_at(names, name, where=where)].key for role, name in columns.items()}
+    roles, doubts = decide(others, given, where=where)
     found = _fitting(found if dataset is None else _without_secret(found, roles), is_gold=roles.is_gold, where=where)
     params = _reader_params(found, roles, every)
     card = _task_card(home.name, source, dataset, found, roles, params)
@@ -161,14 +154,6 @@ def draft_task(source: Path | HubSource, home: Home, *, columns: Mapping[str, st
         unsure=[*unsure, *notes.values()],
         command=f"stsbench run -t {home.name} {home.option()}",
     )
-
-
-def _columns_given(columns: Mapping[str, str], every: Sequence[DataColumn], *, where: str) -> dict[str, ColumnKey]:
-    keys = {str(column.key): column.key for column in every}
-    for name in columns.values():
-        if name not in keys:
-            raise DataError(f"{where}: no column '{name}' (has {', '.join(keys)[:300]}){did_you_mean(name, keys)}")
-    return {role: keys[name] for role, name in columns.items()}
 
 
 def _fitting(found: SplitTables, *, is_gold: bool, where: str) -> SplitTables:
@@ -389,7 +374,7 @@ def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, whe
         sentences = _sentences_by_content(columns, {*given.values()}, where, unsure)
     others = [column for column in columns if column.key not in sentences and column.cells]
     if "gold" in given and len(sentences) == 1:
-        raise CardError(f"{where}: {NO_GOLD}")
+        raise CardError(f"{where}: one sentence has no gold score; give two sentences, or a label")
     target = given.get("gold", given.get("label"))
     if target is not None:
         return Roles(sentences, target, is_gold="gold" in given), unsure
@@ -491,9 +476,9 @@ def find_tables(source: Path) -> SplitTables:
     files, unsure = _files_of(source) if source.is_dir() else ({WHOLE: [source]}, [])
     tables: dict[str, list[TextTable]] = {split: [] for split in files}
     for split, path in ((split, path) for split, paths in files.items() for path in paths):
-        table = read_table(path, FileLayout(), named=False)
+        table = read_table(path, named=False)
         if not table.header and has_header([[cell or "" for cell in row] for row in table.rows]):
-            table = read_table(path, FileLayout(), named=True)
+            table = read_table(path, named=True)
         tables[split].append(table)
     every = [table for part in tables.values() for table in part]
     named = bool(every[0].header)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stsbench.core.errors import CardError, DataError, did_you_mean, in_plain_words, one_line
+from stsbench.core.errors import CardError, DataError, did_you_mean, in_words, one_line
 from stsbench.data.readers.table import (
     ColumnKey,
     DataFile,
@@ -197,7 +197,7 @@ def find_roles(header: Sequence[str], given: Mapping[str, ColumnKey], *, wants_l
         which = f"{' and '.join(map(str, golds + labels))} may be" if golds or labels else "none has a usual name of"
         raise _unclear(where, header, f"{which} the scores or labels; give gold or label in params")
     if golds and len(sentences) == 1:
-        raise CardError(f"{where}: {NO_GOLD}")
+        raise CardError(f"{where}: one sentence has no gold score; give sentence1 and sentence2, or a label")
     return Roles(sentences, (golds or labels)[0], is_gold=bool(golds))
 
 
@@ -219,9 +219,6 @@ def find_sentences(header: Sequence[str], given: Mapping[str, ColumnKey], *, whe
         return (singles[0],)
     which = "several columns may be" if pairs or singles else "no columns have usual names of"
     raise _unclear(where, header, f"{which} the sentences; give sentence1 and sentence2, or sentence, in params")
-
-
-NO_GOLD = "one sentence has no gold score; give sentence1 and sentence2, or a label"
 
 
 def _unclear(where: str, header: Sequence[str], problem: str) -> CardError:
@@ -360,7 +357,7 @@ def read_captions(
     try:
         by_image = msgspec.json.decode(read_text(path), type=list[list[str]])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise DataError(f"{path}: not a list of lists of captions: {in_plain_words(one_line(error))[:150]}") from error
+        raise DataError(f"{path}: not a list of lists of captions: {in_words(one_line(error))[:150]}") from error
     if len(by_image) != len(array):
         raise DataError(f"{path}: captions of {len(by_image)} images, but features of {len(array)}")
     kept: list[str] = []

@@ -192,7 +192,7 @@ class FileLayout(NamedTuple):
     """Lines are cut into so many fields, the last of which keeps its delimiters."""
 
 
-def read_table(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
+def read_table(path: Path, layout: FileLayout = FileLayout(), *, named: bool) -> TextTable:  # noqa: B008 - immutable
     """Read a file of any kind as a table of text.
 
     Of a file that is no delimited text the layout can say nothing. ``named``: columns are asked for by name; then the
