@@ -237,8 +237,10 @@ def _without_tokens(subject: Subject, removed: Sequence[int]) -> list[tuple[int,
         encoder = PartialMeanEncoder(base, frequent[:k], name=subject.name)
         gone = torch.from_numpy(encoder.removed)
 
-        def pool(states: Sequence[torch.Tensor], ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            kept = (mask > 0) & ~torch.isin(ids, gone.to(ids.device))
+        def pool(states: Sequence[torch.Tensor], ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+            kept = ~torch.isin(ids, gone.to(ids.device))
+            if mask is not None:
+                kept &= mask > 0
             return base.pooling.pool([states[at] for at in base.pooling.states(len(states) - 1)], kept.long())
 
         return encoder, pool

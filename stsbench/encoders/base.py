@@ -160,7 +160,7 @@ class ServedEncoder(Encoder, Protocol):
     """
 
     def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
-        """Hand on the embeddings of some rows as they come, each row once; whatever it raises, what had come is kept."""
+        """Pass the embeddings of some rows to ``keep`` as they come, each row once; whatever it raises, what had come is kept."""
 
     def count_tokens(self, sentences: Sequence[str]) -> int:
         """Return how many tokens these sentences have for the server, or nearly."""

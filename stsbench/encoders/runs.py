@@ -169,7 +169,7 @@ WHOLE = "whole.json"
 CURVE = "curve.jsonl"
 """In a run's folder: the points of its curve, a line each, written as soon as they are seen."""
 STATE = "checkpoints/last.safetensors"
-"""What a method that trains itself goes on from."""
+"""What a method that trains itself resumes from."""
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):

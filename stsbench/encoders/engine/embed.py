@@ -46,7 +46,7 @@ CHUNK = 1024
 AHEAD = 2
 """Batches under way on a device with a memory of its own."""
 Progress = Callable[[int, int], None]
-"""Called with (done, total) as work goes on, in tokens or sentences."""
+"""Called with (done, total) while it works, in tokens or sentences."""
 Noticed = Callable[[str], None]
 """Called with what is no failure and should be known."""
 ENOUGH = 64
@@ -275,7 +275,7 @@ class Engine:
                 with staying(f"encoder '{served.name}'", EncoderError):
                     served.embed_into([texts[i] for i in todo[0]], lambda rows, found: keep(todo[0][rows], found))
                 if done != total:
-                    raise EncoderError(f"encoder '{served.name}' handed on {done} embeddings of {total}")
+                    raise EncoderError(f"encoder '{served.name}' passed {done} embeddings of {total}")
                 return
             for rows, embeddings in self._in_turn(plan, todo):
                 keep(rows, embeddings)

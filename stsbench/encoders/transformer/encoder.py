@@ -272,8 +272,8 @@ def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int)
     return rows
 
 
-Pooled = Callable[["Sequence[torch.Tensor]", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
-"""From the hidden states (b, t, h) of all layers, the token ids (b, t) and the mask (b, t), to embeddings (b, h)."""
+Pooled = Callable[["Sequence[torch.Tensor]", "torch.Tensor", "torch.Tensor | None"], "torch.Tensor"]
+"""From the hidden states (b, t, h) of all layers, the token ids (b, t) and the mask (b, t), None without padding, to embeddings (b, h)."""
 
 
 def with_pooling(base: TransformerEncoder, pooling: Pooling) -> TransformerEncoder:
@@ -287,13 +287,7 @@ def with_pooling(base: TransformerEncoder, pooling: Pooling) -> TransformerEncod
 
 def pooled_by(pooling: Pooling) -> Pooled:
     """What a pooling makes of the states of all layers."""
-
-    def pool(states: Sequence[torch.Tensor], ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        # A batch without padding is pooled without a mask, as when it is embedded alone.
-        whole = bool((mask != 0).all())
-        return pooling.pool([states[at] for at in pooling.states(len(states) - 1)], None if whole else mask)
-
-    return pool
+    return lambda states, ids, mask: pooling.pool([states[at] for at in pooling.states(len(states) - 1)], mask)
 
 
 class _OnePass(TransformerEncoder):
@@ -305,8 +299,7 @@ class _OnePass(TransformerEncoder):
 
     def _pooled(self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray) -> list[torch.Tensor]:
         ids, states = batch["input_ids"], self.backbone.hidden_states(batch, range(self.backbone.depth + 1))
-        mask = batch.get("attention_mask", ids.new_ones(ids.shape))
-        return [way(states, ids, mask) for way in self.ways]
+        return [way(states, ids, batch.get("attention_mask")) for way in self.ways]
 
 
 class _SplitShelf(Shelf):
