@@ -39,8 +39,8 @@ from stsbench.encoders.runs import (
     recipe_difference,
     run_folder,
 )
-from stsbench.recipes.plan import TrainPlan, as_documents, find_start, load_text, read_recipe
-from stsbench.training.methods import METHODS_BY_TRAINER, load_method
+from stsbench.recipes.plan import TrainPlan, as_documents, load_text, read_recipe
+from stsbench.training.methods import load_method
 
 if TYPE_CHECKING:
     from stsbench.data.corpora.load import Corpus
@@ -465,9 +465,6 @@ TRAINERS = Registry(
 
 def load_trainer(plan: TrainPlan) -> Trainer:
     """The trainer that a plan's method needs, with everything loaded; raises as :meth:`Trainer.prepare`."""
-    if plan.base and plan.card.method in METHODS_BY_TRAINER["loop"]:
-        # A missing start is an error before seconds are spent on importing what trains.
-        find_start(plan)
     needed, method = load_method(plan.card.method)
     trainer: Trainer = TRAINERS.load_own(needed).prepare(plan, method)
     return trainer

@@ -19,9 +19,7 @@ from stsbench.studies.trials import TrialWatcher
 def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None:
     """Train cells side by side, as many as there are GPUs, or slices of cores; those under way when the time is over end.
 
-    Raises:
-        StsbenchError: Ray is not installed, or machines do not share what they need.
-        Stopped: by Ctrl-C.
+    Raises StsbenchError: Ray is not installed, or machines do not share what they need; Stopped: by Ctrl-C.
     """
     sweep, halving = book.sweep, halving_of(book.sweep)
     if "://" in on:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from stsbench.bench.plan import RunPlan
 from stsbench.boards.published import TableCard, published_row, read_table_card, row_facts, sources
 from stsbench.boards.tables.build import number_of
 from stsbench.boards.tables.columns import Filler, Numbers
@@ -21,7 +22,6 @@ from stsbench.results.groups import Runs, suite_mean
 from stsbench.results.record import Result
 from stsbench.studies.trials import (
     PlannedTrial,
-    ScoredOn,
     Trial,
     TrialWatcher,
     Workshop,
@@ -95,9 +95,8 @@ class Ablation(NamedTuple):
 def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ablation:
     """Return an ablation with its rows: those of the small recipes, or of the papers' own.
 
-    Raises:
-        UnknownName: there is none of this name, or a row names a recipe, encoder or published row that is none.
-        CardError: the card is not as cards must be.
+    Raises UnknownName: there is none of this name, or a row names a recipe, encoder or published row that is none;
+    CardError: the card is not as cards must be.
     """
     paths = catalogue.paths(FOLDER)
     if name not in paths:
@@ -165,7 +164,7 @@ class Had(NamedTuple):
     runs: Sequence[TrainedRun] = ()
 
 
-def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[ScoredOn]:
+def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
     """The tasks that fill an ablation's columns; what is read from the record of a training needs none."""
     tasks: dict[tuple[str, str | None], list[str]] = {}
     for column in Filler.of(ablation.table, catalogue).tasks:
@@ -175,7 +174,7 @@ def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[ScoredOn]:
         # Probes tell the development score of a test beside its own.
         split = None if wanted.printed == "test" or wanted.task in catalogue.suites() else wanted.split
         tasks.setdefault((wanted.protocol, split), []).append(wanted.task)
-    return [ScoredOn(tasks=",".join(names), protocol=way or None, split=split) for (way, split), names in tasks.items()]
+    return [RunPlan(tasks=",".join(names), protocol=way or None, split=split) for (way, split), names in tasks.items()]
 
 
 def table_beside(ablation: Ablation, had: Sequence[Had], catalogue: Catalogue) -> Table:

@@ -18,6 +18,7 @@ from uuid import uuid4
 import msgspec
 import numpy as np
 
+from stsbench.bench.plan import RunPlan
 from stsbench.core.cards import DECIDING, Range, SweepCard
 from stsbench.core.catalogue import read_card
 from stsbench.core.errors import CardError, OutputError, Stopped, choose, one_line
@@ -29,7 +30,6 @@ from stsbench.recipes.train import TRAINERS
 from stsbench.results.record import fields_digest
 from stsbench.studies.trials import (
     PlannedTrial,
-    ScoredOn,
     Trial,
     TrialWatcher,
     Workshop,
@@ -89,8 +89,7 @@ def setting_at(card: SweepCard, places: Mapping[str, Any]) -> SweepSetting:
 def count_settings(card: SweepCard) -> int:
     """How many settings a sweep tries at most.
 
-    Raises:
-        CardError: a search that draws has no budget of settings, a grid has one or a range without a step.
+    Raises CardError: a search that draws has no budget of settings, a grid has one or a range without a step.
     """
     endless = [key for key, axis in axes(card).items() if isinstance(axis, Range) and axis.step is None]
     settings = card.budget.settings
@@ -187,17 +186,14 @@ class Sweep:
     """Where its table and the cards of the winners go."""
 
     @classmethod
-    def read(
-        cls, path: Path, workshop: Workshop, *, folder: Path | None = None, base: str = "", text: str = ""
-    ) -> Sweep:
-        """Read and check a card; ``base`` and ``text`` come before its own, and the folder is ``sweeps/<name of the card>``.
+    def read(cls, path: Path, workshop: Workshop, *, folder: Path, base: str = "", text: str = "") -> Sweep:
+        """Read and check a card; ``base`` and ``text`` come before its own.
 
-        Raises:
-            StsbenchError: a key, recipe, value or search that does not exist; a split that is no development split.
+        Raises StsbenchError: a key, recipe, value or search that does not exist; a split that is no development split.
         """
         card = read_card(path, SweepCard)
         card = msgspec.structs.replace(card, base=base or card.base, text=text or card.text)
-        found = cls(name=path.stem, card=card, workshop=workshop, folder=folder or Path("sweeps") / path.stem)
+        found = cls(name=path.stem, card=card, workshop=workshop, folder=folder)
         for what, given in (("recipes", card.recipes), *card.values.items()):
             if isinstance(given, list) and any(one in given[:place] for place, one in enumerate(given)):
                 raise CardError(f"{path}: {what}: a value stands there twice")
@@ -223,12 +219,6 @@ class Sweep:
         replaced = {**card.set, **setting.values}
         return Trial(recipe=setting.recipe, replaced=replaced, base=card.base, text=card.text)
 
-    @property
-    def scored_on(self) -> ScoredOn:
-        """The development split that decides."""
-        decide = self.card.decide
-        return ScoredOn(tasks=decide.task, protocol=decide.protocol or None, split=decide.split)
-
     def is_over(self, since: float) -> bool:
         """Whether no cell may be begun any more; ``since`` is the reading of ``time.monotonic`` at the start."""
         hours = self.card.budget.hours
@@ -237,8 +227,7 @@ class Sweep:
     def check_development(self, task: str, split: str, *, where: str) -> None:
         """Refuse to choose by what encoders are compared on.
 
-        Raises:
-            CardError: the split is a test, or the one that the task is scored on; or the task has no such split.
+        Raises CardError: the split is a test, or the one that the task is scored on; or the task has no such split.
         """
         facts = self.workshop.catalogue.task(task)
         if split in (facts.score_split, "test"):
@@ -271,8 +260,7 @@ class Sweep:
     def study(self, name: str) -> Any:  # noqa: ANN401 - optuna's
         """Optuna's study of this name in the sweep's folder.
 
-        Raises:
-            OutputError: what lies there is no journal of Optuna's, or the folder cannot be written.
+        Raises OutputError: what lies there is no journal of Optuna's, or the folder cannot be written.
         """
         import optuna
         from optuna.storages import JournalStorage
@@ -425,19 +413,19 @@ def halving_of(sweep: Sweep) -> str:
 def carry_out_cell(sweep: Sweep, cell: SweepCell, halving: str, watcher: TrialWatcher) -> CellScore:
     """Train a cell, unless that is done or halving stops it, and score it.
 
-    Raises:
-        UnknownName: results have no score of the metric's name.
-        Stopped: the user wants no more.
+    Raises UnknownName: results have no score of the metric's name; Stopped: the user wants no more.
     """
+    decide = sweep.card.decide
+    decisive = RunPlan(tasks=decide.task, protocol=decide.protocol or None, split=decide.split)
     try:
         watching = _halved(sweep, cell, halving, watcher) if halving else watcher
-        outcome = carry_out_trial(cell.planned, sweep.workshop, [sweep.scored_on], watching)
+        outcome = carry_out_trial(cell.planned, sweep.workshop, [decisive], watching)
     except StoppedEarly as early:
         return CellScore(early.score, early=True)
     if outcome.failures or not outcome.results:
         return CellScore(None, "; ".join(one_line(error) for _, error in outcome.failures) or "it has no score")
-    result, metric = outcome.results[0], sweep.card.decide.metric
-    return CellScore(choose("metric", metric, result.scores) if metric else result.score)
+    result = outcome.results[0]
+    return CellScore(choose("metric", decide.metric, result.scores) if decide.metric else result.score)
 
 
 def _halved(sweep: Sweep, cell: SweepCell, halving: str, watcher: TrialWatcher) -> TrialWatcher:
@@ -463,8 +451,8 @@ def _halved(sweep: Sweep, cell: SweepCell, halving: str, watcher: TrialWatcher) 
 
             yield heard
 
-    unfinished, folder = UnfinishedRun.read(planned.plan.folder), planned.plan.folder
-    before = TrainedRun.read(folder).record if planned.state == "complete" else unfinished
+    folder = planned.plan.folder
+    before = TrainedRun.read(folder).record if planned.state == "complete" else UnfinishedRun.read(folder)
     for point in before.curve if before is not None else ():
         report(point.step, point.score)
     return replace(watcher, training=training)

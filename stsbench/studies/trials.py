@@ -53,15 +53,6 @@ class Workshop(Means):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoredOn:
-    """Tasks and suites that trials are scored on, by a protocol and on a split; default the tasks' own."""
-
-    tasks: str
-    protocol: str | None = None
-    split: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
     """One run to be had, and all the trials whose run it is."""
 
@@ -104,9 +95,8 @@ def plan_trials(trials: Sequence[Trial], workshop: Workshop) -> list[PlannedTria
     Trials that replace values by what they are already have the run of the recipe itself. Of several names that one run
     may have, the one is taken under which most of it is there.
 
-    Raises:
-        StsbenchError: a recipe or value that does not exist; a folder that holds the finished run of another base or
-            text; two trials that have one name and are not the same.
+    Raises StsbenchError: a recipe or value that does not exist; a folder that holds the finished run of another base or
+    text; two trials that have one name and are not the same.
     """
     groups: dict[bytes, list[tuple[Trial, TrainPlan, State]]] = {}
     of_folder: dict[Path, bytes] = {}
@@ -146,9 +136,9 @@ def plan_of(trial: Trial, workshop: Workshop) -> TrainPlan:
 
 
 def carry_out_trial(
-    planned: PlannedTrial, workshop: Workshop, scorings: Sequence[ScoredOn], watcher: TrialWatcher
+    planned: PlannedTrial, workshop: Workshop, scorings: Sequence[RunPlan], watcher: TrialWatcher
 ) -> TrialOutcome:
-    """Train and score a trial; what fails is part of what came of it, and the watcher's listener hears it.
+    """Train and score a trial on the tasks of some plans; what fails is part of what came of it, and the watcher's listener hears it.
 
     What is trained is not trained again, what was stopped resumes, and what the results folder holds is not scored
     again. Raises Stopped: the user wants no more.
@@ -172,24 +162,16 @@ def carry_out_trial(
 def score_encoder(
     encoder: str,
     workshop: Workshop,
-    scorings: Sequence[ScoredOn],
+    scorings: Sequence[RunPlan],
     listener: Listener,
     *,
     params: Mapping[str, Any] | None = None,
 ) -> list[Result]:
     """Score an encoder by its name, with some of its parameters replaced; the listener hears what fails."""
     results: list[Result] = []
+    of_shop: Any = {"out": workshop.results, "data": workshop.data, "catalogue": workshop.catalogue}
     for scoring in scorings:
-        asked = RunPlan(
-            encoders=[encoder],
-            tasks=scoring.tasks,
-            out=workshop.results,
-            params=params or {},
-            protocol=scoring.protocol,
-            split=scoring.split,
-            data=workshop.data,
-            catalogue=workshop.catalogue,
-        )
+        asked = replace(scoring, encoders=[encoder], params=params or {}, **of_shop)
         with _noted(encoder, listener):
             results += run(asked, listener)
     return results

@@ -53,12 +53,13 @@ def crop(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list
 
 def delete_words(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
     """Leave out ``rate`` of the words, rounded down, anywhere (SimCSE's word deletion)."""
-    return _without(words, _share(words, rate), rng)
+    gone = set(rng.choice(len(words), _share(words, rate), replace=False).tolist())
+    return [word for at, word in enumerate(words) if at not in gone]
 
 
 def delete_one_word(words: Sequence[str], *, rng: np.random.Generator) -> list[str]:
     """Leave out one word, if there are two (SimCSE's table 2)."""
-    return _without(words, min(1, max(0, len(words) - 1)), rng)
+    return delete_words(words, rate=1 / max(1, len(words)), rng=rng)
 
 
 def delete_each(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
@@ -69,16 +70,29 @@ def delete_each(words: Sequence[str], *, rate: float, rng: np.random.Generator) 
     return [word for word, stays in zip(words, kept, strict=True) if stays]
 
 
-def replace_one_synonym(words: Sequence[str], *, synonyms: Synonyms, rng: np.random.Generator) -> list[str]:
-    """Replace one of the words that have synonyms (SimCSE, which names the library nlpaug: WordNet's synonyms)."""
-    return _replaced(words, 1, synonyms, rng)
+_CORE = re.compile(r"\w(.*\w)?", re.S)
 
 
 def replace_synonyms(
-    words: Sequence[str], *, synonyms: Synonyms, rng: np.random.Generator, rate: float = 0.3
+    words: Sequence[str], *, synonyms: Synonyms, rng: np.random.Generator, rate: float = 0.3, one: bool = False
 ) -> list[str]:
-    """Replace ``rate`` of the words, rounded down, as far as they have synonyms (CLEAR)."""
-    return _replaced(words, _part(words, rate), synonyms, rng)
+    """Replace ``rate`` of the words, rounded down, as far as they have synonyms (CLEAR), or ``one`` of them (SimCSE).
+
+    Words are tried in random order; punctuation at a word's ends stays, and a capital. SimCSE names the library nlpaug:
+    WordNet's synonyms.
+    """
+    new, count = list(words), 1 if one else _part(words, rate)
+    for at in rng.permutation(len(words)).tolist() if count else []:
+        core = _CORE.search(words[at])
+        choices = synonyms(core[0].lower()) if core else []
+        if core and choices:
+            word = str(choices[int(rng.integers(len(choices)))])
+            word = word[0].upper() + word[1:] if core[0][0].isupper() else word
+            new[at] = words[at][: core.start()] + word + words[at][core.end() :]
+            count -= 1
+        if not count:
+            break
+    return new
 
 
 def replace_masked(words: Sequence[str], *, fill: Fill, rng: np.random.Generator, rate: float = 0.15) -> list[str]:
@@ -150,11 +164,6 @@ def _share(words: Sequence[str], rate: float) -> int:
     return max(0, min(_part(words, rate), len(words) - 1))
 
 
-def _without(words: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
-    gone = set(rng.choice(len(words), count, replace=False).tolist())
-    return [word for at, word in enumerate(words) if at not in gone]
-
-
 def _spans(words: Sequence[str], count: int, rate: float, room: int, rng: np.random.Generator) -> tuple[Indices, int]:
     """Starts (k,) in order and length of spans that do not overlap, every such set being as likely."""
     length = max(1, round(len(words) * rate))
@@ -162,25 +171,6 @@ def _spans(words: Sequence[str], count: int, rate: float, room: int, rng: np.ran
     # With each span shrunk to one word, a set of spans is a set of words.
     slots = np.sort(rng.choice(len(words) - count * (length - 1), count, replace=False))
     return slots + np.arange(count) * (length - 1), length
-
-
-_CORE = re.compile(r"\w(.*\w)?", re.S)
-
-
-def _replaced(words: Sequence[str], count: int, synonyms: Synonyms, rng: np.random.Generator) -> list[str]:
-    """Replace up to ``count`` words, tried in random order; punctuation at a word's ends stays, and a capital."""
-    new = list(words)
-    for at in rng.permutation(len(words)).tolist() if count else []:
-        core = _CORE.search(words[at])
-        choices = synonyms(core[0].lower()) if core else []
-        if core and choices:
-            word = str(choices[int(rng.integers(len(choices)))])
-            word = word[0].upper() + word[1:] if core[0][0].isupper() else word
-            new[at] = words[at][: core.start()] + word + words[at][core.end() :]
-            count -= 1
-        if not count:
-            break
-    return new
 
 
 def load_synonyms(source: str) -> Synonyms:

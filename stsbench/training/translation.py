@@ -252,12 +252,12 @@ def write_back_translations(
     pairs = pd.DataFrame({"anchor": sentences, "positive": [t.text for t in back]}, dtype=object)
     cut = len({s for s, t, b in zip(sentences, there, back, strict=True) if t.cut or b.cut})
     same = len({s for s, b in zip(sentences, back, strict=True) if s == b.text})
-    written = Written(len(sentences), len(set(sentences)), same, cut, record)
+    counts = {"rows": len(sentences), "distinct": len(set(sentences)), "same": same, "cut": cut}
     facts = {
         "schema": 1,
         "corpus": corpus.name,
         "corpus_sha256": corpus.sha256,
-        **{key: getattr(written, key) for key in ("rows", "distinct", "same", "cut")},
+        **counts,
         "forward": forward.facts,
         "backward": backward.facts,
         "run": {
@@ -269,7 +269,7 @@ def write_back_translations(
     }
     write_whole(output, pairs.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace"))
     write_whole(record, (json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode())
-    return written
+    return Written(**counts, record=record)
 
 
 def check_output(output: Path) -> Path:

@@ -19,7 +19,6 @@ from stsbench.encoders.load import load_encoder
 from stsbench.results.record import Result
 from stsbench.studies.trials import (
     PlannedTrial,
-    ScoredOn,
     Trial,
     TrialOutcome,
     TrialWatcher,
@@ -29,7 +28,7 @@ from stsbench.studies.trials import (
 )
 from stsbench.training.loop.loop import OnProgress, TrainingProgress
 
-QUICK = [ScoredOn(tasks="quickstart-en")]
+QUICK = [RunPlan(tasks="quickstart-en")]
 
 
 def trial(base: Path, **given: object) -> Trial:
@@ -42,7 +41,7 @@ def trial(base: Path, **given: object) -> Trial:
 def carry_out_trials(
     planned: Sequence[PlannedTrial],
     workshop: Workshop,
-    scorings: Sequence[ScoredOn],
+    scorings: Sequence[RunPlan],
     watcher: TrialWatcher = TrialWatcher(),  # noqa: B008 - a value
 ) -> list[TrialOutcome]:
     """One after the other."""
@@ -156,7 +155,7 @@ def test_one_that_fails_takes_no_other_with_it(workshop, masked_lm, monkeypatch)
 
 def test_a_task_that_fails_is_told_and_the_trial_is_trained(workshop, masked_lm):
     planned = plan_trials([trial(masked_lm)], workshop)
-    (outcome,) = carry_out_trials(planned, workshop, [ScoredOn(tasks="gone"), *QUICK, ScoredOn(tasks="quickstrat")])
+    (outcome,) = carry_out_trials(planned, workshop, [RunPlan(tasks="gone"), *QUICK, RunPlan(tasks="quickstrat")])
     assert outcome.run is not None and [one.task for one in outcome.results] == ["quickstart-en"]
     assert [what for what, _ in outcome.failures] == ["gone", "little@0"]
     assert "did you mean 'quickstart'" in str(outcome.failures[1][1])

@@ -38,11 +38,12 @@ def shout(words: Any, at: Any) -> list[str]:
     return [words[i].upper() for i in at]
 
 
+one_synonym = partial(texts.replace_synonyms, one=True)
 ALL: dict[str, Any] = {
     "crop": partial(texts.crop, rate=0.3),
     "delete_words": partial(texts.delete_words, rate=0.3),
     "delete_one_word": texts.delete_one_word,
-    "replace_one_synonym": partial(texts.replace_one_synonym, synonyms=lookup),
+    "replace_one_synonym": partial(texts.replace_synonyms, synonyms=lookup, one=True),
     "replace_synonyms": partial(texts.replace_synonyms, synonyms=lookup),
     "replace_masked": partial(texts.replace_masked, fill=shout),
     "clear_delete_words": texts.clear_delete_words,
@@ -112,14 +113,14 @@ def test_one_word_is_deleted():
 
 def test_one_synonym_among_the_words_that_have_some():
     words = ["The", "big", "cat", "sat", "."]
-    made = {" ".join(texts.replace_one_synonym(words, synonyms=lookup, rng=rng(seed))) for seed in range(60)}
+    made = {" ".join(one_synonym(words, synonyms=lookup, rng=rng(seed))) for seed in range(60)}
     assert made == {"The large cat sat .", "The huge cat sat .", "The big tom sat .", "The big cat rested ."}
-    assert texts.replace_one_synonym(["no", "such", "word"], synonyms=lookup, rng=rng()) == ["no", "such", "word"]
+    assert one_synonym(["no", "such", "word"], synonyms=lookup, rng=rng()) == ["no", "such", "word"]
 
 
 def test_a_synonym_keeps_punctuation_and_capitals():
     for word, expected in {"Cat,": "Tom,", "(cat)": "(tom)", "e.g.": "say.", "--": "--", "CAT": "Tom"}.items():
-        assert texts.replace_one_synonym([word], synonyms=lookup, rng=rng()) == [expected]
+        assert one_synonym([word], synonyms=lookup, rng=rng()) == [expected]
 
 
 def test_a_share_of_synonyms():

@@ -121,7 +121,7 @@ WORD_CHANGES: Mapping[str, Callable[[SimCSEPositives], texts.Augment]] = {
     "crop": lambda method: partial(texts.crop, rate=method.rate),
     "delete_words": lambda method: partial(texts.delete_words, rate=method.rate),
     "delete_one_word": lambda method: texts.delete_one_word,
-    "synonym": lambda method: partial(texts.replace_one_synonym, synonyms=texts.load_synonyms(method.synonyms)),
+    "synonym": lambda method: partial(texts.replace_synonyms, synonyms=texts.load_synonyms(method.synonyms), one=True),
     "masked_word": lambda method: partial(
         texts.replace_masked,
         fill=texts.MaskedFill(method.filler or str(method.student.checkpoint.folder)),
