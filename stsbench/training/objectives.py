@@ -461,6 +461,13 @@ class GivenEmbeddings(torch.nn.Module):
         return {"sentence_embedding": column[self.name]}
 
 
+def made_loss(name: str, *values: Any, column: str = "sentence_embedding", **options: Any) -> Any:  # noqa: ANN401
+    """Make one of sentence-transformers' losses by its name, with :class:`GivenEmbeddings` as its model."""
+    from sentence_transformers.sentence_transformer import losses
+
+    return getattr(losses, name)(GivenEmbeddings(column), *values, **options)
+
+
 def given_columns(*embeddings: torch.Tensor) -> list[dict[str, torch.Tensor]]:
     """Make the columns of sentences that a loss asks for out of their embeddings, each (b, d).
 

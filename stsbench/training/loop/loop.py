@@ -37,8 +37,6 @@ from stsbench.training.loop.optimisers import make_optimiser, make_schedule
 from stsbench.training.seams import Batch, Learner, Validate, seen_with, worth
 from stsbench.training.student import Student
 
-OLD_NAME = "gradient_checkpointing_enable"
-
 
 def check_step(learner: Learner, facts: TrainingFacts) -> None:
     """Refuse what the method or the model cannot be run with. Raises CardError: says which key to leave out."""
@@ -67,7 +65,7 @@ def prepare_step(learner: Learner, facts: TrainingFacts) -> None:
         if facts.checkpointing:
             # One method under two names; the older one is soon gone.
             new = getattr(student.model, "activation_checkpointing_enable", None)
-            (new or getattr(student.model, OLD_NAME))({"use_reentrant": False})
+            (new or student.model.gradient_checkpointing_enable)({"use_reentrant": False})
         if facts.compile:
             # For batches of any size; weights keep their names.
             student.model.compile(dynamic=True)
@@ -77,7 +75,6 @@ def prepare_step(learner: Learner, facts: TrainingFacts) -> None:
 
 REPORTS = "reports"
 """Where TensorBoard's files lie in a run's folder, unless ``TENSORBOARD_LOGGING_DIR`` says so."""
-LOG_EVERY = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +145,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             fp16=run.training.precision == "float16",
             save_strategy="no",
             save_total_limit=2,
-            logging_steps=LOG_EVERY,
+            logging_steps=10,
             logging_nan_inf_filter=False,
             report_to=list(run.report_to) or "none",
             run_name=f"{run.folder.parent.name}/{run.folder.name}",

@@ -13,7 +13,7 @@ from stsbench.core.errors import CardError, DataError, choose
 from stsbench.data.corpora.load import number_texts
 from stsbench.training.loop.gather import gather_pairs, gather_views, many_ranks
 from stsbench.training.methods.simcse import PAIRING
-from stsbench.training.objectives import GivenEmbeddings, feature_names, given_columns, library_loss, pairs_in_batch
+from stsbench.training.objectives import feature_names, given_columns, library_loss, made_loss, pairs_in_batch
 from stsbench.training.seams import Batch, Columns, Contrast, Learner, Losses, Rows, weighted_sum
 
 
@@ -60,13 +60,11 @@ class SBERT(Learner):
     """Whether the classifier has one, as in the authors' code; the paper's formula has none."""
 
     def __post_init__(self) -> None:
-        from sentence_transformers.sentence_transformer.losses import SoftmaxLoss
-
         asked = set(feature_names(self.features))
-        switches = {name: group <= asked for name, group in FEATURES.items()}
+        switches: dict[str, Any] = {name: group <= asked for name, group in FEATURES.items()}
         if left := asked.difference(*(group for name, group in FEATURES.items() if switches[name])):
             raise CardError(f"features: SBERT does not take {min(left)} by itself; give u with v, |u-v|, u*v")
-        self.softmax = SoftmaxLoss(GivenEmbeddings(), self.student.backbone.width, len(LABELS), **switches)
+        self.softmax = made_loss("SoftmaxLoss", self.student.backbone.width, len(LABELS), **switches)
         if not self.bias:
             self.softmax.classifier.register_parameter("bias", None)
         self.softmax.to(self.student.device)
@@ -96,9 +94,7 @@ class SBERTRegression(ScoredPairs):
     """Of the corpus; scores are divided by it."""
 
     def __post_init__(self) -> None:
-        from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
-
-        self.loss = CosineSimilarityLoss(GivenEmbeddings())
+        self.loss = made_loss("CosineSimilarityLoss")
 
     def prepare(self, columns: Columns) -> None:
         """Bring the scores to 0 to 1; raises DataError where one is below 0 or above the highest."""
@@ -127,11 +123,9 @@ class SBERTTriplets(Contrast):
     """Of the cosine; the inverse of SimCSE's temperature."""
 
     def __post_init__(self) -> None:
-        from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-
         self.needs = PAIRING[self.views]
         self.batch_negatives = "joint" if len(self.needs) < 3 else ""
-        self.loss = MultipleNegativesRankingLoss(GivenEmbeddings(), scale=self.scale)
+        self.loss = made_loss("MultipleNegativesRankingLoss", scale=self.scale)
 
     def prepare(self, columns: Columns) -> None:
         """Number the distinct texts, (n, columns)."""
@@ -180,9 +174,7 @@ class CoSENT(ScoredPairs):
     """Of the cosines; 20 in the author's code."""
 
     def __post_init__(self) -> None:
-        from sentence_transformers.sentence_transformer.losses import CoSENTLoss
-
-        self.loss = CoSENTLoss(GivenEmbeddings(), scale=self.scale)
+        self.loss = made_loss("CoSENTLoss", scale=self.scale)
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The logarithm of one plus the sum over wrongly ordered pairs, those of all ranks together."""
@@ -215,15 +207,13 @@ class AnglE(ScoredPairs):
     """``drop`` as released: a batch lacks the pairs of which it has a text already; in one process alone."""
 
     def __post_init__(self) -> None:
-        from sentence_transformers.sentence_transformer.losses import AnglELoss, CoSENTLoss
-
         weights = {name: getattr(self, f"{name}_weight") for name in ("angle", "cosine", "contrastive")}
         self.weights = {name: weight for name, weight in weights.items() if weight}
         if not self.weights:
             raise CardError("angle_weight, cosine_weight and contrastive_weight: give one above 0")
         self.orders = {
-            "angle": AnglELoss(GivenEmbeddings(), scale=self.angle_scale),
-            "cosine": CoSENTLoss(GivenEmbeddings(), scale=self.cosine_scale),
+            "angle": made_loss("AnglELoss", scale=self.angle_scale),
+            "cosine": made_loss("CoSENTLoss", scale=self.cosine_scale),
         }
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:

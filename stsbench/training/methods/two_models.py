@@ -22,7 +22,7 @@ from stsbench.encoders.transformer.backbone import Backbone
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.on_cpu import Tokens, by_length
-from stsbench.training.objectives import GivenEmbeddings, anchored_l2, library_loss, nt_xent, self_guided
+from stsbench.training.objectives import GivenEmbeddings, anchored_l2, library_loss, made_loss, nt_xent, self_guided
 from stsbench.training.seams import Batch, Columns, Contrast, Learner, Losses, Rows, weighted_sum
 from stsbench.training.student import fresh_layers, save_student
 
@@ -61,10 +61,8 @@ class ContrastiveTension(TwoStudents):
     """The released code has it off, sentence-transformers' on."""
 
     def __post_init__(self) -> None:
-        from sentence_transformers.sentence_transformer.losses import ContrastiveTensionLoss
-
         super().__post_init__()
-        self.loss = ContrastiveTensionLoss(GivenEmbeddings())
+        self.loss = made_loss("ContrastiveTensionLoss")
 
     def prepare(self, columns: Columns) -> None:
         """Number the distinct texts.
@@ -117,10 +115,9 @@ class ContrastiveTensionInBatch(TwoStudents):
     dropout_in_training: bool = True
 
     def __post_init__(self) -> None:
-        from sentence_transformers.sentence_transformer.losses import ContrastiveTensionLossInBatchNegatives as Loss
-
         super().__post_init__()
-        self.loss = Loss(GivenEmbeddings("2"), scale=self.scale).to(self.student.device)
+        loss = made_loss("ContrastiveTensionLossInBatchNegatives", column="2", scale=self.scale)
+        self.loss = loss.to(self.student.device)
         self.loss.model1 = GivenEmbeddings("1")
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
