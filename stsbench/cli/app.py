@@ -123,7 +123,7 @@ class LazyCommand(TyperCommand):
         assert isinstance(made, TyperCommand), "one command is no group"
         return made
 
-    def make_context(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - whatever typer hands on
+    def make_context(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - whatever typer passes
         """Parse the words behind the command's name, by its own options."""
         return self.loaded.make_context(*args, **more)
 

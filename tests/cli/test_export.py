@@ -17,19 +17,17 @@ from stsbench.results.record import columns_digest, items_path
 from tests.boards.exports.test_mteb import made
 from tests.boards.scored import drawn, sts
 from tests.boards.scored import write as write_results
-from tests.cli.commands import write
+from tests.cli.commands import Command, write
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_mteb_files_are_written_and_read_again(stsbench):
+@pytest.fixture
+def two(stsbench: Command) -> None:
     write_results(Path("results"), *(made("a", task, 0.5) for task in TASKS), made("b", "sts12", 0.6))
+
+
+def test_mteb_files_are_written_and_read_again(stsbench, two):
     out = stsbench.fine("export", "--format", "mteb", "--out", "theirs")
     lines = out.splitlines()
     assert lines[:2] == [f"skipped: a on {t}: its data are not those of a task of MTEB's" for t in ("sickr", "stsb")]
@@ -44,8 +42,7 @@ def test_mteb_files_are_written_and_read_again(stsbench):
     )
 
 
-def test_a_model_card_is_printed_or_filled(stsbench):
-    write_results(Path("results"), *(made("a", task, 0.5) for task in TASKS), made("b", "sts12", 0.6))
+def test_a_model_card_is_printed_or_filled(stsbench, two):
     printed = stsbench.fine("export", "--format", "model-index", "--encoder", "a", "--tasks", "sts")
     (model,) = ModelCard(printed).data.to_dict()["model-index"]  # type: ignore[no-untyped-call]
     assert model["name"] == "a" and len(model["results"]) == 7
@@ -56,8 +53,7 @@ def test_a_model_card_is_printed_or_filled(stsbench):
     assert text.startswith("---\nlicense: mit\nmodel-index:\n") and text.endswith("---\n# a\n")
 
 
-def test_the_hubs_results_and_every_eval_evers_are_printed_or_written(stsbench):
-    write_results(Path("results"), *(made("a", task, 0.5) for task in TASKS), made("b", "sts12", 0.6))
+def test_the_hubs_results_and_every_eval_evers_are_printed_or_written(stsbench, two):
     code, out, err = stsbench("export", "--format", "eval-results", "-e", "a")
     assert code == 0 and err.count("stsbench: left out: a on ") == 2
     assert len(parse_eval_result_entries(yaml.safe_load(out))) == 5
