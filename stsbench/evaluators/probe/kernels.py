@@ -148,7 +148,7 @@ def _dot_tile(x: FloatArray, at: IndexArray, columns: int, w: FloatArray, z: Flo
 
 @helper
 def add_gradient(x: FloatArray, items: IndexArray, columns: int, z: FloatArray, gradient: FloatArray) -> None:
-    """Add these rows of x, each times its residual in z (pk, g), to as many columns of the gradient (pk, w)."""
+    """Add these rows of x, each times its residual in z (pk, g), to as many columns of the gradient (pk, w), and to the biases."""
     whole = len(gradient) // _PAIR * _PAIR
     for at in range(0, len(items), _ITEMS):
         for k in range(whole, len(gradient)):
@@ -157,6 +157,10 @@ def add_gradient(x: FloatArray, items: IndexArray, columns: int, z: FloatArray, 
             _add_pair(
                 x, items[at : at + _ITEMS], columns, z[k : k + _PAIR, at : at + _ITEMS], gradient[k : k + _PAIR]
             )  # fmt: skip
+    if columns < gradient.shape[1]:
+        for i in range(len(z)):
+            for r in range(z.shape[1]):
+                gradient[i, columns] += z[i, r]
 
 
 @helper
@@ -205,25 +209,6 @@ def make_features(u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, buf
                 out[2 * d + j] = a[j] * b[j]
                 out[3 * d + j] = abs(a[j] - b[j])
             out[4 * d] = ONE
-
-
-@helper
-def learn(
-    x: FloatArray, items: IndexArray, columns: int, directions: FloatArray, labels: IndexArray, targets: FloatArray,
-    k: int, scale: np.float32, z: FloatArray, gradient: FloatArray,
-) -> None:  # fmt: skip
-    """Add what these items (g,) teach to the gradient (pk, w); those beyond the labels or targets teach nothing."""
-    logits(x, items, columns, directions, z)
-    if len(targets):
-        softmax(z)
-        _soft_residuals(z, targets, scale)
-    else:
-        _residuals(z, labels, k, scale)
-    add_gradient(x, items, columns, z, gradient)
-    if columns < directions.shape[1]:
-        for i in range(len(z)):
-            for r in range(z.shape[1]):
-                gradient[i, columns] += z[i, r]
 
 
 @helper
@@ -364,7 +349,13 @@ def train_classifiers(
         for at in range(start, end, GROUP):
             to = min(at + GROUP, end)
             fetch(u, v, kind, rows[at:to], items, buffer)
-            learn(x, items, columns, flat, labels[at:to], targets[at:to], k, np.float32(scale), z, due)
+            logits(x, items, columns, flat, z)
+            if len(targets):
+                softmax(z)
+                _soft_residuals(z, targets[at:to], np.float32(scale))
+            else:
+                _residuals(z, labels[at:to], k, np.float32(scale))
+            add_gradient(x, items, columns, z, due)
         step += 1
         for i in range(p):
             for j in range(c):
