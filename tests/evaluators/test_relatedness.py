@@ -176,25 +176,21 @@ def test_an_encoder_that_tells_nothing_scores_0_with_a_note() -> None:
         assert scores.zero_vectors == (360 if value == 0 else 0)
 
 
-def test_embeddings_of_no_use_are_errors() -> None:
+def test_what_is_of_no_use_is_an_error() -> None:
     splits, embed = make_task()
-    huge = Embedder({key: row * np.float32(1e30) for key, row in embed.vectors.items()})
+    test, evaluate = splits["test"], RelatednessEvaluator(SMALL)
+    labelled = LabelledSplit(sentences=["a"], labels=np.zeros(1, np.int64))
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"test": test}, "train, validation and test"),
+        ({**splits, "train": labelled}, "pairs with gold scores"),
+        ({**splits, "test": replace(test, gold=np.ones(test.n))}, "'test' has fewer than two different gold scores"),
+        ({**splits, "test": replace(test, gold=test.gold + 1)}, "'test' has gold scores outside 0 to 5"),
+    ]
+    for given, said in cases:
+        with pytest.raises(DataError, match=said):
+            evaluate(given, embed, seed=0)
     with pytest.raises(EncoderError, match="too large"):
-        RelatednessEvaluator(SMALL)(splits, huge, seed=0)
-
-
-def test_data_of_no_use_are_errors() -> None:
-    splits, embed = make_task()
-    test = splits["test"]
-    evaluate = RelatednessEvaluator(SMALL)
-    with pytest.raises(DataError, match="train, validation and test"):
-        evaluate({"test": test}, embed, seed=0)
-    with pytest.raises(DataError, match="pairs with gold scores"):
-        evaluate({**splits, "train": LabelledSplit(sentences=["a"], labels=np.zeros(1, np.int64))}, embed, seed=0)
-    with pytest.raises(DataError, match="'test' has fewer than two different gold scores"):
-        evaluate({**splits, "test": replace(test, gold=np.ones(test.n))}, embed, seed=0)
-    with pytest.raises(DataError, match="'test' has gold scores outside 0 to 5"):
-        evaluate({**splits, "test": replace(test, gold=test.gold + 1)}, embed, seed=0)
+        evaluate(splits, Embedder({key: row * np.float32(1e30) for key, row in embed.vectors.items()}), seed=0)
 
 
 @pytest.mark.data

@@ -257,26 +257,23 @@ def test_an_encoder_that_tells_nothing_is_chance_with_a_note() -> None:
     assert any("only chance" in note for note in scores.notes)
 
 
-def test_embeddings_of_no_use_are_errors() -> None:
+def test_what_is_of_no_use_is_an_error() -> None:
     splits, embed = make_task()
-    evaluate = RetrievalEvaluator(SMALL, device="cpu")
+    labelled = LabelledSplit(sentences=["a"], labels=np.zeros(1, np.int64))
+    turned = replace(splits["test"], image_of_caption=splits["test"].image_of_caption[::-1].copy())
+    cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+        ({"test": splits["test"]}, {}, "train, validation and test"),
+        ({**splits, "train": labelled}, {}, "captions of images"),
+        (splits, {"batch_size": 200}, "more than a batch of 200"),
+        (splits, {"fold_images": 16}, "'validation' has 30 images, 2 folds of 16 are needed"),
+        ({**splits, "test": turned}, {}, "'test' does not hold 5 captions of each image in turn"),
+    ]
+    for given, changed, said in cases:
+        with pytest.raises(DataError, match=said):
+            RetrievalEvaluator(replace(SMALL, **changed), device="cpu")(given, embed, seed=0)
+    huge = Embedder({key: row * np.float32(1e37) for key, row in embed.vectors.items()})
     with pytest.raises(EncoderError, match="too large"):
-        evaluate(splits, Embedder({key: row * np.float32(1e37) for key, row in embed.vectors.items()}), seed=0)
-
-
-def test_data_of_no_use_are_errors() -> None:
-    splits, embed = make_task()
-    evaluate, test = RetrievalEvaluator(SMALL, device="cpu"), splits["test"]
-    with pytest.raises(DataError, match="train, validation and test"):
-        evaluate({"test": test}, embed, seed=0)
-    with pytest.raises(DataError, match="captions of images"):
-        evaluate({**splits, "train": LabelledSplit(sentences=["a"], labels=np.zeros(1, np.int64))}, embed, seed=0)
-    with pytest.raises(DataError, match="more than a batch of 200"):
-        RetrievalEvaluator(replace(SMALL, batch_size=200), device="cpu")(splits, embed, seed=0)
-    with pytest.raises(DataError, match="'validation' has 30 images, 2 folds of 16 are needed"):
-        RetrievalEvaluator(replace(SMALL, fold_images=16), device="cpu")(splits, embed, seed=0)
-    with pytest.raises(DataError, match="'test' does not hold 5 captions of each image in turn"):
-        evaluate({**splits, "test": replace(test, image_of_caption=test.image_of_caption[::-1].copy())}, embed, seed=0)
+        RetrievalEvaluator(SMALL, device="cpu")(splits, huge, seed=0)
 
 
 def test_published_protocol() -> None:

