@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -62,36 +63,30 @@ class Names:
         return {*self.catalogue.paths("baselines"), *self.catalogue.paths("trainers")}
 
     @cached_property
-    def titles(self) -> dict[str, str]:
-        """The id of each title that one encoder has."""
-        cards = {name: self.catalogue.recipe(name).name for name in self.catalogue.paths("trainers")}
-        titles = [*cards.items(), *((n, self.catalogue.encoder(n).name) for n in self.catalogue.paths("baselines"))]
+    def called(self) -> dict[str, set[str]]:
+        """The encoder of each title that one has, and those of each row of papers' tables; ``""`` is one that no card is of."""
+        # A card and a recipe of one id may have two titles.
+        titles = [(name, self.catalogue.recipe(name).name) for name in self.catalogue.paths("trainers")]
+        titles += [(name, self.catalogue.encoder(name).name) for name in self.catalogue.paths("baselines")]
+        counts = Counter(title for _, title in set(titles))
+        own = {name: title for name, title in titles if counts[title] == 1}
         found: dict[str, set[str]] = {}
-        for name, title in titles:
-            found.setdefault(title, set()).add(name)
-        return {title: names.pop() for title, names in found.items() if len(names) == 1}
-
-    @cached_property
-    def rows(self) -> dict[str, set[str]]:
-        """The encoders of each row that tables of papers have, by what they call it; ``""`` is one that no card is of."""
-        found: dict[str, set[str]] = {}
-        title_of = {name: title for title, name in self.titles.items()}
         rows = published_rows()
         for row in rows.values():
-            for label in {row.row, title_of.get(row.encoder, row.row)}:
+            for label in {row.row, own.get(row.encoder, row.row)}:
                 for text in (label, f"{label} ({sources().papers[row.paper].name})"):
                     found.setdefault(text, set()).add(row.encoder)
         for card in map(read_table_card, table_names()):
             for facts in (facts for group in card.groups for facts in row_facts(group) if facts.label):
                 found.setdefault(facts.label, set()).add(rows[f"{card.paper}/{card.table}/{facts.row}"].encoder)
-        return found
+        return found | {title: {name} for name, title in titles if counts[title] == 1}
 
     def whole(self, parts: Sequence[str], known: Container[str] = ()) -> list[str]:
         """Names of a comma list; those are put together again that have a comma in them: titles, rows, or ``known``."""
 
         def is_one(text: str) -> bool:
             stem = list(variants(_plain(text)))[-1][0]
-            return text in known or (not clear and (stem in self.titles or stem in self.rows))
+            return text in known or (not clear and stem in self.called)
 
         names, at = [], 0
         while at < len(parts):
@@ -110,11 +105,9 @@ class Names:
         for stem, _ in variants(name):
             if stem in self.ids:
                 return name
-            if stem in self.titles:
-                return self.titles[stem] + name.removeprefix(stem)
-            if stem in self.rows:
-                known = sorted(self.rows[stem] - {""})
-                if len(known) != 1 or not (measured or self.rows[stem] == {*known}):
+            if stem in self.called:
+                known = sorted(self.called[stem] - {""})
+                if len(known) != 1 or not (measured or self.called[stem] == {*known}):
                     several = f"of several encoders; give {' or '.join(map(repr, known))}"
                     none = "that no card is of; 'stsbench list encoders' shows what can be named"
                     raise StsbenchError(f"'{stem}' is a row of papers' tables {several if known else none}")

@@ -431,8 +431,6 @@ class Listener:
     scored: Callable[[Result], None] = lambda result: None
     """Hears each Result that was made, and not found in the results folder."""
     failed: Callable[[str, Exception], None] = lambda what, error: None
-    refused: Callable[[str], None] = lambda why: None
-    """Of a result that the folder holds and that is not as it must be: it is scored again."""
     noticed: Callable[[str], None] = lambda line: None
     """Hears what is no failure and should be known."""
 

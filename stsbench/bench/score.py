@@ -361,7 +361,7 @@ def find_result(folder: Path, task: ScoredTask, embedder: Embedder, seed: int, l
         if items_path(path).exists():
             read_items(path)
     except DataError as error:
-        listener.refused(str(error))
+        listener.noticed(f"scored again: {error}")
         return None
     same = (encoder.name, task.name, task.digest, task.task.card_digest, encoder.card_digest)
     held = (result.encoder, result.task, result.data, result.task_card, result.encoder_card)

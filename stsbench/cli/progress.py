@@ -66,7 +66,7 @@ class RunProgress:
         """What the run reports to."""
         return Listener(
             planned=self.on_planned, working=self.on_working, scored=self.on_scored, failed=self.on_failed,
-            noticed=self.on_noticed, refused=lambda why: self.on_noticed(f"scored again: {why}"),
+            noticed=self.on_noticed,
         )  # fmt: skip
 
     def on_planned(self, parts: Sequence[RunPart]) -> None:
@@ -84,7 +84,7 @@ class RunProgress:
         counts = [(len(names), "encoder"), (tasks, "task"), *([(self.seeds, "seed")] if self.seeds > 1 else [])]
         size = " x ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts)
         line = f"{size}, {self.known} of {self.cells} cells known"
-        self._say(line, "planned", encoders=len(parts), cells=self.cells, known=self.known, sentences=sentences)
+        self._say("planned", line, encoders=len(parts), cells=self.cells, known=self.known, sentences=sentences)
 
     def on_working(self, pace: Pace) -> None:
         """How far the work is: a bar a worker and one for all where someone watches, else a line now and then."""
@@ -105,7 +105,7 @@ class RunProgress:
         elif self.shown.is_due():
             self.shown.said = time.monotonic()
             self._say(
-                "; ".join(filter(None, [counts, rest])), "working", cells=pace.cells, scored=pace.scored,
+                "working", "; ".join(filter(None, [counts, rest])), cells=pace.cells, scored=pace.scored,
                 running=pace.running, failed=pace.failed, sentences_per_second=speed, seconds_left=left,
                 workers={one.worker or "here": {"what": one.what, "done": round(one.done, 3)} for one in workers.values()},
             )  # fmt: skip
@@ -118,8 +118,9 @@ class RunProgress:
             seed = f" training seed {result.train_seed}{seed}"
         took = f"{result.run.get('seconds', 0):.1f} s"
         self._say(
+            "scored",
             f"[{self.known + self.scored}/{self.cells}] {result.encoder} {result.task}{seed} {100 * result.score:.2f} ({took})",
-            "scored", encoder=result.encoder, task=result.task, seed=result.eval_seed, score=result.score,
+            encoder=result.encoder, task=result.task, seed=result.eval_seed, score=result.score,
             seconds=result.run.get("seconds"), tries=result.run.get("tries", 1),
         )  # fmt: skip
 
@@ -129,8 +130,7 @@ class RunProgress:
             return
         self.noticed.add(line)
         complain(line)
-        self._event("noticed", line=line)
-        self._keep(line)
+        self._say("noticed", line, aloud=False, line=line)
 
     def on_failed(self, what: str, error: Exception) -> None:
         """Say what failed; data that cannot be had fail for every encoder and seed alike, and are said once."""
@@ -140,8 +140,7 @@ class RunProgress:
         if line in self.failures:
             return
         self.failures[line] = what, why
-        self._event("failed", what=what, why=why)
-        self._keep(f"failed: {line}")
+        self._say("failed", f"failed: {line}", aloud=False, what=what, why=why)
         if isinstance(error, SourceError) and not self.parts:
             self.without_data.append(what)
             if len(self.without_data) > 1:
@@ -159,33 +158,23 @@ class RunProgress:
     def end(self) -> None:
         """Say how many cells were scored and known, how much failed, and how long it took."""
         if self.cells:
-            facts, seconds = {"scored": self.scored, "known": self.known}, time.monotonic() - self.started
-            counts = [*facts.items(), *([("failed", len(self.failures))] if self.failures else [])]
-            line = f"{', '.join(f'{n} {what}' for what, n in counts)} in {duration(seconds)}"
-            self._say(line, "ended", **facts, failed=len(self.failures), seconds=round(seconds, 3))
+            seconds, failed = time.monotonic() - self.started, len(self.failures)
+            line = f"{self.scored} scored, {self.known} known{f', {failed} failed' if failed else ''} in {duration(seconds)}"
+            self._say("ended", line, scored=self.scored, known=self.known, failed=failed, seconds=round(seconds, 3))
 
     def say_line(self, line: str) -> None:
         """Say how far the work is; programs read it as an event."""
-        if self.events:
-            self._event("progress", line=line)
-        else:
-            note(line)
+        self._say("progress", line, line=line)
 
-    def _say(self, line: str, event: str, **facts: object) -> None:
-        if self.events:
-            self._event(event, **facts)
-        else:
-            note(line)
-        self._keep(line)
-
-    def _event(self, event: str, **facts: object) -> None:
+    def _say(self, event: str, text: str, /, *, aloud: bool = True, **facts: object) -> None:
+        """Say a text, or the event with its facts that programs read; the log has the text."""
         if self.events:
             note(json.dumps({"event": event, **facts}, ensure_ascii=False))
-
-    def _keep(self, line: str) -> None:
+        elif aloud:
+            note(text)
         if self.log is not None:
             now = datetime.now().astimezone().isoformat(timespec="seconds")
-            append_line(self.log, f"{now} {visible(one_line(line))}")
+            append_line(self.log, f"{now} {visible(one_line(text))}")
 
 
 @contextmanager
