@@ -325,6 +325,11 @@ class Embedder:
         engine = self._engines.get(self._texts[task.name].digest) if self._base is None else self._base.engine
         return engine.shelf.watch if engine is not None else None
 
+    def said(self, task: ScoredTask) -> str:
+        """What became of embeddings of this task that were stored before; nothing where they are as they were."""
+        watch = self.watch(task)
+        return watch.said if watch is not None else ""
+
     def notes(self, task: ScoredTask) -> list[str]:
         """What a reader of the task's score should know of its embeddings."""
         if not self._texts:
@@ -397,105 +402,96 @@ def score_tasks(
     done = {key: one for key, one in wanted.items() if one is not None and is_of_now(one, embedder.watch(key[0]))}
     todo = {task for task, seed in wanted if (task, seed) not in done}
     embedder.prepare([task for task in tasks if task in todo], tasks)
-    for line in dict.fromkeys(filter(None, (_set_aside(task, embedder) for task in tasks))):
+    for line in dict.fromkeys(filter(None, map(embedder.said, tasks))):
         listener.noticed(line)
     for task, keys in groupby((key for key in wanted if key[0] in tasks), key=itemgetter(0)):
-        scorer = _TaskScorer(task, embedder)
+        embed, first = None, True
         for key in keys:
             if (result := done.get(key)) is None:
                 listener.scoring(task.name)
                 try:
-                    result = scorer.score(key[1])
+                    embed = embed or embedder.engine(task)
+                    result = _score(embedder, task, embed, key[1], first=first)
                     checked_json(result)
                 except StsbenchError as error:
                     listener.failed(f"{embedder.known(task).name} on {task.name}", error)
                     continue
+                # The next seed takes embeddings as they are.
+                first = False
                 listener.scored(result)
             yield result
 
 
-def _set_aside(task: ScoredTask, embedder: Embedder) -> str:
-    watch = embedder.watch(task)
-    return watch.said if watch is not None else ""
+def _score(embedder: Embedder, task: ScoredTask, embed: Embed, seed: int, *, first: bool) -> Result:
+    started, encoder = time.perf_counter(), embedder.known(task)
+    scores: Scores = task.evaluator(task.splits, embed, seed=seed)
+    notes = [*encoder.assumed, *scores.notes, *task.notes(), *encoder.notes(), *embedder.notes(task)]
+    # Also of an encoder of words under a variant.
+    own = encoder.encoder if variant_of(encoder.encoder) is None else base_of(encoder.encoder) or encoder.encoder
+    if isinstance(own, WordEncoder):
+        texts = sorted(set(task.texts()))
+        if count := len(without_known_words(own, texts)):
+            notes.append(f"{count} of {len(texts)} distinct sentences have no word that the encoder knows")
+    return Result(
+        encoder=encoder.name,
+        task=task.name,
+        split=task.split,
+        score=scores.score,
+        protocol=dict(task.protocol),
+        scores=dict(scores.scores),
+        per_subset={name: dict(values) for name, values in scores.per_subset.items()},
+        interval=scores.interval,
+        interval_method=scores.interval_method,
+        n=scores.n,
+        zero_vectors=scores.zero_vectors,
+        overlap=encoder.overlap_with(task.name),
+        train_seed=encoder.train_seed,
+        eval_seed=seed,
+        encoder_card=encoder.card_digest,
+        fingerprint=encoder.fingerprint,
+        revision=encoder.revision,
+        task_card=task.task.card_digest,
+        data=task.digest,
+        items=columns_digest(scores.per_item),
+        notes=notes,
+        run=_run_facts(embedder, task, embed, time.perf_counter() - started, first=first),
+        per_item=dict(scores.per_item),
+    )
 
 
-@dataclass
-class _TaskScorer:
-    task: ScoredTask
-    embedder: Embedder
-    engine: Embed | None = None
-    counted: bool = False
-    """Whether a Result says already how many sentences were embedded: the next seed takes them as they are."""
-
-    def score(self, seed: int) -> Result:
-        started = time.perf_counter()
-        task, encoder = self.task, self.embedder.known(self.task)
-        self.engine = self.engine or self.embedder.engine(task)
-        scores: Scores = task.evaluator(task.splits, self.engine, seed=seed)
-        notes = [*encoder.assumed, *scores.notes, *task.notes(), *encoder.notes(), *self.embedder.notes(task)]
-        # Also of an encoder of words under a variant.
-        own = encoder.encoder if variant_of(encoder.encoder) is None else base_of(encoder.encoder) or encoder.encoder
-        if isinstance(own, WordEncoder):
-            texts = sorted(set(task.texts()))
-            if count := len(without_known_words(own, texts)):
-                notes.append(f"{count} of {len(texts)} distinct sentences have no word that the encoder knows")
-        return Result(
-            encoder=encoder.name,
-            task=task.name,
-            split=task.split,
-            score=scores.score,
-            protocol=dict(task.protocol),
-            scores=dict(scores.scores),
-            per_subset={name: dict(values) for name, values in scores.per_subset.items()},
-            interval=scores.interval,
-            interval_method=scores.interval_method,
-            n=scores.n,
-            zero_vectors=scores.zero_vectors,
-            overlap=encoder.overlap_with(task.name),
-            train_seed=encoder.train_seed,
-            eval_seed=seed,
-            encoder_card=encoder.card_digest,
-            fingerprint=encoder.fingerprint,
-            revision=encoder.revision,
-            task_card=task.task.card_digest,
-            data=task.digest,
-            items=columns_digest(scores.per_item),
-            notes=notes,
-            run=self._run_facts(encoder, time.perf_counter() - started),
-            per_item=dict(scores.per_item),
-        )
-
-    def _run_facts(self, encoder: KnownEncoder, seconds: float) -> dict[str, Any]:
-        task, aside, card = self.task, _set_aside(self.task, self.embedder), self.task.task.card
-        commit, dirty = machine.commit()
-        runs, variant = facts_of(encoder.encoder), variant_of(encoder.encoder)
-        encoded = 0 if self.counted else self.embedder.encoded(task)
-        self.counted = True
-        source, texts = task.task.loaded(next(iter(task.splits))), task.texts()
-        # Of a text which has been embedded.
-        size = self.engine(texts[:1]).shape[1] if self.engine is not None and texts else None
-        kept = TYPES[variant.embeddings if variant is not None else FLOAT]
+def _run_facts(embedder: Embedder, task: ScoredTask, embed: Embed, seconds: float, *, first: bool) -> dict[str, Any]:
+    encoder, card, texts = embedder.known(task), task.task.card, task.texts()
+    runs, variant = facts_of(encoder.encoder), variant_of(encoder.encoder)
+    commit, dirty = machine.commit()
+    encoded = embedder.encoded(task) if first else 0
+    source = task.task.loaded(next(iter(task.splits)))
+    # Of a text which has been embedded.
+    size = embed(texts[:1]).shape[1] if texts else None
+    kept = TYPES[variant.embeddings if variant is not None else FLOAT]
+    facts = {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3),
+        "dimensions": size,
+        "vector_bytes": None if size is None else kept.bytes(size),
+        "encoded": encoded,
+        "from_store": len(set(texts)) - encoded,
+        "source": source.source,
+        "data_revision": source.revision,
+        "device": runs.device_used,
+        "dtype": runs.dtype,
+        "versions": machine.versions(),
+        "commit": commit,
+        "dirty": dirty,
+    }
+    where_known = {
         # Which release of its data a task holds, and what replaces it, where its card says so.
-        release = {"task_version": card.version, "task_superseded_by": card.superseded_by}
-        return {
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "seconds": round(seconds, 3),
-            "dimensions": size,
-            "vector_bytes": None if size is None else kept.bytes(size),
-            "encoded": encoded,
-            "from_store": len(set(texts)) - encoded,
-            "source": source.source,
-            "data_revision": source.revision,
-            **{key: value for key, value in release.items() if value},
-            "device": runs.device_used,
-            "dtype": runs.dtype,
-            **({"tf32": True} if uses_tf32() else {}),
-            **({"folder": encoder.folder} if encoder.folder else {}),
-            "versions": machine.versions(),
-            "commit": commit,
-            "dirty": dirty,
-            **({"set_aside": aside} if aside else {}),
-        }
+        "task_version": card.version,
+        "task_superseded_by": card.superseded_by,
+        "tf32": uses_tf32(),
+        "folder": encoder.folder,
+        "set_aside": embedder.said(task),
+    }
+    return facts | {name: value for name, value in where_known.items() if value}
 
 
 MOST = 20_000
