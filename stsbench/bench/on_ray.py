@@ -232,10 +232,10 @@ class ClusterRun:
         turn.encoder = self.put(known)
         tasks = self.work.tasks_of(part.cells)
         embedder = self.work.embedder(known, tasks)
-        shared = embedder.divisible(self._tasks(turn.cells, embedder))
+        shared = embedder.divisible(self.work.tasks_of(turn.cells))
         if shared is None:
             # Kept in memory alone, batches are planned over the tasks too that are done.
-            yield [self._scoring(turn, embedder, self._tasks(part.cells, embedder), None)]
+            yield [self._scoring(turn, embedder, tasks, None)]
             return
         if shared[0].shelf.width is not None:
             yield [seen := turn.piece("comparing with stored embeddings", worker.see_stored, self.plan.store)]
@@ -245,16 +245,13 @@ class ClusterRun:
                 self.renewed.add(part.name)
                 # Not by the engine of before, which variants of an encoder share.
                 embedder = Embedder(known, tasks, self.work.plan, self.work.listener, only_look=True)
-                shared = embedder.divisible(self._tasks(turn.cells, embedder)) or shared
+                shared = embedder.divisible(self.work.tasks_of(turn.cells)) or shared
         engine, texts = shared
         turn.folder = engine.shelf.folder
         encoded = yield from self._embedding(turn, engine, texts)
         blocks = {} if self.is_shared else blocks_of(engine.shelf)
         embedded = self.put(Handed(encoded=encoded, said=turn.said, blocks=blocks))
-        yield [self._scoring(turn, embedder, [task], embedded) for task in self._tasks(turn.cells, embedder)]
-
-    def _tasks(self, cells: Sequence[Cell], embedder: Embedder) -> list[ScoredTask]:
-        return [task for task in self.work.tasks_of(cells) if task in embedder.tasks]
+        yield [self._scoring(turn, embedder, [task], embedded) for task in self.work.tasks_of(turn.cells)]
 
     def _embedding(
         self, turn: Turn, engine: Engine, texts: Sequence[str]
@@ -290,9 +287,9 @@ class ClusterRun:
         self, turn: Turn, embedder: Embedder, tasks: Sequence[ScoredTask], embedded: Reference | None
     ) -> Piece:
         """Tasks scored by one worker: one on what is embedded, or all of an encoder that it embeds itself."""
-        keys, first = [(task.name, task.asked) for task in tasks], tasks[0]
-        cells = [cell for cell in turn.cells if (cell.task, cell.protocol) in keys]
-        seeds = [[cell.seed for cell in cells if (cell.task, cell.protocol) == key] for key in keys]
+        first = tasks[0]
+        cells = [cell for cell in turn.cells if cell.task in {task.name for task in tasks}]
+        seeds = [[cell.seed for cell in cells if cell.task == task.name] for task in tasks]
         given = [self.plan, seeds, embedded, *map(self.keep, tasks)]
         if embedded is None:
             return turn.piece(

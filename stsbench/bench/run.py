@@ -114,7 +114,7 @@ class Work:
 
     def _part(self, spec: str, encoder: KnownEncoder, cells: Sequence[Cell]) -> RunPart:
         embedder = self.embedder(encoder, self.tasks_of(cells))
-        mine = {cell: task for cell in cells for task in self.tasks_of([cell]) if task in embedder.tasks}
+        mine = {cell: self.tasks[cell.task] for cell in cells if self.tasks.get(cell.task) in embedder.tasks}
         done: dict[Cell, Result] = {}
         for cell, task in mine.items():
             if not self.plan.fresh and (held := find_result(self.plan.out, task, embedder, cell.seed, self.listener)):
@@ -124,14 +124,13 @@ class Work:
         return RunPart(spec=spec, name=encoder.name, cells=list(mine), done=done, to_embed=to_embed, tokens=tokens)
 
     @cached_property
-    def tasks(self) -> dict[tuple[str, str], ScoredTask]:
-        """The tasks by name and protocol, read when the first encoder is there; what fails is reported once."""
-        return {(task.name, task.asked): task for task in read_tasks(self.plan.scored, self.listener.failed)}
+    def tasks(self) -> dict[str, ScoredTask]:
+        """The tasks by name, read when the first encoder is there; what fails is reported once."""
+        return {task.name: task for task in read_tasks(self.plan.scored, self.listener.failed)}
 
     def tasks_of(self, cells: Iterable[Cell]) -> list[ScoredTask]:
         """The tasks of some cells, each once, whose data could be had."""
-        keys = dict.fromkeys((cell.task, cell.protocol) for cell in cells)
-        return [self.tasks[key] for key in keys if key in self.tasks]
+        return [self.tasks[name] for name in dict.fromkeys(cell.task for cell in cells) if name in self.tasks]
 
     def embedder(
         self, encoder: KnownEncoder, tasks: Sequence[ScoredTask], listener: Listener | None = None
@@ -183,7 +182,7 @@ def local(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
             pace.turn(parts[place:])
             listener = work.listener.following(pace, part, f"{place + 1}/{len(parts)} {part.name}")
             embedder = work.embedder(work.encoder(part), work.tasks_of(part.cells), listener)
-            wanted = {(work.tasks[cell.task, cell.protocol], cell.seed): part.done.get(cell) for cell in part.cells}
+            wanted = {(work.tasks[cell.task], cell.seed): part.done.get(cell) for cell in part.cells}
             for result in score_tasks(embedder, wanted, listener=listener):
                 if result.per_item:
                     write_result(result, work.plan.out)
@@ -279,7 +278,7 @@ def forecast_run(plan: RunPlan, listener: Listener) -> Iterator[EncoderForecast]
         if isinstance(seconds := one.run.get("seconds"), int | float):
             earlier.setdefault(_of(one), []).append(float(seconds))
     for part in work.parts():
-        took = [earlier.get(_of(work.tasks[cell.task, cell.protocol]), []) for cell in part.missing]
+        took = [earlier.get(_of(work.tasks[cell.task]), []) for cell in part.missing]
         embedding = 0.0 if part.to_embed == 0 else None
         # What a server is sent is paid for: nothing is sent for a forecast.
         if part.to_embed and part.tokens is None:
