@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import stsbench
-from stsbench.bench.plan import GivenTasks, RunPlan
+from stsbench.bench.plan import GivenTasks, Listener, RunPlan
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.task import Task, load_task
 from stsbench.encoders.base import Encoder
@@ -73,6 +73,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def evaluate(place: Path, encoder: Any, tasks: GivenTasks = "pets,plants", **options: Any) -> list[Result]:
     options = {"data": place / "data", "catalogue": Catalogue([place / "cards"]), **options}
     return list(stsbench.evaluate(encoder, tasks, **options))
+
+
+def telling() -> tuple[list[str], Listener]:
+    """What fails of a run, line by line, and the listener that notes it."""
+    told: list[str] = []
+    return told, Listener(failed=lambda what, error: told.append(f"{what}: {error}"))
 
 
 def plan_of(place: Path, encoder: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> RunPlan:

@@ -21,7 +21,7 @@ from stsbench.numbers.statistics import sentence_columns
 from stsbench.results.record import CleanScore, Result, clean_scores, items_path
 from tests.encoders.fakes import Plain
 from tests.made import make_result
-from tests.own_tasks import outside_run, place, plan_of, written
+from tests.own_tasks import outside_run, place, plan_of, telling, written
 
 __all__ = ["place"]
 
@@ -73,8 +73,7 @@ def test_what_cannot_be_had_is_told_and_the_score_stays(place, monkeypatch, text
     list(run(plan_of(place, Plain(), monkeypatch, tasks="pets"), Listener()))
     for path in (place / "results").rglob("*.parquet"):
         path.unlink()
-    failed: list[str] = []
-    listener = Listener(failed=lambda what, error: failed.append(f"{what}: {error}"))
+    failed, listener = telling()
     (result,) = run(plan_of(place, Plain(), monkeypatch, tasks="pets", clean=TextLeftOut([text])), listener)
     assert result.clean == []
     assert "run: stsbench run --fresh" in failed[0]

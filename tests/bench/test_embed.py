@@ -22,7 +22,7 @@ from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.results.folder import read_states
 from stsbench.results.groups import gather_runs
 from tests.encoders.fakes import Plain, hashed
-from tests.own_tasks import evaluate, place, plan_of, task_of_own
+from tests.own_tasks import evaluate, place, plan_of, task_of_own, telling
 
 __all__ = ["place"]
 
@@ -165,8 +165,7 @@ def test_texts_that_are_not_the_tasks(place):
 
 def test_a_task_without_texts_to_fit_on_is_told_and_left_out(place):
     (place / "data" / "pets-validation.tsv").unlink()
-    told: list[str] = []
-    listener = Listener(failed=lambda what, error: told.append(f"{what}: {error}"))
+    told, listener = telling()
     results = evaluate(place, whitened(), on_error="skip", listener=listener)
     assert [result.task for result in results] == ["plants"]
     assert len(told) == 1
@@ -328,8 +327,7 @@ def test_hamming_needs_bits(place):
 
 def test_too_many_dimensions_and_unknown_texts_are_told_once(place):
     many = load_encoder("tests.encoders.fakes:Plain", params={"dimensions": 9})
-    told: list[str] = []
-    listener = Listener(failed=lambda what, error: told.append(f"{what}: {error}"))
+    told, listener = telling()
     with pytest.raises(EncoderError, match="dimensions = 9: the embeddings have 4"):
         evaluate(place, many, on_error="skip", listener=listener)
     unknown = load_encoder("tests.encoders.fakes:Plain", params={"embeddings": "int8", "calibration": "nothing"})

@@ -16,7 +16,7 @@ from stsbench.core.errors import EncoderError, StsbenchError, UnknownName
 from stsbench.data.task import Task
 from stsbench.evaluators.sts import StsEvaluator
 from tests.encoders.fakes import Plain
-from tests.own_tasks import evaluate, place
+from tests.own_tasks import evaluate, place, telling
 
 __all__ = ["place"]
 
@@ -125,8 +125,7 @@ def test_a_score_that_could_not_be_read_back_fails_alone(place, monkeypatch):
         return dataclasses.replace(found, score=100 * found.score) if found.n == 20 else found
 
     monkeypatch.setattr(StsEvaluator, "__call__", times_hundred)
-    failures: list[str] = []
-    listener = Listener(failed=lambda what, error: failures.append(f"{what}: {error}"))
+    failures, listener = telling()
     results = evaluate(place, Plain(), "plants,stones", on_error="skip", listener=listener)
     assert [result.task for result in results] == ["stones"]
     assert len(failures) == 1 and "on plants cannot be kept: field 'score'" in failures[0]
@@ -142,8 +141,7 @@ class ConstantOn(Plain):
 
 
 def test_a_task_that_fails_stops_or_is_told(place):
-    told: list[str] = []
-    listener = Listener(failed=lambda what, error: told.append(f"{what}: {error}"))
+    told, listener = telling()
     with pytest.raises(EncoderError, match="the same embedding"):
         evaluate(place, ConstantOn(), "plants,pets")
     results = evaluate(place, ConstantOn(), "plants,pets", on_error="skip", listener=listener)

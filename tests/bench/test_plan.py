@@ -84,11 +84,13 @@ def test_a_wrong_protocol_is_one_line(protocol, message):
     assert "\n" not in str(caught.value)
 
 
-def test_names_of_tasks_and_suites_each_once_in_order():
+def test_names_of_tasks_and_suites_each_once_in_order(tmp_path):
     tasks = plan_tasks(["stsb", "sts,mr"], CATALOGUE)
     assert [task.name for task in tasks] == ["stsb", "sts12", "sts13", "sts14", "sts15", "sts16", "sickr", "mr"]
-    with pytest.raises(UnknownName, match="unknown task or suite 'sts122'; did you mean 'sts12'"):
-        plan_tasks("stsb,sts122", CATALOGUE)
+    write(tmp_path / "tasks/suites.toml", '[mine]\nname = "Mine"\ntasks = ["stsb", "sts122"]')
+    for given, what in (("stsb,sts122", "unknown task or suite"), ("mine", "unknown task in suite mine:")):
+        with pytest.raises(UnknownName, match=f"^{what} 'sts122'; did you mean 'sts12'"):
+            plan_tasks(given, Catalogue([tmp_path]))
     for nothing in ("", " , ", list[str]()):
         with pytest.raises(StsbenchError, match="no task is named; give tasks or suites"):
             plan_tasks(nothing, CATALOGUE)
@@ -124,12 +126,6 @@ def test_another_split_is_for_tasks_that_are_scored_on_one():
             plan_tasks(task, CATALOGUE, split="train")
 
 
-def test_a_suite_of_unknown_tasks_names_the_suite(tmp_path):
-    write(tmp_path / "tasks/suites.toml", '[mine]\nname = "Mine"\ntasks = ["stsb", "sts122"]')
-    with pytest.raises(UnknownName, match="^unknown task in suite mine: 'sts122'; did you mean 'sts12'"):
-        plan_tasks("mine", Catalogue([tmp_path]))
-
-
 SETTINGS = RunPlan(encoders=["minilm", "no-such"], tasks="mr,stsb", out=Path("results"), seeds=(3, 1, 3))
 
 
@@ -141,14 +137,11 @@ def test_cells_are_ordered_by_encoder_task_and_seed():
         for task, protocol in (("mr", "senteval"), ("stsb", "simcse"))
         for seed in (3, 1)
     ]
-
-
-def test_a_cell_names_its_protocol_with_the_fields_that_were_replaced():
+    # A cell names its protocol with the fields that were replaced.
     settings = dataclasses.replace(SETTINGS, protocol="senteval(kfold=5,nhid=50),wmean")
     first, *_, last = settings.cells
     assert (first.protocol, last.protocol) == ("senteval(kfold=5,nhid=50)", "wmean")
-    task = settings.scored[0]
-    assert (task.name, task.protocol["kfold"], task.protocol["nhid"]) == ("mr", 5, 50)
+    assert settings.scored[0].protocol["kfold"] == 5
 
 
 def test_a_trained_recipe_is_an_encoder_a_seed(monkeypatch):

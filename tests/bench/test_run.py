@@ -79,24 +79,6 @@ def test_cells_carried_out_apart_make_the_same_results(place, monkeypatch):
     assert outside_run(place / "results") == outside_run(place / "whole")
 
 
-def test_a_bug_in_one_encoder_leaves_the_others_their_scores(place, monkeypatch):
-    settings = settings_of(place, monkeypatch)
-
-    def bug(sentences: Sequence[str]) -> Any:
-        raise ZeroDivisionError("a bug of the user's")
-
-    monkeypatch.setattr(FIRST, "encode", bug)
-    told: list[str] = []
-    listener = Listener(failed=lambda what, error: told.append(f"{what}: {error}"))
-    assert {one.encoder for one in run(settings, listener)} == {"second"}
-    assert told == ["first: a bug of the user's"]
-    with pytest.raises(ZeroDivisionError):
-        list(run(dataclasses.replace(settings, encoders=BOTH[:1]), Listener()))
-
-
-__all__ = ["place"]
-
-
 def forecast(settings: Any) -> EncoderForecast:
     (found,) = forecast_run(settings, Listener())
     return found
