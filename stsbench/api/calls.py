@@ -147,7 +147,7 @@ def evaluate(
         seed: of the evaluation (folds, classifiers).
         split: score this split of each task instead of its usual one.
         store: where embeddings are kept: a folder, None for nowhere, or the user's cache folder.
-        on_error: ``skip`` goes on past a task that fails, and past one of several encoders; ``failures`` of the Results
+        on_error: ``skip`` continues after a task that fails, and after one of several encoders; ``failures`` of the Results
             holds what failed.
         name: what results call an encoder that is not given by its name.
         catalogue: cards to look names up in.

@@ -150,12 +150,8 @@ def isolated(
     """Report what fails of one encoder, so that the others continue; what the only one's code raises is raised."""
     try:
         yield
-    except expected as error:
-        listener.failed(name, error)
-    except (OutputError, Stopped):
-        raise
     except Exception as error:
-        if alone:
+        if not isinstance(error, expected) and (alone or isinstance(error, OutputError | Stopped)):
             raise
         listener.failed(name, error)
 
@@ -314,7 +310,7 @@ def run(plan: RunPlan, listener: Listener, *, executor: Executor | None = None) 
     """Carry out a run, writing each Result as soon as it is there; what the folder holds is not done again.
 
     All encoders are found and all data read before the first batch, and the listener hears what is to be done.
-    An encoder or task that fails is reported to the listener, and the run goes on. The plan names the executor, unless one is given.
+    An encoder or task that fails is reported to the listener, and the run continues. The plan names the executor, unless one is given.
 
     Raises:
         StsbenchError: nothing at all can be done (unknown task, no data), or results cannot be written.

@@ -250,7 +250,7 @@ def joined(on: str) -> Iterator[Ray]:
         why = one_line(error)[:200]
         if alone:
             raise StsbenchError(f"Ray does not start: {why}") from error
-        # A client without a token waits in vain, without a reason.
+        # A client without a token waits for nothing, and is told no reason.
         hint = "where it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
         raise StsbenchError(f"no Ray cluster answers at '{address}': {why}; {hint}") from error
     try:
