@@ -229,10 +229,10 @@ class Embedder:
         return Engine(encoder, shelf, progress=self._listener.encoding, noticed=self._listener.noticed)
 
     @property
-    def _late(self) -> bool:
-        """Whether only fitting tells what is embedded: a post-processor of a user's own may embed when it is fitted."""
+    def _foreseen(self) -> BaseEngine | None:
+        """What embeds, where that is known before; a post-processor of a user's own may embed when it is fitted."""
         made = self.encoder.encoder
-        return isinstance(made, TextFitted) and not isinstance(made, PostProcessed)
+        return None if isinstance(made, TextFitted) and not isinstance(made, PostProcessed) else self._base
 
     def known(self, task: ScoredTask) -> KnownEncoder:
         """The encoder as the Result of this task names it."""
@@ -241,22 +241,19 @@ class Embedder:
 
     def missing(self, todo: Sequence[ScoredTask]) -> tuple[int | None, int | None]:
         """How many distinct sentences :meth:`prepare` would embed, None where only fitting tells; and of a server the tokens."""
-        if self._base is None or self._late:
+        if (base := self._foreseen) is None:
             return (0 if self._base is None and not todo else None), None
-        engine = self._base.engine
-        texts = engine.missing(_new(self._needed(todo), self._base.counted))
-        return len(texts), engine.encoder.count_tokens(texts) if isinstance(engine.encoder, ServedEncoder) else None
+        texts, encoder = base.engine.missing(_new(self._needed(todo), base.counted)), base.engine.encoder
+        return len(texts), encoder.count_tokens(texts) if isinstance(encoder, ServedEncoder) else None
 
     def divisible(self, todo: Sequence[ScoredTask]) -> tuple[Engine, list[str]] | None:
         """What several workers can embed together: by which engine, and which texts.
 
         None of what is kept in memory alone or made task by task, and of a server, which has limits of its own.
         """
-        if self._base is None or self._late:
+        if (base := self._foreseen) is None or base.engine.shelf.folder is None:
             return None
-        engine = self._base.engine
-        alone = engine.shelf.folder is None or isinstance(engine.encoder, ServedEncoder)
-        return None if alone else (engine, self._needed(todo))
+        return None if isinstance(base.engine.encoder, ServedEncoder) else (base.engine, self._needed(todo))
 
     def prepare(self, todo: Sequence[ScoredTask], tasks: Sequence[ScoredTask]) -> None:
         """Embed what the tasks to do need, in one go; ``tasks`` are all tasks, done ones among them."""
