@@ -52,7 +52,7 @@ class RayTraining:
         return self.stack.enter_context(joined(self.on))
 
     def carry_out(self, plan: TrainPlan, *, on_progress: OnProgress) -> TrainedRun:
-        """Train a plan; workers that are lost are started again, and go on from the last checkpoint.
+        """Train a plan; workers that are lost are started again, and resume from the last checkpoint.
 
         Raises StsbenchError: as :func:`stsbench.recipes.train.carry_out`; or machines do not share what they need.
         """
@@ -70,8 +70,8 @@ class RayTraining:
             kept = last_checkpoint(plan.folder)
             from_where = f"from {kept.name}" if kept else "from the start"
             if tries == TRIES:
-                raise TrainingError(f"{plan.folder}: {lost}, {TRIES} times; the same command goes on {from_where}")
-            self.noticed(f"seed {plan.seed}: {lost}; goes on {from_where} ({tries + 1} of {TRIES})")
+                raise TrainingError(f"{plan.folder}: {lost}, {TRIES} times; the same command resumes {from_where}")
+            self.noticed(f"seed {plan.seed}: {lost}; resumes {from_where} ({tries + 1} of {TRIES})")
             # What the first try has begun anew is not begun anew again.
             plan = replace(plan, fresh=plan.fresh and not self.heard)
         return TrainedRun.read(plan.folder)

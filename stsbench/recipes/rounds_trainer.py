@@ -135,7 +135,7 @@ class _Seen:
         self._add({"step": 0, "score": float(score), **seen_with(score)})
 
     def round(self, ended: Round) -> None:
-        """A round is over, of this run or, before its first step, of the one that it goes on from."""
+        """A round is over, of this run or, before its first step, of the one that it resumes."""
         self.rounds.append(ended)
         self._add({"step": ended.step, "loss": ended.loss, "score": ended.score, **ended.facts})
         if self.clock.planned:

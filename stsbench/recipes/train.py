@@ -223,7 +223,7 @@ def _deciding(card: RecipeCard) -> dict[str, Any]:
 
 
 def _note_start(plan: TrainPlan, trainer: Trainer) -> None:
-    """Write down what the run is started with; where checkpoints are gone on from, it must be what they were made with."""
+    """Write down what the run is started with; where it resumes from checkpoints, it must be what they were made with."""
     start = Start(
         recipe=_deciding(plan.card),
         seed=plan.seed,
@@ -440,7 +440,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def forecast(self) -> Forecast:
-        """Take three steps, write nothing, and reckon what the whole training takes."""
+        """Take three steps, write nothing, and estimate what the whole training takes."""
 
     def forecast_of(self, **tried: Any) -> Forecast:  # noqa: ANN401 - a forecast's fields
         """A forecast of what was tried, with what follows from it."""

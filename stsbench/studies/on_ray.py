@@ -48,7 +48,7 @@ def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None
                 for reference in ray.wait(list(under_way), timeout=WAIT_SECONDS)[0]:
                     book.close(under_way.pop(reference), _score(ray, reference))
         except KeyboardInterrupt as error:
-            raise Stopped("stopped; the same command goes on") from error
+            raise Stopped("stopped; the same command resumes") from error
         finally:
             stop(ray, list(under_way))
 

@@ -406,7 +406,7 @@ class StoppedEarly(Stopped):
 
 
 def halving_of(sweep: Sweep) -> str:
-    """The name of the study in which the trainings of one command are compared; nothing where all go on to their end."""
+    """The name of the study in which the trainings of one command are compared; nothing where all are trained to their end."""
     return f"halving {uuid4().hex}" if sweep.card.halving is not None else ""
 
 

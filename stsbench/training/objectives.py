@@ -446,18 +446,18 @@ def pair_features(u: torch.Tensor, v: torch.Tensor, kinds: str | Sequence[str]) 
 
 
 class GivenEmbeddings(torch.nn.Module):
-    """What a loss of sentence-transformers takes for a model: it embeds sentences by handing on the embeddings it is given."""
+    """What a loss of sentence-transformers takes for a model: it embeds sentences by passing the embeddings it is given."""
 
     device = torch.device("cpu")
     """Where a loss makes its own weights, if it has any."""
 
     def __init__(self, name: str = "sentence_embedding") -> None:
-        """Choose what of a column is handed on; by default its own embeddings."""
+        """Choose what of a column is passed; by default its own embeddings."""
         super().__init__()
         self.name = name
 
     def forward(self, column: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Hand on the embeddings (b, d) as a model does."""
+        """Pass the embeddings (b, d) as a model does."""
         return {"sentence_embedding": column[self.name]}
 
 

@@ -380,7 +380,7 @@ def _save_modules(student: Student, folder: Path, between: Sequence[Any]) -> Non
         entries.append({"idx": number, "name": str(number), "path": path.name, "type": f"{of_library}.{kind}"})
     own: dict[str, Any] = {"max_seq_length": student.checkpoint.max_length(), "do_lower_case": False}
     if pooling.layers != (-1,):
-        # Only then does the library's transformer hand on more than its last layer.
+        # Only then does the library's transformer pass more than its last layer.
         own["config_args"] = {"output_hidden_states": True}
     for name, content in (("modules", entries), ("sentence_bert_config", own)):
         write_whole(folder / f"{name}.json", (json.dumps(content, indent=1) + "\n").encode())

@@ -58,7 +58,7 @@ def test_what_a_search_cannot_carry_out_is_refused(card, says):
         count_settings(card)
 
 
-def test_random_settings_hang_on_the_card_alone_and_lie_in_their_ranges():
+def test_random_settings_depend_on_the_card_alone_and_lie_in_their_ranges():
     values = {
         "rate": Range(low=1e-5, high=1e-1, log=True),
         "rows": Range(low=8, high=64, step=8),
@@ -76,7 +76,7 @@ def test_random_settings_hang_on_the_card_alone_and_lie_in_their_ranges():
     assert {str(one.values["rows"]) for one in found} <= {*map(str, range(8, 65, 8))}
     assert all(0.2 <= one.values["share"] <= 0.4 for one in found)
     assert {one.values["head"] for one in found} == {"fresh", "checkpoint"}
-    # A larger budget goes on with the same.
+    # A larger budget continues with the same.
     assert all_of(made("random", values, settings=70, recipes=["x", "y"], search_seed=4))[:60] == found
 
 
@@ -87,7 +87,7 @@ def test_a_search_ends_where_nothing_is_left(search):
     assert len(all_of(made(search, {"a": Range(low=1, high=3)}, settings=50))) == 3
 
 
-def test_tpe_goes_where_scores_are_high_and_hangs_on_what_is_known_alone():
+def test_tpe_goes_where_scores_are_high_and_depends_on_what_is_known_alone():
     values = {"a": Range(low=0.0, high=1.0), "b": ["bad", "good"], "c": Range(low=8, high=64, step=8)}
 
     def score(setting: SweepSetting, at: int) -> float | None:

@@ -171,8 +171,7 @@ class SimCSEPositives(Contrast):
         self.augment = WORD_CHANGES[self.positive](self) if self.positive in WORD_CHANGES else None
         if self.two_encoders and self.positive == "fixed_mask":
             raise CardError("two encoders share no dropout mask; leave 'two_encoders' or positive = 'fixed_mask' out")
-        twice = self.two_encoders or self.positive == "two_encoders"
-        self.second = copy.deepcopy(self.student) if twice else None
+        self.second = copy.deepcopy(self.student) if self.two_encoders or self.positive == "two_encoders" else None
 
     def prepare(self, columns: Columns) -> None:
         """Of an ordered corpus, the last sentence of a document is no anchor."""
