@@ -240,9 +240,7 @@ def _value(text: str) -> Any:  # noqa: ANN401 - any parameter
         return text
 
 
-def short_name(
-    name: str, numbers: dict[str, str], *, with_settings: int = WITH_SETTINGS, longest: int = LONGEST
-) -> str:
+def short_name(name: str, numbers: dict[str, str], *, with_settings: int, longest: int) -> str:
     """A name as a table without a legend has it: ``minilm+…(1)``, where a key below says what (1) is in one piece.
 
     ``numbers`` are those given already, by whole name; this one's joins them where it needs one. A name with settings

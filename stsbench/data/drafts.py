@@ -254,9 +254,8 @@ def _card_text(card: TaskCard, home: Home, *, unsure: Sequence[str], notes: Mapp
         facts["local"]["folder"] = seen_from(Path(card.local.folder), home.path.parent)
     lines = [f"# A draft of 'stsbench new task'; docs/tasks.md explains every key. '{UNKNOWN}' is yours to fill in."]
     lines += [f"# unsure: {line}" for line in unsure]
-    return "\n".join(
-        [*lines, toml_tables(facts, {**COMMENTS, **{key: f"unsure: {note}" for key, note in notes.items()}})]
-    )
+    comments = {**COMMENTS, **{key: f"unsure: {note}" for key, note in notes.items()}}
+    return "\n".join([*lines, toml_tables(facts, comments)])
 
 
 def seen_from(folder: Path, place: Path) -> str:

@@ -239,7 +239,7 @@ def test_no_name_breaks_a_table(capsys, monkeypatch, length):
 )
 def test_where_there_is_no_legend_a_number_stands_for_the_whole_name(name, longest, short):
     numbers: dict[str, str] = {}
-    assert short_name(name, numbers, longest=longest) == short and len(short) <= longest
+    assert short_name(name, numbers, with_settings=WITH_SETTINGS, longest=longest) == short and len(short) <= longest
     assert numbers == ({} if short == name else {name: "(1)"})
 
 

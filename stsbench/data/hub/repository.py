@@ -101,21 +101,16 @@ class Failure(NamedTuple):
 _LOGIN = "log in with 'hf auth login' (or set HF_TOKEN)"
 _NETWORK = "check the network and try again"
 _SECONDS = "(HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT set the seconds)"
+_OFFLINE = "the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)"
+_NO_HUB = ("what answers is not the Hub", "check HF_ENDPOINT, and the network's proxy or login page")
 _FOLDERS = "set HF_HOME and STSBENCH_CACHE to folders"
 FAILURES = (
-    Failure(
-        ("OfflineModeIsEnabled",),
-        "the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)",
-        "unset HF_HUB_OFFLINE once to fetch it",
-        passing=True,
-    ),
+    Failure(("OfflineModeIsEnabled",), _OFFLINE, "unset HF_HUB_OFFLINE once to fetch it", passing=True),
     Failure(("GatedRepoError",), "access is gated", f"ask for access at {{page}} and {_LOGIN}"),
     Failure(("DisabledRepoError",), "the Hub has disabled this repository", "see {page}"),
     Failure(("RevisionNotFoundError",), "there is no such revision", "see {page}/commits/main for those there are"),
     Failure(("RemoteEntryNotFoundError",), "there is no such file", "see {page}/tree/main for those there are"),
-    Failure(
-        ("RepositoryNotFoundError",), "no such {kind} on the Hub, or it is private", f"check the name, or {_LOGIN}"
-    ),
+    Failure(("RepositoryNotFoundError",), "no such {kind} on the Hub, or it is private", f"check the id, or {_LOGIN}"),
     Failure((401, 403), "access is denied (HTTP {status})", f"{_LOGIN} as a user who may read it"),
     Failure((429,), "the Hub is asked too often (HTTP 429)", f"wait some minutes, or {_LOGIN}", passing=True),
     Failure((408, *range(500, 600)), "the Hub is out of order (HTTP {status})", "try again later", True, again=True),
@@ -124,16 +119,9 @@ FAILURES = (
     Failure(
         ("RemoteProtocolError", "ReadError", "WriteError"), "the connection breaks again and again", _NETWORK, True
     ),
-    Failure(
-        ("UnicodeEncodeError", "LocalProtocolError"), "HF_TOKEN holds a character that no token has", "set it anew"
-    ),
+    Failure(("UnicodeEncodeError", "LocalProtocolError"), "HF_TOKEN holds a sign that no token has", "set it anew"),
     Failure(("TransportError", "ConnectionError"), "cannot reach the Hub ({detail})", _NETWORK, passing=True),
-    Failure(
-        ("FileMetadataError", "TooManyRedirects", "JSONDecodeError", "OddAnswer"),
-        "what answers is not the Hub",
-        "check HF_ENDPOINT, and the network's proxy or login page",
-        passing=True,
-    ),
+    Failure(("FileMetadataError", "TooManyRedirects", "JSONDecodeError", "OddAnswer"), *_NO_HUB, passing=True),
     Failure((errno.ENOSPC, errno.EDQUOT), "the disk is full", f"free some space, or {_FOLDERS} on a larger disk"),
     Failure((errno.EACCES, errno.EPERM, errno.EROFS), "the cache cannot be written", f"{_FOLDERS} you may write to"),
     # Last, what is left: a size other than announced, an input/output error, an error of the Xet transfer.
