@@ -468,7 +468,7 @@ class BudgetFacts(Record, frozen=True, kw_only=True):
     settings: Count | None = None
     """So many, where they are drawn; a grid is tried whole."""
     hours: Positive | None = None
-    """Nothing is begun after; the same command goes on."""
+    """Nothing is begun after; the same command resumes."""
 
 
 class HalvingFacts(Record, frozen=True, kw_only=True):
@@ -477,7 +477,7 @@ class HalvingFacts(Record, frozen=True, kw_only=True):
     first_step: Count
     """No training is stopped before."""
     factor: Annotated[int, Meta(ge=2, le=100)] = 4
-    """One of so many goes on to so many times the steps."""
+    """One of so many continues to so many times the steps."""
 
 
 class SweepCard(Record, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@
     ├── DataError               data that is missing, broken or not what its card says
     │   └── SourceError         no source could give the data (not found, no network, gated, timed out)
     ├── EncoderError            a checkpoint that cannot be read, or embeddings no score can be made of
-    ├── TrainingError           a run that cannot go on (loss not finite, text too short, nothing to learn from)
+    ├── TrainingError           a run that cannot continue (loss not finite, text too short, nothing to learn from)
     ├── ProtocolError           scores of different protocols set side by side
     ├── OutputError             a folder or file that cannot be written (permissions, full disk)
     └── Stopped                 Ctrl-C, where something can be said of what is kept; exit code 130
@@ -74,7 +74,7 @@ class EncoderError(StsbenchError):
 
 
 class TrainingError(StsbenchError):
-    """Training that cannot start or go on; says what was kept."""
+    """Training that cannot start or continue; says what was kept."""
 
 
 class ProtocolError(StsbenchError):
@@ -86,7 +86,7 @@ class OutputError(StsbenchError):
 
 
 class Stopped(StsbenchError):
-    """The user has stopped it; says what is kept and how to go on."""
+    """The user has stopped it; says what is kept and how to continue."""
 
 
 def choose(kind: str, name: str, table: Mapping[str, RowT]) -> RowT:

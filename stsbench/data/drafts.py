@@ -107,6 +107,7 @@ COMMENTS = {
 """What is said above a key."""
 ROLES = ("sentence1", "sentence2", "sentence", "gold", "label")
 """What a user may name columns for."""
+Params = dict[str, Any]
 SCALES = ((0, 1), (-1, 1), (0, 5), (0, 10), (0, 100), (0, 4), (1, 5), (1, 7), (1, 10))
 """The scales that similarity is judged on, the likely ones first; the last four are known by both their ends."""
 
@@ -175,12 +176,7 @@ def _fitting(found: SplitTables, *, is_gold: bool, where: str) -> SplitTables:
 
 
 def _task_card(
-    name: str,
-    source: Path | HubSource,
-    dataset: HubDataset | None,
-    found: SplitTables,
-    roles: Roles,
-    params: Mapping[str, Any],
+    name: str, source: Path | HubSource, read: HubDataset | None, found: SplitTables, roles: Roles, params: Params
 ) -> TaskCard:
     """The card as far as source, columns and splits say; of its splits it has no facts yet."""
     facts: dict[str, Any] = {"languages": ["en"], "license": UNKNOWN}
@@ -188,14 +184,14 @@ def _task_card(
         paths = {split: [Path(table.path) for table in tables] for split, tables in found.tables.items()}
         files = {split: [FileFacts(path=at.name, sha256=file_digest(at)) for at in one] for split, one in paths.items()}
         folder = source if source.is_dir() else source.parent
-        facts["local"] = FileSource(folder=str(folder.resolve()), params=dict(params), files=files)
-    elif dataset is not None:
+        facts["local"] = FileSource(folder=str(folder.resolve()), params=params, files=files)
+    elif read is not None:
         names = {key: str(value) for key, value in params.items() if key != "classes"}
         if roles.is_gold:
             names = {key: value for key, value in names.items() if COLUMNS.get(key) != value}
-        read = {"revision": dataset.commit, "splits": found.values, "columns": names}
-        facts["hub"] = msgspec.structs.replace(source, **read, classes=params.get("classes", []))
-        facts |= {"languages": list(dataset.languages) or ["en"], "license": dataset.license or UNKNOWN}
+        pinned = {"revision": read.commit, "splits": found.values, "columns": names}
+        facts["hub"] = msgspec.structs.replace(source, **pinned, classes=params.get("classes", []))
+        facts |= {"languages": list(read.languages) or ["en"], "license": read.license or UNKNOWN}
     labelled_pairs = len(roles.sentences) == 2 and not roles.is_gold
     return TaskCard(
         name=name,
@@ -208,9 +204,9 @@ def _task_card(
     )
 
 
-def _reader_params(found: SplitTables, roles: Roles, columns: Sequence[DataColumn]) -> dict[str, Any]:
+def _reader_params(found: SplitTables, roles: Roles, columns: Sequence[DataColumn]) -> Params:
     names = ("sentence",) if len(roles.sentences) == 1 else ("sentence1", "sentence2")
-    params: dict[str, Any] = dict(zip(names, roles.sentences, strict=True))
+    params: Params = dict(zip(names, roles.sentences, strict=True))
     params["gold" if roles.is_gold else "label"] = roles.target
     if roles.is_gold:
         subsets = [one.key for one in columns if plain_name(str(one.key)) == "subset" and one.key != found.column]

@@ -1,6 +1,6 @@
 """One reader a file format; a task card names its reader.
 
-A reader is a function ``(files, **params) -> Split``: it is handed one split's files with
+A reader is a function ``(files, **params) -> Split``: it gets one split's files with
 what the card says of each, and checks form (columns, numbers, text), not counts.
 """
 

@@ -240,7 +240,7 @@ def read_semeval(files: Sequence[DataFile], *, first_rows: Annotated[int, Meta(g
 
     A blank gold line marks a pair without a gold score; its sentences are kept as ungraded
     (STS15 and STS16 hold thousands). ``first_rows`` keeps that many input lines only, for
-    releases whose input goes on past the graded part (STS17 track 6).
+    releases whose input continues after the graded part (STS17 track 6).
     """
     if len(files) % 2:
         raise CardError(f"reader 'semeval' takes input and gold files in turn; {files[-1].path} stands alone")

@@ -312,7 +312,7 @@ def read_delimited(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
     elif layout.fields:
         signs = ["\t"]
     else:
-        # A quoted cell may go on beyond the first line, and the first delimiter stand there.
+        # A quoted cell may continue after the first line, and the first delimiter stand there.
         first = text.lstrip("\n").partition("\n")[0]
         signs = [sign for sign in ("\t", *DELIMITERS) if sign in first] or DELIMITERS
     found: dict[str, Rows] = {}
