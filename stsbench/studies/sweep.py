@@ -204,12 +204,13 @@ class Sweep:
         first = {key: values[0] for key, values in listed.items()}
         for recipe in card.recipes:
             for values in ({**first, key: value} for key, all_of in listed.items() for value in all_of):
-                plan = found._selected(plan_of(found._trial(SweepSetting(recipe, values)), workshop))
+                plan = found._plan(found._trial(SweepSetting(recipe, values)))
                 trainer, method = load_method(plan.card.method)
                 TRAINERS.load_own(trainer).check(plan, method)
         return found
 
-    def _selected(self, plan: TrainPlan) -> TrainPlan:
+    def _plan(self, trial: Trial) -> TrainPlan:
+        plan = plan_of(trial, self.workshop)
         chosen_by = plan.card.selection
         self.check_development(chosen_by.task, chosen_by.split, where=f"{plan.name}: [selection]")
         return plan
@@ -239,10 +240,10 @@ class Sweep:
     def cells(self, setting: SweepSetting) -> list[SweepCell]:
         """The trainings of a setting; what a recipe says already is not replaced, so that runs of before are found."""
         whole = self._trial(setting)
-        needed = dict(whole.replaced)
+        ours, needed = self._plan(whole).card, dict(whole.replaced)
         for key in whole.replaced:
             without = {other: value for other, value in whole.replaced.items() if other != key}
-            ours, theirs = (plan_of(one, self.workshop).card for one in (whole, replace(whole, replaced=without)))
+            theirs = plan_of(replace(whole, replaced=without), self.workshop).card
             if all(getattr(ours, table) == getattr(theirs, table) for table in DECIDING):
                 del needed[key]
         cells = []
@@ -253,7 +254,6 @@ class Sweep:
             except OutputError:
                 # The name that says only what is needed is taken by a training of another base or text.
                 (planned,) = plan_trials([long], self.workshop)
-            self._selected(planned.plan)
             cells.append(SweepCell(setting, planned))
         return cells
 
