@@ -18,7 +18,7 @@ from stsbench.boards.tables.rows import Added
 from stsbench.boards.tables.table import MARKS
 from stsbench.check.lock import LockedCell, Side, lock_cell
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, UnknownName, variants
+from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, UnknownName, split_names, variants
 from stsbench.core.files import file_part
 from stsbench.core.settings import key_among
 from stsbench.data.task import tasks_in_order
@@ -297,8 +297,7 @@ def _added(text: str, encoders: Encoders, names: Names) -> Added | None:
     """What a text adds, of which the name is as long as it can be: names may have colons, and so may labels."""
     for cut in [len(text), *reversed([place for place, sign in enumerate(text) if sign == ":"])]:
         name, label = text[:cut].strip(), text[cut + 1 :].strip()
-        is_quoted = len(label) > 1 and label[0] == label[-1] and label[0] in "'\""
-        if "," in label and not is_quoted:
+        if len(split_names(label)) > 1:
             # It is the next one's name.
             continue
         try:
@@ -309,6 +308,7 @@ def _added(text: str, encoders: Encoders, names: Names) -> Added | None:
         if mine:
             if cut < len(text) and not label.strip("'\""):
                 raise StsbenchError(f"--add '{text}': no label stands behind the colon; leave it out or write one")
+            is_quoted = len(label) > 1 and label[0] == label[-1] and label[0] in "'\""
             results = [result for result in encoders.found.states if id(result) in mine]
             return Added(name, label[1:-1] if is_quoted else label, results)
     return None

@@ -104,8 +104,11 @@ class RunProgress:
                 self.shown.update(name, one.done, 1.0, what=text, news=news)
         elif self.shown.is_due():
             self.shown.said = time.monotonic()
+            here = [
+                f"{one.what}{f', {one.done:.0%}' if one.done else ''}" for one in workers.values() if not one.worker
+            ]
             self._say(
-                "working", "; ".join(filter(None, [counts, rest])), cells=pace.cells, scored=pace.scored,
+                "working", "; ".join(filter(None, [*here, counts, rest])), cells=pace.cells, scored=pace.scored,
                 running=pace.running, failed=pace.failed, sentences_per_second=speed, seconds_left=left,
                 workers={one.worker or "here": {"what": one.what, "done": round(one.done, 3)} for one in workers.values()},
             )  # fmt: skip

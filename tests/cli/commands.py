@@ -64,7 +64,7 @@ HASHED = ("--encoder", "own_encoders:Hashed")
 
 PROGRESS = re.compile(
     r"(\[\d+/\d+\] .*, )?seed \d+: step \d+ of \d+, .*\n|\[\d+/\d+\] .* \([\d.]+ s\)\n|\d+ encoders? x .* cells known\n|\d+ scored, \d+ known.* in [\d.]+ (s|min|h)\n"
-    r'|\{"event": .*\}\n|scored .*: \S+ -?[\d.]+\n|trying three steps: .*\n|.*: [\d,]+ of [\d,]+(, about .* left)?\n|\d+ of \d+ cells done, .*\n'
+    r'|\{"event": .*\}\n|scored .*: \S+ -?[\d.]+\n|trying three steps: .*\n|.*: [\d,]+ of [\d,]+(, about .* left)?\n|(\d+/\d+ .*; )?\d+ of \d+ cells done, .*\n'
 )
 
 

@@ -33,6 +33,7 @@ def results(tmp_path):
         ("my-checkpoint: Ours ", "Ours"),
         ('my-checkpoint:"Ours, best: of all"', "Ours, best: of all"),
         ("my-checkpoint:Ours: best", "Ours: best"),
+        ("my-checkpoint:Ours (b=1, c=2)", "Ours (b=1, c=2)"),
         ("pack.mod:Class", "pack.mod:Class"),
         ("pack.mod:Class:Ours", "Ours"),
         ("sbert-small:Ours", "Ours"),

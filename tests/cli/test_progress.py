@@ -119,6 +119,8 @@ def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch, tmp_path):
             shown.listener("one").encoding(5, 20)
         progress = RunProgress(tmp_path)
         progress.on_working(at_work())
+        alone = part("one", "a")
+        progress.listener().following(Pace([alone]), alone, "1/1 one").encoding(1, 4)
         lines = capsys.readouterr().err.splitlines()
         assert [re.sub(r" [\d.,]+ (s|sentences/s)\b", "", line) for line in lines] == (
             [
@@ -126,6 +128,8 @@ def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch, tmp_path):
                 "rows: 1,000 of 2,000, about left",
                 "one: embedding: 5 of 20",
                 "0 of 3 cells done, 1 running, 0 failed;; about left",
+                "1/1 one: loading; 0 of 1 cells done, 0 running, 0 failed",
+                "1/1 one: embedding, 25%; 0 of 1 cells done, 0 running, 0 failed;; about left",
             ]
             if said
             else []
