@@ -154,7 +154,7 @@ def check_form(split: object, *, where: str) -> None:
         _check_rows(known, split.labels, where, "label", "the place of a class, counted from 0")
     else:
         features, images = split.image_features, split.image_of_caption
-        _check_array(features, where, "image_features", np.float32, (*np.shape(features)[:2], 0, 0)[:2])
+        _check_array(features, where, "image_features", np.float32, (*getattr(features, "shape", ())[:2], 0, 0)[:2])
         if not (finite := np.isfinite(features).all(axis=1)).all():
             raise DataError(f"{where}: the features of image {np.argmin(finite)} are not finite")
         _check_array(images, where, "image_of_caption", np.int64, (split.n,))

@@ -17,7 +17,7 @@ from stsbench.core import settings
 from stsbench.core.cards import HubSource, TaskCard, lines_of, toml
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError
-from stsbench.data.drafts import Draft, draft_task, find_home, name_of
+from stsbench.data.drafts import Draft, draft_task, find_home, name_of, seen_from
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.data.task import Task, load_task
 from tests import hub_server
@@ -200,6 +200,13 @@ def test_splits_that_no_probe_has_are_refused(tmp_path):
         put(tmp_path / "d" / f"{split}.csv", "text,label\na b,x\nc d,y\ne f,x\ng h,y\n")
     with pytest.raises(DataError, match="d: has the splits validation, test; labels need train and test, or one table"):
         drafted(tmp_path / "d", tmp_path / "cards")
+
+
+def test_a_folder_is_written_as_seen_from_the_card(tmp_path):
+    assert seen_from(tmp_path / "a", tmp_path / "b" / "c") == "../../a"
+    assert seen_from(tmp_path / "a" / "b", tmp_path / "a") == "./b"
+    assert seen_from(tmp_path, tmp_path) == "."
+    assert seen_from(Path("/usr/data"), tmp_path) == str(Path("/usr/data").resolve())
 
 
 # Real data.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stsbench.core.errors import CardError, DataError
-from stsbench.data.drafts import WHOLE, DataColumn, decide, find_tables
+from stsbench.data.drafts import WHOLE, DataColumn, decide, find_tables, has_header
 from stsbench.data.readers.sentences import Roles
 from stsbench.data.readers.table import ColumnKey
 
@@ -95,6 +95,26 @@ def test_what_the_user_says_is_not_doubted():
 def test_what_fits_nothing_is_one_line(columns, given, message):
     with pytest.raises((CardError, DataError), match=message):
         roles(columns, **given)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([["s1", "s2", "w"], ["a", "b", "1"]], True),
+        ([["u", "v"], ["a b", "1"], ["c d", "2"]], True),
+        ([["", "u", "v"], ["0", "a b", "x"], ["1", "c d", "x"]], True),
+        ([["u", "v"], ["a b", "no"], ["c d", "yes"], ["e f", "no"], ["g h", "yes"]], True),
+        ([["a b", "no"], ["c d", "yes"], ["e f", "no"], ["g h", "yes"]], False),
+        # 'positive' is a usual name of a column, and here a label.
+        ([["a b", "positive"], ["c d", "positive"], ["e f", "negative"]], False),
+        ([["a b", "c d", "1"], ["e f", "g h", "2"]], False),
+        ([["s1", "s2"]], True),
+        ([["a b", "c d"]], False),
+        ([["a b", "c d"], ["e f", "g h"]], False),
+    ],
+)
+def test_whether_the_first_line_names_the_columns(rows, expected):
+    assert has_header(rows) is expected
 
 
 ROWS = "s1,s2,score\na,b,1.5\nc,d,2\n"

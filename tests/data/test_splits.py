@@ -103,6 +103,7 @@ FAULTS: list[tuple[Any, dict[str, Any], str]] = [
     (LABELLED_PAIRS, {"labels": np.array([5])}, "row 1: label 5"),
     (CAPTIONS, {"captions": ["a"]}, r"image_of_caption is int64 of shape \(2,\)"),
     (CAPTIONS, {"image_features": np.ones(3, np.float32)}, "image_features is float32 of shape"),
+    (CAPTIONS, {"image_features": [[1.0], [1.0, 2.0]]}, "image_features is of type list, not an array"),
     (CAPTIONS, {"image_features": np.ones((2, 3))}, "image_features is float64 of shape"),
     (CAPTIONS, {"image_features": np.full((2, 3), np.inf, np.float32)}, "the features of image 0 are not finite"),
     (CAPTIONS, {"image_of_caption": np.array([0, 2])}, "row 2: image 2 is not one of the 2 images"),
