@@ -178,8 +178,9 @@ def _maker(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> Callable[[
 
 def _unknown(spec: str, known: Sequence[str], catalogue: Catalogue) -> EncoderError | UnknownName:
     if (recipe := _stem(spec)) in catalogue.paths("trainers"):
-        others = [f"'{name}'" for name in trained_variants(recipe)[:3]]
-        near = f"; with values replaced it has: give {' or '.join(others)}" if others else ""
+        others = [f"'{name}'" for name in trained_variants(recipe)]
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        near = f"; with values replaced it has: give {' or '.join(others[:3])}{more}" if others else ""
         # The command that trains what the name says: a recipe, its seed, and the values that are replaced.
         stem, changes = list(variants(spec))[-1]
         recipe, _, seed = stem.partition("@")

@@ -44,10 +44,12 @@ class Moments:
     """
 
     def __init__(self, chunks: Iterable[npt.ArrayLike]) -> None:
-        """Take embeddings, (n, d) each."""
+        """Take embeddings, (n, d) each. Raises EncoderError: not of two axes."""
         self.count, self.mean, self.scatter = 0, np.zeros(()), np.zeros(())
         for chunk in chunks:
             rows: Array = np.asarray(chunk, dtype=np.float64)
+            if rows.ndim != 2:
+                raise EncoderError(f"fitting takes embeddings (n, d), not shape {rows.shape}")
             n, m = self.count, len(rows)
             if m:
                 mean = rows.mean(axis=0)
@@ -101,7 +103,7 @@ class WhiteningMethod(Method):
         def whiten(embeddings: FloatArray) -> FloatArray:
             # The threads of a matrix product spin on for a while, and would take the cores from the base's next batch.
             with _blas().limit(limits=1, user_api="blas"):
-                whitened: Array = (embeddings.astype(np.float64) - learned["mean"]) @ learned["components"]
+                whitened: Array = (np.asarray(embeddings, dtype=np.float64) - learned["mean"]) @ learned["components"]
             if self.normalise:
                 whitened /= np.linalg.norm(whitened, axis=1, keepdims=True).clip(min=1e-8)
             return whitened.astype(np.float32)

@@ -81,7 +81,7 @@ def test_directions_without_variance_are_left_out_and_said():
     assert fitted.notes == ["the texts' embeddings vary in 4 directions only: 4 components are kept, not 9"]
 
 
-@pytest.mark.parametrize(("x", "message"), [(X[:1], "two texts"), (np.ones((9, 3)), "are the same")])
+@pytest.mark.parametrize(("x", "message"), [(X[:1], "two texts"), (np.ones((9, 3)), "are the same"), (X[0], "shape")])
 def test_what_cannot_be_whitened(x, message):
     with pytest.raises(EncoderError, match=message):
         whiten(x)

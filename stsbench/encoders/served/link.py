@@ -166,8 +166,9 @@ class Link:
             client = self._idle.pop()
         except IndexError:
             headers = {"Authorization": f"Bearer {key}"} if (key := self.key()) else {}
-            # A proxy of the user's leads out of this machine.
-            client = httpx2.Client(headers=headers, trust_env=not self._on_this_machine)
+            # A proxy of the user's leads out of this machine; certificates named by SSL_CERT_FILE count here too.
+            tls, elsewhere = httpx2.create_ssl_context(), not self._on_this_machine
+            client = httpx2.Client(headers=headers, verify=tls, trust_env=elsewhere)
             weakref.finalize(self, client.close)
         clock = threading.Timer(seconds, client.close)
         clock.start()

@@ -72,7 +72,8 @@ class Api(NamedTuple):
             listed = found if isinstance(found, _Rows) else _Rows([_Row(i, one) for i, one in enumerate(found)])
             rows = sorted(listed.data, key=lambda row: row.index)
             embeddings = [_numbers(row.embedding) for row in rows]
-        except ValueError as error:
+        # A ValidationError is a ValueError in some versions of msgspec alone.
+        except (ValueError, msgspec.ValidationError) as error:
             raise EncoderError(f"{where}: the answer is not as it must be: {one_line(error)}") from error
         if [row.index for row in rows] != list(range(n)):
             raise EncoderError(
@@ -297,6 +298,11 @@ class OpenAIEncoder:
                     )
         except NotAsked:
             return None
+        except BaseException as error:
+            # Before this thread takes the next request, which may cost money.
+            if not isinstance(error, TooLarge):
+                stop.set()
+            raise
         return found
 
     def _texts(self, sentences: Sequence[str]) -> list[str]:

@@ -161,11 +161,13 @@ def write_word_folder(
     """Write an encoder's folder, which ``load_encoder`` opens with these ``params``; files of the same names are replaced.
 
     ``config`` is its architecture and how it reads text, ``words`` its vocabulary in the order of the table's rows.
-    Raises OutputError: the folder cannot be written.
+    Raises OutputError: the folder cannot be written, or a word holds a line end.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    if any("\n" in word or word == "" for word in words):
+        raise OutputError(f"{folder / VOCABULARY}: a word of the vocabulary is empty or holds a line end")
     # The file is there whole or not at all; weights may be gigabytes and are not copied.
     scratch = scratch_beside(folder / WEIGHTS)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -153,13 +154,16 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(**facts: Any) -> Iterator[Server]:
+def serving(tls: ssl.SSLContext | None = None, **facts: Any) -> Iterator[Server]:
     """Run a server; its ``url`` is the address to give."""
     made = Server(**facts)
     handler = type("OwnHandler", (Handler,), {"server_facts": made})
     listener = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     listener.daemon_threads = True
     made.url = f"http://127.0.0.1:{listener.server_port}/v1"
+    if tls is not None:
+        listener.socket = tls.wrap_socket(listener.socket, server_side=True)
+        made.url = f"https://localhost:{listener.server_port}/v1"
     thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import copy
 import re
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -352,6 +355,25 @@ def test_what_was_paid_for_is_kept_and_not_paid_again(server, tmp_path):
     np.testing.assert_array_equal(np.asarray(engine(TEXTS)), expected(server, TEXTS))
     assert Counter(server.texts) == Counter(TEXTS)
     assert engine.encoded_among(TEXTS) == len(TEXTS) - len(paid)
+
+
+def test_after_a_refusal_nothing_more_is_asked(server):
+    server.fail(status=400, body=b"{}", only_with="sentence number 22")
+    with pytest.raises(EncoderError, match="answered 400"):
+        encoder(server, in_flight=1).encode(TEXTS)
+    assert len(server.asked) > 1 and "sentence number 22" in server.asked[-1]["input"]
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_a_certificate_that_ssl_cert_file_names_is_taken_on_this_machine_too(tmp_path, monkeypatch):
+    key, made = tmp_path / "key.pem", tmp_path / "made.pem"
+    words = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {made} -subj /CN=localhost -days 1"
+    subprocess.run([*words.split(), "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(made, key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(made))
+    with serving(tls) as own:
+        assert encoder(own, retries=0).encode(TEXTS).shape == (50, 8)
 
 
 def test_one_bad_embedding_costs_no_other(server, tmp_path):

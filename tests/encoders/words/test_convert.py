@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from stsbench.cli import main
-from stsbench.core.errors import EncoderError, SourceError
+from stsbench.core.errors import EncoderError, OutputError, SourceError
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.words.recurrent import (
     InferSentEncoder,
@@ -145,6 +145,9 @@ def test_an_expanded_vocabulary_maps_new_words(tmp_path):
     np.testing.assert_allclose(grown[len(WORDS)].numpy(), due, atol=1e-5)
     with pytest.raises(EncoderError, match="share 2 words; the map needs more than 2"):
         expand_vocabulary(encoder, str(tmp_path / "v.txt"), tmp_path / "no", limit=2)
+    np.savez(tmp_path / "v.npz", words=[*WORDS[2:], "two\nlines"], vectors=np.eye(8, 3, dtype=np.float32))
+    with pytest.raises(OutputError, match="holds a line end"):
+        expand_vocabulary(encoder, str(tmp_path / "v.npz"), tmp_path / "no")
 
 
 def test_the_command_says_what_is_wrong(tmp_path, capsys):
