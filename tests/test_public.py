@@ -12,7 +12,6 @@ import pytest
 
 import stsbench
 from stsbench.core.errors import DataError, StsbenchError, UnknownName
-from stsbench.encoders.base import Encoder
 from stsbench.results.folder import write_result
 from stsbench.results.record import items_path
 from tests.cli.little_recipe import cards
@@ -256,23 +255,3 @@ def test_wrong_arguments_of_the_interface_are_one_line():
         public.evaluate("minilm", "quickstart-en", protocl="simcse")
     with pytest.raises(StsbenchError, match="Results are taken by place"):
         public.Results([])["minilm"]
-
-
-def test_load_encoder_by_address(tmp_path, monkeypatch):
-    (tmp_path / "my_encoders.py").write_text(
-        "import numpy as np\n"
-        "class Ones:\n"
-        "    fingerprint = None\n"
-        "    def __init__(self, name='ones', d=3):\n"
-        "        self.name, self.d = name, d\n"
-        "    def encode(self, sentences):\n"
-        "        return np.ones((len(sentences), self.d), dtype=np.float32)\n"
-        "ready = Ones('ready')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    made = stsbench.load_encoder("my_encoders:Ones", params={"d": 5})
-    assert isinstance(made, Encoder)
-    assert made.encode(["a", "b"]).shape == (2, 5)
-    assert np.asarray(stsbench.load_encoder("my_encoders:ready").encode(["a"])).shape == (1, 3)
-    with pytest.raises(UnknownName, match="did you mean 'minilm'"):
-        stsbench.load_encoder("minilmm")

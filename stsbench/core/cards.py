@@ -527,14 +527,23 @@ def lines_of(facts: Mapping[str, object], notes: Mapping[str, str]) -> list[str]
     return lines
 
 
-def toml_tables(table: Mapping[str, object]) -> str:
-    """A record as a file: plain keys first, then a table each; what is None, which TOML has no word for, or empty is left out."""
+def toml_tables(table: Mapping[str, object], notes: Mapping[str, str] | None = None) -> str:
+    """A record as a file: plain keys first, then a table each; what is None, which TOML has no word for, or empty is left out.
+
+    A table of tables has each of them below a heading of its own. ``notes`` stand above keys, as :func:`lines_of` has them.
+    """
     said = {key: value for key, value in table.items() if value not in (None, "", [], {})}
-    lines = lines_of({key: value for key, value in said.items() if not isinstance(value, Mapping)}, {})
+    tables: dict[str, Mapping[str, object]] = {}
     for key, value in said.items():
         if isinstance(value, Mapping):
-            inner = {name: one for name, one in value.items() if one is not None}
-            lines += ["", f"[{toml_key(key)}]", *lines_of(inner, {})]
+            nested = all(isinstance(one, Mapping) for one in value.values())
+            tables |= (
+                {f"{toml_key(key)}.{toml_key(name)}": one for name, one in value.items()} if nested else {key: value}
+            )
+    lines = lines_of({key: value for key, value in said.items() if not isinstance(value, Mapping)}, notes or {})
+    for heading, value in tables.items():
+        inner = {name: one for name, one in value.items() if one is not None}
+        lines += ["", f"[{heading}]", *lines_of(inner, notes or {})]
     return "\n".join(lines) + "\n"
 
 

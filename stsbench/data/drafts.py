@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stsbench.core.cards import FileFacts, FileSource, HubSource, SplitFacts, TaskCard, lines_of, said
+from stsbench.core.cards import FileFacts, FileSource, HubSource, SplitFacts, TaskCard, said, toml_tables
 from stsbench.core.catalogue import KINDS, RESERVED, Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, cut
 from stsbench.core.files import file_digest, write_whole
@@ -124,15 +124,11 @@ def draft_task(source: Path | HubSource, home: Home, *, columns: Mapping[str, st
         where, dataset = f"dataset '{source.repo}'", read_dataset(source)
         found = _hub_tables(where, dataset)
     every = found.columns()
+    others = [one for one in every if one.key != found.column]
     names = [str(one.key) for one in every]
     given = {role: every[column_at(names, name, where=where)].key for role, name in columns.items()}
-    if dataset is not None:
-        # What is kept back says nothing of classes or scales.
-        found = _without_secret(found, decide(every, given, where=where)[0])
-        every = found.columns()
-    others = [one for one in every if one.key != found.column]
     roles, doubts = decide(others, given, where=where)
-    found = _fitting(found, is_gold=roles.is_gold, where=where)
+    found = _fitting(found if dataset is None else _without_secret(found, roles), is_gold=roles.is_gold, where=where)
     params = _reader_params(found, roles, every)
     card = _task_card(home.name, source, dataset, found, roles, params)
     # What is written is what the card's own reader finds.
@@ -250,20 +246,12 @@ def _facts(split: Split) -> SplitFacts:
 
 def _card_text(card: TaskCard, home: Home, *, unsure: Sequence[str], notes: Mapping[str, str]) -> str:
     facts = said(card)
-    tables = {f"splits.{split}": one for split, one in facts.pop("splits").items()}
     if card.local is not None:
-        local = facts.pop("local")
-        tables["local"] = {"folder": seen_from(Path(card.local.folder), home.path.parent), "params": card.local.params}
-        tables["local.files"] = local["files"]
-    if card.hub is not None:
-        hub = facts.pop("hub")
-        tables["hub"] = {key: hub.pop(key) for key in ("repo", "revision", "config") if key in hub} | hub
-    comments = {**COMMENTS, **{key: f"unsure: {note}" for key, note in notes.items()}}
+        facts["local"]["folder"] = seen_from(Path(card.local.folder), home.path.parent)
     lines = [f"# A draft of 'stsbench new task'; docs/tasks.md explains every key. '{UNKNOWN}' is yours to fill in."]
-    lines += [*(f"# unsure: {line}" for line in unsure), *lines_of(facts, comments)]
-    for heading, table in tables.items():
-        lines += ["", f"[{heading}]", *lines_of(table, comments)]
-    return "\n".join(lines) + "\n"
+    lines += [f"# unsure: {line}" for line in unsure]
+    comments = {**COMMENTS, **{key: f"unsure: {note}" for key, note in notes.items()}}
+    return "\n".join([*lines, toml_tables(facts, comments)])
 
 
 def seen_from(folder: Path, place: Path) -> str:

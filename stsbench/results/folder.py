@@ -342,16 +342,14 @@ def _result_files(folder: Path, encoder: str | None, problems: list[Problem]) ->
         homes = sorted(one for one in folder.iterdir() if encoder in (None, one.name))
     except OSError as error:
         raise OutputError(f"results folder '{folder}' cannot be read: {error.strerror}") from error
-    for home in homes:
+    # Where a link leads nowhere there may have been results.
+    for home in (one for one in homes if one.is_dir() or (one.is_symlink() and not one.exists())):
         try:
-            # Where a link leads nowhere there may have been results.
-            if not home.is_dir() and not (home.is_symlink() and not home.exists()):
-                continue
-            files = sorted(one for one in home.iterdir() if one.name.endswith(".json") and not one.is_dir())
+            files = sorted(one for one in home.iterdir() if one.name.endswith(".json"))
         except OSError as error:
             problems.append(Problem(home, f"{home}: cannot be read: {error.strerror}"))
         else:
-            yield from files
+            yield from (file for file in files if not file.is_dir())
 
 
 def lost(folder: Path) -> list[Problem]:

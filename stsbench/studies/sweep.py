@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -126,7 +126,9 @@ def propose(card: SweepCard, known: Sequence[FrozenTrial]) -> FrozenTrial | None
         else:
             spaces[key] = optuna.distributions.CategoricalDistribution(range(len(axis)))
     points = (
-        _drawn(card, known, spaces) if SEARCHES[card.search].sampler else product(*map(_points, axes(card).values()))
+        _drawn(card, known, spaces)
+        if SEARCHES[card.search].sampler
+        else islice(product(*map(_points, axes(card).values())), len(known), None)
     )
     for point in points:
         places = dict(zip(spaces, point, strict=True))
@@ -266,6 +268,7 @@ class Sweep:
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
 
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
         path, pruner = self.folder / JOURNAL, None
         if (facts := self.card.halving) is not None:
             pruner = optuna.pruners.SuccessiveHalvingPruner(facts.first_step, facts.factor)

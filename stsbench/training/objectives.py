@@ -17,7 +17,7 @@ from typing import Any, Literal, ParamSpec
 import torch
 import torch.nn.functional as F
 
-from stsbench.core.errors import StsbenchError, choose
+from stsbench.core.errors import StsbenchError, UnknownName, choose
 
 P = ParamSpec("P")
 
@@ -431,7 +431,10 @@ def feature_names(kinds: str | Sequence[str]) -> tuple[str, ...]:
     Raises UnknownName: no such preset or feature; StsbenchError: none at all.
     """
     if isinstance(kinds, str):
-        return choose("pair features", kinds, PAIR_FEATURES)
+        if kinds not in PAIR_FEATURES:
+            hint = f"known: {', '.join(PAIR_FEATURES)}, or a list of {', '.join(_FEATURES)}"
+            raise UnknownName("pair features", kinds, PAIR_FEATURES, hint=hint)
+        return PAIR_FEATURES[kinds]
     if not kinds:
         raise StsbenchError(f"no pair features; name some of {', '.join(_FEATURES)}")
     for kind in kinds:

@@ -532,7 +532,7 @@ LATIN = "s1,s2,score\nun café,a coffee,4\n".encode("latin-1")
         ("t.csv", "s1,s2,scores\na,b,1\n", r"no column 'score' \(has s1, s2, scores\); did you mean 'scores'\?"),
         ("t.csv", "\n\n", "the file holds no row"),
         ("t.jsonl", '{"s1": "a", "s2": "b", "scor": 1}\n', r"no column 'score' \(has s1, s2, scor\); did you mean 'scor'\?"),
-        ("t.jsonl", '{"s1": "a", "s2": "b", "score": 1}\n{"s1": "a", "score": 1}\n', "line 2: column 's2' holds neither text nor a number; leave the row out"),
+        ("t.jsonl", '{"s1": "a", "s2": "b", "score": 1}\n{"s1": "a", "score": 1}\n', "line 2: column 's2' holds neither text nor a number"),
         ("t.jsonl", '{"s1": "a", "s2": ["b"], "score": 1}\n', "line 1: column 's2' holds neither text"),
         ("t.json", '[{"s1": "a"}]\n', r"is one JSON list; write each of its objects on a line of its own \(.jsonl\)"),
         ("t.jsonl", "a,b\n", "line 1: not valid JSON"),

@@ -306,22 +306,6 @@ def test_links_to_themselves_pipes_and_large_files_are_no_results(tmp_path):
     assert any("again/sts12" in p.line and "is not where it belongs" in p.line for p in found.problems)
 
 
-def test_a_folder_that_may_not_be_looked_into_is_a_line_and_stops_nothing(tmp_path, monkeypatch):
-    write_result(make_result(), tmp_path)
-    (tmp_path / "closed").symlink_to("/closed/folder")
-    looks = Path.is_dir
-
-    def is_dir(path: Path) -> bool:
-        if path.name == "closed":
-            raise PermissionError(13, "Permission denied")
-        return looks(path)
-
-    monkeypatch.setattr(Path, "is_dir", is_dir)
-    found = read_states(tmp_path)
-    assert len(found.results) == 1
-    assert [problem.line for problem in found.problems] == [f"{tmp_path / 'closed'}: cannot be read: Permission denied"]
-
-
 def test_a_result_prints_as_one_line():
     found = str(make_result("minilm", "sts12", 0.5, train_seed=3))
     assert (

@@ -96,7 +96,9 @@ def test_each_cell_is_handed_out_once_and_a_new_book_goes_on(sweep):
     one = Book(sweep())
     first = one.next()
     assert first is not None and (first.planned.encoder, one.total) == ("little@1", 4)
+    optuna.logging.set_verbosity(optuna.logging.INFO)
     again = Book(sweep(more="[budget]\nhours = 3\n"))
+    assert optuna.logging.get_verbosity() == optuna.logging.ERROR
     assert [row.setting.values for row in again.rows] == [{"temperature": 0.05}]
     assert drawn(again, lambda values, seed: CellScore(0.5)) == [(0.05, 1), (0.05, 2), (0.5, 1), (0.5, 2)]
     other = Book(sweep(("[0.05, 0.5]", "[0.2, 0.5]")))

@@ -77,13 +77,13 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
     paths = [write_whole(path, _json(_task_result(cells))) for path, cells in files.items()]
     for folder, result in {path.parent: cells[0][1] for path, cells in files.items()}.items():
         model = model_of(result, catalogue)
-        known = {"n_parameters": model.parameters, "embed_dim": model.dimensions, "similarity_fn_name": "cosine"}
+        known: Any = {"n_parameters": model.parameters, "embed_dim": model.dimensions, "framework": []}
         meta: dict[str, Any] = {
             "name": model.name,
             "revision": model.revision,
             **dict.fromkeys(UNKNOWN),
-            "framework": [],
             **known,
+            "similarity_fn_name": "cosine",
         }
         write_whole(folder / META, _json(meta))
     return Exported(paths, list(left_out))

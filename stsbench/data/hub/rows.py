@@ -180,8 +180,7 @@ def _patterns(repository: Repository, config: str) -> list[str]:
     if config:
         _check_names([config], list(configs), str(address), "configuration")
     elif len(configs) > 1 and not any(e.get("default") or n == "default" for n, e in configs.items()):
-        which = f"has several configurations ({listed([*configs])})"
-        raise DataError(f"{address}: {which}; the card must name one as 'config' ('stsbench new task': --subset)")
+        raise DataError(f"{address}: has several configurations ({listed([*configs])}); the card must name one")
     # The library finds the format of every configuration from the files of the first.
     entries = [configs[config], next(iter(configs.values()))] if config else list(configs.values())
     if not all("data_files" in entry for entry in entries):

@@ -209,7 +209,7 @@ def find_sentences(header: Sequence[str], given: Mapping[str, ColumnKey], *, whe
     if "sentence" in given or len(pair) == 2:
         return pair or (given["sentence"],)
     if pair:
-        raise _unclear(where, header, "one sentence of the pair is given; give sentence1 and sentence2")
+        raise CardError(f"{where}: one sentence of the pair is given; give sentence1 and sentence2")
     called = ((columns_called(header, [one]), columns_called(header, [two])) for one, two in PAIRS)
     pairs = [(one[0], two[0]) for one, two in called if one and two]
     singles = columns_called(header, SENTENCES)
@@ -274,8 +274,8 @@ def read_class_files(files: Sequence[DataFile], *, classes: Sequence[str]) -> La
     """
     for file in files:
         if file.label not in classes:
-            known = f"the card's classes ({', '.join(classes)}){did_you_mean(file.label, classes)}"
-            raise CardError(f"{file.path.name}: label '{file.label}' is not among {known}")
+            near = did_you_mean(file.label, classes)
+            raise CardError(f"{file.path.name}: label '{file.label}' is not among {', '.join(classes)}{near}")
     lines = [(file, line) for file in files for line in read_text(file.path, encoding="latin-1").splitlines()]
     return _labelled(((file.label, "", [line]) for file, line in lines), classes)
 

@@ -147,8 +147,7 @@ class TextTable:
             if index >= len(row):
                 raise DataError(f"{self.place(at)}: {len(row)} columns, column {key!r} is missing")
             if (cell := row[index]) is None:
-                todo = "; leave the row out" if isinstance(self.path, Path) else ""
-                raise DataError(f"{self.place(at)}: column {key!r} holds neither text nor a number{todo}")
+                raise DataError(f"{self.place(at)}: column {key!r} holds neither text nor a number")
             cells.append(cell)
         return cells
 
@@ -255,8 +254,7 @@ def table_of(path: Path | str, table: pa.Table, numbers: Sequence[int], unit: Li
 
     def cell(value: Any) -> str | None:  # noqa: ANN401 - whatever a column holds
         if isinstance(value, bool):
-            # As cards of datasets on the Hub, and those of files, have had them.
-            return str(value) if isinstance(path, str) else str(value).lower()
+            return "true" if value else "false"
         if isinstance(value, int | float):
             return repr(value)
         return value if isinstance(value, str) else None

@@ -44,7 +44,8 @@ def check_step(learner: Learner, facts: TrainingFacts) -> None:
     if facts.batch_size < 2 and learner.batch_negatives and not (learner.batch_negatives == "joint" and many_ranks()):
         raise CardError("[training] batch_size 1: a sentence's negatives are the others of its batch; give 2 or more")
     refused = {
-        f"chunk: {method}'s loss is not a function of embeddings alone": facts.chunk and not learner.chunks,
+        f"chunk: {method}'s loss is not a function of embeddings alone (checkpointing = true saves memory too)": facts.chunk
+        and not learner.chunks,
         f"checkpointing: {type(model).__name__} has no layers to compute again": facts.checkpointing
         and not model.supports_gradient_checkpointing,
         f"checkpointing: {method} runs its model as in tests, which keeps all": facts.checkpointing

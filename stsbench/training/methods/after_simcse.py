@@ -198,7 +198,9 @@ class RankCSE(TwoViews):
         weights = self.teacher_weights or (1.0,) * len(self.teachers)
         if self.ranking_weight and (not self.teachers or len(weights) != len(self.teachers)):
             learn = "give encoders to learn from, --set 'teachers=[\"NAME\"]', and one weight above 0 for each"
-            raise CardError(f"teachers {self.teachers}, teacher_weights {weights}: {learn}; or ranking_weight 0")
+            raise CardError(
+                f"teachers {list(self.teachers)}, teacher_weights {list(weights)}: {learn}; or ranking_weight 0"
+            )
         self.shares = [weight / sum(weights) for weight in weights]
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from stsbench.core.cards import NotNegative, Positive
-from stsbench.core.errors import CardError, DataError, choose
+from stsbench.core.errors import CardError, DataError, UnknownName
 from stsbench.data.corpora.load import number_texts
 from stsbench.training.loop.gather import gather_pairs, gather_views, many_ranks
 from stsbench.training.methods.simcse import PAIRING
@@ -72,7 +72,10 @@ class SBERT(Learner):
     def prepare(self, columns: Columns) -> None:
         """Number the labels. Raises DataError: a label that is not one of the three."""
         super().prepare(columns)
-        self.labels = torch.tensor([choose("label", str(name), LABELS) for name in columns["label"]])
+        if unknown := [str(name) for name in columns["label"] if name not in LABELS]:
+            hint = f"known: {', '.join(LABELS)} (leave out pairs without one)"
+            raise UnknownName("label", unknown[0], LABELS, hint=hint)
+        self.labels = torch.tensor([LABELS[name] for name in columns["label"]])
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """First sentences above second ones, and the labels (b,)."""

@@ -246,14 +246,14 @@ class _Keeper:
         with safe_open(self.folder / STATE, framework="pt") as stored:
             facts: dict[str, Any] = json.loads(stored.metadata()["facts"])
             state = {name: stored.get_tensor(name) for name in stored.keys()}
-        learnt = {name: state.get(f"learnt.{name}", torch.empty(0)) for name in self.lesson.tensors}
-        same = all(learnt[name].shape == tensor.shape for name, tensor in self.lesson.tensors.items())
-        # An earlier version kept of the optimiser its rates alone.
-        if not same or "groups" not in facts:
-            raise TrainingError(f"{self.folder}: its checkpoint is of another training; pass --fresh to train again")
-        with torch.no_grad():
-            for name, tensor in self.lesson.tensors.items():
-                tensor.copy_(learnt[name])
+        for name, tensor in self.lesson.tensors.items():
+            learnt = state.get(f"learnt.{name}")
+            if learnt is None or learnt.shape != tensor.shape:
+                raise TrainingError(
+                    f"{self.folder}: its checkpoint is of another training; pass --fresh to train again"
+                )
+            with torch.no_grad():
+                tensor.copy_(learnt)
         if optimiser := self.lesson.optimiser:
             own: dict[int, dict[str, torch.Tensor]] = {}
             for _, number, key in (name.split(".", 2) for name in state if name.startswith("optimiser.")):

@@ -7,10 +7,9 @@ import numpy.typing as npt
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
 
 from stsbench.evaluators.probe import PROTOCOLS, ConvergedProtocol, ProbeEvaluator
-from stsbench.evaluators.probe.items import ProbeItems, ProbeRun, items_of, toolkit_order
+from stsbench.evaluators.probe.items import ProbeItems, ProbeRun, items_of
 from stsbench.evaluators.probe.logreg import LogisticProblem, minimise
 from tests.evaluators.probe.helpers import IntArray, make_pairs, make_split
 
@@ -79,25 +78,3 @@ def test_minimise_finds_the_minima_of_quadratics_of_unlike_curvature():
     found = minimise(objective, torch.zeros(7, 5, dtype=torch.float64), tolerance=1e-9, max_iterations=500)
     assert bool(found.converged.all())
     torch.testing.assert_close(found.points, goals, rtol=1e-4, atol=1e-4)
-
-
-def test_nested_folds_choose_and_predict_as_scikit_learn_does():
-    split, embed = make_split(150, d=6)
-    order = toolkit_order(split)
-    x, y = np.asarray(embed(split.sentences))[order].astype(np.float64), split.labels[order]
-    rules = ConvergedProtocol(name="test", kfold=3, penalties=(8.0, 1.0, 0.125), tolerance=1e-6)
-    scores = ProbeEvaluator(rules)({"all": split}, embed, seed=0)
-
-    expected = np.empty(150, dtype=np.int64)
-    for train, test in StratifiedKFold(3, shuffle=True, random_state=1111).split(x, y):
-        means = []
-        for penalty in rules.penalties:
-            model = LogisticRegression(C=1 / penalty, tol=1e-8, max_iter=10_000)
-            inner = StratifiedKFold(3, shuffle=True, random_state=1111).split(x[train], y[train])
-            right = [model.fit(x[train][a], y[train][a]).score(x[train][b], y[train][b]) for a, b in inner]
-            means.append(np.mean(right))
-        best = rules.penalties[int(np.argmax(means))]
-        expected[test] = (
-            LogisticRegression(C=1 / best, tol=1e-8, max_iter=10_000).fit(x[train], y[train]).predict(x[test])
-        )
-    assert np.asarray(scores.per_item["prediction"])[order].tolist() == expected.tolist()

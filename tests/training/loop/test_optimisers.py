@@ -63,7 +63,10 @@ def test_schedules(options, steps, expected):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"milestones": [0], "rates": [1e-5]}, "milestones: schedule 'linear' does not use it"),
+        (
+            {"milestones": [0], "rates": [1e-5]},
+            "milestones: schedule 'linear' does not use it; leave it out or use piecewise",
+        ),
         ({"schedule": "slanted_triangular", "warmup": 0.1}, "warmup: schedule 'slanted_triangular' does not"),
         ({"schedule": "piecewise", "milestones": [0], "rates": [1e-5], "warmup": 0.1}, "warmup: schedule 'piecewise'"),
         (

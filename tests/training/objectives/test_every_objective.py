@@ -77,6 +77,7 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: self_guided(A, HIDDEN, variant="opt4", **HEAT), UnknownName, "unknown self-guided variant 'opt4'; did"),
     (lambda: self_guided(A, HIDDEN, variant="opt3", **HEAT), ValueError, "is (4, 7), but cls is (5, 7)"),
     (lambda: pair_features(A, B, "sberd"), UnknownName, "unknown pair features 'sberd'; did you mean 'sbert'"),
+    (lambda: pair_features(A, B, "u"), UnknownName, "consert-scripts, or a list of u, v, |u-v|, u*v"),
     (lambda: pair_features(A, B, ["u", "|u-w|"]), UnknownName, "unknown pair feature '|u-w|'; did you mean '|u-v|'"),
     (lambda: pair_features(A, B, []), StsbenchError, "no pair features; name some of u, v"),
     (lambda: pair_features(A, B[:1], "sbert"), ValueError, "v is (1, 7), but u is (5, 7)"),

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file, save
 
 from stsbench.core.errors import TrainingError
-from stsbench.encoders.runs import STATE
 from stsbench.training.seams import Columns
 from stsbench.training.words.fastsent import FastSentTraining
 from stsbench.training.words.recurrent import InferSentTraining, QuickThoughtsTraining, SkipThoughtsTraining
@@ -84,11 +82,6 @@ def test_a_state_is_forgotten_without_resume_and_of_another_text_refused(tmp_pat
     less = {name: values[:60] for name, values in columns.items()}
     with pytest.raises(TrainingError, match="of another training; pass --fresh to train again"):
         training.fit({**less, "text": ["a b c"] * 60}, folder=tmp_path / "run", seed=1, resume=True)
-    state = tmp_path / "new" / STATE
-    # As an earlier version wrote it.
-    state.write_bytes(save(load_file(state), {"facts": '{"rounds": [], "best": null, "rates": [0.1]}'}))
-    with pytest.raises(TrainingError, match="of another training; pass --fresh to train again"):
-        training.fit(columns, folder=tmp_path / "new", seed=2, resume=True)
 
 
 @pytest.mark.parametrize("name", METHODS)
