@@ -294,6 +294,8 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     point_at(monkeypatch, served.url)
     # A hidden folder above, as ~/.cache is: what reads the cache must not take it for hidden data.
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / ".cache" / "hub"))
+    # Where the library was first imported while it was switched off, it would stay so.
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.3)
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.3)
     sleep = time.sleep
