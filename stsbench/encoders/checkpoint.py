@@ -243,6 +243,8 @@ def check_config(config: Mapping[str, Any], path: Path) -> None:
             check_config(value, path)
         elif key in ("attn_implementation", "_attn_implementation") and not re.fullmatch(r"\w+|None", str(value)):
             raise EncoderError(f"{path}: '{key}' is {shown(value)}, which is not run here; remove it")
+        elif key == "max_seq_length" and value is not None and (type(value) is not int or value < 0):
+            raise EncoderError(f"{path}: '{key}' is {shown(value)}; give the longest input in tokens")
         elif isinstance(value, int | float) and not isinstance(value, bool):
             most = next((most for pattern, most in MOST.items() if re.fullmatch(pattern, key)), None)
             if most is not None and not 0 <= value <= most:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stsbench.core.errors import EncoderError
-from stsbench.encoders.described import plain_transformer_params
+from stsbench.encoders.described import plain_transformer_params, read_modules
 from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
 from tests.encoders.made_checkpoints import SENTENCES, change, save
 
@@ -118,6 +118,15 @@ def test_what_only_the_library_does_is_left_to_it(bert, tmp_path, case):
     folder = plain(bert, tmp_path / "model", **{**DEFAULTS, **(NOT_PLAIN[case] if isinstance(case, str) else {})})
     change(folder / "config.json", **({} if isinstance(case, str) else case))
     assert plain_transformer_params(folder) is None
+
+
+@pytest.mark.parametrize("length", ["x", 3.5, -3, [8], True])
+def test_a_longest_input_that_is_no_number_of_tokens_is_one_line(bert, tmp_path, length):
+    folder = plain(bert, tmp_path / "model", **{**DEFAULTS, "own": {"max_seq_length": length}})
+    with pytest.raises(
+        EncoderError, match=r"sentence_bert_config.json: 'max_seq_length' is .*; give the longest input"
+    ):
+        read_modules(folder)
 
 
 def test_other_checkpoints_are_not_plain(saved, bert, dense):
