@@ -197,7 +197,7 @@ ROWS: dict[str, Any] = {
     ),
     "boards.exports.hub:KINDS": HubTask("task-of-mine", "Mine"),
     "check.gate:RULES": noting("check.gate:RULES", lambda judged, effort: [one.verdict for one in judged]),
-    "cli.board:FORMATS": noting("cli.board:FORMATS", lambda results, out, catalogue, as_json: None),
+    "cli.export:FORMATS": noting("cli.export:FORMATS", lambda results, out, catalogue, as_json: None),
     "cli.showing:LISTS": noting("cli.showing:LISTS", lambda cards: [{"thing": "a thing of mine"}]),
     "cli.showing:KINDS": noting(
         "cli.showing:KINDS", lambda name, cards: {"of": "mine"} if name == "a thing of mine" else None

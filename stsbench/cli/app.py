@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "show": ("stsbench.cli.showing:show_command", "Show what is known of one name."),
     "doctor": ("stsbench.cli.doctor:doctor_command", "Show what works here, and what is missing for what."),
     "leaderboard": ("stsbench.cli.board:leaderboard_command", "Print a table of results, or a paper's."),
-    "export": ("stsbench.cli.board:export_command", "Write results for other tools."),
+    "export": ("stsbench.cli.export:export_command", "Write results for other tools."),
     "convert": ("stsbench.cli.new:convert_command", "Make an encoder's folder."),
     "compare": ("stsbench.cli.check:compare_command", "Test which differences between encoders are significant."),
     "analyze": ("stsbench.cli.analyze:analyze_command", "Make a figure of the papers, as numbers and as a picture."),

@@ -1,32 +1,25 @@
-"""``stsbench leaderboard`` and ``stsbench export``: results as tables, and as files for other tools."""
+"""``stsbench leaderboard``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from stsbench.api.names import added_rows, chosen_results
-from stsbench.boards.exports.hub import eval_results, every_eval_ever, model_index, to_yaml, write_card
-from stsbench.boards.exports.mteb import export_mteb
 from stsbench.boards.published import read_table_card
 from stsbench.boards.render import TERMINAL, check_format, render
 from stsbench.boards.tables.build import Asked, find_suite
 from stsbench.boards.tables.rows import only_added
 from stsbench.boards.tables.table import Show, Table, check_show, lay_out
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, complain_of_all, print_json, say, say_words, write_or_say
+from stsbench.cli.printing import complain, complain_of_all, say_words, write_or_say
 from stsbench.cli.progress import shown_count
 from stsbench.cli.screen import print_table
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, StsbenchError, choose
-from stsbench.core.files import write_whole
-from stsbench.data.task import expand_names
+from stsbench.core.errors import StsbenchError
 from stsbench.plots import FIGURES
-from stsbench.results.folder import ResultFolder, read_folder, verified
-from stsbench.results.groups import Encoders, Runs, gather_runs
-from stsbench.results.record import Result
+from stsbench.results.folder import ResultFolder, read_folder
+from stsbench.results.groups import Encoders
 
 RESULTS = Path("results")
 OF_SEEDS = (
@@ -136,100 +129,3 @@ def _print_boards(tables: Sequence[Table], show: Show | None, *, exact: bool) ->
     cells = (cell for one in tables for row in one.rows() for cell in row.cells.values())
     if any(cell.measured and cell.measured.seeds > 1 for cell in cells):
         say_words(OF_SEEDS)
-
-
-SHOWN = 5
-"""So many cells that are left out get a line of their own."""
-
-
-def export_command(
-    *,
-    fmt: opt.ExportFormat,
-    results: opt.ResultsFolder = Path("results"),
-    encoder: opt.OnlyEncoders,
-    tasks: opt.OnlyTasks = None,
-    protocol: opt.OnlyProtocol = None,
-    out: opt.ExportFile = None,
-    cards: opt.Cards,
-    as_json: opt.AsJson = False,
-) -> None:
-    """Write results for other tools.
-
-    MTEB, model cards, the Hub's .eval_results and Every Eval Ever.
-
-    Example: stsbench export --format mteb --out mteb-files
-    """
-    write, catalogue = choose("format", fmt, FORMATS), Catalogue(cards)
-    wanted = expand_names(tasks, catalogue) if tasks else None
-    encoders = Encoders(read_folder(results), catalogue)
-    complain_of_all("skipped", (problem.line for problem in encoders.found.problems))
-    chosen = chosen_results(encoder, encoders, catalogue, results)
-    if older := encoders.older_line(chosen):
-        complain(older)
-    found = verified(
-        one for one in chosen if (wanted is None or one.task in wanted) and protocol in (None, one.protocol["name"])
-    )
-    complain_of_all("skipped", (problem.line for problem in found.problems))
-    if not found.results:
-        raise DataError(f"{results}: no results of these tasks by this protocol to export")
-    write(found.results, out, catalogue, as_json)
-
-
-def _mteb(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
-    if out is None:
-        raise StsbenchError("--format mteb writes many files: give --out FOLDER")
-    made = export_mteb(results, out, catalogue)
-    if as_json:
-        print_json({"files": [str(path) for path in made.paths], "left_out": made.left_out})
-        return
-    for line in made.left_out[:SHOWN]:
-        say(f"skipped: {line}")
-    if len(made.left_out) > SHOWN:
-        say(f"skipped: {len(made.left_out) - SHOWN} more; --json lists them")
-    say(f"wrote {len(made.paths)} file{'s' * (len(made.paths) != 1)}; mteb.ResultCache('{out}') reads them")
-
-
-def _one_file(
-    results: Sequence[Result],
-    out: Path | None,
-    catalogue: Catalogue,
-    as_json: bool,
-    *,
-    what: str,
-    made: Callable[[Runs, Catalogue], tuple[str, Any]],
-) -> None:
-    """Write or print the text made of one encoder's results; what JSON shows of it, if more than that, has a place in a card."""
-    runs = gather_runs(results, catalogue)
-    if len(runs) > 1:
-        names = ", ".join(f"'{one.name}'" for one in runs[:SHOWN])
-        raise StsbenchError(f"{what} is of one encoder, these results are of {len(runs)} ({names}); give --encoder")
-    text, index = made(runs[0], catalogue)
-    if out is not None and index is not None:
-        write_card(out, index)
-    elif out is not None:
-        write_whole(out, text.encode())
-    if as_json:
-        print_json(index if index is not None else {"out": str(out) if out is not None else None, "text": text})
-    else:
-        say(f"wrote {out}" if out is not None else text.rstrip("\n"))
-
-
-def _model_index(one: Runs, catalogue: Catalogue) -> tuple[str, Any]:
-    index = model_index(one.encoder, one.results, catalogue)
-    return to_yaml(index), index
-
-
-def _eval_results(one: Runs, catalogue: Catalogue) -> tuple[str, Any]:
-    text, left_out = eval_results(one.results, catalogue)
-    complain_of_all("left out", left_out)
-    return text, None
-
-
-FORMATS: Mapping[str, Callable[..., None]] = {
-    "mteb": _mteb,
-    "model-index": partial(_one_file, what="a model card", made=_model_index),
-    "eval-results": partial(_one_file, what="a file of the Hub's", made=_eval_results),
-    "every-eval-ever": partial(
-        _one_file, what="a record", made=lambda one, known: (every_eval_ever(one.results, known), None)
-    ),
-}

@@ -61,11 +61,11 @@ from stsbench.core.files import write_whole
 from stsbench.results.folder import command_again, lacking_said, verified
 from stsbench.results.groups import Runs, gather_runs, side_by_side
 from stsbench.results.record import Result, protocol_key
-from stsbench.significance.comparison import Effort
-from stsbench.significance.means import OnRow, RowStanding, mean_intervals, standings
 
 if TYPE_CHECKING:
     from stsbench.boards.exports.mteb import Imported
+    from stsbench.significance.comparison import Effort
+    from stsbench.significance.means import OnRow, RowStanding
 
 
 def build_table(
@@ -406,6 +406,11 @@ def with_intervals(table: Table, progress: OnRow | None = None) -> Table:
         if means := _means_of(row, cells, keys, average):
             needed = {at for tasks in means.values() for at in tasks}
             asked.append((row, means, [cell if at in needed else [] for at, cell in enumerate(cells)]))
+    if not asked:
+        return table
+    # What computes intervals and ranks is imported where something is measured.
+    from stsbench.significance.means import mean_intervals
+
     made: dict[int, Row] = {}
     lacking, silent = list[tuple[str, Result]](), list[tuple[str, Result]]()
     with known_means() as known:
@@ -489,6 +494,8 @@ def rank_table(table: Table, effort: Effort | None = None) -> Table:
         place: [[result for result in row.results if shows_its_score(result, one)] for one in wanted]
         for place, row in enumerate(table.rows())
     }
+    from stsbench.significance.means import standings
+
     found = standings({place: cells for place, cells in rows.items() if any(cells)}, effort=effort)
     if not found.rows:
         if not found.lacking:
