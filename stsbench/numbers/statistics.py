@@ -4,9 +4,6 @@ The influence of item k on a statistic T is the derivative of T where a little w
 (Hampel 1974; for rank correlations Croux and Dehon 2010). Influences add up to 0; to first order the deviation of T
 over other items is their mean, whence its variance, for independent items and for clusters of them alike.
 
-Ranks are numpy's, because the influence of Spearman's correlation needs the groups of ties too; Pearson's correlation is
-ours, because scipy's differs in the last digit of half of all inputs.
-
 95% intervals of one score come from each item's share in it: of correlations by Fisher's z, of shares by Wilson's way.
 Items share sentences. Two pairs that hold one sentence are wrong together where an encoder embeds that sentence badly;
 pairs without a sentence in common are independent. The variance of a sum over items is then the sum of products over all
@@ -25,10 +22,11 @@ from __future__ import annotations
 
 import hashlib
 import statistics
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,48 +52,33 @@ def spread(scores: Sequence[float]) -> Spread:
 
 
 def average_ranks(x: Float64Array) -> Float64Array:
-    """The ranks of values, (n,), from 1; ties share their mean, and NaN makes all of them NaN.
+    """The ranks of values, (n,), from 1; ties share their mean, and NaN makes all of them NaN."""
+    from scipy import stats
 
-    The same as ``scipy.stats.rankdata``, bit for bit.
-    """
-    return np.full(x.shape, np.nan) if np.isnan(x).any() else Ties.among(x).ranks
+    return np.asarray(stats.rankdata(x))
 
 
-class Ties(NamedTuple):
-    """Which of n values are the same: the number of each one's group (n,), groups in rising order, and their sizes."""
-
-    group: IntArray
-    sizes: IntArray
-
-    @classmethod
-    def among(cls, values: Float64Array) -> Self:
-        """Sort the values."""
-        _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
-        return cls(group, sizes)
-
-    @property
-    def ranks(self) -> Float64Array:
-        """From 1; ties share their mean."""
-        return np.asarray((np.cumsum(self.sizes) - (self.sizes - 1) / 2)[self.group])
-
-    def mean_above(self, weights: Float64Array) -> Float64Array:
-        """For each value the sum of weights, (n,), of values above it and half of those beside it, divided by n."""
-        sums = np.bincount(self.group, weights=weights)
-        return np.asarray((sums.sum() - np.cumsum(sums) + 0.5 * sums)[self.group] / len(weights))
+def mean_above(x: Float64Array, weights: Float64Array) -> Float64Array:
+    """For each item the sum of weights, (n,), over items above it by x and half of those beside it, divided by n."""
+    _, group = np.unique(x, return_inverse=True)
+    sums = np.bincount(group, weights=weights)
+    return np.asarray((sums.sum() - np.cumsum(sums) + 0.5 * sums)[group] / len(weights))
 
 
 def spearman(x: Float64Array, y: Float64Array) -> float:
     """Spearman's rank correlation, average ranks for ties; x, y are (n,); NaN where all values of one are the same."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return float(np.corrcoef(average_ranks(x), average_ranks(y))[1, 0])
+    from scipy import stats
+
+    with warnings.catch_warnings(action="ignore", category=stats.ConstantInputWarning):
+        return float(stats.spearmanr(x, y).statistic)
 
 
 def pearson(x: Float64Array, y: Float64Array) -> float:
     """Pearson's correlation; x, y are (n,); NaN where all values of one are the same."""
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan")
-    x, y = (centred / np.linalg.norm(centred) for centred in (x - x.mean(), y - y.mean()))
-    return float(np.clip(x @ y, -1.0, 1.0))
+    from scipy import stats
+
+    with warnings.catch_warnings(action="ignore", category=stats.DegenerateDataWarning):
+        return float(stats.pearsonr(x, y).statistic) if len(x) > 1 else float("nan")
 
 
 def kendall(x: Float64Array, y: Float64Array) -> float:
@@ -122,13 +105,12 @@ def spearman_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     """
     if np.isnan(x).any() or np.isnan(y).any():
         return np.full(len(x), np.nan)
-    of_x, of_y = Ties.among(x), Ties.among(y)
-    u, v = ((ties.ranks - 0.5) / len(x) - 0.5 for ties in (of_x, of_y))
+    u, v = centred_ranks(x), centred_ranks(y)
     spread_u, spread_v, product = float(u @ u) / len(u), float(v @ v) / len(v), float(u @ v) / len(u)
     if not (spread_u > 0 and spread_v > 0):
         return np.full(len(u), np.nan)
-    of_product = u * v + of_x.mean_above(v) + of_y.mean_above(u) - 3 * product
-    of_u, of_v = (w * w + 2 * z.mean_above(w) - 3 * s for z, w, s in ((of_x, u, spread_u), (of_y, v, spread_v)))
+    of_product = u * v + mean_above(x, v) + mean_above(y, u) - 3 * product
+    of_u, of_v = (w * w + 2 * mean_above(z, w) - 3 * s for z, w, s in ((x, u, spread_u), (y, v, spread_v)))
     scale = np.sqrt(spread_u * spread_v)
     return np.asarray(of_product / scale - product / scale * (of_u / spread_u + of_v / spread_v) / 2)
 
@@ -161,11 +143,6 @@ def _standardised(x: Float64Array) -> Float64Array:
 def centred_ranks(x: Float64Array) -> Float64Array:
     """The mid-distribution function less one half: average ranks, between -1/2 and 1/2, with mean 0."""
     return np.asarray((average_ranks(x) - 0.5) / len(x) - 0.5)
-
-
-def mean_above(x: Float64Array, w: Float64Array) -> Float64Array:
-    """For each item the sum of w, (n,), over items above it by x and half of those beside it, divided by n."""
-    return Ties.among(x).mean_above(w)
 
 
 @dataclass(frozen=True, kw_only=True)
