@@ -66,15 +66,16 @@ class Page:
         width: int = 1280,
         height: int = 900,
         dark: bool = False,
+        paper: bool = False,
         script: bool = True,
         state: str = "",
     ) -> None:
-        """Load a file in a window of this size, with the system's colours light or dark.
+        """Load a file in a window of this size, with the system's colours light or dark, or as it is printed.
 
         ``state`` is what stands behind the # of the address.
         """
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._call("Emulation.setEmulatedMedia", features=[scheme])
+        self._call("Emulation.setEmulatedMedia", media="print" if paper else "", features=[scheme])
         self._call("Emulation.setScriptExecutionDisabled", value=not script)
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
