@@ -8,13 +8,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from stsbench.api.names import compared_results
 from stsbench.api.progress import watching
 from stsbench.api.results import EncoderComparison, NotScored, Results, compared, html_so_far, layout_html
-from stsbench.bench.plan import GivenTasks, Listener, Store
-from stsbench.bench.run import ARGUMENTS, GivenEncoders, iterate
+from stsbench.bench.run import iterate
 from stsbench.boards.exports.mteb import read_mteb
 from stsbench.boards.published import read_table_card
 from stsbench.boards.render import render
@@ -24,7 +23,7 @@ from stsbench.boards.tables.build import Asked, find_suite
 from stsbench.boards.tables.table import Show, Table, check_show, lay_out
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, choose, shown
-from stsbench.core.registry import NAME, NAME_OR_PLACE, PLACE, SWITCH, checked
+from stsbench.core.registry import NAME, NAME_OR_PLACE, PLACE, SWITCH, checked, takes_arguments_of
 from stsbench.results.folder import read_folder, verified
 from stsbench.results.groups import Encoders
 from stsbench.results.record import Result
@@ -115,21 +114,8 @@ def compare(
     return compared(found, catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent)
 
 
-@checked(**ARGUMENTS)
-def evaluate(
-    encoder: GivenEncoders,
-    tasks: GivenTasks,
-    *,
-    protocol: str | Sequence[str] | None = None,
-    data: Path | str | None = None,
-    seed: int = 0,
-    split: str | None = None,
-    store: Store = "default",
-    on_error: Literal["raise", "skip"] = "raise",
-    name: str | None = None,
-    catalogue: Catalogue | None = None,
-    listener: Listener | None = None,
-) -> Results:
+@takes_arguments_of(iterate)
+def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iterate
     """Score encoders on tasks, and return all Results: encoder by encoder, in the order of the tasks.
 
     Nothing is written but embeddings, to the store; :meth:`stsbench.Results.save` writes results. On a terminal and in a
@@ -158,7 +144,7 @@ def evaluate(
     """
     found: list[Result] = []
     failures: list[NotScored] = []
-    catalogue = catalogue or Catalogue()
+    catalogue, listener = arguments.get("catalogue") or Catalogue(), arguments.get("listener")
     shown = watching(lambda: html_so_far(found, catalogue)) if listener is None else nullcontext(listener)
     with shown as watcher:
 
@@ -166,10 +152,8 @@ def evaluate(
             failures.append(NotScored(what, error))
             watcher.failed(what, error)
 
-        for result in iterate(
-            encoder, tasks, protocol=protocol, data=data, seed=seed, split=split, store=store, on_error=on_error,
-            name=name, catalogue=catalogue, listener=replace(watcher, failed=failed),
-        ):  # fmt: skip
+        heard = {"catalogue": catalogue, "listener": replace(watcher, failed=failed)}
+        for result in iterate(**{**arguments, **heard}):
             found.append(result)
     return Results(found, failures=failures, catalogue=catalogue)
 

@@ -56,6 +56,21 @@ from stsbench.evaluators import evaluator_of
 from stsbench.results.folder import command_again, has_columns, lacking_said, make_current, read_states, write_result
 from stsbench.results.record import Result, columns_digest, protocol_key
 
+Before = dict[tuple[str, int | None], set[str | None]]
+"""The fingerprints of the encoders so far, by their names and seeds: they themselves are let go."""
+
+
+def _is_new(known: KnownEncoder, before: Before) -> bool:
+    """Whether an encoder is not one of those before, which it joins; raises StsbenchError: nothing tells it from another."""
+    same_name = before.setdefault((known.name, known.train_seed), set())
+    if same_name and None in {*same_name, known.fingerprint}:
+        raise StsbenchError(
+            f"two of the encoders are called {shown(known.name)}; name each: by --name, or by a dict, {{'first': …, 'second': …}}"
+        )
+    is_new = known.fingerprint not in same_name
+    same_name.add(known.fingerprint)
+    return is_new
+
 
 @dataclass(frozen=True)
 class Work:
@@ -69,14 +84,12 @@ class Work:
 
     def parts(self) -> Iterator[RunPart]:
         """Yield the part of each encoder, once under however many names; one that cannot be made is reported and left out."""
-        known: set[tuple[str, str, int | None]] = set()
+        before = Before()
         for spec, cells in groupby(self.plan.cells, key=lambda cell: cell.encoder):
             mine, part = list(cells), None
             with isolated(spec, self.plan.alone, self.listener, expected=(StsbenchError,)):
                 encoder = self._named_apart(spec, self._make(spec))
-                key = (encoder.name, encoder.fingerprint or spec, encoder.train_seed)
-                if key not in known:
-                    known.add(key)
+                if _is_new(encoder, before):
                     part = self._part(spec, encoder, mine)
             if part is not None:
                 yield part
@@ -342,25 +355,15 @@ GivenEncoders = GivenEncoder | Sequence[GivenEncoder] | Mapping[str, GivenEncode
 """The same, a list of them, or a dict of them by what results are to call them."""
 
 
-ARGUMENTS: Mapping[str, Kind | type] = {
-    "tasks": Kind(
-        lambda given: all(isinstance(one, str | Task) for one in (given if isinstance(given, Sequence) else [given])),
-        "a name, a Task or a list of them",
-    ),
-    "protocol": NAMES,
-    "data": PLACE,
-    "seed": SEED,
-    "split": NAME,
-    "store": STORE,
-    "name": NAME,
-    "on_error": NAME,
-    "catalogue": Catalogue,
-    "listener": Listener,
-}
-"""What the arguments of :func:`iterate` may be, for all functions that have them."""
+def _are_tasks(given: object) -> bool:
+    return all(isinstance(one, str | Task) for one in (given if isinstance(given, Sequence) else [given]))
 
 
-@checked(**ARGUMENTS)
+@checked(
+    tasks=Kind(_are_tasks, "a name, a Task or a list of them"),
+    protocol=NAMES, data=PLACE, seed=SEED, split=NAME, store=STORE, name=NAME, on_error=NAME, catalogue=Catalogue,
+    listener=Listener,
+)  # fmt: skip
 def iterate(
     encoder: GivenEncoders,
     tasks: GivenTasks,
@@ -419,29 +422,13 @@ def _encoders(given: GivenEncoders, name: str | None, catalogue: Catalogue) -> l
     return found
 
 
-Before = dict[tuple[str, int | None], set[str | None]]
-"""The fingerprints of the encoders so far, by their names and seeds: they themselves are let go."""
-
-
-def _is_new(known: KnownEncoder, before: Before) -> bool:
-    """Whether an encoder is not one of those before, which it joins; raises StsbenchError: nothing tells it from another."""
-    same_name = before.setdefault((known.name, known.train_seed), set())
-    if same_name and None in {*same_name, known.fingerprint}:
-        raise StsbenchError(
-            f"two of the encoders are called {shown(known.name)}; name them by a dict, {{'first': …, 'second': …}}"
-        )
-    is_new = known.fingerprint not in same_name
-    same_name.add(known.fingerprint)
-    return is_new
-
-
 def _scored(plan: RunPlan, found: Sequence[KnownEncoder | str], listener: Listener) -> Iterator[Result]:
-    read, shared, before = read_tasks(plan.scored, listener.failed), Shared(), Before()
+    work, before = Work(plan, listener), Before()
+    tasks = list(work.tasks.values())
     for one in found:
         # The only one's mistake is the caller's.
         with isolated(one if isinstance(one, str) else one.name, len(found) == 1, listener, expected=()):
             known = find_given(one, plan.catalogue)
             if _is_new(known, before):
-                embedder = Embedder(known, read, plan, listener, shared=shared)
-                wanted = dict.fromkeys((task, seed) for task in read for seed in plan.seeds)
-                yield from score_tasks(embedder, wanted, listener=listener)
+                wanted = dict.fromkeys((task, seed) for task in tasks for seed in plan.seeds)
+                yield from score_tasks(work.embedder(known, tasks, listener), wanted, listener=listener)

@@ -264,6 +264,23 @@ def checked(called: str = "", /, **kinds: Kind | type) -> Callable[[Callable[P, 
                     raise StsbenchError(f"{what}: {name} must be {wanted[name].wanted}; it is {shown(value)}")
             return function(*args, **kwargs)
 
+        vars(call)["kinds"] = kinds
         return call
+
+    return decorate
+
+
+def takes_arguments_of(other: Callable[P, object]) -> Callable[[Callable[..., ReturnT]], Callable[P, ReturnT]]:
+    """Give a function that takes ``**arguments`` the parameters of another one that is ``checked``, and its checks."""
+    signature = inspect.signature(other)
+
+    def decorate(function: Callable[..., ReturnT]) -> Callable[P, ReturnT]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> ReturnT:
+            return function(**signature.bind(*args, **kwargs).arguments)
+
+        made = inspect.signature(function).return_annotation
+        vars(call)["__signature__"] = signature.replace(return_annotation=made)
+        return checked(**vars(other)["kinds"])(call)
 
     return decorate

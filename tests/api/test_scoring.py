@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import io
 import sys
 from types import ModuleType, SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 import stsbench
 from stsbench.api import progress
 from stsbench.bench.plan import Listener
-from stsbench.core.errors import SourceError
+from stsbench.core.errors import SourceError, StsbenchError
 from tests.api.notebook import page_of
 from tests.encoders.fakes import Plain
 from tests.own_tasks import evaluate, place
@@ -60,6 +61,15 @@ def test_what_failed_is_in_the_results(place):
     assert [failure.what for failure in results.failures] == told == ["pets"]
     assert str(results.failures[0]).startswith("pets: no data for pets (test)")
     assert "1 failed" in repr(results) and "failed: pets: no data" in page_of(results)
+
+
+def test_its_arguments_are_those_of_the_stream():
+    mine, streams = inspect.signature(stsbench.evaluate), inspect.signature(stsbench.iterate)
+    assert (mine.parameters, mine.return_annotation) == (streams.parameters, "Results")
+    with pytest.raises(StsbenchError, match="^evaluate: seed must be a whole number"):
+        stsbench.evaluate("minilm", "quickstart-en", seed=-1)
+    with pytest.raises(TypeError, match="missing a required argument: 'tasks'"):
+        stsbench.evaluate("minilm")  # type: ignore[call-arg]
 
 
 def test_a_terminal_shows_how_it_goes(place, monkeypatch):

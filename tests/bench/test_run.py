@@ -17,11 +17,11 @@ from stsbench.encoders.fitted import PostProcessed
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.results.record import Result
 from tests.encoders.fakes import Plain
-from tests.own_tasks import TASKS, outside_run, place, plan_of, written
+from tests.own_tasks import TASKS, outside_run, place, plan_of, telling, written
 
 __all__ = ["place"]
 
-FIRST, SECOND = Plain("first", "first-1"), Plain("second", None)
+FIRST, SECOND, THIRD = Plain("first", "first-1"), Plain("second", None), Plain("second", None)
 BOTH = ("tests.bench.test_run:FIRST", "tests.bench.test_run:SECOND")
 SEEDS = (0, 1, 2)
 
@@ -54,6 +54,14 @@ def test_tasks_are_read_once_and_sentences_embedded_once(place, monkeypatch, sto
     # Only the first seed of a task embedded something.
     pets = [one for one in results if one.task == "pets" and one.encoder == "second"]
     assert [(one.run["encoded"], one.run["from_store"]) for one in pets] == [(60, 0), (0, 60), (0, 60)]
+
+
+def test_two_that_nothing_tells_apart_do_not_become_one(place, monkeypatch):
+    monkeypatch.setattr("tests.bench.test_run.SECOND", Plain("second", None))
+    both = ("tests.bench.test_run:SECOND", "tests.bench.test_run:THIRD")
+    failures, listener = telling()
+    assert len(list(run(plan_of(place, Plain(), monkeypatch, encoders=both), listener))) == len(TASKS)
+    assert len(failures) == 1 and "two of the encoders are called 'second'; name each: by --name" in failures[0]
 
 
 def test_what_a_seed_lacks_is_made_alone(place, monkeypatch):
