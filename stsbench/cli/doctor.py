@@ -242,10 +242,10 @@ class HubTrial:
         """The Hub answers."""
         from huggingface_hub import get_token
 
-        from stsbench.data.hub.repository import address_of, ask_now
+        from stsbench.data.hub.repository import Repository
 
-        listing = ask_now(address_of(self.model, revision="main", kind="model"))
-        return f"answers, with{'' if get_token() else 'out'} a token; {self.model} is at {listing.commit[:12]}"
+        found = Repository(self.model, revision="main", kind="model", without="").ask()
+        return f"answers, with{'' if get_token() else 'out'} a token; {self.model} is at {found.commit[:12]}"
 
     def data(self) -> str:
         """The tasks' data can be had without the user's folder, whatever it holds."""

@@ -14,7 +14,7 @@ import pytest
 
 from stsbench.core import settings
 from stsbench.core.cards import HubSource
-from stsbench.data.hub.repository import choose_files, fetch_checkpoint, fetch_file, forget
+from stsbench.data.hub.repository import Repository, choose_files, fetch_checkpoint, fetch_file
 from stsbench.data.hub.rows import fetch_archive, fetch_rows
 from tests import hub_server
 from tests.hub_files import ROWS, jsonl, sha256, tiny_bert
@@ -82,11 +82,11 @@ def test_a_hub_that_stumbles_is_asked_again(hub: Hub, part: str):
     assert fetch().read_bytes() == DATA
 
 
-def test_wrong_bytes_are_removed_so_that_the_next_run_is_well(hub: Hub):
+def test_wrong_bytes_are_fetched_anew_by_the_next_run(hub: Hub):
     hub.fail("corpus.bin", wrong_bytes=True, methods=("GET",), times=1)
     text = one_line(fetch)
     assert text.startswith("file 'corpus.bin' of dataset 'owner/corpus' (revision main): damaged (sha256 ")
-    assert text.endswith("it has left the cache: run again to fetch it anew")
+    assert text.endswith("run again to fetch it anew")
     assert fetch().read_bytes() == DATA
 
 
@@ -209,10 +209,11 @@ def test_a_cache_of_ours_that_cannot_be_written_is_done_without(hub: Hub, monkey
     assert fetch().read_bytes() == DATA
 
 
-def test_a_file_outside_the_cache_is_never_removed(hub: Hub, tmp_path: Path):
-    mine = tmp_path / "mine.bin"
-    mine.write_bytes(b"mine")
-    assert not forget(mine) and mine.read_bytes() == b"mine"
+def test_what_need_not_be_kept_goes_to_another_folder(hub: Hub, corpus: str, tmp_path: Path):
+    repository, into = Repository(REPO, revision=corpus, kind="dataset"), tmp_path / "into"
+    assert repository.fetch("corpus.bin", into=into) == into / "corpus.bin"
+    kept = fetch(revision=corpus)
+    assert kept != into / "corpus.bin" and repository.fetch("corpus.bin", into=into) == kept
 
 
 def test_a_checkpoint_is_safetensors_and_never_code(hub: Hub):
@@ -279,9 +280,7 @@ def test_what_hf_download_fetched_whole_needs_no_network(hub: Hub, monkeypatch: 
     assert "file '1_Pooling/config.json' of model 'owner/st'" in text and "cannot reach the Hub" in text
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"[", b"[" * 100_000, b'{"commit": 3, "files": {}}', b"\xff", b'{"commit": "main", "files": {}}']
-)
+@pytest.mark.parametrize("content", [b"", b"[", b"[" * 100_000, b'{"commit": 3, "files": {}}', b"\xff"])
 def test_a_damaged_note_is_no_list(hub: Hub, content: bytes):
     commit = hub.add("model", "owner/st", st_model()).commit
     fetch_checkpoint("owner/st", revision=commit)
@@ -318,7 +317,7 @@ SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 def test_choice_of_weights(names: list[str], weights: list[str]):
     others = ["config.json", "sub/vocab.txt", "tokenizer.model"]
     code = ["run.py", "sub/x.py", "lib.so"]
-    assert choose_files([*names, *others, *code], ["*"]) == (others, weights)
+    assert choose_files([*names, *others, *code]) == (others, weights)
 
 
 def test_gated_and_disabled_models_say_what_to_do(hub: Hub):
@@ -406,28 +405,23 @@ def test_a_branch_of_any_name_has_a_note_of_its_own(hub: Hub, monkeypatch: pytes
     assert "the Hub is switched off" in one_line(lambda: checkpoint("a", revision="main--main"))
 
 
-NAMES = [
-    "../../../../x.json", "/etc/x.json", "a/../../x.json", "./x.json", "a//x.json", "..\\x.json", "C:/x.json", "c:x.json",
-    "x\0.json", "a\x1b[2Jx.json", "a/" + "x" * 300 + ".json", "\ud800.json", "a\n.json",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", ["../../../../x.json", "/etc/x.json", "a/../../x.json", "..\\x.json", "C:/x.json", "c:x.json"]
+)
 def test_no_file_leads_out_of_the_cache(hub: Hub, name: str, tmp_path: Path):
     hub.add("model", MODEL, {**tiny_bert(), name: b"{}"})
     before = written(tmp_path)
-    text = one_line(checkpoint)
-    assert "no file may be called" in text and "lead outside the cache" in text and text.isprintable()
+    assert "the Hub's library refuses it (Invalid filename '" in one_line(checkpoint)
     outside = {p for p in written(tmp_path) - before if not p.is_relative_to(tmp_path / ".cache" / "hub")}
     assert all(p.is_relative_to(settings.cache_folder() / "hub") for p in outside)
-    assert "no file may be called" in one_line(lambda: fetch_file(MODEL, name, revision="unpinned", kind="model"))
+    assert "Invalid filename" in one_line(lambda: fetch_file(MODEL, name, revision="unpinned", kind="model"))
 
 
 def test_names_of_data_files_and_archives_stay_inside_too(hub: Hub):
     hub.add("dataset", MODEL, {"../../x.jsonl.gz": jsonl(ROWS), "../x.tar": b""})
     source = HubSource(repo=MODEL, revision="unpinned", splits={"test": "test"}, archive="../x.tar")
     for call in (lambda: fetch_rows(source, "test"), lambda: fetch_archive(source)):
-        assert "no file may be called '../" in one_line(call)
+        assert "Invalid filename '../" in one_line(call)
 
 
 # --- answers ---
@@ -449,7 +443,6 @@ ODD: dict[str, Callable[[Repo], bytes]] = {
     "files that are numbers": lambda repo: answer(repo, siblings=[1, 2]),
     "a name that is a number": lambda repo: answer(repo, siblings=[{"rfilename": 5}]),
     "a name that is a list": lambda repo: answer(repo, siblings=[{"rfilename": ["config.json"]}]),
-    "doubled names": lambda repo: answer(repo, siblings=[SIBLING, {**SIBLING, "blobId": "b" * 40}]),
     "large files of no hash": lambda repo: answer(repo, siblings=[{**SIBLING, "lfs": {"size": 1}}]),
     "large files that are text": lambda repo: answer(repo, siblings=[{**SIBLING, "lfs": "x"}]),
     "a hash that is a number": lambda repo: answer(repo, siblings=[{**SIBLING, "blobId": 7}]),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -109,15 +110,15 @@ def _long_documents(order: _Order) -> int:
     Until it is whole the file is a draft beside its place. The draft grows by what one file of the dataset gives, and
     a record says how far it is, so that the same bytes come of a run that was stopped and begun again.
     """
-    from stsbench.data.hub.repository import open_repository
+    from stsbench.data.hub.repository import Repository
 
     facts, path = order.facts, order.path
     if not facts.tokenizer or facts.tokens is None:
         raise CardError("way 'long_documents' needs a tokenizer, and the number of tokens to be exceeded")
-    repository = open_repository(facts.of, revision=facts.revision, kind="dataset", without="").check_whole()
-    digests = {name: repository.listing.files[name] for name in _of_training(repository.listing.files)}
+    repository = Repository(facts.of, revision=facts.revision, kind="dataset", without="")
+    digests = {name: repository.files[name] for name in _of_training(repository.files)}
     if not digests:
-        raise SourceError(f"{repository.address}: has no parquet file for training; nothing else is read here")
+        raise SourceError(f"{repository}: has no parquet file for training; nothing else is read here")
     count = order.open_tokenizer(facts.tokenizer, facts.tokenizer_revision)
     chosen = [facts.column, facts.tokens, facts.lowercase, count.identity]
     key = hashlib.sha256(json.dumps([list(digests.items()), *chosen]).encode()).hexdigest()
@@ -134,8 +135,10 @@ def _long_documents(order: _Order) -> int:
             for name in list(digests)[done.files :]:
                 order.progress(done.files, len(digests))
                 rows = done.rows
-                with repository.passing(name) as file:
-                    for line in _long(file, str(repository.address.at(name)), facts, count):
+                # One file at a time, and none is kept: a dataset may be larger than the disk.
+                with TemporaryDirectory(dir=path.parent, suffix=".partial") as scratch:
+                    file = repository.fetch(name, into=Path(scratch))
+                    for line in _long(file, repository.at(name), facts, count):
                         stream.write(f"{line}\n".encode())
                         rows += 1
                 stream.flush()

@@ -72,34 +72,33 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int
     return info
 
 
-@pytest.mark.parametrize(
-    ("bad", "expected"),
-    [
-        (member("../outside.txt"), "leads outside"),
-        (member("a/../../outside.txt"), "leads outside"),
-        (member("/tmp/outside.txt"), "leads outside"),
-        (member("a\\..\\..\\outside.txt"), "leads outside"),
-        (member("C:/outside.txt"), "leads outside"),
-        (member("x" * 256), "is not a file name"),
-        (member("/".join("x" * 200 for _ in range(6))), "is not a file name"),
-        (member("null", tarfile.CHRTYPE), "'null' is a device or a sparse file"),
-        (member("pipe", tarfile.FIFOTYPE), "is a device or a sparse file"),
-        (member("holes", tarfile.GNUTYPE_SPARSE, size=512), "is a device or a sparse file"),
-        (member("bomb", size=3 << 30), "holds more than 20000 files or 2 GiB"),
-        *((member("x", kind, size=1 << 30), "a header in it asks for more than 64 KiB") for kind in archives.HEADERS),
-    ],
-)
-def test_what_no_data_archive_needs_is_refused(hub: Hub, bad: tarfile.TarInfo, expected: str, tmp_path: Path):
-    serve(hub, tar(MEMBERS, bad))
+@pytest.mark.parametrize("name", ["../outside.txt", "a/../../outside.txt"])
+def test_what_leads_outside_is_refused(hub: Hub, name: str, tmp_path: Path):
+    serve(hub, tar(MEMBERS, member(name)))
     text = refused()
-    assert expected in text and "file 'sets/senteval.tar' of dataset 'owner/data'" in text
+    assert (
+        "refused to unpack: " in text
+        and "outside" in text
+        and "file 'sets/senteval.tar' of dataset 'owner/data'" in text
+    )
     assert not list(tmp_path.rglob("outside.txt"))
 
 
-def test_too_many_files_are_refused(hub: Hub, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(archives, "MOST_MEMBERS", 1)
-    serve(hub, tar(MEMBERS))
-    assert "more than 1 files" in refused()
+@pytest.mark.parametrize("name", ["x" * 256, "/".join("x" * 200 for _ in range(30))])
+def test_what_no_file_can_be_called(hub: Hub, name: str):
+    serve(hub, tar(MEMBERS, member(name)))
+    assert "File name too long" in refused()
+
+
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE])
+def test_devices_and_sparse_files_are_left_out(hub: Hub, kind: bytes):
+    serve(hub, tar(MEMBERS, member("odd", kind)))
+    assert contents(fetch_archive(SOURCE).path) == MEMBERS
+
+
+def test_an_absolute_name_is_taken_below_the_folder(hub: Hub):
+    serve(hub, tar(MEMBERS, member("/tmp/inside.txt")))
+    assert contents(fetch_archive(SOURCE).path) == {**MEMBERS, "tmp/inside.txt": b""}
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
