@@ -16,7 +16,7 @@ from stsbench.data.task import load_task
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.engine.store import Shelf
 from stsbench.encoders.load import find_encoder
-from stsbench.encoders.transformer.encoder import TransformerEncoder, fill, pooled_by, with_pooling
+from stsbench.encoders.transformer.encoder import TransformerEncoder, fill, with_pooling
 from stsbench.encoders.transformer.pooling import Pooling
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     for number in range(asked.rounds):
         start = time.perf_counter()
         together = [Engine(with_pooling(base, one), Shelf(None)) for one in poolings]
-        fill(base, [pooled_by(one) for one in poolings], together, texts)
+        fill(base, together, texts)
         once = time.perf_counter() - start
         start = time.perf_counter()
         alone = [Engine(with_pooling(base, one), Shelf(None)) for one in poolings]

@@ -96,7 +96,7 @@ def transformer_of(subject: Subject) -> TransformerEncoder:
 
 def layer_engines(subject: Subject, base: TransformerEncoder, poolings: Sequence[str]) -> dict[tuple[str, int], Engine]:
     """The engine of each pooling of each layer."""
-    from stsbench.encoders.transformer.encoder import pooled_by, with_pooling
+    from stsbench.encoders.transformer.encoder import with_pooling
     from stsbench.encoders.transformer.pooling import Pooling
 
     depth = base.backbone.depth
@@ -106,8 +106,7 @@ def layer_engines(subject: Subject, base: TransformerEncoder, poolings: Sequence
         for name in poolings
         for layer in range(depth + 1)
     }
-    made = {key: (with_pooling(base, pooling), pooled_by(pooling)) for key, pooling in wanted.items()}
-    return subject.filled(base, made)
+    return subject.filled(base, {key: with_pooling(base, pooling) for key, pooling in wanted.items()})
 
 
 EDGES = (0, 100, 500, 5000, 10000)
@@ -222,9 +221,6 @@ def _input_embeddings(subject: Subject, words: Sequence[str]) -> tuple[FloatArra
 
 def _without_tokens(subject: Subject, removed: Sequence[int]) -> list[tuple[int, Embed]]:
     """What embeds with so many token types left out of a transformer's mean; all from one forward pass."""
-    import torch
-
-    from stsbench.encoders.transformer.encoder import Pooled
     from stsbench.encoders.transformer.pooling import Mean
     from stsbench.encoders.whitening import PartialMeanEncoder, frequent_tokens
 
@@ -233,19 +229,8 @@ def _without_tokens(subject: Subject, removed: Sequence[int]) -> list[tuple[int,
         raise EncoderError(f"'{subject.name}' takes no mean over tokens; give it as '{subject.name}+pooling=mean'")
     frequent = frequent_tokens(base.tokenize(subject.task.texts()), max(removed))
 
-    def made(k: int) -> tuple[PartialMeanEncoder, Pooled]:
-        encoder = PartialMeanEncoder(base, frequent[:k], name=subject.name)
-        gone = torch.from_numpy(encoder.removed)
-
-        def pool(states: Sequence[torch.Tensor], ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-            kept = ~torch.isin(ids, gone.to(ids.device))
-            if mask is not None:
-                kept &= mask > 0
-            return base.pooling.pool([states[at] for at in base.pooling.states(len(states) - 1)], kept.long())
-
-        return encoder, pool
-
-    engines = subject.filled(base, {k: made(k) for k in removed if k})
+    made = {k: PartialMeanEncoder(base, frequent[:k], name=subject.name) for k in removed if k}
+    engines = subject.filled(base, made)
     return [*([(0, subject.embed)] if 0 in removed else []), *engines.items()]
 
 

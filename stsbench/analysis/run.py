@@ -18,7 +18,7 @@ from stsbench.boards.render.text import csv_text
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.registry import Registry, call_with_params
 from stsbench.data.splits import PairSplit
-from stsbench.encoders.base import ROWS, Embed, Encoder, FloatArray, KnownEncoder
+from stsbench.encoders.base import ROWS, Embed, FloatArray, KnownEncoder
 from stsbench.encoders.engine.embed import Engine, Progress
 from stsbench.encoders.load import check_loadable, each_seed, find_encoder
 from stsbench.evaluators.seams import Scores
@@ -28,7 +28,7 @@ from stsbench.results.folder import read_folder
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
-    from stsbench.encoders.transformer.encoder import Pooled, TransformerEncoder
+    from stsbench.encoders.transformer.encoder import TransformerEncoder
     from stsbench.plots.chart import Chart
 
 KeyT = TypeVar("KeyT")
@@ -91,17 +91,16 @@ class Subject:
         """The task's score by its protocol, of these embeddings or of the encoder's own."""
         return self.task.evaluator(self.task.splits, embed or self.embed, seed=0)
 
-    def filled(self, base: TransformerEncoder, made: Mapping[KeyT, tuple[Encoder, Pooled]]) -> dict[KeyT, Engine]:
+    def filled(self, base: TransformerEncoder, made: Mapping[KeyT, TransformerEncoder]) -> dict[KeyT, Engine]:
         """Engines with the same store for encoders made of a transformer; what they lack of the task is embedded in one pass."""
         from stsbench.encoders.transformer.encoder import fill
 
         engines = {
             key: Engine(encoder, open_shelf(self.store, encoder), progress=self.progress)
-            for key, (encoder, _) in made.items()
+            for key, encoder in made.items()
         }
         if made:
-            ways = [way for _, way in made.values()]
-            fill(base, ways, list(engines.values()), self.task.texts(), progress=self.progress)
+            fill(base, list(engines.values()), self.task.texts(), progress=self.progress)
         return engines
 
 

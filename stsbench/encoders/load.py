@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from stsbench.encoders.base import (
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.described import FILE, cards_of, describe
 from stsbench.encoders.engine.embed import as_array
-from stsbench.encoders.fitted import make_or_vary
+from stsbench.encoders.fitted import TARGET, Method, PostProcessed, make_or_vary
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, UnfinishedRun, trained_runs, trained_variants, unfinished_runs
 
 
@@ -92,6 +92,36 @@ def find_base(
     if base is None or isinstance(base, TextFitted):
         raise CardError(f"base '{spec}' is itself fitted on texts; name an encoder that is not")
     return base
+
+
+def over_another(method: type[Method]) -> Callable[..., PostProcessed]:
+    """What makes the encoders of a kind that a method fits: it takes the method's parameters, and these of every such kind.
+
+    ``base`` is a card or a checkpoint, ``base_params`` replace parameters of its card and ``model`` is the checkpoint where
+    that names none; ``fit`` says which texts it is fitted on, see :mod:`stsbench.bench.score`.
+    """
+
+    def make(
+        base: str,
+        *,
+        name: str = "",
+        fit: str = TARGET,
+        base_params: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        catalogue: Catalogue | None = None,
+        **params: Any,  # noqa: ANN401 - the method's
+    ) -> PostProcessed:
+        made = method(**params)
+        return PostProcessed(
+            find_base(base, base_params, model, catalogue), made, name=name or f"{base}-{method.kind}", fit=fit
+        )
+
+    # A card's parameters are checked against both.
+    shared, own = list(inspect.signature(make).parameters.values())[:-1], inspect.signature(method).parameters.values()
+    keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    make.__signature__ = inspect.Signature([*shared, *keywords])  # type: ignore[attr-defined]
+    make.__annotations__ = get_type_hints(make) | get_type_hints(method.__init__, include_extras=True)
+    return make
 
 
 def find_encoder(

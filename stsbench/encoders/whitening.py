@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -28,11 +28,14 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError, choose
 from stsbench.core.provenance import derived
 from stsbench.encoders.base import Encoder, FloatArray, IndexArray, Positive, TokenIds
-from stsbench.encoders.engine.embed import OfRows, embed_all
-from stsbench.encoders.fitted import Method, PostProcessed, Tensors, embedded_chunks
-from stsbench.encoders.load import find_base
+from stsbench.encoders.engine.embed import OfRows
+from stsbench.encoders.fitted import Method, Tensors, embedded_chunks
+from stsbench.encoders.load import find_base, over_another
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.pooling import Mean
+
+if TYPE_CHECKING:
+    import torch
 
 Array = npt.NDArray[np.float64]
 
@@ -66,9 +69,12 @@ def _blas() -> ThreadpoolController:
 
 @dataclass(frozen=True)
 class WhiteningMethod(Method):
-    """How a whitening is fitted on embeddings of texts: k components, None for all, and lengths made 1 where that is wanted."""
+    """How a whitening is fitted on embeddings of texts, of which the first ``k`` components are kept, None for all.
 
-    k: int | None = None
+    ``normalise`` scales embeddings to length 1 afterwards, as the paper does.
+    """
+
+    k: Positive | None = None
     normalise: bool = True
     kind: ClassVar[str] = "whitening"
 
@@ -119,36 +125,24 @@ class WhiteningMethod(Method):
         return [f"the texts' embeddings vary in {kept} directions only: {kept} components are kept, not {wanted}"]
 
 
-def whitened_encoder(
-    base: str,
-    *,
-    name: str = "",
-    k: Positive | None = None,
-    fit: str = "target",
-    normalise: bool = True,
-    base_params: Mapping[str, Any] | None = None,
-    model: str | None = None,
-    catalogue: Catalogue | None = None,
-) -> PostProcessed:
-    """Make the kind ``whitening``: any encoder's embeddings, whitened, of which the first k components are kept.
-
-    ``base`` is a card or a checkpoint, ``base_params`` replace parameters of its card and ``model`` is the checkpoint where
-    that names none; ``fit`` says which texts it is fitted on, see :mod:`stsbench.bench.score`. ``normalise`` scales
-    embeddings to length 1 afterwards, as the paper does.
-    """
-    found = find_base(base, base_params, model, catalogue)
-    method = WhiteningMethod(k, normalise=normalise)
-    return PostProcessed(found, method, name=name or f"{base}-whitening", fit=fit)
+whitened_encoder = over_another(WhiteningMethod)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationMethod(Method):
     """How embeddings are calibrated on those of texts: by a mean (d,), deviations (d,) and directions (d, k)."""
 
-    standardise: bool
-    remove: int
-    """The number of directions."""
+    standardise: bool = True
+    """Whether each dimension gets mean 0 and deviation 1."""
+    remove: int = 0
+    """The number of directions of the largest variance that are removed."""
     kind: ClassVar[str] = "calibration"
+
+    def __post_init__(self) -> None:
+        """Refuse what changes nothing."""
+        if self.remove < 0 or not (self.standardise or self.remove):
+            what = f"standardise = {self.standardise}, remove = {self.remove} change nothing"
+            raise CardError(f"{what}; give remove = 1 or more")
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
         """Mean, deviations (1 where dimensions keep their scale) and directions of the embeddings of these sentences.
@@ -180,28 +174,7 @@ class CalibrationMethod(Method):
         return calibrate
 
 
-def calibrated_encoder(
-    base: str,
-    *,
-    name: str = "",
-    standardise: bool = True,
-    remove: int = 0,
-    fit: str = "target",
-    base_params: Mapping[str, Any] | None = None,
-    model: str | None = None,
-    catalogue: Catalogue | None = None,
-) -> PostProcessed:
-    """Make the kind ``calibration``: any encoder's embeddings, standardised or without their main directions.
-
-    ``standardise`` gives each dimension mean 0 and deviation 1, ``remove`` is the number of directions of the largest
-    variance to remove; the others as of :func:`whitened_encoder`. Raises CardError: nothing is to be done.
-    """
-    if remove < 0 or not (standardise or remove):
-        raise CardError(f"standardise = {standardise}, remove = {remove} change nothing; give remove = 1 or more")
-    found = find_base(base, base_params, model, catalogue)
-    method = CalibrationMethod(standardise=standardise, remove=remove)
-    return PostProcessed(found, method, name=name or f"{base}-calibration", fit=fit)
-
+calibrated_encoder = over_another(CalibrationMethod)
 
 FACTS = {"kind": "token_removal", "code": 1}
 """Raise ``code`` when a change below can change an embedding: stored ones are then not reused."""
@@ -233,7 +206,7 @@ class TokenRemovalEncoder:
         """Find the transformer, a card or checkpoint of kind ``transformer`` with a mean pooling, of which k token types go.
 
         ``count = "script"`` leaves out k + 1 types, as ConSERT's script does, which ranks from 0. What is not named here
-        is as of :func:`whitened_encoder`.
+        is as of :func:`stsbench.encoders.load.over_another`.
         """
         found = find_base(base, base_params, model, catalogue)
         if not isinstance(found, TransformerEncoder) or not isinstance(found.pooling, Mean):
@@ -256,15 +229,16 @@ class TokenRemovalEncoder:
         raise EncoderError(f"encoder '{self.name}' is fitted on texts ({self.fit}); call fit_texts(sentences) first")
 
 
-class PartialMeanEncoder:
+class PartialMeanEncoder(TransformerEncoder):
     """A transformer whose mean over tokens leaves some out; a sentence of nothing else is a zero vector."""
 
     def __init__(self, base: TransformerEncoder, removed: IndexArray, *, name: str) -> None:
-        """Keep the transformer and the ids of the tokens (k,) to leave out."""
+        """Take over the transformer and its model, and the ids of the tokens (k,) to leave out."""
+        self.take_over(base)
         self.name, self.base, self.removed = name, base, removed
 
     @cached_property
-    def fingerprint(self) -> str | None:
+    def fingerprint(self) -> str | None:  # type: ignore[override]
         """The hash of all that decides an embedding."""
         return derived(self.base, {**FACTS, "removed": sorted(self.removed.tolist())})
 
@@ -273,25 +247,14 @@ class PartialMeanEncoder:
         """Says what is left out."""
         return [f"{len(self.removed)} token types are left out of the mean"]
 
-    def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d)."""
-        if not len(sentences):
-            return self.base.encode(sentences)
-        return embed_all(self, sentences)
-
-    def tokenize(self, sentences: Sequence[str]) -> TokenIds:
-        """Return the token ids of each sentence."""
-        return self.base.tokenize(sentences)
-
-    def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
-        """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
+    def pool(
+        self, states: Sequence[torch.Tensor], batch: Mapping[str, torch.Tensor], chosen: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See :meth:`TransformerEncoder.pool`."""
         import torch
 
-        def pooled(batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray) -> list[torch.Tensor]:
-            backbone, pooling, ids = self.base.backbone, self.base.pooling, batch["input_ids"]
-            kept = ~torch.isin(ids, torch.from_numpy(self.removed).to(ids.device))
-            if "attention_mask" in batch:
-                kept &= batch["attention_mask"] > 0
-            return [pooling.pool(backbone.hidden_states(batch, pooling.states(backbone.depth)), kept.long())]
-
-        return self.base.embed_tokens(tokens, rows, pooled)
+        ids = batch["input_ids"]
+        kept = ~torch.isin(ids, torch.from_numpy(self.removed).to(ids.device))
+        if "attention_mask" in batch:
+            kept &= batch["attention_mask"] > 0
+        return self.pooling.pool(states, kept.long())

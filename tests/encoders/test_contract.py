@@ -140,6 +140,7 @@ MADE: Mapping[str, Made] = {
             "width": 5,
             "epochs": 2.0,
             "learning_rate": 0.0001,
+            **{"batch_pairs": 2, "weight_decay": 0.5, "clip": 0.01, "epsilon": 0.01},
             "decay": "port",
             "dropout": True,
             "base_params": {"pooling": "max"},

@@ -6,14 +6,13 @@ What is a transformer with one pooling only is better run by our own engine, as 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -65,10 +64,6 @@ class _OfCheckpoint:
     def device_used(self) -> str | None:
         loaded = [held for key, held in vars(self).items() if key in ("backbone", "network")]
         return str(loaded[0].device) if loaded else None
-
-
-PooledBatch = Callable[[Mapping[str, Any], TokenIds, IndexArray], "Sequence[torch.Tensor]"]
-"""From a model's inputs, and of which of the tokenised sentences they are, to embeddings (b, h) that lie side by side."""
 
 
 class TransformerEncoder(_OfCheckpoint):
@@ -196,8 +191,8 @@ class TransformerEncoder(_OfCheckpoint):
         """Return what its device has left for batches; None on a CPU."""
         return self.backbone.memory()
 
-    def embed_tokens(self, tokens: TokenIds, rows: IndexArray, pooled: PooledBatch | None = None) -> FloatArray:
-        """Return the embeddings (b, d) of some of the tokenised sentences as one batch, pooled by another way where one is given.
+    def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
+        """Return the embeddings (b, d) of some of the tokenised sentences as one batch.
 
         A sentence without any token, as the empty one where there are no special tokens, is a
         zero vector.
@@ -211,7 +206,7 @@ class TransformerEncoder(_OfCheckpoint):
                 # A model's own head takes what stands first, padding or not.
                 left = self.padding_side == "left" and not self.pooling.through_head
                 batch = self.backbone.collate(tokens, rows[full], left=left)
-                made = [one.float() for one in (pooled or self._pooled)(batch, tokens, rows[full])]
+                made = [one.float() for one in self._pooled(batch, tokens, rows[full])]
                 if self.normalise:
                     made = [torch.nn.functional.normalize(one, dim=-1) for one in made]
                 found[full] = torch.cat(made, dim=-1).cpu()
@@ -221,7 +216,13 @@ class TransformerEncoder(_OfCheckpoint):
         if self.pooling.through_head:
             return [self.backbone.pooler_output(batch)]
         states = self.backbone.hidden_states(batch, self.pooling.states(self.backbone.depth))
-        return [self.pooling.pool(states, batch.get("attention_mask"), self._chosen(batch, tokens, rows))]
+        return [self.pool(states, batch, self._chosen(batch, tokens, rows))]
+
+    def pool(
+        self, states: Sequence[torch.Tensor], batch: Mapping[str, torch.Tensor], chosen: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Pool the states (b, t, h) that its pooling asks for, of a batch of the model's inputs, into embeddings (b, h)."""
+        return self.pooling.pool(states, batch.get("attention_mask"), chosen)
 
     def _chosen(self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray) -> torch.Tensor | None:
         """Mark the tokens that are pooled where those are not all, bool (b, t): each row's last mask token, or a span."""
@@ -243,6 +244,11 @@ class TransformerEncoder(_OfCheckpoint):
             # Padding may stand before the tokens.
             places = places - batch["attention_mask"].argmax(dim=1, keepdim=True)
         return (places >= spans[:, :1]) & (places < spans[:, 1:])
+
+    def take_over(self, base: TransformerEncoder) -> None:
+        """Be as another, whose loaded model is shared."""
+        vars(self).update(vars(base), backbone=base.backbone)
+        vars(self).pop("fingerprint", None)
 
 
 def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int) -> FloatArray:
@@ -272,34 +278,26 @@ def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int)
     return rows
 
 
-Pooled = Callable[["Sequence[torch.Tensor]", "torch.Tensor", "torch.Tensor | None"], "torch.Tensor"]
-"""From the hidden states (b, t, h) of all layers, the token ids (b, t) and the mask (b, t), None without padding, to embeddings (b, h)."""
-
-
 def with_pooling(base: TransformerEncoder, pooling: Pooling) -> TransformerEncoder:
-    """Return the same encoder under another pooling; the loaded model is shared."""
-    made = copy(base)
-    made.backbone = base.backbone
+    """Return the same encoder under another pooling."""
+    made = object.__new__(TransformerEncoder)
+    made.take_over(base)
     made.pooling, made.name = pooling, variant_name(base.name, {"pooling": str(pooling)})
-    vars(made).pop("fingerprint", None)
     return made
 
 
-def pooled_by(pooling: Pooling) -> Pooled:
-    """What a pooling makes of the states of all layers."""
-    return lambda states, ids, mask: pooling.pool([states[at] for at in pooling.states(len(states) - 1)], mask)
-
-
 class _OnePass(TransformerEncoder):
-    """A transformer whose embeddings (n, k * h) are k poolings side by side."""
+    """A transformer whose embeddings (n, k * h) are those of k encoders made of it, side by side."""
 
-    def __init__(self, base: TransformerEncoder, ways: Sequence[Pooled]) -> None:
-        vars(self).update(vars(base), backbone=base.backbone, fingerprint=None)
-        self.ways, self.at_once = ways, len(ways)
+    def __init__(self, base: TransformerEncoder, made: Sequence[TransformerEncoder]) -> None:
+        self.take_over(base)
+        self.made, self.at_once = made, len(made)
+        vars(self)["fingerprint"] = None
 
     def _pooled(self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray) -> list[torch.Tensor]:
-        ids, states = batch["input_ids"], self.backbone.hidden_states(batch, range(self.backbone.depth + 1))
-        return [way(states, ids, batch.get("attention_mask")) for way in self.ways]
+        depth = self.backbone.depth
+        states = self.backbone.hidden_states(batch, range(depth + 1))
+        return [one.pool([states[at] for at in one.pooling.states(depth)], batch) for one in self.made]
 
 
 class _SplitShelf(Shelf):
@@ -327,19 +325,18 @@ class _SplitShelf(Shelf):
 
 def fill(
     base: TransformerEncoder,
-    ways: Sequence[Pooled],
     engines: Sequence[Engine],
     sentences: Sequence[str],
     *,
     progress: Progress = lambda done, total: None,
 ) -> None:
-    """Embed what the shelves of some engines lack, one for each way to pool, all in one forward pass a sentence."""
+    """Embed what the shelves of some engines lack, whose encoders pool the states of ``base``, in one forward pass a sentence."""
     for engine in engines:
         if engine.shelf.watch is not None:
             engine.shelf.watch.begin()
-    Engine(_OnePass(base, ways), _SplitShelf([engine.shelf for engine in engines]), progress=progress).prepare(
-        sentences
-    )
+    made = cast(list[TransformerEncoder], [engine.encoder for engine in engines])
+    shelf = _SplitShelf([engine.shelf for engine in engines])
+    Engine(_OnePass(base, made), shelf, progress=progress).prepare(sentences)
 
 
 LIBRARY_CODE = 2
