@@ -23,11 +23,10 @@ import numpy.typing as npt
 
 from stsbench.core.cards import EncoderCard, Overlap
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, EncoderError, one_line, printed, shown, visible
+from stsbench.core.errors import EncoderError, one_line, printed, shown, visible
 from stsbench.core.files import without_folders
 from stsbench.core.provenance import PLACES, fitted_on, identity, is_ours
-from stsbench.core.registry import Registry, call_with_params
-from stsbench.core.settings import key_among
+from stsbench.core.registry import Registry
 from stsbench.encoders.runs import TrainedRun
 
 FloatArray = npt.NDArray[np.float32]
@@ -451,35 +450,6 @@ SERVED = frozenset({"openai"})
 """The kinds whose weights are on a server."""
 FROM_CHECKPOINT = frozenset(ENCODERS.table) - FITTED - SERVED - {"words"}
 """The kinds that need a checkpoint: a card may leave it to the user where none can be fetched."""
-
-
-def make_encoder(
-    factory: Callable[..., Any],
-    name: str,
-    params: dict[str, Any],
-    where: str,
-    catalogue: Catalogue | None = None,
-    *,
-    also: Sequence[str] = (),
-) -> Encoder:
-    """Call a factory with params checked against its signature; it is given its name, and the cards, where it takes them.
-
-    What is an encoder already is left as it is. ``also`` are names that an unknown parameter may have been meant for. Raises
-    CardError: a parameter is unknown, missing or of another type; EncoderError: what it makes is no encoder.
-    """
-    if not isinstance(factory, type) and not inspect.isroutine(factory) and is_maker(factory):
-        if params:
-            raise CardError(f"{where} is made already; it takes no parameters ({', '.join(params)})")
-        return check_encoder(factory, where)
-    if inspect.isabstract(factory):
-        raise CardError(f"{where}: {factory.__name__} is an abstract class; give one that has all its methods")
-    if problem := key_among(params):
-        raise CardError(f"{where}: {problem}")
-    takes, ours = inspect.signature(factory).parameters, {"name": name or None, "catalogue": catalogue}
-    if name and (key := next((key for key in ours if key in params), "")):
-        raise CardError(f"{where}: '{key}' cannot be set: stsbench sets it")
-    given = {key: value for key, value in ours.items() if value is not None and key in takes}
-    return check_encoder(call_with_params(factory, {**given, **params}, where=where, others=also), where)
 
 
 @dataclass(frozen=True, kw_only=True)

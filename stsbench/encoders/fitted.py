@@ -9,32 +9,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from inspect import Parameter, signature
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, cast
-from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from stsbench.core import settings
-from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.core.provenance import derived, remember_maker
+from stsbench.core.provenance import derived
 from stsbench.core.registry import call_with_params
 from stsbench.encoders.base import (
     Encoder,
     FloatArray,
     Positive,
-    TextFitted,
-    can_encode,
     facts_of,
-    make_encoder,
     notes_of,
     variant_name,
 )
@@ -274,44 +267,6 @@ class VariantEncoder(FittedEncoder):
         return facts_of(self.base).train_seed
 
 
-def make_or_vary(
-    maker: Callable[..., Any],
-    name: str,
-    params: Mapping[str, Any],
-    where: str,
-    catalogue: Catalogue | None = None,
-    *,
-    found_by: str,
-) -> Encoder:
-    """Return what a maker, found by a name, makes of its own parameters, or the variant of that which the others ask for.
-
-    Parameters of :class:`Variant` are the maker's own where it takes them; messages begin with ``where``. Raises CardError: a parameter is
-    wrong, or a variant of an encoder that is fitted on texts is asked for.
-    """
-    takes = {} if not isinstance(maker, type) and can_encode(maker) else signature(maker).parameters
-    takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in takes.values())
-    asked = {key: value for key, value in params.items() if key in KEYS and key not in takes and not takes_all}
-    own = {key: value for key, value in params.items() if key not in asked}
-    known = f"{found_by} {sorted(own.items())} {catalogue.folders if catalogue else ()}"
-    made = _BASES.get(known) if asked else None
-    if made is None:
-        made = make_encoder(maker, name, own, where, catalogue, also=KEYS)
-        remember_maker(made, maker, own, called=found_by)
-    if not asked:
-        return made
-    variant: Variant = call_with_params(Variant, asked, where=where)
-    with suppress(TypeError):
-        # What takes no weak references is made for each variant.
-        _BASES[known] = made
-    if isinstance(made, TextFitted):
-        raise CardError(f"{where}: '{min(asked)}' is for encoders that are not fitted on texts, and this one is")
-    if not variant.needs_texts:
-        return VariantEncoder(made, variant, (), name=made.name)
-    return PostProcessed(made, variant, name=made.name, fit=variant.calibration or CALIBRATION)
-
-
-_BASES: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
-"""The bases of variants that are in use, by what made them: the next variant takes the same one."""
 KEYS = tuple(one.name for one in fields(Variant))
 """The parameters of a variant, which every encoder takes."""
 

@@ -6,17 +6,21 @@ import inspect
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast, get_type_hints
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError, EncoderError, SourceError, UnknownName, replaced_once, shown, variants
-from stsbench.core.registry import NAME_OR_PLACE, PARAMETERS, checked
+from stsbench.core.provenance import remember_maker
+from stsbench.core.registry import NAME_OR_PLACE, PARAMETERS, call_with_params, checked
+from stsbench.core.settings import key_among
 from stsbench.encoders.base import (
     ENCODERS,
     FITTED,
@@ -39,7 +43,7 @@ from stsbench.encoders.base import (
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.described import FILE, cards_of, describe
 from stsbench.encoders.engine.embed import as_array
-from stsbench.encoders.fitted import TARGET, Method, PostProcessed, make_or_vary
+from stsbench.encoders.fitted import CALIBRATION, KEYS, TARGET, Method, PostProcessed, Variant, VariantEncoder
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, UnfinishedRun, trained_runs, trained_variants, unfinished_runs
 
 
@@ -261,15 +265,79 @@ def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogu
     if card.kind in ENCODERS.table:
         # A card's own revision is that of the checkpoint which a user has put a folder for.
         _check_revision(extra if "model" in extra else params, params)
-    encoder = make_or_vary(kind, variant_name(name, named, places=places), params, where, catalogue, found_by=card.kind)
+    encoder = _make(kind, variant_name(name, named, places=places), params, where, catalogue, found_by=card.kind)
     # Results say the seed themselves: several seeds are one encoder.
     seeded = facts_of(encoder).train_seed is not None
     called = variant_name(name, named, places=(*places, "seed") if seeded else places)
     return KnownEncoder(name=called, encoder=encoder, card=card, card_digest=catalogue.digest_of(card))
 
 
+_BASES: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
+"""The bases of variants that are in use, by what made them: the next variant takes the same one."""
+
+
+def _make(
+    maker: Callable[..., Any],
+    name: str,
+    params: Mapping[str, Any],
+    where: str,
+    catalogue: Catalogue | None = None,
+    *,
+    found_by: str,
+) -> Encoder:
+    """What a maker, found by a name, makes of its own parameters, or the variant of that which the others ask for.
+
+    Parameters of :class:`Variant` are the maker's own where it takes them; messages begin with ``where``. What is an encoder already is
+    left as it is. Raises CardError: a parameter is unknown, missing or of another type, or a variant of an encoder that is fitted on
+    texts is asked for; EncoderError: what is made is no encoder.
+    """
+    takes = {} if _is_made(maker) else inspect.signature(maker).parameters
+    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
+    asked = {key: value for key, value in params.items() if key in KEYS and key not in takes and not takes_all}
+    own = {key: value for key, value in params.items() if key not in asked}
+    known = f"{found_by} {sorted(own.items())} {catalogue.folders if catalogue else ()}"
+    made = _BASES.get(known) if asked else None
+    if made is None:
+        made = check_encoder(_call(maker, name, own, where, catalogue), where)
+        remember_maker(made, maker, own, called=found_by)
+    if not asked:
+        return made
+    variant: Variant = call_with_params(Variant, asked, where=where)
+    with suppress(TypeError):
+        # What takes no weak references is made for each variant.
+        _BASES[known] = made
+    if isinstance(made, TextFitted):
+        raise CardError(f"{where}: '{min(asked)}' is for encoders that are not fitted on texts, and this one is")
+    if not variant.needs_texts:
+        return VariantEncoder(made, variant, (), name=made.name)
+    return PostProcessed(made, variant, name=made.name, fit=variant.calibration or CALIBRATION)
+
+
+def _is_made(maker: object) -> bool:
+    return not isinstance(maker, type) and can_encode(maker)
+
+
+def _call(
+    maker: Callable[..., Any], name: str, params: dict[str, Any], where: str, catalogue: Catalogue | None
+) -> object:
+    """Call a maker with params checked against its signature, and with its name and the cards where it takes them."""
+    if _is_made(maker):
+        if params:
+            raise CardError(f"{where} is made already; it takes no parameters ({', '.join(params)})")
+        return maker
+    if inspect.isabstract(maker):
+        raise CardError(f"{where}: {maker.__name__} is an abstract class; give one that has all its methods")
+    if problem := key_among(params):
+        raise CardError(f"{where}: {problem}")
+    takes, ours = inspect.signature(maker).parameters, {"name": name or None, "catalogue": catalogue}
+    if name and (key := next((key for key in ours if key in params), "")):
+        raise CardError(f"{where}: '{key}' cannot be set: stsbench sets it")
+    given = {key: value for key, value in ours.items() if value is not None and key in takes}
+    return call_with_params(maker, {**given, **params}, where=where, others=KEYS)
+
+
 def _own(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> KnownEncoder:
-    made = make_or_vary(ENCODERS.load(spec), "", extra, f"encoder '{spec}'", found_by=spec)
+    made = _make(ENCODERS.load(spec), "", extra, f"encoder '{spec}'", found_by=spec)
     name = spec if catalogue.is_taken(made.name) else made.name
     return KnownEncoder(name=variant_name(name, extra), encoder=made)
 
@@ -289,13 +357,13 @@ def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> 
     if described.is_saved:
         params = {"model": str(folder), **described.params, **extra}
         maker = ENCODERS.load_own(described.kind)
-        encoder = make_or_vary(maker, names[0], params, f"{folder}/{FILE}", found_by=described.kind)
+        encoder = _make(maker, names[0], params, f"{folder}/{FILE}", found_by=described.kind)
         claims = TrainedRun.read(folder) if (folder / RUN_FILE).is_file() else None
         return KnownEncoder(name=names[0], names=names, encoder=encoder, claims=claims)
     # A prompt chosen by its name takes the default's place.
     own = {key: value for key, value in described.params.items() if key != "prompt" or "prompt_name" not in extra}
     params = {"model": spec, **own, **extra}
-    encoder = make_or_vary(ENCODERS.load(described.kind), names[0], params, spec, found_by=described.kind)
+    encoder = _make(ENCODERS.load(described.kind), names[0], params, spec, found_by=described.kind)
     return KnownEncoder(name=names[0], names=names, encoder=encoder, assumed=described.assumed(extra))
 
 
