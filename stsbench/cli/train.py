@@ -48,8 +48,8 @@ from stsbench.recipes.plan import TrainPlan, find_missing, outline, read_recipe
 from stsbench.recipes.train import LAUNCHERS, Forecast, load_trainer
 from stsbench.results.record import Result
 from stsbench.studies.reproduction import Reproduction, load_ablation
-from stsbench.studies.sweep import CARRIERS, Book, Carrier, CellScore, Sweep, SweepCell, SweepRow, winner_card
-from stsbench.studies.trials import STATES, PlannedTrial, TrialWatcher, Workshop
+from stsbench.studies.sweep import CARRIERS, Book, Carrier, Sweep, SweepRow, winner_card
+from stsbench.studies.trials import STATES, Trial, TrialWatcher, Workshop
 
 SAME = (
     "--name", "--base", "--set", "--text", "--keep", "--corpora", "--data", "--out", "--cards", "--device",
@@ -280,24 +280,25 @@ def sweep_command(
 
 
 def _carry_out_sweep(book: Book, on: str, cores: int, carry_out: Carrier) -> dict[str, str]:
-    """Say each cell that is done; returns why some have no score, with the last encoder of each reason."""
+    """Say each training that is done; returns why some have no score, with the last encoder of each reason."""
     done, failures = itertools.count(1), dict[str, str]()
 
-    def tell(cell: SweepCell, score: CellScore) -> None:
+    def tell(row: SweepRow, trial: Trial) -> None:
+        score = row.scores[trial.plan.seed]
         what = score.failure or f"{points(score.score)}{' (stopped early)' if score.early else ''}"
-        note(f"[{next(done)}/{book.total}] {_named(cell, book)}, seed {cell.seed}: {what}")
+        note(f"[{next(done)}/{book.total}] {_named(row, book)}, seed {trial.plan.seed}: {what}")
         if score.failure:
-            failures[score.failure] = cell.planned.encoder
+            failures[score.failure] = trial.encoder
 
     book.on_close = tell
-    carry_out(book, on, cores, TrialWatcher(training=lambda planned: train_progress(planned.plan)))
+    carry_out(book, on, cores, TrialWatcher(training=lambda trial: train_progress(trial.plan)))
     return failures
 
 
-def _named(of: SweepCell | SweepRow, book: Book) -> str:
+def _named(row: SweepRow, book: Book) -> str:
     """A setting in words; of several recipes with the recipe's name."""
-    recipe = [of.setting.recipe] if len(book.sweep.card.recipes) > 1 else []
-    return ", ".join([*recipe, *(f"{key}={value}" for key, value in of.setting.values.items())])
+    recipe = [row.setting.recipe] if len(book.sweep.card.recipes) > 1 else []
+    return ", ".join([*recipe, *(f"{key}={value}" for key, value in row.setting.values.items())])
 
 
 def _print_sweep(book: Book) -> None:
@@ -306,9 +307,9 @@ def _print_sweep(book: Book) -> None:
     lines = []
     for row in rows:
         values = {"recipe": row.setting.recipe, **row.setting.values}
-        scored = [one for one in row.cells.values() if one.score is not None]
+        scored = [one for one in row.scores.values() if one.score is not None]
         how = ["stopped early"] if any(one.early for one in scored) else []
-        how += ["failed"] if any(one.failure for one in row.cells.values()) else []
+        how += ["failed"] if any(one.failure for one in row.scores.values()) else []
         mean = [points(row.spread.mean), points(row.spread.deviation)] if row.spread else ["–", ""]
         lines.append(
             [*(str(values[key]) for key in keys), *mean, f"{len(scored)} of {len(card.seeds)}", ", ".join(how)]
@@ -333,11 +334,11 @@ def _winner(book: Book, row: SweepRow) -> Path:
 
 def _write_sweep(book: Book) -> None:
     trials = [
-        {"recipe": cell.setting.recipe, **cell.setting.values, "seed": cell.seed, "score": one.score}
-        | {"state": one.failure or ("stopped early" if one.early else "scored"), "encoder": cell.planned.encoder}
+        {"recipe": row.setting.recipe, **row.setting.values, "seed": trial.plan.seed, "score": one.score}
+        | {"state": one.failure or ("stopped early" if one.early else "scored"), "encoder": trial.encoder}
         for row in book.rows
-        for cell in row.planned
-        if (one := row.cells.get(cell.seed)) is not None
+        for trial in row.trials
+        if (one := row.scores.get(trial.plan.seed)) is not None
     ]
     heads = ["recipe", *book.sweep.card.values, "seed", "score", "state", "encoder"]
     write_records(book.sweep.folder / "trials.csv", trials, heads)
@@ -354,7 +355,7 @@ def _sweep_facts(book: Book) -> dict[str, Any]:
             "mean": row.spread and row.spread.mean,
             "deviation": row.spread and row.spread.deviation,
             "whole": row.whole,
-            "seeds": {str(seed): one._asdict() for seed, one in row.cells.items()},
+            "seeds": {str(seed): one._asdict() for seed, one in row.scores.items()},
         }
         for row in book.ranked()
     ]
@@ -372,22 +373,22 @@ SHOWN = 40
 def _sweep_figure(book: Book) -> Any:  # noqa: ANN401 - matplotlib's
     decide, dots = book.sweep.card.decide, []
     for row, found in [(row, row.spread) for row in book.ranked() if row.spread][:SHOWN]:
-        seeds = [(f"seed {seed}", one.score, False) for seed, one in row.cells.items() if one.score is not None]
+        seeds = [(f"seed {seed}", one.score, False) for seed, one in row.scores.items() if one.score is not None]
         for series, score, filled in [("mean", found.mean, True), *seeds]:
             dots.append(Dot(group=_named(row, book), series=series, value=100 * score, filled=filled))
     return draw_dots(dots, axis=f"score on {decide.task} {decide.split}", title=book.sweep.card.name)
 
 
 def _forecast_sweep(book: Book, *, as_json: bool) -> None:
-    cells, card, total = book.all_known(), book.sweep.card, book.total
+    trials, card, total = book.all_known(), book.sweep.card, book.total
     seeds = len(card.seeds)
-    counts: dict[str, int] = {state: sum(cell.planned.state == state for cell in cells) for state in STATES}
-    counts["missing"] += total - len(cells)
+    counts: dict[str, int] = {state: sum(trial.state == state for trial in trials) for state in STATES}
+    counts["missing"] += total - len(trials)
     facts: dict[str, Any] = {"sweep": card.name, "settings": total // seeds, "seeds": seeds, **counts}
     lines = [["settings", f"{total // seeds}, search {card.search}"], ["trainings", f"{total}, {seeds} seeds each"]]
     lines += [[state, str(count)] for state, count in counts.items()]
-    if to_do := next((cell for cell in cells if cell.planned.state != "complete"), None):
-        seconds = load_trainer(replace(to_do.planned.plan, fresh=True)).forecast().seconds
+    if to_do := next((trial for trial in trials if trial.state != "complete"), None):
+        seconds = load_trainer(replace(to_do.plan, fresh=True)).forecast().seconds
         facts["seconds"] = seconds * (counts["missing"] + counts["unfinished"])
         hours = "" if card.budget.hours is None else f"; the budget is {card.budget.hours:g} h"
         about = duration(facts["seconds"])
@@ -466,10 +467,10 @@ class _Reproducing:
     def __init__(self, planned: Reproduction) -> None:
         self.planned, self.code, self.said = planned, 0, set[str]()
 
-    def training(self, planned: PlannedTrial) -> AbstractContextManager[OnProgress]:
-        place = [one.encoder for one in self.planned.planned].index(planned.encoder) + 1
-        what = f"[{place}/{len(self.planned.planned)}] {' = '.join(self.planned.lines_of(planned))}"
-        return train_progress(planned.plan, what)
+    def training(self, trial: Trial) -> AbstractContextManager[OnProgress]:
+        place = self.planned.trials.index(trial) + 1
+        what = f"[{place}/{len(self.planned.trials)}] {' = '.join(self.planned.lines_of(trial))}"
+        return train_progress(trial.plan, what)
 
     def on_scored(self, result: Result) -> None:
         seed = "" if result.train_seed is None else f", seed {result.train_seed}"
@@ -487,7 +488,7 @@ class _Reproducing:
 def _forecast_reproduction(planned: Reproduction, *, as_json: bool) -> int:
     facts, missing = list[dict[str, Any]](), dict[str, None]()
     tried: dict[str, float | None] = {}
-    for one in planned.planned:
+    for one in planned.trials:
         cost, plan, rows = _cost(one.plan.card), one.plan, planned.lines_of(one)
         if one.state != "complete" and cost not in tried:
             note(f"trying three steps: {' = '.join(rows)}")

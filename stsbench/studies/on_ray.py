@@ -1,4 +1,4 @@
-"""Sweeps on Ray: a cell a GPU, or a slice of cores."""
+"""Sweeps on Ray: a training a GPU, or a slice of cores."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from stsbench.bench.workers import Ray, Reference, caught, is_alone, joined, sto
 from stsbench.core import settings
 from stsbench.core.errors import Stopped, StsbenchError, one_line
 from stsbench.recipes.on_ray import check_seen
-from stsbench.studies.sweep import Book, CellScore, Sweep, SweepCell, carry_out_cell, halving_of
-from stsbench.studies.trials import TrialWatcher
+from stsbench.studies.sweep import Book, Sweep, SweepScore, halving_of, score_trial
+from stsbench.studies.trials import Trial, TrialWatcher, plan_trials
 
 
 def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None:
-    """Train cells side by side, as many as there are GPUs, or slices of cores; those under way when the time is over end.
+    """Train side by side, as many as there are GPUs, or slices of cores; those under way when the time is over end.
 
     Raises StsbenchError: Ray is not installed, or machines do not share what they need; Stopped: by Ctrl-C.
     """
@@ -36,13 +36,13 @@ def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None
             if held < cores:
                 raise StsbenchError(f"--cores {cores}: there are {held} cores; give at most as many")
             each, many = {"num_cpus": cores}, held // cores
-        # A worker that is lost has its cell tried again by Ray.
-        work, under_way = ray.remote(_work).options(max_retries=TRIES - 1, **each), dict[Reference, SweepCell]()
+        # Ray tries again what a worker had that is lost.
+        work, under_way = ray.remote(_work).options(max_retries=TRIES - 1, **each), dict[Reference, Trial]()
         started = time.monotonic()
         try:
             while not sweep.is_over(started):
-                while len(under_way) < many and (cell := book.next()) is not None:
-                    under_way[work.remote(sweep, cell, halving, str(Path.cwd()))] = cell
+                while len(under_way) < many and (trial := book.next()) is not None:
+                    under_way[work.remote(sweep, trial, halving, str(Path.cwd()))] = trial
                 if not under_way:
                     break
                 for reference in ray.wait(list(under_way), timeout=WAIT_SECONDS)[0]:
@@ -53,18 +53,18 @@ def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None
             stop(ray, list(under_way))
 
 
-def _work(sweep: Sweep, cell: SweepCell, halving: str, folder: str) -> CellScore | Exception:
+def _work(sweep: Sweep, trial: Trial, halving: str, folder: str) -> SweepScore | Exception:
     """What a worker does; at a second try a part of the training is there."""
     with chdir(folder):
-        (now,) = [one for one in sweep.cells(cell.setting) if one.seed == cell.seed]
-        return caught(partial(carry_out_cell, sweep, now, halving, TrialWatcher()))
+        (now,) = plan_trials(trial.plans)
+        return caught(partial(score_trial, sweep, now, halving, TrialWatcher()))
 
 
-def _score(ray: Ray, reference: Reference) -> CellScore:
+def _score(ray: Ray, reference: Reference) -> SweepScore:
     try:
-        found: CellScore | Exception = ray.get(reference)
+        found: SweepScore | Exception = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         found = error
     except ray.exceptions.RayError:
-        return CellScore(None, f"its worker has failed {TRIES} times")
-    return CellScore(None, one_line(found)) if isinstance(found, Exception) else found
+        return SweepScore(None, f"its worker has failed {TRIES} times")
+    return SweepScore(None, one_line(found)) if isinstance(found, Exception) else found

@@ -18,11 +18,12 @@ from stsbench.core.errors import CardError, UnknownName, did_you_mean
 from stsbench.encoders.base import FROM_CHECKPOINT
 from stsbench.encoders.runs import TrainedRun
 from stsbench.numbers.statistics import spread
+from stsbench.recipes.plan import TrainPlan
 from stsbench.results.groups import Runs, suite_mean
 from stsbench.results.record import Result
 from stsbench.studies.trials import (
-    PlannedTrial,
     Trial,
+    TrialOutcome,
     TrialWatcher,
     Workshop,
     carry_out_trial,
@@ -157,13 +158,6 @@ NOT_HAD = "×"
 """Behind the name of a row that cannot be had."""
 
 
-class Had(NamedTuple):
-    """What there is of a line: its results, and the runs of its training."""
-
-    results: Sequence[Result] = ()
-    runs: Sequence[TrainedRun] = ()
-
-
 def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
     """The tasks that fill an ablation's columns; what is read from the record of a training needs none."""
     tasks: dict[tuple[str, str | None], list[str]] = {}
@@ -177,8 +171,8 @@ def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
     return [RunPlan(tasks=",".join(names), protocol=way or None, split=split) for (way, split), names in tasks.items()]
 
 
-def table_beside(ablation: Ablation, had: Sequence[Had], catalogue: Catalogue) -> Table:
-    """Make the table: for each column the paper's number, ours, and where both are of one recipe how far they are apart."""
+def table_beside(ablation: Ablation, had: Sequence[Sequence[TrialOutcome]], catalogue: Catalogue) -> Table:
+    """Make the table of what there is of each line: for each column the paper's number, ours, and where both are of one recipe how far they are apart."""
     card = ablation.table
     filler = Filler.of(card, catalogue)
     columns = [column for column in filler.columns if column.kind in ("task", "average")]
@@ -198,9 +192,10 @@ def table_beside(ablation: Ablation, had: Sequence[Had], catalogue: Catalogue) -
             numbers[f"{key} apart"] = Number(found[key].value - paper[key].value)
         cells = {column.key: TableCell(measured=numbers.get(column.key)) for column in shown}
         # Added rows say what their training has seen of the tests.
-        overlap = Runs("", "", "", None, one.results).overlap if one.results else ""
+        results = _results(one)
+        overlap = Runs("", "", "", None, results).overlap if results else ""
         label = f"{line.label} {NOT_HAD}" if line.why else line.label
-        row = Row(label=label, cells=cells, overlap=overlap, is_added=True, is_listed=True, results=one.results)
+        row = Row(label=label, cells=cells, overlap=overlap, is_added=True, is_listed=True, results=results)
         groups.setdefault(line.group, []).append(row)
     return Table(
         name=ablation.name,
@@ -226,16 +221,21 @@ def _notes(ablation: Ablation) -> Iterator[str]:
         yield "Here: small recipes on another base and text than the paper's. Compare how rows differ, not the scores."
 
 
-def _measured(filler: Filler, columns: Sequence[TableColumn], had: Had) -> Numbers:
-    found = filler.measured(Runs("", "", "", None, had.results)) if had.results else {}
+def _results(had: Sequence[TrialOutcome]) -> list[Result]:
+    return [result for one in had for result in one.results]
+
+
+def _measured(filler: Filler, columns: Sequence[TableColumn], had: Sequence[TrialOutcome]) -> Numbers:
+    results, runs = _results(had), [one.run for one in had if one.run is not None]
+    found = filler.measured(Runs("", "", "", None, results)) if results else {}
     for column in columns:
         wanted = column.wanted
         if wanted is not None and wanted.task == "training":
-            values = [value for run in had.runs if (value := _of_training(run, wanted.metric)) is not None]
+            values = [value for run in runs if (value := _of_training(run, wanted.metric)) is not None]
         elif wanted is not None and wanted.task in filler.catalogue.suites() and wanted.printed == "validation":
             tasks = filler.catalogue.suites()[wanted.task].tasks
             by_seed: dict[int | None, dict[str, float]] = {}
-            for result in had.results:
+            for result in results:
                 if result.protocol["name"] == wanted.protocol and "dev_accuracy" in result.scores:
                     score = 100 * result.scores["dev_accuracy"]
                     by_seed.setdefault(result.train_seed, {})[result.task] = score
@@ -261,7 +261,7 @@ def _of_training(run: TrainedRun, metric: str) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What is to be done for an ablation: the trials of each of its lines, and the runs that these are."""
+    """What is to be done for an ablation: the trainings of each of its lines, and the runs that these are."""
 
     ablation: Ablation
     workshop: Workshop
@@ -273,33 +273,32 @@ class Reproduction:
     """What is replaced in every line, whatever the line says."""
 
     @cached_property
-    def trials(self) -> list[list[Trial]]:
-        """Those of each line, one a seed; none where it is not trained."""
-        return [self._trials_of(line) if line.recipe else [] for line in self.ablation.lines]
+    def plans(self) -> list[list[TrainPlan]]:
+        """The trainings of each line, one a seed; none where it is not trained; raises as :meth:`Workshop.plan`."""
+        return [self._plans_of(line) if line.recipe else [] for line in self.ablation.lines]
 
-    def _trials_of(self, line: AblationLine) -> list[Trial]:
+    def _plans_of(self, line: AblationLine) -> list[TrainPlan]:
         own = self.workshop.catalogue.recipe(line.recipe).seeds or [0]
         seeds, replaced = self.seeds or (own[:1] if self.ablation.is_small else own), {**line.replaced, **self.also}
-        return [Trial(recipe=line.recipe, replaced=replaced, seed=seed, base=self.base) for seed in seeds]
+        return [self.workshop.plan(line.recipe, replaced, seed=seed, base=self.base) for seed in seeds]
 
     @cached_property
-    def planned(self) -> list[PlannedTrial]:
-        """The runs that the trials are; raises as :func:`plan_trials`."""
-        return plan_trials([trial for one in self.trials for trial in one], self.workshop)
+    def trials(self) -> list[Trial]:
+        """The runs that these ask for; raises as :func:`plan_trials`."""
+        return plan_trials([plan for plans in self.plans for plan in plans])
 
-    def lines_of(self, planned: PlannedTrial) -> list[str]:
+    def lines_of(self, trial: Trial) -> list[str]:
         """The rows that a run is of."""
-        pairs = zip(self.ablation.lines, self.trials, strict=True)
-        return [line.label for line, trials in pairs if any(trial in planned.trials for trial in trials)]
+        pairs = zip(self.ablation.lines, self.plans, strict=True)
+        return [line.label for line, plans in pairs if any(plan in trial.plans for plan in plans)]
 
     def carry_out(self, watcher: TrialWatcher) -> Table:
         """Train what is missing, score all of it, and return the table with the paper's numbers beside."""
-        catalogue, had = self.workshop.catalogue, list[Had]()
+        catalogue, had = self.workshop.catalogue, list[list[TrialOutcome]]()
         tasks = scored_on(self.ablation, catalogue)
-        outcomes = [carry_out_trial(one, self.workshop, tasks, watcher) for one in self.planned]
-        for line, trials in zip(self.ablation.lines, self.trials, strict=True):
-            mine = [one for one in outcomes if any(trial in one.planned.trials for trial in trials)]
-            results = [result for one in mine for result in one.results]
+        outcomes = [(trial, carry_out_trial(trial, self.workshop, tasks, watcher)) for trial in self.trials]
+        for line, plans in zip(self.ablation.lines, self.plans, strict=True):
+            had.append([one for trial, one in outcomes if any(plan in trial.plans for plan in plans)])
             if line.encoder:
                 # The base is the checkpoint of an encoder whose card names none, or whose own base's card does.
                 card = catalogue.encoder(line.encoder.partition("+")[0])
@@ -308,5 +307,5 @@ class Reproduction:
                 names_one = card.kind not in FROM_CHECKPOINT or {"model", "package"} & {*card.params}
                 params = {} if names_one or not self.base else {"model": self.base}
                 results = score_encoder(line.encoder, self.workshop, tasks, watcher.scoring, params=params)
-            had.append(Had(results, [one.run for one in mine if one.run is not None]))
+                had[-1].append(TrialOutcome(results=results))
         return table_beside(self.ablation, had, catalogue)

@@ -28,15 +28,7 @@ from stsbench.numbers.statistics import Spread, spread
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.train import TRAINERS
 from stsbench.results.record import fields_digest
-from stsbench.studies.trials import (
-    PlannedTrial,
-    Trial,
-    TrialWatcher,
-    Workshop,
-    carry_out_trial,
-    plan_of,
-    plan_trials,
-)
+from stsbench.studies.trials import Trial, TrialWatcher, Workshop, carry_out_trial, plan_trials
 from stsbench.training.methods import load_method
 
 if TYPE_CHECKING:
@@ -152,20 +144,8 @@ def _drawn(card: SweepCard, known: Sequence[FrozenTrial], spaces: dict[str, Any]
         yield [one.number(asked[key]) if isinstance(one, Range) else asked[key] for key, one in axes(card).items()]
 
 
-class SweepCell(NamedTuple):
-    """A setting trained with one seed."""
-
-    setting: SweepSetting
-    planned: PlannedTrial
-
-    @property
-    def seed(self) -> int:
-        """The seed of its training."""
-        return self.planned.plan.seed
-
-
-class CellScore(NamedTuple):
-    """What came of a cell: its score, or why it has none."""
+class SweepScore(NamedTuple):
+    """What came of a trial: its score, or why it has none."""
 
     score: float | None
     failure: str = ""
@@ -206,24 +186,22 @@ class Sweep:
         first = {key: values[0] for key, values in listed.items()}
         for recipe in card.recipes:
             for values in ({**first, key: value} for key, all_of in listed.items() for value in all_of):
-                plan = found._plan(found._trial(SweepSetting(recipe, values)))
+                plan = found._checked(recipe, {**card.set, **values})
                 trainer, method = load_method(plan.card.method)
                 TRAINERS.load_own(trainer).check(plan, method)
         return found
 
-    def _plan(self, trial: Trial) -> TrainPlan:
-        plan = plan_of(trial, self.workshop)
+    def _plan(self, recipe: str, replaced: Mapping[str, Any], seed: int = 0) -> TrainPlan:
+        return self.workshop.plan(recipe, replaced, seed=seed, base=self.card.base, text=self.card.text)
+
+    def _checked(self, recipe: str, replaced: Mapping[str, Any]) -> TrainPlan:
+        plan = self._plan(recipe, replaced)
         chosen_by = plan.card.selection
         self.check_development(chosen_by.task, chosen_by.split, where=f"{plan.name}: [selection]")
         return plan
 
-    def _trial(self, setting: SweepSetting) -> Trial:
-        card = self.card
-        replaced = {**card.set, **setting.values}
-        return Trial(recipe=setting.recipe, replaced=replaced, base=card.base, text=card.text)
-
     def is_over(self, since: float) -> bool:
-        """Whether no cell may be begun any more; ``since`` is the reading of ``time.monotonic`` at the start."""
+        """Whether no training may be begun any more; ``since`` is the reading of ``time.monotonic`` at the start."""
         hours = self.card.budget.hours
         return hours is not None and time.monotonic() - since >= hours * 3600
 
@@ -239,25 +217,23 @@ class Sweep:
             raise CardError(f"{where}: '{split}' of {task} is a test: values are chosen on development splits{others}")
         choose(f"split of {task}", split, facts.splits)
 
-    def cells(self, setting: SweepSetting) -> list[SweepCell]:
-        """The trainings of a setting; what a recipe says already is not replaced, so that runs of before are found."""
-        whole = self._trial(setting)
-        ours, needed = self._plan(whole).card, dict(whole.replaced)
-        for key in whole.replaced:
-            without = {other: value for other, value in whole.replaced.items() if other != key}
-            theirs = plan_of(replace(whole, replaced=without), self.workshop).card
+    def trials(self, setting: SweepSetting) -> list[Trial]:
+        """The trainings of a setting, one a seed; what a recipe says already is not replaced, so that runs of before are found."""
+        whole = {**self.card.set, **setting.values}
+        ours, needed = self._checked(setting.recipe, whole).card, dict(whole)
+        for key in whole:
+            theirs = self._plan(setting.recipe, {other: value for other, value in whole.items() if other != key}).card
             if all(getattr(ours, table) == getattr(theirs, table) for table in DECIDING):
                 del needed[key]
-        cells = []
+        made: list[Trial] = []
         for seed in self.card.seeds:
-            long, short = (replace(whole, replaced=replaced, seed=seed) for replaced in (whole.replaced, needed))
+            long, short = (self._plan(setting.recipe, replaced, seed) for replaced in (whole, needed))
             try:
-                (planned,) = plan_trials([short, long], self.workshop)
+                made += plan_trials([short, long])
             except OutputError:
                 # The name that says only what is needed is taken by a training of another base or text.
-                (planned,) = plan_trials([long], self.workshop)
-            cells.append(SweepCell(setting, planned))
-        return cells
+                made += plan_trials([long])
+        return made
 
     def study(self, name: str) -> Any:  # noqa: ANN401 - optuna's
         """Optuna's study of this name in the sweep's folder.
@@ -282,42 +258,40 @@ class Sweep:
             raise OutputError(f"{path}: is not what a sweep has tried: {one_line(error)}; remove it") from error
 
 
-@dataclass
+@dataclass(eq=False)
 class SweepRow:
     """A setting with its trainings, one a seed, and by seed what came of those that are done."""
 
     setting: SweepSetting
-    planned: Sequence[SweepCell]
-    cells: dict[int, CellScore] = field(default_factory=dict)
+    trials: Sequence[Trial]
+    scores: dict[int, SweepScore] = field(default_factory=dict)
 
     @property
     def encoder(self) -> str:
         """The trained encoder by the name that loads it."""
-        return self.planned[0].planned.plan.name
+        return self.trials[0].plan.name
 
     @property
     def whole(self) -> bool:
         """Whether all seeds were trained to the end and scored."""
-        return sum(one.score is not None and not one.early for one in self.cells.values()) == len(self.planned)
+        return sum(one.score is not None and not one.early for one in self.scores.values()) == len(self.trials)
 
     @property
     def spread(self) -> Spread | None:
         """Mean and deviation over the seeds that have a score; None where none has."""
-        scores = [one.score for one in self.cells.values() if one.score is not None]
+        scores = [one.score for one in self.scores.values() if one.score is not None]
         return spread(scores) if scores else None
 
 
 class Book:
-    """What of a sweep is done, under way and to come; each cell is handed out once."""
+    """What of a sweep is done, under way and to come; each trial is handed out once."""
 
-    def __init__(
-        self, sweep: Sweep, on_close: Callable[[SweepCell, CellScore], None] = lambda cell, score: None
-    ) -> None:
-        """Read what was tried before; ``on_close`` is called with each cell that is done."""
+    def __init__(self, sweep: Sweep, on_close: Callable[[SweepRow, Trial], None] = lambda row, trial: None) -> None:
+        """Read what was tried before; ``on_close`` is called with the row of each trial that is done."""
         self.sweep, self.on_close = sweep, on_close
         self.rows: list[SweepRow] = []
         """In the order in which settings were begun, which is that of Optuna's trials."""
-        self.waiting: deque[SweepCell] = deque()
+        self.waiting: deque[Trial] = deque()
         for trial in self._tried():
             self._open(trial)
 
@@ -332,11 +306,11 @@ class Book:
 
     def _open(self, trial: FrozenTrial) -> None:
         setting = setting_at(self.sweep.card, trial.params)
-        self.rows.append(SweepRow(setting, self.sweep.cells(setting)))
-        self.waiting.extend(self.rows[-1].planned)
+        self.rows.append(SweepRow(setting, self.sweep.trials(setting)))
+        self.waiting.extend(self.rows[-1].trials)
 
-    def next(self) -> SweepCell | None:
-        """A cell to be trained; None where there is none, now or any more."""
+    def next(self) -> Trial | None:
+        """What is to be trained; None where there is nothing, now or any more."""
         if not self.waiting:
             trial = propose(self.sweep.card, self._tried())
             if trial is None:
@@ -345,15 +319,15 @@ class Book:
             self._open(trial)
         return self.waiting.popleft()
 
-    def close(self, cell: SweepCell, score: CellScore) -> None:
-        """Note what came of a cell; that of a setting is its mean over seeds."""
+    def close(self, trial: Trial, score: SweepScore) -> None:
+        """Note what came of a trial; that of a setting is its mean over seeds."""
         from optuna.trial import TrialState
 
-        row = next(row for row in self.rows if row.setting == cell.setting)
-        found = {**row.cells, cell.seed: score}
-        row.cells = {one.seed: found[one.seed] for one in row.planned if one.seed in found}
-        self.on_close(cell, score)
-        if len(row.cells) == len(row.planned):
+        row = next(row for row in self.rows if trial in row.trials)
+        found = {**row.scores, trial.plan.seed: score}
+        row.scores = {seed: found[seed] for seed in (one.plan.seed for one in row.trials) if seed in found}
+        self.on_close(row, trial)
+        if len(row.scores) == len(row.trials):
             state = TrialState.COMPLETE if row.spread else TrialState.FAIL
             self._study.tell(self.rows.index(row), row.spread and row.spread.mean, state, skip_if_finished=True)
 
@@ -369,25 +343,23 @@ class Book:
                 best.setdefault(row.setting.recipe, row)
         return list(best.values())
 
-    def all_known(self) -> list[SweepCell]:
-        """All cells that are known before anything is scored: of a search that learns, those that were begun."""
+    def all_known(self) -> list[Trial]:
+        """All that are known before anything is scored: of a search that learns, those that were begun."""
         card, known = self.sweep.card, self._tried()
         while not SEARCHES[card.search].learns and (trial := propose(card, known)) is not None:
             known.append(trial)
-        begun = [row.planned for row in self.rows]
-        later = (self.sweep.cells(setting_at(card, trial.params)) for trial in known[len(begun) :])
-        return [cell for cells in (*begun, *later) for cell in cells]
+        later = (self.sweep.trials(setting_at(card, trial.params)) for trial in known[len(self.rows) :])
+        return [trial for trials in (*(row.trials for row in self.rows), *later) for trial in trials]
 
     @property
     def total(self) -> int:
-        """How many cells there are at most."""
+        """How many trainings there are at most."""
         return count_settings(self.sweep.card) * len(self.sweep.card.seeds)
 
 
 def winner_card(sweep: Sweep, row: SweepRow) -> tuple[str, dict[str, Any]]:
     """The name and the card of a recipe with the values that were chosen."""
-    (cell, *_) = sweep.cells(row.setting)
-    card, decide = cell.planned.plan.card, sweep.card.decide
+    card, decide = row.trials[0].plan.card, sweep.card.decide
     assert row.spread is not None, "a winner has scores"
     mean, deviation = row.spread
     over = f"{100 * mean:.2f}" + (f" ± {100 * deviation:.2f}" if deviation is not None else "")
@@ -413,39 +385,39 @@ def halving_of(sweep: Sweep) -> str:
     return f"halving {uuid4().hex}" if sweep.card.halving is not None else ""
 
 
-def carry_out_cell(sweep: Sweep, cell: SweepCell, halving: str, watcher: TrialWatcher) -> CellScore:
-    """Train a cell, unless that is done or halving stops it, and score it.
+def score_trial(sweep: Sweep, trial: Trial, halving: str, watcher: TrialWatcher) -> SweepScore:
+    """Train a trial, unless that is done or halving stops it, and score it.
 
     Raises UnknownName: results have no score of the metric's name; Stopped: the user wants no more.
     """
     decide = sweep.card.decide
     decisive = RunPlan(tasks=decide.task, protocol=decide.protocol or None, split=decide.split)
     try:
-        watching = _halved(sweep, cell, halving, watcher) if halving else watcher
-        outcome = carry_out_trial(cell.planned, sweep.workshop, [decisive], watching)
+        watching = _halved(sweep, trial, halving, watcher) if halving else watcher
+        outcome = carry_out_trial(trial, sweep.workshop, [decisive], watching)
     except StoppedEarly as early:
-        return CellScore(early.score, early=True)
+        return SweepScore(early.score, early=True)
     if outcome.failures or not outcome.results:
-        return CellScore(None, "; ".join(one_line(error) for _, error in outcome.failures) or "it has no score")
+        return SweepScore(None, "; ".join(one_line(error) for _, error in outcome.failures) or "it has no score")
     result = outcome.results[0]
-    return CellScore(choose("metric", decide.metric, result.scores) if decide.metric else result.score)
+    return SweepScore(choose("metric", decide.metric, result.scores) if decide.metric else result.score)
 
 
-def _halved(sweep: Sweep, cell: SweepCell, halving: str, watcher: TrialWatcher) -> TrialWatcher:
+def _halved(sweep: Sweep, trial: Trial, halving: str, watcher: TrialWatcher) -> TrialWatcher:
     """The watcher, which tells Optuna each validation of a training, those of before too, and stops one that is behind."""
-    trial, last, planned = sweep.study(halving).ask(), 0, cell.planned
+    asked, last = sweep.study(halving).ask(), 0
 
     def report(step: float | None, score: float | None) -> None:
         nonlocal last
         if step is not None and score is not None and step > last:
             last = int(step)
-            trial.report(score, last)
-            if trial.should_prune() and planned.state != "complete":
+            asked.report(score, last)
+            if asked.should_prune() and trial.state != "complete":
                 raise StoppedEarly(score)
 
     @contextmanager
-    def training(planned: PlannedTrial) -> Iterator[OnProgress]:
-        with watcher.training(planned) as on_progress:
+    def training(trial: Trial) -> Iterator[OnProgress]:
+        with watcher.training(trial) as on_progress:
 
             def heard(progress: TrainingProgress) -> None:
                 on_progress(progress)
@@ -454,23 +426,23 @@ def _halved(sweep: Sweep, cell: SweepCell, halving: str, watcher: TrialWatcher) 
 
             yield heard
 
-    folder = planned.plan.folder
-    before = TrainedRun.read(folder).record if planned.state == "complete" else UnfinishedRun.read(folder)
+    folder = trial.plan.folder
+    before = TrainedRun.read(folder).record if trial.state == "complete" else UnfinishedRun.read(folder)
     for point in before.curve if before is not None else ():
         report(point.step, point.score)
     return replace(watcher, training=training)
 
 
 Carrier = Callable[[Book, str, int, TrialWatcher], None]
-"""Given the book of a sweep, where it is to be (``ray``), the cores of a cell where no GPU is, and who watches; it ends
-with all cells done, or the time."""
+"""Given the book of a sweep, where it is to be (``ray``), the cores of a training where no GPU is, and who watches; it
+ends with all done, or the time."""
 
 
 def one_after_another(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None:
-    """Train one cell after the other in this process."""
+    """Train one after the other in this process."""
     sweep, halving, started = book.sweep, halving_of(book.sweep), time.monotonic()
-    while not sweep.is_over(started) and (cell := book.next()) is not None:
-        book.close(cell, carry_out_cell(sweep, cell, halving, watcher))
+    while not sweep.is_over(started) and (trial := book.next()) is not None:
+        book.close(trial, score_trial(sweep, trial, halving, watcher))
 
 
 CARRIERS = Registry(

@@ -1,4 +1,4 @@
-"""Trials: recipes with values replaced, planned together, so that nothing is trained twice, and carried out one by one."""
+"""Trials: trainings of recipes with values replaced, planned together, so that nothing is trained twice, and carried out one by one."""
 
 from __future__ import annotations
 
@@ -31,19 +31,6 @@ STATES: tuple[State, ...] = ("complete", "unfinished", "missing")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One training: a recipe, what is replaced of it, and a seed; what ``stsbench train`` is asked for."""
-
-    recipe: str
-    """A recipe's name, or the path of its card."""
-    replaced: Mapping[str, Any] = field(default_factory=dict)
-    """Values by key, as ``--set`` gives them."""
-    seed: int = 0
-    base: str = ""
-    text: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Workshop(Means):
     """On what trials are trained, and where their results go; runs lie where names find them, in the usual folder of runs."""
 
@@ -51,14 +38,35 @@ class Workshop(Means):
     options: Sequence[str] = ()
     """The words of ``stsbench train`` that say the same, for the command that finishes a stopped run."""
 
+    def plan(
+        self, recipe: str, replaced: Mapping[str, Any] | None = None, *, seed: int = 0, base: str = "", text: str = ""
+    ) -> TrainPlan:
+        """What ``stsbench train`` would do for a recipe with values replaced; raises as :func:`stsbench.recipes.plan.read_recipe`."""
+        replaced = replaced or {}
+        given = {**replaced, **({"data.corpus": text} if text else {})}
+        name, card = read_recipe(recipe, self.catalogue, assign=given)
+        words = ["stsbench", "train", recipe]
+        said = [("--set", f"{key}={toml(value)}") for key, value in replaced.items()]
+        said += [(flag, value) for flag, value in (("--base", base), ("--text", text)) if value]
+        return TrainPlan(
+            name=name,
+            card=card,
+            seed=seed,
+            out=settings.runs_folder(),
+            base=base,
+            command=shlex.join([*words, *chain(*said), *self.options, "--seeds", str(seed)]),
+            **{means.name: getattr(self, means.name) for means in fields(Means)},
+        )
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedTrial:
-    """One run to be had, and all the trials whose run it is."""
 
-    trials: Sequence[Trial]
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trial:
+    """One run to be had, and what is there of it."""
+
     plan: TrainPlan
     state: State
+    plans: Sequence[TrainPlan]
+    """All that ask for this run, by whatever name."""
 
     @property
     def encoder(self) -> str:
@@ -68,9 +76,8 @@ class PlannedTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialOutcome:
-    """What came of a planned trial: its run, its results, and each thing that failed with why."""
+    """What came of a trial: its run, its results, and each thing that failed with why."""
 
-    planned: PlannedTrial
     run: TrainedRun | None = None
     results: Sequence[Result] = ()
     failures: Sequence[tuple[str, Exception]] = ()
@@ -84,24 +91,23 @@ UNWATCHED = nullcontext[Callable[[object], None]](lambda progress: None)
 class TrialWatcher:
     """Shows how trials go; every part may be left out."""
 
-    training: Callable[[PlannedTrial], AbstractContextManager[OnProgress]] = lambda planned: UNWATCHED
+    training: Callable[[Trial], AbstractContextManager[OnProgress]] = lambda trial: UNWATCHED
     """Entered while a trial is trained, and called with its steps; a run that is complete is not trained."""
     scoring: Listener = field(default_factory=Listener)
 
 
-def plan_trials(trials: Sequence[Trial], workshop: Workshop) -> list[PlannedTrial]:
-    """Return the runs that trials ask for, in their order, each once, with what is there of it.
+def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
+    """Return the runs that plans ask for, in their order, each once, with what is there of it.
 
-    Trials that replace values by what they are already have the run of the recipe itself. Of several names that one run
+    Plans that replace values by what they are already have the run of the recipe itself. Of several names that one run
     may have, the one is taken under which most of it is there.
 
-    Raises StsbenchError: a recipe or value that does not exist; a folder that holds the finished run of another base or
-    text; two trials that have one name and are not the same.
+    Raises StsbenchError: a folder that holds the finished run of another base or text; two plans of one folder that are
+    not the same.
     """
-    groups: dict[bytes, list[tuple[Trial, TrainPlan, State]]] = {}
+    groups: dict[bytes, list[tuple[TrainPlan, State]]] = {}
     of_folder: dict[Path, bytes] = {}
-    for trial in trials:
-        plan = plan_of(trial, workshop)
+    for plan in plans:
         decides = {table: getattr(plan.card, table) for table in DECIDING}
         key = msgspec.json.encode([decides, plan.base, plan.seed], order="sorted")
         if of_folder.setdefault(plan.folder, key) != key:
@@ -109,34 +115,16 @@ def plan_trials(trials: Sequence[Trial], workshop: Workshop) -> list[PlannedTria
             raise TrainingError(f"{what}; train them one after the other with another STSBENCH_RUNS each")
         # Raises where the folder holds the finished run of another plan.
         begun: State = "unfinished" if UnfinishedRun.read(plan.folder) is not None else "missing"
-        groups.setdefault(key, []).append((trial, plan, "complete" if find_finished(plan) is not None else begun))
+        groups.setdefault(key, []).append((plan, "complete" if find_finished(plan) is not None else begun))
     made = []
     for group in groups.values():
-        _, plan, state = min(group, key=lambda one: STATES.index(one[2]))
-        made.append(PlannedTrial(trials=[trial for trial, _, _ in group], plan=plan, state=state))
+        plan, state = min(group, key=lambda one: STATES.index(one[1]))
+        made.append(Trial(plan=plan, state=state, plans=[one for one, _ in group]))
     return made
 
 
-def plan_of(trial: Trial, workshop: Workshop) -> TrainPlan:
-    """What ``stsbench train`` would do for a trial; raises as :func:`stsbench.recipes.plan.read_recipe`."""
-    given = {**trial.replaced, **({"data.corpus": trial.text} if trial.text else {})}
-    name, card = read_recipe(trial.recipe, workshop.catalogue, assign=given)
-    words = ["stsbench", "train", trial.recipe]
-    said = [("--set", f"{key}={toml(value)}") for key, value in trial.replaced.items()]
-    said += [(flag, value) for flag, value in (("--base", trial.base), ("--text", trial.text)) if value]
-    return TrainPlan(
-        name=name,
-        card=card,
-        seed=trial.seed,
-        out=settings.runs_folder(),
-        base=trial.base,
-        command=shlex.join([*words, *chain(*said), *workshop.options, "--seeds", str(trial.seed)]),
-        **{means.name: getattr(workshop, means.name) for means in fields(Means)},
-    )
-
-
 def carry_out_trial(
-    planned: PlannedTrial, workshop: Workshop, scorings: Sequence[RunPlan], watcher: TrialWatcher
+    trial: Trial, workshop: Workshop, scorings: Sequence[RunPlan], watcher: TrialWatcher
 ) -> TrialOutcome:
     """Train and score a trial on the tasks of some plans; what fails is part of what came of it, and the watcher's listener hears it.
 
@@ -150,13 +138,13 @@ def carry_out_trial(
         watcher.scoring.failed(what, error)
 
     scoring = replace(watcher.scoring, failed=failed)
-    with _noted(planned.encoder, scoring):
+    with _noted(trial.encoder, scoring):
         # A run that is complete is not trained.
-        watching = UNWATCHED if planned.state == "complete" else watcher.training(planned)
+        watching = UNWATCHED if trial.state == "complete" else watcher.training(trial)
         with watching as on_progress:
-            trained = carry_out(planned.plan, on_progress=on_progress)
-        results = score_encoder(planned.encoder, workshop, scorings, scoring)
-    return TrialOutcome(planned=planned, run=trained, results=results, failures=failures)
+            trained = carry_out(trial.plan, on_progress=on_progress)
+        results = score_encoder(trial.encoder, workshop, scorings, scoring)
+    return TrialOutcome(run=trained, results=results, failures=failures)
 
 
 def score_encoder(

@@ -10,8 +10,8 @@ import pytest
 
 from stsbench.core.errors import StsbenchError
 from stsbench.encoders.runs import unfinished_runs
-from stsbench.studies.sweep import CARRIERS, Book, CellScore, Sweep, SweepCell
-from stsbench.studies.trials import TrialWatcher
+from stsbench.studies.sweep import CARRIERS, Book, Sweep, SweepRow
+from stsbench.studies.trials import Trial, TrialWatcher
 from tests.studies.test_sweep import scores
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray", "ignore::ResourceWarning")
@@ -35,10 +35,10 @@ def test_a_sweep_is_led_from_within_its_cluster(of_values):
 
 @needs_ray
 def test_side_by_side_are_the_scores_of_one_process(of_values, monkeypatch, capfd):
-    told: list[tuple[SweepCell, CellScore]] = []
+    told: list[tuple[SweepRow, Trial]] = []
     both = Book(of_values("[0.05, 0.5, 1e-40]"), lambda *done: told.append(done))
     CARRIERS.load_at("ray")(both, "ray", 1, TrialWatcher())
-    assert len(told) == 3 and {cell.planned.encoder for cell, _ in told} == scores(both).keys()
+    assert len(told) == 3 and {trial.encoder for _, trial in told} == scores(both).keys()
     assert [bool(one.failure) for one in scores(both).values()].count(True) == 1
     assert capfd.readouterr().out == ""
     assert sorted(path.name for path in (both.sweep.folder).iterdir()) == ["optuna.journal", "results"]
@@ -55,7 +55,7 @@ def test_side_by_side_are_the_scores_of_one_process(of_values, monkeypatch, capf
 def test_halving_stops_the_weak_and_tells_their_last_score(of_values):
     book = Book(of_values("[6.0, 5.0, 0.05, 0.06, 0.07]", more="[halving]\nfirst_step = 4\nfactor = 2\n"))
     CARRIERS.load_at("ray")(book, "ray", 1, TrialWatcher())
-    early = [row for row in book.rows if any(one.early for one in row.cells.values())]
+    early = [row for row in book.rows if any(one.early for one in row.scores.values())]
     assert 1 <= len(early) < 5 and all(row.spread is not None and not row.whole for row in early)
     assert all(unfinished_runs(row.encoder) for row in early)
     (best,) = book.winners()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,8 +12,8 @@ from stsbench.boards.render import render
 from stsbench.boards.tables.table import Table, lay_out
 from stsbench.core.catalogue import Catalogue
 from stsbench.encoders.runs import TrainedRun
-from stsbench.studies.reproduction import Had, Reproduction, load_ablation, scored_on, table_beside
-from stsbench.studies.trials import TrialWatcher, Workshop
+from stsbench.studies.reproduction import Reproduction, load_ablation, scored_on, table_beside
+from stsbench.studies.trials import TrialOutcome, TrialWatcher, Workshop
 from tests.made import make_result
 
 MINE = """
@@ -106,15 +105,11 @@ def test_an_ablation_is_trained_once_a_run_and_its_table_filled(mine, masked_lm,
     assert "| hotter |" in render([again], "markdown", show="measured")
 
 
-def had(**scores: Any) -> Had:
+def had(**scores: float) -> list[TrialOutcome]:
     """Results of one run on development splits of transfer tasks, each with a development accuracy."""
     way = {"name": "senteval-fast"}
-    return Had(
-        [
-            make_result("x", task, protocol=way, scores={"dev_accuracy": one, "accuracy": 0.1})
-            for task, one in scores.items()
-        ]
-    )
+    found = {task: {"dev_accuracy": score, "accuracy": 0.1} for task, score in scores.items()}
+    return [TrialOutcome(results=[make_result("x", task, protocol=way, scores=one) for task, one in found.items()])]
 
 
 def test_a_suite_s_development_mean_needs_all_its_tasks():
@@ -123,7 +118,7 @@ def test_a_suite_s_development_mean_needs_all_its_tasks():
     assert ("transfer", "senteval-fast") in [(one.tasks, one.protocol) for one in scored_on(ablation, catalogue)]
     tasks = catalogue.suites()["transfer"].tasks
     whole = had(**{task: 0.5 + at / 10 for at, task in enumerate(tasks)})
-    rows = [whole, had(mr=0.9), Had(), Had()]
+    rows = [whole, had(mr=0.9), [], []]
     shown = cells(table_beside(ablation, rows, catalogue))
     # Paper, here and Δ of STS-B's development split, then the same of the seven tasks.
     assert shown["without MLM"] == ["86.2", "–", "–", "85.8", "80.0", "-5.8"]
@@ -137,7 +132,7 @@ def test_the_paper_s_numbers_stand_beside_and_no_distance_is_shown_to_small_reci
         (True, ["STS-B dev, paper", "STS-B dev, here"]),
     ):
         ablation = load_ablation("simcse-table-3", catalogue, small=small)
-        made = table_beside(ablation, [Had()] * len(ablation.lines), catalogue)
+        made = table_beside(ablation, [[]] * len(ablation.lines), catalogue)
         assert [column.head for column in made.columns] == columns
         printed = [row[0] for row in cells(made).values()]
         assert printed == ["71.1", "72.6", "81.1", "82.5", "81.4", "80.5", "71.0", "43.6"]

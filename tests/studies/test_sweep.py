@@ -18,8 +18,8 @@ from stsbench.core.errors import CardError, OutputError, StsbenchError, Training
 from stsbench.encoders.runs import unfinished_runs
 from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.recipes.train import carry_out
-from stsbench.studies.sweep import CARRIERS, JOURNAL, Book, CellScore, SweepSetting, winner_card
-from stsbench.studies.trials import Trial, TrialWatcher, carry_out_trial, plan_trials
+from stsbench.studies.sweep import CARRIERS, JOURNAL, Book, SweepScore, SweepSetting, winner_card
+from stsbench.studies.trials import TrialWatcher, carry_out_trial, plan_trials
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_a_value_that_the_method_does_not_take_is_told_before_any_training(sweep
 
 
 def test_a_run_of_another_base_is_left_alone(sweep, developing, bert, masked_lm):
-    others = Trial(recipe="little", seed=1, base=str(masked_lm))
-    (planned,) = plan_trials([others], developing)
-    carry_out_trial(planned, developing, [], TrialWatcher())
+    (others,) = plan_trials([developing.plan("little", seed=1, base=str(masked_lm))])
+    carry_out_trial(others, developing, [], TrialWatcher())
     found = sweep()
     card = msgspec.structs.replace(found.card, base=str(bert))
-    cells = replace(found, card=card).cells(SweepSetting("little", {"temperature": 0.05}))
-    assert [cell.planned.encoder for cell in cells] == ["little+temperature=0.05@1", "little@2"]
-    assert [cell.planned.encoder for cell in found.cells(cells[0].setting)] == ["little@1", "little@2"]
+    setting = SweepSetting("little", {"temperature": 0.05})
+    anew = replace(found, card=card).trials(setting)
+    assert [trial.encoder for trial in anew] == ["little+temperature=0.05@1", "little@2"]
+    assert [trial.encoder for trial in found.trials(setting)] == ["little@1", "little@2"]
 
 
 @pytest.mark.parametrize(
@@ -78,29 +78,30 @@ def test_names_that_are_in_no_table_get_the_nearest(sweep, before, after, says):
         Book(sweep((before, after))).next()
 
 
-def drawn(book: Book, score: Callable[[dict[str, Any], int], CellScore]) -> list[tuple[Any, int]]:
-    """Hand out all cells and note made-up scores."""
+def drawn(book: Book, score: Callable[[dict[str, Any], int], SweepScore]) -> list[tuple[Any, int]]:
+    """Hand out all trials and note made-up scores."""
     found = []
-    while (cell := book.next()) is not None:
-        found.append((cell.setting.values["temperature"], cell.seed))
-        book.close(cell, score(dict(cell.setting.values), cell.seed))
+    while (trial := book.next()) is not None:
+        values, seed = trial.plan.card.params, trial.plan.seed
+        found.append((values["temperature"], seed))
+        book.close(trial, score(values, seed))
     return found
 
 
-def scores(book: Book) -> dict[str, CellScore]:
-    """What came of each cell, by the encoder's name."""
-    return {cell.planned.encoder: row.cells[cell.seed] for row in book.rows for cell in row.planned}
+def scores(book: Book) -> dict[str, SweepScore]:
+    """What came of each trial, by the encoder's name."""
+    return {trial.encoder: row.scores[trial.plan.seed] for row in book.rows for trial in row.trials}
 
 
-def test_each_cell_is_handed_out_once_and_a_new_book_goes_on(sweep):
+def test_each_trial_is_handed_out_once_and_a_new_book_goes_on(sweep):
     one = Book(sweep())
     first = one.next()
-    assert first is not None and (first.planned.encoder, one.total) == ("little@1", 4)
+    assert first is not None and (first.encoder, one.total) == ("little@1", 4)
     optuna.logging.set_verbosity(optuna.logging.INFO)
     again = Book(sweep(more="[budget]\nhours = 3\n"))
     assert optuna.logging.get_verbosity() == optuna.logging.ERROR
     assert [row.setting.values for row in again.rows] == [{"temperature": 0.05}]
-    assert drawn(again, lambda values, seed: CellScore(0.5)) == [(0.05, 1), (0.05, 2), (0.5, 1), (0.5, 2)]
+    assert drawn(again, lambda values, seed: SweepScore(0.5)) == [(0.05, 1), (0.05, 2), (0.5, 1), (0.5, 2)]
     other = Book(sweep(("[0.05, 0.5]", "[0.2, 0.5]")))
     assert not other.rows and len(other.all_known()) == 4
     (other.sweep.folder / JOURNAL).write_text("{\n{")
@@ -110,11 +111,11 @@ def test_each_cell_is_handed_out_once_and_a_new_book_goes_on(sweep):
 
 def test_the_best_mean_of_whole_settings_wins(sweep):
     scores = {
-        (0.1, 1): CellScore(0.9), (0.1, 2): CellScore(None, "lost"), (0.2, 1): CellScore(0.8), (0.2, 2): CellScore(0.9, early=True),
-        (0.3, 1): CellScore(0.6), (0.3, 2): CellScore(0.7), (0.4, 1): CellScore(0.5), (0.4, 2): CellScore(0.7),
+        (0.1, 1): SweepScore(0.9), (0.1, 2): SweepScore(None, "lost"), (0.2, 1): SweepScore(0.8), (0.2, 2): SweepScore(0.9, early=True),
+        (0.3, 1): SweepScore(0.6), (0.3, 2): SweepScore(0.7), (0.4, 1): SweepScore(0.5), (0.4, 2): SweepScore(0.7),
     }  # fmt: skip
-    told: list[float] = []
-    book = Book(sweep(("[0.05, 0.5]", "[0.1, 0.2, 0.3, 0.4]")), lambda cell, score: told.append(cell.seed))
+    told: list[int] = []
+    book = Book(sweep(("[0.05, 0.5]", "[0.1, 0.2, 0.3, 0.4]")), lambda row, trial: told.append(trial.plan.seed))
     drawn(book, lambda values, seed: scores[values["temperature"], seed])
     assert [row.setting.values["temperature"] for row in book.ranked()] == [0.3, 0.4, 0.1, 0.2]
     (best,) = book.winners()
@@ -124,7 +125,7 @@ def test_the_best_mean_of_whole_settings_wins(sweep):
 
 def test_a_winner_is_a_recipe_that_trains_the_same(sweep, developing, tmp_path):
     book = Book(sweep(more='[set]\nsteps = 7\n"data.max_words" = 8\n'))
-    drawn(book, lambda values, seed: CellScore(values["temperature"]))
+    drawn(book, lambda values, seed: SweepScore(values["temperature"]))
     (best,) = book.winners()
     name, card = winner_card(book.sweep, best)
     assert name == "little-heat" and "chosen by 50.00 ± 0.00 on dev validation over seeds 1, 2" in card["preset"]
@@ -137,7 +138,7 @@ def test_a_winner_is_a_recipe_that_trains_the_same(sweep, developing, tmp_path):
     assert (found.training, found.data, found.params) == (wanted.training, wanted.data, wanted.params)
 
 
-def test_a_sweep_trains_each_cell_once_and_finds_runs_of_before(sweep, trained):
+def test_a_sweep_trains_each_setting_once_and_finds_runs_of_before(sweep, trained):
     local = CARRIERS.load_at("local")
     book = Book(sweep())
     local(book, "local", 1, TrialWatcher())
@@ -164,7 +165,7 @@ def test_what_fails_is_noted_and_the_others_go_on(sweep, monkeypatch):
     book = Book(sweep(("[0.05, 0.5]", "[0.5, 0.05]")))
     CARRIERS.load_at("local")(book, "local", 1, TrialWatcher())
     failed, fine = book.rows
-    assert all("too warm" in one.failure for one in failed.cells.values()) and fine.whole
+    assert all("too warm" in one.failure for one in failed.scores.values()) and fine.whole
     assert book.winners() == [fine]
 
 
@@ -178,14 +179,14 @@ def test_halving_stops_the_weak_and_tells_their_last_score(sweep):
     halving = "[halving]\nfirst_step = 4\nfactor = 2\n"
     book = Book(sweep(("[0.05, 0.5]", "[6.0, 0.05, 5.0]"), ("[1, 2]", "[1]"), more=halving))
     CARRIERS.load_at("local")(book, "local", 1, TrialWatcher())
-    early = [row for row in book.rows if any(one.early for one in row.cells.values())]
+    early = [row for row in book.rows if any(one.early for one in row.scores.values())]
     assert 1 <= len(early) < 3 and all(row.spread is not None and not row.whole for row in early)
     assert all(unfinished_runs(row.encoder) for row in early) and len(book.winners()) == 1
 
 
 def test_what_was_tried_is_a_study_of_optuna_s(sweep):
     book = Book(sweep())
-    drawn(book, lambda values, seed: CellScore(values["temperature"] if values["temperature"] < 0.5 else None))
+    drawn(book, lambda values, seed: SweepScore(values["temperature"] if values["temperature"] < 0.5 else None))
     storage = JournalStorage(JournalFileBackend(str(book.sweep.folder / JOURNAL)))
     (study,) = optuna.get_all_study_summaries(storage)
     trials = optuna.load_study(study_name=study.study_name, storage=storage).trials

@@ -16,41 +16,33 @@ from stsbench.bench.run import run
 from stsbench.cli.app import made_app
 from stsbench.core.errors import CardError, OutputError, Stopped, TrainingError, UnknownName
 from stsbench.encoders.load import load_encoder
+from stsbench.recipes.plan import TrainPlan
 from stsbench.results.record import Result
-from stsbench.studies.trials import (
-    PlannedTrial,
-    Trial,
-    TrialOutcome,
-    TrialWatcher,
-    Workshop,
-    carry_out_trial,
-    plan_trials,
-)
+from stsbench.studies.trials import Trial, TrialOutcome, TrialWatcher, Workshop, carry_out_trial, plan_trials
 from stsbench.training.loop.loop import OnProgress, TrainingProgress
 
 QUICK = [RunPlan(tasks="quickstart-en")]
 
 
-def trial(base: Path, **given: object) -> Trial:
-    """A trial of the little recipe."""
-    seed = given.pop("seed", 0)
-    assert isinstance(seed, int)
-    return Trial(recipe="little", replaced=given, seed=seed, base=str(base))
+def plan(workshop: Workshop, base: Path, seed: int = 0, **replaced: object) -> TrainPlan:
+    """A training of the little recipe."""
+    return workshop.plan("little", replaced, seed=seed, base=str(base))
 
 
 def carry_out_trials(
-    planned: Sequence[PlannedTrial],
+    trials: Sequence[Trial],
     workshop: Workshop,
     scorings: Sequence[RunPlan],
     watcher: TrialWatcher = TrialWatcher(),  # noqa: B008 - a value
 ) -> list[TrialOutcome]:
     """One after the other."""
-    return [carry_out_trial(one, workshop, scorings, watcher) for one in planned]
+    return [carry_out_trial(one, workshop, scorings, watcher) for one in trials]
 
 
 def test_a_trial_is_called_as_train_calls_its_run(workshop, masked_lm, tmp_path):
-    one = Trial(recipe="little", replaced={"temperature": 0.1, "steps": 3}, seed=2, base=str(masked_lm), text="b.txt")
-    (planned,) = plan_trials([one], replace(workshop, options=["--device", "cpu"]))
+    shop = replace(workshop, options=["--device", "cpu"])
+    one = shop.plan("little", {"temperature": 0.1, "steps": 3}, seed=2, base=str(masked_lm), text="b.txt")
+    (planned,) = plan_trials([one])
     assert planned.encoder == "little+data.corpus=b.txt+steps=3+temperature=0.1@2"
     assert planned.plan.folder == tmp_path / "runs" / planned.plan.name / "seed2"
     words = shlex.split(planned.plan.command)
@@ -61,28 +53,36 @@ def test_a_trial_is_called_as_train_calls_its_run(workshop, masked_lm, tmp_path)
 
 
 def test_what_leaves_the_same_encoder_is_one_run(workshop, masked_lm):
-    same = [trial(masked_lm), trial(masked_lm, temperature=0.05), trial(masked_lm, learning_rate=0.001)]
-    other = [trial(masked_lm, temperature=0.1), trial(masked_lm, seed=1)]
-    planned = plan_trials([*same, *other, same[0]], workshop)
+    same = [
+        plan(workshop, masked_lm),
+        plan(workshop, masked_lm, temperature=0.05),
+        plan(workshop, masked_lm, learning_rate=0.001),
+    ]
+    other = [plan(workshop, masked_lm, temperature=0.1), plan(workshop, masked_lm, seed=1)]
+    planned = plan_trials([*same, *other, same[0]])
     assert [one.encoder for one in planned] == ["little@0", "little+temperature=0.1@0", "little@1"]
-    assert planned[0].trials == [*same, same[0]]
+    assert planned[0].plans == [*same, same[0]]
 
 
 def test_trials_of_one_name_and_other_bases_are_refused(workshop, masked_lm, bert):
     with pytest.raises(TrainingError, match="little, seed 0: asked for twice"):
-        plan_trials([trial(masked_lm), trial(bert)], workshop)
+        plan_trials([plan(workshop, masked_lm), plan(workshop, bert)])
 
 
 def test_wrong_recipes_and_values_are_told_before_any_training(workshop, masked_lm):
     with pytest.raises(UnknownName, match="did you mean 'little'"):
-        plan_trials([trial(masked_lm), Trial(recipe="litle")], workshop)
+        workshop.plan("litle")
     with pytest.raises(CardError, match="batch_size"):
-        plan_trials([trial(masked_lm, batch_size=0)], workshop)
+        plan(workshop, masked_lm, batch_size=0)
 
 
 def test_trials_are_trained_once_and_scored(workshop, masked_lm, trained: Callable[[], list[str]]):
-    trials = [trial(masked_lm), trial(masked_lm, temperature=0.1), trial(masked_lm, temperature=0.05)]
-    planned = plan_trials(trials, workshop)
+    trials = [
+        plan(workshop, masked_lm),
+        plan(workshop, masked_lm, temperature=0.1),
+        plan(workshop, masked_lm, temperature=0.05),
+    ]
+    planned = plan_trials(trials)
     assert [one.state for one in planned] == ["missing", "missing"]
     outcomes = carry_out_trials(planned, workshop, QUICK)
     assert trained() == ["little/seed0", "little+temperature=0.1/seed0"]
@@ -90,7 +90,7 @@ def test_trials_are_trained_once_and_scored(workshop, masked_lm, trained: Callab
         ("little", "quickstart-en", 0), ("little+temperature=0.1", "quickstart-en", 0),
     ]  # fmt: skip
     assert [one.run and one.run.recipe for one in outcomes] == ["little", "little+temperature=0.1"]
-    again = plan_trials(trials, workshop)
+    again = plan_trials(trials)
     assert [one.state for one in again] == ["complete", "complete"]
     scored: list[object] = []
     watcher = TrialWatcher(scoring=Listener(scored=scored.append))
@@ -101,19 +101,19 @@ def test_trials_are_trained_once_and_scored(workshop, masked_lm, trained: Callab
 
 
 def test_a_name_whose_run_is_there_is_taken(workshop, masked_lm, trained: Callable[[], list[str]]):
-    named = trial(masked_lm, temperature=0.05)
-    carry_out_trials(plan_trials([named], workshop), workshop, [])
-    (planned,) = plan_trials([trial(masked_lm), named], workshop)
+    named = plan(workshop, masked_lm, temperature=0.05)
+    carry_out_trials(plan_trials([named]), workshop, [])
+    (planned,) = plan_trials([plan(workshop, masked_lm), named])
     assert (planned.encoder, planned.state) == ("little+temperature=0.05@0", "complete")
     assert trained() == ["little+temperature=0.05/seed0"]
 
 
 @contextmanager
-def stopping(planned: PlannedTrial) -> Iterator[OnProgress]:
+def stopping(trial: Trial) -> Iterator[OnProgress]:
     """Stop at the sixth step of the trial with the other temperature."""
 
     def on_progress(progress: TrainingProgress) -> None:
-        if planned.plan.card.params["temperature"] == 0.1 and progress.step == 6:
+        if trial.plan.card.params["temperature"] == 0.1 and progress.step == 6:
             raise KeyboardInterrupt
 
     yield on_progress
@@ -121,15 +121,15 @@ def stopping(planned: PlannedTrial) -> Iterator[OnProgress]:
 
 def test_a_stopped_trial_goes_on(workshop: Workshop, masked_lm):
     place = replace(workshop, checkpoint_seconds=0.0)
-    trials = [trial(masked_lm), trial(masked_lm, temperature=0.1)]
+    trials = [plan(place, masked_lm), plan(place, masked_lm, temperature=0.1)]
     with pytest.raises((Stopped, KeyboardInterrupt)):
-        carry_out_trials(plan_trials(trials, place), place, QUICK, TrialWatcher(training=stopping))
-    planned = plan_trials(trials, place)
+        carry_out_trials(plan_trials(trials), place, QUICK, TrialWatcher(training=stopping))
+    planned = plan_trials(trials)
     assert [one.state for one in planned] == ["complete", "unfinished"]
     first: list[int] = []
 
     @contextmanager
-    def counting(planned: PlannedTrial) -> Iterator[OnProgress]:
+    def counting(trial: Trial) -> Iterator[OnProgress]:
         yield lambda progress: first.append(progress.step)
 
     done = carry_out_trials(planned, place, QUICK, TrialWatcher(training=counting))
@@ -137,8 +137,12 @@ def test_a_stopped_trial_goes_on(workshop: Workshop, masked_lm):
 
 
 def test_one_that_fails_takes_no_other_with_it(workshop, masked_lm, monkeypatch):
-    trials = [trial(masked_lm, similarity="dott"), trial(masked_lm), trial(masked_lm, seed=3)]
-    planned = plan_trials(trials, workshop)
+    trials = [
+        plan(workshop, masked_lm, similarity="dott"),
+        plan(workshop, masked_lm),
+        plan(workshop, masked_lm, seed=3),
+    ]
+    planned = plan_trials(trials)
 
     def scoring(asked: RunPlan, told: Listener) -> Iterator[Result]:
         if "@3" in asked.encoders[0]:
@@ -154,7 +158,7 @@ def test_one_that_fails_takes_no_other_with_it(workshop, masked_lm, monkeypatch)
 
 
 def test_a_task_that_fails_is_told_and_the_trial_is_trained(workshop, masked_lm):
-    planned = plan_trials([trial(masked_lm)], workshop)
+    planned = plan_trials([plan(workshop, masked_lm)])
     (outcome,) = carry_out_trials(planned, workshop, [RunPlan(tasks="gone"), *QUICK, RunPlan(tasks="quickstrat")])
     assert outcome.run is not None and [one.task for one in outcome.results] == ["quickstart-en"]
     assert [what for what, _ in outcome.failures] == ["gone", "little@0"]
@@ -162,6 +166,6 @@ def test_a_task_that_fails_is_told_and_the_trial_is_trained(workshop, masked_lm)
 
 
 def test_a_run_with_another_base_in_the_folder_is_refused_before_any_training(workshop, masked_lm, bert):
-    carry_out_trials(plan_trials([trial(masked_lm)], workshop), workshop, [])
+    carry_out_trials(plan_trials([plan(workshop, masked_lm)]), workshop, [])
     with pytest.raises(OutputError, match="holds a finished run with another base"):
-        plan_trials([trial(bert)], workshop)
+        plan_trials([plan(workshop, bert)])
