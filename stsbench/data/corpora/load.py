@@ -5,7 +5,6 @@ Read into Arrow and held there, a million sentences take the space of their byte
 
 from __future__ import annotations
 
-import csv
 import gzip
 import hashlib
 import io
@@ -91,7 +90,8 @@ def load_corpus(
     if columns is None:
         has = listed(table.column_names)
         raise DataError(
-            f"{path}: its columns ({has}) are none of those known; rename them to text, or anchor and positive"
+            f"{path}: its columns ({has}) are none of those known; rename them to text, or anchor and positive, "
+            "or say which is which by 'columns' in a corpus's card"
         )
     return _finished(str(name), select_columns(table, columns, where=str(path)))
 
@@ -232,24 +232,15 @@ def _lines(path: Path, content: bytes, header: bool) -> pa.Table:
 
 
 def _delimited(path: Path, content: bytes, header: bool, delimiter: str, quote: str | Literal[False]) -> pa.Table:
-    from pyarrow import csv as arrow_csv
+    from pyarrow import csv
 
-    line = content.lstrip(b"\n").partition(b"\n")[0].decode()
-    try:
-        names = next(csv.reader([line], delimiter=delimiter)) if quote else line.split(delimiter)
-    except csv.Error as error:
-        raise DataError(f"{path}: the first row cannot be read: {one_line(error)}") from error
-    if not header:
-        names = [f"f{i}" for i in range(len(names))]
-    return arrow_csv.read_csv(
+    return csv.read_csv(
         io.BytesIO(content),
         # One thread: only then do errors name the row.
-        read_options=arrow_csv.ReadOptions(autogenerate_column_names=not header, use_threads=False, block_size=1 << 24),
-        parse_options=arrow_csv.ParseOptions(delimiter=delimiter, quote_char=quote, newlines_in_values=bool(quote)),
+        read_options=csv.ReadOptions(autogenerate_column_names=not header, use_threads=False, block_size=1 << 24),
+        parse_options=csv.ParseOptions(delimiter=delimiter, quote_char=quote, newlines_in_values=bool(quote)),
         # Cells are text, whatever they look like; no word stands for a missing one.
-        convert_options=arrow_csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
-        ),
+        convert_options=csv.ConvertOptions(default_column_type=pa.string(), strings_can_be_null=False),
     )
 
 

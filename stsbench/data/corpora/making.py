@@ -17,13 +17,12 @@ import msgspec
 from stsbench.core.cards import CorpusCard, MakeFacts
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, SourceError, choose, one_line
-from stsbench.core.files import check_parquet, remove, write_whole
+from stsbench.core.files import parquet_batches, remove, write_whole
 from stsbench.data.corpora.load import fetch_corpus, read_training_text
 from stsbench.data.readers.table import column_at
 
 SPLITS = frozenset({"train", "validation", "valid", "dev", "test"})
 """Words of a file's name that say of which split it is."""
-_ROWS = 512
 FileProgress = Callable[[int, int], None]
 """Called with how many files of the dataset are done, and of how many."""
 
@@ -179,16 +178,13 @@ def _long(file: Path, where: str, facts: MakeFacts, count: CountsTokens) -> Iter
 def _documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
     """The texts of a column, some rows at a time; a row without text holds none."""
     import pyarrow as pa
-    from pyarrow import parquet
 
     try:
-        check_parquet(file, file, where=where)
-        with parquet.ParquetFile(file) as opened:
-            schema = opened.schema_arrow
-            kind: Any = schema.field(column_at(schema.names, column, where=where)).type
+        for batch in parquet_batches(file, file, where=where):
+            texts = batch.column(column_at(batch.schema.names, column, where=where))
+            kind: Any = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
             if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
                 raise DataError(f"{where}: column '{column}' holds {kind}, not text")
-            for batch in opened.iter_batches(_ROWS, columns=[column]):
-                yield [text or "" for text in batch.column(0).to_pylist()]
+            yield [text or "" for text in texts.to_pylist()]
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{where}: cannot be read: {one_line(error)[:200]}") from error
