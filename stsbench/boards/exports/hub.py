@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
 from pathlib import Path
@@ -32,7 +32,7 @@ def model_index(name: str, results: Sequence[Result], catalogue: Catalogue) -> l
     """
     from huggingface_hub.repocard_data import ModelCardData
 
-    card = ModelCardData(model_name=name, eval_results=list(map(_eval_result, measured(results, catalogue))))
+    card = ModelCardData(model_name=name, eval_results=[one.said for one in measured(results, catalogue)])
     index: list[dict[str, Any]] = card.to_dict()["model-index"]  # type: ignore[no-untyped-call]
     return index
 
@@ -66,32 +66,6 @@ def write_card(path: Path, index: Sequence[dict[str, Any]]) -> None:
     write_whole(path, str(card).encode())
 
 
-def _eval_result(one: MeasuredScore) -> EvalResult:
-    from huggingface_hub import EvalResult
-
-    dataset, arguments = one.dataset, dict(one.first.protocol)
-    if one.score.deviation is not None:
-        arguments |= {"seeds": len(one.results), "deviation": one.score.deviation}
-    if one.interval is not None:
-        arguments["interval"] = list(one.interval)
-    return EvalResult(
-        task_type=one.kind.task,
-        task_name=one.kind.name,
-        dataset_type=dataset.repo,
-        dataset_name=one.name,
-        dataset_config=dataset.config,
-        dataset_split=dataset.split,
-        dataset_revision=dataset.revision,
-        dataset_args={"task": one.first.task},
-        metric_type=one.metric,
-        metric_name=one.metric_name,
-        metric_value=one.score.mean,
-        metric_args=arguments,
-        source_name="stsbench",
-        source_url=SOURCE,
-    )
-
-
 def eval_results(results: Sequence[Result], catalogue: Catalogue) -> tuple[str, list[str]]:
     """The YAML of one encoder's results on tasks that are datasets on the Hub, and a line for each cell that it cannot hold.
 
@@ -106,14 +80,14 @@ def eval_results(results: Sequence[Result], catalogue: Catalogue) -> tuple[str, 
 
     entries, left_out = [], []
     for one in measured(results, catalogue):
-        theirs, hub = mteb_task(one.first.task, catalogue) if one.card else None, one.card.hub if one.card else None
-        if theirs is not None:
+        first, hub = one.results[0], one.card.hub if one.card else None
+        if theirs := mteb_task(first.task, catalogue) if one.card else None:
             repo, revision = theirs.repo, theirs.revision
             task = theirs.name if theirs.subset == "default" else theirs.subset
         elif hub and not hub.archive:
-            repo, task, revision = hub.repo, hub.config or one.first.task, hub.revision
+            repo, task, revision = hub.repo, hub.config or first.task, hub.revision
         else:
-            left_out.append(f"{one.first.encoder} on {one.first.task}: it is no dataset of its own on the Hub")
+            left_out.append(f"{first.encoder} on {first.task}: it is no dataset of its own on the Hub")
             continue
         source = {"source_url": SOURCE, "source_name": "stsbench", "date": one.newest, "notes": _notes(one)}
         entries.append(EvalResultEntry(repo, task, one.score.mean, dataset_revision=revision, **source))
@@ -124,8 +98,8 @@ def eval_results(results: Sequence[Result], catalogue: Catalogue) -> tuple[str, 
 
 
 def _notes(one: MeasuredScore) -> str:
-    first, protocol = one.first, one.first.protocol
-    words, over = f"{one.metric_name}, {first.split} split, n = {first.n}, protocol {protocol['name']}", ""
+    first, over = one.results[0], ""
+    words = f"{one.said.metric_name}, {first.split} split, n = {first.n}, protocol {first.protocol['name']}"
     if one.score.deviation is not None:
         words += f"; mean of {len(one.results)} seeds, deviation {one.score.deviation:.4f}"
         over = " over items and seeds"
@@ -182,27 +156,27 @@ def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
 
 
 def _evaluation(one: MeasuredScore) -> dict[str, Any]:
-    first, dataset = one.first, one.dataset
+    first, said = one.results[0], one.said
     facts = {"task": first.task, "split": first.split, "data": first.data, "overlap": first.overlap}
-    source: dict[str, Any] = {"dataset_name": one.name, "source_type": "other"}
-    if dataset.revision is not None:
-        source = {
-            **source,
+    source: dict[str, Any] = {"dataset_name": said.dataset_name, "source_type": "other"}
+    if said.dataset_revision is not None:
+        source |= {
             "source_type": "hf_dataset",
-            "hf_repo": dataset.repo,
-            "hf_split": dataset.split,
+            "hf_repo": said.dataset_type,
+            "hf_split": said.dataset_split,
             "samples_number": first.n,
-            "additional_details": _strings({"revision": dataset.revision, "config": dataset.config}),
+            "additional_details": _strings({"revision": said.dataset_revision, "config": said.dataset_config}),
         }
     uncertainty: dict[str, Any] = {"num_samples": first.n}
     if one.interval is not None:
         ends = dict(zip(("lower", "upper"), one.interval, strict=True))
-        uncertainty["confidence_interval"] = {**ends, "confidence_level": 0.95, "method": one.interval_method}
+        method = first.interval_method if len(one.results) == 1 else MEAN_METHOD
+        uncertainty["confidence_interval"] = {**ends, "confidence_level": 0.95, "method": method}
     return {
         "evaluation_result_id": f"{first.task}.{first.split}.{first.cell}",
-        "evaluation_name": one.name,
+        "evaluation_name": said.dataset_name,
         "source_data": source,
-        "metric_config": _metric(one),
+        "metric_config": _metric(said, first.protocol),
         "score_details": {
             "score": one.score.mean,
             "details": _strings({**facts, "seeds": len(one.results), "deviation": one.score.deviation}),
@@ -211,18 +185,17 @@ def _evaluation(one: MeasuredScore) -> dict[str, Any]:
     }
 
 
-def _metric(one: MeasuredScore) -> dict[str, Any]:
-    protocol = one.first.protocol
+def _metric(said: EvalResult, protocol: Mapping[str, Any]) -> dict[str, Any]:
     # The schema writes an end that is nowhere so.
     low, high = (
         f"{'-' if end < 0 else ''}Infinity" if abs(end) >= ANY[1] else round(end)
         for end in bounds(score_name(protocol))
     )
-    metric = str(protocol.get("metric", one.kind.metric))
+    metric = str(protocol.get("metric", said.metric_type))
     return {
-        "evaluation_description": f"{one.kind.name}: {one.metric_name}, by the protocol '{protocol['name']}'",
-        "metric_id": one.metric,
-        "metric_name": one.metric_name,
+        "evaluation_description": f"{said.task_name}: {said.metric_name}, by the protocol '{protocol['name']}'",
+        "metric_id": said.metric_type,
+        "metric_name": said.metric_name,
         "metric_kind": metric,
         "metric_unit": "correlation" if metric in CORRELATIONS else "proportion",
         # A parameter may be no list.
@@ -330,34 +303,19 @@ KINDS = {
 OTHER = HubTask("other", "Other")
 
 
-class Dataset(NamedTuple):
-    """A task's dataset on the Hub, as others load it; of a task that is none there, its name and no revision."""
-
-    repo: str
-    split: str
-    config: str | None = None
-    revision: str | None = None
-
-
 class MeasuredScore(NamedTuple):
     """One encoder's results on a task and split by one protocol, one a seed: what all of them share is set by the first.
 
-    ``score`` is the mean over seeds, ``newest`` when the last of them was made. ``metric`` is in the words of model cards,
-    ``metric_name`` in those of people. The 95% interval is of one seed the result's own, of several that of their mean over
-    other items and seeds; None where it has none, because per-item columns are missing.
+    ``said`` is what a model card says of them, ``score`` the mean over seeds, ``newest`` when the last of them was made. The 95%
+    interval is of one seed the result's own, of several that of their mean over other items and seeds; None where it has none,
+    because per-item columns are missing.
     """
 
     results: Sequence[Result]
-    first: Result
     card: TaskCard | None
-    name: str
-    kind: HubTask
-    dataset: Dataset
-    metric: str
-    metric_name: str
+    said: EvalResult
     score: Spread
     interval: tuple[float, float] | None
-    interval_method: str
     newest: str | None
 
 
@@ -366,31 +324,47 @@ def measured(results: Sequence[Result], catalogue: Catalogue) -> Iterator[Measur
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.task, result.split, protocol_key(result.protocol)), []).append(result)
-    for (task, split, _), same in groups.items():
-        first, card = same[0], catalogue.task(task) if task in catalogue.paths("tasks") else None
-        kind, dataset = KINDS.get(card.evaluator, OTHER) if card else OTHER, Dataset(task, split)
-        if card and (hub := card.hub):
-            # An archive holds many datasets; those of one config would be taken for one.
-            config = hub.config or (task if hub.archive else "")
-            dataset = Dataset(hub.repo, hub.splits.get(split, split), config or None, hub.revision)
-        # Those of STS have the names that sentence-transformers gives them.
-        metric, similarity = str(first.protocol.get("metric", kind.metric)), first.protocol.get("similarity")
-        words = CORRELATIONS[metric].label if metric in CORRELATIONS else metric.replace("_", " ").capitalize()
-        if similarity is not None:
-            words = f"{words} of {similarity} ({first.protocol.get('aggregation')})"
-            metric = f"{metric}_{similarity}"
-        alone = len(same) == 1
-        yield MeasuredScore(
-            results=same,
-            first=first,
-            card=card,
-            name=card.name if card else task,
-            kind=kind,
-            dataset=dataset,
-            metric=metric,
-            metric_name=words,
-            score=spread([one.score for one in same]),
-            interval=first.interval if alone else mean_interval([same]),
-            interval_method=first.interval_method if alone else MEAN_METHOD,
-            newest=max((str(one.run["created"]) for one in same if one.run.get("created")), default=None),
+    for (task, _, _), same in groups.items():
+        card, score = (
+            catalogue.task(task) if task in catalogue.paths("tasks") else None,
+            spread([one.score for one in same]),
         )
+        interval = same[0].interval if len(same) == 1 else mean_interval([same])
+        arguments = dict(same[0].protocol)
+        if score.deviation is not None:
+            arguments |= {"seeds": len(same), "deviation": score.deviation}
+        if interval is not None:
+            arguments["interval"] = list(interval)
+        said = _eval_result(same[0], card, score.mean, arguments)
+        newest = max((str(one.run["created"]) for one in same if one.run.get("created")), default=None)
+        yield MeasuredScore(same, card, said, score, interval, newest)
+
+
+def _eval_result(first: Result, card: TaskCard | None, score: float, arguments: dict[str, Any]) -> EvalResult:
+    from huggingface_hub import EvalResult
+
+    hub, kind = card.hub if card else None, KINDS.get(card.evaluator, OTHER) if card else OTHER
+    # Those of STS have the names that sentence-transformers gives them.
+    metric, similarity = str(first.protocol.get("metric", kind.metric)), first.protocol.get("similarity")
+    words = CORRELATIONS[metric].label if metric in CORRELATIONS else metric.replace("_", " ").capitalize()
+    if similarity is not None:
+        words = f"{words} of {similarity} ({first.protocol.get('aggregation')})"
+        metric = f"{metric}_{similarity}"
+    # An archive holds many datasets; those of one config would be taken for one.
+    config = hub and (hub.config or (first.task if hub.archive else ""))
+    return EvalResult(
+        task_type=kind.task,
+        task_name=kind.name,
+        dataset_type=hub.repo if hub else first.task,
+        dataset_name=card.name if card else first.task,
+        dataset_config=config or None,
+        dataset_split=hub.splits.get(first.split, first.split) if hub else first.split,
+        dataset_revision=hub.revision if hub else None,
+        dataset_args={"task": first.task},
+        metric_type=metric,
+        metric_name=words,
+        metric_value=score,
+        metric_args=arguments,
+        source_name="stsbench",
+        source_url=SOURCE,
+    )
