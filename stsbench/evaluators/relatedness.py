@@ -19,12 +19,7 @@ from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, FloatArray
 from stsbench.evaluators.probe.evaluator import MinibatchProtocol
 from stsbench.evaluators.probe.items import Orders, ProbeItems, items_of
-from stsbench.evaluators.probe.minibatch import (
-    Fold,
-    Lockstep,
-    TrainedClassifier,
-    train_until_stopped,
-)
+from stsbench.evaluators.probe.minibatch import Fold, Lockstep, TrainedClassifier, train_until_stopped
 from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, pair_scores, three_splits
 from stsbench.numbers.statistics import CORRELATIONS, Float64Array, sentence_columns
 

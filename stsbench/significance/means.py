@@ -17,12 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench import numbers
-from stsbench.numbers.statistics import (
-    Float64Array,
-    Sharing,
-    StandardError,
-    wilson_interval,
-)
+from stsbench.numbers.statistics import Float64Array, Sharing, StandardError, wilson_interval
 from stsbench.results.folder import lacking_columns, verified
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import Effort
@@ -36,15 +31,7 @@ from stsbench.significance.items import (
     mean_contrast,
     trained_once,
 )
-from stsbench.significance.paired import (
-    ROUNDING,
-    Contrast,
-    Sample,
-    holm,
-    joint_draws,
-    mean_sample,
-    over_seeds,
-)
+from stsbench.significance.paired import ROUNDING, Contrast, Sample, holm, joint_draws, mean_sample, over_seeds
 
 
 def mark_of(cells: Sequence[Sequence[Result]], tasks: Sequence[int], scores: Sequence[str]) -> str | None:
@@ -114,6 +101,7 @@ def mean_intervals(
     each task, a name of its results' ``scores``, or without any their own. ``known`` are intervals computed before, by a hash of
     what they were computed from; those of now are added.
     """
+    cells = [seeds if any(at in tasks for tasks in wanted) else [] for at, seeds in enumerate(cells)]
     known, every = {} if known is None else known, [one for seeds in cells for one in seeds]
     if lacking := lacking_columns(every):
         return MeanIntervals(lacking=lacking)

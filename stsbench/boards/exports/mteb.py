@@ -13,17 +13,7 @@ import msgspec
 from stsbench.boards.exports.hub import MtebTask, model_of, mteb_facts, mteb_task
 from stsbench.boards.tables.columns import expected, made_mean
 from stsbench.boards.tables.rows import hub_address
-from stsbench.boards.tables.table import (
-    AVERAGE,
-    Group,
-    Number,
-    Row,
-    Table,
-    TableCell,
-    TableColumn,
-    Terms,
-    Traits,
-)
+from stsbench.boards.tables.table import AVERAGE, Group, Number, Row, Table, TableCell, TableColumn, Terms, Traits
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, ProtocolError, one_line
 from stsbench.core.files import file_part, write_whole

@@ -8,16 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from stsbench.boards.render.text import csv_text, to_latex, to_markdown
-from stsbench.boards.tables.table import (
-    STANDINGS,
-    Layout,
-    LayoutBlock,
-    Show,
-    Shown,
-    Table,
-    TableLine,
-    lay_out,
-)
+from stsbench.boards.tables.table import STANDINGS, Layout, LayoutBlock, Show, Shown, Table, TableLine, lay_out
 from stsbench.core.errors import DataError, ProtocolError, choose, visible
 from stsbench.plots.draw import Dot, PanelDot, draw_dots, draw_panels
 from stsbench.significance.comparison import Comparison, columns, notes_below, sentences, task_labels

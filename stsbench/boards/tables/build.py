@@ -26,7 +26,6 @@ from stsbench.boards.published import (
 from stsbench.boards.tables.columns import Filler, baseline_group, expected, results_of, shows_its_score
 from stsbench.boards.tables.rows import (
     Added,
-    Printed,
     board_groups,
     card_of,
     clean_groups,
@@ -154,7 +153,7 @@ def _paper_rows(
         filler,
         label,
         first,
-        Printed(source, numbers),
+        (source, numbers),
         facts.protocol,
         encoder=first.encoder if first else source.encoder,
         quoted=sources().papers[source.quoted].name if source.quoted else "",
@@ -404,8 +403,7 @@ def with_intervals(table: Table, progress: OnRow | None = None) -> Table:
     for row in table.rows():
         cells = [results_of(row.results, one) for one in columns.values()]
         if means := _means_of(row, cells, keys, average):
-            needed = {at for tasks in means.values() for at in tasks}
-            asked.append((row, means, [cell if at in needed else [] for at, cell in enumerate(cells)]))
+            asked.append((row, means, cells))
     if not asked:
         return table
     # What computes intervals and ranks is imported where something is measured.
@@ -441,11 +439,10 @@ def with_intervals(table: Table, progress: OnRow | None = None) -> Table:
 
 def _places(table: Table, keys: Sequence[str]) -> tuple[int, ...]:
     """The columns, by place, that a table's mean is over, each as often as it counts; nothing where one is no task's."""
-    terms = [[term] if isinstance(term, str) else list(term) for term in table.terms]
-    if not all(set(term) <= set(keys) for term in terms):
+    if not all(set(term) <= set(keys) for term in table.terms):
         return ()
-    whole = math.lcm(*map(len, terms))
-    return tuple(keys.index(key) for term in terms for key in term for _ in range(whole // len(term)))
+    whole = math.lcm(*map(len, table.terms))
+    return tuple(keys.index(key) for term in table.terms for key in term for _ in range(whole // len(term)))
 
 
 def _means_of(
@@ -487,7 +484,7 @@ def rank_table(table: Table, effort: Effort | None = None) -> Table:
         DataError: nothing can be ranked: no row is measured, or per-item columns are missing or broken.
     """
     by_key = {column.key: column.wanted for column in table.columns if not column.mixed}
-    wanted = [one for term in table.terms if isinstance(term, str) and (one := by_key.get(term)) is not None]
+    wanted = [one for term in table.terms if len(term) == 1 and (one := by_key.get(term[0])) is not None]
     if not wanted or len({one.task for one in wanted}) != len(table.terms):
         raise ProtocolError(f"'{table.name}' has no mean to rank by, in which each task counts once")
     rows = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from stsbench.boards.published import (
     METRICS,
@@ -85,10 +86,6 @@ def _score(result: Result, wanted: Wanted) -> float | None:
     return result.scores.get(wanted.metric) if same else None
 
 
-def _keys(terms: Terms) -> list[str]:
-    return [key for term in terms for key in ([term] if isinstance(term, str) else term)]
-
-
 def wanted_of(facts: ColumnFacts, protocol: str, metric: str, catalogue: Catalogue) -> tuple[Wanted, str]:
     """What to look for, and what the task is called."""
     if facts.task in sources().extras or facts.task in catalogue.suites():
@@ -142,11 +139,12 @@ class Filler:
         facts = column_facts(card) or [ColumnFacts(task=task) for task in suites[card.suite].tasks]
         tasks = [_column(one, card, catalogue) for one in facts]
         others = [Filler.of(read_table_card(f.average_of), catalogue) if f.average_of else None for f in facts]
-        terms: Terms = (card.average.of or [column.key for column in tasks]) if card.average else []
-        by_key = {column.key: column.wanted for column in tasks}
-        if missing := [key for key in _keys(terms) if key not in by_key]:
+        averaged = (card.average.of or [column.key for column in tasks]) if card.average else []
+        terms = [[term] if isinstance(term, str) else term for term in averaged]
+        keys, by_key = list(chain(*terms)), {column.key: column.wanted for column in tasks}
+        if missing := [key for key in keys if key not in by_key]:
             raise CardError(f"[average]: 'of' names '{missing[0]}', which is not a column")
-        ways = {(wanted.protocol, wanted.metric) for key in _keys(terms) if (wanted := by_key[key])}
+        ways = {(wanted.protocol, wanted.metric) for key in keys if (wanted := by_key[key])}
         if card.average and len(ways) > 1 and not card.average.composite:
             listed = " and ".join(sorted(" ".join(filter(None, way)) for way in ways))
             raise CardError(f"[average]: over columns scored by {listed}; say composite = true if the paper does so")
@@ -227,7 +225,7 @@ class Filler:
         exact = suite_mean(self.terms, means.get)
         if exact is None:
             return {}
-        used = {key: columns[key] for key in _keys(self.terms)}
+        used = {key: columns[key] for key in chain(*self.terms)}
         seeds, deviation = set(next(iter(used.values()))), None
         if len(seeds) > 1 and all(set(one) == seeds for one in used.values()):
             by_seed = [suite_mean(self.terms, {key: one[seed] for key, one in used.items()}.get) for seed in seeds]

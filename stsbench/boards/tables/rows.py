@@ -16,7 +16,7 @@ import msgspec
 from stsbench.boards.published import FOLDER, BoardFacts, PublishedRow, misprints, published_rows, sources
 from stsbench.boards.tables.columns import Filler, Numbers
 from stsbench.boards.tables.table import AVERAGE, EXACT, Group, Row, Table, Traits
-from stsbench.core.cards import EncoderCard, Record, convert, parse_toml
+from stsbench.core.cards import EncoderCard, parse_toml
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import and_more
 from stsbench.results.groups import Runs
@@ -29,17 +29,10 @@ LOADED = frozenset({"model", "package", "file", "base", "layers"})
 """Parameters of a card that say which network it is: where one is replaced, it is not the card's."""
 
 
-class KnownFacts(Record, frozen=True, kw_only=True):
-    """The numbers of parameters by backbone, and the years of works by address: what neither cards nor published rows say."""
-
-    parameters: Mapping[str, int]
-    years: Mapping[str, int]
-
-
 @cache
-def known_facts() -> KnownFacts:
-    """Those of the project."""
-    return convert(parse_toml(FOLDER / "encoders.toml"), KnownFacts, where="encoders.toml")
+def known_facts() -> Mapping[str, Mapping[str, int]]:
+    """The numbers of parameters by backbone, and the years of works by address: what neither cards nor published rows say."""
+    return parse_toml(FOLDER / "encoders.toml")
 
 
 def traits_of(catalogue: Catalogue, card: EncoderCard | None = None, source: PublishedRow | None = None) -> Traits:
@@ -72,8 +65,8 @@ def _parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -
         # A recipe's backbone may be a card's encoder.
         if isinstance(other, str) and other in catalogue.paths("baselines"):
             below = catalogue.encoder(other)
-            return below.parameters or known_facts().parameters.get(below.backbone)
-    return known_facts().parameters.get(backbone)
+            return below.parameters or known_facts()["parameters"].get(below.backbone)
+    return known_facts()["parameters"].get(backbone)
 
 
 def _address(paper: str) -> str:
@@ -82,7 +75,7 @@ def _address(paper: str) -> str:
 
 
 def _year(address: str) -> int | None:
-    known = {one.url: one.year for one in sources().papers.values()} | dict(known_facts().years)
+    known = {one.url: one.year for one in sources().papers.values()} | dict(known_facts()["years"])
     found = YEARS.search(address)
     said = int(found["acl"] or f"20{found['arxiv'] or found['old']}") if found else None
     return known.get(address, said)
@@ -108,14 +101,8 @@ SECTIONS = {
 }
 
 
-class Printed(NamedTuple):
-    """What is published of an encoder: its first row, and the numbers of this and further rows."""
-
-    row: PublishedRow | None = None
-    numbers: Numbers = {}
-
-
-NOTHING = Printed()
+Printed = tuple[PublishedRow, Numbers]
+"""What is published of an encoder: its first row, and the numbers of this and further rows."""
 
 
 def board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> list[Group]:
@@ -169,7 +156,7 @@ def encoder_row(
     filler: Filler,
     label: str,
     run: Runs | None,
-    printed: Printed = NOTHING,
+    printed: Printed | None = None,
     protocol: str | None = None,
     **facts: Any,  # noqa: ANN401 - fields of the row
 ) -> Row:
@@ -177,15 +164,15 @@ def encoder_row(
 
     ``protocol`` is that of a row which is not scored as its columns say.
     """
-    row = printed.row
     said: dict[str, Any] = {}
+    row, numbers = printed or (None, {})
     if row is not None:
         said = {"key": row.key, "source": sources().papers[row.paper].name, "overlap": row.overlap}
     if run is not None:
         said |= {"encoder": run.encoder, "overlap": run.overlap, "results": run.results}
         said["traits"] = traits_of(filler.catalogue, run.card)
     measured = filler.measured(run, protocol) if run is not None else {}
-    return Row(label=label, cells=filler.cells(printed.numbers, measured), **{**said, **facts})
+    return Row(label=label, cells=filler.cells(numbers, measured), **{**said, **facts})
 
 
 def _rows(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[Row]:
@@ -195,21 +182,21 @@ def _rows(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[R
         card, label = run.card, run.name
         if card and facts.published:
             label = f"{card.name} [{run.mark}]" if run.mark else card.name
-        row = encoder_row(filler, label, run, published.get(run.encoder, NOTHING) if card else NOTHING)
+        row = encoder_row(filler, label, run, published.get(run.encoder) if card else None)
         if row.is_measured:
             done |= {run.encoder} if card else set()
             yield row
     for name, printed in published.items():
-        if printed.row is not None and name not in done:
-            card, wrong = card_of(filler, name), misprints().get((printed.row.key, ""))
-            right = wrong.expected if wrong and wrong.kind == "label" and wrong.expected else printed.row.row
-            label, traits = card.name if card else right, traits_of(filler.catalogue, card, printed.row)
+        if name not in done:
+            card, wrong = card_of(filler, name), misprints().get((printed[0].key, ""))
+            right = wrong.expected if wrong and wrong.kind == "label" and wrong.expected else printed[0].row
+            label, traits = card.name if card else right, traits_of(filler.catalogue, card, printed[0])
             yield encoder_row(filler, label, None, printed, encoder=name if card else "", traits=traits)
 
 
 def _published(filler: Filler, facts: BoardFacts) -> dict[str, Printed]:
     """Published rows that fit the board, by encoder, or by paper and row where there is none."""
-    found: dict[str, list[tuple[PublishedRow, Numbers]]] = {}
+    found: dict[str, list[Printed]] = {}
     tasks = {column.key for column in filler.tasks}
     # Rows read in a text; those at their own source, as far as that is among the papers, come first.
     rows = [row for row in published_rows().values() if all(one.verified not in ("figure", "no") for one in row.scores)]
@@ -228,12 +215,12 @@ def _published(filler: Filler, facts: BoardFacts) -> dict[str, Printed]:
     chosen = {name: _merged(filler, name, mine, whole=facts.whole) for name, mine in found.items()}
     # Two papers may take the same numbers over from a third.
     seen: dict[tuple[float, ...], str] = {}
-    for name, printed in chosen.items():
-        seen.setdefault(tuple(printed.numbers[key].value for key in sorted(printed.numbers)), name)
+    for name, (_, numbers) in chosen.items():
+        seen.setdefault(tuple(numbers[key].value for key in sorted(numbers)), name)
     return {name: chosen[name] for name in seen.values()}
 
 
-def _merged(filler: Filler, name: str, rows: Sequence[tuple[PublishedRow, Numbers]], *, whole: bool) -> Printed:
+def _merged(filler: Filler, name: str, rows: Sequence[Printed], *, whole: bool) -> Printed:
     """The fullest row, of those the one that the encoder's card names first; the others may fill its holes."""
     card = card_of(filler, name)
     order = {key: place for place, key in enumerate(card.published if card else ())}
@@ -243,7 +230,7 @@ def _merged(filler: Filler, name: str, rows: Sequence[tuple[PublishedRow, Number
     for _, more in () if whole else others:
         # An average of other cells than the row's own would be none of it.
         numbers = {key: number for key, number in more.items() if key not in (AVERAGE, EXACT)} | numbers
-    return Printed(first, numbers)
+    return first, numbers
 
 
 def _by_average(row: Row) -> tuple[bool, float, str]:
@@ -325,12 +312,8 @@ def lacks(row: Row, table: Table, catalogue: Catalogue, where: str = "") -> Iter
         missing.setdefault(way, {})[column.head] = wanted.task if wanted else ""
     for (protocol, split), heads in sorted(missing.items(), key=lambda one: not one[0][0]):
         words = ["stsbench", "run", row.encoder, "--tasks", ",".join(dict.fromkeys(heads.values()))]
-        words += [
-            "--protocol",
-            protocol,
-            *(("--split", split) if split else ()),
-            *(("--results", where) if where else ()),
-        ]
+        options = {"--protocol": protocol, "--split": split, "--results": where}
+        words += [word for option, value in options.items() if value for word in (option, value)]
         how = f"; to fill it: {shlex.join(words)}" if protocol else ", which 'stsbench run' does not measure"
         yield f"row '{row.label}' has no {', '.join(heads)}{how}"
 

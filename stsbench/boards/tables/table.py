@@ -12,7 +12,8 @@ from stsbench.boards.published import Paper
 from stsbench.core.errors import LABEL, LONGEST, WITH_SETTINGS, choose, cut_name, numbered
 from stsbench.results.record import Result
 
-Terms = Sequence[str | Sequence[str]]
+Terms = Sequence[Sequence[str]]
+"""Keys of columns: of each list the mean is taken, and of these means the average."""
 ColumnKind = Literal["task", "average", "interval", "exact", "delta", "ranks", "letters"]
 AVERAGE, EXACT, DELTA, RANKS, LETTERS = "average", "average_exact", "distance", "ranks", "letters"
 """Keys of the columns that are made of other columns."""
@@ -189,7 +190,7 @@ class Table:
     measured_notes: Sequence[str] = field(default_factory=tuple)
     """Notes on measured numbers, shown where these are."""
     terms: Terms = ()
-    """The keys of the columns that are averaged, a list of them counting as one."""
+    """The columns that are averaged."""
 
     @property
     def is_board(self) -> bool:

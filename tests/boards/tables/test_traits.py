@@ -48,7 +48,7 @@ def test_a_backbone_has_as_many_parameters_as_transformers_builds(backbone):
     with torch.device("meta"):
         made = AutoModelForTextEncoding if kind == "t5" else AutoModel
         network = made.from_config(AutoConfig.for_model(kind, **sizes))
-    assert sum(one.numel() for one in network.parameters()) == known_facts().parameters[backbone]
+    assert sum(one.numel() for one in network.parameters()) == known_facts()["parameters"][backbone]
 
 
 def test_an_encoder_is_what_its_card_says():
@@ -87,7 +87,7 @@ def test_an_encoder_made_of_another_has_its_size():
     # The recipe's backbone is another card.
     recipe = catalogue.known_encoder("bt-small", next(iter(catalogue.digests("bt-small"))))
     assert recipe is not None and recipe.backbone == "minilm-l4-mlm"
-    assert traits_of(catalogue, recipe).parameters == known_facts().parameters["MiniLM-L4"]
+    assert traits_of(catalogue, recipe).parameters == known_facts()["parameters"]["MiniLM-L4"]
 
 
 def test_another_network_under_a_cards_name_has_neither_its_size_nor_its_page():
