@@ -244,7 +244,8 @@ class Solver(Protocol):
         """The class of each item, (m,)."""
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the score must know of the training."""
+        """What a reader of the score must know of the training; nothing where it always ends."""
+        return ()
 
 
 class ProbeRun(NamedTuple):

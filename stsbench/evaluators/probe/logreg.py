@@ -8,7 +8,6 @@ history and one step for all of them, and was slower by a third on the probe's p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,17 +24,13 @@ Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Points (m, d) and the numbers of their functions (m,) to values (m,) and gradients (m, d)."""
 
 
-class Minima(NamedTuple):
-    """The points found, (m, d), and which functions' gradients came below the tolerance, (m,)."""
-
-    points: Tensor
-    converged: Tensor
-
-
-def minimise(objective: Objective, start: Tensor, *, tolerance: float, max_iterations: int) -> Minima:
+def minimise(objective: Objective, start: Tensor, *, tolerance: float, max_iterations: int) -> tuple[Tensor, Tensor]:
     """Minimise m functions of d variables from ``start`` (m, d), float64, by so many evaluations of each at most.
 
     A function is done when its gradient's length is at most the tolerance; the objective is asked only for those not yet done.
+
+    Returns:
+        The points found, (m, d), and which functions' gradients came below the tolerance, (m,).
     """
     points, converged = start.clone(), torch.zeros(len(start), dtype=torch.bool, device=start.device)
     active = torch.arange(len(start), device=start.device)
@@ -65,7 +60,7 @@ def minimise(objective: Objective, start: Tensor, *, tolerance: float, max_itera
         direction = torch.where(accepted[:, None], history.direction(gradient), direction)
         step = torch.where(accepted, torch.ones_like(step), step / 2)
     points[active] = x
-    return Minima(points, converged)
+    return points, converged
 
 
 class _History:
@@ -110,11 +105,8 @@ class _History:
 _KEPT_BYTES = 1 << 30
 
 
-class LogisticProblem(NamedTuple):
-    """One logistic regression: its training items and its penalty."""
-
-    train: ProbeItems
-    penalty: float
+LogisticProblem = tuple[ProbeItems, float]
+"""One logistic regression: its training items and its penalty."""
 
 
 class ConvergedSolver:
@@ -128,7 +120,7 @@ class ConvergedSolver:
     def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> Searched:
         """Train a classifier a fold and penalty."""
         grid = self.penalties
-        weights = self.solve([LogisticProblem(train, penalty) for train, _ in folds for penalty in grid])
+        weights = self.solve([(train, penalty) for train, _ in folds for penalty in grid])
         by_fold = weights.view(len(folds), len(grid), *weights.shape[1:])
         classes = [self._classes(own, dev) for own, (_, dev) in zip(by_fold, folds, strict=True)]
         accuracy = [(own == dev.labels[:, None]).mean(axis=0) for own, (_, dev) in zip(classes, folds, strict=True)]
@@ -136,8 +128,7 @@ class ConvergedSolver:
 
     def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[Tensor]:
         """Train on all items."""
-        chosen = zip(trains, choices, strict=True)
-        return list(self.solve([LogisticProblem(train, self.penalties[choice]) for train, choice in chosen]))
+        return list(self.solve(list(zip(trains, (self.penalties[choice] for choice in choices), strict=True))))
 
     def predict(self, classifier: Tensor, rows: ProbeItems) -> IndexArray:
         """The class of each item, (m,)."""
@@ -152,9 +143,9 @@ class ConvergedSolver:
         """The optimal weights of each problem, intercept last: (m, k, w + 1), k being 1 for two classes."""
         logistic = _Logistic(problems, self.classes, self.device)
         start = logistic.scale.new_zeros(len(problems), logistic.k * logistic.scale.shape[2])
-        minima = minimise(logistic, start, tolerance=self.tolerance, max_iterations=self.max_iterations)
-        self.unfinished += int((~minima.converged).sum())
-        return logistic.weights(minima.points, torch.arange(len(problems), device=self.device))
+        points, done = minimise(logistic, start, tolerance=self.tolerance, max_iterations=self.max_iterations)
+        self.unfinished += int((~done).sum())
+        return logistic.weights(points, torch.arange(len(problems), device=self.device))
 
     def _classes(self, weights: Tensor, rows: ProbeItems) -> IndexArray:
         """The class each classifier (p, k, w + 1) gives each item, (n, p)."""
@@ -173,8 +164,8 @@ class _Logistic:
     """
 
     def __init__(self, problems: Sequence[LogisticProblem], classes: int, device: torch.device) -> None:
-        self.k, self.device, pool = 1 if classes == 2 else classes, device, problems[0].train.pool
-        trains = {id(problem.train): problem.train for problem in problems}
+        self.k, self.device, pool = 1 if classes == 2 else classes, device, problems[0][0].pool
+        trains = {id(train): train for train, _ in problems}
         columns = {key: column for column, key in enumerate(trains)}
         at = np.unique(np.concatenate([rows.at for rows in trains.values()]))
         labels, uses = np.zeros(len(at), dtype=np.int64), np.zeros((len(at), len(trains)), dtype=bool)
@@ -182,7 +173,7 @@ class _Logistic:
             places = np.searchsorted(at, rows.at)
             labels[places], uses[places, column] = rows.labels, True
         self.labels, self.uses = (torch.from_numpy(array).to(device) for array in (labels, uses))
-        self.column_of = torch.tensor([columns[id(problem.train)] for problem in problems], device=device)
+        self.column_of = torch.tensor([columns[id(train)] for train, _ in problems], device=device)
         self.items, self.chunk, self.kept = ProbeItems(pool, at, labels), CHUNK_VALUES // len(problems), list[Tensor]()
         if len(at) * pool.width * 8 <= _KEPT_BYTES:
             self.kept = [x for x, _ in self.chunks()]
@@ -193,8 +184,8 @@ class _Logistic:
             self.mean += x.sum(dim=0) / len(at)
             moments.addmm_(x.T, x, alpha=1 / len(at))
         values, self.vectors = torch.linalg.eigh(moments - torch.outer(self.mean, self.mean))
-        self.penalty = torch.tensor([problem.penalty for problem in problems], dtype=torch.float64, device=device)
-        sizes = torch.tensor([len(problem.train) for problem in problems], dtype=torch.float64, device=device)
+        self.penalty = torch.tensor([penalty for _, penalty in problems], dtype=torch.float64, device=device)
+        sizes = torch.tensor([len(train) for train, _ in problems], dtype=torch.float64, device=device)
         bound = sizes * (0.25 if self.k == 1 else 0.5)
         curvature = torch.outer(bound, values.clamp(min=0)) + self.penalty[:, None]
         self.scale = torch.cat([curvature, bound[:, None]], dim=1).rsqrt()[:, None]  # (m, 1, w + 1)

@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from stsbench.core.errors import StsbenchError, choose
 from stsbench.encoders.base import FloatArray, IndexArray
-from stsbench.evaluators.probe.items import Orders, ProbeItems, ProbeProtocol, ProbeRun, Searched
+from stsbench.evaluators.probe.items import Orders, ProbeItems, ProbeProtocol, ProbeRun, Searched, Solver
 from stsbench.evaluators.seams import Count, FromZero
 
 Decays = Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)]
@@ -143,7 +143,7 @@ def train_until_stopped(training: InTraining, protocol: MinibatchSettings) -> li
     return found
 
 
-class MinibatchSolver(ABC):
+class MinibatchSolver(Solver, ABC):
     """Early-stopped classifiers over the grid of weight decays, all from the same first weights, drawn from the seed."""
 
     def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
@@ -154,10 +154,6 @@ class MinibatchSolver(ABC):
     @abstractmethod
     def fit(self, folds: Sequence[Fold]) -> list[list[TrainedClassifier]]:
         """Train one classifier a fold and weight decay of it."""
-
-    @abstractmethod
-    def predict(self, classifier: TrainedClassifier, rows: ProbeItems) -> IndexArray:
-        """The class of each item, (m,)."""
 
     def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> Searched:
         """Train a classifier a fold and weight decay, each stopped by its fold's development items."""
@@ -173,10 +169,6 @@ class MinibatchSolver(ABC):
             kept, held_out = rows.select(orders.kept), rows.select(orders.held_out)
             folds.append(Fold(kept, held_out, orders, [self.protocol.weight_decays[choice]]))
         return [row[0] for row in self.fit(folds)]
-
-    def notes(self) -> tuple[str, ...]:
-        """Nothing: early stopping always ends."""
-        return ()
 
     def _orders_of(self, n: int, holdout: float) -> Orders:
         # One stream, shared by all classifiers of that size.

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from stsbench.evaluators.probe import PROTOCOLS, ConvergedProtocol, ProbeEvaluator
 from stsbench.evaluators.probe.items import ProbeItems, ProbeRun, items_of
-from stsbench.evaluators.probe.logreg import LogisticProblem, minimise
+from stsbench.evaluators.probe.logreg import minimise
 from tests.evaluators.probe.helpers import IntArray, make_pairs, make_split
 
 TIGHT = ConvergedProtocol(name="tight", tolerance=1e-7)
@@ -29,13 +29,13 @@ def test_every_fold_and_penalty_reaches_scikit_learns_optimum(classes, shift):
         row[:] = row * np.linspace(0.01, 3, 12) + shift  # scales and a mean far off zero, as encoders give
     rows = ProbeItems(items_of(split, embed, "u", 1 << 20).pool, np.arange(200), split.labels)
     trains = [rows, rows.select(np.arange(0, 200, 3)), rows.select(np.arange(50, 150))]
-    problems = [LogisticProblem(train, penalty) for train in trains for penalty in (100.0, 1.0, 1 / 64)]
+    problems = [(train, penalty) for train in trains for penalty in (100.0, 1.0, 1 / 64)]
     solver = TIGHT.solver(ProbeRun(12, classes))
     weights = solver.solve(problems).numpy()
     assert solver.notes() == ()
-    for problem, found in zip(problems, weights, strict=True):
-        x = np.asarray(embed(split.sentences))[problem.train.at].astype(np.float64)
-        expected = sklearn_weights(x, problem.train.labels, problem.penalty)
+    for (train, penalty), found in zip(problems, weights, strict=True):
+        x = np.asarray(embed(split.sentences))[train.at].astype(np.float64)
+        expected = sklearn_weights(x, train.labels, penalty)
         if classes > 2:  # the intercepts' mean is free
             expected[:, -1] -= expected[:, -1].mean()
             found[:, -1] -= found[:, -1].mean()
@@ -52,7 +52,7 @@ def test_the_protocols_tolerance_gives_the_optimums_predictions():
     for rules in (PROTOCOLS["logreg"], TIGHT):
         assert isinstance(rules, ConvergedProtocol)
         solver = rules.solver(ProbeRun(24, 3))
-        weights = solver.solve([LogisticProblem(rows, penalty) for penalty in penalties])
+        weights = solver.solve([(rows, penalty) for penalty in penalties])
         found.append(np.stack([solver.predict(w, rows) for w in weights]))
     assert (found[0] == found[1]).mean() > 0.999
 
@@ -75,6 +75,6 @@ def test_minimise_finds_the_minima_of_quadratics_of_unlike_curvature():
         away = points - goals[numbers]
         return (curvatures[numbers] * away**2).sum(dim=1) / 2, curvatures[numbers] * away
 
-    found = minimise(objective, torch.zeros(7, 5, dtype=torch.float64), tolerance=1e-9, max_iterations=500)
-    assert bool(found.converged.all())
-    torch.testing.assert_close(found.points, goals, rtol=1e-4, atol=1e-4)
+    points, converged = minimise(objective, torch.zeros(7, 5, dtype=torch.float64), tolerance=1e-9, max_iterations=500)
+    assert bool(converged.all())
+    torch.testing.assert_close(points, goals, rtol=1e-4, atol=1e-4)
