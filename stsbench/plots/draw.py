@@ -44,8 +44,7 @@ def _some(numbers: Iterable[object], why: str = NO_SCORES) -> None:
         raise DataError(why)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dot:
+class Dot(NamedTuple):
     """One number: in which group it stands, of which series it is, and its interval, if one is known.
 
     A dot that is not ``filled`` is drawn as a ring.
@@ -92,8 +91,7 @@ def draw_dots(dots: Sequence[Dot], *, axis: str, title: str = "", zero: bool = F
             axes.plot([], [], color=colour, label=legend_name(name), **shape)
             for dot in dots:
                 if dot.series == name:
-                    at = dot.value, tops[dot.group] + place
-                    _draw_dot(axes, at, dot.interval, look(place), SIZE, 1.5, filled=dot.filled)
+                    _draw_dot(axes, dot, tops[dot.group] + place, look(place), SIZE, 1.5)
         axes.set_xlabel(axis)
         axes.set_title(drawn_name(title), fontsize="medium", loc="left")
         if len(series) > 1:
@@ -111,25 +109,13 @@ def _draw_bands(axes: Axes, count: int, height: float = 1, *, zero: bool) -> Non
         axes.axvline(0, color="black", linewidth=0.8)
 
 
-def _draw_dot(
-    axes: Axes, at: tuple[float, float], interval: Interval | None, drawn: tuple[str, str], size: float, width: float, *, filled: bool
-) -> None:  # fmt: skip
+def _draw_dot(axes: Axes, dot: Dot, y: float, drawn: tuple[str, str], size: float, width: float) -> None:
     """A dot, or a ring, and its interval along x; ``size`` and ``width`` in points."""
     colour, marker = drawn
-    if interval is not None:
-        axes.hlines(at[1], *interval, color=colour, linewidth=width)
-    shape = {"marker": marker, "markersize": size, "markerfacecolor": colour if filled else "white"}
-    axes.plot(at[:1], at[1:], linestyle="none", color=colour, **shape)
-
-
-class PanelDot(NamedTuple):
-    """One number: the place of its panel and of its row, and its interval, if one is known; not ``filled`` it is a ring."""
-
-    panel: int
-    row: int
-    value: float
-    interval: Interval | None = None
-    filled: bool = True
+    if dot.interval is not None:
+        axes.hlines(y, *dot.interval, color=colour, linewidth=width)
+    shape = {"marker": marker, "markersize": size, "markerfacecolor": colour if dot.filled else "white"}
+    axes.plot([dot.value], [y], linestyle="none", color=colour, **shape)
 
 
 LABELS, PANEL, ROW_HEIGHT, PANEL_FRAME = 2.2, 1.15, 0.19, 1.0
@@ -139,16 +125,19 @@ NOTE_HEIGHT, SIGNS = 0.13, 15
 
 
 def draw_panels(
-    dots: Sequence[PanelDot],
+    dots: Sequence[Dot],
     *,
-    panels: Sequence[str],
-    rows: Sequence[str],
+    panels: Mapping[str, str],
+    rows: Mapping[str, str],
     axis: str,
     title: str = "",
     notes: Sequence[str] = (),
     zero: bool = False,
 ) -> Chart:
-    """Draw dots in panels of these titles that share their rows, named from the top; ``notes`` stand below all."""
+    """Draw dots in panels that share their rows; ``notes`` stand below all.
+
+    ``panels`` are the titles by the dots' series, ``rows`` what stands beside them by the dots' group, from the top.
+    """
     _some(dots)
     from stsbench.plots.chart import new_chart
 
@@ -156,15 +145,16 @@ def draw_panels(
     below = [line for note in notes for line in textwrap.wrap(visible(note), round(width * SIGNS))]
     with new_chart(width, PANEL_FRAME + ROW_HEIGHT * len(rows) + NOTE_HEIGHT * len(below)) as chart:
         all_axes = chart.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for place, (axes, head) in enumerate(zip(all_axes, panels, strict=True)):
+        heights = {row: place for place, row in enumerate(rows)}
+        for axes, (panel, head) in zip(all_axes, panels.items(), strict=True):
             axes.set_title(drawn_name(head), fontsize="small")
             _draw_bands(axes, len(rows), zero=zero)
             for dot in dots:
-                if dot.panel == place:
-                    _draw_dot(axes, (dot.value, dot.row), dot.interval, look(0), 4.5, 1.2, filled=dot.filled)
+                if dot.series == panel:
+                    _draw_dot(axes, dot, heights[dot.group], look(0), 4.5, 1.2)
             axes.tick_params(axis="x", labelsize="x-small")
             axes.locator_params(axis="x", nbins=3)
-        all_axes[0].set_yticks(range(len(rows)), [*map(drawn_name, rows)])
+        all_axes[0].set_yticks(range(len(rows)), [*map(drawn_name, rows.values())])
         all_axes[0].set_ylim(len(rows) - 0.5, -0.5)
         chart.supxlabel("\n".join([axis, *below]), fontsize="small")
         chart.suptitle(drawn_name(title), fontsize="medium")

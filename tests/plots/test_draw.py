@@ -50,7 +50,7 @@ def test_without_matplotlib_one_line_names_the_extra(monkeypatch):
 
 NOTHING = {
     "dots": lambda: draw_dots([], axis="points"),
-    "panels": lambda: draw_panels([], panels=[], rows=[], axis="points"),
+    "panels": lambda: draw_panels([], panels={}, rows={}, axis="points"),
     "lines": lambda: draw_lines([], sizes="bytes", values="score"),
     "cells": lambda: draw_heat([], rows="pooling", columns="layer", values="score"),
     "spots": lambda: draw_spots([], across="x", up="y"),

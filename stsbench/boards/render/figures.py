@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from stsbench.boards.render.text import csv_text, to_latex, to_markdown
 from stsbench.boards.tables.table import STANDINGS, Layout, LayoutBlock, Show, Shown, Table, TableLine, lay_out
 from stsbench.core.errors import DataError, ProtocolError, choose, visible
-from stsbench.plots.draw import Dot, PanelDot, draw_dots, draw_panels
+from stsbench.plots.draw import Dot, draw_dots, draw_panels
 from stsbench.significance.comparison import Comparison, columns, notes_below, sentences, task_labels
 
 if TYPE_CHECKING:
@@ -110,20 +110,18 @@ def table_figure(tables: Sequence[Table], show: Show | None = None, *, exact: bo
         if not line.further:
             made = ((column.head, line.row.cell(column.key).measured) for column in standings)
             stands = ", ".join(f"{head} {found.text}" for head, found in made if found)
-            rows[id(line.row)] = line.label + line.marks + (f" ({stands})" if stands else "")
-    places = {row: place for place, row in enumerate(rows)}
+            rows[str(id(line.row))] = line.label + line.marks + (f" ({stands})" if stands else "")
     dots = [
-        PanelDot(panel, places[id(line.row)], found.value, found.interval, filled=line.side != "published")
+        Dot(str(id(line.row)), column.key, found.value, found.interval, filled=line.side != "published")
         for line in lines
-        if id(line.row) in places
-        for panel, column in enumerate(drawn)
+        for column in drawn
         if (found := line.row.cell(column.key).number(line.side)) is not None
     ]
     what = "measured minus published" if show == "difference" else "● measured   ○ published   — 95% interval"
     return draw_panels(
         dots,
-        panels=[column.head for column in drawn],
-        rows=list(rows.values()),
+        panels={column.key: column.head for column in drawn},
+        rows=rows,
         axis=what,
         title=layout.caption,
         notes=layout.legend,
