@@ -29,7 +29,7 @@ from stsbench.boards.tables.table import (
     Row,
     Show,
     Table,
-    TableLine,
+    TableColumn,
     lay_out,
     sectioned,
 )  # fmt: skip
@@ -90,6 +90,7 @@ def _templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     # A long name breaks before a parameter that it says.
+    made.filters["in_millions"] = parameters_said
     made.filters["breaking"] = lambda text: markupsafe.Markup(escape(text).replace("+", "<wbr>+"))
     return made
 
@@ -104,75 +105,33 @@ def _asset(name: str) -> str:
 
 def _table(table: Table, layout: Layout, identity: str) -> str:
     lines = [line for block in layout.blocks for line in block.lines]
-    scales, apart = _scales(layout), set_apart(table)
-    notes = {text[0]: place for place, text in reversed([*enumerate(layout.legend, start=1)])}
-    blocks = []
-    for section, block in sectioned(layout.blocks):
-        shown = [
-            {**_line(line, apart.get(id(line.row))), "cells": [_cell(line, at, layout, scales) for at in range(len(line.cells))]}
-            for line in block.lines
-        ]  # fmt: skip
-        blocks.append({"section": section, "title": block.title, "lines": shown})
-    columns = [
-        {
-            "key": column.key,
-            "kind": column.kind,
-            "head": head,
-            "is_mean": column.kind in MEANS,
-            "low_is_best": column.better == "low" or column.kind in STANDINGS,
-        }
-        for column, head in zip(layout.columns, layout.heads, strict=True)
-    ]
+    scales = _scales(layout)
     outliers = any(not low <= one.value <= high for key, (low, high) in scales.items() for one in _numbers(layout, key))
     return _filled(
         "table.html",
         id=identity,
+        table=table,
         layout=layout,
-        width=len(layout.heads) + 1,
-        notes=notes,
-        columns=columns,
-        blocks=blocks,
+        blocks=list(sectioned(layout.blocks)),
+        notes={text[0]: place for place, text in reversed([*enumerate(layout.legend, start=1)])},
+        papers=sources().papers,
+        apart=set_apart(table),
+        place_of=id,
+        why_marked=lambda mark, row: {
+            WRONG: row.misprint,
+            QUOTED: row.quoted or row.source,
+            IMPORTED: row.imported,
+        }.get(mark),
+        lacks_decimals=_lacks_decimals,
+        bar_of=_bar,
+        means=MEANS,
+        standings=STANDINGS,
+        tags=RANKED,
         ranked=any(cell.rank for line in lines for cell in line.cells),
         ranked_apart=layout.show == "both" and {"measured", "published"} <= {line.side for line in lines},
         scales=scales,
         outliers=outliers,
-        paper=table.paper,
-        number=table.number,
     ).removesuffix("\n")
-
-
-def _line(line: TableLine, apart: Apart | None) -> dict[str, Any]:
-    """The head of a row: its label, what tells it from rows of the same label, its marks, and what the encoder is."""
-    row, traits = line.row, line.row.traits
-    reasons = {WRONG: row.misprint, QUOTED: row.quoted or row.source, IMPORTED: row.imported}
-    said = sources().papers.get(row.key.partition("/")[0])
-    facts = [
-        row.encoder if row.encoder != row.label else "",
-        traits.method,
-        traits.backbone,
-        f"{parameters_said(traits.parameters)} parameters" if traits.parameters else "",
-        f"supervision: {traits.supervision}" if traits.supervision else "",
-        str(traits.year or ""),
-    ]
-    links = [(traits.paper, "paper", f"paper: {row.label}"), (traits.model, "model", f"model: {row.label}")]
-    return {
-        "row": row,
-        "label": line.label,
-        "further": line.further,
-        "side": line.side,
-        # What filters ask for.
-        "data": {
-            "encoder": row.encoder,
-            **{key: getattr(traits, key) for key in ("method", "backbone", "supervision", "parameters", "year")},
-            "otherwise": row.otherwise,
-            "side": "imported" if row.imported and line.side == "published" else line.side,
-        },
-        "apart": apart,
-        "marks": [(mark, reasons.get(mark, "")) for mark in line.marks],
-        "facts": list(dict.fromkeys(filter(None, facts))),
-        "links": [link for link in links if link[0]],
-        "source": said.url if said else "",
-    }
 
 
 def parameters_said(count: int) -> str:
@@ -180,21 +139,11 @@ def parameters_said(count: int) -> str:
     return f"{count / 1e6:.0f}M" if count >= 99.95e6 else f"{count / 1e6:.3g}M"
 
 
-def _cell(line: TableLine, at: int, layout: Layout, scales: Mapping[str, BarScale]) -> Mapping[str, Any]:
-    """A number, its mark, its deviation or the bar of its interval; how many decimals it lacks: points stand under points."""
-    shown, column = line.cells[at], layout.columns[at]
-    one = line.row.cell(column.key)
-    _, point, digits = shown.text.partition(".")
-    missing = column.decimals - len(digits) + (not point)
-    short = missing if missing > 0 and shown.text != NONE and column.kind not in STANDINGS else 0
-    return {
-        "shown": shown,
-        "tag": RANKED.get(shown.rank),
-        "misprint": one.misprint,
-        "classes": " ".join(["mean"] * (column.kind in MEANS) + ["less"] * bool(short)),
-        "short": short,
-        "bar": _bar(one.number(line.side), scales.get(column.key)),
-    }
+def _lacks_decimals(text: str, column: TableColumn) -> int:
+    """How many decimals a number lacks, so that points stand under points."""
+    _, point, digits = text.partition(".")
+    lacks = column.decimals - len(digits) + (not point)
+    return lacks if lacks > 0 and text != NONE and column.kind not in STANDINGS else 0
 
 
 BarScale = tuple[float, float]
