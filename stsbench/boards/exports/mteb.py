@@ -67,15 +67,9 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
     paths = [write_whole(path, _json(_task_result(cells))) for path, cells in files.items()]
     for folder, result in {path.parent: cells[0][1] for path, cells in files.items()}.items():
         model = model_of(result, catalogue)
-        known: Any = {"n_parameters": model.parameters, "embed_dim": model.dimensions, "framework": []}
-        meta: dict[str, Any] = {
-            "name": model.name,
-            "revision": model.revision,
-            **dict.fromkeys(UNKNOWN),
-            **known,
-            "similarity_fn_name": "cosine",
-        }
-        write_whole(folder / META, _json(meta))
+        meta: dict[str, Any] = {"name": model.name, "revision": model.revision, **dict.fromkeys(UNKNOWN)}
+        meta |= {"n_parameters": model.parameters, "embed_dim": model.dimensions, "framework": []}
+        write_whole(folder / META, _json({**meta, "similarity_fn_name": "cosine"}))
     return Exported(paths, list(left_out))
 
 
@@ -147,10 +141,9 @@ class ImportedModel(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """Scores by model and by task of ours, from 0 to 1; MTEB's versions that made them; a line for each file left out."""
+    """Scores, from 0 to 1, and the version of MTEB that made each, by model and by task of ours; a line for each file left out."""
 
-    scores: Mapping[ImportedModel, Mapping[str, float]]
-    versions: Mapping[ImportedModel, set[str]]
+    scores: Mapping[ImportedModel, Mapping[str, tuple[float, str]]]
     problems: Sequence[str]
 
 
@@ -164,22 +157,17 @@ def read_mteb(path: Path, catalogue: Catalogue) -> Imported:
     if not path.exists():
         raise OutputError(f"{path}: there is no such file or folder of MTEB's results")
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*.json") if p.name != META)
-    scores: dict[ImportedModel, dict[str, float]] = {}
-    versions: dict[ImportedModel, set[str]] = {}
+    scores: dict[ImportedModel, dict[str, tuple[float, str]]] = {}
     problems = []
     for file in files:
         try:
-            read = dict(_read(file, catalogue))
+            if read := dict(_read(file, catalogue)):
+                scores.setdefault(_model(file), {}).update(read)
         except DataError as error:
             problems.append(str(error))
-            continue
-        if read:
-            model = _model(file)
-            scores.setdefault(model, {}).update({task: score for task, (score, _) in read.items()})
-            versions.setdefault(model, set()).update(version for _, version in read.values())
     if not scores:
         raise DataError(f"{path}: no score of a task that is also ours{f'; {problems[0]}' if problems else ''}")
-    return Imported(scores, versions, problems)
+    return Imported(scores, problems)
 
 
 def _read(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[float, str]]]:
@@ -234,8 +222,10 @@ def with_imported(table: Table, imported: Imported) -> Table:
     rows = [
         Row(
             label=f"{model.name} [{model.revision[:6]}]" if names.count(model.name) > 1 else model.name,
-            cells=_cells({tasks[task]: 100 * score for task, score in scores.items() if task in tasks}, table.terms),
-            imported=", ".join(f"mteb {version}" for version in sorted(imported.versions[model])),
+            cells=_cells(
+                {tasks[task]: 100 * score for task, (score, _) in scores.items() if task in tasks}, table.terms
+            ),
+            imported=", ".join(f"mteb {version}" for version in sorted({version for _, version in scores.values()})),
             traits=Traits(model=hub_address(model.name)),
         )
         for model, scores in imported.scores.items()

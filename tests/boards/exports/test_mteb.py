@@ -216,12 +216,12 @@ def test_a_folder_of_models_is_read(tmp_path):
     )
     found = imported_of(tmp_path)
     assert found.scores == {
-        ImportedModel("org/one", "rev1"): {"sts12": 0.5},
-        ImportedModel("org/two", "main"): {"sts12": 0.6},
+        ImportedModel("org/one", "rev1"): {"sts12": (0.5, "2.1.0")},
+        ImportedModel("org/two", "main"): {"sts12": (0.6, "2.1.0")},
     }
-    assert found.versions[ImportedModel("org/one", "rev1")] == {"2.1.0"} and not found.problems
+    assert not found.problems
     assert imported_of(tmp_path / "two" / "rev2" / "STS12.json").scores == {
-        ImportedModel("org/two", "main"): {"sts12": 0.6}
+        ImportedModel("org/two", "main"): {"sts12": (0.6, "2.1.0")}
     }
 
 
@@ -230,7 +230,9 @@ def test_what_was_exported_is_imported_again(tmp_path):
     scores = {"sts12": 0.123456, "sts13": 0.6, "stsb-raw": 0.5, "sickr-mteb": 0.4}
     scores |= {f"stsb-{code}": at / 20 for at, code in enumerate(languages)}
     export_mteb([made("a", task, score) for task, score in scores.items()], tmp_path, Catalogue())
-    assert imported_of(tmp_path).scores == {ImportedModel("stsbench/a", PRINT[:40]): scores}
+    (((name, revision), found),) = imported_of(tmp_path).scores.items()
+    assert (name, revision) == ("stsbench/a", PRINT[:40])
+    assert {task: score for task, (score, _) in found.items()} == scores
 
 
 BROKEN = {
@@ -249,7 +251,7 @@ def test_a_broken_old_or_foreign_file_is_one_line(tmp_path):
     file(folder / "nan.json", None)
     file(folder / "two.json", 2)
     found = imported_of(tmp_path)
-    assert found.scores == {ImportedModel("org/one", "rev1"): {"sts13": 0.5}}
+    assert found.scores == {ImportedModel("org/one", "rev1"): {"sts13": (0.5, "2.1.0")}}
     assert len(found.problems) == len(BROKEN) + 3 and all("\n" not in line for line in found.problems)
     by_name = {Path(line.partition(": ")[0]).name: line for line in found.problems}
     for name, (_, said) in BROKEN.items():
@@ -274,11 +276,10 @@ def test_imported_rows_stand_apart_and_are_marked():
     (board,) = boards(results)
     imported = Imported(
         scores={
-            ImportedModel("org/x", "one"): {"sts12": 0.9, "sts13": 0.8, "stsb-raw": 0.1},
-            ImportedModel("org/x", "two"): {"sts12": 0.7},
-            ImportedModel("org/y", "one"): {"stsb-raw": 0.7},
+            ImportedModel("org/x", "one"): {"sts12": (0.9, "2.1.0"), "sts13": (0.8, "2.1.0")},
+            ImportedModel("org/x", "two"): {"sts12": (0.7, "1.12.0"), "stsb-raw": (0.1, "2.1.0")},
+            ImportedModel("org/y", "one"): {"stsb-raw": (0.7, "2.1.0")},
         },
-        versions={ImportedModel("org/x", "one"): {"2.1.0"}, ImportedModel("org/x", "two"): {"1.12.0", "2.1.0"}},
         problems=[],
     )
     table = with_imported(board, imported)
@@ -313,4 +314,4 @@ def test_only_boards_scored_as_mteb_scores_take_them():
     assert not any(map(taken, (WMEAN, {**SIMCSE, "similarity": "dot"}, {"name": "senteval"})))
     assert fits(build_table("sts").columns) and not fits(build_table("transfer").columns)
     with pytest.raises(ProtocolError, match="'transfer' is not scored as MTEB scores"):
-        with_imported(build_table("transfer"), Imported({}, {}, []))
+        with_imported(build_table("transfer"), Imported({}, []))
