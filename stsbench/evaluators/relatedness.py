@@ -18,7 +18,7 @@ from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, FloatArray
 from stsbench.evaluators.probe.evaluator import MinibatchProtocol
-from stsbench.evaluators.probe.items import Orders, ProbeItems, items_of
+from stsbench.evaluators.probe.items import Orders, ProbeItems, items_of, starting_weights
 from stsbench.evaluators.probe.minibatch import Fold, Lockstep, TrainedClassifier, train_until_stopped
 from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, pair_scores, three_splits
 from stsbench.numbers.statistics import CORRELATIONS, Float64Array, sentence_columns
@@ -97,8 +97,6 @@ class RelatednessEvaluator:
 
     def train(self, train: ProbeItems, validation: ProbeItems, *, seed: int) -> TrainedClassifier:
         """Train until the value on the validation split has failed to improve too often, or all epochs are over."""
-        from stsbench.evaluators.probe.kernels import starting_weights
-
         own = self.protocol
         rules = MinibatchProtocol(
             name=own.name,

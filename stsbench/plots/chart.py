@@ -52,6 +52,11 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
 class Chart(Figure):  # type: ignore[misc]
     """A figure of matplotlib that notebooks show by itself and that is written with the same bytes each time."""
 
+    def __init__(self, width: float, height: float) -> None:
+        """An empty one of this size in inches; no window is opened for it."""
+        super().__init__(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(self)
+
     def to_bytes(self, fmt: str) -> bytes:
         """The figure as a file of one of the ``FORMATS``."""
         stream = io.BytesIO()
@@ -74,32 +79,3 @@ def styled() -> Iterator[None]:
     """The style, for what is drawn or written meanwhile: the user's own settings stay as they are."""
     with matplotlib.rc_context(dict(STYLE)):
         yield
-
-
-@contextmanager
-def new_chart(width: float, height: float) -> Iterator[Chart]:
-    """An empty chart of this size in inches, to be drawn on; no window is opened for it."""
-    with styled():
-        chart = Chart(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(chart)
-        yield chart
-
-
-@contextmanager
-def new_panels(
-    count: int, *, alone: tuple[float, float], side: float, across: int, shared: bool = True
-) -> Iterator[tuple[Chart, list[Any]]]:
-    """An empty chart with the axes of so many panels, ``across`` side by side, to be drawn on.
-
-    ``alone`` are width and height in inches of a lone one, ``side`` is that of one of several; ``shared``: all have the same axes.
-    """
-    rows = -(-count // across)
-    columns = -(-count // rows)
-    with new_chart(*(alone if count == 1 else (side * columns + 1.4, side * rows + 0.8))) as chart:
-        grid = chart.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared).ravel().tolist()
-        for spare in grid[count:]:
-            spare.remove()
-        for lowest in grid[max(0, count - columns) : count]:
-            # One with nothing below it says its numbers itself.
-            lowest.tick_params(labelbottom=True)
-        yield chart, grid[:count]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -39,9 +40,37 @@ def look(place: int) -> tuple[str, str]:
     return COLOURS[colour], MARKERS[marker]
 
 
-def _some(numbers: Iterable[object], why: str = NO_SCORES) -> None:
-    if not any(True for _ in numbers):
+def _some(numbers: Sequence[object], why: str = NO_SCORES) -> None:
+    if not numbers:
         raise DataError(why)
+
+
+@contextmanager
+def _new_chart(width: float, height: float) -> Iterator[Chart]:
+    from stsbench.plots.chart import Chart, styled
+
+    with styled():
+        yield Chart(width, height)
+
+
+@contextmanager
+def _new_panels(
+    count: int, *, alone: tuple[float, float], side: float, across: int, shared: bool = True
+) -> Iterator[tuple[Chart, list[Any]]]:
+    """An empty chart with the axes of so many panels, ``across`` side by side, to be drawn on.
+
+    ``alone`` are width and height in inches of a lone one, ``side`` is that of one of several; ``shared``: all have the same axes.
+    """
+    rows = -(-count // across)
+    columns = -(-count // rows)
+    with _new_chart(*(alone if count == 1 else (side * columns + 1.4, side * rows + 0.8))) as chart:
+        grid = chart.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared).ravel().tolist()
+        for spare in grid[count:]:
+            spare.remove()
+        for lowest in grid[max(0, count - columns) : count]:
+            # One with nothing below it says its numbers itself.
+            lowest.tick_params(labelbottom=True)
+        yield chart, grid[:count]
 
 
 class Dot(NamedTuple):
@@ -73,13 +102,11 @@ def draw_dots(dots: Sequence[Dot], *, axis: str, title: str = "", zero: bool = F
     nothing to draw, and StsbenchError where matplotlib is not installed.
     """
     _some(dots)
-    from stsbench.plots.chart import new_chart
-
     groups, series = (list(dict.fromkeys(names)) for names in zip(*((d.group, d.series) for d in dots), strict=True))
     # As many lines as a group's dots need, or its name.
     height = max(len(series) + 1, *(label_lines(name).count("\n") + 1 for name in groups))
     tops = {name: place * height + (height - len(series)) / 2 for place, name in enumerate(groups)}
-    with new_chart(WIDTH, FRAME + LINE_HEIGHT * len(groups) * height) as chart:
+    with _new_chart(WIDTH, FRAME + LINE_HEIGHT * len(groups) * height) as chart:
         axes = chart.add_subplot()
         _draw_bands(axes, len(groups), height, zero=zero)
         axes.set_yticks([(place + 0.5) * height - 0.5 for place in range(len(groups))], [*map(label_lines, groups)])
@@ -139,11 +166,9 @@ def draw_panels(
     ``panels`` are the titles by the dots' series, ``rows`` what stands beside them by the dots' group, from the top.
     """
     _some(dots)
-    from stsbench.plots.chart import new_chart
-
     width = LABELS + PANEL * len(panels)
     below = [line for note in notes for line in textwrap.wrap(visible(note), round(width * SIGNS))]
-    with new_chart(width, PANEL_FRAME + ROW_HEIGHT * len(rows) + NOTE_HEIGHT * len(below)) as chart:
+    with _new_chart(width, PANEL_FRAME + ROW_HEIGHT * len(rows) + NOTE_HEIGHT * len(below)) as chart:
         all_axes = chart.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         heights = {row: place for place, row in enumerate(rows)}
         for axes, (panel, head) in zip(all_axes, panels.items(), strict=True):
@@ -196,11 +221,9 @@ def draw_lines(
     ``sizes`` and ``values`` say what stands on the axes below and beside; ``scale`` is of sizes, ``value_scale`` of numbers.
     """
     _some(points)
-    from stsbench.plots.chart import new_panels
-
     series, panels = (list(dict.fromkeys(names)) for names in zip(*((p.series, p.panel) for p in points), strict=True))
     ticks = sorted({point.size for point in points})
-    with new_panels(len(panels), alone=(WIDTH, 4.0), side=2.6, across=3) as (chart, all_axes):
+    with _new_panels(len(panels), alone=(WIDTH, 4.0), side=2.6, across=3) as (chart, all_axes):
         for axes, panel in zip(all_axes, panels, strict=True):
             for place, name in enumerate(series):
                 mine = [point for point in points if (point.panel, point.series) == (panel, name)]
@@ -257,10 +280,8 @@ def draw_curves(curves: Sequence[Curve], *, score: str) -> Chart:
     """Draw development scores above losses, the kept step of each run as a ring; ``score`` is what the scores are of."""
     every = [point for curve in curves for point in curve.points]
     _some(every, "there is no curve to draw: nothing was validated while it was trained")
-    from stsbench.plots.chart import new_chart
-
     drawn = {"score": score, **({"loss": "loss"} if any(point.loss is not None for point in every) else {})}
-    with new_chart(WIDTH, CURVE_HEIGHT * len(drawn) + 0.4) as chart:
+    with _new_chart(WIDTH, CURVE_HEIGHT * len(drawn) + 0.4) as chart:
         all_axes = chart.subplots(len(drawn), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (what, said) in zip(all_axes, drawn.items(), strict=True):
             for place, curve in enumerate(curves):
@@ -308,8 +329,6 @@ def draw_heat(
     """
     known = [cell.value for cell in cells if not math.isnan(cell.value)]
     _some(known)
-    from stsbench.plots.chart import new_chart
-
     row_names, column_names, panels = (
         list(dict.fromkeys(names)) for names in zip(*((c.row, c.column, c.panel) for c in cells), strict=True)
     )
@@ -317,7 +336,7 @@ def draw_heat(
     steep = max(map(len, column_names)) > LONG
     width = BESIDE + max(map(len, row_names)) * SIGN + CELL * len(column_names)
     below = max(map(len, column_names)) * SIGN * steep
-    with new_chart(width, 0.7 + below + len(panels) * (BESIDE / 2 + LINE * len(row_names))) as chart:
+    with _new_chart(width, 0.7 + below + len(panels) * (BESIDE / 2 + LINE * len(row_names))) as chart:
         all_axes = chart.subplots(len(panels), 1, squeeze=False)[:, 0]
         for axes, panel in zip(all_axes, panels, strict=True):
             grid = [[float("nan")] * len(column_names) for _ in row_names]
@@ -386,13 +405,11 @@ def draw_spots(
     have the same axes.
     """
     _some(spots, "there are no points to draw")
-    from stsbench.plots.chart import new_panels
-
     panels = list(dict.fromkeys(spot.panel for spot in spots))
     names = list(dict.fromkeys(spot.name for spot in spots if spot.name))
     known = [spot.value for spot in spots if spot.value is not None]
     ends = (min(known), max(known)) if known else (0.0, 1.0)
-    with new_panels(len(panels), alone=(6.0, 4.4), side=2.4, across=3, shared=same_scale) as (chart, all_axes):
+    with _new_panels(len(panels), alone=(6.0, 4.4), side=2.4, across=3, shared=same_scale) as (chart, all_axes):
         for axes, panel in zip(all_axes, panels, strict=True):
             image = _draw_panel(axes, [spot for spot in spots if spot.panel == panel], names, ends)
             for one in (violin for violin in violins if violin.panel == panel):

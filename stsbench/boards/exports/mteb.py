@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stsbench.boards.exports.hub import MtebTask, model_of, mteb_facts, mteb_task
-from stsbench.boards.tables.columns import expected, made_mean
+from stsbench.boards.tables.columns import as_mteb_scores, made_mean
 from stsbench.boards.tables.rows import hub_address
-from stsbench.boards.tables.table import AVERAGE, Group, Number, Row, Table, TableCell, TableColumn, Terms, Traits
+from stsbench.boards.tables.table import AVERAGE, Group, Number, Row, Table, TableCell, Terms, Traits
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, ProtocolError, one_line
 from stsbench.core.files import file_part, write_whole
@@ -119,8 +119,6 @@ def _json(value: dict[str, Any]) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-PROTOCOL = {"name": "mteb", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
-"""How MTEB scores STS: one correlation a task or language. Prompts are those MTEB has for a model."""
 SECTION = "Imported from MTEB's result files, not measured here (protocol mteb)"
 METRIC = "cosine_spearman"
 META = "model_meta.json"
@@ -215,7 +213,7 @@ def with_imported(table: Table, imported: Imported) -> Table:
     Raises:
         ProtocolError: its columns are not scored as MTEB scores.
     """
-    if not fits(table.columns):
+    if not as_mteb_scores(table.columns):
         raise ProtocolError(f"'{table.name}' is not scored as MTEB scores: by Spearman over all pairs of a task")
     tasks = {column.wanted.task: column.key for column in table.columns if column.wanted is not None}
     names = [model.name for model in imported.scores]
@@ -239,14 +237,3 @@ def with_imported(table: Table, imported: Imported) -> Table:
 def _cells(numbers: Mapping[str, float], terms: Terms) -> dict[str, TableCell]:
     found = {key: Number(value) for key, value in numbers.items()} | made_mean(terms, numbers)
     return {key: TableCell(published=number) for key, number in found.items()}
-
-
-def fits(columns: Sequence[TableColumn]) -> bool:
-    """Whether a table's scores are made as MTEB makes them, whatever the protocol is called."""
-    return all(
-        {**one.fields, "name": PROTOCOL["name"]} == PROTOCOL
-        if one.fields
-        else (one.metric, expected(one.protocol)[1]) == ("spearman", "all")
-        for one in (column.wanted for column in columns)
-        if one is not None
-    )

@@ -23,7 +23,15 @@ from stsbench.boards.published import (
     row_facts,
     sources,
 )
-from stsbench.boards.tables.columns import Filler, baseline_group, expected, results_of, shows_its_score
+from stsbench.boards.tables.columns import (
+    MTEB,
+    Filler,
+    as_mteb_scores,
+    baseline_group,
+    expected,
+    results_of,
+    shows_its_score,
+)
 from stsbench.boards.tables.rows import (
     Added,
     board_groups,
@@ -253,10 +261,8 @@ class Asked:
         published = self.show not in (None, "measured")
         made = replace(self, results=held).suite_boards(name, suite, scored, published=published)
         if self.imported:
-            from stsbench.boards.exports.mteb import PROTOCOL, fits
-
-            if not any(fits(table.columns) for table in made):
-                card = _suite_card(name, suite, PROTOCOL, [], BoardFacts(published=False))
+            if not any(as_mteb_scores(table.columns) for table in made):
+                card = _suite_card(name, suite, MTEB, [], BoardFacts(published=False))
                 made.append(build_table(suite.name or name, [], self.catalogue, card))
         held_of = "" if self.protocol else self.likely_suite()
         by = f" by protocol '{self.protocol}'" if self.protocol else ""
@@ -290,11 +296,13 @@ class Asked:
         if self.ranks:
             tables = rank_tables(tables)
         if self.imported:
-            from stsbench.boards.exports.mteb import fits, with_imported
+            from stsbench.boards.exports.mteb import with_imported
 
             # A table asked for by name is refused where it does not fit.
             alone = len(tables) == 1
-            tables = [with_imported(one, self.imported) if alone or fits(one.columns) else one for one in tables]
+            tables = [
+                with_imported(one, self.imported) if alone or as_mteb_scores(one.columns) else one for one in tables
+            ]
             left_out = [*left_out, *self.imported.problems]
         tables = [table for table in tables if has_lines(table, self.show)]
         if not tables:

@@ -314,6 +314,21 @@ def expected(protocol: str) -> tuple[str, str]:
     return ("", "unknown") if protocol == UNKNOWN else (protocol, protocols().get(protocol, NO_FACTS).aggregation)
 
 
+MTEB = {"name": "mteb", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
+"""How MTEB scores STS: one correlation a task or language. Prompts are those MTEB has for a model."""
+
+
+def as_mteb_scores(columns: Sequence[TableColumn]) -> bool:
+    """Whether a table's scores are made as MTEB makes them, whatever the protocol is called."""
+    return all(
+        {**one.fields, "name": MTEB["name"]} == MTEB
+        if one.fields
+        else (one.metric, expected(one.protocol)[1]) == ("spearman", "all")
+        for one in (column.wanted for column in columns)
+        if one is not None
+    )
+
+
 def baseline_group(results: Sequence[Result], filler: Filler) -> Group:
     """A group of one row, so that it is never ranked with encoders: the share of the most frequent class, as results hold it.
 

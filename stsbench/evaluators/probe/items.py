@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Features = Literal["u", "abs_mul", "concat_mul_abs"]
 BLOCKS: dict[Features, int] = {"u": 1, "abs_mul": 2, "concat_mul_abs": 4}
 """How many embedding sizes wide each kind of features is."""
+LANES = 16
+"""Compiled loops have their weights in rows of a multiple of so many."""
 CHUNK_BYTES, CHUNK_VALUES = 128 << 20, 1 << 22
 """Bytes of embeddings read at once, and numbers of features made at once, at most."""
 
@@ -222,6 +224,14 @@ def first_weights(seed: int, *layers: tuple[int, int]) -> tuple[list[Tensor], to
         bound = fan_in**-0.5
         tensors += [weight, torch.empty(fan_out).uniform_(-bound, bound, generator=generator)]
     return tensors, generator
+
+
+def starting_weights(seed: int, width: int, classes: int) -> FloatArray:
+    """The first weights with their biases in the column after them, padded with zeros as the loops want them."""
+    (weight, bias), _ = first_weights(seed, (width, classes))
+    start: FloatArray = np.zeros((classes, -(-(width + 1) // LANES) * LANES), dtype=np.float32)
+    start[:, :width], start[:, width] = weight.numpy(), bias.numpy()
+    return start
 
 
 class Searched(NamedTuple):

@@ -27,11 +27,10 @@ import numpy as np
 from numba import njit, types
 
 from stsbench.encoders.base import FloatArray, IndexArray
-from stsbench.evaluators.probe.items import Features, first_weights
+from stsbench.evaluators.probe.items import LANES, Features
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-LANES = 16
 ADAM, RMSPROP, SGD = 0, 1, 2
 OPTIMISERS = {"adam": ADAM, "rmsprop": RMSPROP, "sgd": SGD}
 U, ABS_MUL, CONCAT_MUL_ABS = 0, 1, 2
@@ -391,11 +390,3 @@ def predict(
                     classes[i, at + r] = z[i, r] > 0
                 else:
                     classes[i, at + r] = np.argmax(z[i * k : (i + 1) * k, r])
-
-
-def starting_weights(seed: int, width: int, classes: int) -> FloatArray:
-    """The first weights with their biases in the column after them, padded with zeros as the loops want them."""
-    (weight, bias), _ = first_weights(seed, (width, classes))
-    start: FloatArray = np.zeros((classes, -(-(width + 1) // LANES) * LANES), dtype=np.float32)
-    start[:, :width], start[:, width] = weight.numpy(), bias.numpy()
-    return start

@@ -19,7 +19,15 @@ from msgspec import Meta
 
 from stsbench.core.errors import StsbenchError, choose
 from stsbench.encoders.base import FloatArray, IndexArray
-from stsbench.evaluators.probe.items import Orders, ProbeItems, ProbeProtocol, ProbeRun, Searched, Solver
+from stsbench.evaluators.probe.items import (
+    Orders,
+    ProbeItems,
+    ProbeProtocol,
+    ProbeRun,
+    Searched,
+    Solver,
+    starting_weights,
+)
 from stsbench.evaluators.seams import Count, FromZero
 
 Decays = Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)]
@@ -187,8 +195,6 @@ class CompiledSolver(MinibatchSolver):
 
     def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
         """Draw the first weights, (c, w)."""
-        from stsbench.evaluators.probe.kernels import starting_weights
-
         super().__init__(protocol, run)
         self._cancelled = threading.Event()
         self._start = starting_weights(self.seed, run.width, run.classes)

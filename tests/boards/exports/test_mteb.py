@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from stsbench.boards.exports.hub import mteb_facts, mteb_task
-from stsbench.boards.exports.mteb import Exported, Imported, ImportedModel, export_mteb, fits, read_mteb, with_imported
+from stsbench.boards.exports.mteb import Exported, Imported, ImportedModel, export_mteb, read_mteb, with_imported
 from stsbench.boards.render import render
 from stsbench.boards.tables.build import Asked, build_table
+from stsbench.boards.tables.columns import as_mteb_scores
 from stsbench.boards.tables.table import Table, lay_out
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
@@ -308,10 +309,10 @@ def test_only_boards_scored_as_mteb_scores_take_them():
     def taken(protocol: dict[str, Any]) -> bool:
         results = [make_result("a", "sts12", 0.5, protocol=protocol)]
         (board,) = boards(results)
-        return fits(board.columns)
+        return as_mteb_scores(board.columns)
 
     assert taken(SIMCSE)
     assert not any(map(taken, (WMEAN, {**SIMCSE, "similarity": "dot"}, {"name": "senteval"})))
-    assert fits(build_table("sts").columns) and not fits(build_table("transfer").columns)
+    assert as_mteb_scores(build_table("sts").columns) and not as_mteb_scores(build_table("transfer").columns)
     with pytest.raises(ProtocolError, match="'transfer' is not scored as MTEB scores"):
         with_imported(build_table("transfer"), Imported({}, []))
