@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stsbench.results.record import Result
 
     # Loads torch, before which mistakes are refused.
-    from stsbench.training.loop.loop import OnProgress, TrainingProgress
+    from stsbench.training.seams import OnProgress, TrainingProgress
 
 LOG = "run.log"
 SHOWN_NAME = 30

@@ -220,7 +220,7 @@ def _forecast_runs(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
 
 
 if TYPE_CHECKING:
-    from stsbench.training.loop.loop import OnProgress
+    from stsbench.training.seams import OnProgress
 
 
 def sweep_command(

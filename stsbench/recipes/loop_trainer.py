@@ -17,7 +17,7 @@ from stsbench.recipes.train import TRIED, Forecast, Teachers, Trainer
 from stsbench.training.loop import loop
 from stsbench.training.loop.batches import Batches, BatchPlan, check_workers, load_batches, open_batch
 from stsbench.training.loop.optimisers import OPTIMISERS, SCHEDULES, make_optimiser
-from stsbench.training.seams import Learner, Validate
+from stsbench.training.seams import Learner, OnProgress, TrainingOutcome, Validate
 from stsbench.training.student import Student, dropouts
 
 
@@ -86,7 +86,7 @@ class LoopTrainer(Trainer):
         batches = self.batches
         return sum(loop.is_due(self.plan.card.selection, batches, step) for step in range(batches.steps + 1))
 
-    def train(self, on_progress: loop.OnProgress) -> loop.TrainingOutcome:
+    def train(self, on_progress: OnProgress) -> TrainingOutcome:
         """Run the loop, and write the encoder that selection keeps."""
         outcome = replace(self.run_loop(on_progress), seconds=time.perf_counter() - self.started)
         if self.plan.place.rank == 0:
@@ -94,7 +94,7 @@ class LoopTrainer(Trainer):
             self.learner.save(self.plan.folder, chosen=chosen)
         return outcome
 
-    def run_loop(self, on_progress: loop.OnProgress = lambda progress: None) -> loop.TrainingOutcome:
+    def run_loop(self, on_progress: OnProgress = lambda progress: None) -> TrainingOutcome:
         """Train, and leave the learner with the weights that selection keeps; no encoder is written."""
         plan = self.plan
         run = loop.Run(

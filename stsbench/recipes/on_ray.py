@@ -22,7 +22,7 @@ from stsbench.recipes.train import carry_out, find_finished
 
 if TYPE_CHECKING:
     from stsbench.recipes.train import CarryOut
-    from stsbench.training.loop.loop import OnProgress, TrainingProgress
+    from stsbench.training.seams import OnProgress, TrainingProgress
 
 ASK_SECONDS = 0.2
 """So often are workers asked how far they are."""

@@ -6,12 +6,14 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self, cast
 
 import msgspec
 import numpy as np
+import torch
 
 from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import CardError, Stopped
@@ -19,9 +21,8 @@ from stsbench.core.registry import call_with_params
 from stsbench.encoders.runs import USUAL
 from stsbench.recipes.plan import KEYS, TrainPlan, load_text, load_validation, values_of
 from stsbench.recipes.train import TRIED, Forecast, Trainer
-from stsbench.training.loop.loop import OnProgress, Point, TrainingOutcome, TrainingProgress, open_curve
-from stsbench.training.seams import seen_with
-from stsbench.training.words.rounds import Clock, Round, StandaloneMethod, count_learnt
+from stsbench.training.seams import OnProgress, TrainingOutcome
+from stsbench.training.words.rounds import StandaloneMethod
 
 TAKEN: Mapping[str, Sequence[str]] = {
     "base": ["note"],
@@ -72,84 +73,37 @@ class RoundsTrainer(Trainer):
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
         """Train; the encoder is written at every round that is the best so far."""
         plan, started = self.plan, time.perf_counter()
-        clock = Clock(self.training.seconds)
-        seen = _Seen(clock, on_progress, open_curve(plan.folder))
+        options: Any = {"folder": plan.folder, "seed": plan.seed, "validate": self.validate, "on_progress": on_progress}
         try:
-            self.training.fit(
-                self.columns,
-                folder=plan.folder,
-                seed=plan.seed,
-                validate=self.validate,
-                on_round=seen.round,
-                untrained=seen.untrained,
-                resume=not plan.fresh,
-                clock=clock,
-            )
+            outcome = self.training.fit(self.columns, **options, resume=not plan.fresh)
         except KeyboardInterrupt as stop:
             raise Stopped("stopped; to resume from the last validation, run it again without --fresh") from stop
-        kept = [r for r in seen.rounds if r.kept][-1]
-        return TrainingOutcome(
-            curve=[dict(point) for point in seen.curve],
-            chosen={"score": kept.score, "step": kept.step} if kept.score is not None else None,
-            steps=seen.rounds[-1].step,
-            seconds=time.perf_counter() - started,
-        )
+        return replace(outcome, seconds=time.perf_counter() - started)
 
     def forecast(self) -> Forecast:
-        """Train in a folder that is thrown away, stopped after three steps and one validation."""
-        clock = Clock(steps=TRIED)
+        """Take a few steps, and write and validate the encoder once in a folder that is thrown away."""
+        torch.manual_seed(self.plan.seed)
+        lesson = self.training.prepare(self.columns, self.plan.seed)
+        planned = lesson.planned(self.training.epochs)
+        ticks = [time.perf_counter()]
+        for step, batch in enumerate(islice(lesson.batches(), min(TRIED, planned))):
+            lesson.learn(batch, step)
+            ticks.append(time.perf_counter())
         with tempfile.TemporaryDirectory() as folder:
-            self.training.fit(
-                self.columns, folder=Path(folder), seed=self.plan.seed, validate=self.validate, clock=clock
-            )
-            parameters = count_learnt(Path(folder))
-        # From the last step tried: all that a round ends with.
-        validation = time.perf_counter() - clock.ticks[-1]
-        step_seconds = float(np.median(np.diff(clock.ticks)))
-        every = getattr(self.training, "every", 0) or clock.planned / cast(Any, self.training).epochs
-        # One more before the first step.
-        validations = 1 + math.ceil(clock.planned / every) if self.validate else 0
+            lesson.score(Path(folder), self.validate)
+        validation = time.perf_counter() - ticks[-1]
+        parameters = sum(tensor.numel() for tensor in lesson.tensors.values())
         return self.forecast_of(
-            steps=clock.planned,
+            steps=planned,
             batch_size=self.plan.card.training.batch_size,
-            validations=validations,
-            tokens=clock.tokens,
+            # One more before the first step.
+            validations=1 + math.ceil(planned / (lesson.every or lesson.steps)) if self.validate else 0,
+            tokens=round(lesson.tokens * planned / max(lesson.steps, 1)),
             trained_parameters=parameters,
             parameters=parameters,
-            step_seconds=step_seconds,
+            step_seconds=float(np.median(np.diff(ticks))),
             validation_seconds=validation,
         )
-
-
-class _Seen:
-    """What a training has reported so far; it is passed on and written down as it comes."""
-
-    def __init__(self, clock: Clock, on_progress: OnProgress, add: Callable[[Point], None]) -> None:
-        self.clock, self.on_progress, self.add = clock, on_progress, add
-        self.rounds: list[Round] = []
-        self.curve: list[Point] = []
-        clock.on_step = self.tell
-
-    def untrained(self, score: float) -> None:
-        """The weights before the first step are scored."""
-        self._add({"step": 0, "score": float(score), **seen_with(score)})
-
-    def round(self, ended: Round) -> None:
-        """A round is over, of this run or, before its first step, of the one that it resumes."""
-        self.rounds.append(ended)
-        self._add({"step": ended.step, "loss": ended.loss, "score": ended.score, **ended.facts})
-        if self.clock.planned:
-            self.tell(self.clock.done, self.clock.planned, ended.loss, self.curve[-1])
-
-    def _add(self, point: Point) -> None:
-        self.curve.append(point)
-        self.add(point)
-
-    def tell(self, done: int, of: int, loss: float, point: Point | None = None) -> None:
-        """A step is done, or a round."""
-        scores = [r.score for r in self.rounds if r.score is not None]
-        last, best = (scores[-1], max(scores)) if scores else (None, None)
-        self.on_progress(TrainingProgress(step=done, steps=of, loss=loss, score=last, best=best, point=point))
 
 
 def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> StandaloneMethod:

@@ -45,7 +45,7 @@ from stsbench.training.methods import load_method
 if TYPE_CHECKING:
     from stsbench.data.corpora.load import Corpus
     from stsbench.encoders.checkpoint import Checkpoint
-    from stsbench.training.loop.loop import OnProgress, TrainingOutcome, TrainingProgress
+    from stsbench.training.seams import OnProgress, TrainingOutcome, TrainingProgress
 
 
 WORSE: tuple[Overlap, ...] = ("none", "unknown", "text", "gold")
@@ -323,8 +323,7 @@ if TYPE_CHECKING:
     from stsbench.data.corpora.load import Corpus
     from stsbench.encoders.checkpoint import Checkpoint
     from stsbench.training.loop.gather import Place
-    from stsbench.training.loop.loop import OnProgress, TrainingOutcome
-    from stsbench.training.seams import Taught, Validate
+    from stsbench.training.seams import OnProgress, Taught, TrainingOutcome, Validate
 
 
 TRIED = 3

@@ -34,7 +34,7 @@ from stsbench.training.methods import load_method
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-    from stsbench.training.loop.loop import OnProgress, TrainingProgress
+    from stsbench.training.seams import OnProgress, TrainingProgress
 
 Axis = Sequence[Any] | Range
 RECIPE = "recipe"

@@ -23,7 +23,7 @@ from stsbench.recipes.train import carry_out, find_finished
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
-    from stsbench.training.loop.loop import OnProgress
+    from stsbench.training.seams import OnProgress
 
 State = Literal["complete", "unfinished", "missing"]
 STATES: tuple[State, ...] = ("complete", "unfinished", "missing")

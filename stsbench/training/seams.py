@@ -2,6 +2,7 @@
 
 # No annotations from __future__: a method's module need not know the type of the inherited field ``student``.
 import inspect
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from stsbench.core.files import append_line, write_whole
 from stsbench.encoders.base import Encoder, FloatArray
-from stsbench.training.loop.gather import joint_mean
-from stsbench.training.loop.on_cpu import Tokens, by_length, is_unpadded
+from stsbench.encoders.runs import CURVE
+from stsbench.training.loop.gather import gather_pairs, gather_views, joint_mean
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.student import Student, save_student
 
 Rows = npt.NDArray[np.int64]
@@ -51,6 +54,49 @@ def seen_with(score: float) -> Mapping[str, float]:
 def worth(score: float) -> float:
     """What the best of several scores is chosen by: NaN, from weights that broke down, is below every other score."""
     return -math.inf if math.isnan(score) else score
+
+
+Point = Mapping[str, Any]
+"""What was seen at one validation: numbers by name, ``step`` among them."""
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """How far a run is."""
+
+    step: int
+    steps: int
+    loss: float
+    score: float | None
+    best: float | None
+    point: Point | None = None
+    """What was seen at the validation that this step ended with, if it did."""
+
+
+OnProgress = Callable[[TrainingProgress], None]
+"""Called with how a run goes, once a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOutcome:
+    """How a run went: the curve, and which point of it was kept."""
+
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    chosen: dict[str, float] | None = None
+    steps: int = 0
+    seconds: float = 0.0
+    """That the whole training took, where a trainer counts them."""
+
+
+def open_curve(folder: Path, points: Sequence[Point] = ()) -> Callable[[Point], None]:
+    """Begin the file of a run's curve with the points of before a checkpoint; what is returned writes one more."""
+    path = folder / CURVE
+    if points:
+        write_whole(path, "".join(f"{json.dumps(point)}\n" for point in points).encode())
+    else:
+        # A run that fails before its first point leaves nothing.
+        path.unlink(missing_ok=True)
+    return lambda point: append_line(path, json.dumps(point))
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
@@ -119,17 +165,20 @@ class Learner(_Traits):
     def inputs(self, names: Sequence[str], rows: Rows) -> Batch:
         """Model inputs of some columns for some rows, the columns one below the other: (len(names) * b, t)."""
         each = list(dict.fromkeys(names))
-        tokens = self.student.tokenize([self.columns[name][row] for name in each for row in rows.tolist()])
+        tokens = self.student.tokenize([text for name in each for text in self.texts_of(rows, name)])
         places = [np.arange(len(rows)) + each.index(name) * len(rows) for name in names]
         return self.student.collate(tokens, np.concatenate(places))
 
     views = inputs
     """The same; some methods have a parameter of this name."""
 
-    def changed_inputs(self, change: Callable[[str], str], rows: Rows) -> Batch:
-        """Model inputs (b, t) of the column ``text``, each text changed by a function."""
-        tokens = self.student.tokenize([change(self.columns["text"][row]) for row in rows.tolist()])
-        return self.student.collate(tokens, np.arange(len(rows)))
+    def texts_of(self, rows: Rows, name: str = "text") -> list[str]:
+        """The texts of a column in some rows."""
+        return [self.columns[name][row] for row in rows.tolist()]
+
+    def made_inputs(self, texts: Sequence[str]) -> Batch:
+        """Model inputs (b, t) of texts that a method has made."""
+        return self.student.collate(self.student.tokenize(texts), np.arange(len(texts)))
 
     def hide(self, tokens: Mapping[str, torch.Tensor], rng: np.random.Generator, *, rate: float) -> Batch:
         """Hide some tokens of a batch for :meth:`guessing_loss`: the batch with new ids, and the labels, (b, t)."""
@@ -147,7 +196,7 @@ class Learner(_Traits):
             states = model.base_model(input_ids=part["input_ids"], attention_mask=part["attention_mask"])
             return row_losses(model, states.last_hidden_state, part["labels"])
 
-        losses = by_length(hidden, lose, chunk=self.student.chunk, unpadded=is_unpadded(model.base_model))
+        losses = self.student.by_length(hidden, lose, model.base_model)
         return mean_of_rows(losses, hidden["labels"])
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
@@ -189,20 +238,23 @@ class Contrast(Learner):
     chunks = True
     batch_negatives = "joint"
 
+    def embed_views(self, tokens: Tokens, views: int = 2, *, second: Student | None = None) -> list[torch.Tensor]:
+        """The embeddings of views that stand one below the other, each (ranks * b, h), all but the first by a ``second`` student where there is one."""
+        if second is None:
+            return gather_pairs(self.student.embed(tokens), views)
+        rows = len(tokens["input_ids"]) // views
+        first, others = rows_of(tokens, slice(rows)), rows_of(tokens, slice(rows, None))
+        return [gather_views(self.student.embed(first)), *gather_pairs(second.embed(others), views - 1)]
+
+
+def rows_of(tokens: Tokens, rows: slice | torch.Tensor) -> Tokens:
+    """Some rows of a batch."""
+    return {name: values[rows] for name, values in tokens.items()}
+
 
 def weighted_sum(parts: Losses, weights: Mapping[str, float]) -> Losses:
     """A ``loss`` made of several, each times its weight, 1 by default; and beside it the parts."""
     return {"loss": torch.stack([weights.get(name, 1.0) * part for name, part in parts.items()]).sum(), **parts}
-
-
-def stack_tokens(pieces: Sequence[Mapping[str, torch.Tensor]], *, pad: int) -> Batch:
-    """Join token batches one below the other, padding to the widest: each (b, t_i) to (sum b, max t)."""
-    width = max(piece["input_ids"].shape[1] for piece in pieces)
-    joined = {}
-    for name, fill in (("input_ids", pad), ("attention_mask", 0)):
-        padded = [torch.nn.functional.pad(p[name], (0, width - p[name].shape[1]), value=fill) for p in pieces]
-        joined[name] = torch.cat(padded)
-    return joined
 
 
 IGNORED = -100

@@ -188,6 +188,10 @@ class Student(torch.nn.Module):
         ids, mask = tokens.padded(rows, pad=self.backbone.pad_token)
         return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
 
+    def by_length(self, tokens: Tokens, compute: Callable[[Tokens], torch.Tensor], model: Any = None) -> torch.Tensor:  # noqa: ANN401
+        """As :func:`stsbench.training.loop.on_cpu.by_length`, in the student's chunks; ``model`` is what leaves padding out, if it does."""
+        return by_length(tokens, compute, chunk=self.chunk, unpadded=model is not None and is_unpadded(model))
+
     def embed(
         self,
         tokens: Tokens,

@@ -26,7 +26,7 @@ from stsbench.encoders.runs import last_checkpoint
 from stsbench.recipes.on_ray import RayTraining, why_lost
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.train import LAUNCHERS, carry_out
-from stsbench.training.loop.loop import TrainingProgress
+from stsbench.training.seams import TrainingProgress
 from tests.bench.cluster.test_kill_ray import workers_of
 from tests.recipes.little import little_recipe
 from tests.training.students import sentences

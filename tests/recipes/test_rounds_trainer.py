@@ -9,8 +9,8 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.encoders.load import find_encoder
 from stsbench.encoders.runs import STATE, trained_runs
 from stsbench.recipes.rounds_trainer import make_training
-from stsbench.training.loop.loop import TrainingProgress
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
+from stsbench.training.seams import TrainingProgress
 from tests.training.words.ordered_text import STORY
 
 CARD = """\
@@ -133,7 +133,7 @@ def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsy
             raise KeyboardInterrupt
         return TrainingProgress(**seen)
 
-    monkeypatch.setattr("stsbench.recipes.rounds_trainer.TrainingProgress", press)
+    monkeypatch.setattr("stsbench.training.words.rounds.TrainingProgress", press)
     assert train(recipe, "--seeds", "1", "--fresh") == 130
     assert "to resume from the last validation, run it again without --fresh" in capsys.readouterr().err
     monkeypatch.undo()

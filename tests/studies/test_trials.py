@@ -19,7 +19,7 @@ from stsbench.encoders.load import load_encoder
 from stsbench.recipes.plan import TrainPlan
 from stsbench.results.record import Result
 from stsbench.studies.trials import Trial, TrialOutcome, TrialWatcher, Workshop, carry_out_trial, plan_trials
-from stsbench.training.loop.loop import OnProgress, TrainingProgress
+from stsbench.training.seams import OnProgress, TrainingProgress
 
 QUICK = [RunPlan(tasks="quickstart-en")]
 

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from types import FrameType
@@ -28,13 +28,24 @@ from safetensors.torch import load_file, load_model, save, save_model
 
 from stsbench.core.cards import SelectionFacts, TrainingFacts
 from stsbench.core.errors import CardError, OutputError, Stopped, TrainingError, one_line
-from stsbench.core.files import append_line, write_whole
-from stsbench.encoders.runs import CURVE, WHOLE, last_checkpoint
+from stsbench.core.files import write_whole
+from stsbench.encoders.runs import WHOLE, last_checkpoint
 from stsbench.training.loop.batches import Batches, BatchPlan, load_batches, open_batch
 from stsbench.training.loop.gather import Place, many_ranks
 from stsbench.training.loop.on_cpu import speed_up
 from stsbench.training.loop.optimisers import make_optimiser, make_schedule
-from stsbench.training.seams import Batch, Learner, Validate, seen_with, worth
+from stsbench.training.seams import (
+    Batch,
+    Learner,
+    OnProgress,
+    Point,
+    TrainingOutcome,
+    TrainingProgress,
+    Validate,
+    open_curve,
+    seen_with,
+    worth,
+)  # fmt: skip
 from stsbench.training.student import Student
 
 
@@ -76,17 +87,6 @@ def prepare_step(learner: Learner, facts: TrainingFacts) -> None:
 
 REPORTS = "reports"
 """Where TensorBoard's files lie in a run's folder, unless ``TENSORBOARD_LOGGING_DIR`` says so."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingOutcome:
-    """How a run went: the curve, and which point of it was kept."""
-
-    curve: list[dict[str, Any]] = field(default_factory=list)
-    chosen: dict[str, float] | None = None
-    steps: int = 0
-    seconds: float = 0.0
-    """That the whole training took, where a trainer counts them."""
 
 
 def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> TrainingOutcome:
@@ -287,27 +287,6 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-Point = Mapping[str, Any]
-"""What was seen at one validation: numbers by name, ``step`` among them."""
-
-
-@dataclass(frozen=True)
-class TrainingProgress:
-    """How far a run is."""
-
-    step: int
-    steps: int
-    loss: float
-    score: float | None
-    best: float | None
-    point: Point | None = None
-    """What was seen at the validation that this step ended with, if it did."""
-
-
-OnProgress = Callable[[TrainingProgress], None]
-"""Called with how a run goes, once a step."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """All that the loop needs to know beside what is learned."""
@@ -325,17 +304,6 @@ class Run:
     deterministic: bool = False
     workers: int = 0
     """Processes that make batches ahead."""
-
-
-def open_curve(folder: Path, points: Sequence[Point] = ()) -> Callable[[Point], None]:
-    """Begin the file of a run's curve with the points of before a checkpoint; what is returned writes one more."""
-    path = folder / CURVE
-    if points:
-        write_whole(path, "".join(f"{json.dumps(point)}\n" for point in points).encode())
-    else:
-        # A run that fails before its first point leaves nothing.
-        path.unlink(missing_ok=True)
-    return lambda point: append_line(path, json.dumps(point))
 
 
 READ_EVERY = {"cpu": 1}

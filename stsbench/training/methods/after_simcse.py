@@ -15,10 +15,10 @@ from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.base import TokenIds
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training import objectives, seams
-from stsbench.training.loop.gather import gather_pairs, gather_views, joint_mean, own_rows
-from stsbench.training.loop.on_cpu import Tokens, by_length, is_unpadded
+from stsbench.training.loop.gather import gather_views, joint_mean, own_rows
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.methods.simcse import TwoViews
-from stsbench.training.seams import IGNORED, Batch, Contrast, HiddenShare, Losses, Rows, Size
+from stsbench.training.seams import IGNORED, Batch, Contrast, HiddenShare, Losses, Rows, Size, rows_of
 from stsbench.training.student import Student, fresh_layers
 from stsbench.training.texts import load_masked_language_model
 
@@ -66,7 +66,7 @@ class SimCSEPlusPlus(TwoViews):
         tokens = batch["views"]
         anchor, positive = self.embed_views(tokens)
         if self.off_dropout:
-            once = {name: values[: len(values) // 2] for name, values in tokens.items()}
+            once = rows_of(tokens, slice(len(tokens["input_ids"]) // 2))
             still = gather_views(self.student.embed(once, dropout=False))
             options = {"temperature": self.temperature, "positive_share": self.positive_share}
             sentences = objectives.off_dropout_info_nce(anchor, positive, still, **options)
@@ -75,9 +75,8 @@ class SimCSEPlusPlus(TwoViews):
         if not self.dimension_weight:
             return {"loss": sentences}
         dimensions = objectives.dimension_contrast(anchor, positive, temperature=self.dimension_temperature)
-        return seams.weighted_sum(
-            {"sentences": sentences, "dimensions": dimensions}, {"dimensions": self.dimension_weight}
-        )
+        parts = {"sentences": sentences, "dimensions": dimensions}
+        return seams.weighted_sum(parts, {"dimensions": self.dimension_weight})
 
 
 class ESimCSE(Contrast):
@@ -116,14 +115,12 @@ class ESimCSE(Contrast):
         self.register_buffer("filled", torch.zeros(self.queue_size, dtype=torch.bool, device=student.device))
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """The sentences, and beside them the same with some sub-words repeated."""
-        tokens = self.student.tokenize([self.columns["text"][row] for row in rows.tolist()])
+        """The sentences, and below them the same with some sub-words repeated."""
+        tokens = self.student.tokenize(self.texts_of(rows))
         lists = [self._repeated(one, rng) for one in np.split(tokens.ids, tokens.offsets[1:-1])]
-        every = np.arange(len(rows))
-        return {
-            "first": self.student.collate(tokens, every),
-            "second": self.student.collate(TokenIds.from_lists(lists), every),
-        }
+        both = TokenIds.join([tokens, TokenIds.from_lists(lists)])
+        views, first = (self.student.collate(one, np.arange(len(one))) for one in (both, tokens))
+        return {"views": views, "first": first}
 
     def _repeated(self, ids: np.ndarray[Any, Any], rng: np.random.Generator) -> list[int]:
         """The token ids of a sentence with some said twice, never the first nor the last, which are special."""
@@ -142,8 +139,7 @@ class ESimCSE(Contrast):
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """SimCSE's loss with the queue's negatives; then the sentences join the queue."""
-        tokens = seams.stack_tokens([batch["first"], batch["second"]], pad=self.student.backbone.pad_token)
-        anchor, positive = gather_pairs(self.student.embed(tokens), 2)
+        anchor, positive = self.embed_views(batch["views"])
         if self.slow is None:
             return {"loss": objectives.info_nce(anchor, positive, temperature=self.temperature)}
         # A copy: the queue moves on before the backward pass.
@@ -285,9 +281,8 @@ class DiffCSE(TwoViews):
         contrastive = objectives.info_nce(first, second, temperature=self.temperature)
         edited = self.edit(tokens, batch["hidden"])
         detection = self.detect(tokens, edited, torch.cat([own_rows(first), own_rows(second)]))
-        return seams.weighted_sum(
-            {"contrastive": contrastive, "detection": detection}, {"detection": self.detection_weight}
-        )
+        parts = {"contrastive": contrastive, "detection": detection}
+        return seams.weighted_sum(parts, {"detection": self.detection_weight})
 
     @torch.no_grad()
     def edit(self, tokens: Tokens, hidden: Tokens) -> torch.Tensor:
@@ -306,8 +301,7 @@ class DiffCSE(TwoViews):
             return F.pad(part["shown"].masked_scatter(where, guesses), (0, width))
 
         given = {**hidden, "guessed": guessed, "shown": tokens["input_ids"]}
-        unpadded = is_unpadded(self.guesser.base_model)
-        edited = by_length(given, fill, chunk=self.student.chunk, unpadded=unpadded)
+        edited = self.student.by_length(given, fill, self.guesser.base_model)
         return torch.where(tokens["attention_mask"].bool(), edited, tokens["input_ids"])
 
     def detect(self, tokens: Tokens, edited: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
@@ -339,6 +333,5 @@ class DiffCSE(TwoViews):
             "replaced": (edited != tokens["input_ids"]) & mask.bool(),
             "row": torch.arange(len(mask), device=mask.device)[:, None],
         }
-        unpadded = self.discriminator.unpadded and not self.released
-        losses = by_length(given, lose, chunk=self.student.chunk, unpadded=unpadded)
+        losses = self.student.by_length(given, lose, None if self.released else self.discriminator.model)
         return joint_mean(losses.sum(), counted.sum())

@@ -16,7 +16,7 @@ from stsbench.core.errors import CardError
 from stsbench.encoders.base import TokenIds
 from stsbench.training import seams
 from stsbench.training.loop.gather import gather_views
-from stsbench.training.loop.on_cpu import Tokens, by_length
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import nt_xent
 from stsbench.training.seams import Batch, Columns, HiddenShare, Learner, Losses, Rows
 from stsbench.training.spans import Span, Spans, sample_spans
@@ -114,10 +114,9 @@ class DeCLUTR(Learner):
         starts = documents.offsets
         pieces = [documents.ids[starts[at] + first : starts[at] + last] for at, (first, last) in spans]
         if self.respell:
-            tokens = self.student.tokenize([self.student.backbone.tokenizer.decode(one.tolist()) for one in pieces])
-        else:
-            room = (self.student.max_length or max(map(len, pieces)) + 2) - len(self.before) - len(self.after)
-            tokens = TokenIds.from_lists([[*self.before, *piece[:room].tolist(), *self.after] for piece in pieces])
+            return self.made_inputs([self.student.backbone.tokenizer.decode(one.tolist()) for one in pieces])
+        room = (self.student.max_length or max(map(len, pieces)) + 2) - len(self.before) - len(self.after)
+        tokens = TokenIds.from_lists([[*self.before, *piece[:room].tolist(), *self.after] for piece in pieces])
         return self.student.collate(tokens, np.arange(len(pieces)))
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
@@ -134,7 +133,7 @@ class DeCLUTR(Learner):
             loss = seams.row_losses(student.language_model, last, part["labels"])
             return torch.cat([embeddings, loss[:, None]], dim=1)
 
-        anchors = by_length(tokens, embed, chunk=student.chunk, unpadded=student.unpadded)
+        anchors = student.by_length(tokens, embed, student.model)
         losses: Losses = {}
         if self.contrastive_weight:
             positives = student.embed(batch["positives"])

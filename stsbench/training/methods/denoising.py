@@ -13,7 +13,7 @@ import transformers
 from stsbench.core.cards import Share
 from stsbench.core.errors import EncoderError
 from stsbench.encoders.words.words import tokeniser
-from stsbench.training.loop.on_cpu import Tokens, by_length
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.seams import IGNORED, Batch, HiddenShare, Learner, Losses, Rows, mean_of_rows, row_losses
 from stsbench.training.student import save_student
 from stsbench.training.texts import delete_each
@@ -76,7 +76,7 @@ class TSDAE(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Damaged sentences, and whole ones with the token that follows each of theirs as its label."""
-        damaged = self.changed_inputs(lambda text: self.damaged(text, rng), rows)
+        damaged = self.made_inputs([self.damaged(text, rng) for text in self.texts_of(rows)])
         whole = self.inputs(("text",), rows)
         labels = torch.full_like(whole["input_ids"], IGNORED)
         labels[:, :-1] = whole["input_ids"][:, 1:].where(whole["attention_mask"][:, 1:] == 1, IGNORED)
@@ -95,7 +95,7 @@ class TSDAE(Learner):
             ).last_hidden_state
             return row_losses(self.speaker, states, part["labels"])
 
-        losses = by_length({**whole, "places": places}, lose, chunk=self.student.chunk)
+        losses = self.student.by_length({**whole, "places": places}, lose)
         return {"loss": mean_of_rows(losses, whole["labels"])}
 
 

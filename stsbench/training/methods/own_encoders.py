@@ -81,8 +81,7 @@ class PromptBERT(Contrast):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences in the first template above those in the second."""
-        texts = [self.columns["text"][row] for row in rows.tolist()]
-        tokens = TokenIds.join([template.tokens(texts) for template in self.templates])
+        tokens = TokenIds.join([template.tokens(self.texts_of(rows)) for template in self.templates])
         return {"views": self.student.collate(tokens, np.arange(len(tokens)))}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made

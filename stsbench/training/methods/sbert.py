@@ -14,7 +14,7 @@ from stsbench.data.corpora.load import number_texts
 from stsbench.training.loop.gather import gather_pairs, gather_views, many_ranks
 from stsbench.training.methods.simcse import PAIRING
 from stsbench.training.objectives import feature_names, given_columns, library_loss, made_loss, pairs_in_batch
-from stsbench.training.seams import Batch, Columns, Contrast, Learner, Losses, Rows, weighted_sum
+from stsbench.training.seams import Batch, Columns, Contrast, Learner, Losses, Rows, rows_of, weighted_sum
 
 
 class ScoredPairs(Learner):
@@ -163,7 +163,7 @@ class SBERTTriplets(Contrast):
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The cross-entropy over the sentences of all ranks."""
-        columns = gather_pairs(self.student.embed(batch["views"]), len(self.needs))
+        columns = self.embed_views(batch["views"], len(self.needs))
         return {"loss": library_loss(self.loss, *columns)}
 
 
@@ -230,7 +230,7 @@ class AnglE(ScoredPairs):
         if not len(kept):
             raise CardError("doubled_texts 'drop': a batch has no pair of two texts; use 'keep'")
         both = torch.cat([kept, kept + len(rows)])
-        return {"views": {name: ids[both] for name, ids in batch["views"].items()}, "scores": batch["scores"][kept]}
+        return {"views": rows_of(batch["views"], both), "scores": batch["scores"][kept]}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The weighted sum, over the pairs of all ranks, and its parts."""

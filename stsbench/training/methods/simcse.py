@@ -15,11 +15,11 @@ import torch
 
 from stsbench.core.cards import Count, NotNegative, Positive, Share
 from stsbench.core.errors import CardError
-from stsbench.training import seams, texts
-from stsbench.training.loop.gather import gather_pairs, gather_views
+from stsbench.training import texts
+from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import info_nce, nt_xent
-from stsbench.training.seams import Batch, Columns, Contrast, HiddenShare, Losses, Rows
+from stsbench.training.seams import Batch, Columns, Contrast, HiddenShare, Losses, Rows, rows_of, weighted_sum
 
 
 class TwoViews(Contrast):
@@ -30,10 +30,6 @@ class TwoViews(Contrast):
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, and below them the same once more."""
         return {"views": self.inputs(("text", "text"), rows)}
-
-    def embed_views(self, tokens: Tokens) -> list[torch.Tensor]:
-        """The embeddings of both views, each (ranks * b, h)."""
-        return gather_pairs(self.student.embed(tokens), 2)
 
 
 PAIRING: dict[str, tuple[str, ...]] = {
@@ -100,21 +96,12 @@ class SimCSE(Contrast):
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The contrastive loss, and the auxiliary one where it is on."""
-        anchor, positive, *hard = self._embed(batch["views"])
+        anchor, positive, *hard = self.embed_views(batch["views"], max(2, len(self.names)), second=self.second)
         contrastive = self.contrast(anchor, positive, *([torch.cat(hard)] if hard else []))
         if not self.mlm_weight:
             return {"loss": self.contrastive_weight * contrastive}
         losses = {"contrastive": contrastive, "mlm": self.guessing_loss(batch["hidden"])}
-        return seams.weighted_sum(losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight})
-
-    def _embed(self, tokens: Tokens) -> list[torch.Tensor]:
-        views = max(2, len(self.names))
-        if self.second is None:
-            return gather_pairs(self.student.embed(tokens), views)
-        rows = len(tokens["input_ids"]) // views
-        first = self.student.embed({name: values[:rows] for name, values in tokens.items()})
-        others = self.second.embed({name: values[rows:] for name, values in tokens.items()})
-        return [gather_views(first), *gather_pairs(others, views - 1)]
+        return weighted_sum(losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight})
 
 
 WORD_CHANGES: Mapping[str, Callable[[SimCSEPositives], texts.Augment]] = {
@@ -188,27 +175,28 @@ class SimCSEPositives(Contrast):
         return rng.permutation(np.resize(self.anchors, count))
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """The sentences, and beside them their positives."""
+        """The sentences, and below them their positives."""
         following = rows
         if self.positive == "next_sentence":
             ids = np.asarray(self.columns["document_id"])
             anchors, positives = texts.next_sentences(ids, rng=rng, reach=self.reach)
             following = positives[np.searchsorted(anchors, rows)]
-        changed = None if self.augment is None else self.changed_inputs(texts.by_words(self.augment, rng), rows)
-        return {"first": self.inputs(["text"], rows), "second": changed or self.inputs(["text"], following)}
+        others = self.texts_of(following)
+        if self.augment is not None:
+            others = [*map(texts.by_words(self.augment, rng), others)]
+        return {"views": self.made_inputs([*self.texts_of(rows), *others])}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """SimCSE's loss, one direction."""
-        first, second = self._embed(batch["first"], batch["second"])
-        return {"loss": info_nce(gather_views(first), gather_views(second), temperature=self.temperature)}
+        tokens, is_fixed = batch["views"], self.positive == "fixed_mask"
+        views = self._under_one_mask(tokens) if is_fixed else self.embed_views(tokens, second=self.second)
+        return {"loss": info_nce(*views, temperature=self.temperature)}
 
-    def _embed(self, first: Tokens, second: Tokens) -> tuple[torch.Tensor, ...]:
-        if self.second is not None:
-            return self.student.embed(first), self.second.embed(second)
-        if self.positive != "fixed_mask":
-            return self.student.embed(seams.stack_tokens([first, second], pad=self.student.backbone.pad_token)).chunk(2)
+    def _under_one_mask(self, tokens: Tokens) -> list[torch.Tensor]:
+        """The embeddings of both views with the same units dropped."""
+        b = len(tokens["input_ids"]) // 2
         devices = [self.student.device] if self.student.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
-            one = self.student.embed(first)
-        # The generator is where it was: the same units are dropped.
-        return one, self.student.embed(second)
+            first = self.student.embed(rows_of(tokens, slice(b)))
+        # The generator is where it was.
+        return [*map(gather_views, (first, self.student.embed(rows_of(tokens, slice(b, None)))))]

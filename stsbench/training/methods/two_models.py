@@ -21,7 +21,7 @@ from stsbench.encoders.base import Encoder
 from stsbench.encoders.transformer.backbone import Backbone
 from stsbench.encoders.transformer.pooling import Pooling
 from stsbench.training.loop.gather import gather_views
-from stsbench.training.loop.on_cpu import Tokens, by_length
+from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import GivenEmbeddings, anchored_l2, library_loss, made_loss, nt_xent, self_guided
 from stsbench.training.seams import Batch, Columns, Contrast, Learner, Losses, Rows, weighted_sum
 from stsbench.training.student import fresh_layers, save_student
@@ -204,7 +204,7 @@ class SelfGuided(Contrast):
             return torch.stack([self.pooling.pool([state], part["attention_mask"]) for state in states], dim=1)
 
         with torch.no_grad():
-            return by_length(tokens, pooled, chunk=self.student.chunk)
+            return self.student.by_length(tokens, pooled)
 
     def distance(self) -> torch.Tensor:
         """The squared distance of the student's weights from their start; frozen ones would add 0."""

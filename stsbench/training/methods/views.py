@@ -216,8 +216,8 @@ class CLEAR(Contrast):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Both views one below the other, (2b, t), and the sentences with tokens hidden."""
-        pieces = [self.changed_inputs(texts.by_words(operator, rng), rows) for operator in self.operators]
-        batch: Batch = {"views": seams.stack_tokens(pieces, pad=self.student.backbone.pad_token)}
+        changes = [texts.by_words(operator, rng) for operator in self.operators]
+        batch: Batch = {"views": self.made_inputs([change(text) for change in changes for text in self.texts_of(rows)])}
         if self.mlm_weight:
             batch["hidden"] = self.hide(self.inputs(("text",), rows), rng, rate=self.mlm_rate)
         return batch

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -26,50 +25,17 @@ from stsbench.core.files import write_whole
 from stsbench.encoders.base import ENCODERS
 from stsbench.encoders.runs import STATE
 from stsbench.encoders.words.words import write_word_folder
-from stsbench.training.seams import Columns, Validate, seen_with, worth
-
-
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """What was seen between two validations: steps done so far, mean loss, and the score where there is one."""
-
-    step: int
-    loss: float
-    score: float | None = None
-    kept: bool = True
-    """Whether these weights were the best so far, and are those kept."""
-    facts: Mapping[str, float] = field(default_factory=dict)
-
-
-OnRound = Callable[[Round], None]
-"""Called with every round as soon as it is over."""
-OnStep = Callable[[int, int, float], None]
-"""Called after each step: how many are done, of how many, and the loss."""
-
-
-class Clock:
-    """Whether the time given to a training is over; beside it, how long the training would be and how far it is."""
-
-    def __init__(
-        self, seconds: float | None = None, *, steps: int | None = None, on_step: OnStep = lambda done, of, loss: None
-    ) -> None:
-        """Start; None gives all the time and all the steps there are."""
-        self.end = None if seconds is None else time.monotonic() + seconds
-        self.limit, self.on_step = steps, on_step
-        self.planned, self.tokens, self.before = 0, 0, 0
-        self.ticks: list[float] = []
-
-    @property
-    def done(self) -> int:
-        """Steps done, with those of an earlier run that this one resumes."""
-        return self.before + max(0, len(self.ticks) - 1)
-
-    def is_over(self, loss: float) -> bool:
-        """Whether it is; asked once a step, with the loss of that step."""
-        self.on_step(self.before + len(self.ticks), self.planned, loss)
-        self.ticks.append(time.perf_counter())
-        done = self.limit is not None and len(self.ticks) > self.limit
-        return done or (self.end is not None and time.monotonic() > self.end)
+from stsbench.training.seams import (
+    Columns,
+    OnProgress,
+    Point,
+    TrainingOutcome,
+    TrainingProgress,
+    Validate,
+    open_curve,
+    seen_with,
+    worth,
+)
 
 
 class Saved(NamedTuple):
@@ -108,6 +74,15 @@ class Lesson:
     finished: Callable[[], bool] = lambda: False
     """Whether a training ends with the round that is over."""
 
+    def planned(self, epochs: int) -> int:
+        """The steps of a training of so many epochs."""
+        return min(self.steps * epochs, self.limit or self.steps * epochs)
+
+    def score(self, folder: Path, validate: Validate | None) -> float | None:
+        """Write the encoder as it is into a folder, and score it where anything scores."""
+        write_word_folder(folder, **self.saved._asdict())
+        return validate(ENCODERS.load(self.saved.kind)(str(folder), **self.saved.params)) if validate else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class StandaloneMethod(ABC):
@@ -117,8 +92,6 @@ class StandaloneMethod(ABC):
     """Which trainer it needs."""
     needs: ClassVar[tuple[str, ...]] = ("text",)
     """The columns of a corpus that it learns from."""
-    seconds: float | None = None
-    """Stop after so much time; default never."""
     epochs: int = 1
 
     @abstractmethod
@@ -132,31 +105,22 @@ class StandaloneMethod(ABC):
         folder: Path,
         seed: int,
         validate: Validate | None = None,
-        on_round: OnRound = lambda round: None,
-        untrained: Callable[[float], None] = lambda score: None,
+        on_progress: OnProgress = lambda progress: None,
         resume: bool = False,
-        clock: Clock | None = None,
-    ) -> list[Round]:
+    ) -> TrainingOutcome:
         """Train and leave the encoder's folder, which ``load_encoder`` opens, and in it ``checkpoints`` to resume from.
 
-        The best weights by ``validate`` are kept, without it the last; ``untrained`` is given the score of the first.
-        ``resume`` continues from the last round of a training that was stopped, to the same weights: all draws are made
-        again, and the batches of earlier rounds passed over. Raises TrainingError: the loss is not finite, or there is
-        nothing to learn from.
+        The best weights by ``validate`` are kept, without it the last. ``resume`` continues from the last round of a training
+        that was stopped, to the same weights: all draws are made again, and the batches of earlier rounds passed over. Raises
+        TrainingError: the loss is not finite, or there is nothing to learn from.
         """
         torch.manual_seed(seed)
-        lesson, clock = self.prepare(columns, seed), clock or Clock(self.seconds)
-        keeper = _Keeper(lesson, folder, validate, on_round)
-        keeper.begin(untrained, resume=resume)
-        every, whole, step = lesson.every or lesson.steps, lesson.steps * self.epochs, keeper.step
-        planned = min(whole, lesson.limit or whole)
-        clock.planned, clock.before = planned, step
-        clock.tokens = round(lesson.tokens * self.epochs * planned / max(whole, 1))
-        clock.ticks.append(time.perf_counter())
+        lesson = self.prepare(columns, seed)
+        keeper = _Keeper(lesson, folder, validate, resume=resume)
+        every, planned, step = lesson.every or lesson.steps, lesson.planned(self.epochs), keeper.step
         batches = (batch for _ in range(self.epochs) for batch in lesson.batches())
-        over = bool(step) and lesson.finished()
         total, parts = 0.0, 0
-        for batch in () if over else islice(batches, step, planned):
+        for batch in () if step and lesson.finished() else islice(batches, step, planned):
             loss, count = lesson.learn(batch, step)
             mean = loss / max(count, 1)
             if not math.isfinite(mean):
@@ -164,13 +128,15 @@ class StandaloneMethod(ABC):
                     f"the loss is {mean} at step {step}; lower the learning rate; {folder} keeps the best weights so far"
                 )
             total, parts, step = total + loss, parts + count, step + 1
-            over = clock.is_over(mean)
-            if over or step % every == 0 or step == planned:
-                keeper.close(step, total, parts)
+            on_progress(keeper.progress(step, planned, mean))
+            if step % every == 0 or step == planned:
+                point = keeper.close(step, total, parts)
+                on_progress(keeper.progress(step, planned, point["loss"], point))
                 total, parts = 0.0, 0
-                if over or lesson.finished():
+                if lesson.finished():
                     break
-        return keeper.rounds
+        kept = keeper.chosen if keeper.chosen and keeper.chosen["score"] is not None else None
+        return TrainingOutcome(curve=keeper.curve, chosen=kept, steps=keeper.step)
 
 
 class _Keeper:
@@ -179,55 +145,53 @@ class _Keeper:
     The state is one file, whole or not there: all that a training changes, the optimiser's own and torch's generator.
     """
 
-    def __init__(self, lesson: Lesson, folder: Path, validate: Validate | None, on_round: OnRound) -> None:
-        self.lesson, self.folder, self.validate, self.on_round = lesson, folder, validate, on_round
-        self.trial = folder / "trial"
-        self.rounds: list[Round] = []
-        self.best = -math.inf
-
-    def begin(self, untrained: Callable[[float], None], *, resume: bool) -> None:
+    def __init__(self, lesson: Lesson, folder: Path, validate: Validate | None, *, resume: bool) -> None:
         """Score the weights as they are; a resumed training has its earlier rounds back, and what they learnt."""
-        if not resume:
-            shutil.rmtree((self.folder / STATE).parent, ignore_errors=True)
-        if (score := self._score()) is not None:
-            untrained(score)
-        shutil.rmtree(self.trial, ignore_errors=True)
-        if (self.folder / STATE).is_file():
+        self.lesson, self.folder, self.validate = lesson, folder, validate
+        self.trial = folder / "trial"
+        self.curve: list[dict[str, Any]] = []
+        self.chosen: dict[str, Any] | None = None
+        """The step whose weights are kept, and its score."""
+        self.best = -math.inf
+        if resume and (folder / STATE).is_file():
             self._restore()
-        for ended in self.rounds:
-            self.on_round(ended)
-
-    def _score(self) -> float | None:
-        """Write the weights as they are, and score them where anything scores."""
-        saved = self.lesson.saved
-        write_word_folder(self.trial, **saved._asdict())
-        if self.validate is None:
-            return None
-        return self.validate(ENCODERS.load(saved.kind)(str(self.trial), **saved.params))
+        else:
+            shutil.rmtree((folder / STATE).parent, ignore_errors=True)
+            if (score := lesson.score(self.trial, validate)) is not None:
+                self.curve.append({"step": 0, "score": float(score), **seen_with(score)})
+        shutil.rmtree(self.trial, ignore_errors=True)
+        self.add = open_curve(folder, self.curve)
 
     @property
     def step(self) -> int:
         """How many steps are done, as far as rounds go."""
-        return self.rounds[-1].step if self.rounds else 0
+        return int(self.curve[-1]["step"]) if self.curve else 0
 
-    def close(self, step: int, loss: float, parts: int) -> None:
+    def progress(self, step: int, steps: int, loss: float, point: Point | None = None) -> TrainingProgress:
+        """How far it is, with the scores of the rounds so far."""
+        scores = [one["score"] for one in self.curve if one["step"] and one["score"] is not None]
+        last, best = (scores[-1], max(scores)) if scores else (None, None)
+        return TrainingProgress(step=step, steps=steps, loss=loss, score=last, best=best, point=point)
+
+    def close(self, step: int, loss: float, parts: int) -> Point:
         """End a round: score the weights as they are, and keep them if they are the best."""
         if not parts:
             raise TrainingError("no sentence has a neighbour with known words: nothing to learn from")
         merit, facts = self.lesson.examine(self.best)
-        score = self._score()
+        score = self.lesson.score(self.trial, self.validate)
         merit = score if merit is None else merit
-        kept = merit is None or worth(merit) > self.best or not any(one.kept for one in self.rounds)
-        if kept:
+        plain, seen = (None, {}) if score is None else (float(score), seen_with(score))
+        point = {"step": step, "loss": loss / parts, "score": plain, **facts, **seen}
+        if merit is None or worth(merit) > self.best or self.chosen is None:
             self.best = self.best if merit is None else worth(merit)
+            self.chosen = {"score": plain, "step": step}
             for path in self.trial.iterdir():
                 path.replace(self.folder / path.name)
         shutil.rmtree(self.trial, ignore_errors=True)
-        plain, seen = (None, {}) if score is None else (float(score), seen_with(score))
-        ended = Round(step=step, loss=loss / parts, score=plain, kept=kept, facts={**facts, **seen})
-        self.rounds.append(ended)
+        self.curve.append(point)
         self._write_state()
-        self.on_round(ended)
+        self.add(point)
+        return point
 
     def _write_state(self) -> None:
         optimiser = self.lesson.optimiser
@@ -235,7 +199,8 @@ class _Keeper:
         for number, values in (optimiser.state_dict()["state"] if optimiser else {}).items():
             state |= {f"optimiser.{number}.{key}": value for key, value in values.items() if value is not None}
         facts = {
-            "rounds": [asdict(one) for one in self.rounds],
+            "curve": self.curve,
+            "chosen": self.chosen,
             "best": self.best if math.isfinite(self.best) else None,
             "groups": optimiser.state_dict()["param_groups"] if optimiser else [],
         }
@@ -260,15 +225,8 @@ class _Keeper:
                 own.setdefault(int(number), {})[key] = state[f"optimiser.{number}.{key}"]
             optimiser.load_state_dict({"state": own, "param_groups": facts["groups"]})
         torch.set_rng_state(state["random"])
-        self.rounds = [Round(**one) for one in facts["rounds"]]
+        self.curve, self.chosen = facts["curve"], facts["chosen"]
         self.best = facts["best"] if facts["best"] is not None else -math.inf
-
-
-def count_learnt(folder: Path) -> int:
-    """How many numbers are learnt, by the state that was written last."""
-    with safe_open(folder / STATE, framework="pt") as stored:
-        names = [name for name in stored.keys() if name.startswith("learnt.")]
-        return sum(math.prod(stored.get_slice(name).get_shape()) for name in names)
 
 
 @dataclass(frozen=True, kw_only=True)

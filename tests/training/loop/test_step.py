@@ -116,7 +116,7 @@ def test_layers_that_are_computed_again_change_no_gradient(masked_lm, case, chun
 SPREAD = {
     "simcse, triplets, MLM": 3,
     "declutr": 1,
-    "esimcse": 1,
+    "esimcse": 2,
     "diffcse": 2,
     "mixcse": 2,
     "simcse++": 2,
@@ -161,7 +161,7 @@ def half(learner: Learner, rank: int) -> Any:
 def joined(first: Any, second: Any, views: int) -> Any:
     """Both halves as one batch, view by view."""
     if isinstance(first, dict):
-        return {n: joined(first[n], second[n], 1 if n in ("anchors", "taught") else views) for n in first}
+        return {n: joined(first[n], second[n], 1 if n in ("anchors", "first", "taught") else views) for n in first}
     if first.ndim == 1:
         return torch.cat([first, second])
     width = max(first.shape[1], second.shape[1])

@@ -90,7 +90,7 @@ def test_words_are_repeated_in_place_and_as_many_as_each_variant_says(masked_lm,
     seen: dict[int, Counter[int]] = {}
     for seed in range(200):
         batch = first_batch(made, 24, seed=seed)
-        for one, longer in zip(lists(batch["first"]), lists(batch["second"]), strict=True):
+        for one, longer in zip(lists(batch["first"]), lists(batch["views"])[24:], strict=True):
             seen.setdefault(len(one) - 2, Counter())[len(longer) - len(one)] += 1
             times = Counter(longer)
             assert list(times) == one and sorted(longer, key=one.index) == longer
@@ -107,15 +107,15 @@ def test_a_repetition_stays_within_the_longest_input(masked_lm):
     made = esimcse_learner(masked_lm, options={"max_length": 40}, repetition_rate=1.0)
     made.prepare({"text": [" ".join(ESIMCSE_TEXTS[:12])] * 4})
     batch = first_batch(made, 4)
-    assert batch["first"]["input_ids"].shape == batch["second"]["input_ids"].shape == (4, 40)
+    assert batch["views"]["input_ids"].shape == (8, 40)
     made.prepare({"text": ["", "dog", "dog cat", "a dog"]})
-    assert all(len(longer) <= 6 for longer in lists(first_batch(made, 4)["second"]))
+    assert all(len(longer) <= 6 for longer in lists(first_batch(made, 4)["views"]))
 
 
 def test_nothing_repeated_and_no_queue_is_simcse(masked_lm):
     made = esimcse_learner(masked_lm, repetition_rate=0.0, queue_size=0).eval()
     batch = first_batch(made)
-    assert torch.equal(batch["first"]["input_ids"], batch["second"]["input_ids"])
+    assert torch.equal(*batch["views"]["input_ids"].chunk(2))
     embedded = torch.from_numpy(made.student.encoder().encode(ESIMCSE_TEXTS[:8]))
     assert values(made, batch)["loss"] == pytest.approx(info_nce(embedded, embedded, temperature=0.05).item(), abs=1e-5)
     assert made.slow is None

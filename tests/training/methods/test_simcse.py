@@ -154,16 +154,18 @@ def simcse_positives_learner(folder: Any, positive: str, *, dropout: float = 0.1
     return made
 
 
-def words(made: SimCSEPositives, view: Any) -> list[list[str]]:
+def words(made: SimCSEPositives, batch: Any) -> list[list[list[str]]]:
+    """Of both views the words of each text."""
     tokenizer: Any = made.student.backbone.tokenizer
-    return [tokenizer.decode(ids, skip_special_tokens=True).split() for ids in view["input_ids"]]
+    found = [tokenizer.decode(ids, skip_special_tokens=True).split() for ids in batch["views"]["input_ids"]]
+    return [found[: len(found) // 2], found[len(found) // 2 :]]
 
 
 @pytest.mark.parametrize("positive", ["crop", "delete_words", "delete_one_word"])
 def test_positives_of_words_are_shorter_and_in_order(masked_lm, positive):
     made = simcse_positives_learner(masked_lm, positive, rate=0.3)
     batch = made.collate(ROWS, np.random.default_rng(0))
-    pairs = list(zip(words(made, batch["first"]), words(made, batch["second"]), strict=True))
+    pairs = list(zip(*words(made, batch), strict=True))
     for whole, part in pairs:
         left = iter(whole)
         assert all(word in left for word in part)
@@ -181,7 +183,7 @@ def test_a_synonym_takes_one_words_place(masked_lm, tmp_path):
 def test_masked_words_are_others_of_the_vocabulary(masked_lm):
     made = simcse_positives_learner(masked_lm, "masked_word", rate=0.15)
     batch = made.collate(ROWS, np.random.default_rng(0))
-    for whole, changed in zip(words(made, batch["first"]), words(made, batch["second"]), strict=True):
+    for whole, changed in zip(*words(made, batch), strict=True):
         assert len(whole) == len(changed)
         assert 1 <= sum(a != b for a, b in zip(whole, changed, strict=True)) <= 3
 
@@ -191,7 +193,7 @@ def test_next_sentences_stay_within_the_document(masked_lm):
     order = made.order(len(TEXTS), np.random.default_rng(0), batch=8)
     assert len(order) == len(TEXTS) and not set(order.tolist()) & {3, 7, 11, 15, 19, 23}
     batch = made.collate(order[:6], np.random.default_rng(1))
-    assert words(made, batch["second"]) == [TEXTS[row + 1].split() for row in order[:6]]
+    assert words(made, batch)[1] == [TEXTS[row + 1].split() for row in order[:6]]
     with pytest.raises(CardError, match="no document"):
         alone = SimCSEPositives(student(masked_lm), positive="next_sentence")
         alone.prepare({"text": TEXTS, "document_id": list(range(24))})

@@ -105,9 +105,9 @@ def test_rate_falls_in_a_line():
 
 def test_it_learns_a_small_text(tmp_path):
     training = FastSentTraining(size=16, min_count=1, epochs=60, learning_rate=0.2)
-    rounds = training.fit(STORY, folder=tmp_path / "run", seed=1)
+    curve = training.fit(STORY, folder=tmp_path / "run", seed=1).curve
     # Seven or eight words stand around a sentence, each as often: log 7.5 is about the best there is.
-    assert rounds[-1].loss < 2.15 < 2.6 < rounds[0].loss
+    assert curve[-1]["loss"] < 2.15 < 2.6 < curve[0]["loss"]
     assert neighbours_are_near(load_encoder(tmp_path / "run"))
 
 
@@ -135,12 +135,11 @@ def test_the_best_round_is_kept(tmp_path, first: float):
         return next(scores)
 
     training = FastSentTraining(size=4, min_count=1, epochs=3)
-    heard: list[float] = []
-    rounds = training.fit(STORY, folder=tmp_path / "run", seed=1, validate=validate, untrained=heard.append)
-    assert heard == [0.95] and [r.score for r in rounds] == pytest.approx([first, 0.9, 0.1], nan_ok=True)
-    assert [r.kept for r in rounds] == [True, True, False]
+    outcome = training.fit(STORY, folder=tmp_path / "run", seed=1, validate=validate)
+    assert [point["score"] for point in outcome.curve] == pytest.approx([0.95, first, 0.9, 0.1], nan_ok=True)
+    assert outcome.chosen == {"score": 0.9, "step": outcome.curve[2]["step"]}
     assert (tmp_path / "run/model.safetensors").read_bytes() == seen[2]
-    files = ["checkpoints", "config.json", "model.safetensors", "stsbench.json", "vocab.txt"]
+    files = ["checkpoints", "config.json", "curve.jsonl", "model.safetensors", "stsbench.json", "vocab.txt"]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == files
 
 

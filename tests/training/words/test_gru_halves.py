@@ -124,8 +124,8 @@ LEARNS = [
 
 @pytest.mark.parametrize(("method", "params", "text", "first", "last"), LEARNS)
 def test_it_learns_a_small_text(tmp_path, method, params, text, first, last):
-    rounds = method(word_size=12, **params).fit(text, folder=tmp_path / "run", seed=1)
-    assert rounds[-1].loss < last < first < rounds[0].loss
+    curve = method(word_size=12, **params).fit(text, folder=tmp_path / "run", seed=1).curve
+    assert curve[-1]["loss"] < last < first < curve[0]["loss"]
     encoder = load_encoder(tmp_path / "run")
     assert isinstance(encoder, GruHalvesEncoder)
     assert list(encoder.config.halves) == (["uni"] if method is SkipThoughtsTraining else ["f", "g"])
@@ -144,8 +144,8 @@ def test_batches_are_stretches_of_text_in_order(tmp_path, monkeypatch):
     assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_time_ends_a_run_and_too_little_text_is_one_line(tmp_path):
-    short = SkipThoughtsTraining(word_size=4, hidden=4, epochs=100000, seconds=0.05)
-    assert short.fit(STORY, folder=tmp_path, seed=3)[-1].step < 1000
+def test_steps_end_a_run_and_too_little_text_is_one_line(tmp_path):
+    short = SkipThoughtsTraining(word_size=4, hidden=4, epochs=100000, steps=3)
+    assert short.fit(STORY, folder=tmp_path, seed=3).steps == 3
     with pytest.raises(TrainingError, match="120 sentences make no batch of 400; lower batch_size"):
         QuickThoughtsTraining().fit(STORY, folder=tmp_path, seed=1)

@@ -86,9 +86,9 @@ def pairs(n: int = 60) -> dict[str, list[str]]:
 @pytest.mark.parametrize("version", [1, 2])
 def test_it_learns_a_small_set(tmp_path, vectors, version):
     training = make(vectors, version=version, hidden=16, head_size=16, epochs=45, learning_rate=0.5, shrink=1.0)
-    rounds = training.fit(pairs(30), folder=tmp_path / "run", seed=1)
-    assert rounds[-1].loss < 0.1 < rounds[0].loss
-    assert max(r.facts["accuracy"] for r in rounds) == 1
+    curve = training.fit(pairs(30), folder=tmp_path / "run", seed=1).curve
+    assert curve[-1]["loss"] < 0.1 < curve[0]["loss"]
+    assert max(point["accuracy"] for point in curve) == 1
     encoder = load_encoder(tmp_path / "run")
     assert isinstance(encoder, InferSentEncoder)
     assert encoder.config.version == version
@@ -96,8 +96,8 @@ def test_it_learns_a_small_set(tmp_path, vectors, version):
 
 def test_rate_falls_by_epoch_and_is_divided_without_a_better_accuracy(tmp_path, vectors):
     # A rate too small to change an answer: accuracy never rises again.
-    rounds = make(vectors, learning_rate=1e-4, epochs=9).fit(pairs(30), folder=tmp_path, seed=1)
-    rates = [r.facts["learning_rate"] for r in rounds]
+    curve = make(vectors, learning_rate=1e-4, epochs=9).fit(pairs(30), folder=tmp_path, seed=1).curve
+    rates = [point["learning_rate"] for point in curve]
     assert rates == pytest.approx([1e-4, 1e-4 * 0.99 / 5, 1e-4 * 0.99 / 5 * 0.99 / 5])
     assert rates[-1] < 1e-5 < rates[-2]
 
@@ -109,14 +109,14 @@ def test_best_accuracy_is_kept_and_validation_watches(tmp_path, vectors):
         seen.append(encoder.encode(["the cat"]))
         return -float(len(seen))
 
-    rounds = make(vectors, epochs=2).fit(pairs(), folder=tmp_path / "run", seed=1, validate=validate)
+    first, *curve = make(vectors, epochs=2).fit(pairs(), folder=tmp_path / "run", seed=1, validate=validate).curve
     untrained = seen.pop(0)
-    assert [r.score for r in rounds] == [-2, -3]
+    assert first["score"] == -1 and [point["score"] for point in curve] == [-2, -3]
     kept = load_encoder(tmp_path / "run").encode(["the cat"])
-    best = int(np.argmax([r.facts["accuracy"] for r in rounds]))
+    best = int(np.argmax([point["accuracy"] for point in curve]))
     np.testing.assert_array_equal(kept, seen[best])
     assert not np.array_equal(kept, untrained)
-    files = ["checkpoints", "config.json", "model.safetensors", "stsbench.json"]
+    files = ["checkpoints", "config.json", "curve.jsonl", "model.safetensors", "stsbench.json"]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == files
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from stsbench.core.errors import TrainingError
-from stsbench.training.seams import Columns
+from stsbench.training.seams import Columns, Point, TrainingProgress
 from stsbench.training.words.fastsent import FastSentTraining
 from stsbench.training.words.recurrent import InferSentTraining, QuickThoughtsTraining, SkipThoughtsTraining
-from stsbench.training.words.rounds import Clock, Round, StandaloneMethod
+from stsbench.training.words.rounds import StandaloneMethod
 from tests.encoders.words.word_encoders import COMMON, VECTORS
 from tests.encoders.words.word_files import cache
 from tests.training.words.ordered_text import STORY
@@ -51,26 +51,27 @@ def spread(encoder: Any) -> float:
 def test_a_resumed_training_ends_where_an_undisturbed_one_does(tmp_path, name, validate, at):
     training, columns = method(name, tmp_path)
     whole = training.fit(columns, folder=tmp_path / "whole", seed=3, validate=validate)
-    assert len(whole) > at
-    heard: list[Round] = []
+    points = [point for point in whole.curve if point["step"]]
+    assert len(points) > at
+    heard: list[Point] = []
 
-    def kill(ended: Round) -> None:
-        heard.append(ended)
+    def kill(progress: TrainingProgress) -> None:
+        heard.extend([progress.point] if progress.point else [])
         if len(heard) == at:
             raise Killed
 
     with pytest.raises(Killed):
-        training.fit(columns, folder=tmp_path / "cut", seed=3, validate=validate, on_round=kill)
-    again: list[Round] = []
+        training.fit(columns, folder=tmp_path / "cut", seed=3, validate=validate, on_progress=kill)
     steps: list[tuple[int, int]] = []
-    clock = Clock(on_step=lambda done, of, loss: steps.append((done, of)))
-    more: dict[str, Any] = {"validate": validate, "on_round": again.append, "clock": clock, "resume": True}
-    assert training.fit(columns, folder=tmp_path / "cut", seed=3, **more) == whole == again
+    more: dict[str, Any] = {"validate": validate, "on_progress": lambda one: steps.append((one.step, one.steps))}
+    assert training.fit(columns, folder=tmp_path / "cut", seed=3, **more, resume=True) == whole
     # It is as far as it was, and what is left goes to the end.
-    assert steps[0] == (whole[at - 1].step + 1, clock.planned)
-    assert steps[-1][0] == whole[-1].step
-    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "cut")]
-    assert weights[0] == weights[1]
+    planned = training.prepare(columns, 3).planned(training.epochs)
+    assert steps[0] == (points[at - 1]["step"] + 1, planned)
+    assert steps[-1][0] == points[-1]["step"] == whole.steps
+    for name in ("model.safetensors", "curve.jsonl"):
+        weights = [(tmp_path / run / name).read_bytes() for run in ("whole", "cut")]
+        assert weights[0] == weights[1]
 
 
 def test_a_state_is_forgotten_without_resume_and_of_another_text_refused(tmp_path):
@@ -85,15 +86,15 @@ def test_a_state_is_forgotten_without_resume_and_of_another_text_refused(tmp_pat
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_clock_hears_how_long_a_training_is_and_stops_it(tmp_path, name):
+def test_every_step_is_heard_of_and_how_many_there_are(tmp_path, name):
     training, columns = method(name, tmp_path)
-    heard: list[tuple[int, int]] = []
-    whole, stopped = Clock(on_step=lambda done, of, loss: heard.append((done, of))), Clock(steps=3)
-    training.fit(columns, folder=tmp_path / "whole", seed=1, clock=whole)
+    heard: list[TrainingProgress] = []
+    outcome = training.fit(columns, folder=tmp_path / "whole", seed=1, on_progress=heard.append)
+    lesson = training.prepare(columns, 1)
+    planned = lesson.planned(training.epochs)
     # InferSent may end sooner than planned: its rate falls.
-    done = len(whole.ticks) - 1
-    assert done == whole.planned if name != "infersent" else done <= whole.planned
-    assert whole.tokens > whole.planned
-    assert heard == [(step + 1, whole.planned) for step in range(done)]
-    training.fit(columns, folder=tmp_path / "stopped", seed=1, clock=stopped)
-    assert len(stopped.ticks) - 1 == 3 and stopped.planned == whole.planned
+    assert outcome.steps == planned if name != "infersent" else outcome.steps <= planned
+    assert lesson.tokens > lesson.steps
+    steps = [(one.step, one.steps) for one in heard if one.point is None]
+    assert steps == [(step + 1, planned) for step in range(outcome.steps)]
+    assert [one.point for one in heard if one.point] == outcome.curve
