@@ -16,7 +16,7 @@ from stsbench.bench.plan import RunPart
 from stsbench.bench.run import Work, local
 from stsbench.boards.exports.hub import HubTask
 from stsbench.boards.render import TextFormat
-from stsbench.cli.new import Conversion
+from stsbench.cli.convert import Conversion
 from stsbench.data.corpora.load import TextFile
 from stsbench.data.splits import PairSplit
 from stsbench.encoders.backends import TorchBackend
@@ -198,11 +198,11 @@ ROWS: dict[str, Any] = {
     "boards.exports.hub:KINDS": HubTask("task-of-mine", "Mine"),
     "check.gate:RULES": noting("check.gate:RULES", lambda judged, effort: [one.verdict for one in judged]),
     "cli.export:FORMATS": noting("cli.export:FORMATS", lambda results, out, catalogue, as_json: None),
-    "cli.showing:LISTS": noting("cli.showing:LISTS", lambda cards: [{"thing": "a thing of mine"}]),
-    "cli.showing:KINDS": noting(
-        "cli.showing:KINDS", lambda name, cards: {"of": "mine"} if name == "a thing of mine" else None
+    "cli.list:LISTS": noting("cli.list:LISTS", lambda cards: [{"thing": "a thing of mine"}]),
+    "cli.show:KINDS": noting(
+        "cli.show:KINDS", lambda name, cards: {"of": "mine"} if name == "a thing of mine" else None
     ),
-    "cli.new:KINDS": Conversion(noting("cli.new:KINDS", lambda source, out: "")),
+    "cli.convert:KINDS": Conversion(noting("cli.convert:KINDS", lambda source, out: "")),
 }
 """By table; a row of a registry of addresses is one of this file."""
 

@@ -13,22 +13,13 @@ from typing import Any
 
 from stsbench.bench.plan import Listener
 from stsbench.core import settings
-from stsbench.core.errors import visible
+from stsbench.core.errors import duration, visible
 
 LOGGER = logging.getLogger("stsbench")
 LINE_SECONDS = 30.0
 """Between two lines where nobody watches."""
 PICTURE_SECONDS = 0.3
 """Between two pictures in a notebook, each of which goes to the reader's browser."""
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it: ``0.4 s``, ``42 s``, ``12 min``, ``3.5 h``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 @dataclass

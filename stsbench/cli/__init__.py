@@ -61,7 +61,8 @@ def _invoke(arguments: Sequence[str]) -> int:
     try:
         # Where a shell asks what a word may become, this answers and ends the program.
         app._main_shell_completion({}, "stsbench", None)  # noqa: SLF001 - typer's own main calls it so
-        with app.make_context("stsbench", list(arguments)) as context:
+        # ``list`` is the command's module here, once that is imported.
+        with app.make_context("stsbench", [*arguments]) as context:
             code = app.invoke(context) or 0
     except (Exit, SystemExit) as stop:
         if not _is_ours(stop):

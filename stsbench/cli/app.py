@@ -19,43 +19,41 @@ from stsbench.cli import options
 from stsbench.cli.options import FOLDERS, OUTPUT, WORK
 from stsbench.cli.printing import say
 
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "run": ("stsbench.cli.run:run_command", "Score encoders on tasks."),
-    "train": ("stsbench.cli.train:train_command", "Train an encoder by a recipe."),
-    "reproduce": ("stsbench.cli.train:reproduce_command", "Train the rows of a paper's table or figure."),
-    "sweep": ("stsbench.cli.train:sweep_command", "Try values of recipes and keep the best."),
-    "list": ("stsbench.cli.showing:list_command", "List tasks, encoders, recipes, tables and more."),
-    "show": ("stsbench.cli.showing:show_command", "Show what is known of one name."),
-    "doctor": ("stsbench.cli.doctor:doctor_command", "Show what works here, and what is missing for what."),
-    "leaderboard": ("stsbench.cli.board:leaderboard_command", "Print a table of results, or a paper's."),
-    "export": ("stsbench.cli.export:export_command", "Write results for other tools."),
-    "convert": ("stsbench.cli.new:convert_command", "Make an encoder's folder."),
-    "compare": ("stsbench.cli.check:compare_command", "Test which differences between encoders are significant."),
-    "analyze": ("stsbench.cli.analyze:analyze_command", "Make a figure of the papers, as numbers and as a picture."),
-    "report": ("stsbench.cli.analyze:report_command", "Put results, comparisons and figures into one HTML page."),
-    "parity": ("stsbench.cli.check:parity_command", "Test whether two encoders that should be identical are."),
-    "check": ("stsbench.cli.check:check_command", "Check new scores against old ones, for CI."),
-    "lock": ("stsbench.cli.check:lock_command", "Write scores to a lock file for 'stsbench check'."),
-    "verify": ("stsbench.cli.check:verify_command", "Make every score again from its items."),
-    "timing": ("stsbench.cli.timing:timing_command", "Time training and inference on this machine."),
+COMMANDS: Mapping[str, str] = {
+    "run": "Score encoders on tasks.",
+    "train": "Train an encoder by a recipe.",
+    "reproduce": "Train the rows of a paper's table or figure.",
+    "sweep": "Try values of recipes and keep the best.",
+    "list": "List tasks, encoders, recipes, tables and more.",
+    "show": "Show what is known of one name.",
+    "doctor": "Show what works here, and what is missing for what.",
+    "leaderboard": "Print a table of results, or a paper's.",
+    "export": "Write results for other tools.",
+    "convert": "Make an encoder's folder.",
+    "compare": "Test which differences between encoders are significant.",
+    "analyze": "Make a figure of the papers, as numbers and as a picture.",
+    "report": "Put results, comparisons and figures into one HTML page.",
+    "parity": "Test whether two encoders that should be identical are.",
+    "check": "Check new scores against old ones, for CI.",
+    "lock": "Write scores to a lock file for 'stsbench check'.",
+    "verify": "Make every score again from its items.",
+    "timing": "Time training and inference on this machine.",
 }
-"""Each command: the function that is called, and the first sentence of its help."""
-DATA_COMMANDS: Mapping[str, tuple[str, str]] = {
-    "fetch": ("stsbench.cli.data:fetch_command", "Fetch data from the Hub ahead of a run."),
-    "verify": ("stsbench.cli.data:verify_data_command", "Check data against the cards."),
-    "overlap": ("stsbench.cli.data:overlap_command", "Find test sentences in training text."),
-    "convert-coco": ("stsbench.cli.data:convert_coco_command", "Convert the published COCO pickles."),
-    "make": ("stsbench.cli.data:make_command", "Make training text of what is published."),
-    "back-translate": (
-        "stsbench.cli.data:back_translate_command",
-        "Translate sentences there and back, to train on the pairs.",
-    ),
+"""Each command and the first sentence of its help; it is a function of its own file, ``NAME_command`` of ``cli/NAME.py``."""
+DATA_COMMANDS: Mapping[str, str] = {
+    "fetch": "Fetch data from the Hub ahead of a run.",
+    "verify": "Check data against the cards.",
+    "overlap": "Find test sentences in training text.",
+    "convert-coco": "Convert the published COCO pickles.",
+    "make": "Make training text of what is published.",
+    "back-translate": "Translate sentences there and back, to train on the pairs.",
 }
-NEW_COMMANDS: Mapping[str, tuple[str, str]] = {
-    "task": ("stsbench.cli.new:new_task_command", "Draft the card of a task from a table of your own."),
-    "encoder": ("stsbench.cli.new:new_encoder_command", "Draft the card of an encoder."),
-    "method": ("stsbench.cli.new:new_method_command", "Draft a training method and its recipe."),
+NEW_COMMANDS: Mapping[str, str] = {
+    "task": "Draft the card of a task from a table of your own.",
+    "encoder": "Draft the card of an encoder.",
+    "method": "Draft a training method and its recipe.",
 }
+"""Those of ``stsbench data`` and ``stsbench new`` are in the file of these."""
 
 
 class GroupedCommand(TyperCommand):
@@ -79,10 +77,10 @@ class GroupedCommand(TyperCommand):
 class LazyCommand(TyperCommand):
     """A command of which only its help's first sentence is known until it is called."""
 
-    def __init__(self, name: str, address: str, help: str) -> None:  # noqa: A002 - typer's own word
-        """Note where the command is."""
+    def __init__(self, name: str, module: str, help: str) -> None:  # noqa: A002 - typer's own word
+        """Note in which module the command is."""
         super().__init__(name, help=help, rich_markup_mode=None)
-        self.address = address
+        self.module, self.function = module, f"{name.replace('-', '_')}_command"
 
     @cached_property
     def loaded(self) -> TyperCommand:
@@ -91,29 +89,30 @@ class LazyCommand(TyperCommand):
         Help and completion need its signature and docstring alone, which are compiled from the module's source: the module
         imports all that the command works with. A default is a constant or a path.
         """
-        module, _, name = self.address.partition(":")
-        found = find_spec(module)
+        found = find_spec(self.module)
         assert found and found.origin, "a command's module is a file"
         tree = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
-        (function,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name)
+        (function,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == self.function)
         function.body, arguments = function.body[:1], function.args
         names = [one.arg for one in arguments.kwonlyargs]
-        if "cards" in names:
+        if cards := {"catalogue", "cards"} & {*names}:
             # Where cards are read settings are, before all other options and not by the command itself.
-            arguments.kwonlyargs.insert(
-                names.index("cards"), ast.arg("config", ast.parse("opt.Config", mode="eval").body)
-            )
-            arguments.kw_defaults.insert(names.index("cards"), ast.Constant(None))
+            place = names.index(cards.pop())
+            arguments.kwonlyargs.insert(place, ast.arg("config", ast.parse("opt.Config", mode="eval").body))
+            arguments.kw_defaults.insert(place, ast.Constant(None))
         scope: dict[str, Any] = {"opt": options, "Path": Path}
         exec(
             compile(ast.fix_missing_locations(ast.Module([function], [])), found.origin, "exec", dont_inherit=True),
             scope,
         )
 
-        @wraps(scope[name])
+        @wraps(scope[self.function])
         def call(**given: Any) -> Any:  # noqa: ANN401 - what the signature says
             given.pop("config", None)
-            return getattr(import_module(module), name)(**given)
+            command = getattr(import_module(self.module), self.function)
+            if "catalogue" in given:
+                given["catalogue"] = options.read_cards(given["catalogue"])
+            return command(**given)
 
         one = typer.Typer(add_completion=False, rich_markup_mode=None)
         # Lines of examples are not joined.
@@ -145,14 +144,15 @@ def _root(context: typer.Context, version: Version = False) -> None:
     _help_alone(context)
 
 
-def _group(name: str, text: str, commands: Mapping[str, tuple[str, str]], **more: Any) -> TyperGroup:  # noqa: ANN401
+def _group(name: str, text: str, commands: Mapping[str, str], **more: Any) -> TyperGroup:  # noqa: ANN401
     root = typer.Typer(
         name=name, help=text, invoke_without_command=True, pretty_exceptions_enable=False, rich_markup_mode=None, **more
     )
     group = get_command(root)
     assert isinstance(group, TyperGroup), "an app with a callback is a group"
-    for command, (address, help_line) in commands.items():
-        group.add_command(LazyCommand(command, address, help_line))
+    for command, help_line in commands.items():
+        module = command if commands is COMMANDS else name
+        group.add_command(LazyCommand(command, f"stsbench.cli.{module}", help_line))
     return group
 
 

@@ -1,53 +1,25 @@
-"""``stsbench check``, ``lock``, ``verify``, ``compare`` and ``parity``: scores against old ones, their items and each other."""
+"""``stsbench check``: scores against old ones or papers', with reports for CI."""
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-import msgspec
-
-from stsbench.api.names import Names, chosen_side, compared_results
-from stsbench.api.results import compared
-from stsbench.bench.plan import RunPlan, plan_tasks, read_tasks
-from stsbench.bench.score import compared_sentences, measure_side
-from stsbench.boards.render import TERMINAL
-from stsbench.boards.render.figures import WRITERS, comparison_figure, render_comparison
+from stsbench.api.names import chosen_side
 from stsbench.check import reports
 from stsbench.check.gate import RULES, Check, check, check_published, not_checked, parse_tolerances
-from stsbench.check.lock import LockedCell, Side, lock_cells, read_lock, read_side, to_lock
-from stsbench.check.verify import Known, Verification, Verified, verify
+from stsbench.check.lock import Side, read_side
 from stsbench.cli import options as opt
-from stsbench.cli.printing import (
-    MISTAKE,
-    NOT_SAME,
-    complain,
-    complain_of_all,
-    cut,
-    print_json,
-    say,
-    say_words,
-    write_or_say,
-)
-from stsbench.cli.progress import shown_count, shown_work
-from stsbench.cli.screen import print_rows
+from stsbench.cli.printing import complain, print_json, print_rows, say, say_words
 from stsbench.core import settings
-from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, OutputError, StsbenchError, choose, one_line
+from stsbench.core.errors import StsbenchError, choose, one_line
 from stsbench.core.files import append_line, write_whole
-from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
-from stsbench.data.task import expand_names, holds
-from stsbench.encoders.load import find_encoder
-from stsbench.numbers.statistics import sentence_columns
-from stsbench.significance.comparison import Comparison, Difference, columns, compare, notes_below, sentences
-from stsbench.significance.parity import ASTRAY, PROBES, Embedded, Form, Parity, judge
+from stsbench.data.task import expand_names
 
 SHORT = 24
 """A table of more rows shows those that matter."""
@@ -68,7 +40,7 @@ def check_command(
     junit: opt.Junit = None,
     github: opt.Github = False,
     summary: opt.Summary = None,
-    cards: opt.Cards,
+    cards: opt.CardFolders,
     as_json: opt.AsJson = False,
 ) -> int:
     """Check new scores against old ones, for CI.
@@ -79,26 +51,20 @@ def check_command(
     """
     published = str(against) == "published" and not against.exists()
     if published:
-        given = opt.Given.of(context)
-        given.idle("with --against published", "--against-encoder", "--rule", "--allow-missing")
+        idle = ("--against-encoder", "--rule", "--allow-missing")
+        opt.Given.of(context).idle("with --against published", *idle)
 
     def judged() -> Check:
-        tolerances, catalogue = parse_tolerances(tolerance), Catalogue(cards)
-        wanted = expand_names(tasks, catalogue) if tasks else None
-        side = _side(new, encoder, wanted, catalogue)
+        # Here, so that a folder of cards that is not there is in the reports too.
+        tolerances, catalogue = parse_tolerances(tolerance), opt.read_cards(cards)
+        side = read_one(new, encoder, tasks, catalogue)
         if published:
             return check_published(side, catalogue, exact=exact, tolerances=tolerances)
-        old = _side(against, against_encoder, wanted, catalogue)
+        old, chosen = read_one(against, against_encoder, tasks, catalogue), bool(encoder) or side.is_in(new)
         return check(
-            side,
-            old,
-            rule=choose("rule", rule, {one: one for one in RULES}),
-            exact=exact,
-            allow_missing=allow_missing,
-            chosen=bool(encoder) or side.is_in(new),
-            tolerances=tolerances,
-            suites=catalogue.suites(),
-        )
+            side, old, rule=choose("rule", rule, {one: one for one in RULES}), exact=exact, chosen=chosen,
+            allow_missing=allow_missing, tolerances=tolerances, suites=catalogue.suites(),
+        )  # fmt: skip
 
     # GitHub's runner reads both streams, asked for annotations or not; JSON on stdout is to stay JSON.
     watched, stream = github or settings.on_github(), sys.stderr if as_json else sys.stdout
@@ -107,7 +73,7 @@ def check_command(
         if mistake is not None:
             complain(reports.no_command(str(mistake)) if watched else mistake)
         elif as_json:
-            verdicts = [dataclasses.asdict(verdict) for verdict in found.verdicts]
+            verdicts = [asdict(verdict) for verdict in found.verdicts]
             facts = {"exit": found.exit_code, "rule": found.rule, "summary": found.summary, "verdicts": verdicts}
             print_json(facts, shown=reports.no_command_json if watched else str)
         else:
@@ -165,46 +131,10 @@ def _no_commands(stream: TextIO | None) -> Iterator[None]:
         stream.flush()
 
 
-def lock_command(
-    *,
-    results: opt.ResultsArgument = Path("results"),
-    out: opt.LockFile = Path("scores.lock.json"),
-    encoder: opt.OnlyEncoders,
-    tasks: opt.OnlyTasks = None,
-    cards: opt.Cards,
-    as_json: opt.AsJson = False,
-) -> None:
-    """Write scores to a lock file for 'stsbench check'.
-
-    It holds what they were made with, and what paired tests need.
-
-    Example: stsbench lock results --out scores.lock.json
-    """
-    catalogue = Catalogue(cards)
-    wanted = expand_names(tasks, catalogue) if tasks else None
-    if not results.is_dir():
-        raise OutputError(f"results folder '{results}' does not exist; 'stsbench run' makes it")
-    side = _side(results, encoder, wanted, catalogue).verified()
-    for problem in side.problems:
-        raise DataError(f"{problem.line}; repair or remove the file, for a lock without it would not check it")
-    if not (held := side.results()):
-        raise DataError(f"{results}: holds no results to lock")
-    kept: list[LockedCell] = []
-    with suppress(DataError, OutputError):
-        kept = read_lock(out)
-    cells = lock_cells(held, kept)
-    write_whole(out, to_lock(cells))
-    bare = sum(cell.paired is None for cell in cells)
-    if as_json:
-        encoders = sorted({cell.encoder for cell in cells})
-        print_json({"lock": str(out), "cells": len(cells), "encoders": encoders, "without_items": bare})
-    else:
-        more = f"; {bare} without what a paired test needs, for their per-item columns are missing" if bare else ""
-        say(f"locked {len(cells)} cell{'' if len(cells) == 1 else 's'} in {out}{more}")
-
-
-def _side(path: Path, encoders: Sequence[str], tasks: Sequence[str] | None, catalogue: Catalogue) -> Side:
-    side = chosen_side(encoders, read_side(path, tasks=tasks), catalogue, path)
+def read_one(path: Path, encoders: Sequence[str], tasks: str | None, catalogue: opt.Cards) -> Side:
+    """The cells of one side, a folder or a lock file, of these encoders and tasks or of all; says if there are older states."""
+    read = read_side(path, tasks=expand_names(tasks, catalogue) if tasks else None)
+    side = chosen_side(encoders, read, catalogue, path)
     if line := side.older_line(catalogue):
         complain(line)
     return side
@@ -225,219 +155,3 @@ def _print_check(found: Check) -> None:
         if reports.matters(verdict):
             say_words(f"{verdict.encoder} on {verdict.task}: {verdict.outcome}: {verdict.reason}")
     say(f"{found.summary}; scores are times 100")
-
-
-def verify_command(
-    *,
-    results: opt.VerifiedResults = Path("results"),
-    data: opt.Data = None,
-    cards: opt.Cards,
-    as_json: opt.AsJson = False,
-) -> int:
-    """Make every score again from its items.
-
-    Hashes, protocols and data are checked too; no encoder is needed.
-
-    Example: stsbench verify results --data DIR
-    """
-    catalogue, at = Catalogue(cards), opt.data_folder(data)
-    read = cache(_read)
-    with shown_count("results verified") as progress:
-        found = verify(results, catalogue, lambda one: read(one.task, one.split, catalogue, at), progress)
-    if as_json:
-        rows = [_verified_facts(one) for one in found.files]
-        print_json({"exit": found.exit_code, "summary": found.summary, "results": rows})
-    else:
-        _print_verified(found)
-    return found.exit_code
-
-
-def _read(name: str, split: str, catalogue: Catalogue, folder: Path | None) -> Known | None:
-    if name not in catalogue.paths("tasks") or split not in catalogue.task(name).splits:
-        return None
-    (task,) = plan_tasks(name, catalogue, data=folder, split=split)
-    card = task.task.card
-    if card.package is None and not all(holds(card.local, one, folder) for one in task.wanted):
-        return None
-    task.load()
-    # Labels are not among a split's own columns.
-    read, columns = task.splits[split], dict[str, Any]()
-    if isinstance(read, PairSplit):
-        columns = {"gold": read.gold, **({"subset": list(read.subset)} if read.subsets_known else {})}
-    elif isinstance(read, LabelledSplit | LabelledPairSplit):
-        columns = {"labels": read.labels}
-    return Known(task.digest, columns and columns | sentence_columns(*read.sides))
-
-
-def _verified_facts(one: Verified) -> dict[str, Any]:
-    result = one.result
-    cell = {} if result is None else {"encoder": result.encoder, "task": result.task, "split": result.split}
-    facts = {"verdict": one.standing, "problems": one.problems, "not_verified": one.unknown, "data_at_hand": one.data}
-    return {"path": str(one.path), **cell, **facts}
-
-
-def _print_verified(found: Verification) -> None:
-    failed = ((one.path, line) for one in found.of("failed") for line in one.problems)
-    complain_of_all("failed", (line if str(path) in line else f"{path}: {line}" for path, line in failed))
-    reasons: dict[str, list[Verified]] = {}
-    for one in found.of("not verified"):
-        reasons.setdefault("; ".join(one.unknown), []).append(one)
-    for reason, files in reasons.items():
-        counts = Counter(one.path.parent.name for one in files)
-        say(f"not verified: {reason}: {', '.join(f'{name} {count}' for name, count in counts.items())}")
-    say(found.summary)
-    if found.exit_code == MISTAKE and not found.of("failed"):
-        say("nothing could be verified")
-
-
-def compare_command(
-    context: opt.Context,
-    encoders: opt.ComparedEncoders,
-    *,
-    results: opt.ResultsFolder = Path("results"),
-    tasks: opt.OnlyTasks = None,
-    protocol: opt.OnlyProtocol = None,
-    seed: opt.CompareSeed = 0,
-    independent: opt.Independent = False,
-    output: opt.CompareFormat = "terminal",
-    out: opt.TableFile = None,
-    plot: opt.Plot = None,
-    cards: opt.Cards,
-    as_json: opt.AsJson = False,
-) -> None:
-    """Test which differences between encoders are significant.
-
-    The tests are paired, over the same items.
-
-    Example: stsbench compare minilm glove-840b --tasks sts
-    """
-    given = opt.Given.of(context)
-    given.apart("--json", "--format")
-    opt.check_figure("--plot", plot)
-    if not results.is_dir() and all(Path(one).is_dir() for one in encoders):
-        given.idle("where all that is compared are folders", "--results")
-    fmt = opt.written_as(output, out, as_json=as_json)
-    choose("format", fmt, {TERMINAL: None, **WRITERS})
-    if len(encoders) < 2:
-        raise StsbenchError("compare needs at least two encoders, or folders of results")
-    catalogue = Catalogue(cards)
-    by_name = compared_results(
-        encoders, results, catalogue, skipped=lambda line: complain(f"skipped: {line}"), older=complain
-    )
-    found = compared(by_name, catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent)
-    if plot is not None:
-        write_whole(plot, comparison_figure(found).to_bytes(plot.suffix.removeprefix(".")))
-        # On stdout where that is for people, and not beside JSON or CSV.
-        if fmt == TERMINAL or out is not None:
-            say(f"wrote {plot}")
-    if fmt == TERMINAL:
-        _print_comparison(found)
-    else:
-        write_or_say(render_comparison(found, fmt), out)
-
-
-def _print_comparison(comparison: Comparison) -> None:
-    for (first, second, differences), sentence in zip(comparison.pairs(), sentences(comparison), strict=True):
-        say(f"A = {first}\nB = {second}\n")
-        _print_differences(differences)
-        say("")
-        say_words(sentence)
-        say("")
-    for line in notes_below(comparison):
-        say_words(line)
-
-
-def _print_differences(differences: Sequence[Difference]) -> None:
-    heads, rows = columns(differences)
-    print_rows(heads, rows, right=range(1, len(heads)))
-
-
-OF_TASKS = "of the tasks"
-
-
-def parity_command(
-    first: opt.FirstEncoder,
-    second: opt.SecondEncoder,
-    *,
-    tasks: opt.TasksToScore = "sts",
-    protocol: opt.Protocols = None,
-    split: opt.Split = None,
-    margin: opt.Margin = 0.5,
-    data: opt.Data = None,
-    store: opt.Store = None,
-    no_store: opt.NoStore = False,
-    cards: opt.Cards,
-    as_json: opt.AsJson = False,
-) -> int:
-    """Test whether two encoders that should be identical are.
-
-    The same sentences go through both: those of the tasks, and long, empty and other odd ones. The exit code is 0 where they
-    are the same, 1 where they are different.
-
-    Example: stsbench parity minilm minilm+dtype=bfloat16 --tasks stsb
-    """
-    catalogue, kept = Catalogue(cards), opt.kept_in(store, no_store=no_store)
-    names = [Names(catalogue).one_to_load(one) for one in (first, second)]
-    if names[0] == names[1]:
-        raise StsbenchError(f"parity was given '{names[0]}' twice; give two encoders")
-    known = [find_encoder(name, catalogue=catalogue) for name in names]
-    plan = RunPlan(tasks=tasks, protocol=protocol, data=data, split=split, store=kept, catalogue=catalogue)
-
-    def refuse(what: str, error: StsbenchError) -> None:
-        raise error
-
-    scored = read_tasks(plan.scored, refuse)
-    sentences = [*PROBES, *((OF_TASKS, text) for text in compared_sentences(scored))]
-    with shown_work() as shown:
-        texts = [text for _, text in sentences]
-        sides = [
-            measure_side(one, scored, texts, plan, shown.listener(name, noticed=complain))
-            for name, one in zip(names, known, strict=True)
-        ]
-    embedded = [Embedded(Form(side.type, side.embeddings.shape[1]), side.embeddings) for side in sides]
-    comparison = compare({name: side.results for name, side in zip(names, sides, strict=True)})
-    found = judge(embedded[0], embedded[1], sentences, comparison, margin=margin / 100)
-    if as_json:
-        keys = ("verdict", "reasons", "forms", "rows", "distance", "strays", "neighbour", "kept")
-        facts = {key: msgspec.to_builtins(_named(getattr(found, key))) for key in keys}
-        differences = msgspec.to_builtins(comparison.differences)
-        print_json({"encoders": comparison.encoders, "same": found.same, **facts, "differences": differences})
-    else:
-        _print_parity(found)
-    return 0 if found.same else NOT_SAME
-
-
-def _print_parity(found: Parity) -> None:
-    comparison = found.comparison
-    for letter, name, form in zip("AB", comparison.encoders, found.forms, strict=True):
-        say(f"{letter} = {name} ({form})")
-    if found.rows:
-        rows = [[r.kind, f"{r.n}", f"{r.worst:.5f}", f"{r.median:.5f}", f"{r.astray}"] for r in found.rows]
-        say("")
-        heads = ["sentences", "n", "worst cosine", "median", f"below {ASTRAY:g}"]
-        print_rows(heads, rows, right=range(1, 5))
-        say(f"\nlargest distance of two embeddings: {found.distance:.2g} of the longer one's length")
-    before, after = found.neighbour.cosines
-    say_words(
-        f"nearest neighbours: {100 * found.kept:.1f}% kept; the largest change of a cosine is {before:.3f} to {after:.3f}, "
-        f"'{cut(found.neighbour.text)}' and '{cut(found.neighbour.neighbour)}'"
-    )
-    if found.strays:
-        say("\nsentences that differ most\n")
-        strays = [[f"{one.cosine:.5f}", one.kind, cut(one.text)] for one in found.strays]
-        print_rows(["cosine", "kind", "sentence"], strays, right=[0], names=[1])
-    say("")
-    _print_differences(comparison.differences)
-    for line in comparison.notes:
-        say_words(line)
-    say("")
-    say_words(f"verdict: {found.verdict}")
-    for reason in found.reasons:
-        say_words(f"* {reason}")
-
-
-def _named(value: Any) -> Any:  # noqa: ANN401 - any part of a Parity
-    """A part with the names of its fields, which JSON of a tuple has not."""
-    if hasattr(value, "_asdict"):
-        return {key: _named(one) for key, one in value._asdict().items()}
-    return [_named(one) for one in value] if isinstance(value, list | tuple) else value

@@ -47,8 +47,7 @@ def defaults(given: Path | None, *, of_run: bool) -> dict[str, Any]:
     places: dict[str, Any] = {
         "data": found.data and _path(found.data, folder),
         "results": found.results and _path(found.results, folder),
-        "cards": [_path(one, folder) for one in found.cards or ()],
-    }
+    } | dict.fromkeys(("catalogue", "cards"), [_path(one, folder) for one in found.cards or ()])
     runs: dict[str, Any] = {
         "encoder": [_encoder(one, folder) for one in found.encoders or ()],
         "names": found.names,

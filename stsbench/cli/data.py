@@ -4,35 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import MISTAKE, print_json, say, say_words, write_records
-from stsbench.cli.progress import shown_count, shown_work
-from stsbench.cli.screen import print_records
+from stsbench.cli.printing import (
+    MISTAKE,
+    print_json,
+    print_records,
+    say,
+    say_words,
+    shown_count,
+    shown_work,
+    write_records,
+)
 from stsbench.core import settings
 from stsbench.core.cards import TaskCard
-from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import SourceError, StsbenchError, UnknownName, one_line
 from stsbench.data.corpora.load import fetch_corpus, load_corpus
 from stsbench.data.corpora.overlap import Held, How, find_held, text_key
 from stsbench.data.splits import PairSplit, Split, characters
 from stsbench.data.task import Task, expand_names, is_at_hand, load_task, place_of, tasks_in_order
 
-if TYPE_CHECKING:
-    from stsbench.data.corpora.making import CountsTokens
 
-
-def fetch_command(names: opt.NamesToFetch, *, data: opt.Data = None, cards: opt.Cards) -> None:
+def fetch_command(names: opt.NamesToFetch, *, data: opt.Data = None, catalogue: opt.Cards) -> None:
     """Fetch data from the Hub ahead of a run.
 
     What is fetched is checked against the cards. What cannot be had does not keep the rest from being fetched.
 
     Example: stsbench data fetch sts transfer
     """
-    catalogue = Catalogue(cards)
     corpora, suites, tasks = catalogue.corpora(), catalogue.suites(), catalogue.paths("tasks")
     for name in names:
         if name not in corpora and name not in suites and name not in tasks:
@@ -59,12 +61,8 @@ def fetch_command(names: opt.NamesToFetch, *, data: opt.Data = None, cards: opt.
         raise SourceError(f"{failures[0]}{more}")
 
 
-def verify_data_command(
-    *,
-    names: opt.NamesToVerify,
-    data: opt.Data = None,
-    cards: opt.Cards,
-    as_json: opt.AsJson = False,
+def verify_command(
+    *, names: opt.NamesToVerify, data: opt.Data = None, catalogue: opt.Cards, as_json: opt.AsJson = False
 ) -> int:
     """Check data against the cards.
 
@@ -72,7 +70,7 @@ def verify_data_command(
 
     Example: stsbench data verify sts --data DIR
     """
-    catalogue, folder = Catalogue(cards), opt.data_folder(data)
+    folder = opt.data_folder(data)
     cards_here = {name: catalogue.task(name) for name in ([] if names else catalogue.paths("tasks"))}
     # Without names: what is in the package, or has some of its files in the data folder.
     present = [name for name, card in cards_here.items() if card.package is not None or _any_file(card, folder)]
@@ -131,30 +129,29 @@ def convert_coco_command(source: opt.CocoSource, target: opt.CocoTarget) -> None
         say(f"{made.split}: {made.images} images, {made.captions} captions")
 
 
-def make_command(name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, cards: opt.Cards) -> None:
+def make_command(name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, catalogue: opt.Cards) -> None:
     """Make training text of what is published.
 
     It is made as its card says, and checked.
 
     Example: stsbench data make nli_triplets --corpora DIR
     """
-    from stsbench.data.corpora.making import make_corpus
+    from stsbench.data.corpora.making import CountsTokens, make_corpus
+
+    def open_tokenizer(model: str, revision: str) -> CountsTokens:
+        # Imports torch, which few corpora need.
+        from stsbench.encoders.transformer.backbone import TokenCounter
+
+        return TokenCounter(model, revision=revision)
 
     folder = corpora or settings.corpora_folder()
     if folder is None:
         raise SourceError("data make: give --corpora DIR (or set STSBENCH_CORPORA): the folder for the file")
     with shown_count("files read") as progress:
         path, rows = make_corpus(
-            name, corpora=folder, catalogue=Catalogue(cards), open_tokenizer=_open_tokenizer, progress=progress
+            name, corpora=folder, catalogue=catalogue, open_tokenizer=open_tokenizer, progress=progress
         )
     say(f"{path}: {rows:,} rows")
-
-
-def _open_tokenizer(model: str, revision: str) -> CountsTokens:
-    # Imports torch, which few corpora need.
-    from stsbench.encoders.transformer.backbone import TokenCounter
-
-    return TokenCounter(model, revision=revision)
 
 
 def back_translate_command(
@@ -174,7 +171,7 @@ def back_translate_command(
     device: opt.Device = "auto",
     corpora: opt.Corpora = None,
     data: opt.Data = None,
-    cards: opt.Cards,
+    catalogue: opt.Cards,
 ) -> None:
     """Translate sentences there and back, to train on the pairs.
 
@@ -190,7 +187,7 @@ def back_translate_command(
     from stsbench.training.translation import Decoding, Mode, Translator, check_output, write_back_translations
 
     check_output(output)
-    corpus = load_corpus(source, corpora=corpora, data=data, limit=limit, catalogue=Catalogue(cards))
+    corpus = load_corpus(source, corpora=corpora, data=data, limit=limit, catalogue=catalogue)
     # Decoding itself refuses any other mode.
     chosen = Decoding(mode=cast(Mode, mode), temperature=temperature, seed=seed, max_tokens=max_tokens)
     there, back = (
@@ -227,7 +224,7 @@ def overlap_command(
     out: opt.OverlapFile = None,
     corpora: opt.Corpora = None,
     data: opt.Data = None,
-    cards: opt.Cards,
+    catalogue: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Find test sentences in training text.
@@ -241,7 +238,6 @@ def overlap_command(
         opt.Given.of(context).idle("without a CORPUS", "--near", "--corpora")
     if out is not None and out.suffix not in (".csv", ".json"):
         raise StsbenchError(f"--out '{out}': give a file that ends in .csv or .json")
-    catalogue = Catalogue(cards)
     # What is asked for, or all that needs no network.
     named = expand_names(tasks, catalogue) if tasks else tasks_in_order(catalogue)
     tests = [load_task(name, data=data, catalogue=catalogue) for name in named]

@@ -17,8 +17,7 @@ from typing import Any
 
 from stsbench.boards.published import published_row
 from stsbench.cli import options as opt
-from stsbench.cli.printing import print_json, say
-from stsbench.cli.screen import print_records
+from stsbench.cli.printing import print_json, print_records, say
 from stsbench.core import settings
 from stsbench.core.cards import TaskCard
 from stsbench.core.catalogue import Catalogue, card_folder
@@ -40,7 +39,7 @@ def doctor_command(
     *,
     hub: opt.Hub = False,
     data: opt.Data = None,
-    cards: opt.Cards,
+    catalogue: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Show what works here, and what is missing for what.
@@ -50,7 +49,7 @@ def doctor_command(
     Example: stsbench doctor --data DIR
     """
     opt.Given.of(context).apart("--hub", "--data")
-    catalogue, versions = Catalogue(cards), list(_versions())
+    versions = list(_versions())
     report: dict[str, Any] = {"stsbench": version_of("stsbench"), "versions": versions, "devices": list(_devices())}
     if hub:
         settings.cache_folder().mkdir(parents=True, exist_ok=True)

@@ -11,10 +11,8 @@ from stsbench.api.names import chosen_results
 from stsbench.boards.exports.hub import eval_results, every_eval_ever, model_index, to_yaml, write_card
 from stsbench.boards.exports.mteb import export_mteb
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, complain_of_all, print_json, say
-from stsbench.core.catalogue import Catalogue
+from stsbench.cli.printing import complain, complain_of_all, print_json, say, write_or_say
 from stsbench.core.errors import DataError, StsbenchError, choose
-from stsbench.core.files import write_whole
 from stsbench.data.task import expand_names
 from stsbench.results.folder import read_folder, verified
 from stsbench.results.groups import Encoders, Runs, gather_runs
@@ -32,7 +30,7 @@ def export_command(
     tasks: opt.OnlyTasks = None,
     protocol: opt.OnlyProtocol = None,
     out: opt.ExportFile = None,
-    cards: opt.Cards,
+    catalogue: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Write results for other tools.
@@ -41,7 +39,7 @@ def export_command(
 
     Example: stsbench export --format mteb --out mteb-files
     """
-    write, catalogue = choose("format", fmt, FORMATS), Catalogue(cards)
+    write = choose("format", fmt, FORMATS)
     wanted = expand_names(tasks, catalogue) if tasks else None
     encoders = Encoders(read_folder(results), catalogue)
     complain_of_all("skipped", (problem.line for problem in encoders.found.problems))
@@ -57,7 +55,7 @@ def export_command(
     write(found.results, out, catalogue, as_json)
 
 
-def _mteb(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
+def _mteb(results: Sequence[Result], out: Path | None, catalogue: opt.Cards, as_json: bool) -> None:
     if out is None:
         raise StsbenchError("--format mteb writes many files: give --out FOLDER")
     made = export_mteb(results, out, catalogue)
@@ -74,11 +72,11 @@ def _mteb(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_
 def _one_file(
     results: Sequence[Result],
     out: Path | None,
-    catalogue: Catalogue,
+    catalogue: opt.Cards,
     as_json: bool,
     *,
     what: str,
-    made: Callable[[Runs, Catalogue], tuple[str, Any]],
+    made: Callable[[Runs, opt.Cards], tuple[str, Any]],
 ) -> None:
     """Write or print the text made of one encoder's results; what JSON shows of it, if more than that, has a place in a card."""
     runs = gather_runs(results, catalogue)
@@ -89,19 +87,19 @@ def _one_file(
     if out is not None and index is not None:
         write_card(out, index)
     elif out is not None:
-        write_whole(out, text.encode())
+        write_or_say(text, out, silent=True)
     if as_json:
         print_json(index if index is not None else {"out": str(out) if out is not None else None, "text": text})
     else:
         say(f"wrote {out}" if out is not None else text.rstrip("\n"))
 
 
-def _model_index(one: Runs, catalogue: Catalogue) -> tuple[str, Any]:
+def _model_index(one: Runs, catalogue: opt.Cards) -> tuple[str, Any]:
     index = model_index(one.encoder, one.results, catalogue)
     return to_yaml(index), index
 
 
-def _eval_results(one: Runs, catalogue: Catalogue) -> tuple[str, Any]:
+def _eval_results(one: Runs, catalogue: opt.Cards) -> tuple[str, Any]:
     text, left_out = eval_results(one.results, catalogue)
     complain_of_all("left out", left_out)
     return text, None

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, CallbackParam, Option
 from typer import Context as Context
 
 from stsbench.core import settings
-from stsbench.core.errors import SourceError, StsbenchError
+from stsbench.core.errors import SourceError, StsbenchError, has_gap, split_names
 from stsbench.plots import FIGURES
 
 MOST = 10**9
@@ -27,15 +27,14 @@ def completion(*kinds: str) -> Callable[[str], Iterator[str]]:
 
     def complete(incomplete: str) -> Iterator[str]:
         before, comma, last = incomplete.rpartition(",")
-        known = dict.fromkeys(name for kind in kinds for name in _known(kind))
+        known = dict.fromkeys(name for kind in kinds for name in known_names(kind))
         yield from (f"{before}{comma}{name}" for name in known if name.startswith(last))
 
     return complete
 
 
-def _known(kind: str) -> Iterable[str]:
-    from stsbench.core.catalogue import Catalogue
-
+def known_names(kind: str) -> Iterable[str]:
+    """What a shell offers of one kind: names of cards, suites, tables or analyses."""
     if kind == "tables":
         from stsbench.boards.published import table_names
 
@@ -45,7 +44,14 @@ def _known(kind: str) -> Iterable[str]:
 
         return ANALYSES.names()
     # Only the names of files are read.
-    return Catalogue().suites() if kind == "suites" else Catalogue().paths(kind)
+    return read_cards().suites() if kind == "suites" else read_cards().paths(kind)
+
+
+def read_cards(folders: Sequence[Path] = ()) -> "Catalogue":
+    """The catalogue of all cards, those of the user's folders among them."""
+    from stsbench.core.catalogue import Catalogue
+
+    return Catalogue(folders)
 
 
 encoder_names = completion("baselines", "trainers")
@@ -56,14 +62,18 @@ all_names = completion("tasks", "baselines", "trainers", "suites")
 
 def each_name(parameter: CallbackParam, given: list[str]) -> list[str]:
     """The names of an option that may be repeated, each a comma list; none of them may be empty."""
-    from stsbench.core.errors import has_gap, split_names
-
     if gap := next(filter(has_gap, given), None):
         raise StsbenchError(f"{parameter.opts[0]} '{gap}': a name is missing beside a comma")
     names = [name for one in given for name in split_names(one)]
     if given and not names:
         raise StsbenchError(f"{parameter.opts[0]} '{','.join(given)}' is empty")
     return names
+
+
+def _figure(parameter: CallbackParam, path: Path | None) -> Path | None:
+    if path is not None and path.suffix.removeprefix(".") not in FIGURES:
+        raise StsbenchError(f"{parameter.opts[0]} '{path}': give a file that ends in .{', .'.join(FIGURES)}")
+    return path
 
 
 def _configured(context: Context, config: Path | None) -> Path | None:
@@ -74,7 +84,8 @@ def _configured(context: Context, config: Path | None) -> Path | None:
     return config
 
 
-def _option(flags: str, text: str, complete: Any = None, *, panel: str | None = None, **more: Any) -> Any:  # noqa: ANN401
+def _option(text: str, complete: Any = None, *, flags: str = "", panel: str | None = None, **more: Any) -> Any:  # noqa: ANN401
+    """An option, called as its parameter where no ``flags`` are given; those of switches are, which have no ``--no-``."""
     return Option(*flags.split(), help=text, rich_help_panel=panel, autocompletion=complete, **more)
 
 
@@ -94,181 +105,166 @@ EncoderArguments = Annotated[
     list[str],
     _arguments("Encoders: card names, Hub ids, folders, card files.", callback=each_name, complete=encoder_names),
 ]
-EncoderAgain = Annotated[list[str], _names("--encoder -e", "The same as an option; comma list.", encoder_names)]
-Encoders = Annotated[list[str], _names("--encoder -e", "Encoders; comma list.", encoder_names)]
-OnlyEncoders = Annotated[list[str], _names("--encoder -e", "Only these encoders; comma list.", encoder_names)]
-AgainstEncoders = Annotated[
-    list[str], _names("--against-encoder", "Check against these encoders only; comma list.", encoder_names)
-]
+EncoderAgain = Annotated[list[str], _names("The same as an option; comma list.", encoder_names, flags="--encoder -e")]
+Encoders = Annotated[list[str], _names("Encoders; comma list.", encoder_names, flags="--encoder -e")]
+OnlyEncoders = Annotated[list[str], _names("Only these encoders; comma list.", encoder_names, flags="--encoder -e")]
+AgainstEncoders = Annotated[list[str], _names("Check against these encoders only; comma list.", encoder_names)]
 ComparedEncoders = Annotated[list[str], _argument("Encoders of the results folder, or folders of results.")]
 FirstEncoder = Annotated[str, _argument("An encoder: a card's name, a Hub id, a folder or a card file.", encoder_names)]
 SecondEncoder = Annotated[str, _argument("The encoder that should be the same.", encoder_names)]
-Tasks = Annotated[str | None, _option("--tasks -t", "Tasks and suites, comma list; default suite 'sts'.", task_names)]
-TasksToScore = Annotated[str, _option("--tasks -t", "Tasks and suites to score, comma list.", task_names)]
-OnlyTasks = Annotated[str | None, _option("--tasks -t", "Only these tasks and suites.", task_names)]
-OneTask = Annotated[str, _option("--tasks -t", "The task whose sentences are used.", task_names)]
-Suite = Annotated[str, _option("--suite", "The suite whose results are shown.", completion("suites"))]
-Protocols = Annotated[str | None, _option("--protocol -p", "Protocols, e.g. simcse, wmean, mean, semeval.")]
-Protocol = Annotated[str | None, _option("--protocol -p", "How the task is scored.")]
-OnlyProtocol = Annotated[str | None, _option("--protocol -p", "Only this protocol's results.")]
-Split = Annotated[str | None, _option("--split", "Score this split (default: test).")]
-TimedSplit = Annotated[str, _option("--split", "Embed the sentences of this split.")]
-EvaluationSeeds = Annotated[str, _option("--seeds", "Seeds of the evaluation, comma list.")]
-OwnNames = Annotated[list[str], _names("--name", "What results call the encoders, one name each.")]
-SetEncoder = Annotated[list[str], _many("--set", "Replace a parameter of the encoder, e.g. dtype=bfloat16.")]
-SetAnalysis = Annotated[list[str], _many("--set", "Replace a parameter of the analysis, e.g. k=10; may be repeated.")]
-Variants = Annotated[
-    list[str], _many("--variants", "Values of 'dimensions' or 'embeddings' to score, e.g. embeddings=float32,int8.")
+Tasks = Annotated[
+    str | None, _option("Tasks and suites, comma list; default suite 'sts'.", task_names, flags="--tasks -t")
 ]
+TasksToScore = Annotated[str, _option("Tasks and suites to score, comma list.", task_names, flags="--tasks -t")]
+OnlyTasks = Annotated[str | None, _option("Only these tasks and suites.", task_names, flags="--tasks -t")]
+OneTask = Annotated[str, _option("The task whose sentences are used.", task_names, flags="--tasks -t")]
+Suite = Annotated[str, _option("The suite whose results are shown.", completion("suites"))]
+Protocols = Annotated[str | None, _option("Protocols, e.g. simcse, wmean, mean, semeval.", flags="--protocol -p")]
+Protocol = Annotated[str | None, _option("How the task is scored.", flags="--protocol -p")]
+OnlyProtocol = Annotated[str | None, _option("Only this protocol's results.", flags="--protocol -p")]
+Split = Annotated[str | None, _option("Score this split (default: test).")]
+TimedSplit = Annotated[str, _option("Embed the sentences of this split.")]
+EvaluationSeeds = Annotated[str, _option("Seeds of the evaluation, comma list.")]
+OwnNames = Annotated[list[str], _names("What results call the encoders, one name each.", flags="--name")]
+SetEncoder = Annotated[list[str], _many("Replace a parameter of the encoder, e.g. dtype=bfloat16.", flags="--set")]
+SetAnalysis = Annotated[
+    list[str], _many("Replace a parameter of the analysis, e.g. k=10; may be repeated.", flags="--set")
+]
+Variants = Annotated[list[str], _many("Values of 'dimensions' or 'embeddings' to score, e.g. embeddings=float32,int8.")]
 Clean = Annotated[
-    list[str],
-    _names("--clean", "Score also without the items that these corpora or files hold; 'own': the recipe's corpus."),
+    list[str], _names("Score also without the items that these corpora or files hold; 'own': the recipe's corpus.")
 ]
 Near = Annotated[
-    float | None,
-    _option("--near", "Near-duplicates too, from this similarity on, e.g. 0.8 (needs rensa).", min=0.5, max=1),
+    float | None, _option("Near-duplicates too, from this similarity on, e.g. 0.8 (needs rensa).", min=0.5, max=1)
 ]
 Analysis = Annotated[str, _argument("The analysis.", completion("analyses"))]
-Figures = Annotated[str, _option("--figures", "Analyses whose figures are made; comma list.")]
-Title = Annotated[str, _option("--title", "What stands above the page.")]
-Margin = Annotated[
-    float, _option("--margin", "Points by which a score may differ between the same encoders.", min=0, max=100)
-]
-BatchSize = Annotated[int, _option("--batch-size", "Sentences per batch.", **COUNT)]
-Rounds = Annotated[int, _option("--rounds", "Repeats; the median is reported.", min=1, max=1000)]
+Figures = Annotated[str, _option("Analyses whose figures are made; comma list.")]
+Title = Annotated[str, _option("What stands above the page.")]
+Margin = Annotated[float, _option("Points by which a score may differ between the same encoders.", min=0, max=100)]
+BatchSize = Annotated[int, _option("Sentences per batch.", **COUNT)]
+Rounds = Annotated[int, _option("Repeats; the median is reported.", min=1, max=1000)]
 
 # What is trained.
 Recipe = Annotated[str, _argument("A recipe, or a recipe's TOML file.", recipe_names)]
-TimedRecipes = Annotated[list[str], _names("--recipe -r", "Recipes to train and time, comma list.", recipe_names)]
+TimedRecipes = Annotated[list[str], _names("Recipes to train and time, comma list.", recipe_names, flags="--recipe -r")]
 AblationTable = Annotated[str, _argument("A table or figure.", completion("trainers/tables"))]
 SweepCard = Annotated[Path, _argument("The sweep's TOML file.")]
-RecipeSeeds = Annotated[str, _option("--seeds", "Seeds, comma list: one run each; default the recipe's, else 0.")]
-AblationSeeds = Annotated[str, _option("--seeds", "Seeds, comma list; default each recipe's own, small: the first.")]
-SetRecipe = Annotated[list[str], _many("--set", "Replace a value of the recipe, e.g. temperature=0.1.")]
-Base = Annotated[str, _option("--base", "Start from this checkpoint (folder, Hub id or encoder).")]
-Small = Annotated[bool, _option("--small", "Train small recipes, which a CPU can, on a base of yours (--base).")]
-TrainingText = Annotated[str | None, _option("--text", "Train on this corpus or file.")]
-RunName = Annotated[str, _option("--name", "What the trained encoder is called; default as its recipe.")]
-Keep = Annotated[str | None, _option("--keep", "Keep the 'best' weights by dev score, or the 'last'.")]
-TimedSteps = Annotated[
-    int | None, _option("--steps", "Train this many steps and estimate the whole run from them.", **COUNT)
-]
+RecipeSeeds = Annotated[str, _option("Seeds, comma list: one run each; default the recipe's, else 0.")]
+AblationSeeds = Annotated[str, _option("Seeds, comma list; default each recipe's own, small: the first.")]
+SetRecipe = Annotated[list[str], _many("Replace a value of the recipe, e.g. temperature=0.1.", flags="--set")]
+Base = Annotated[str, _option("Start from this checkpoint (folder, Hub id or encoder).")]
+Small = Annotated[bool, _option("Train small recipes, which a CPU can, on a base of yours (--base).", flags="--small")]
+TrainingText = Annotated[str | None, _option("Train on this corpus or file.")]
+RunName = Annotated[str, _option("What the trained encoder is called; default as its recipe.")]
+Keep = Annotated[str | None, _option("Keep the 'best' weights by dev score, or the 'last'.")]
+TimedSteps = Annotated[int | None, _option("Train this many steps and estimate the whole run from them.", **COUNT)]
 
 # Folders.
-Data = Annotated[Path | None, _folder("--data", "Folder of evaluation data; default STSBENCH_DATA.")]
-Corpora = Annotated[Path | None, _folder("--corpora", "Folder of training text; default STSBENCH_CORPORA.")]
-CorporaToFill = Annotated[Path | None, _folder("--corpora", "Folder to write into; default STSBENCH_CORPORA.")]
-ResultsFolder = Annotated[Path, _folder("--results", "Results folder.")]
-ResultsIfAny = Annotated[Path | None, _folder("--results", "Results folder; default 'results'.")]
+Data = Annotated[Path | None, _folder("Folder of evaluation data; default STSBENCH_DATA.")]
+Corpora = Annotated[Path | None, _folder("Folder of training text; default STSBENCH_CORPORA.")]
+CorporaToFill = Annotated[Path | None, _folder("Folder to write into; default STSBENCH_CORPORA.")]
+ResultsFolder = Annotated[Path, _folder("Results folder.")]
+ResultsIfAny = Annotated[Path | None, _folder("Results folder; default 'results'.")]
 ResultsArgument = Annotated[Path, _argument("Results folder.")]
 VerifiedResults = Annotated[Path, _argument("Results folder, or the folder of one encoder in it.")]
-MtebFolder = Annotated[Path | None, _folder("--mteb", "A folder of MTEB's result files, shown as imported rows.")]
-Store = Annotated[Path | None, _folder("--store", "Folder of stored embeddings.")]
-NoStore = Annotated[bool, _folder("--no-store", "Keep embeddings in memory only.")]
-Cards = Annotated[list[Path], _many("--cards", "A folder with cards of your own; may be repeated.", panel=FOLDERS)]
+MtebFolder = Annotated[Path | None, _folder("A folder of MTEB's result files, shown as imported rows.")]
+Store = Annotated[Path | None, _folder("Folder of stored embeddings.")]
+NoStore = Annotated[bool, _folder("Keep embeddings in memory only.", flags="--no-store")]
+CardFolders = Annotated[
+    list[Path], _many("A folder with cards of your own; may be repeated.", panel=FOLDERS, flags="--cards")
+]
+if TYPE_CHECKING:
+    # A command gets what the folders hold.
+    from stsbench.core.catalogue import Catalogue
+
+    Cards = Catalogue
+else:
+    Cards = CardFolders
 Config = Annotated[
     Path | None,
-    _folder("--config", "File of settings; default stsbench.toml, here or above.", is_eager=True, callback=_configured),
-]
-RunsFolder = Annotated[Path | None, _folder("--out", "Folder of runs; default STSBENCH_RUNS, or 'runs'.")]
-SweepFolder = Annotated[
-    Path | None, _folder("--out", "Folder of the table and the winners' cards; default sweeps/CARD.")
-]
-
-# How the work is done.
-Fresh = Annotated[bool, _work("--fresh", "Score again even what the results folder has.")]
-TrainAgain = Annotated[bool, _work("--fresh", "Train again from the start, even a finished or stopped run.")]
-Yes = Annotated[bool, _work("--yes", "With --fresh: delete checkpoints without asking.")]
-WhoScores = Annotated[
-    str, _work("--on", "Who does the work: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
-]
-WhoTrains = Annotated[str, _work("--on", "Who trains: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")]
-GpusPerEncoder = Annotated[
-    int | None,
-    _work(
-        "--gpus-per-encoder",
-        "GPUs (or cores, without any) that embed for one encoder; default all that are free.",
-        **COUNT,
+    _folder(
+        "File of settings; default stsbench.toml, here or above.", is_eager=True, callback=_configured, flags="--config"
     ),
 ]
-Timeout = Annotated[
-    float | None,
-    _work("--timeout", "Seconds after which --on ray gives up a piece of work that hangs.", **COUNT),
+RunsFolder = Annotated[Path | None, _folder("Folder of runs; default STSBENCH_RUNS, or 'runs'.")]
+SweepFolder = Annotated[Path | None, _folder("Folder of the table and the winners' cards; default sweeps/CARD.")]
+
+# How the work is done.
+Fresh = Annotated[bool, _work("Score again even what the results folder has.", flags="--fresh")]
+TrainAgain = Annotated[bool, _work("Train again from the start, even a finished or stopped run.", flags="--fresh")]
+Yes = Annotated[bool, _work("With --fresh: delete checkpoints without asking.", flags="--yes")]
+WhoScores = Annotated[str, _work("Who does the work: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")]
+WhoTrains = Annotated[str, _work("Who trains: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")]
+GpusPerEncoder = Annotated[
+    int | None, _work("GPUs (or cores, without any) that embed for one encoder; default all that are free.", **COUNT)
 ]
-Devices = Annotated[
-    int | None, _work("--devices", "With --on ray: GPUs (or cores, without any) that train together.", **COUNT)
-]
-Cores = Annotated[int, _work("--cores", "With --on ray and no GPU: cores of each training.", **COUNT)]
-Workers = Annotated[
-    int | None, _work("--workers", "Processes that make batches ahead; default 0, on a GPU up to 4.", min=0, max=64)
-]
-Device = Annotated[str, _work("--device", "auto, cpu or cuda")]
-Deterministic = Annotated[bool, _work("--deterministic", "Use only deterministic operations (slower on a GPU).")]
-CheckpointSeconds = Annotated[float, _work("--checkpoint-seconds", "Seconds between checkpoints.", min=0)]
-ReportTo = Annotated[list[str], _many("--report-to", "tensorboard, wandb, …; may be repeated.", panel=WORK)]
+Timeout = Annotated[float | None, _work("Seconds after which --on ray gives up a piece of work that hangs.", **COUNT)]
+Devices = Annotated[int | None, _work("With --on ray: GPUs (or cores, without any) that train together.", **COUNT)]
+Cores = Annotated[int, _work("With --on ray and no GPU: cores of each training.", **COUNT)]
+Workers = Annotated[int | None, _work("Processes that make batches ahead; default 0, on a GPU up to 4.", min=0, max=64)]
+Device = Annotated[str, _work("auto, cpu or cuda")]
+Deterministic = Annotated[bool, _work("Use only deterministic operations (slower on a GPU).", flags="--deterministic")]
+CheckpointSeconds = Annotated[float, _work("Seconds between checkpoints.", min=0)]
+ReportTo = Annotated[list[str], _many("tensorboard, wandb, …; may be repeated.", panel=WORK)]
 DryRun = Annotated[
-    bool, _work("--dry-run", "Show what is done, what is missing and how many sentences to embed; do nothing.")
+    bool, _work("Show what is done, what is missing and how many sentences to embed; do nothing.", flags="--dry-run")
 ]
 DryTraining = Annotated[
-    bool, _work("--dry-run", "Train nothing; show what is done, what is missing and how long it takes.")
+    bool, _work("Train nothing; show what is done, what is missing and how long it takes.", flags="--dry-run")
 ]
-CompareSeed = Annotated[int, _option("--seed", "Seed of the draws.", min=0, max=LAST_SEED)]
-Independent = Annotated[bool, _option("--independent", "Treat items that share a sentence as independent.")]
+CompareSeed = Annotated[int, _option("Seed of the draws.", min=0, max=LAST_SEED)]
+Independent = Annotated[bool, _option("Treat items that share a sentence as independent.", flags="--independent")]
 
 # Boards.
-Table = Annotated[
-    str | None,
-    _option("--table", "A table of a paper or of ours, or a TOML file of yours.", completion("tables")),
-]
-Show = Annotated[str | None, _option("--show", "published, measured, difference, both, or merged: whichever there is.")]
-ExactAverages = Annotated[bool, _option("--exact", "Show exact averages, not rounded as in the paper.")]
-AddedRows = Annotated[list[str], _names("--add", "NAME or NAME:LABEL: a row of what was measured of it; comma list.")]
-RowsOnly = Annotated[bool, _output("--rows-only", "No head and no legend, and with --add the added rows alone.")]
-Ranks = Annotated[bool, _option("--ranks", "Rank intervals, and letters that tell ties; needs per-item columns.")]
+Table = Annotated[str | None, _option("A table of a paper or of ours, or a TOML file of yours.", completion("tables"))]
+Show = Annotated[str | None, _option("published, measured, difference, both, or merged: whichever there is.")]
+ExactAverages = Annotated[bool, _option("Show exact averages, not rounded as in the paper.", flags="--exact")]
+AddedRows = Annotated[list[str], _names("NAME or NAME:LABEL: a row of what was measured of it; comma list.")]
+RowsOnly = Annotated[bool, _output("No head and no legend, and with --add the added rows alone.", flags="--rows-only")]
+Ranks = Annotated[bool, _option("Rank intervals, and letters that tell ties; needs per-item columns.", flags="--ranks")]
 
 # Checks.
 NewResults = Annotated[Path, _argument("A results folder (or lock file) to be checked.")]
-Against = Annotated[Path, _option("--against", "A results folder or lock file, or 'published' for papers' scores.")]
-RuleName = Annotated[str, _option("--rule", "absolute or statistical")]
-Tolerances = Annotated[list[str], _many("--tolerance", "Points: 0.5, or for one class half=0.2; may be repeated.")]
-Exact = Annotated[bool, _option("--exact", "A score that rises beyond its tolerance fails too.")]
-AllowMissing = Annotated[bool, _option("--allow-missing", "Scores that are only in the old results are not an error.")]
-Junit = Annotated[Path | None, _output("--junit", "Write JUnit XML to this file.")]
-Github = Annotated[bool, _output("--github", "Print GitHub annotations.")]
-Summary = Annotated[Path | None, _output("--summary", "Add a markdown summary to this file.")]
-LockFile = Annotated[Path, _output("--out", "The lock file.")]
+Against = Annotated[Path, _option("A results folder or lock file, or 'published' for papers' scores.")]
+RuleName = Annotated[str, _option("absolute or statistical")]
+Tolerances = Annotated[list[str], _many("Points: 0.5, or for one class half=0.2; may be repeated.")]
+Exact = Annotated[bool, _option("A score that rises beyond its tolerance fails too.", flags="--exact")]
+AllowMissing = Annotated[
+    bool, _option("Scores that are only in the old results are not an error.", flags="--allow-missing")
+]
+Junit = Annotated[Path | None, _output("Write JUnit XML to this file.")]
+Github = Annotated[bool, _output("Print GitHub annotations.", flags="--github")]
+Summary = Annotated[Path | None, _output("Add a markdown summary to this file.")]
+LockFile = Annotated[Path, _output("The lock file.")]
 
 # Output.
-AsJson = Annotated[bool, _output("--json", "Print JSON on stdout, for scripts.")]
-Verbose = Annotated[bool, _output("--verbose -v", "Print every subset or class.")]
-TableFile = Annotated[Path | None, _output("--out", "Write to this file instead of the terminal.")]
+AsJson = Annotated[bool, _output("Print JSON on stdout, for scripts.", flags="--json")]
+Verbose = Annotated[bool, _output("Print every subset or class.", flags="--verbose -v")]
+TableFile = Annotated[Path | None, _output("Write to this file instead of the terminal.")]
 BoardFormat = Annotated[
-    str, _output("--format", "terminal, markdown, latex, html, csv, json, or a figure: svg, png or pdf")
+    str, _output("terminal, markdown, latex, html, csv, json, or a figure: svg, png or pdf", flags="--format")
 ]
-CompareFormat = Annotated[str, _output("--format", "terminal, markdown, latex, csv or json")]
-TimingFormat = Annotated[str, _output("--format", "terminal, markdown or json")]
-ExportFormat = Annotated[str, _output("--format", "mteb, model-index, eval-results or every-eval-ever")]
+CompareFormat = Annotated[str, _output("terminal, markdown, latex, csv or json", flags="--format")]
+TimingFormat = Annotated[str, _output("terminal, markdown or json", flags="--format")]
+ExportFormat = Annotated[str, _output("mteb, model-index, eval-results or every-eval-ever", flags="--format")]
 ExportFile = Annotated[
-    Path | None, _output("--out", "mteb: the folder to fill; model-index: a model card to write or fill; else a file.")
+    Path | None, _output("mteb: the folder to fill; model-index: a model card to write or fill; else a file.")
 ]
-ReportFile = Annotated[Path, _output("--out", "The page.")]
+ReportFile = Annotated[Path, _output("The page.")]
 AnalysisFiles = Annotated[
-    list[Path],
-    _many("--out", "Write to this file: .json, .csv, .svg, .png or .pdf; may be repeated.", panel=OUTPUT),
+    list[Path], _many("Write to this file: .json, .csv, .svg, .png or .pdf; may be repeated.", panel=OUTPUT)
 ]
-OverlapFile = Annotated[
-    Path | None, _output("--out", "Write the items that are held, or shared counts, to this .csv or .json.")
-]
-Plot = Annotated[Path | None, _output("--plot", "Draw the scores into this file too: .svg, .png or .pdf.")]
+OverlapFile = Annotated[Path | None, _output("Write the items that are held, or shared counts, to this .csv or .json.")]
+Plot = Annotated[Path | None, _output("Draw the scores into this file too: .svg, .png or .pdf.", callback=_figure)]
 CurvePlot = Annotated[
-    Path | None, _output("--curve", "Draw the training curves of runs (comma list) to this .svg, .png or .pdf.")
+    Path | None, _output("Draw the training curves of runs (comma list) to this .svg, .png or .pdf.", callback=_figure)
 ]
 
 # Cards and data.
 Kind = Annotated[str, _argument("tasks, encoders, recipes, suites, corpora, tables or protocols")]
-Language = Annotated[str | None, _option("--language", "Only the tasks in this language, by its code: en, de, zh.")]
+Language = Annotated[str | None, _option("Only the tasks in this language, by its code: en, de, zh.")]
 AnyName = Annotated[str, _argument("A task, suite, encoder, recipe, corpus, table, run or protocol.", all_names)]
-Hub = Annotated[bool, _option("--hub", "Fetch two small tasks and a small checkpoint, and score it.")]
+Hub = Annotated[bool, _option("Fetch two small tasks and a small checkpoint, and score it.", flags="--hub")]
 NamesToFetch = Annotated[list[str], _argument("Tasks, suites or corpora.")]
 NamesToVerify = Annotated[list[str], _arguments("Tasks or suites; default all that a folder holds.")]
 CorpusArguments = Annotated[
@@ -282,38 +278,37 @@ CocoTarget = Annotated[Path, _argument("Where to write safetensors and JSON.")]
 Conversion = Annotated[str, _argument("infersent, skip_thoughts, expand, onnx-int8, openvino-int8.")]
 Weights = Annotated[Path, _argument("infersent1.pkl; a folder; int8: any encoder with a transformer.")]
 EncoderFolder = Annotated[Path, _argument("The encoder's folder to write.")]
-InferSentVersion = Annotated[int, _option("--version", "InferSent's version, 1 or 2.", min=1, max=2)]
-Vectors = Annotated[str, _option("--vectors", "File of word vectors (infersent, expand).")]
-VectorLimit = Annotated[int | None, _option("--limit", "Use only the first vectors (expand).", **COUNT)]
-ActivationText = Annotated[str, _option("--text", "Corpus or file that activations are measured on (openvino-int8).")]
+InferSentVersion = Annotated[int, _option("InferSent's version, 1 or 2.", min=1, max=2)]
+Vectors = Annotated[str, _option("File of word vectors (infersent, expand).")]
+VectorLimit = Annotated[int | None, _option("Use only the first vectors (expand).", **COUNT)]
+ActivationText = Annotated[str, _option("Corpus or file that activations are measured on (openvino-int8).")]
 Sentences = Annotated[str, Argument(metavar="INPUT", help="A corpus, or a file of sentences.")]
 PairsFile = Annotated[Path, Argument(metavar="OUTPUT", help="The .csv file of pairs; a record is written beside it.")]
-Forward = Annotated[str, _option("--forward", "Marian model to translate with: a Hub id or a folder.")]
-Backward = Annotated[str, _option("--backward", "Marian model to translate back with.")]
-Revisions = Annotated[tuple[str, str], _option("--revisions", "Their Hub commits.")]
-DecodingMode = Annotated[str, _option("--mode", "greedy or sampling")]
-Temperature = Annotated[float, _option("--temperature", "For sampling.", min=0, max=MOST)]
-SamplingSeed = Annotated[int, _option("--seed", "For sampling.", min=0, max=LAST_SEED)]
-MaxTokens = Annotated[int, _option("--max-tokens", "Most tokens of a sentence, read or written.", max=MOST)]
-TranslatedAtOnce = Annotated[int, _work("--batch-size", "Sentences translated at once.", max=MOST)]
-SentenceLimit = Annotated[int | None, _option("--limit", "Translate only the first sentences.", max=MOST)]
+Forward = Annotated[str, _option("Marian model to translate with: a Hub id or a folder.")]
+Backward = Annotated[str, _option("Marian model to translate back with.")]
+Revisions = Annotated[tuple[str, str], _option("Their Hub commits.")]
+DecodingMode = Annotated[str, _option("greedy or sampling")]
+Temperature = Annotated[float, _option("For sampling.", min=0, max=MOST)]
+SamplingSeed = Annotated[int, _option("For sampling.", min=0, max=LAST_SEED)]
+MaxTokens = Annotated[int, _option("Most tokens of a sentence, read or written.", max=MOST)]
+TranslatedAtOnce = Annotated[int, _work("Sentences translated at once.", max=MOST)]
+SentenceLimit = Annotated[int | None, _option("Translate only the first sentences.", max=MOST)]
 
 # Drafts.
 TaskSource = Annotated[
     Path | None, _argument("CSV, TSV, JSON lines or parquet; or a folder with train, dev, test files.")
 ]
-HubDataset = Annotated[str, _option("--hub", "A dataset on the Hub instead of files: OWNER/NAME.")]
-Revision = Annotated[str, _option("--revision", "Its branch, tag or commit; the card keeps the commit.")]
-Subset = Annotated[str, _option("--subset", "Its configuration (subset), if it has several.")]
+HubDataset = Annotated[str, _option("A dataset on the Hub instead of files: OWNER/NAME.")]
+Revision = Annotated[str, _option("Its branch, tag or commit; the card keeps the commit.")]
+Subset = Annotated[str, _option("Its configuration (subset), if it has several.")]
 Columns = Annotated[
-    list[str],
-    _many("--columns", "Columns, where they are not found: sentence1=A,sentence2=B,gold=C; sentence, label."),
+    list[str], _many("Columns, where they are not found: sentence1=A,sentence2=B,gold=C; sentence, label.")
 ]
 CheckpointSource = Annotated[Path, _argument("A checkpoint's folder, or a file of word vectors.")]
-DraftName = Annotated[str, _option("--name", "Its name; default that of the file or folder.")]
+DraftName = Annotated[str, _option("Its name; default that of the file or folder.")]
 MethodName = Annotated[str, _argument("Its name, and that of its module: letters, digits and '_'.")]
-DraftsFolder = Annotated[Path, _output("--out", "Folder of cards, for --cards of other commands.")]
-Force = Annotated[bool, _output("--force", "Write again what is there already.")]
+DraftsFolder = Annotated[Path, _output("Folder of cards, for --cards of other commands.")]
+Force = Annotated[bool, _output("Write again what is there already.", flags="--force")]
 
 
 class Given(frozenset[str]):
@@ -363,12 +358,6 @@ def retyped(context: Context, *names: str) -> list[str]:
         given = value if isinstance(value, list | tuple) else [] if value == default else [value]
         words += [word for one in given for word in ([flag] if one is True else [flag, str(one)])]
     return words
-
-
-def check_figure(flag: str, path: Path | None) -> None:
-    """Raise StsbenchError where a figure's file has no ending of one."""
-    if path is not None and path.suffix.removeprefix(".") not in FIGURES:
-        raise StsbenchError(f"{flag} '{path}': give a file that ends in .{', .'.join(FIGURES)}")
 
 
 def data_folder(data: Path | None) -> Path | None:

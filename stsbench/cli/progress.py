@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stsbench.api.progress import Shown, duration, showing
-from stsbench.bench.plan import Doing, Listener, Pace
-from stsbench.cli.printing import BUG, MISTAKE, complain, cut, note, print_traceback, subject
-from stsbench.core.errors import SourceError, StsbenchError, one_line, visible
+from stsbench.api.progress import Shown, showing
+from stsbench.bench.plan import Doing, Listener, Pace, RunPart
+from stsbench.cli.printing import BUG, MISTAKE, complain, cut, note, print_traceback, shown_work, subject
+from stsbench.core.errors import SourceError, StsbenchError, duration, one_line, visible
 from stsbench.core.files import append_line, write_whole
 
 if TYPE_CHECKING:
-    from stsbench.bench.plan import RunPart
     from stsbench.recipes.plan import TrainPlan
     from stsbench.results.record import Result
 
@@ -30,17 +28,6 @@ SHOWN_NAME = 30
 """Signs of a name beside a bar."""
 NOT_LOSSES = ("step", "score", "candidate", "gradient_norm", "rate", "alignment", "uniformity")
 """What of a curve's point the line leaves to the file of the curve, or says otherwise."""
-
-
-shown_work = partial(showing, say=note)
-"""Shows work of any kind."""
-
-
-@contextmanager
-def shown_count(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how many of something are done, and how long the others will take."""
-    with shown_work(what) as shown:
-        yield lambda done, total: shown.update("work", done, total, what=what)
 
 
 class RunProgress:

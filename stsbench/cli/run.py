@@ -12,19 +12,27 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from stsbench.api.names import Names, check_own_name
-from stsbench.api.progress import duration
 from stsbench.bench.plan import Cell, RunPlan, TextLeftOut, protocol_as_asked
 from stsbench.bench.run import EXECUTORS, EncoderForecast, forecast_run, run
 from stsbench.boards.tables.build import Asked
 from stsbench.boards.tables.table import OVERLAP_SAID, OVERLAPS, lay_out
 from stsbench.cli import options as opt
 from stsbench.cli.config import resolved
-from stsbench.cli.printing import complain, folded, line_width, points, print_json, say, say_words, write_or_say
+from stsbench.cli.printing import (
+    complain,
+    folded,
+    line_width,
+    points,
+    print_json,
+    print_rows,
+    print_table,
+    say,
+    say_words,
+    write_or_say,
+)
 from stsbench.cli.progress import run_progress
-from stsbench.cli.screen import print_rows, print_table
 from stsbench.core.cards import Suite
-from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import StsbenchError, choose, split_names, variants
+from stsbench.core.errors import StsbenchError, choose, duration, split_names, variants
 from stsbench.data.task import suites_within
 from stsbench.encoders.base import variant_name
 from stsbench.encoders.fitted import KEYS, variant_specs
@@ -68,7 +76,7 @@ def run_command(
     timeout: opt.Timeout = None,
     dry_run: opt.DryRun = False,
     verbose: opt.Verbose = False,
-    cards: opt.Cards,
+    catalogue: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Score encoders on tasks.
@@ -79,8 +87,7 @@ def run_command(
     Example: stsbench run minilm --tasks sts --data DIR
     Example: stsbench run simcse-small --clean own
     """
-    given = _check_options(context, plot, on)
-    catalogue, params = Catalogue(cards), opt.parse_assignments(assign)
+    given, params = _check_options(context, on), opt.parse_assignments(assign)
     # Encoders that are typed, either way, take the place of those in the file of settings, and of their names.
     named = [*encoders, *(encoder if not encoders or "--encoder" in given else [])]
     own_names = names if "--name" in given or not {"encoders", "--encoder"} & given else []
@@ -91,43 +98,34 @@ def run_command(
             raise StsbenchError("names of your own have no effect beside --variants; leave them out")
         chosen, params = chosen_variants(chosen, variants, params)
     settings = RunPlan(
-        encoders=chosen,
-        tasks=tasks or ("sts" if specs else "quickstart"),
-        out=results,
-        params=params,
-        protocol=protocol,
-        data=data,
-        split=split,
-        seeds=opt.parse_seeds(seeds),
-        store=opt.kept_in(store, no_store=no_store),
-        fresh=fresh,
-        called=_called(chosen, own_names, catalogue),
-        catalogue=catalogue,
-        on=on,
-        gpus_per_encoder=gpus_per_encoder,
-        timeout=timeout,
-        clean=TextLeftOut(clean, near, corpora) if clean else None,
-    )
+        encoders=chosen, called=_called(chosen, own_names, catalogue), params=params, catalogue=catalogue, out=results,
+        tasks=tasks or ("sts" if specs else "quickstart"), protocol=protocol, data=data, split=split, fresh=fresh,
+        seeds=opt.parse_seeds(seeds), store=opt.kept_in(store, no_store=no_store), on=on, timeout=timeout,
+        gpus_per_encoder=gpus_per_encoder, clean=TextLeftOut(clean, near, corpora) if clean else None,
+    )  # fmt: skip
     EXECUTORS.load_at(on)
     if dry_run:
         code = _forecast(settings, as_json=as_json)
     else:
         code = _carry_out(settings, plot, of_variants=bool(variants), verbose=verbose, as_json=as_json)
-    # Where the folder of runs cannot be read, that has failed already; where no seed is done, that is the run's failure.
-    with suppress(StsbenchError):
-        for unfinished in (one for name in specs if trained_runs(name) for one in unfinished_runs(name)):
-            complain(f"not scored: {unfinished}")
+    _complain_of_unfinished(specs)
     return code
 
 
-def _check_options(context: opt.Context, plot: Path | None, on: str) -> opt.Given:
+def _complain_of_unfinished(names: Sequence[str]) -> None:
+    # Where the folder of runs cannot be read, that has failed already; where no seed is done, that is the run's failure.
+    with suppress(StsbenchError):
+        for unfinished in (one for name in names if trained_runs(name) for one in unfinished_runs(name)):
+            complain(f"not scored: {unfinished}")
+
+
+def _check_options(context: opt.Context, on: str) -> opt.Given:
     given = opt.Given.of(context)
     given.apart("--dry-run", "--verbose", "--plot", "--clean")
     given.apart("--json", "--verbose", "--plot")
     given.apart("--variants", "--name", "--verbose", "--no-store", "--clean")
     given.needs("--variants", "--plot")
     given.needs("--clean", "--near", "--corpora")
-    opt.check_figure("--plot", plot)
     given.placed(on, "--gpus-per-encoder", "--timeout")
     return given
 
@@ -159,7 +157,7 @@ def _carry_out(settings: RunPlan, plot: Path | None, *, of_variants: bool, verbo
     return progress.code
 
 
-def _called(encoders: Sequence[str], names: Sequence[str], catalogue: Catalogue) -> dict[str, str]:
+def _called(encoders: Sequence[str], names: Sequence[str], catalogue: opt.Cards) -> dict[str, str]:
     if names and len(names) != len(encoders):
         raise StsbenchError(f"--name gives {len(names)} names for {len(encoders)} encoders; give one name each")
     for name in names:
@@ -238,7 +236,7 @@ class Line(NamedTuple):
     protocol: str = ""
 
 
-def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> None:
+def print_scores(results: Sequence[Result], catalogue: opt.Cards, *, verbose: bool) -> None:
     """Print the results' table, with ``verbose`` every seed, subset and class, and the results' notes.
 
     A task whose test sentences the encoder was trained on carries the mark that tables of results have.
@@ -269,7 +267,7 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     _print_notes(results, marks=True)
 
 
-def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
+def print_boards(results: Sequence[Result], catalogue: opt.Cards) -> None:
     """Print the results of several encoders: a line an encoder and a column a task, a table for each protocol."""
     groups: dict[str, list[Result]] = {}
     for result in results:
@@ -284,7 +282,7 @@ def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
     say("see also: 'stsbench compare' (significance), --verbose (intervals, subsets)")
 
 
-def _columns(tasks: Sequence[str], catalogue: Catalogue) -> Iterator[tuple[str, Suite]]:
+def _columns(tasks: Sequence[str], catalogue: opt.Cards) -> Iterator[tuple[str, Suite]]:
     """Suites to show some tasks by: the largest that are whole, which have an average, and what is in none of them."""
     left = list(tasks)
     whole = sorted(suites_within(tasks, catalogue).items(), key=lambda one: -len(one[1].tasks))
@@ -301,7 +299,7 @@ def _task(result: Result) -> str:
     return result.task if result.split in ("test", "all") else f"{result.task} ({result.split})"
 
 
-def _lines(encoder: str, results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> Iterator[Line]:
+def _lines(encoder: str, results: Sequence[Result], catalogue: opt.Cards, *, verbose: bool) -> Iterator[Line]:
     first, *others = results
     # The worst that its encoders saw of the task's test.
     seen = {result.overlap for result in results}
@@ -329,7 +327,7 @@ def _lines(encoder: str, results: Sequence[Result], catalogue: Catalogue, *, ver
             yield Line("", f"  {name}", points(values.get(metric)) or "–", n=f"{values['n']:.0f}")
 
 
-def _means(encoder: str, by_task: Mapping[str, Sequence[Result]], catalogue: Catalogue) -> Iterator[Line]:
+def _means(encoder: str, by_task: Mapping[str, Sequence[Result]], catalogue: opt.Cards) -> Iterator[Line]:
     """A line for each suite all of whose tasks were scored, by one protocol an evaluator; seed by seed."""
     for suite in suites_within(list(by_task), catalogue).values():
         mine = [by_task[task] for task in suite.tasks]
@@ -431,7 +429,7 @@ def chosen_variants(
     return specs, own
 
 
-def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path | None) -> None:
+def print_variants(results: Sequence[Result], catalogue: opt.Cards, plot: Path | None) -> None:
     """Print a table for each encoder and protocol, and draw it where there is one."""
     groups: dict[tuple[str, str], dict[str, dict[str, list[Result]]]] = {}
     for result in results:
@@ -458,7 +456,7 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
     if plot is not None:
         if len(figures) > 1:
             raise StsbenchError(f"--plot draws one encoder under one protocol, here are {len(figures)} tables")
-        write_or_say(figures[0]().to_bytes(plot.suffix.removeprefix(".")), plot)
+        write_or_say(figures[0](), plot)
 
 
 def _variants(cells: Mapping[str, Sequence[Sequence[Result]]]) -> list[Variant]:

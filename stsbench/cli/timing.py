@@ -24,10 +24,7 @@ from stsbench.boards.published import published_rows
 from stsbench.boards.render.text import to_markdown
 from stsbench.boards.tables.table import Layout, LayoutBlock, Shown, TableLine
 from stsbench.cli import options as opt
-from stsbench.cli.printing import write_or_say
-from stsbench.cli.progress import shown_work
-from stsbench.cli.screen import print_table
-from stsbench.core.catalogue import Catalogue
+from stsbench.cli.printing import print_table, shown_work, write_or_say
 from stsbench.core.errors import CardError, choose
 from stsbench.core.provenance import processor, versions
 from stsbench.data.task import load_task
@@ -60,7 +57,7 @@ def timing_command(
     data: opt.Data = None,
     output: opt.TimingFormat = "terminal",
     out: opt.TableFile = None,
-    cards: opt.Cards,
+    catalogue: opt.Cards,
 ) -> None:
     """Time training and inference on this machine.
 
@@ -74,7 +71,7 @@ def timing_command(
     if recipe and not encoder:
         given.idle("without --encoder", "--set")
     choose("format", output, dict.fromkeys(("terminal", "markdown", "json")))
-    catalogue, params = Catalogue(cards), opt.parse_assignments(assign)
+    params = opt.parse_assignments(assign)
     names = Names(catalogue)
     recipes = names.to_load(recipe) if encoder or recipe else RECIPES
     plans = [_plan(name, catalogue, base=names.one_to_load(base), data=data, device=device) for name in recipes]
@@ -107,7 +104,7 @@ def timing_command(
         write_or_say(as_json if output == "json" else to_markdown([to_layout(found)]), out)
 
 
-def _plan(name: str, catalogue: Catalogue, **more: Any) -> TrainPlan:  # noqa: ANN401 - fields of a plan
+def _plan(name: str, catalogue: opt.Cards, **more: Any) -> TrainPlan:  # noqa: ANN401 - fields of a plan
     """A recipe to be timed; what cannot be timed says so before minutes are spent on the others."""
     _, card = read_recipe(name, catalogue)
     if load_method(card.method)[0] != "loop":

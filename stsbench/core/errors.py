@@ -130,6 +130,15 @@ def one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
+def duration(seconds: float) -> str:
+    """A time as people say it: ``0.4 s``, ``42 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def cut(text: str, longest: int = SHOWN) -> str:
     """Return the text as a message shows it: not all of what is long."""
     return text if len(text) <= longest else f"{text[:longest]}…"

@@ -19,7 +19,7 @@ from stsbench.boards.render import TERMINAL, WRITERS, render
 from stsbench.boards.render.text import SIGNS, escape_latex, frame
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.table import NONE, Group, Number, Row, Table, TableCell, TableColumn, lay_out, short_labels
-from stsbench.cli.screen import print_table
+from stsbench.cli.printing import print_table
 from stsbench.core.errors import LONGEST, WITH_SETTINGS, short_name, visible
 from tests.boards.shown import NASTY, named, small
 

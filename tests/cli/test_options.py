@@ -21,7 +21,7 @@ from tests.cli.commands import Command, make_own, process, write
 ALL = [
     ((*group, name), line)
     for group, commands in (((), COMMANDS), (("data",), DATA_COMMANDS), (("new",), NEW_COMMANDS))
-    for name, (_, line) in commands.items()
+    for name, line in commands.items()
 ]
 
 

@@ -13,7 +13,8 @@ from rich.progress import Progress, TextColumn
 
 from stsbench.api.progress import Shown
 from stsbench.bench.plan import Cell, Doing, Pace, RunPart
-from stsbench.cli.progress import LOG, RunProgress, shown_count, shown_work
+from stsbench.cli.printing import shown_count, shown_work
+from stsbench.cli.progress import LOG, RunProgress
 from stsbench.core.errors import EncoderError, SourceError
 from tests.cli.commands import HASHED, QUICK, make_own
 from tests.made import make_result

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.cli.showing import to_run
+from stsbench.cli.show import to_run
 from stsbench.core.catalogue import Catalogue
 from tests.cli.commands import Command, make_own
 

@@ -19,8 +19,7 @@ import pytest
 import stsbench as package
 from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn, lay_out
 from stsbench.cli import printing
-from stsbench.cli.printing import print_facts
-from stsbench.cli.screen import print_rows, print_table
+from stsbench.cli.printing import print_facts, print_rows, print_table
 from stsbench.core import settings
 from stsbench.core.errors import LONGEST, StsbenchError, visible
 from tests.cli.commands import HASHED, OWN_ENCODERS, QUICK, Command, Outcome, one_line, process, write
@@ -348,7 +347,7 @@ def test_a_user_without_a_home_is_told_what_to_set(stsbench: Command, own: Path,
 
 
 def test_a_bug_of_ours_keeps_its_whole_traceback(monkeypatch: pytest.MonkeyPatch, stsbench: Command):
-    monkeypatch.setattr("stsbench.cli.showing.LISTS", {"tasks": lambda catalogue: 3})
+    monkeypatch.setattr("stsbench.cli.list.LISTS", {"tasks": lambda catalogue: 3})
     told = stsbench("list", "tasks")
     frames = [line for line in told.err.splitlines() if line.lstrip().startswith('File "')]
     assert told.code == 3 and "stsbench/cli/__init__.py" in frames[0] and len(frames) > 5

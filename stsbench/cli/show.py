@@ -1,11 +1,11 @@
-"""``stsbench list`` and ``stsbench show``: what there is, and what is known of a name, whatever it is the name of."""
+"""``stsbench show``: what is known of a name, whatever it is the name of."""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,9 @@ import msgspec
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import print_facts, print_json, say, write_or_say
-from stsbench.cli.screen import print_records
 from stsbench.core import settings
 from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionFacts
-from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, StsbenchError, UnknownName, choose, did_you_mean, split_names, variants
+from stsbench.core.errors import DataError, UnknownName, did_you_mean, split_names, variants
 from stsbench.encoders.runs import (
     RUN_FILE,
     STARTED,
@@ -40,7 +38,7 @@ def show_command(
     name: opt.AnyName,
     *,
     curve: opt.CurvePlot = None,
-    cards: opt.Cards,
+    catalogue: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Show what is known of one name.
@@ -48,12 +46,10 @@ def show_command(
     Example: stsbench show sup-simcse-bert-base
     """
     opt.Given.of(context).apart("--curve", "--json")
-    opt.check_figure("--curve", curve)
     if curve is not None:
         _draw(name, curve)
         return
-    catalogue, meant = Catalogue(cards), name
-    found = _find(name, catalogue)
+    meant, found = name, _find(name, catalogue)
     if not found:
         # All cards are read for their titles, which other names need not wait for.
         from stsbench.api.names import Names
@@ -72,7 +68,7 @@ def show_command(
         print_facts([[key, _text(value)] for key, value in _flat(facts) if value not in ("", None, [], {})])
 
 
-def _find(name: str, catalogue: Catalogue) -> list[tuple[str, CardFacts]]:
+def _find(name: str, catalogue: opt.Cards) -> list[tuple[str, CardFacts]]:
     # Whoever asks for a card waits for nothing that is slow to read.
     is_card = any(name in catalogue.paths(kind) for kind in ("tasks", "baselines", "trainers"))
     asked = {kind: of for kind, of in KINDS.items() if not (is_card and kind in ("table", "protocol"))}
@@ -83,16 +79,14 @@ def _find(name: str, catalogue: Catalogue) -> list[tuple[str, CardFacts]]:
     return [(kind, facts) for kind, facts in known.items() if kind not in left_out]
 
 
-def _unknown(name: str, catalogue: Catalogue) -> UnknownName:
-    from stsbench.boards.published import table_names
-
+def _unknown(name: str, catalogue: opt.Cards) -> UnknownName:
     cards = (one for kind in ("tasks", "baselines", "trainers") for one in catalogue.paths(kind))
-    known = [*cards, *catalogue.suites(), *catalogue.corpora(), *table_names(), *_protocols()]
+    known = [*cards, *catalogue.suites(), *catalogue.corpora(), *opt.known_names("tables"), *_protocols()]
     hint = "'stsbench list' shows them: tasks, encoders, recipes, suites, corpora, tables, protocols"
     return UnknownName("name", name, known, hint=hint)
 
 
-def _encoder(name: str, catalogue: Catalogue) -> CardFacts | None:
+def _encoder(name: str, catalogue: opt.Cards) -> CardFacts | None:
     baselines, trainers = catalogue.paths("baselines"), catalogue.paths("trainers")
     stem, changes = (name, {}) if name in baselines else list(variants(name))[-1]
     if stem not in baselines or (changes and stem in trainers):
@@ -108,7 +102,7 @@ def _encoder(name: str, catalogue: Catalogue) -> CardFacts | None:
     return facts
 
 
-def _recipe(name: str, catalogue: Catalogue) -> CardFacts | None:
+def _recipe(name: str, catalogue: opt.Cards) -> CardFacts | None:
     # Of a recipe trained with values replaced, the name says which.
     stem = name.partition("+")[0]
     if stem not in catalogue.paths("trainers"):
@@ -129,7 +123,7 @@ def _values(name: str, recipe: RecipeCard) -> CardFacts:
     return facts
 
 
-def _run(name: str, catalogue: Catalogue) -> CardFacts | None:
+def _run(name: str, catalogue: opt.Cards) -> CardFacts | None:
     """Runs that have a name or a folder of their own."""
     runs = _trained_runs(name)
     if not runs and not _unfinished_runs(name):
@@ -167,7 +161,7 @@ def _trained(run: TrainedRun) -> CardFacts:
     return {"folder": str(run.folder), "score": f"{100 * chosen.score:.2f}" if chosen else None, **seen}
 
 
-def _table(name: str, catalogue: Catalogue) -> CardFacts | None:
+def _table(name: str, catalogue: opt.Cards) -> CardFacts | None:
     from stsbench.boards.published import read_table_card, table_names
 
     if name not in table_names() and not (name.endswith(".toml") and Path(name).is_file()):
@@ -187,7 +181,7 @@ def _protocols() -> Mapping[str, CardFacts]:
     return protocols_of_all()
 
 
-KINDS: Mapping[str, Callable[[str, Catalogue], CardFacts | None]] = {
+KINDS: Mapping[str, Callable[[str, opt.Cards], CardFacts | None]] = {
     "task": lambda name, known: msgspec.to_builtins(known.task(name)) if name in known.paths("tasks") else None,
     "suite": lambda name, known: msgspec.to_builtins(known.suites().get(name)),
     "encoder": _encoder,
@@ -226,7 +220,7 @@ def _draw(names: str, path: Path) -> None:
         )
         for recipe, seed, points, _, kept in found
     ]
-    write_or_say(draw_curves(curves, score=measures[0]).to_bytes(path.suffix.removeprefix(".")), path)
+    write_or_say(draw_curves(curves, score=measures[0]), path)
 
 
 def _flat(facts: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -251,7 +245,7 @@ SCRATCH = "trained from scratch"
 """What a recipe notes of its base where it has none."""
 
 
-def to_run(card: EncoderCard, catalogue: Catalogue) -> str:
+def to_run(card: EncoderCard, catalogue: opt.Cards) -> str:
     """What must be there to run an encoder, and whether it is."""
     params, model = card.params, card.params.get("model")
     if card.reproducible == "quoted":
@@ -288,7 +282,7 @@ def _which_is(there: object) -> str:
     return "which is" if there else "which is not"
 
 
-def to_train(name: str, card: RecipeCard, catalogue: Catalogue) -> str:
+def to_train(name: str, card: RecipeCard, catalogue: opt.Cards) -> str:
     """What must be there to train a recipe, whose name may say which values are replaced."""
     base, corpus, corpora = card.base, card.data.corpus, catalogue.corpora()
     if base.recipe:
@@ -311,93 +305,3 @@ def how_exact(card: EncoderCard | RecipeCard) -> str:
     if isinstance(card, RecipeCard) and not card.published:
         return "no published scores are its own"
     return REPRODUCIBLE[card.reproducible]
-
-
-def list_command(
-    *,
-    kind: opt.Kind = "",
-    language: opt.Language = None,
-    cards: opt.Cards,
-    as_json: opt.AsJson = False,
-) -> None:
-    """List tasks, encoders, recipes, tables and more.
-
-    Example: stsbench list encoders
-    """
-    if language is not None and kind != "tasks":
-        raise StsbenchError("--language chooses tasks; give: stsbench list tasks --language CODE")
-    if not kind:
-        say(f"'stsbench list KIND' lists {', '.join(LISTS)}")
-        return
-    rows = list(choose("list", kind, LISTS)(Catalogue(cards)))
-    if language is not None:
-        known = sorted({code for row in rows for code in row["language"].split(",")})
-        rows = [row for row in rows if language in row["language"].split(",")]
-        if not rows:
-            raise UnknownName("language", language, known, hint=f"tasks are in {', '.join(known)}")
-    if as_json:
-        print_json(rows)
-    elif rows:
-        print_records(rows, right=["n"])
-    else:
-        say(f"no {kind} here; pass --cards DIR with cards of your own")
-
-
-Listed = Iterator[dict[str, str]]
-
-
-def _tasks(catalogue: Catalogue) -> Listed:
-    for name in catalogue.paths("tasks"):
-        card = catalogue.task(name)
-        n, sources = card.splits[card.score_split].n, [one for one in ("package", "local", "hub") if getattr(card, one)]
-        facts = {"task": name, "name": card.name, "evaluator": card.evaluator, "language": ",".join(card.languages)}
-        yield facts | {"n": str(n or ""), "sources": ", ".join(sources)}
-
-
-def _encoders(catalogue: Catalogue) -> Listed:
-    for name, card in ((name, catalogue.encoder(name)) for name in catalogue.paths("baselines")):
-        yield {"encoder": name, "name": card.name, "backbone": card.backbone, "supervision": card.supervision}
-
-
-def _recipes(catalogue: Catalogue) -> Listed:
-    for name, card in ((name, catalogue.recipe(name)) for name in catalogue.paths("trainers")):
-        yield {"recipe": name, "method": card.method, "backbone": card.backbone, "corpus": card.data.corpus}
-
-
-def _corpora(catalogue: Catalogue) -> Listed:
-    for name, card in catalogue.corpora().items():
-        columns = ["text", "document_id"] if card.split_sentences else list(card.columns)
-        sources = "tasks" if card.tasks else "local, hub" if card.repo else "local"
-        yield {"corpus": name, "columns": ", ".join(columns), "n": str(card.rows), "sources": sources}
-
-
-def _tables(catalogue: Catalogue) -> Listed:
-    from stsbench.boards.published import read_table_card, sources, table_names
-
-    for name, card in ((name, read_table_card(name)) for name in table_names()):
-        source = f"{sources().papers[card.paper].name} {card.table}" if card.paper else "ours"
-        yield {"table": name, "source": source, "title": card.title}
-
-
-def _ablations(catalogue: Catalogue) -> Listed:
-    from stsbench.boards.published import sources
-    from stsbench.studies.reproduction import FOLDER, load_ablation
-
-    for name, made in ((name, load_ablation(name, catalogue)) for name in catalogue.paths(FOLDER)):
-        source = f"{sources().papers[made.table.paper].name} {made.table.table}"
-        had = f"{sum(not line.why for line in made.lines)} of {len(made.lines)}"
-        yield {"ablation": name, "source": source, "title": made.table.title, "rows to be had": had}
-
-
-LISTS: Mapping[str, Callable[[Catalogue], Iterable[dict[str, str]]]] = {
-    "tasks": _tasks,
-    "encoders": _encoders,
-    "recipes": _recipes,
-    "suites": lambda known: [
-        {"suite": name, "name": suite.name, "tasks": ", ".join(suite.tasks)} for name, suite in known.suites().items()
-    ],
-    "corpora": _corpora,
-    "tables": _tables,
-    "ablations": _ablations,
-    "protocols": lambda known: [{"protocol": name, "evaluators": ", ".join(of)} for name, of in _protocols().items()],
-}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stsbench.api.names import added_rows, chosen_results
 from stsbench.boards.published import read_table_card
@@ -12,14 +13,14 @@ from stsbench.boards.tables.build import Asked, find_suite
 from stsbench.boards.tables.rows import only_added
 from stsbench.boards.tables.table import Show, Table, check_show, lay_out
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, complain_of_all, say_words, write_or_say
-from stsbench.cli.progress import shown_count
-from stsbench.cli.screen import print_table
-from stsbench.core.catalogue import Catalogue
+from stsbench.cli.printing import complain, complain_of_all, print_table, say_words, shown_count, write_or_say
 from stsbench.core.errors import StsbenchError
 from stsbench.plots import FIGURES
 from stsbench.results.folder import ResultFolder, read_folder
 from stsbench.results.groups import Encoders
+
+if TYPE_CHECKING:
+    from stsbench.boards.exports.mteb import Imported
 
 RESULTS = Path("results")
 OF_SEEDS = (
@@ -44,7 +45,7 @@ def leaderboard_command(
     ranks: opt.Ranks = False,
     mteb: opt.MtebFolder = None,
     out: opt.TableFile = None,
-    cards: opt.Cards,
+    catalogue: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Print a table of results, or a paper's.
@@ -55,7 +56,7 @@ def leaderboard_command(
     """
     fmt = check_format(opt.written_as(output, out, as_json=as_json))
     _check_options(opt.Given.of(context), fmt, table, show, out)
-    catalogue, where, shown = Catalogue(cards), results or RESULTS, check_show(show)
+    where, shown = results or RESULTS, check_show(show)
     # A wrong name is refused before any result is read.
     if table is not None:
         read_table_card(table)
@@ -69,36 +70,30 @@ def leaderboard_command(
     chosen = chosen_results(encoder, encoders, catalogue, where)
     wanted = {id(result) for one in (chosen, *(one.results for one in added)) for result in one}
     found = [result for result in encoders.found.states if id(result) in wanted]
-    imported = None
-    if mteb:
-        from stsbench.boards.exports.mteb import read_mteb
-
-        imported = read_mteb(mteb, catalogue)
     with shown_count("rows with intervals") as progress:
         asked = Asked(
-            catalogue=catalogue,
-            results=found,
-            where=where,
-            added=added,
-            protocol=protocol,
-            show=shown,
-            imported=imported,
-            ranks=ranks,
-            progress=progress,
-        )
+            catalogue=catalogue, results=found, where=where, added=added, protocol=protocol, show=shown, ranks=ranks,
+            imported=_imported(mteb, catalogue) if mteb else None, progress=progress,
+        )  # fmt: skip
         made = asked.boards(suite) if table is None else asked.declared(table)
     complain_of_all("skipped", made.left_out)
     for line in filter(None, [*made.advice, encoders.older_line(found)]):
         complain(line)
     tables = [only_added(one) for one in made.tables] if rows_only and add else made.tables
-    if fmt in FIGURES and out is not None:
+    if fmt == TERMINAL:
+        _print_boards(tables, shown, exact=exact)
+    elif fmt in FIGURES:
         from stsbench.boards.render.figures import table_figure
 
-        write_or_say(table_figure(tables, shown, exact=exact).to_bytes(fmt), out)
-    elif fmt == TERMINAL:
-        _print_boards(tables, shown, exact=exact)
+        write_or_say(table_figure(tables, shown, exact=exact), out, fmt=fmt)
     else:
         write_or_say(render(tables, fmt, show=shown, exact=exact, rows_only=rows_only), out)
+
+
+def _imported(folder: Path, catalogue: opt.Cards) -> Imported:
+    from stsbench.boards.exports.mteb import read_mteb
+
+    return read_mteb(folder, catalogue)
 
 
 def _check_options(given: opt.Given, fmt: str, table: str | None, show: str | None, out: Path | None) -> None:

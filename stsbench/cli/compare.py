@@ -1,0 +1,74 @@
+"""``stsbench compare``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from stsbench.api.names import compared_results
+from stsbench.api.results import compared
+from stsbench.boards.render import TERMINAL
+from stsbench.boards.render.figures import WRITERS, comparison_figure, render_comparison
+from stsbench.cli import options as opt
+from stsbench.cli.printing import complain, print_rows, say, say_words, write_or_say
+from stsbench.core.errors import StsbenchError, choose
+from stsbench.significance.comparison import Comparison, Difference, columns, notes_below, sentences
+
+
+def compare_command(
+    context: opt.Context,
+    encoders: opt.ComparedEncoders,
+    *,
+    results: opt.ResultsFolder = Path("results"),
+    tasks: opt.OnlyTasks = None,
+    protocol: opt.OnlyProtocol = None,
+    seed: opt.CompareSeed = 0,
+    independent: opt.Independent = False,
+    output: opt.CompareFormat = "terminal",
+    out: opt.TableFile = None,
+    plot: opt.Plot = None,
+    catalogue: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Test which differences between encoders are significant.
+
+    The tests are paired, over the same items.
+
+    Example: stsbench compare minilm glove-840b --tasks sts
+    """
+    given = opt.Given.of(context)
+    given.apart("--json", "--format")
+    if not results.is_dir() and all(Path(one).is_dir() for one in encoders):
+        given.idle("where all that is compared are folders", "--results")
+    fmt = opt.written_as(output, out, as_json=as_json)
+    choose("format", fmt, {TERMINAL: None, **WRITERS})
+    if len(encoders) < 2:
+        raise StsbenchError("compare needs at least two encoders, or folders of results")
+    by_name = compared_results(
+        encoders, results, catalogue, skipped=lambda line: complain(f"skipped: {line}"), older=complain
+    )
+    found = compared(by_name, catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent)
+    if plot is not None:
+        # It is said where stdout is for people, and not beside JSON or CSV.
+        write_or_say(comparison_figure(found), plot, silent=fmt != TERMINAL and out is None)
+    if fmt == TERMINAL:
+        _print_comparison(found)
+    else:
+        write_or_say(render_comparison(found, fmt), out)
+
+
+def _print_comparison(comparison: Comparison) -> None:
+    for (first, second, differences), sentence in zip(comparison.pairs(), sentences(comparison), strict=True):
+        say(f"A = {first}\nB = {second}\n")
+        print_differences(differences)
+        say("")
+        say_words(sentence)
+        say("")
+    for line in notes_below(comparison):
+        say_words(line)
+
+
+def print_differences(differences: Sequence[Difference]) -> None:
+    """Print a line for each difference."""
+    heads, rows = columns(differences)
+    print_rows(heads, rows, right=range(1, len(heads)))

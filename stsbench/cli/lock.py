@@ -1,0 +1,49 @@
+"""``stsbench lock``."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from stsbench.check.lock import LockedCell, lock_cells, read_lock, to_lock
+from stsbench.cli import options as opt
+from stsbench.cli.check import read_one
+from stsbench.cli.printing import print_json, say
+from stsbench.core.errors import DataError, OutputError
+from stsbench.core.files import write_whole
+
+
+def lock_command(
+    *,
+    results: opt.ResultsArgument = Path("results"),
+    out: opt.LockFile = Path("scores.lock.json"),
+    encoder: opt.OnlyEncoders,
+    tasks: opt.OnlyTasks = None,
+    catalogue: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Write scores to a lock file for 'stsbench check'.
+
+    It holds what they were made with, and what paired tests need.
+
+    Example: stsbench lock results --out scores.lock.json
+    """
+    if not results.is_dir():
+        raise OutputError(f"results folder '{results}' does not exist; 'stsbench run' makes it")
+    side = read_one(results, encoder, tasks, catalogue).verified()
+    for problem in side.problems:
+        raise DataError(f"{problem.line}; repair or remove the file, for a lock without it would not check it")
+    if not (held := side.results()):
+        raise DataError(f"{results}: holds no results to lock")
+    kept: list[LockedCell] = []
+    with suppress(DataError, OutputError):
+        kept = read_lock(out)
+    cells = lock_cells(held, kept)
+    write_whole(out, to_lock(cells))
+    bare = sum(cell.paired is None for cell in cells)
+    if as_json:
+        encoders = sorted({cell.encoder for cell in cells})
+        print_json({"lock": str(out), "cells": len(cells), "encoders": encoders, "without_items": bare})
+    else:
+        more = f"; {bare} without what a paired test needs, for their per-item columns are missing" if bare else ""
+        say(f"locked {len(cells)} cell{'' if len(cells) == 1 else 's'} in {out}{more}")

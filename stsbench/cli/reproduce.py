@@ -1,0 +1,154 @@
+"""``stsbench reproduce``: the rows of a paper's table trained, scored and shown beside the paper's numbers."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stsbench.api.names import Names
+from stsbench.bench.plan import Listener
+from stsbench.boards.render import render
+from stsbench.boards.tables.table import lay_out
+from stsbench.cli import options as opt
+from stsbench.cli.printing import (
+    BUG,
+    MISTAKE,
+    complain,
+    complain_of_all,
+    note,
+    print_json,
+    print_rows,
+    print_table,
+    print_traceback,
+    say,
+    write_or_say,
+)
+from stsbench.cli.progress import train_progress
+from stsbench.cli.train import tried
+from stsbench.core.cards import RecipeCard
+from stsbench.core.errors import StsbenchError, duration
+from stsbench.encoders.runs import TrainedRun
+from stsbench.results.record import Result
+from stsbench.studies.reproduction import Reproduction, load_ablation
+from stsbench.studies.trials import Trial, TrialWatcher, Workshop
+
+if TYPE_CHECKING:
+    from stsbench.training.seams import OnProgress
+
+
+def reproduce_command(
+    context: opt.Context,
+    table: opt.AblationTable,
+    *,
+    small: opt.Small = False,
+    base: opt.Base = "",
+    seeds: opt.AblationSeeds = "",
+    assign: opt.SetRecipe,
+    results: opt.ResultsFolder = Path("results"),
+    corpora: opt.Corpora = None,
+    data: opt.Data = None,
+    device: opt.Device = "auto",
+    deterministic: opt.Deterministic = False,
+    dry_run: opt.DryTraining = False,
+    out: opt.TableFile = None,
+    catalogue: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Train the rows of a paper's table or figure.
+
+    They are scored, and printed beside the paper's numbers. 'stsbench list ablations' names tables and figures. Nothing is
+    trained twice; the same command resumes.
+
+    Example: stsbench reproduce simcse-table-3 --small --base FOLDER
+    """
+    opt.Given.of(context).apart("--dry-run", "--out")
+    ablation = load_ablation(table, catalogue, small=small)
+    base = Names(catalogue).one_to_load(base)
+    if small and not base:
+        raise StsbenchError(
+            "--small trains from a checkpoint of yours; pass --base FOLDER, such as that of the card minilm-l4-mlm"
+        )
+    options = opt.retyped(context, "--corpora", "--data", "--cards", "--device", "--deterministic")
+    workshop = Workshop(
+        results=results, corpora=corpora, data=data, device=device, deterministic=deterministic, catalogue=catalogue,
+        options=options,
+    )  # fmt: skip
+    also, seeded = opt.parse_assignments(assign), opt.parse_seeds(seeds) if seeds else ()
+    planned = Reproduction(ablation=ablation, workshop=workshop, base=base, seeds=seeded, also=also)
+    if dry_run:
+        return _forecast_reproduction(planned, as_json=as_json)
+    progress = _Reproducing(planned)
+    scoring = Listener(scored=progress.on_scored, failed=progress.on_failed, noticed=complain)
+    made = planned.carry_out(TrialWatcher(training=progress.training, scoring=scoring))
+    fmt = opt.written_as("terminal", out, as_json=as_json)
+    if fmt == "terminal":
+        print_table(replace(lay_out(made, "measured"), label_head="row"))
+        say(f"Results: {results}/")
+    else:
+        write_or_say(render([made], fmt, show="measured"), out)
+    return progress.code
+
+
+class _Reproducing:
+    def __init__(self, planned: Reproduction) -> None:
+        self.planned, self.code, self.said = planned, 0, set[str]()
+
+    def training(self, trial: Trial) -> AbstractContextManager[OnProgress]:
+        place = self.planned.trials.index(trial) + 1
+        what = f"[{place}/{len(self.planned.trials)}] {' = '.join(self.planned.lines_of(trial))}"
+        return train_progress(trial.plan, what)
+
+    def on_scored(self, result: Result) -> None:
+        seed = "" if result.train_seed is None else f", seed {result.train_seed}"
+        note(f"scored {result.encoder}{seed}: {result.task} {100 * result.score:.2f}")
+
+    def on_failed(self, what: str, error: Exception) -> None:
+        self.code = max(self.code, MISTAKE if isinstance(error, StsbenchError) else BUG)
+        if not isinstance(error, StsbenchError):
+            print_traceback(error)
+        if str(error) not in self.said:
+            complain(error, about=what)
+        self.said.add(str(error))
+
+
+def _forecast_reproduction(planned: Reproduction, *, as_json: bool) -> int:
+    facts, missing = list[dict[str, Any]](), dict[str, None]()
+    seconds_of: dict[str, float | None] = {}
+    for one in planned.trials:
+        cost, plan, rows = _cost(one.plan.card), one.plan, planned.lines_of(one)
+        if one.state != "complete" and cost not in seconds_of:
+            note(f"trying three steps: {' = '.join(rows)}")
+            found, lacks = tried(plan)
+            seconds_of[cost] = found.seconds if found else None
+            missing |= dict.fromkeys(lacks.values())
+        seconds = TrainedRun.read(plan.folder).record.run.seconds if one.state == "complete" else seconds_of[cost]
+        facts.append({"rows": rows, "run": plan.name, "seed": plan.seed, "state": one.state, "seconds": seconds})
+    not_had = {line.label: line.why for line in planned.ablation.lines if line.why}
+    if as_json:
+        print_json({"table": planned.ablation.name, "runs": facts, "not_had": not_had, "missing": list(missing)})
+        return MISTAKE if missing else 0
+    cells = [
+        [" = ".join(one["rows"]), str(one["seed"]), one["state"], duration(one["seconds"]) if one["seconds"] else "?"]
+        for one in facts
+    ]
+    print_rows(["row", "seed", "state", "time of training"], cells, right=[1, 3], names=())
+    left = [one["seconds"] for one in facts if one["state"] != "complete"]
+    known = [seconds for seconds in left if seconds is not None]
+    rest = f"; the rest takes about {duration(sum(known))} without scoring" if known else ""
+    say(f"{len(facts) - len(left)} of {len(facts)} runs are trained{rest}")
+    for label, why in not_had.items():
+        say(f"not had: {label}: {why}")
+    complain_of_all("missing", missing)
+    return MISTAKE if missing else 0
+
+
+def _cost(card: RecipeCard) -> str:
+    """What recipes share that take as long: all but temperatures, weights and rates."""
+    settings = {**card.params, **{f"student.{key}": value for key, value in msgspec.to_builtins(card.student).items()}}
+    shown = {key: "a number" if isinstance(value, float) else value for key, value in settings.items()}
+    training = msgspec.structs.replace(card.training, learning_rate=1.0)
+    return repr([card.method, card.base, card.data, training, card.selection, shown])

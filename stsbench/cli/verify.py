@@ -1,0 +1,78 @@
+"""``stsbench verify``: every score made again from its items."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from stsbench.bench.plan import plan_tasks
+from stsbench.check.verify import Known, Verification, Verified, verify
+from stsbench.cli import options as opt
+from stsbench.cli.printing import MISTAKE, complain_of_all, print_json, say, shown_count
+from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
+from stsbench.data.task import holds
+from stsbench.numbers.statistics import sentence_columns
+
+
+def verify_command(
+    *,
+    results: opt.VerifiedResults = Path("results"),
+    data: opt.Data = None,
+    catalogue: opt.Cards,
+    as_json: opt.AsJson = False,
+) -> int:
+    """Make every score again from its items.
+
+    Hashes, protocols and data are checked too; no encoder is needed.
+
+    Example: stsbench verify results --data DIR
+    """
+    at, read = opt.data_folder(data), cache(_read)
+    with shown_count("results verified") as progress:
+        found = verify(results, catalogue, lambda one: read(one.task, one.split, catalogue, at), progress)
+    if as_json:
+        rows = [_verified_facts(one) for one in found.files]
+        print_json({"exit": found.exit_code, "summary": found.summary, "results": rows})
+    else:
+        _print_verified(found)
+    return found.exit_code
+
+
+def _read(name: str, split: str, catalogue: opt.Cards, folder: Path | None) -> Known | None:
+    if name not in catalogue.paths("tasks") or split not in catalogue.task(name).splits:
+        return None
+    (task,) = plan_tasks(name, catalogue, data=folder, split=split)
+    card = task.task.card
+    if card.package is None and not all(holds(card.local, one, folder) for one in task.wanted):
+        return None
+    task.load()
+    # Labels are not among a split's own columns.
+    read, columns = task.splits[split], dict[str, Any]()
+    if isinstance(read, PairSplit):
+        columns = {"gold": read.gold, **({"subset": list(read.subset)} if read.subsets_known else {})}
+    elif isinstance(read, LabelledSplit | LabelledPairSplit):
+        columns = {"labels": read.labels}
+    return Known(task.digest, columns and columns | sentence_columns(*read.sides))
+
+
+def _verified_facts(one: Verified) -> dict[str, Any]:
+    result = one.result
+    cell = {} if result is None else {"encoder": result.encoder, "task": result.task, "split": result.split}
+    facts = {"verdict": one.standing, "problems": one.problems, "not_verified": one.unknown, "data_at_hand": one.data}
+    return {"path": str(one.path), **cell, **facts}
+
+
+def _print_verified(found: Verification) -> None:
+    failed = ((one.path, line) for one in found.of("failed") for line in one.problems)
+    complain_of_all("failed", (line if str(path) in line else f"{path}: {line}" for path, line in failed))
+    reasons: dict[str, list[Verified]] = {}
+    for one in found.of("not verified"):
+        reasons.setdefault("; ".join(one.unknown), []).append(one)
+    for reason, files in reasons.items():
+        counts = Counter(one.path.parent.name for one in files)
+        say(f"not verified: {reason}: {', '.join(f'{name} {count}' for name, count in counts.items())}")
+    say(found.summary)
+    if found.exit_code == MISTAKE and not found.of("failed"):
+        say("nothing could be verified")
