@@ -18,7 +18,7 @@ from stsbench.core.errors import StsbenchError, cut, one_line
 from stsbench.evaluators import EVALUATORS, evaluator_of
 from stsbench.evaluators.seams import Evaluator, Items
 from stsbench.numbers.statistics import COLUMNS
-from stsbench.results.folder import has_columns, lost, read_items, read_states
+from stsbench.results.folder import columns_of, has_columns, lost, read_states
 from stsbench.results.record import ROUNDING, Result, columns_digest, score_name
 from stsbench.significance.means import OnRow, unwatched
 
@@ -107,7 +107,7 @@ def verify(
             one.unknown.append("its per-item columns are not here")
         else:
             with _noted(one.problems):
-                columns = read_items(result.path)
+                columns = columns_of(result)
         labels = _look_at_data(one, result, columns, data)
         if columns is not None and not one.problems:
             if evaluator is not None:

@@ -273,7 +273,7 @@ def _hub_tables(where: str, dataset: HubDataset) -> SplitTables:
         raise DataError(f"{where}: none of its splits is of train, dev or test ({listed(theirs)})")
     tables = {ours: [dataset.tables[named[ours]]] for ours in (*SPLITS, WHOLE) if ours in named}
     unsure = left_out([name for name in theirs if name not in named.values()])
-    return SplitTables(tables=tables, named=True, unsure=unsure, values=named)
+    return SplitTables(tables=tables, unsure=unsure, values=named)
 
 
 def _without_secret(found: SplitTables, roles: Roles) -> SplitTables:
@@ -445,8 +445,6 @@ class SplitTables:
     """The tables of a data set by split, wherever they come from; all have the same columns."""
 
     tables: Mapping[str, Sequence[TextTable]]
-    named: bool
-    """Whether the columns have names."""
     unsure: Sequence[str]
     """One line for each thing that is not sure."""
     column: ColumnKey | None = None
@@ -460,7 +458,7 @@ class SplitTables:
         tables = list({table.path: table for part in self.tables.values() for table in part}.values())
         rows = [row for table in tables for row in table.rows]
         width = min(map(len, rows))
-        keys: Sequence[ColumnKey] = tables[0].header[:width] if self.named else range(width)
+        keys: Sequence[ColumnKey] = tables[0].header[:width] or range(width)
         return [DataColumn(key, [row[at] or "" for row in rows]) for at, key in enumerate(keys)]
 
 
@@ -475,14 +473,12 @@ def find_tables(source: Path) -> SplitTables:
         if not table.header and has_header([[cell or "" for cell in row] for row in table.rows]):
             table = read_table(path, named=True)
         tables[split].append(table)
-    every = [table for part in tables.values() for table in part]
-    named = bool(every[0].header)
-    for table in every:
-        if list(table.header) != list(every[0].header):
-            raise DataError(
-                f"{table.path}: its columns ({listed(table.header) or 'not named'}) are not those of {Path(every[0].path).name} "
-                f"({listed(every[0].header) or 'not named'}); make them the same"
-            )
+    first, *others = (table for part in tables.values() for table in part)
+    for table in (first, *others):
+        if list(table.header) != list(first.header):
+            ours, theirs = (listed(one.header) or "not named" for one in (first, table))
+            which = f"its columns ({theirs}) are not those of {Path(first.path).name} ({ours})"
+            raise DataError(f"{table.path}: {which}; make them the same")
         # Rows that are longer than the first, as STS-B's are, and any that are shorter.
         width = len(table.header or table.rows[0])
         odd = sorted((len(row) > width, at) for at, row in enumerate(table.rows) if len(row) != width)
@@ -491,9 +487,9 @@ def find_tables(source: Path) -> SplitTables:
             if not longer:
                 raise DataError(line)
             unsure.append(f"{line}: cells beyond the last column that all rows have are not read")
-    if not named:
+    if not first.header:
         unsure.append("no line that names the columns was found: the first line is data, columns are counted from 0")
-    found = SplitTables(tables=tables, named=named, unsure=unsure)
+    found = SplitTables(tables=tables, unsure=unsure)
     return _by_column(found) if list(tables) == [WHOLE] else found
 
 

@@ -14,7 +14,6 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -279,11 +278,13 @@ class Adapter:
         """
         folder = Path(name)
         if not folder.is_dir():
-            from stsbench.data.hub.repository import fetch_file
+            from stsbench.data.hub.repository import Repository
 
             model, _, revision = name.partition("@")
-            fetch = partial(fetch_file, model, kind="model", without="give the adapter's folder on this machine")
-            folder = fetch(WEIGHTS, revision=fetch(CONFIG, revision=revision or "unpinned").commit).path.parent
+            without = "give the adapter's folder on this machine"
+            folder = (
+                Repository(model, revision=revision, kind="model", without=without).fetch_all([CONFIG, WEIGHTS]).path
+            )
         for file in (CONFIG, WEIGHTS):
             if not (folder / file).is_file():
                 raise EncoderError(f"{folder}: no {file}; is it the folder of a LoRA adapter?")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from stsbench.core.cards import EncoderCard, task_digest
@@ -67,29 +67,22 @@ def gather_runs(results: Iterable[Result], catalogue: Catalogue | None = None) -
         found.setdefault((result.encoder, label), {}).setdefault(result.encoder_card, []).append(result)
     made: list[Runs] = []
     for (encoder, label), groups in found.items():
-        states = [state for card, group in groups.items() for state in _states(card, group)]
+        states: list[tuple[str | None, _Facts, list[Result]]] = []
+        for card, group in groups.items():
+            for weights in _apart(group, lambda result: without_versions(result.state or "none")):
+                for alike in _apart(weights, lambda result: tuple(versions_in(result.state or "").items())):
+                    state, versions = without_versions(weights[0].state or "none"), versions_in(alike[0].state or "")
+                    states.append((card, {"": state, "card": card or "none", **versions}, alike))
+        marks = _marks([facts for _, facts, _ in states])
         made += [
-            Runs(encoder, label, mark, cards[encoder, state.card], state.results)
-            for mark, state in zip(_marks(states), states, strict=True)
+            Runs(encoder, label, mark, cards[encoder, card], alike)
+            for mark, (card, _, alike) in zip(marks, states, strict=True)
         ]
     return made
 
 
-class _State(NamedTuple):
-    """Results that stand together, and what tells them from others: card, fingerprint without versions, versions."""
-
-    card: str | None
-    weights: str
-    versions: dict[str, str]
-    results: list[Result]
-
-
-def _states(card: str | None, results: Sequence[Result]) -> list[_State]:
-    return [
-        _State(card, without_versions(group[0].state or "none"), versions_in(alike[0].state or ""), alike)
-        for group in _apart(results, lambda result: without_versions(result.state or "none"))
-        for alike in _apart(group, lambda result: tuple(versions_in(result.state or "").items()))
-    ]
+_Facts = Mapping[str, str]
+"""What tells a state from others: under no name its fingerprint without versions, its ``card``, and packages' versions."""
 
 
 def _apart(results: Sequence[Result], fact: Callable[[Result], Hashable]) -> list[list[Result]]:
@@ -103,32 +96,23 @@ def _apart(results: Sequence[Result], fact: Callable[[Result], Hashable]) -> lis
     return [list(results)] if together else list(groups.values())
 
 
-def _marks(states: Sequence[_State]) -> list[str]:
-    weights = [state.weights for state in states]
-    length = _enough(set(weights))
+def _marks(states: Sequence[_Facts]) -> list[str]:
     marks = []
     for state in states:
-        same = [other for other in states if other.weights == state.weights]
-        of_card = [other for other in same if other.card == state.card]
-        digests = {other.card or "none" for other in same}
-        words = [state.weights[:length]] if len(set(weights)) > 1 else []
-        words += [f"card {(state.card or 'none')[: _enough(digests)]}"] if len(digests) > 1 else []
-        words += _telling([other.versions for other in of_card], state.versions)
-        marks.append(", ".join(words))
+        words, alike = list[str](), list(states)
+        for fact in ("", "card"):
+            values = {one[fact] for one in alike}
+            longest = max(map(len, values))
+            enough = (n for n in range(MARK, longest) if len({value[:n] for value in values}) == len(values))
+            words += [f"{fact} {state[fact][: next(enough, longest)]}".strip()] if len(values) > 1 else []
+            alike = [one for one in alike if one[fact] == state[fact]]
+        names = sorted({name for one in alike for name in one} - {"", "card"})
+        different = {name: len({one.get(name) for one in alike}) for name in names}
+        # One package that tells all apart is enough.
+        alone = [name for name in names if different[name] == len(alike) > 1]
+        shown = alone[-1:] or [name for name in names if different[name] > 1]
+        marks.append(", ".join([*words, *(f"{name} {state.get(name, 'unknown')}" for name in shown)]))
     return marks
-
-
-def _enough(texts: Collection[str]) -> int:
-    longest = max(map(len, texts))
-    return next((n for n in range(MARK, longest) if len({text[:n] for text in texts}) == len(texts)), longest)
-
-
-def _telling(all_versions: Sequence[Mapping[str, str]], versions: Mapping[str, str]) -> list[str]:
-    names = sorted({name for one in all_versions for name in one})
-    different = {name: len({one.get(name) for one in all_versions}) for name in names}
-    alone = [name for name in names if different[name] == len(all_versions) > 1]
-    shown = alone[-1:] or [name for name in names if different[name] > 1]
-    return [f"{name} {versions.get(name, 'unknown')}" for name in shown]
 
 
 class Encoders:

@@ -14,10 +14,10 @@ import pytest
 
 from stsbench.core import settings
 from stsbench.core.cards import HubSource
-from stsbench.data.hub.repository import Repository, choose_files, fetch_checkpoint, fetch_file
+from stsbench.data.hub.repository import HubPath, RepoKind, Repository, choose_files, fetch_checkpoint
 from stsbench.data.hub.rows import fetch_archive, fetch_rows
 from tests import hub_server
-from tests.hub_files import ROWS, jsonl, sha256, tiny_bert
+from tests.hub_files import ROWS, jsonl, tiny_bert
 from tests.hub_server import Hub, Repo, one_line, point_at, unplug
 
 hub = hub_server.hub
@@ -25,8 +25,13 @@ DATA = bytes(range(256)) * 2000
 REPO = "owner/corpus"
 
 
-def fetch(name: str = "corpus.bin", *, repo: str = REPO, revision: str = "unpinned", sha256: str = "") -> Path:
-    return fetch_file(repo, name, revision=revision, kind="dataset", sha256=sha256, without="use a folder").path
+def fetch(name: str = "corpus.bin", *, repo: str = REPO, revision: str = "unpinned") -> Path:
+    return Repository(repo, revision=revision, kind="dataset", without="use a folder").fetch(name)
+
+
+def fetch_file(repo: str, name: str, *, kind: RepoKind = "dataset") -> HubPath:
+    repository = Repository(repo, revision="unpinned", kind=kind)
+    return HubPath(repository.fetch(name), repository.commit)
 
 
 def asked(hub: Hub) -> int:
@@ -40,7 +45,7 @@ def corpus(hub: Hub) -> str:
 
 
 def test_a_file_comes_whole_with_its_commit(hub: Hub, corpus: str):
-    found = fetch_file(REPO, "corpus.bin", revision="unpinned", kind="dataset")
+    found = fetch_file(REPO, "corpus.bin")
     assert found.path.read_bytes() == DATA
     assert found.commit == corpus
     assert fetch("deep/er/x.txt").read_bytes() == b"deep"
@@ -56,7 +61,7 @@ def test_a_pinned_file_is_asked_for_once_and_then_needs_no_network(hub: Hub, cor
 def test_a_branch_moves_with_the_hub(hub: Hub, corpus: str):
     fetch()
     moved = hub.add("dataset", REPO, {"corpus.bin": b"new"})
-    found = fetch_file(REPO, "corpus.bin", revision="unpinned", kind="dataset")
+    found = fetch_file(REPO, "corpus.bin")
     assert (found.path.read_bytes(), found.commit) == (b"new", moved.commit)
     assert found.commit != corpus
 
@@ -108,13 +113,6 @@ def test_a_file_damaged_in_the_cache_is_told_without_network(
     assert "the Hub is switched off (HF_HUB_OFFLINE)" in text
 
 
-def test_a_card_names_another_file(hub: Hub):
-    text = one_line(lambda: fetch(sha256="f" * 64))
-    assert "not the file the card names" in text and "pin the card's revision" in text
-    assert fetch(sha256=sha256(DATA)).is_file(), "the Hub's own file is whole and stays"
-    assert "not the file the card names" in one_line(lambda: fetch("notes.txt", sha256="f" * 64))
-
-
 FAULTS: dict[str, tuple[Callable[[], object], dict[str, Any], str]] = {
     "repository": (lambda: fetch(repo="owner/none"), {}, "no such dataset on the Hub, or it is private.*hf auth login"),
     "revision": (lambda: fetch(revision="v9"), {}, r"\(revision v9\): there is no such revision"),
@@ -149,7 +147,7 @@ def test_every_failure_is_one_clear_line(hub: Hub, case: str, capfd: pytest.Capt
 
 def test_no_network_at_all(hub: Hub, monkeypatch: pytest.MonkeyPatch):
     unplug(monkeypatch)
-    text = one_line(lambda: fetch_file(REPO, "x", revision="unpinned", kind="dataset"))
+    text = one_line(lambda: fetch_file(REPO, "x"))
     assert "dataset 'owner/corpus' (revision main): cannot reach the Hub (Connection refused)" in text
     assert "--data DIR (or set STSBENCH_DATA), or run 'stsbench run' on the quickstart suite" in text
     point_at(monkeypatch, "http://no-such-host.invalid")
@@ -372,7 +370,7 @@ def test_what_no_repository_is_called(hub: Hub, repo: str, offline: bool, monkey
     source = HubSource(repo=repo, revision="unpinned", splits={"test": "test"}, archive="x.tar")
     calls: list[Callable[[], object]] = [
         lambda: checkpoint(repo),
-        lambda: fetch_file(repo, "x", revision="unpinned", kind="dataset"),
+        lambda: fetch_file(repo, "x"),
         lambda: fetch_rows(source, "test"),
         lambda: fetch_archive(source),
     ]
@@ -414,7 +412,7 @@ def test_no_file_leads_out_of_the_cache(hub: Hub, name: str, tmp_path: Path):
     assert "the Hub's library refuses it (Invalid filename '" in one_line(checkpoint)
     outside = {p for p in written(tmp_path) - before if not p.is_relative_to(tmp_path / ".cache" / "hub")}
     assert all(p.is_relative_to(settings.cache_folder() / "hub") for p in outside)
-    assert "Invalid filename" in one_line(lambda: fetch_file(MODEL, name, revision="unpinned", kind="model"))
+    assert "Invalid filename" in one_line(lambda: fetch_file(MODEL, name, kind="model"))
 
 
 def test_names_of_data_files_and_archives_stay_inside_too(hub: Hub):

@@ -140,7 +140,7 @@ def put(folder: Path, *names: str, content: str = ROWS) -> Path:
 def test_files_of_a_folder(tmp_path, names, expected):
     found = find_tables(put(tmp_path / "d", *names))
     assert {split: len(tables) for split, tables in found.tables.items()} == expected
-    assert (found.named, found.column, list(found.unsure)) == (True, None, [])
+    assert found.columns()[0].key != 0 and (found.column, list(found.unsure)) == (None, [])
 
 
 def test_rows_of_all_files_are_looked_at_together(tmp_path):

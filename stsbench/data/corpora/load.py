@@ -105,9 +105,7 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
     if folder is not None and not folder.is_dir():
         raise SourceError(f"corpora folder '{folder}' does not exist")
     if folder is not None and (path := folder / corpus.file).is_file():
-        if how := difference(path, corpus.sha256):
-            raise DataError(f"{path}: {how}; restore the file, or name yours by its path")
-        return path
+        return _as_named(path, corpus, "restore the file")
     put = f"put {corpus.file} into a folder and set STSBENCH_CORPORA to it"
     if not corpus.repo:
         make = f"make it by 'stsbench data make {name}', or " if corpus.make else ""
@@ -116,10 +114,16 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
             f"corpus '{corpus.name}' is local only",
             hint=f"{make}{put}{how}; or train on other text by 'stsbench train RECIPE --text NAME' (or a file)",
         )
-    from stsbench.data.hub.repository import fetch_file
+    from stsbench.data.hub.repository import Repository
 
-    place, revision = corpus.path or Path(corpus.file).name, corpus.revision
-    return fetch_file(corpus.repo, place, revision=revision, kind="dataset", sha256=corpus.sha256, without=put).path
+    repository = Repository(corpus.repo, revision=corpus.revision, kind="dataset", without=put)
+    return _as_named(repository.fetch(corpus.path or Path(corpus.file).name), corpus, "pin the card's revision")
+
+
+def _as_named(path: Path, corpus: CorpusCard, todo: str) -> Path:
+    if how := difference(path, corpus.sha256):
+        raise DataError(f"{path}: {how}; {todo}, or name yours by its path")
+    return path
 
 
 def _of_file(name: str, card: CorpusCard, corpora: Path | None, limit: int | None) -> pa.Table:

@@ -37,6 +37,8 @@ WITHOUT: dict[RepoKind, str] = {
     "or run 'stsbench run' on the quickstart suite, which needs no network",
 }
 """What to do without the Hub, where the caller says nothing better."""
+STUMBLES = (408, *range(500, 600))
+"""HTTP statuses of a Hub that is asked again at once."""
 WAITS = (1.0, 2.0)
 """Seconds to wait before asking a Hub that stumbles once more, and once again."""
 SHA256, GIT_HASH = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
@@ -54,14 +56,13 @@ class Unreached(SourceError):
 
 
 class Failure(NamedTuple):
-    """One way to fail: what shows it, why it fails, what to do, whether it may pass, and whether to ask again at once."""
+    """One way to fail: what shows it, why it fails, what to do, and whether it may pass."""
 
     signs: tuple[str | int, ...]
     """Names of exception classes, HTTP statuses, error numbers."""
     why: str
     todo: str
     passing: bool = False
-    again: bool = False
 
 
 _LOGIN = "log in with 'hf auth login' (or set HF_TOKEN)"
@@ -79,7 +80,7 @@ FAILURES = (
     Failure(("RepositoryNotFoundError",), "no such {kind} on the Hub, or it is private", f"check the id, or {_LOGIN}"),
     Failure((401, 403), "access is denied (HTTP {status})", f"{_LOGIN} as a user who may read it"),
     Failure((429,), "the Hub is asked too often (HTTP 429)", f"wait some minutes, or {_LOGIN}", passing=True),
-    Failure((408, *range(500, 600)), "the Hub is out of order (HTTP {status})", "try again later", True, again=True),
+    Failure(STUMBLES, "the Hub is out of order (HTTP {status})", "try again later", True),
     Failure(tuple(range(400, 500)), "the Hub refuses (HTTP {status})", "check {page}"),
     Failure(("TimeoutException", "TimeoutError"), "the Hub does not answer in time", f"{_NETWORK} {_SECONDS}", True),
     Failure(
@@ -119,8 +120,7 @@ def persistently(call: Callable[[], T]) -> T:
         try:
             return call()
         except Exception as error:
-            failure = failure_of(error)
-            if failure is None or not failure.again:
+            if status_of(error) not in STUMBLES:
                 raise
         time.sleep(wait)
     return call()
@@ -365,24 +365,6 @@ class Repository:
         else:
             return ""
         return "" if found == expected else f"damaged ({kind} {found[:12]}, the Hub says {expected[:12]})"
-
-
-def fetch_file(
-    repo: str, path: str, *, revision: str, kind: RepoKind, sha256: str = "", without: str | None = None
-) -> HubPath:
-    """Fetch one file and check its bytes; in the cache already, no network is needed for a pinned revision.
-
-    ``sha256`` is what the file must hash to; without it, what the Hub says. All else is as in :class:`Repository`.
-    Raises SourceError: the file cannot be had, or is not what it should be; one line.
-    """
-    repository = Repository(repo, revision=revision, kind=kind, without=without)
-    found = repository.fetch(path)
-    if sha256 and (digest := file_digest(found)) != sha256:
-        raise SourceError(
-            f"{repository.at(path)}: not the file the card names (sha256 {digest[:12]}, card {sha256[:12]}); "
-            "pin the card's revision, or write a card of your own for other data"
-        )
-    return HubPath(found, repository.commit)
 
 
 def fetch_checkpoint(repo: str, *, revision: str, also: Sequence[str] = ()) -> HubPath:

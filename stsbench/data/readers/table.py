@@ -207,22 +207,23 @@ def read_table(path: Path, layout: FileLayout = FileLayout(), *, named: bool) ->
     if suffix not in (*TEXT, *JSON_LINES):
         with suppress(msgspec.DecodeError, RecursionError):
             in_json = isinstance(msgspec.json.decode(content.lstrip(MARK.encode()).partition(b"\n")[0]), dict)
-    if suffix == PARQUET or content.startswith(b"PAR1"):
-        kind, read = "parquet", _from_parquet
-    elif in_json:
-        kind, read = "lines of JSON", _from_json
-    else:
+    in_parquet = suffix == PARQUET or content.startswith(b"PAR1")
+    if not (in_parquet or in_json):
         table = read_delimited(path, layout, named=named)
         if not table.rows:
             raise DataError(f"{path}: no rows below the header")
         return table
+    kind = "parquet" if in_parquet else "lines of JSON"
     for key, value in layout._asdict().items():
         if value is not None:
             raise CardError(f"{path}: '{key}' has no effect on {kind}; leave it out")
     import pyarrow as pa
 
     try:
-        return read(path, content)
+        if not in_parquet:
+            return _from_json(path, content)
+        found = read_parquet(path, content)
+        return table_of(path, found, range(1, found.num_rows + 1), "row")
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # damaged pages of parquet are an OSError
         raise DataError(f"{path}: not valid {kind}: {one_line(error)[:150]}") from error
 
@@ -233,11 +234,6 @@ def read_parquet(path: Path, content: bytes) -> pa.Table:
 
     check_parquet(io.BytesIO(content), path, where=str(path))
     return parquet.read_table(io.BytesIO(content))
-
-
-def _from_parquet(path: Path, content: bytes) -> TextTable:
-    found = read_parquet(path, content)
-    return table_of(path, found, range(1, found.num_rows + 1), "row")
 
 
 def _from_json(path: Path, content: bytes) -> TextTable:

@@ -204,6 +204,11 @@ def test_from_the_hub(hub, tmp_path, monkeypatch):
     columns = 'columns = {anchor = "sent0", positive = "sent1"}\n'
     cards = catalogue(tmp_path, facts + columns)
     assert load_corpus("mine", catalogue=cards).columns == ["anchor", "positive"]
+    hashed = catalogue(tmp_path / "other", f'{facts}{columns}sha256 = "{"f" * 64}"\n')
+    with pytest.raises(
+        DataError, match=r"train\.csv: differs from the file that its card names .*; pin the card's revision"
+    ):
+        load_corpus("mine", catalogue=hashed)
     hub_server.unplug(monkeypatch)
     other = Catalogue([tmp_path / "cards"])
     write(tmp_path, "cards/trainers/corpora.toml", CARD + facts.replace("owner/text", "owner/other") + columns)
