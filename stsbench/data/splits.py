@@ -130,7 +130,7 @@ def row_bytes(row: Sequence[str]) -> bytes:
     return line.encode("utf-8", "surrogatepass") + b"\x1e"
 
 
-FETCH = "fetch the data again, or correct the card where the data are your own"
+USE = "use the files of the release (--data DIR), or correct the card where the data are your own"
 
 
 def check_form(split: object, *, where: str) -> None:
@@ -199,11 +199,11 @@ def check_file(path: Path, facts: FileFacts) -> None:
         raise DataError(f"{path}: {how}; restore the file, or correct the card where the data are your own")
 
 
-def check_lines(path: Path, facts: FileFacts, *, todo: str = FETCH) -> None:
+def check_lines(path: Path, facts: FileFacts) -> None:
     """Check how many lines a file has, whether or not the last one ends; raises DataError."""
     if facts.rows is not None:
         content = path.read_bytes()
-        _check(str(path), "lines", content.count(b"\n") + (content[-1:] not in (b"", b"\n")), facts.rows, todo)
+        _check(str(path), "lines", content.count(b"\n") + (content[-1:] not in (b"", b"\n")), facts.rows)
 
 
 def difference(path: Path, sha256: str) -> str:
@@ -220,13 +220,11 @@ def characters(split: Split) -> list[int]:
     return [sum(map(len, side)) for side in split.sides]
 
 
-def check_split(
-    split: Split, facts: SplitFacts, *, gold_range: tuple[float, float] | None = None, where: str, todo: str = FETCH
-) -> None:
+def check_split(split: Split, facts: SplitFacts, *, gold_range: tuple[float, float] | None = None, where: str) -> None:
     """Check the form of what a reader returned, and each fact that the card states of it; raises DataError."""
     check_form(split, where=where)
-    _check(where, "rows", split.n, facts.n, todo)
-    _check(where, "characters", characters(split), facts.characters or None, todo)
+    _check(where, "rows", split.n, facts.n)
+    _check(where, "characters", characters(split), facts.characters or None)
     if isinstance(split, PairSplit):
         low, high = gold_range or (-np.inf, np.inf)
         inside = (split.gold >= low) & (split.gold <= high)
@@ -234,17 +232,17 @@ def check_split(
         if facts.mean is not None and not abs(float(np.mean(split.gold)) - facts.mean) <= 1e-6:
             raise DataError(f"{where}: mean gold score {np.mean(split.gold):.6f}, the card says {facts.mean:.6f}")
         subsets = facts.subsets if split.subsets_known else {}
-        _check(where, "pairs a subset", dict(Counter(split.subset)), subsets or None, todo)
+        _check(where, "pairs a subset", dict(Counter(split.subset)), subsets or None)
         # Two sentences a pair.
         ungraded = facts.ungraded if split.ungraded_known else None
-        _check(where, "pairs without a gold score", len(split.ungraded) // 2, ungraded, todo)
+        _check(where, "pairs without a gold score", len(split.ungraded) // 2, ungraded)
     if isinstance(split, LabelledSplit | LabelledPairSplit):
         counts = np.bincount(split.labels, minlength=len(split.classes)).tolist()
         names = split.classes or [str(label) for label in range(len(counts))]
-        _check(where, "rows a class", dict(zip(names, counts, strict=True)), facts.labels or None, todo)
+        _check(where, "rows a class", dict(zip(names, counts, strict=True)), facts.labels or None)
 
 
-def _check(where: str, what: str, found: object, expected: object, todo: str) -> None:
+def _check(where: str, what: str, found: object, expected: object) -> None:
     """``expected`` is None where the card says nothing of it."""
     if expected not in (None, found):
-        raise DataError(f"{where}: {what} {found}, the card says {expected}; {todo}")
+        raise DataError(f"{where}: {what} {found}, the card says {expected}; {USE}")

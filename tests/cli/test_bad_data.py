@@ -17,7 +17,7 @@ Faults = dict[str, tuple[dict[str, str | bytes], str]]
 SEMEVAL_FAULTS: Faults = {
     "a column is missing": ({"in_txt": PAIRS.replace("\t", " ")}, "in.txt: line 1: 1 columns, column 1 is missing"),
     "fewer gold scores": ({"gs_txt": "5\n3.5\n2\n"}, "in.txt: 4 pairs, but gs.txt has 3 lines"),
-    "a pair ungraded": ({"gs_txt": "5\n\n2\n0.5\n"}, "rows 3, the card says 4; fetch the data again"),
+    "a pair ungraded": ({"gs_txt": "5\n\n2\n0.5\n"}, "rows 3, the card says 4; use the files of the release"),
     "Latin-1": ({"in_txt": PAIRS.encode("latin-1")}, "in.txt: line 3: not valid UTF-8 (byte 0xe9)"),
     "a tab too many": ({"in_txt": PAIRS.replace("a dog", "a\tdog")}, "in.txt: differs from the file that its card nam"),
     "CRLF": ({"in_txt": PAIRS.replace("\n", "\r\n")}, "differs from the file that its card names (its line ends"),
@@ -36,7 +36,7 @@ def test_faults_of_semeval_files(stsbench, tmp_path, fault):
 TABLE_FAULTS: Faults = {
     "a column is mistyped": ({"table_tsv": TABLE.replace("score", "scores")}, "has s1, s2, scores); did you mean 'sco"),
     "no rows": ({"table_tsv": "s1\ts2\tscore\n"}, "table.tsv: no rows below the header"),
-    "a row too many": ({"table_tsv": TABLE + "a\tb\t1\n"}, "rows 5, the card says 4; fetch the data again"),
+    "a row too many": ({"table_tsv": TABLE + "a\tb\t1\n"}, "rows 5, the card says 4; use the files of the release"),
     "other characters": ({"table_tsv": TABLE.replace("cat", "cats", 1)}, "characters [34, 41], the card says [33, 41]"),
     "another mean": ({"table_tsv": TABLE.replace("\t2\n", "\t3\n")}, "mean gold score 3.000000, the card says 2.75000"),
 }
