@@ -64,7 +64,7 @@ def test_packaged_data_and_code_are_inside_and_nothing_else(wheel):
     assert embedded == on_disk(ROOT / "stsbench/data/embedded", "*")
     assert len([name for name in embedded if name.endswith(".tsv")]) >= 3
     assert code == {f"stsbench/{name}" for name in on_disk(ROOT / "stsbench", "*.py")}
-    for pattern in ("*.toml", "*.csv", "*.html", "*.css", "*.js", "py.typed"):
+    for pattern in ("*.toml", "*.csv", "*.txt", "*.html", "*.css", "*.js", "py.typed"):
         inside = {f"stsbench/{name}" for name in on_disk(ROOT / "stsbench", pattern)}
         assert inside and inside <= set(names), pattern
     assert {name.split("/")[0] for name in names} == {"stsbench", f"stsbench-{stsbench.__version__}.dist-info"}

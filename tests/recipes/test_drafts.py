@@ -12,7 +12,7 @@ from stsbench.data.corpora.load import load_corpus
 from stsbench.data.corpora.overlap import find_overlap
 from stsbench.data.drafts import find_home
 from stsbench.data.task import load_task
-from stsbench.recipes.drafts import PAIRS, draft_method
+from stsbench.recipes.drafts import FOLDER, draft_method
 
 
 def test_a_module_and_its_recipe_name_each_other(tmp_path, monkeypatch):
@@ -29,9 +29,8 @@ def test_a_module_and_its_recipe_name_each_other(tmp_path, monkeypatch):
     assert draft_method(find_home(tmp_path / "cards", "trainers", "pull_apart")).files == draft.files
 
 
-def test_the_pairs_hold_no_test_sentence(tmp_path):
-    (tmp_path / "pairs.csv").write_text(PAIRS)
-    corpus = load_corpus(tmp_path / "pairs.csv")
+def test_the_pairs_hold_no_test_sentence():
+    corpus = load_corpus(FOLDER / "pairs.csv")
     assert find_overlap(corpus, [load_task("quickstart-en")])[0].found == 0
 
 
