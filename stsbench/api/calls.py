@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from stsbench.api.names import compared_results
 from stsbench.api.progress import watching
-from stsbench.api.results import EncoderComparison, NotScored, Results, compared, html_so_far, layout_html
+from stsbench.api.results import EncoderComparison, NotScored, Results, compared, html_so_far
 from stsbench.bench.run import iterate
 from stsbench.boards.exports.mteb import read_mteb
 from stsbench.boards.published import read_table_card
 from stsbench.boards.render import render
 from stsbench.boards.render.figures import table_figure
+from stsbench.boards.render.html import notebook_layout
 from stsbench.boards.render.text import frame
 from stsbench.boards.tables.build import Asked, find_suite
 from stsbench.boards.tables.table import Show, Table, check_show, lay_out
@@ -177,7 +178,7 @@ class Leaderboard:
         return self.to_markdown()
 
     def _repr_html_(self) -> str:
-        return "\n".join(layout_html(lay_out(table, self.show, exact=self.exact)) for table in self.tables)
+        return "\n".join(notebook_layout(lay_out(table, self.show, exact=self.exact)) for table in self.tables)
 
     def to_markdown(self) -> str:
         """The tables in markdown."""

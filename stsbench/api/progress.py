@@ -119,12 +119,12 @@ def watching(table: Callable[[], str]) -> Iterator[Listener]:
             yield bars.listener()
         return
     # Loads what makes tables, which no bar needs.
-    from stsbench.api.results import html_note
+    from stsbench.boards.render.html import notebook_table
 
     handle = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
 
     def show(line: str) -> None:
-        handle.update({"text/html": f"{table()}\n{html_note(line)}", "text/plain": line}, raw=True)
+        handle.update({"text/html": f"{table()}\n{notebook_table([], [], [line])}", "text/plain": line}, raw=True)
 
     try:
         yield Shown(say=show, every=PICTURE_SECONDS).listener()

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, overload
 
@@ -14,9 +13,9 @@ import msgspec
 
 from stsbench.bench.run import check_writable
 from stsbench.boards.render.figures import comparison_figure, comparison_layouts, comparison_records, render_comparison
-from stsbench.boards.tables.table import Layout, sectioned
+from stsbench.boards.render.html import notebook_layout, notebook_table
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import StsbenchError, one_line, shown, visible
+from stsbench.core.errors import StsbenchError, one_line, shown
 from stsbench.core.registry import NAME, NAMES, PLACE, SEED, SWITCH, Kind, checked
 from stsbench.data.task import expand_names, suites_within
 from stsbench.numbers.statistics import spread
@@ -118,41 +117,6 @@ def _means(ways: Sequence[Way], catalogue: Catalogue) -> Iterator[GridColumn]:
             yield GridColumn(f"mean of {len(tasks)}{whose}", mine)
 
 
-SMALL = "font-size: 85%; opacity: 0.75"
-
-
-def html_table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str] = (), *, title: str = ""
-) -> str:
-    """A table of texts: the first column stands to the left, the others are numbers.
-
-    A line break within a cell stands before its small print.
-    """
-
-    def row(tag: str, cells: Sequence[str]) -> str:
-        made = []
-        for at, text in enumerate(cells):
-            first, *small = map(_text, text.split("\n"))
-            style = "text-align: right; white-space: nowrap" if at else "text-align: left"
-            below = "".join(f'<br><span style="{SMALL}">{line}</span>' for line in small)
-            made.append(f'<{tag} style="{style}">{first}{below}</{tag}>')
-        return f"<tr>{''.join(made)}</tr>"
-
-    lines = [f"<div><strong>{_text(title)}</strong></div>"] if title else []
-    lines += ["<table>", "<thead>", row("th", heads), "</thead>", "<tbody>", *(row("td", one) for one in rows)]
-    return "\n".join([*lines, "</tbody>", "</table>", *map(html_note, notes)])
-
-
-def html_note(text: str) -> str:
-    """A line of small print."""
-    return f'<div style="{SMALL}">{_text(text)}</div>'
-
-
-def _text(text: str) -> str:
-    # A dollar sign would begin a formula in a notebook.
-    return escape(visible(one_line(text))).replace("$", "&#36;")
-
-
 def grid_html(columns: Sequence[GridColumn], runs: Sequence[Runs], notes: Sequence[str] = ()) -> str:
     """Encoders by tasks, in points with their intervals below."""
 
@@ -164,18 +128,7 @@ def grid_html(columns: Sequence[GridColumn], runs: Sequence[Runs], notes: Sequen
         return f"{100 * cell.score:.2f}{deviation}{ends}"
 
     rows = [[one_line(one.name), *(points(column.cell(one.results)) for column in columns)] for one in runs]
-    return html_table(["encoder", *(column.head for column in columns)], rows, notes)
-
-
-def layout_html(layout: Layout) -> str:
-    """A table for a notebook: its caption, sections and groups as lines of their own."""
-    rows: list[list[str]] = []
-    for section, block in sectioned(layout.blocks):
-        rows += [[title, *[""] * len(layout.heads)] for title in (section, block.title) if title]
-        for line in block.lines:
-            cells = [cell.text + cell.mark + cell.deviation for cell in line.cells]
-            rows.append([one_line(line.label) + line.marks, *cells])
-    return html_table([layout.label_head, *layout.heads], rows, layout.legend, title=layout.caption)
+    return notebook_table(["encoder", *(column.head for column in columns)], rows, notes)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -195,7 +148,7 @@ class EncoderComparison(Comparison):
         return "\n".join([*self.sentences, *self.notes])
 
     def _repr_html_(self) -> str:
-        return "\n".join(map(layout_html, comparison_layouts(self)))
+        return "\n".join(map(notebook_layout, comparison_layouts(self)))
 
     def to_frame(self) -> pd.DataFrame:
         """The lines of the CSV as a DataFrame of pandas, one a difference; scores are never times 100."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from stsbench.bench.run import Work, isolated, local
 from stsbench.bench.score import Embedder
 from stsbench.bench.workers import (
     Handed,
+    Lost,
     OtherVersions,
     Ray,
     Reference,
@@ -27,6 +27,7 @@ from stsbench.bench.workers import (
     caught,
     check_versions,
     files_lent,
+    handed_back,
     is_alone,
     is_shared,
     joined,
@@ -45,13 +46,6 @@ from stsbench.results.record import Result
 TRIES = 3
 """So often is a piece of work begun before it has failed."""
 WAIT_SECONDS = 0.5
-LOST = {
-    "WorkerCrashedError": "its worker was killed or has crashed",
-    "NodeDiedError": "the machine that it ran on was lost",
-    "LocalRayletDiedError": "Ray on this machine was lost",
-    "OutOfMemoryError": "the machine's memory was full, and Ray has ended its worker",
-}
-_COLOURS = re.compile(r"\x1b\[\d+m")
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
@@ -101,10 +95,6 @@ class Piece:
     reference: Reference = None
     """Ray's, of what will be handed back."""
     handed: Handed = Handed()
-
-
-class Lost(StsbenchError):
-    """A worker, its machine or what it was to be handed is lost."""
 
 
 def carried_out(
@@ -321,18 +311,7 @@ class ClusterRun:
         # Many may have ended while the last ones were seen to.
         ready, _ = self.ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         for reference in ready:
-            yield waiting[reference], self._handed(reference)
-
-    def _handed(self, reference: Reference) -> Handed | Exception:
-        try:
-            handed: Handed | Exception = self.ray.get(reference)
-            return handed
-        except self.ray.exceptions.RayTaskError as error:
-            bug = RuntimeError(one_line(error.cause)[:300])
-            bug.add_note(_COLOURS.sub("", str(error)))
-            return bug
-        except self.ray.exceptions.RayError as error:
-            return Lost(LOST.get(type(error).__name__) or one_line(error)[:300] or type(error).__name__)
+            yield waiting[reference], handed_back(self.ray, reference)
 
     def _after(self, number: int, handed: Handed | Exception) -> None:
         """Keep what a piece has made, and begin what comes next; what was lost on the way is tried again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 import socket
 import time
@@ -219,6 +220,19 @@ def score(
     return Handed(results=results, failed=failures, noticed=noticed, device=facts_of(known.encoder).device_used)
 
 
+LOST = {
+    "WorkerCrashedError": "its worker was killed or has crashed",
+    "NodeDiedError": "the machine that it ran on was lost",
+    "LocalRayletDiedError": "Ray on this machine was lost",
+    "OutOfMemoryError": "the machine's memory was full, and Ray has ended its worker",
+}
+_COLOURS = re.compile(r"\x1b\[\d+m")
+
+
+class Lost(StsbenchError):
+    """A worker, its machine or what it was to be handed is lost."""
+
+
 Ray = Any
 """The package ``ray``, which may be missing and has no types, or an object of it."""
 Reference = Any
@@ -226,6 +240,18 @@ Reference = Any
 Sent = tuple[Mapping[str, Any], Mapping[Path, Reference]]
 """A checkpoint on its way: its fields, and Ray's references of the :data:`Files` of its folders that some machine lacks."""
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+
+
+def handed_back(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whatever it is
+    """What a worker has returned, or why nothing: a bug as words and traceback, or :class:`Lost`."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        bug = RuntimeError(one_line(error.cause)[:300])
+        bug.add_note(_COLOURS.sub("", str(error)))
+        return bug
+    except ray.exceptions.RayError as error:
+        return Lost(LOST.get(type(error).__name__) or one_line(error)[:300] or type(error).__name__)
 
 
 @contextmanager
@@ -272,33 +298,28 @@ def refuse_others(ray: Ray, versions: Mapping[str, str]) -> None:
     Raises:
         StsbenchError: names the machine and what differs.
     """
-    try:
-        for error in _each_machine(ray, caught, partial(check_versions, versions)):
-            if isinstance(error, StsbenchError):
-                raise error
-    except ray.exceptions.RayError as error:
-        raise StsbenchError(
-            f"a machine of the cluster does not say which versions it has: {one_line(error)[:200]}"
-        ) from error
+    for found in _each_machine(ray, caught, partial(check_versions, versions)):
+        if isinstance(found, OtherVersions):
+            raise found
+        if isinstance(found, Exception):
+            why = one_line(found)[:200]
+            raise StsbenchError(f"a machine of the cluster does not say which versions it has: {why}") from found
 
 
 def is_everywhere(ray: Ray, path: Path) -> bool:
     """Whether every machine of the cluster sees a path that this one has."""
-    try:
-        return all(_each_machine(ray, Path.exists, path))
-    except ray.exceptions.RayError:
-        # A machine was lost in between: not every one sees it.
-        return False
+    # One that was lost in between does not.
+    return all(found is True for found in _each_machine(ray, Path.exists, path))
 
 
-def _each_machine(ray: Ray, ask: Callable[..., T], *given: object) -> list[T]:
+def _each_machine(ray: Ray, ask: Callable[..., object], *given: object) -> list[Any]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     remote = ray.remote(num_cpus=0)(ask)
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
     places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
-    answers: list[T] = ray.get([remote.options(scheduling_strategy=place).remote(*given) for place in places])
-    return answers
+    asked = [remote.options(scheduling_strategy=place).remote(*given) for place in places]
+    return [handed_back(ray, reference) for reference in asked]
 
 
 def is_shared(ray: Ray, folder: Path) -> bool:

@@ -45,7 +45,8 @@ from stsbench.training.methods import load_method
 if TYPE_CHECKING:
     from stsbench.data.corpora.load import Corpus
     from stsbench.encoders.checkpoint import Checkpoint
-    from stsbench.training.seams import OnProgress, TrainingOutcome, TrainingProgress
+    from stsbench.training.loop.gather import Place
+    from stsbench.training.seams import OnProgress, Taught, TrainingOutcome, TrainingProgress, Validate
 
 
 WORSE: tuple[Overlap, ...] = ("none", "unknown", "text", "gold")
@@ -187,7 +188,7 @@ def find_finished(plan: TrainPlan) -> TrainedRun | None:
     if plan.fresh or not (plan.folder / RUN_FILE).is_file():
         return None
     done = TrainedRun.read(plan.folder)
-    other = recipe_difference(_deciding(done.card), _deciding(plan.card))
+    other = recipe_difference(deciding(done.card), deciding(plan.card))
     if other := other or _other_base(plan, done.record) or _other_text(plan, done.record):
         what = f"{plan.folder}: holds a finished run with another {other}"
         raise OutputError(f"{what}; pass --fresh to train again in its place, or --out to train elsewhere")
@@ -217,7 +218,8 @@ def _other_text(plan: TrainPlan, done: RunRecord) -> str:
     return "" if done.corpus.sha256 in (text.sha256, as_documents(text).sha256) else "text"
 
 
-def _deciding(card: RecipeCard) -> dict[str, Any]:
+def deciding(card: RecipeCard) -> dict[str, Any]:
+    """The tables of a recipe that decide what is trained, as plain values."""
     table: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(card))
     return {key: table[key] for key in DECIDING}
 
@@ -225,7 +227,7 @@ def _deciding(card: RecipeCard) -> dict[str, Any]:
 def _note_start(plan: TrainPlan, trainer: Trainer) -> None:
     """Write down what the run is started with; where it resumes from checkpoints, it must be what they were made with."""
     start = Start(
-        recipe=_deciding(plan.card),
+        recipe=deciding(plan.card),
         seed=plan.seed,
         base=dict(trainer.base.digests()) if trainer.base else {},
         corpus=trainer.corpus.sha256,
@@ -317,13 +319,6 @@ LAUNCHERS = Registry(
     group="launchers",
     wanted="a context manager, see stsbench.recipes.train:Launcher",
 )
-
-
-if TYPE_CHECKING:
-    from stsbench.data.corpora.load import Corpus
-    from stsbench.encoders.checkpoint import Checkpoint
-    from stsbench.training.loop.gather import Place
-    from stsbench.training.seams import OnProgress, Taught, TrainingOutcome, Validate
 
 
 TRIED = 3

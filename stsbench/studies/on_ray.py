@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from stsbench.bench.on_ray import TRIES, WAIT_SECONDS
-from stsbench.bench.workers import Ray, Reference, caught, is_alone, joined, stop
+from stsbench.bench.workers import Lost, Reference, caught, handed_back, is_alone, joined, stop
 from stsbench.core import settings
 from stsbench.core.errors import Stopped, StsbenchError, one_line
 from stsbench.recipes.on_ray import check_seen
@@ -46,7 +46,7 @@ def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None
                 if not under_way:
                     break
                 for reference in ray.wait(list(under_way), timeout=WAIT_SECONDS)[0]:
-                    book.close(under_way.pop(reference), _score(ray, reference))
+                    book.close(under_way.pop(reference), _score(handed_back(ray, reference)))
         except KeyboardInterrupt as error:
             raise Stopped("stopped; the same command resumes") from error
         finally:
@@ -60,11 +60,7 @@ def _work(sweep: Sweep, trial: Trial, halving: str, folder: str) -> SweepScore |
         return caught(partial(score_trial, sweep, now, halving, TrialWatcher()))
 
 
-def _score(ray: Ray, reference: Reference) -> SweepScore:
-    try:
-        found: SweepScore | Exception = ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        found = error
-    except ray.exceptions.RayError:
+def _score(found: SweepScore | Exception) -> SweepScore:
+    if isinstance(found, Lost):
         return SweepScore(None, f"its worker has failed {TRIES} times")
     return SweepScore(None, one_line(found)) if isinstance(found, Exception) else found

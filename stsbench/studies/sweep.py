@@ -19,14 +19,14 @@ import msgspec
 import numpy as np
 
 from stsbench.bench.plan import RunPlan
-from stsbench.core.cards import DECIDING, Range, SweepCard
+from stsbench.core.cards import Range, SweepCard
 from stsbench.core.catalogue import read_card
 from stsbench.core.errors import CardError, OutputError, Stopped, choose, one_line
 from stsbench.core.registry import Registry
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
 from stsbench.numbers.statistics import Spread, spread
 from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.train import TRAINERS
+from stsbench.recipes.train import TRAINERS, deciding
 from stsbench.results.record import fields_digest
 from stsbench.studies.trials import Trial, TrialWatcher, Workshop, carry_out_trial, plan_trials
 from stsbench.training.methods import load_method
@@ -223,7 +223,7 @@ class Sweep:
         ours, needed = self._checked(setting.recipe, whole).card, dict(whole)
         for key in whole:
             theirs = self._plan(setting.recipe, {other: value for other, value in whole.items() if other != key}).card
-            if all(getattr(ours, table) == getattr(theirs, table) for table in DECIDING):
+            if deciding(theirs) == deciding(ours):
                 del needed[key]
         made: list[Trial] = []
         for seed in self.card.seeds:

@@ -15,11 +15,11 @@ import msgspec
 from stsbench.bench.plan import Listener, RunPlan
 from stsbench.bench.run import run
 from stsbench.core import settings
-from stsbench.core.cards import DECIDING, toml
+from stsbench.core.cards import toml
 from stsbench.core.errors import Stopped, TrainingError
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
 from stsbench.recipes.plan import Means, TrainPlan, read_recipe
-from stsbench.recipes.train import carry_out, find_finished
+from stsbench.recipes.train import carry_out, deciding, find_finished
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
@@ -108,8 +108,7 @@ def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
     groups: dict[bytes, list[tuple[TrainPlan, State]]] = {}
     of_folder: dict[Path, bytes] = {}
     for plan in plans:
-        decides = {table: getattr(plan.card, table) for table in DECIDING}
-        key = msgspec.json.encode([decides, plan.base, plan.seed], order="sorted")
+        key = msgspec.json.encode([deciding(plan.card), plan.base, plan.seed], order="sorted")
         if of_folder.setdefault(plan.folder, key) != key:
             what = f"{plan.name}, seed {plan.seed}: asked for twice with other bases or cards, for one folder"
             raise TrainingError(f"{what}; train them one after the other with another STSBENCH_RUNS each")

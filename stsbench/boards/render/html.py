@@ -33,6 +33,7 @@ from stsbench.boards.tables.table import (
     lay_out,
     sectioned,
 )  # fmt: skip
+from stsbench.core.errors import one_line, visible
 
 if TYPE_CHECKING:
     import jinja2
@@ -78,6 +79,27 @@ def html_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
     )
 
 
+def notebook_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str] = (), *, title: str = ""
+) -> str:
+    """A table of texts for a notebook: the first column stands to the left, the others are numbers.
+
+    A line break within a cell stands before its small print, as which ``notes`` are shown below. Without heads there is no table.
+    """
+    return _filled("notebook.html", heads=heads, rows=rows, notes=notes, title=title).removesuffix("\n")
+
+
+def notebook_layout(layout: Layout) -> str:
+    """A table for a notebook: its caption, sections and groups as lines of their own."""
+    rows: list[list[str]] = []
+    for section, block in sectioned(layout.blocks):
+        rows += [[title, *[""] * len(layout.heads)] for title in (section, block.title) if title]
+        for line in block.lines:
+            cells = [cell.text + cell.mark + cell.deviation for cell in line.cells]
+            rows.append([one_line(line.label) + line.marks, *cells])
+    return notebook_table([layout.label_head, *layout.heads], rows, layout.legend, title=layout.caption)
+
+
 @cache
 def _templates() -> jinja2.Environment:
     import jinja2
@@ -92,6 +114,8 @@ def _templates() -> jinja2.Environment:
     # A long name breaks before a parameter that it says.
     made.filters["in_millions"] = parameters_said
     made.filters["breaking"] = lambda text: markupsafe.Markup(escape(text).replace("+", "<wbr>+"))
+    # A dollar sign would begin a formula in a notebook.
+    made.filters["plain"] = lambda text: markupsafe.Markup(escape(visible(one_line(text))).replace("$", "&#36;"))
     return made
 
 
