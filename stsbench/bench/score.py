@@ -446,7 +446,7 @@ def _score(embedder: Embedder, task: ScoredTask, embed: Embed, seed: int, *, fir
         eval_seed=seed,
         encoder_card=encoder.card_digest,
         fingerprint=encoder.fingerprint,
-        revision=encoder.revision,
+        revision=facts_of(encoder.encoder).revision,
         task_card=task.task.card_digest,
         data=task.digest,
         items=columns_digest(scores.per_item),

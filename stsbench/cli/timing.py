@@ -137,7 +137,7 @@ def _fitted(encoder: TextFitted, texts: Sequence[str]) -> tuple[Encoder, Facts]:
     started = perf_counter()
     made = encoder.fit_texts(texts)
     if isinstance(made, FittedEncoder):
-        made.fit_anew()
+        made.learned = made.method.fit(made.base, made.sentences)
     return made, {"seconds": perf_counter() - started, "texts": len(texts)}
 
 

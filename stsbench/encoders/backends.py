@@ -6,6 +6,7 @@ A device says nothing of an embedding: it stands in no name and in no fingerprin
 from __future__ import annotations
 
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
@@ -14,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stsbench.core.errors import CardError, EncoderError, choose, did_you_mean, one_line
-from stsbench.encoders.network import CODE_VERSION, Network, find_file
+from stsbench.encoders.network import CODE_VERSION, NamedArrays, Network, OpenedFile, RuntimeFile, find_file
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -136,9 +137,13 @@ class RuntimeBackend(TorchBackend):
     """A runtime beside torch: takes the checkpoint's own file for it, or has torch export one into the cache folder."""
 
     runtime: ClassVar[str]
-    """As :data:`stsbench.encoders.runtimes.OPENERS` calls it."""
+    """What messages call it."""
     called: ClassVar[str]
     """What fingerprints call it."""
+
+    @abstractmethod
+    def open(self, file: RuntimeFile) -> OpenedFile:
+        """Load a file, to run in this dtype on as many threads as torch would."""
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:  # type: ignore[override]
@@ -161,7 +166,7 @@ class RuntimeBackend(TorchBackend):
         from stsbench.encoders.runtimes import RuntimeModel, check_like_torch, exported
 
         file = self.found or exported(network)
-        model = RuntimeModel(self.runtime, file, network, self.dtype)
+        model = RuntimeModel(self.runtime, file, network, self.open)
         check_like_torch(model, network, FARTHEST.get(self.precision, FARTHEST_QUANTISED))
         return model
 
@@ -184,6 +189,23 @@ class OnnxBackend(RuntimeBackend):
     usual, suffixes, called = "onnx/model.onnx", (".onnx",), "OnnxSession"
     runtime = "ONNX Runtime"
 
+    def open(self, file: RuntimeFile) -> OpenedFile:
+        """See :meth:`RuntimeBackend.open`."""
+        import onnxruntime
+        import torch
+
+        # It sends its makers how it is used, on Windows.
+        onnxruntime.disable_telemetry_events()
+        options = onnxruntime.SessionOptions()
+        # Of what it has to say, errors alone.
+        options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
+        session = onnxruntime.InferenceSession(file.path, options, providers=["CPUExecutionProvider"])
+
+        def call(feeds: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
+            return dict(zip(names, session.run(names, feeds), strict=True))
+
+        return [one.name for one in session.get_inputs()], [one.name for one in session.get_outputs()], call
+
 
 class OpenVinoBackend(RuntimeBackend):
     """OpenVINO: its own files, and ONNX's."""
@@ -191,6 +213,27 @@ class OpenVinoBackend(RuntimeBackend):
     dtypes, libraries = ("float32", "bfloat16"), ("openvino",)
     usual, suffixes, called = "openvino/openvino_model.xml", (".xml", ".onnx"), "OpenVinoSession"
     runtime = "OpenVINO"
+
+    def open(self, file: RuntimeFile) -> OpenedFile:
+        """See :meth:`RuntimeBackend.open`."""
+        import openvino
+        import torch
+
+        core, precision = openvino.Core(), {"float32": "f32", "bfloat16": "bf16"}[self.dtype]
+        # Said even of float32: where a processor has bfloat16, OpenVINO would take that.
+        hint = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
+        network = core.read_model(file.path, *(path for path in file.weights if path.suffix == ".bin"))
+        compiled = core.compile_model(network, "CPU", hint)
+        if compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name() != precision:
+            raise EncoderError(f"this processor does not compute in {self.dtype}; leave 'dtype' out")
+        request = compiled.create_infer_request()
+        places = {name: i for i, one in enumerate(compiled.outputs) for name in one.names}
+
+        def call(feeds: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
+            found = request.infer(feeds, share_inputs=True)
+            return {name: found[places[name]] for name in names}
+
+        return [one.any_name for one in compiled.inputs], list(places), call
 
 
 BACKENDS: dict[str, type[TorchBackend]] = {"torch": TorchBackend, "onnx": OnnxBackend, "openvino": OpenVinoBackend}

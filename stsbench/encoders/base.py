@@ -434,7 +434,7 @@ ENCODERS = Registry(
         "flow": "stsbench.encoders.flow:flow_encoder",
         "model2vec": "stsbench.encoders.words.model2vec:Model2VecEncoder",
         "infersent": "stsbench.encoders.words.recurrent:InferSentEncoder",
-        "skip_thoughts": "stsbench.encoders.words.recurrent:SkipThoughtsEncoder",
+        "skip_thoughts": "stsbench.encoders.words.recurrent:GruHalvesEncoder",
         "quick_thoughts": "stsbench.encoders.words.recurrent:QuickThoughtsEncoder",
         "fastsent": "stsbench.encoders.words.words:FastSentEncoder",
         "use": "stsbench.encoders.served.use:UniversalSentenceEncoder",
@@ -495,11 +495,6 @@ class KnownEncoder:
     def train_seed(self) -> int | None:
         """The seed it was trained or fitted with, None where nothing was drawn."""
         return self.run.seed if self.run is not None else facts_of(self.encoder).train_seed
-
-    @property
-    def revision(self) -> str | None:
-        """The commit its checkpoint was resolved to, where it came from the Hub."""
-        return facts_of(self.encoder).revision
 
     def notes(self) -> list[str]:
         """What a reader of its scores must know: which commit an open revision was, and how to keep it."""

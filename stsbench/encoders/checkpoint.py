@@ -422,7 +422,7 @@ def as_safetensors(weights: Path) -> Path:
         return target
     from safetensors.torch import save_file
 
-    state = _tensors(weights)
+    state = read_tensors(weights)
     with sealing(target.parent) as folder:
         (folder / "config.json").write_bytes(config)
         try:
@@ -433,7 +433,8 @@ def as_safetensors(weights: Path) -> Path:
     return target
 
 
-def _tensors(weights: Path) -> dict[str, torch.Tensor]:
+def read_tensors(weights: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a ``.bin`` or ``.pkl`` file by their names; raises EncoderError where it holds more."""
     import torch
 
     try:

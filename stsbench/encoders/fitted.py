@@ -140,10 +140,6 @@ class FittedEncoder:
         """What changes the base's embeddings, (n, d) to (n, k)."""
         return self.method.transform(self.learned)
 
-    def fit_anew(self) -> None:
-        """Fit now, whatever the cache folder keeps, and keep nothing there."""
-        self.learned = self.method.fit(self.base, self.sentences)
-
     def texts_to_embed(self) -> Sequence[str]:
         """The sentences whose embeddings fitting will ask the base for; none where the fit is kept already."""
         kept = self.folder is not None and is_sealed(self.folder)

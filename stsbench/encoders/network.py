@@ -9,12 +9,19 @@ from functools import cached_property
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
+import numpy.typing as npt
+
 from stsbench.core.errors import EncoderError, UnknownName, one_line, shown, visible
 from stsbench.core.files import file_digest, read_bounded
 
 _QUANTISED = re.compile(rb'element_type="[iu]([48])"')
 """Weights of a few bits in OpenVINO's XML: counts and ids are of more, and of bits."""
 _LONGEST_NOTE = 1000
+NamedArrays = Mapping[str, npt.NDArray[Any]]
+
+
+OpenedFile = tuple[list[str], list[str], Callable[[dict[str, npt.NDArray[Any]], list[str]], NamedArrays]]
+"""Of a file that is loaded the names of inputs and outputs, and what runs it: from all inputs, and names of outputs, to these."""
 
 
 def note_beside(path: Path) -> Path:

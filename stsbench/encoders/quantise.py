@@ -17,8 +17,8 @@ from stsbench.core.files import scratch_beside
 from stsbench.data.corpora.load import Corpus
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.network import note_beside
-from stsbench.encoders.runtimes import NamedArrays, RuntimeModel, quiet
+from stsbench.encoders.network import NamedArrays, note_beside
+from stsbench.encoders.runtimes import RuntimeModel, quiet
 from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
 
 ONNX_FILE, OPENVINO_FILE = "onnx/model_int8.onnx", "openvino/openvino_model_int8.xml"

@@ -11,7 +11,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
 from pathlib import Path
@@ -25,53 +25,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, one_line
 from stsbench.encoders.checkpoint import is_sealed, sealing
-from stsbench.encoders.network import CODE_VERSION, HEAD, LAST, Network, RuntimeFile, output_of
+from stsbench.encoders.network import CODE_VERSION, HEAD, LAST, NamedArrays, Network, OpenedFile, RuntimeFile, output_of
 
-NamedArrays = Mapping[str, npt.NDArray[Any]]
-Call = Callable[[dict[str, npt.NDArray[Any]], list[str]], NamedArrays]
-"""From all inputs of a network, and the names of some of its outputs, to these outputs."""
-_ERRORS_ALONE = 3
-PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
-"""What OpenVINO calls a type."""
-
-
-def _open_in_onnx_runtime(file: RuntimeFile, dtype: str) -> tuple[list[str], list[str], Call]:
-    import onnxruntime
-
-    # It sends its makers how it is used, on Windows.
-    onnxruntime.disable_telemetry_events()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), _ERRORS_ALONE
-    session = onnxruntime.InferenceSession(file.path, options, providers=["CPUExecutionProvider"])
-
-    def call(feeds: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
-        return dict(zip(names, session.run(names, feeds), strict=True))
-
-    return [one.name for one in session.get_inputs()], [one.name for one in session.get_outputs()], call
-
-
-def _open_in_openvino(file: RuntimeFile, dtype: str) -> tuple[list[str], list[str], Call]:
-    import openvino
-
-    core = openvino.Core()
-    # Said even of float32: where a processor has bfloat16, OpenVINO would take that.
-    hint = {"INFERENCE_PRECISION_HINT": PRECISIONS[dtype], "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    network = core.read_model(file.path, *(path for path in file.weights if path.suffix == ".bin"))
-    compiled = core.compile_model(network, "CPU", hint)
-    if compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name() != PRECISIONS[dtype]:
-        raise EncoderError(f"this processor does not compute in {dtype}; leave 'dtype' out")
-    request = compiled.create_infer_request()
-    places = {name: i for i, one in enumerate(compiled.outputs) for name in one.names}
-
-    def call(feeds: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
-        found = request.infer(feeds, share_inputs=True)
-        return {name: found[places[name]] for name in names}
-
-    return [one.any_name for one in compiled.inputs], list(places), call
-
-
-OPENERS = {"ONNX Runtime": _open_in_onnx_runtime, "OpenVINO": _open_in_openvino}
-"""What loads a file in each runtime: the names of its inputs and outputs, and what runs it."""
 OLD_NAMES = {LAST: "token_embeddings"}
 """What older exports call an output."""
 
@@ -79,8 +34,10 @@ OLD_NAMES = {LAST: "token_embeddings"}
 class RuntimeModel(torch.nn.Module):
     """A network in a runtime, called as a model of transformers is."""
 
-    def __init__(self, runtime: str, file: RuntimeFile, network: Network, dtype: str) -> None:
-        """Load a network's file, to run in these numbers on as many threads as torch would.
+    def __init__(
+        self, runtime: str, file: RuntimeFile, network: Network, open: Callable[[RuntimeFile], OpenedFile]
+    ) -> None:
+        """Load a network's file as the runtime of this name does.
 
         Raises EncoderError: it cannot be loaded, the processor has no such numbers, it wants other inputs than a sentence
         has, or lacks an output that is asked for.
@@ -88,7 +45,7 @@ class RuntimeModel(torch.nn.Module):
         super().__init__()
         self.runtime, self.file, self.config, self.dtype = runtime, file, network.config, torch.float32
         with self._failing("cannot load it"):
-            self.inputs, outputs, self.call = OPENERS[runtime](file, dtype)
+            self.inputs, outputs, self.call = open(file)
         self.names = {name: name if name in outputs else OLD_NAMES.get(name, name) for name in network.outputs}
         leave = "give another file, or leave 'backend' out"
         if lost := [name for name, own in self.names.items() if own not in outputs]:

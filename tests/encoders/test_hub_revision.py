@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stsbench.core.catalogue import Catalogue
+from stsbench.encoders.base import facts_of
 from stsbench.encoders.load import find_encoder
 from tests import hub_server
 from tests.cli.commands import Command, write
@@ -38,7 +39,7 @@ def model(hub: Hub) -> None:
 def notes(folder: Path, revision: str) -> list[str]:
     write(folder / "cards" / "baselines" / "tiny.toml", f'{CARD}revision = "{revision}"\n' if revision else CARD)
     known = find_encoder("tiny", catalogue=Catalogue([folder / "cards"]))
-    assert known.revision == COMMIT
+    assert facts_of(known.encoder).revision == COMMIT
     return known.notes()
 
 

@@ -242,43 +242,38 @@ class Engine:
         missing = ~held & np.fromiter((text in wanted for text in texts), dtype=bool, count=len(texts))
         if not missing.any():
             return
-        served = self.encoder if isinstance(self.encoder, ServedEncoder) else None
-        if served is not None:
-            # Each text is one worker's, whatever the others have stored by now.
-            todo = [np.flatnonzero(missing & (np.arange(len(texts)) % share.of == share.number))]
-            costs = np.ones(len(texts), dtype=np.int64)
-        else:
-            plan = _plan(self.encoder, texts, tokens)
-            todo, costs = [rows[~held[rows]] for rows in plan.share(share) if missing[rows].any()], plan.costs
-        total, done = int(sum(costs[rows].sum() for rows in todo)), 0
+        plan = _plan(self.encoder, texts, tokens)
+        todo = [rows[~held[rows]] for rows in plan.share(share) if missing[rows].any()]
+        total, done = int(sum(plan.costs[rows].sum() for rows in todo)), 0
         self.progress(0, total)
 
         def keep(rows: IndexArray, embeddings: npt.NDArray[Any]) -> None:
             nonlocal done
             asked = [texts[i] for i in rows]
             check_embeddings(embeddings, asked, self.encoder.name, d=self.shelf.width, among=sentences)
-            # An encoder may fill the same array again and again.
+            # Before the encoder embeds samples: it may fill the same array again and again.
             copied = embeddings.copy()
             if self.shelf.watch is not None and not self.encoded:
                 # Not sooner: what cannot embed at all is not asked for samples.
                 self.shelf.watch.begin()
             self.shelf.add(keys[rows], copied)
-            if served is not None:
+            if isinstance(self.encoder, ServedEncoder):
                 # It may be paid for.
                 self.shelf.flush()
             self.encoded.append(keys[rows])
-            done += int(costs[rows].sum())
+            done += int(plan.costs[rows].sum())
             self.progress(done, total)
 
         try:
-            if served is not None:
-                with staying(f"encoder '{served.name}'", EncoderError):
-                    served.embed_into([texts[i] for i in todo[0]], lambda rows, found: keep(todo[0][rows], found))
-                if done != total:
-                    raise EncoderError(f"encoder '{served.name}' passed {done} embeddings of {total}")
+            if not isinstance(self.encoder, ServedEncoder):
+                for rows, embeddings in self._in_turn(plan, todo):
+                    keep(rows, embeddings)
                 return
-            for rows, embeddings in self._in_turn(plan, todo):
-                keep(rows, embeddings)
+            asked = np.concatenate([np.empty(0, np.int64), *todo])
+            with staying(f"encoder '{self.encoder.name}'", EncoderError):
+                self.encoder.embed_into([texts[i] for i in asked], lambda rows, found: keep(asked[rows], found))
+            if done != total:
+                raise EncoderError(f"encoder '{self.encoder.name}' passed {done} embeddings of {total}")
         finally:
             # Also on Ctrl-C and on errors: what is embedded is kept.
             self.shelf.flush()
@@ -375,9 +370,12 @@ def tokens_of(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
 
 def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str], tokens: TokenIds | None) -> _Plan:
     if not isinstance(encoder, TokenEncoder):
-        costs = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+        served = isinstance(encoder, ServedEncoder)
+        costs = np.fromiter((1 if served else len(text) for text in texts), dtype=np.int64, count=len(texts))
         order = np.argsort(-costs, kind="stable")
-        batches = [order[start : start + CHUNK] for start in range(0, len(order), CHUNK)]
+        # Of what is served each text is one worker's, whatever the others have stored by now.
+        size = 1 if served else CHUNK
+        batches = [order[start : start + size] for start in range(0, len(order), size)]
         return _Plan(costs, batches, lambda rows: encoder.encode([texts[i] for i in rows]))
     tokens = tokens_of(encoder, texts) if tokens is None else tokens
     budget = device_budget(encoder, tokens, TOKEN_BUDGET) if isinstance(encoder, DeviceEncoder) else 0

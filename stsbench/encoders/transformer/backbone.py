@@ -26,7 +26,7 @@ import transformers
 from stsbench.core.errors import EncoderError, one_line
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.backends import TorchBackend, sent_to
-from stsbench.encoders.base import DeviceMemory, TokenIds, valid_text
+from stsbench.encoders.base import TokenIds, valid_text
 from stsbench.encoders.checkpoint import Adapter, Checkpoint, shapes
 from stsbench.encoders.network import Network
 from stsbench.encoders.transformer.pooling import Pooling
@@ -300,16 +300,6 @@ class Backbone:
             if left and not self._numbers_itself:
                 batch["position_ids"] = (batch["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
         return batch
-
-    def memory(self) -> DeviceMemory | None:
-        """What its device has left for batches; None on a CPU."""
-        if self.device.type != "cuda":
-            return None
-        name, free = torch.cuda.get_device_name(self.device), torch.cuda.mem_get_info(self.device)[0]
-        # What torch holds for tensors that are gone is free too.
-        unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        # While a layer computes: all states that may be asked for, and some 24 of their widths of its own.
-        return DeviceMemory(name, free + unused, (self.depth + 25) * self.width * self.model.dtype.itemsize)
 
     def positions(self, mask: torch.Tensor) -> torch.Tensor:
         """Return the position ids (b, t) that the model itself gives a batch with its padding on the right.

@@ -24,6 +24,7 @@ from stsbench.encoders.base import (
     Encoder,
     FloatArray,
     IndexArray,
+    Positive,
     TokenIds,
     check_sentences,
     plan_batches,
@@ -189,7 +190,17 @@ class TransformerEncoder(_OfCheckpoint):
 
     def device_memory(self) -> DeviceMemory | None:
         """Return what its device has left for batches; None on a CPU."""
-        return self.backbone.memory()
+        import torch
+
+        backbone = self.backbone
+        if backbone.device.type != "cuda":
+            return None
+        name, free = torch.cuda.get_device_name(backbone.device), torch.cuda.mem_get_info(backbone.device)[0]
+        # What torch holds for tensors that are gone is free too.
+        unused = torch.cuda.memory_reserved(backbone.device) - torch.cuda.memory_allocated(backbone.device)
+        # While a layer computes: all states that may be asked for, and some 24 of their widths of its own.
+        a_token = (backbone.depth + 25) * backbone.width * backbone.model.dtype.itemsize
+        return DeviceMemory(name, free + unused, a_token)
 
     def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
         """Return the embeddings (b, d) of some of the tokenised sentences as one batch.
@@ -360,7 +371,7 @@ class SentenceTransformerEncoder(_OfCheckpoint):
         revision: str = "unpinned",
         prompt_name: str | None = None,
         prompt: str = "",
-        max_length: int | None = None,
+        max_length: Positive | None = None,
         normalise: bool | None = None,
         dtype: str = "float32",
         device: str = "auto",
@@ -374,8 +385,6 @@ class SentenceTransformerEncoder(_OfCheckpoint):
         """
         self.name, self.device = name or model, device
         kind = backend_kind(backend, dtype=dtype, device=device)
-        if max_length is not None and max_length < 1:
-            raise CardError(f"max_length {max_length} leaves nothing of a sentence")
         located = locate_checkpoint(model, revision=revision, also=kind.on_hub(file))
         self.root, self.revision, self.revision_asked = located
         self.modules = read_modules(self.root)

@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from stsbench.core.errors import CardError, DataError, EncoderError, SourceError, choose, one_line
 from stsbench.encoders.backends import check_device, pick_device
 from stsbench.encoders.base import FloatArray, IndexArray, TokenIds, plan_batches
-from stsbench.encoders.checkpoint import remembered_digest
+from stsbench.encoders.checkpoint import read_tensors, remembered_digest
 from stsbench.encoders.words.vectors import WordVectors, open_vectors, read_blocks
 from stsbench.encoders.words.words import (
     CONFIG,
@@ -256,7 +256,10 @@ class RecurrentEncoder(SavedEncoder):
 
 
 class GruHalvesEncoder(RecurrentEncoder):
-    """Embeds with the halves of a saved encoder, each of length 1; a sentence without words is the zero vector."""
+    """Embeds with the halves of a saved encoder, each of length 1; a sentence without words is the zero vector.
+
+    Skip-Thoughts, as it stands here: uni-skip, bi-skip or both (combine-skip, 4,800 values as released).
+    """
 
     KIND, RECORD = "skip_thoughts", HalvesConfig
     config: HalvesConfig
@@ -310,10 +313,6 @@ class GruHalvesEncoder(RecurrentEncoder):
         rows = [[self.vocabulary.get(word, unknown) for word in self.split(s)] + end for s in sentences]
         size = sum(self.config.halves[name].size for name in self.halves)
         return self.embed_planned(TokenIds.from_lists(rows), embed, d=size)
-
-
-class SkipThoughtsEncoder(GruHalvesEncoder):
-    """Skip-Thoughts: uni-skip, bi-skip or both (combine-skip, 4,800 values as released)."""
 
 
 class QuickThoughtsEncoder(GruHalvesEncoder):
@@ -377,7 +376,6 @@ class InferSentEncoder(RecurrentEncoder):
         super().__init__(model, name, revision, tokens, device)
         self.version = VERSIONS[self.config.version]
         self.padding: Padding = padding or self.version.padding
-        choose("padding", self.padding, MAXIMA)
         self.batch = RELEASED_BATCH if self.padding == "batch" else None
         due = self.config.vectors_sha256
         if not (vectors or due) and Path(self.config.vectors).name != self.config.vectors:
@@ -446,13 +444,7 @@ def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vector
     """
     if not source.is_file():
         raise SourceError(f"'{source}' does not exist; get it from github.com/facebookresearch/InferSent")
-    try:
-        stored = torch.load(source, map_location="cpu", weights_only=True)
-        state = {name: tensor.float() for name, tensor in stored.items()}
-    except Exception as error:  # torch raises many kinds for what it refuses to unpickle
-        raise EncoderError(
-            f"{source}: is no table of tensors alone, and is not read ({one_line(error)[:80]}…)"
-        ) from error
+    state = {name: tensor.float() for name, tensor in read_tensors(source).items()}
     shape = tuple(state["enc_lstm.weight_ih_l0"].shape) if "enc_lstm.weight_ih_l0" in state else ()
     if len(shape) != 2 or shape[0] % 4:
         raise EncoderError(f"{source}: has no 'enc_lstm.weight_ih_l0' of an LSTM; is it InferSent?")
