@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, EncoderError, UnknownName, one_line, shown
+from stsbench.core.errors import CardError, EncoderError, UnknownName, shown
 from stsbench.core.files import write_whole
 from stsbench.encoders.base import SERVED
 from stsbench.encoders.checkpoint import (
@@ -158,10 +158,7 @@ def _inside(where: Path, path: str) -> str:
 
 def _config(folder: Path) -> _Config:
     path = folder / CONFIG
-    try:
-        return msgspec.convert(optional_json(path), _Config)
-    except msgspec.ValidationError as error:
-        raise EncoderError(f"{path}: {one_line(error)}") from error
+    return decoded(path, _Config, "cannot be used") if path.is_file() else _Config()
 
 
 def similarity_notes(folder: Path) -> list[str]:

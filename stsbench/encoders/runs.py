@@ -16,7 +16,7 @@ import msgspec
 
 from stsbench.core import settings
 from stsbench.core.cards import DECIDING, Overlap, RecipeCard, SelectionFacts, convert, trained_digest, usual_value
-from stsbench.core.errors import CardError, EncoderError, OutputError, one_line
+from stsbench.core.errors import EncoderError, OutputError, one_line
 from stsbench.core.files import write_whole
 from stsbench.encoders.checkpoint import decoded
 
@@ -89,12 +89,9 @@ class TrainedRun:
     def card(self) -> RecipeCard:
         """The recipe as it was run; read as a card, it has what cards have come to say since, at its usual value.
 
-        Raises EncoderError: the record holds none.
+        Raises CardError: the record holds none.
         """
-        try:
-            return convert(self.record.card, RecipeCard, where=f"{self.folder / RUN_FILE}: card")
-        except CardError as error:
-            raise EncoderError(str(error)) from error
+        return convert(self.record.card, RecipeCard, where=f"{self.folder / RUN_FILE}: card")
 
     @property
     def digest(self) -> str:

@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     States = Sequence[torch.Tensor]
     Mask = torch.Tensor | None
 
-ALIASES = {
-    "first_last": "mean(1,-1)",
-    "static_last": "mean(0,-1)",
-    "last2": "mean(-2,-1)",
-}
+ALIASES = {"first_last": "mean(1,-1)", "static_last": "mean(0,-1)", "last2": "mean(-2,-1)"}
 _CALL = re.compile(r"(\w+)\((-?\d+(?:\s*,\s*-?\d+)*)\)")
 
 

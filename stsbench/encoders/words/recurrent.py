@@ -27,14 +27,7 @@ from stsbench.encoders.backends import check_device, pick_device
 from stsbench.encoders.base import FloatArray, IndexArray, TokenIds, plan_batches
 from stsbench.encoders.checkpoint import read_tensors, remembered_digest
 from stsbench.encoders.words.vectors import WordVectors, open_vectors, read_blocks
-from stsbench.encoders.words.words import (
-    CONFIG,
-    WEIGHTS,
-    SavedConfig,
-    SavedEncoder,
-    find_vectors,
-    write_word_folder,
-)
+from stsbench.encoders.words.words import CONFIG, WEIGHTS, SavedConfig, SavedEncoder, find_vectors, write_word_folder
 
 TOKEN_BUDGET = 4096
 Padding = Literal["zeros", "batch", "masked"]
@@ -376,6 +369,7 @@ class InferSentEncoder(RecurrentEncoder):
         super().__init__(model, name, revision, tokens, device)
         self.version = VERSIONS[self.config.version]
         self.padding: Padding = padding or self.version.padding
+        choose("padding", self.padding, MAXIMA)
         self.batch = RELEASED_BATCH if self.padding == "batch" else None
         due = self.config.vectors_sha256
         if not (vectors or due) and Path(self.config.vectors).name != self.config.vectors:

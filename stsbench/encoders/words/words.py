@@ -27,7 +27,7 @@ from stsbench.core.errors import EncoderError, OutputError, SourceError, choose,
 from stsbench.core.files import check_is_file, file_digest, remove, scratch_beside, write_whole
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray, IndexArray, Positive, check_sentences
-from stsbench.encoders.checkpoint import locate_checkpoint, remembered_digest
+from stsbench.encoders.checkpoint import decoded, locate_checkpoint, remembered_digest
 from stsbench.encoders.described import FILE, write_saved
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 
@@ -106,10 +106,7 @@ class SavedEncoder:
         for file in (CONFIG, WEIGHTS):
             if not (self.folder / file).is_file():
                 raise EncoderError(f"{self.folder}: no {file}; is it the folder of a saved encoder?")
-        try:
-            self.config = msgspec.json.decode((self.folder / CONFIG).read_bytes(), type=self.RECORD)
-        except (OSError, msgspec.DecodeError) as error:
-            raise EncoderError(f"{self.folder / CONFIG}: cannot be read: {one_line(error)}") from error
+        self.config = decoded(self.folder / CONFIG, self.RECORD, "cannot be read")
         self.tokens, self.split = tokens, tokeniser(tokens, lowercase=self.config.lowercase)
 
     def _identity(self, **facts: object) -> str:
@@ -242,14 +239,7 @@ class WordsEncoder(BagEncoder):
 
     mean = True
 
-    def __init__(
-        self,
-        file: str,
-        *,
-        name: str = "",
-        tokens: str = "whitespace",
-        limit: Positive | None = None,
-    ) -> None:
+    def __init__(self, file: str, *, name: str = "", tokens: str = "whitespace", limit: Positive | None = None) -> None:
         """Find the file, a path or a name in ``STSBENCH_VECTORS``, and check every choice.
 
         ``tokens`` is the recipe, ``whitespace`` or ``sbert``; ``limit`` takes so many vectors, from the file's start.
@@ -351,13 +341,7 @@ class FastSentEncoder(BagEncoder, SavedEncoder):
     config: FastSentConfig
 
     def __init__(
-        self,
-        model: str,
-        *,
-        name: str = "",
-        revision: str = "unpinned",
-        mean: bool = False,
-        tokens: str = "whitespace",
+        self, model: str, *, name: str = "", revision: str = "unpinned", mean: bool = False, tokens: str = "whitespace"
     ) -> None:
         """Find the folder, which a training run has written.
 

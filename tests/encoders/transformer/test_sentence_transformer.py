@@ -71,8 +71,8 @@ def test_max_length_cuts(saved):
         np.testing.assert_allclose(encoder.encode([long]), encoder.encode([short]), atol=1e-6)
     with pytest.raises(CardError, match="max_length 65: .* has 64 positions"):
         SentenceTransformerEncoder(str(saved["dense"]), max_length=65).encode(["dog"])
-    with pytest.raises(CardError, match="max_length 0"):
-        SentenceTransformerEncoder(str(saved["dense"]), max_length=0)
+    with pytest.raises(CardError, match="key 'max_length': expected a whole number >= 1, not 0"):
+        load_encoder(saved["dense"], params={"max_length": 0})
 
 
 def test_normalise(saved):
@@ -166,7 +166,8 @@ def test_embeddings_are_as_long_as_the_files_say_and_another_similarity_is_noted
     assert notes_of(whole) == notes_of(found)
     change(folder / "config_sentence_transformers.json", truncate_dim=0, similarity_fn_name="cosine")
     with pytest.raises(
-        EncoderError, match=r"config_sentence_transformers.json: Expected `int` >= 1 - at `\$.truncate_dim`"
+        EncoderError,
+        match=r"config_sentence_transformers.json: cannot be used: Expected `int` >= 1 - at `\$.truncate_dim`",
     ):
         load_encoder(str(folder))
 
