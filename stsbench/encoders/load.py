@@ -308,9 +308,11 @@ def _make(
         _BASES[known] = made
     if isinstance(made, TextFitted):
         raise CardError(f"{where}: '{min(asked)}' is for encoders that are not fitted on texts, and this one is")
+    # The base may be called after the variant for which it was made.
+    called = name if name and "name" in takes else made.name
     if not variant.needs_texts:
-        return VariantEncoder(made, variant, (), name=made.name)
-    return PostProcessed(made, variant, name=made.name, fit=variant.calibration or CALIBRATION)
+        return VariantEncoder(made, variant, (), name=called)
+    return PostProcessed(made, variant, name=called, fit=variant.calibration or CALIBRATION)
 
 
 def _is_made(maker: object) -> bool:

@@ -131,10 +131,10 @@ def trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
     return runs
 
 
-def trained_variants(recipe: str, out: Path | None = None) -> list[str]:
+def trained_variants(recipe: str) -> list[str]:
     """The names of a recipe's finished runs with values replaced, as ``recipe+steps=30``; raises EncoderError."""
     stem = f"{recipe.replace('/', '--')}+"
-    folders = [path for path in (out or settings.runs_folder()).glob("*/seed*") if path.parent.name.startswith(stem)]
+    folders = [path for path in settings.runs_folder().glob("*/seed*") if path.parent.name.startswith(stem)]
     return sorted({TrainedRun.read(path).recipe for path in folders if (path / RUN_FILE).is_file()})
 
 
@@ -286,9 +286,9 @@ class UnfinishedRun:
         return cls(folder=folder, command=command, start=start)
 
 
-def unfinished_runs(recipe: str, out: Path | None = None) -> list[UnfinishedRun]:
+def unfinished_runs(recipe: str) -> list[UnfinishedRun]:
     """The runs of a recipe that were begun and are not done, by seed; ``name@3`` is that of seed 3 alone."""
-    return [run for folder in run_folders(recipe, out) if (run := UnfinishedRun.read(folder)) is not None]
+    return [run for folder in run_folders(recipe) if (run := UnfinishedRun.read(folder)) is not None]
 
 
 def last_checkpoint(folder: Path) -> Path | None:

@@ -82,7 +82,7 @@ def test_bits(kept, numbers):
     assert np.array_equal(found > 0, Plain().encode(TEXTS) > 0)
 
 
-def test_names_and_fingerprints_tell_variants_apart():
+def test_names_and_fingerprints_tell_variants_apart(tiny):
     asked: list[dict[str, Any]] = [
         {},
         {"dimensions": 2},
@@ -96,6 +96,8 @@ def test_names_and_fingerprints_tell_variants_apart():
     assert len({one.fingerprint for one in known}) == len({one.name for one in known}) == len(asked)
     assert known[-1].name == "plain+dimensions=3+embeddings=int8"
     assert find_encoder(f"{PLAIN}+dimensions=3+embeddings=int8").fingerprint == known[-1].fingerprint
+    both = [load_encoder(tiny["bert"], params={"dimensions": d}) for d in (2, 3)]
+    assert [one.name.rpartition("+")[2] for one in both] == ["dimensions=2", "dimensions=3"]
     # Another base makes another variant.
     other = find_encoder(PLAIN, params={"dimensions": 2, "d": 5})
     assert other.fingerprint not in {one.fingerprint for one in known}
