@@ -67,7 +67,7 @@ from stsbench.data.task import load_task
 from stsbench.encoders.base import Embed, FloatArray
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import load_encoder
-from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
+from stsbench.evaluators.probe.evaluator import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
 from stsbench.evaluators.probe.items import Orders, ProbeRun, items_of
 from stsbench.evaluators.probe.minibatch import CompiledSolver, Fold
 

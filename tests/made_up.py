@@ -22,7 +22,7 @@ from stsbench.data.splits import PairSplit
 from stsbench.encoders.backends import TorchBackend
 from stsbench.encoders.transformer.pooling import Mean
 from stsbench.encoders.words.words import Recipe, whitespace_bags
-from stsbench.evaluators.probe import ConvergedProtocol
+from stsbench.evaluators.probe.evaluator import ConvergedProtocol
 from stsbench.evaluators.sts import StsEvaluator, StsProtocol
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import Correlation

@@ -22,7 +22,7 @@ EVALUATORS = Registry(
     "evaluator",
     {
         "sts": "stsbench.evaluators.sts:StsEvaluator",
-        "probe": "stsbench.evaluators.probe:ProbeEvaluator",
+        "probe": "stsbench.evaluators.probe.evaluator:ProbeEvaluator",
         "relatedness": "stsbench.evaluators.relatedness:RelatednessEvaluator",
         "retrieval": "stsbench.evaluators.retrieval:RetrievalEvaluator",
     },

@@ -17,8 +17,8 @@ from stsbench.check.verify import Known, Verification, verify
 from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError
-from stsbench.evaluators.probe import ProbeEvaluator
 from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES
+from stsbench.evaluators.probe.evaluator import ProbeEvaluator
 from stsbench.evaluators.relatedness import RelatednessEvaluator
 from stsbench.evaluators.retrieval import PROTOCOLS as RETRIEVALS
 from stsbench.evaluators.retrieval import RetrievalEvaluator, recall_of_images

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit
 from stsbench.encoders.base import FloatArray
-from stsbench.evaluators.probe import MinibatchProtocol
+from stsbench.evaluators.probe.evaluator import MinibatchProtocol
 
 IntArray = npt.NDArray[np.int64]
 

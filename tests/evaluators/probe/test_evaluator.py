@@ -15,8 +15,8 @@ from sklearn.metrics import f1_score, precision_recall_fscore_support
 from stsbench.core.errors import DataError
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.encoders.base import FloatArray
-from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
 from stsbench.evaluators.probe import items as pool_module
+from stsbench.evaluators.probe.evaluator import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
 from stsbench.evaluators.probe.items import toolkit_order
 from stsbench.evaluators.seams import Scores
 from tests.evaluators.probe.helpers import Embedder, IntArray, View, cuts, literal_reference, make_pairs, make_split

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from stsbench.evaluators.probe import PROTOCOLS, ConvergedProtocol, ProbeEvaluator
+from stsbench.evaluators.probe.evaluator import PROTOCOLS, ConvergedProtocol, ProbeEvaluator
 from stsbench.evaluators.probe.items import ProbeItems, ProbeRun, items_of
 from stsbench.evaluators.probe.logreg import minimise
 from tests.evaluators.probe.helpers import IntArray, make_pairs, make_split

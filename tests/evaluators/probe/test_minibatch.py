@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from stsbench.encoders.base import FloatArray
-from stsbench.evaluators.probe import MinibatchProtocol
 from stsbench.evaluators.probe import items as pool_module
+from stsbench.evaluators.probe.evaluator import MinibatchProtocol
 from stsbench.evaluators.probe.items import Features, ProbeItems, ProbeRun, items_of
 from stsbench.evaluators.probe.minibatch import CompiledSolver, MinibatchSolver, TrainedClassifier, train_until_stopped
 from stsbench.evaluators.probe.stacked import StackedSolver

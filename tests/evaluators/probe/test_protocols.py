@@ -8,7 +8,7 @@ import pytest
 
 from stsbench.core.errors import StsbenchError
 from stsbench.evaluators import with_fields
-from stsbench.evaluators.probe import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
+from stsbench.evaluators.probe.evaluator import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
 from stsbench.evaluators.probe.minibatch import parse_optimiser
 from stsbench.evaluators.relatedness import PROTOCOLS as RELATEDNESS
 from stsbench.evaluators.retrieval import PROTOCOLS as RETRIEVAL

@@ -11,7 +11,7 @@ import stsbench
 from stsbench.core.registry import call_with_params
 from stsbench.data.splits import Split
 from stsbench.data.task import load_task
-from stsbench.evaluators.probe import PROTOCOLS, ProbeEvaluator
+from stsbench.evaluators.probe.evaluator import PROTOCOLS, ProbeEvaluator
 from tests.evaluators.probe.helpers import View
 
 pytestmark = pytest.mark.data
