@@ -15,7 +15,6 @@ from stsbench.analysis.run import EncoderAnalysis, Measurement, Subject, Tables
 from stsbench.bench.plan import RunPart
 from stsbench.bench.run import Work, local
 from stsbench.boards.exports.hub import HubTask
-from stsbench.boards.render import TextFormat
 from stsbench.cli.convert import Conversion
 from stsbench.data.corpora.load import TextFile
 from stsbench.data.splits import PairSplit
@@ -189,11 +188,9 @@ ROWS: dict[str, Any] = {
     ),
     "numbers.statistics:AGGREGATIONS": noting("numbers.statistics:AGGREGATIONS", np.ones_like),
     "evaluators.probe.evaluator:PROTOCOLS": Probe(name="mine", kfold=2, penalties=(1.0,)),
-    "boards.render:WRITERS": TextFormat(
-        noting(
-            "boards.render:WRITERS",
-            lambda tables, show, exact: "".join(f"{r.label}\n" for t in tables for r in t.rows()),
-        )
+    "boards.render:WRITERS": noting(
+        "boards.render:WRITERS",
+        lambda tables, show, exact: "".join(f"{r.label}\n" for t in tables for r in t.rows()),
     ),
     "boards.exports.hub:KINDS": HubTask("task-of-mine", "Mine"),
     "check.gate:RULES": noting("check.gate:RULES", lambda judged, effort: [one.verdict for one in judged]),

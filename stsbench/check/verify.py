@@ -20,7 +20,7 @@ from stsbench.evaluators.seams import Evaluator, Items
 from stsbench.numbers.statistics import COLUMNS
 from stsbench.results.folder import columns_of, has_columns, lost, read_states
 from stsbench.results.record import ROUNDING, Result, columns_digest, score_name
-from stsbench.significance.means import OnRow, unwatched
+from stsbench.significance.means import OnRow
 
 OFF = 1e-6
 """Ends of intervals this close are the same: sums in another order differ by less."""
@@ -83,7 +83,7 @@ def verify(
     folder: Path,
     catalogue: Catalogue,
     data: DataAtHand,
-    progress: OnRow = unwatched,
+    progress: OnRow | None = None,
 ) -> Verification:
     """Verify every Result of a results folder, or of one encoder's folder in it.
 
@@ -116,7 +116,8 @@ def verify(
             if of_data:
                 group = groups.setdefault((result.task, result.split, result.data), [])
                 group.append((one, columns_digest(of_data)))
-        progress(done, len(found.results))
+        if progress:
+            progress(done, len(found.results))
     for group in groups.values():
         ((usual, count), *others) = Counter(digest for _, digest in group).most_common()
         for one, digest in group:

@@ -173,7 +173,8 @@ _CONTROL = re.compile(
 )
 
 
-_CHANGE = re.compile(r"\+(?=[A-Za-z_][\w.]*=)")
+CHANGE = re.compile(r"\+(?=[A-Za-z_][\w.]*=)")
+"""What stands before each parameter that a name says was replaced."""
 LABEL = re.compile(
     r"(?P<stem>.*?)(?P<settings>(\+[A-Za-z_][\w.]*=.*?)?)(?P<state>( \(not the card's\))?( \[[^\[\]]+\])?)"
 )
@@ -222,9 +223,9 @@ def variants(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
     ``minilm+pooling=max`` is itself with nothing replaced, then ``minilm`` with its pooling.
     """
-    cuts = [match.start() for match in _CHANGE.finditer(name)]
+    cuts = [match.start() for match in CHANGE.finditer(name)]
     for cut in [len(name), *reversed(cuts)]:
-        changes = [part.partition("=") for part in _CHANGE.split(name[cut:])[1:]]
+        changes = [part.partition("=") for part in CHANGE.split(name[cut:])[1:]]
         yield name[:cut], {key: _value(text) for key, _, text in changes}
 
 

@@ -63,10 +63,6 @@ OnRow = Callable[[int, int], None]
 """Gets how many rows are done, and how many there are."""
 
 
-def unwatched(done: int, total: int) -> None:
-    """Where nobody watches."""
-
-
 class MeanIntervals(NamedTuple):
     """The intervals of one encoder's means over sets of tasks, in the scores' unit; none where there is none.
 

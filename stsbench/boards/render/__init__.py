@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from stsbench.boards.render.html import to_html
 from stsbench.boards.render.text import LATEX, MARKDOWN, to_csv, to_json, to_latex, to_markdown
@@ -14,33 +13,23 @@ from stsbench.plots import FIGURES
 Writer = Callable[[Sequence[Table], Show | None, bool], str]
 
 
-class TextFormat(NamedTuple):
-    """How tables are written in a format, and their rows without captions, heads and legends where it has such."""
-
-    tables: Writer
-    rows: Writer | None = None
-
-
 def _layouts(tables: Sequence[Table], show: Show | None, exact: bool, *, ends: bool = True) -> list[Layout]:
     return [lay_out(one, show, exact=exact, ends=ends) for one in tables]
 
 
-WRITERS: Mapping[str, TextFormat] = {
-    "markdown": TextFormat(
-        lambda *asked: to_markdown(_layouts(*asked)),
-        lambda *asked: MARKDOWN.rows(_layouts(*asked, ends=False)),
-    ),
-    "latex": TextFormat(
-        lambda *asked: to_latex(_layouts(*asked)),
-        lambda *asked: LATEX.rows(_layouts(*asked, ends=False)),
-    ),
-    "html": TextFormat(lambda tables, show, exact: to_html(tables, show, exact=exact)),
-    "csv": TextFormat(
-        lambda tables, show, exact: to_csv(tables, show),
-        lambda tables, show, exact: to_csv(tables, show, headed=False),
-    ),
-    "json": TextFormat(lambda tables, show, exact: to_json(tables)),
+WRITERS: Mapping[str, Writer] = {
+    "markdown": lambda *asked: to_markdown(_layouts(*asked)),
+    "latex": lambda *asked: to_latex(_layouts(*asked)),
+    "html": lambda tables, show, exact: to_html(tables, show, exact=exact),
+    "csv": lambda tables, show, exact: to_csv(tables, show),
+    "json": lambda tables, show, exact: to_json(tables),
 }
+ROWS: Mapping[str, Writer] = {
+    "markdown": lambda *asked: MARKDOWN.rows(_layouts(*asked, ends=False)),
+    "latex": lambda *asked: LATEX.rows(_layouts(*asked, ends=False)),
+    "csv": lambda tables, show, exact: to_csv(tables, show, headed=False),
+}
+"""The formats in which rows stand alone too, without captions, heads and legends."""
 TERMINAL = "terminal"
 """The format that is no text alone."""
 
@@ -62,9 +51,10 @@ def render(
         UnknownName: no such format.
         StsbenchError: rows do not stand alone in this format.
     """
-    made = choose("format", fmt, WRITERS)
-    written = made.rows if rows_only else made.tables
-    if written is None:
-        having = [name for name, one in WRITERS.items() if one.rows]
-        raise StsbenchError(f"rows do not stand alone as {fmt}; choose {', '.join(having[:-1])} or {having[-1]}")
+    written = choose("format", fmt, WRITERS)
+    if rows_only:
+        if fmt not in ROWS:
+            *most, last = ROWS
+            raise StsbenchError(f"rows do not stand alone as {fmt}; choose {', '.join(most)} or {last}")
+        written = ROWS[fmt]
     return visible(written(tables, show, exact))

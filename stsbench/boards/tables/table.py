@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast
 
 from stsbench.boards.published import Paper
-from stsbench.core.errors import LABEL, LONGEST, WITH_SETTINGS, choose, cut_name, numbered
+from stsbench.core.errors import CHANGE, LABEL, LONGEST, WITH_SETTINGS, choose, cut_name, numbered
 from stsbench.results.record import Result
 
 Terms = Sequence[Sequence[str]]
@@ -434,9 +433,6 @@ def _misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> Iterator[s
                 seen.add((head, reason))
 
 
-NEXT_SETTING = re.compile(r"\+(?=[A-Za-z_][\w.]*=)")
-
-
 def short_labels(layout: Layout, *, with_settings: int = WITH_SETTINGS) -> Layout:
     """The same layout with a number in the place of what makes a label too long, and a note for each number.
 
@@ -448,7 +444,7 @@ def short_labels(layout: Layout, *, with_settings: int = WITH_SETTINGS) -> Layou
     def short(label: str) -> str:
         found, cut = LABEL.fullmatch(label), label
         if found and found["settings"] and len(label) > with_settings:
-            settings = ", ".join(NEXT_SETTING.split(found["settings"])[1:])
+            settings = ", ".join(CHANGE.split(found["settings"])[1:])
             cut = f"{found['stem']}+{numbered(settings, notes)}{found['state']}"
         return cut_name(label, notes, LONGEST) if len(cut) > LONGEST else cut
 

@@ -70,21 +70,17 @@ PROTOCOLS: dict[str, ProbeProtocol] = {
 }
 
 
-@dataclass(frozen=True)
-class ProbeOutcome:
-    """Accuracy and development accuracy in [0, 1], and each test item's class in its split's order, (n,)."""
-
-    accuracy: float
-    dev_accuracy: float
-    predictions: IndexArray
-
-
-def run_scheme(splits: Mapping[str, ProbeItems], protocol: ProbeProtocol, solver: Solver, *, seed: int) -> ProbeOutcome:
+def run_scheme(
+    splits: Mapping[str, ProbeItems], protocol: ProbeProtocol, solver: Solver, *, seed: int
+) -> tuple[float, float, IndexArray]:
     """Run the scheme that the splits' names stand for; their items are in the toolkit's order.
 
     ``all``: every fold is predicted once, by a classifier whose penalty inner folds of the others chose. ``train`` and ``test``:
     folds of the training split choose. With ``validation``, that split does; the toolkit's final classifier is the chosen
     one trained over again, the same.
+
+    Returns:
+        Accuracy and development accuracy in [0, 1], and each test item's class in its split's order, (n,).
 
     Raises:
         DataError: no scheme has these splits.
@@ -118,7 +114,7 @@ def run_scheme(splits: Mapping[str, ProbeItems], protocol: ProbeProtocol, solver
     accuracy = _mean_points(points, rounding)
     if rounding is None:
         accuracy = int((predictions[tested.at] == tested.labels).sum()) / len(tested)
-    return ProbeOutcome(accuracy, _mean_points([best for _, best in chosen], rounding), predictions)
+    return accuracy, _mean_points([best for _, best in chosen], rounding), predictions
 
 
 def _choose(accuracy: Any, rounding: int | None) -> tuple[int, float]:  # noqa: ANN401 - (folds, grid)
@@ -203,14 +199,14 @@ class ProbeEvaluator:
             rows[name] = items_of(split, embed, self.features, self.memory - sum(r.pool.held for r in rows.values()))
         width = next(iter(rows.values())).pool.width
         solver = self.protocol.solver(ProbeRun(width, classes, seed, self.device, self.threads))
-        outcome = run_scheme(rows, self.protocol, solver, seed=seed)
+        accuracy, on_dev, predictions = run_scheme(rows, self.protocol, solver, seed=seed)
         trained, tested = (labelled.get(name) or labelled["all"] for name in ("train", "test"))
-        correct, sentences = outcome.predictions == tested.labels, sentence_columns(*tested.sides)
-        columns = {"prediction": outcome.predictions, "correct": correct, **sentences}
+        correct, sentences = predictions == tested.labels, sentence_columns(*tested.sides)
+        columns = {"prediction": predictions, "correct": correct, **sentences}
         found = self.recompute({**columns, "label": tested.labels})
         # The accuracy of always answering the training items' most frequent class.
         majority = float((tested.labels == int(np.bincount(trained.labels).argmax())).mean())
-        accuracies = {"accuracy": outcome.accuracy, "dev_accuracy": outcome.dev_accuracy, "majority": majority}
+        accuracies = {"accuracy": accuracy, "dev_accuracy": on_dev, "majority": majority}
         names = list(map(str, tested.classes or trained.classes))
         names += list(map(str, range(len(names), classes)))
         zeros, constant = sum(r.pool.zero_rows for r in rows.values()), all(r.pool.constant for r in rows.values())
@@ -220,8 +216,8 @@ class ProbeEvaluator:
             notes.append(f"every sentence has the same embedding: {what}")
         return replace(
             found,
-            score=outcome.accuracy,
-            scores={**accuracies, **found.scores, "accuracy": outcome.accuracy},
+            score=accuracy,
+            scores={**accuracies, **found.scores, "accuracy": accuracy},
             per_subset={name: found.per_subset.get(str(c), _class_scores(0, 0, 0)) for c, name in enumerate(names)},
             per_item=columns,
             zero_vectors=zeros,
