@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from scipy.special import softmax
@@ -98,15 +98,9 @@ class RelatednessEvaluator:
     def train(self, train: ProbeItems, validation: ProbeItems, *, seed: int) -> TrainedClassifier:
         """Train until the value on the validation split has failed to improve too often, or all epochs are over."""
         own = self.protocol
-        rules = MinibatchProtocol(
-            name=own.name,
-            optimiser=f"{own.optimiser},lr={own.learning_rate}",
-            batch_size=own.batch_size,
-            tenacity=own.tenacity,
-            epoch_size=own.epoch_size,
-            max_epochs=own.max_epochs,
-            loss=own.loss,
-        )
+        shared = ("name", "batch_size", "tenacity", "epoch_size", "max_epochs", "loss")
+        facts: dict[str, Any] = {key: getattr(own, key) for key in shared}
+        rules = MinibatchProtocol(optimiser=f"{own.optimiser},lr={own.learning_rate}", **facts)
         fold = Fold(replace(train, labels=soft_labels(train.labels)), validation, Orders(seed, len(train)), [0.0])
         regressor = _Regressor(fold, starting_weights(seed, train.pool.width, CLASSES), rules, Event())
         regressor.selection = own.selection

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from stsbench.core.cards import Overlap, Record, convert, parse_toml
+from stsbench.core.cards import Overlap, Record, Supervision, convert, parse_toml
 from stsbench.core.errors import CardError, UnknownName, did_you_mean, one_line
 from stsbench.numbers.statistics import CORRELATIONS
 
@@ -29,7 +29,7 @@ class PublishedFacts(Record, frozen=True, kw_only=True):
     paper: str
     table: str
     row: str
-    supervision: Literal["none", "nli", "sts", "pairs", "translation"]
+    supervision: Supervision
     overlap: Overlap
     encoder: str = ""
     method: str = ""
@@ -274,12 +274,10 @@ def read_table_card(name: str) -> TableCard:
     """
     path = Path(name) if name.endswith(".toml") else FOLDER / "tables" / f"{name}.toml"
     try:
-        changed = path.stat().st_mtime_ns if path.is_file() else None
-    except OSError:
-        # Too long for a file's name.
-        changed = None
-    if changed is None:
-        raise UnknownName("table", name, table_names(), hint="'stsbench list tables' shows them")
+        changed = path.stat().st_mtime_ns
+    except (OSError, ValueError) as error:
+        # It is not there, or can be no file's name.
+        raise UnknownName("table", name, table_names(), hint="'stsbench list tables' shows them") from error
     return _read(path, changed)
 
 

@@ -147,7 +147,6 @@ def _table(table: Table, layout: Layout, identity: str) -> str:
             IMPORTED: row.imported,
         }.get(mark),
         lacks_decimals=_lacks_decimals,
-        bar_of=_bar,
         means=MEANS,
         standings=STANDINGS,
         tags=RANKED,
@@ -197,25 +196,6 @@ def _scales(layout: Layout) -> dict[str, BarScale]:
             spare = max(0.0, LEAST_SPAN - (max(ends) - min(ends))) / 2
             found[column.key] = min(ends) - spare, max(ends) + spare
     return found
-
-
-def _bar(one: Number | None, scale: BarScale | None) -> Mapping[str, str] | None:
-    """The interval as a bar, open where it leaves the scale; an arrow where the score itself is off it."""
-    if one is None or one.interval is None or scale is None:
-        return None
-    low, high = one.interval
-    left, right = scale
-    states = {"low": low < left, "high": high > right, "under": one.value < left, "over": one.value > right}
-    seeds = f", over items and {one.seeds} seeds" if one.seeds > 1 else ""
-    places = (min(100.0, max(0.0, 100 * (value - left) / (right - left))) for value in (low, high, one.value))
-    return {
-        "classes": " ".join(["ci", *(name for name, there in states.items() if there)]),
-        "said": f"95% interval {low:.2f} to {high:.2f}{seeds}"
-        + ("" if left <= one.value <= right else ", off the scale"),
-        "low": f"{low:.2f}",
-        "high": f"{high:.2f}",
-        "style": ";".join(f"--{name}:{place:.1f}" for name, place in zip("abm", places, strict=True)),
-    }
 
 
 class Apart(NamedTuple):
