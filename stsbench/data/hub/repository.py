@@ -24,7 +24,7 @@ from urllib.parse import quote
 import msgspec
 
 from stsbench.core import settings
-from stsbench.core.errors import OutputError, SourceError, StsbenchError, cut, did_you_mean, one_line
+from stsbench.core.errors import OutputError, SourceError, StsbenchError, and_more, cut, did_you_mean, one_line
 from stsbench.core.files import file_digest, write_whole
 
 RepoKind = Literal["model", "dataset"]
@@ -300,11 +300,9 @@ class Repository:
         """
         found = self.listing
         if found.unreached:
-            names = sorted(found.files)
-            some = ", ".join(names[:4]) or "none"
             raise SourceError(
-                f"{found.unreached}; the cache holds files of it ({some}{', …' if len(names) > 4 else ''}), but no "
-                f"list of all it needs: one that is missing might change the score; 'hf download {self.repo}' fetches all"
+                f"{found.unreached}; the cache holds files of it ({and_more(sorted(found.files), 4)}), but no list of all "
+                f"it needs: one that is missing might change the score; 'hf download {self.repo}' fetches all"
             )
         return found.files
 
