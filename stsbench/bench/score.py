@@ -17,8 +17,7 @@ import msgspec
 import numpy as np
 
 from stsbench.bench.plan import Listener, RunPlan, ScoredTask, Store, TextLeftOut
-from stsbench.core import provenance as machine
-from stsbench.core import settings
+from stsbench.core import provenance, settings
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, StsbenchError, UnknownName, shown
 from stsbench.core.files import without_folders
@@ -459,7 +458,7 @@ def _score(embedder: Embedder, task: ScoredTask, embed: Embed, seed: int, *, fir
 def _run_facts(embedder: Embedder, task: ScoredTask, embed: Embed, seconds: float, *, first: bool) -> dict[str, Any]:
     encoder, card, texts = embedder.known(task), task.task.card, task.texts()
     runs, variant = facts_of(encoder.encoder), variant_of(encoder.encoder)
-    commit, dirty = machine.commit()
+    commit, dirty = provenance.commit()
     encoded = embedder.encoded(task) if first else 0
     source = task.task.loaded(next(iter(task.splits)))
     # Of a text which has been embedded.
@@ -476,7 +475,7 @@ def _run_facts(embedder: Embedder, task: ScoredTask, embed: Embed, seconds: floa
         "data_revision": source.revision,
         "device": runs.device_used,
         "dtype": runs.dtype,
-        "versions": machine.versions(),
+        "versions": provenance.versions(),
         "commit": commit,
         "dirty": dirty,
     }

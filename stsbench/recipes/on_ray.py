@@ -18,10 +18,9 @@ from stsbench.core import settings
 from stsbench.core.errors import Stopped, StsbenchError, TrainingError, one_line
 from stsbench.encoders.runs import TrainedRun, last_checkpoint
 from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.train import carry_out, find_finished
+from stsbench.recipes.train import CarryOut, carry_out, find_finished
 
 if TYPE_CHECKING:
-    from stsbench.recipes.train import CarryOut
     from stsbench.training.seams import OnProgress, TrainingProgress
 
 ASK_SECONDS = 0.2

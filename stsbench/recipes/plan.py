@@ -24,18 +24,26 @@ from stsbench.core.errors import (
     replaced_once,
     variants,
 )
-from stsbench.data.corpora.load import NUMBERS, of_at_most, of_form, refuse_ordered, repeated, where
+from stsbench.data.corpora.load import (
+    NUMBERS,
+    Corpus,
+    load_corpus,
+    of_at_most,
+    of_form,
+    refuse_ordered,
+    repeated,
+    where,
+)
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.encoders.base import Encoder, FloatArray
+from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.runs import RUN_FILE, run_folder
 from stsbench.numbers.similarity import alignment, paired_cosine, paired_similarities, uniformity
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.training.methods import load_method
 
 if TYPE_CHECKING:
-    from stsbench.data.corpora.load import Corpus
-    from stsbench.encoders.checkpoint import Checkpoint
     from stsbench.training.loop.gather import Place
 
 
@@ -151,8 +159,6 @@ def load_validation(plan: TrainPlan) -> Callable[[Encoder], float]:
 
 def load_text(plan: TrainPlan) -> Corpus:
     """What a plan learns from."""
-    from stsbench.data.corpora.load import load_corpus
-
     facts = plan.card.data
     corpus = load_corpus(facts.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue)
     if facts.where:
@@ -181,8 +187,6 @@ def load_text(plan: TrainPlan) -> Corpus:
 
 def find_start(plan: TrainPlan) -> Checkpoint:
     """The checkpoint that training starts from."""
-    from stsbench.encoders.checkpoint import find_checkpoint
-
     base = plan.card.base
     if plan.base and (Path(plan.base).is_dir() or plan.base not in plan.catalogue.paths("baselines")):
         return find_checkpoint(plan.base)

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from stsbench.bench.score import open_shelf
-from stsbench.core import provenance as machine
-from stsbench.core import settings
+from stsbench.core import provenance, settings
 from stsbench.core.cards import DECIDING, Overlap, RecipeCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, TrainingError
@@ -27,6 +26,7 @@ from stsbench.core.files import write_whole
 from stsbench.core.registry import FUNCTION, NAME, NAME_OR_PLACE, PARAMETERS, PLACE, SEED, SWITCH, Registry, checked
 from stsbench.data.task import is_at_hand, load_task
 from stsbench.encoders.base import Encoder, KnownEncoder, TextFitted
+from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import find_encoder, load_run
 from stsbench.encoders.runs import (
@@ -44,7 +44,6 @@ from stsbench.training.methods import load_method
 
 if TYPE_CHECKING:
     from stsbench.data.corpora.load import Corpus
-    from stsbench.encoders.checkpoint import Checkpoint
     from stsbench.training.loop.gather import Place
     from stsbench.training.seams import OnProgress, Taught, TrainingOutcome, TrainingProgress, Validate
 
@@ -197,8 +196,6 @@ def find_finished(plan: TrainPlan) -> TrainedRun | None:
 
 def _other_base(plan: TrainPlan, done: RunRecord) -> str:
     """A folder is compared by its files, of those that are known of both: it may have been trained again."""
-    from stsbench.encoders.checkpoint import find_checkpoint
-
     earlier = plan.card.base.recipe and run_folder(plan.out, plan.card.base.recipe, plan.seed)
     folder = Path(plan.base) if plan.base else earlier
     if not folder or not folder.is_dir():
@@ -273,7 +270,7 @@ def _open_folder(plan: TrainPlan) -> Iterator[None]:
 
 def _record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None:
     """Write what the encoder in the folder is: with that file the folder is whole, and what it was resumed from goes."""
-    commit, dirty = machine.commit()
+    commit, dirty = provenance.commit()
     corpus = trainer.corpus
     record = {
         "recipe": plan.name,
@@ -291,7 +288,7 @@ def _record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(outcome.seconds, 1),
             "device": trainer.device,
-            "versions": machine.versions(),
+            "versions": provenance.versions(),
             "commit": commit,
             "dirty": dirty,
         },

@@ -1,4 +1,4 @@
-"""Sweeps: settings of recipes, as Optuna proposes them, each trained for some seeds and scored; a book of them, and the best."""
+"""Sweeps: settings of recipes, as Optuna proposes them, each trained for some seeds, here or on Ray, and scored; a book of them, and the best."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,13 +18,17 @@ from uuid import uuid4
 import msgspec
 import numpy as np
 
+from stsbench.bench.on_ray import TRIES, WAIT_SECONDS
 from stsbench.bench.plan import RunPlan
+from stsbench.bench.workers import Lost, Reference, caught, handed_back, is_alone, joined, stop
+from stsbench.core import settings
 from stsbench.core.cards import Range, SweepCard
 from stsbench.core.catalogue import read_card
-from stsbench.core.errors import CardError, OutputError, Stopped, choose, one_line
+from stsbench.core.errors import CardError, OutputError, Stopped, StsbenchError, choose, one_line
 from stsbench.core.registry import Registry
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
 from stsbench.numbers.statistics import Spread, spread
+from stsbench.recipes.on_ray import check_seen
 from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.train import TRAINERS, deciding
 from stsbench.results.record import fields_digest
@@ -84,16 +88,16 @@ def count_settings(card: SweepCard) -> int:
     Raises CardError: a search that draws has no budget of settings, a grid has one or a range without a step.
     """
     endless = [key for key, axis in axes(card).items() if isinstance(axis, Range) and axis.step is None]
-    settings = card.budget.settings
+    most = card.budget.settings
     if not choose("search", card.search, SEARCHES).sampler:
-        if settings is not None:
+        if most is not None:
             raise CardError('[budget] settings: a grid is tried whole; leave it out, or take search = "random"')
         if endless:
             raise CardError(f'[values] {endless[0]}: a grid needs a list or a step; or take search = "random"')
-    elif settings is None:
+    elif most is None:
         raise CardError(f"[budget] settings is missing: search '{card.search}' draws so many")
     all_of_them = math.inf if endless else math.prod(len(_points(axis)) for axis in axes(card).values())
-    return int(min(all_of_them, math.inf if settings is None else settings))
+    return int(min(all_of_them, math.inf if most is None else most))
 
 
 def _points(axis: Axis) -> Sequence[Any]:
@@ -445,9 +449,59 @@ def one_after_another(book: Book, on: str, cores: int, watcher: TrialWatcher) ->
         book.close(trial, score_trial(sweep, trial, halving, watcher))
 
 
+def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None:
+    """Train side by side, as many as there are GPUs, or slices of cores; those under way when the time is over end.
+
+    Raises StsbenchError: Ray is not installed, or machines do not share what they need; Stopped: by Ctrl-C.
+    """
+    sweep, halving = book.sweep, halving_of(book.sweep)
+    if "://" in on:
+        raise StsbenchError(f"--on {on}: lead a sweep within its cluster; run it there with RAY_ADDRESS and --on ray")
+    with joined(on) as ray:
+        if not is_alone(on):
+            shop = sweep.workshop
+            given = [shop.data or settings.data_folder(), shop.corpora or settings.corpora_folder()]
+            check_seen(ray, [Path(sweep.card.base or "."), *given, *shop.catalogue.folders], settings.runs_folder())
+            check_seen(ray, [], sweep.folder)
+        here = ray.cluster_resources()
+        held, each, many = int(here.get("CPU", 0)), {"num_cpus": 1, "num_gpus": 1}, int(here.get("GPU", 0))
+        if not many:
+            if held < cores:
+                raise StsbenchError(f"--cores {cores}: there are {held} cores; give at most as many")
+            each, many = {"num_cpus": cores}, held // cores
+        # Ray tries again what a worker had that is lost.
+        work, under_way = ray.remote(_scored_there).options(max_retries=TRIES - 1, **each), dict[Reference, Trial]()
+        started = time.monotonic()
+        try:
+            while not sweep.is_over(started):
+                while len(under_way) < many and (trial := book.next()) is not None:
+                    under_way[work.remote(sweep, trial, halving, str(Path.cwd()))] = trial
+                if not under_way:
+                    break
+                for reference in ray.wait(list(under_way), timeout=WAIT_SECONDS)[0]:
+                    book.close(under_way.pop(reference), _score_of(handed_back(ray, reference)))
+        except KeyboardInterrupt as error:
+            raise Stopped("stopped; the same command resumes") from error
+        finally:
+            stop(ray, list(under_way))
+
+
+def _scored_there(sweep: Sweep, trial: Trial, halving: str, folder: str) -> SweepScore | Exception:
+    """What a worker does; at a second try a part of the training is there."""
+    with chdir(folder):
+        (now,) = plan_trials(trial.plans)
+        return caught(partial(score_trial, sweep, now, halving, TrialWatcher()))
+
+
+def _score_of(found: SweepScore | Exception) -> SweepScore:
+    if isinstance(found, Lost):
+        return SweepScore(None, f"its worker has failed {TRIES} times")
+    return SweepScore(None, one_line(found)) if isinstance(found, Exception) else found
+
+
 CARRIERS = Registry(
     "place of a sweep",
-    {"local": "stsbench.studies.sweep:one_after_another", "ray": "stsbench.studies.on_ray:side_by_side"},
+    {"local": "stsbench.studies.sweep:one_after_another", "ray": "stsbench.studies.sweep:side_by_side"},
     group="carriers",
     wanted="a function, see stsbench.studies.sweep:Carrier",
 )

@@ -490,7 +490,7 @@ def test_ordered_text_is_left_whole(tmp_path, monkeypatch, facts):
     import pyarrow as pa
 
     book = Corpus(name="book", table=pa.table({"text": ["a", "b", "c"], "document_id": [0, 0, 0]}))
-    monkeypatch.setattr("stsbench.data.corpora.load.load_corpus", lambda name, **where: book)
+    monkeypatch.setattr("stsbench.recipes.plan.load_corpus", lambda name, **where: book)
     with pytest.raises(
         CardError, match=rf"\[data\] {next(key for key in facts if key != 'rows')}: corpus 'book' is ordered"
     ):
