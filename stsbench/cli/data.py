@@ -70,14 +70,11 @@ def verify_command(
 
     Example: stsbench data verify sts --data DIR
     """
-    folder = opt.data_folder(data)
-    cards_here = {name: catalogue.task(name) for name in ([] if names else catalogue.paths("tasks"))}
+    folder, cards = opt.data_folder(data), ((name, catalogue.task(name)) for name in catalogue.paths("tasks"))
     # Without names: what is in the package, or has some of its files in the data folder.
-    present = [name for name, card in cards_here.items() if card.package is not None or _any_file(card, folder)]
-    loaded = [
-        load_task(name, data=data, catalogue=catalogue)
-        for name in (expand_names(names, catalogue) if names else present)
-    ]
+    here = (name for name, card in cards if card.package is not None or _any_file(card, folder))
+    wanted = expand_names(names, catalogue) if names else here
+    loaded = [load_task(name, data=data, catalogue=catalogue) for name in wanted]
     rows = [_verified(task, split) for task in loaded for split in task.card.splits]
     bad = sum(row["verdict"] != "OK" for row in rows)
     if as_json:
@@ -88,8 +85,7 @@ def verify_command(
     return MISTAKE if bad else 0
 
 
-def local_files(card: TaskCard, split: str, folder: Path | None) -> list[Path]:
-    """Where a split's files lie, or would, in the data folder."""
+def _local_files(card: TaskCard, split: str, folder: Path | None) -> list[Path]:
     place = place_of(card.local, folder) if card.local is not None else None
     if card.local is None or place is None:
         return []
@@ -97,12 +93,12 @@ def local_files(card: TaskCard, split: str, folder: Path | None) -> list[Path]:
 
 
 def _any_file(card: TaskCard, folder: Path | None) -> bool:
-    return any(path.is_file() for split in card.splits for path in local_files(card, split, folder))
+    return any(path.is_file() for split in card.splits for path in _local_files(card, split, folder))
 
 
 def _verified(task: Task, split: str) -> dict[str, Any]:
     row: dict[str, Any] = {"task": task.name, "split": split, "rows": "", "characters": "", "mean": ""}
-    missing = [path for path in local_files(task.card, split, task.data) if not path.is_file()]
+    missing = [path for path in _local_files(task.card, split, task.data) if not path.is_file()]
     if missing and _any_file(task.card, task.data):
         # The Hub may have it; a folder that has lost a file has to know it.
         return {**row, "verdict": f"{missing[0]}: is missing"}
@@ -195,13 +191,11 @@ def back_translate_command(
         for model, revision in zip((forward, backward), revisions, strict=True)
     )
     with shown_work("translating") as shown:
-        written = write_back_translations(
-            corpus,
-            output,
-            there,
-            back,
-            lambda direction, done, total: shown.update(f"translating {direction}", done, total),
-        )
+
+        def show(direction: str, done: int, total: int) -> None:
+            shown.update(f"translating {direction}", done, total)
+
+        written = write_back_translations(corpus, output, there, back, show)
     say(f"{output}: {written.rows} pairs of {written.distinct} distinct sentences")
     say(f"unchanged: {written.same}; cut at {chosen.max_tokens} tokens: {written.cut}")
     say(f"models and settings: {written.record}")

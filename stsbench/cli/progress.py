@@ -168,7 +168,7 @@ class RunProgress:
 
 
 @contextmanager
-def run_progress(out: Path | None, settings: str, *, events: bool = False) -> Iterator[RunProgress]:
+def run_progress(out: Path | None, settings: str = "", *, events: bool = False) -> Iterator[RunProgress]:
     """Show how a run goes, until the end of the block; lines are printed above bars."""
     progress = RunProgress(out, settings=settings, events=events)
     with showing("reading cards and data", say=progress.say_line) as progress.shown:

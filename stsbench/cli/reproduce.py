@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +15,8 @@ from stsbench.bench.plan import Listener
 from stsbench.boards.render import render
 from stsbench.boards.tables.table import lay_out
 from stsbench.cli import options as opt
-from stsbench.cli.printing import (
-    BUG,
-    MISTAKE,
-    complain,
-    complain_of_all,
-    note,
-    print_json,
-    print_rows,
-    print_table,
-    print_traceback,
-    say,
-    write_or_say,
-)
-from stsbench.cli.progress import train_progress
+from stsbench.cli.printing import MISTAKE, complain_of_all, note, print_json, print_rows, print_table, say, write_or_say
+from stsbench.cli.progress import RunProgress, train_progress
 from stsbench.cli.train import tried
 from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import StsbenchError, duration
@@ -81,9 +70,10 @@ def reproduce_command(
     planned = Reproduction(ablation=ablation, workshop=workshop, base=base, seeds=seeded, also=also)
     if dry_run:
         return _forecast_reproduction(planned, as_json=as_json)
-    progress = _Reproducing(planned)
-    scoring = Listener(scored=progress.on_scored, failed=progress.on_failed, noticed=complain)
-    made = planned.carry_out(TrialWatcher(training=progress.training, scoring=scoring))
+    progress = RunProgress(None)
+    scoring = Listener(scored=_note_scored, failed=progress.on_failed, noticed=progress.on_noticed)
+    made = planned.carry_out(TrialWatcher(training=partial(_training, planned), scoring=scoring))
+    progress.say_without_data()
     fmt = opt.written_as("terminal", out, as_json=as_json)
     if fmt == "terminal":
         print_table(replace(lay_out(made, "measured"), label_head="row"))
@@ -93,26 +83,14 @@ def reproduce_command(
     return progress.code
 
 
-class _Reproducing:
-    def __init__(self, planned: Reproduction) -> None:
-        self.planned, self.code, self.said = planned, 0, set[str]()
+def _training(planned: Reproduction, trial: Trial) -> AbstractContextManager[OnProgress]:
+    place, count = planned.trials.index(trial) + 1, len(planned.trials)
+    return train_progress(trial.plan, f"[{place}/{count}] {' = '.join(planned.lines_of(trial))}")
 
-    def training(self, trial: Trial) -> AbstractContextManager[OnProgress]:
-        place = self.planned.trials.index(trial) + 1
-        what = f"[{place}/{len(self.planned.trials)}] {' = '.join(self.planned.lines_of(trial))}"
-        return train_progress(trial.plan, what)
 
-    def on_scored(self, result: Result) -> None:
-        seed = "" if result.train_seed is None else f", seed {result.train_seed}"
-        note(f"scored {result.encoder}{seed}: {result.task} {100 * result.score:.2f}")
-
-    def on_failed(self, what: str, error: Exception) -> None:
-        self.code = max(self.code, MISTAKE if isinstance(error, StsbenchError) else BUG)
-        if not isinstance(error, StsbenchError):
-            print_traceback(error)
-        if str(error) not in self.said:
-            complain(error, about=what)
-        self.said.add(str(error))
+def _note_scored(result: Result) -> None:
+    seed = "" if result.train_seed is None else f", seed {result.train_seed}"
+    note(f"scored {result.encoder}{seed}: {result.task} {100 * result.score:.2f}")
 
 
 def _forecast_reproduction(planned: Reproduction, *, as_json: bool) -> int:

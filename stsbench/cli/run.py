@@ -168,7 +168,7 @@ def _called(encoders: Sequence[str], names: Sequence[str], catalogue: opt.Cards)
 
 
 def _forecast(settings: RunPlan, *, as_json: bool) -> int:
-    with run_progress(None, resolved(settings), events=as_json) as progress:
+    with run_progress(None, events=as_json) as progress:
         forecasts = list(forecast_run(settings, progress.listener()))
     if as_json:
         print_json({"encoders": [_forecast_facts(one) for one in forecasts], "failures": [*progress.failures]})

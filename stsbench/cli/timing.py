@@ -27,7 +27,7 @@ from stsbench.cli import options as opt
 from stsbench.cli.printing import print_table, shown_work, write_or_say
 from stsbench.core.errors import CardError, choose
 from stsbench.core.provenance import processor, versions
-from stsbench.data.task import load_task
+from stsbench.data.task import Task, load_task
 from stsbench.encoders.base import Encoder, TextFitted, base_of, facts_of
 from stsbench.encoders.fitted import FittedEncoder, fit_of
 from stsbench.encoders.load import find_encoder
@@ -65,25 +65,22 @@ def timing_command(
 
     Example: stsbench timing --encoder minilm --data DIR
     """
-    given = opt.Given.of(context)
+    given, usual = opt.Given.of(context), not (encoder or recipe)
     if encoder and not recipe:
         given.idle("without --recipe", "--base", "--steps", "--device")
     if recipe and not encoder:
         given.idle("without --encoder", "--set")
     choose("format", output, dict.fromkeys(("terminal", "markdown", "json")))
-    params = opt.parse_assignments(assign)
-    names = Names(catalogue)
-    recipes = names.to_load(recipe) if encoder or recipe else RECIPES
-    plans = [_plan(name, catalogue, base=names.one_to_load(base), data=data, device=device) for name in recipes]
+    params, names = opt.parse_assignments(assign), Names(catalogue)
+    more: Facts = {"catalogue": catalogue, "base": names.one_to_load(base), "data": data, "device": device}
+    plans = [_plan(name, **more) for name in (RECIPES if usual else names.to_load(recipe))]
     loaded = load_task(task, data=data, catalogue=catalogue)
     sentences, rows = loaded.texts([split], repeated=True), list[Facts]()
     with shown_work("loading") as shown:
-        for name in names.to_load(encoder) if encoder or recipe else ENCODERS:
+        for name in ENCODERS if usual else names.to_load(encoder):
             shown.update("work", what=name)
-            known, training = find_encoder(name, params=params, catalogue=catalogue), None
-            if isinstance(made := known.encoder, TextFitted):
-                texts = texts_to_fit(fit_of(made), task=loaded, catalogue=catalogue, data=data)
-                made, training = _fitted(made, texts)
+            known = find_encoder(name, params=params, catalogue=catalogue)
+            made, training = _fitted(known.encoder, loaded, catalogue)
             facts = {"name": known.name, "method": known.card.method if known.card else "", "training": training}
             rows.append(facts | _inference(made, sentences, batch_size, rounds))
         for plan in plans:
@@ -91,17 +88,20 @@ def timing_command(
             made, training = _trained(plan, steps)
             facts = {"name": plan.name, "method": plan.card.label or plan.card.method, "training": training}
             rows.append(facts | _inference(made, sentences, batch_size, rounds))
-    import torch
-
     found: Facts = {"rows": rows, "task": task, "split": split, "sentences": len(sentences), "batch_size": batch_size}
-    found |= {"rounds": rounds, "device": facts_of(made).device_used or "cpu", "processor": processor()}
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    found |= {"threads": torch.get_num_threads(), "versions": versions(), "created": created}
+    found |= {"rounds": rounds, "device": facts_of(made).device_used or "cpu", **_machine()}
     if output == "terminal" and out is None:
         print_table(to_layout(found))
     else:
         as_json = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
         write_or_say(as_json if output == "json" else to_markdown([to_layout(found)]), out)
+
+
+def _machine() -> Facts:
+    import torch
+
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"processor": processor(), "threads": torch.get_num_threads(), "versions": versions(), "created": created}
 
 
 def _plan(name: str, catalogue: opt.Cards, **more: Any) -> TrainPlan:  # noqa: ANN401 - fields of a plan
@@ -121,17 +121,20 @@ def _plan(name: str, catalogue: opt.Cards, **more: Any) -> TrainPlan:  # noqa: A
 def _timed(work: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
     """The same function, which notes how long each call takes."""
 
-    def call(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - whatever the function takes
+    def call(*args: Any) -> Any:  # noqa: ANN401 - whatever the function takes
         started = perf_counter()
-        done = work(*args, **options)
+        done = work(*args)
         seconds.append(perf_counter() - started)
         return done
 
     return call
 
 
-def _fitted(encoder: TextFitted, texts: Sequence[str]) -> tuple[Encoder, Facts]:
-    """An encoder that is fitted on texts, whatever fits are kept, and how long that took."""
+def _fitted(encoder: Encoder, task: Task, catalogue: opt.Cards) -> tuple[Encoder, Facts | None]:
+    """An encoder that is fitted on texts, whatever fits are kept, and how long that took; any other as it is."""
+    if not isinstance(encoder, TextFitted):
+        return encoder, None
+    texts = texts_to_fit(fit_of(encoder), task=task, catalogue=catalogue, data=task.data)
     if (base := base_of(encoder)) is not None:
         base.encode(texts[:16])
     started = perf_counter()
@@ -145,14 +148,13 @@ def _trained(plan: TrainPlan, steps: int | None) -> tuple[Encoder, Facts]:
     """What a recipe trains, and how long its whole takes; where fewer steps are taken, that is estimated from them."""
     with TemporaryDirectory(prefix="stsbench-timing-") as folder:
         trainer: Any = load_trainer(replace(plan, out=Path(folder)))
-        whole, card, in_all, validations = trainer.batches.steps, plan.card, list[float](), list[float]()
+        whole, training, in_all, validations = trainer.batches.steps, plan.card.training, list[float](), list[float]()
         encoder, *others = trainer.learner.encoders()
         encoder.encode(["a sentence"])
         if steps is not None and steps < whole:
-            fewer = msgspec.structs.replace(card.training, steps=steps, epochs=None)
-            card = msgspec.structs.replace(card, training=fewer)
-        validate = _timed(trainer.validate, validations)
-        made = replace(trainer, plan=replace(trainer.plan, card=card), validate=validate)
+            training = msgspec.structs.replace(training, steps=steps, epochs=None)
+        fewer = replace(trainer.plan, card=msgspec.structs.replace(plan.card, training=training))
+        made = replace(trainer, plan=fewer, validate=_timed(trainer.validate, validations))
         measured = _timed(made.run_loop, in_all)().steps
     a_step = (in_all[0] - sum(validations)) / measured
     a_validation = sum(validations) / max(len(validations), 1) * (1 + len(others))
@@ -161,8 +163,7 @@ def _trained(plan: TrainPlan, steps: int | None) -> tuple[Encoder, Facts]:
     facts |= {"validations": trainer.validations, "corpus": trainer.corpus.name}
     # It is chosen no more, but used.
     trainer.learner.student.validation_pooling = trainer.learner.student.test_pooling
-    rows = card.training.batch_size * card.training.accumulate
-    return trainer.learner.encoders()[0], facts | {"batch_size": rows}
+    return trainer.learner.encoders()[0], facts | {"batch_size": training.batch_size * training.accumulate}
 
 
 def _inference(encoder: Encoder, sentences: Sequence[str], size: int, rounds: int) -> Facts:
