@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from stsbench.api.names import Names
 from stsbench.cli import options as opt
 from stsbench.cli.printing import say
 from stsbench.core.errors import CardError, choose
@@ -57,7 +56,7 @@ def _published(source: Path, out: Path, version: int | None = None, vectors: str
 def _expand(source: Path, out: Path, vectors: str, limit: int | None) -> None:
     from stsbench.encoders.words.recurrent import GruHalvesEncoder, expand_vocabulary
 
-    encoder = load_encoder(_name(source))
+    encoder = load_encoder(opt.to_load(str(source)))
     if not isinstance(encoder, GruHalvesEncoder):
         raise CardError(
             f"{source} is not a Skip-Thoughts or Quick-Thoughts encoder; only their vocabularies can be expanded"
@@ -67,22 +66,15 @@ def _expand(source: Path, out: Path, vectors: str, limit: int | None) -> None:
     expand_vocabulary(encoder, vectors, out, limit=limit)
 
 
-def _onnx_int8(source: Path, out: Path) -> str:
-    from stsbench.encoders.quantise import ONNX_FILE, quantise_onnx
+def _int8(source: Path, out: Path, text: str | None = None, corpora: Path | None = None) -> str:
+    from stsbench.encoders.quantise import ONNX_FILE, OPENVINO_FILE, quantise_onnx, quantise_openvino
 
-    quantise_onnx(_name(source), out)
-    return f" --set backend=onnx --set file={ONNX_FILE}"
-
-
-def _openvino_int8(source: Path, out: Path, text: str, corpora: Path | None) -> str:
-    from stsbench.encoders.quantise import OPENVINO_FILE, quantise_openvino
-
-    quantise_openvino(_name(source), out, load_corpus(text, corpora=corpora, limit=FIRST))
+    name = opt.to_load(str(source))
+    if text is None:
+        quantise_onnx(name, out)
+        return f" --set backend=onnx --set file={ONNX_FILE}"
+    quantise_openvino(name, out, load_corpus(text, corpora=corpora, limit=FIRST))
     return f" --set backend=openvino --set file={OPENVINO_FILE}"
-
-
-def _name(source: Path) -> str:
-    return Names(opt.read_cards()).one_to_load(str(source))
 
 
 class Conversion(NamedTuple):
@@ -96,6 +88,6 @@ KINDS: Mapping[str, Conversion] = {
     "infersent": Conversion(_published, ("--version", "--vectors")),
     "skip_thoughts": Conversion(_published),
     "expand": Conversion(_expand, ("--vectors", "--limit")),
-    "onnx-int8": Conversion(_onnx_int8),
-    "openvino-int8": Conversion(_openvino_int8, ("--text", "--corpora")),
+    "onnx-int8": Conversion(_int8),
+    "openvino-int8": Conversion(_int8, ("--text", "--corpora")),
 }

@@ -360,6 +360,13 @@ def retyped(context: Context, *names: str) -> list[str]:
     return words
 
 
+def to_load(name: str, catalogue: "Catalogue | None" = None) -> str:
+    """What an encoder or a recipe is loaded by, for which a title or a row of a table may be given; nothing for nothing."""
+    from stsbench.api.names import Names
+
+    return Names(catalogue or read_cards()).one_to_load(name)
+
+
 def data_folder(data: Path | None) -> Path | None:
     """The folder of evaluation data, ``--data`` or the user's; raises SourceError where it does not exist."""
     folder = data or settings.data_folder()

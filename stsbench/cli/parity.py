@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from stsbench.api.names import Names
 from stsbench.bench.plan import RunPlan, read_tasks
 from stsbench.bench.score import compared_sentences, measure_side
 from stsbench.cli import options as opt
@@ -42,7 +41,7 @@ def parity_command(
     Example: stsbench parity minilm minilm+dtype=bfloat16 --tasks stsb
     """
     kept = opt.kept_in(store, no_store=no_store)
-    names = [Names(catalogue).one_to_load(one) for one in (first, second)]
+    names = [opt.to_load(one, catalogue) for one in (first, second)]
     if names[0] == names[1]:
         raise StsbenchError(f"parity was given '{names[0]}' twice; give two encoders")
     known = [find_encoder(name, catalogue=catalogue) for name in names]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stsbench.api.names import Names
 from stsbench.bench.plan import Listener
 from stsbench.boards.render import render
 from stsbench.boards.tables.table import lay_out
@@ -56,7 +55,7 @@ def reproduce_command(
     """
     opt.Given.of(context).apart("--dry-run", "--out")
     ablation = load_ablation(table, catalogue, small=small)
-    base = Names(catalogue).one_to_load(base)
+    base = opt.to_load(base, catalogue)
     if small and not base:
         raise StsbenchError(
             "--small trains from a checkpoint of yours; pass --base FOLDER, such as that of the card minilm-l4-mlm"

@@ -52,9 +52,7 @@ def show_command(
     meant, found = name, _find(name, catalogue)
     if not found:
         # All cards are read for their titles, which other names need not wait for.
-        from stsbench.api.names import Names
-
-        meant = Names(catalogue).one_to_load(name)
+        meant = opt.to_load(name, catalogue)
         found = _find(meant, catalogue) if meant != name else []
     if not found:
         raise _unknown(name, catalogue)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.api.names import Names
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
     MISTAKE,
@@ -65,7 +64,7 @@ def sweep_command(
         results=folder / "results", corpora=corpora, data=data, device=device, checkpoint_seconds=checkpoint_seconds,
         catalogue=catalogue, options=opt.retyped(context, "--corpora", "--data", "--cards", "--device"),
     )  # fmt: skip
-    base = Names(catalogue).one_to_load(base)
+    base = opt.to_load(base, catalogue)
     book = Book(Sweep.read(card, workshop, folder=folder, base=base, text=text or ""))
     if dry_run:
         _forecast_sweep(book, as_json=as_json)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import typer
 
-from stsbench.api.names import Names, check_own_name
+from stsbench.api.names import check_own_name
 from stsbench.cli import options as opt
 from stsbench.cli.printing import MISTAKE, complain_of_all, note, points, print_facts, print_json, print_rows, say
 from stsbench.cli.progress import train_progress
@@ -68,7 +68,7 @@ def train_command(
     given.apart("--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices")
     given.placed(on, "--devices", here="--device")
     given.needs("--fresh", "--yes")
-    recipe, base = map(Names(catalogue).one_to_load, (recipe, base))
+    recipe, base = opt.to_load(recipe, catalogue), opt.to_load(base, catalogue)
     replaced = _replaced(assign, base=base, text=text, keep=keep)
     if text is not None and Path(text) == Path(read_recipe(recipe, catalogue)[1].data.corpus):
         # What the recipe trains on anyway is no other recipe, and needs no other name.
