@@ -10,7 +10,6 @@ from stsbench.api.names import added_rows, chosen_results
 from stsbench.boards.published import read_table_card
 from stsbench.boards.render import TERMINAL, check_format, render
 from stsbench.boards.tables.build import Asked, find_suite
-from stsbench.boards.tables.rows import only_added
 from stsbench.boards.tables.table import Show, Table, check_show, lay_out
 from stsbench.cli import options as opt
 from stsbench.cli.printing import complain, complain_of_all, print_table, say_words, shown_count, write_or_say
@@ -79,7 +78,9 @@ def leaderboard_command(
     complain_of_all("skipped", made.left_out)
     for line in filter(None, [*made.advice, encoders.older_line(found)]):
         complain(line)
-    tables = [only_added(one) for one in made.tables] if rows_only and add else made.tables
+    tables = made.tables
+    if rows_only and add:
+        tables = [one.with_rows(lambda row: row if row.is_added else None) for one in tables]
     if fmt == TERMINAL:
         _print_boards(tables, shown, exact=exact)
     elif fmt in FIGURES:

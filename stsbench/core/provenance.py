@@ -162,14 +162,8 @@ def _keep(encoder: object, maker: str) -> None:
 
 
 PACKAGES = (
-    "stsbench",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "sentence-transformers",
-    "numpy",
-    "scipy",
-    "scikit-learn",
+    *("stsbench", "torch", "transformers", "tokenizers"),
+    *("sentence-transformers", "numpy", "scipy", "scikit-learn"),
 )
 
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stsbench.boards.exports.hub import MtebTask, model_of, mteb_facts, mteb_task
-from stsbench.boards.tables.columns import as_mteb_scores, made_mean
-from stsbench.boards.tables.rows import hub_address
-from stsbench.boards.tables.table import AVERAGE, Group, Number, Row, Table, TableCell, Terms, Traits
+from stsbench.boards.tables.columns import as_mteb_scores, with_mean
+from stsbench.boards.tables.rows import by_average, hub_address
+from stsbench.boards.tables.table import Group, Row, Table, TableCell, Traits
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, ProtocolError, one_line
 from stsbench.core.files import file_part, write_whole
@@ -216,24 +216,16 @@ def with_imported(table: Table, imported: Imported) -> Table:
     if not as_mteb_scores(table.columns):
         raise ProtocolError(f"'{table.name}' is not scored as MTEB scores: by Spearman over all pairs of a task")
     tasks = {column.wanted.task: column.key for column in table.columns if column.wanted is not None}
-    names = [model.name for model in imported.scores]
-    rows = [
-        Row(
+    names, rows = [model.name for model in imported.scores], []
+    for model, scores in imported.scores.items():
+        found = {tasks[task]: 100 * score for task, (score, _) in scores.items() if task in tasks}
+        versions = sorted({version for _, version in scores.values()})
+        row = Row(
             label=f"{model.name} [{model.revision[:6]}]" if names.count(model.name) > 1 else model.name,
-            cells=_cells(
-                {tasks[task]: 100 * score for task, (score, _) in scores.items() if task in tasks}, table.terms
-            ),
-            imported=", ".join(f"mteb {version}" for version in sorted({version for _, version in scores.values()})),
+            cells={key: TableCell(published=number) for key, number in with_mean(table.terms, found).items()},
+            imported=", ".join(f"mteb {version}" for version in versions),
             traits=Traits(model=hub_address(model.name)),
         )
-        for model, scores in imported.scores.items()
-        if any(task in tasks for task in scores)
-    ]
-    means = {id(row): row.cell(AVERAGE).published for row in rows}
-    rows.sort(key=lambda row: ((mean := means[id(row)]) is None, -mean.value if mean else 0.0, row.label))
-    return replace(table, groups=[*table.groups, Group(section=SECTION, rows=rows)]) if rows else table
-
-
-def _cells(numbers: Mapping[str, float], terms: Terms) -> dict[str, TableCell]:
-    found = {key: Number(value) for key, value in numbers.items()} | made_mean(terms, numbers)
-    return {key: TableCell(published=number) for key, number in found.items()}
+        rows += [row] if found else []
+    group = Group(section=SECTION, rows=sorted(rows, key=by_average))
+    return replace(table, groups=[*table.groups, group]) if rows else table

@@ -105,10 +105,10 @@ ROUNDINGS: Mapping[str, Callable[[Terms, Mapping[str, float], int], float]] = {
 """How papers round the average of a row: columns, their values and the decimals to what is shown."""
 
 
-def made_mean(terms: Terms, numbers: Mapping[str, float]) -> dict[str, Number]:
-    """The cells of both average columns, where numbers are whole; nothing where a term lacks one."""
-    mean = suite_mean(terms, numbers.get)
-    return {} if mean is None else dict.fromkeys((AVERAGE, EXACT), Number(mean))
+def with_mean(terms: Terms, numbers: Mapping[str, float]) -> Numbers:
+    """Numbers by column, and the cells of both average columns; without these where a term lacks one."""
+    mean, found = suite_mean(terms, numbers.get), {key: Number(value) for key, value in numbers.items()}
+    return found if mean is None else {**found, AVERAGE: Number(mean), EXACT: Number(mean)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,6 +340,5 @@ def baseline_group(results: Sequence[Result], filler: Filler) -> Group:
         for column in filler.tasks
         if (wanted := column.wanted) and wanted.metric == "accuracy" and (wanted.task, wanted.split) in levels
     }
-    numbers = {key: Number(value) for key, value in found.items()} | made_mean(filler.terms, found)
-    cells = {key: TableCell(measured=number) for key, number in numbers.items()}
+    cells = {key: TableCell(measured=number) for key, number in with_mean(filler.terms, found).items()}
     return Group(section="Baseline", rows=[Row(label="majority class", cells=cells, is_baseline=True)] if cells else [])

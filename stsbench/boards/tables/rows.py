@@ -109,7 +109,7 @@ def board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> lis
     """The rows of a board, sorted by average: by supervision, or in one group where no published ones stand beside them."""
     rows = list(_rows(filler, facts, runs))
     if not facts.published:
-        return [Group(rows=sorted(rows, key=_by_average))]
+        return [Group(rows=sorted(rows, key=by_average))]
     alike = Counter(row.label for row in rows)
     by: dict[str, list[Row]] = {key: [] for key in SECTIONS}
     for row in rows:
@@ -123,7 +123,7 @@ def clean_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
     for name in dict.fromkeys(clean.name for one in runs for result in one.results for clean in result.clean):
         left = [one._replace(results=[part for result in one.results for part in _clean(result, name)]) for one in runs]
         rows = [encoder_row(filler, one.name, one, results=[]) for one in left if one.results]
-        measured = sorted((row for row in rows if row.is_measured), key=_by_average)
+        measured = sorted((row for row in rows if row.is_measured), key=by_average)
         yield Group(section=name[0].upper() + name[1:], rows=measured)
 
 
@@ -233,8 +233,9 @@ def _merged(filler: Filler, name: str, rows: Sequence[Printed], *, whole: bool) 
     return first, numbers
 
 
-def _by_average(row: Row) -> tuple[bool, float, str]:
-    best = row.cell(AVERAGE).measured
+def by_average(row: Row) -> tuple[bool, float, str]:
+    """Best average first, then rows without."""
+    best = row.cell(AVERAGE).measured or row.cell(AVERAGE).published
     return best is None, -(best.value if best else 0.0), row.label
 
 
@@ -291,11 +292,6 @@ def with_added(filler: Filler, groups: list[Group], runs: Sequence[Runs], added:
         return row if label is None else replace(row, label=label or row.label, is_added=True)
 
     return [replace(group, rows=list(map(named, group.rows))) for group in groups]
-
-
-def only_added(table: Table) -> Table:
-    """The table with nothing but the rows that were added."""
-    return table.with_rows(lambda row: row if row.is_added else None)
 
 
 def lacks(row: Row, table: Table, catalogue: Catalogue, where: str = "") -> Iterator[str]:
