@@ -13,13 +13,7 @@ from msgspec import Meta
 from stsbench.core.errors import DataError
 from stsbench.data.splits import Split
 from stsbench.encoders.base import Embed, EmbeddingRows, blocks
-from stsbench.numbers.statistics import (
-    CORRELATION_METHOD,
-    Float64Array,
-    correlation_interval,
-    sharing_from,
-    split_parts,
-)
+from stsbench.numbers.statistics import CORRELATION_METHOD, correlation_interval, sharing_from, split_parts
 
 # Types of protocols' fields: what a user gives is held to them where it is read.
 Count = Annotated[int, Meta(ge=1)]
@@ -102,7 +96,7 @@ def inspect(rows: EmbeddingRows) -> Inspected:
 
 def pair_scores(
     items: Items,
-    x: Float64Array,
+    x: npt.NDArray[np.float64],
     *,
     metric: str,
     aggregation: str = "all",

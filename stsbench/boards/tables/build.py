@@ -23,17 +23,10 @@ from stsbench.boards.published import (
     row_facts,
     sources,
 )
-from stsbench.boards.tables.columns import (
-    MTEB,
-    Filler,
-    as_mteb_scores,
-    baseline_group,
-    expected,
-    results_of,
-    shows_its_score,
-)
+from stsbench.boards.tables.columns import MTEB, Filler, as_mteb_scores, expected, results_of, shows_its_score
 from stsbench.boards.tables.rows import (
     Added,
+    baseline_group,
     board_groups,
     card_of,
     clean_groups,

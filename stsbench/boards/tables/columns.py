@@ -24,18 +24,7 @@ from stsbench.boards.published import (
     row_facts,
     sources,
 )
-from stsbench.boards.tables.table import (
-    AVERAGE,
-    DELTA,
-    EXACT,
-    Group,
-    Number,
-    Row,
-    TableCell,
-    TableColumn,
-    Terms,
-    Wanted,
-)
+from stsbench.boards.tables.table import AVERAGE, DELTA, EXACT, Number, TableCell, TableColumn, Terms, Wanted
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, ProtocolError, choose, did_you_mean
 from stsbench.numbers.statistics import spread
@@ -327,18 +316,3 @@ def as_mteb_scores(columns: Sequence[TableColumn]) -> bool:
         for one in (column.wanted for column in columns)
         if one is not None
     )
-
-
-def baseline_group(results: Sequence[Result], filler: Filler) -> Group:
-    """A group of one row, so that it is never ranked with encoders: the share of the most frequent class, as results hold it.
-
-    It has numbers in the columns of accuracies alone.
-    """
-    levels = {(r.task, r.split): 100 * r.scores["majority"] for r in results if "majority" in r.scores}
-    found = {
-        column.key: levels[wanted.task, wanted.split]
-        for column in filler.tasks
-        if (wanted := column.wanted) and wanted.metric == "accuracy" and (wanted.task, wanted.split) in levels
-    }
-    cells = {key: TableCell(measured=number) for key, number in with_mean(filler.terms, found).items()}
-    return Group(section="Baseline", rows=[Row(label="majority class", cells=cells, is_baseline=True)] if cells else [])

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stsbench.boards.published import FOLDER, BoardFacts, PublishedRow, misprints, published_rows, sources
-from stsbench.boards.tables.columns import Filler, Numbers
-from stsbench.boards.tables.table import AVERAGE, EXACT, Group, Row, Table, Traits
+from stsbench.boards.tables.columns import Filler, Numbers, with_mean
+from stsbench.boards.tables.table import AVERAGE, EXACT, Group, Row, Table, TableCell, Traits
 from stsbench.core.cards import EncoderCard, parse_toml
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import and_more
@@ -249,6 +249,21 @@ def _order(row: Row) -> tuple[int, float, str]:
         if best := row.cell(key).measured or row.cell(key).published:
             return place, -best.value, row.label
     return len(columns), 0.0, row.label
+
+
+def baseline_group(results: Sequence[Result], filler: Filler) -> Group:
+    """A group of one row, so that it is never ranked with encoders: the share of the most frequent class, as results hold it.
+
+    It has numbers in the columns of accuracies alone.
+    """
+    levels = {(r.task, r.split): 100 * r.scores["majority"] for r in results if "majority" in r.scores}
+    found = {
+        column.key: levels[wanted.task, wanted.split]
+        for column in filler.tasks
+        if (wanted := column.wanted) and wanted.metric == "accuracy" and (wanted.task, wanted.split) in levels
+    }
+    cells = {key: TableCell(measured=number) for key, number in with_mean(filler.terms, found).items()}
+    return Group(section="Baseline", rows=[Row(label="majority class", cells=cells, is_baseline=True)] if cells else [])
 
 
 class Added(NamedTuple):
