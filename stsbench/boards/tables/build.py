@@ -12,38 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from stsbench.boards.published import (
-    AverageFacts,
-    BoardFacts,
-    RowFacts,
-    TableCard,
-    misprints,
-    published_row,
-    read_table_card,
-    row_facts,
-    sources,
-)
+from stsbench.boards.published import AverageFacts, BoardFacts, TableCard, read_table_card, sources
 from stsbench.boards.tables.columns import MTEB, Filler, as_mteb_scores, expected, results_of, shows_its_score
-from stsbench.boards.tables.rows import (
-    Added,
-    baseline_group,
-    board_groups,
-    card_of,
-    clean_groups,
-    clean_notes,
-    encoder_row,
-    lacks,
-    not_shown,
-    traits_of,
-    with_added,
-)
+from stsbench.boards.tables.rows import Added, all_groups, clean_notes, lacks, not_shown
 from stsbench.boards.tables.table import (
     AVERAGE,
     DELTA,
     EXACT,
     LETTERS,
     RANKS,
-    Group,
     Number,
     Row,
     Show,
@@ -59,7 +36,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, ProtocolError, StsbenchError, UnknownName, and_more
 from stsbench.core.files import write_whole
 from stsbench.results.folder import command_again, lacking_said, verified
-from stsbench.results.groups import Runs, gather_runs, side_by_side
+from stsbench.results.groups import gather_runs, side_by_side
 from stsbench.results.record import Result, protocol_key
 
 if TYPE_CHECKING:
@@ -88,8 +65,6 @@ def build_table(
     card, catalogue = card or read_table_card(name), catalogue or Catalogue()
     filler = Filler.of(card, catalogue)
     runs = gather_runs(results, catalogue)
-    groups = board_groups(filler, card.board, runs) if card.board else list(_paper_groups(filler, runs))
-    groups = with_added(filler, groups, runs, added)
     notes = [card.note] if card.note else []
     # Tables of papers have columns that are no task of ours.
     for task in {column.wanted.task: None for column in filler.tasks if column.wanted is not None}:
@@ -98,15 +73,13 @@ def build_table(
             notes.append(
                 f"{old.name} is version {old.version}; {later.name} ({old.superseded_by}) replaces it, scores differ"
             )
-    groups.append(baseline_group(results, filler))
-    groups += clean_groups(filler, runs) if card.board else ()
     made = Table(
         name=name,
         title=card.title,
         paper=None if card.board else sources().papers[card.paper],
         number=number_of(card),
         columns=filler.columns,
-        groups=[group for group in groups if group.rows],
+        groups=all_groups(filler, results, runs, added),
         notes=notes,
         measured_notes=list(clean_notes(filler, runs)) if card.board else (),
         terms=filler.terms,
@@ -125,52 +98,6 @@ def number_of(card: TableCard) -> str:
     if not any(map(str.isdigit, number)):
         return card.table.replace("-", " ").capitalize()
     return f"{word.capitalize()} {number.upper()}"
-
-
-def _paper_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
-    # The runs that measured each published row: its own encoder's, or those of a card that names it.
-    by_row: dict[str, list[Runs]] = {}
-    for one in runs:
-        for key in one.card.published if one.card else []:
-            try:
-                by_row.setdefault(published_row(key).key, []).append(one)
-            except UnknownName as error:
-                path = filler.catalogue.encoder_path(one.encoder)
-                raise CardError(f"{path}: key 'published': {error}") from error
-    for group in filler.card.groups:
-        rows = [row for facts in row_facts(group) for row in _paper_rows(filler, facts, by_row, group.protocol)]
-        yield Group(title=group.title, section=group.section, rows=rows)
-
-
-def _paper_rows(
-    filler: Filler, facts: RowFacts, runs: Mapping[str, list[Runs]], protocol_of_group: str | None
-) -> Iterator[Row]:
-    source = published_row(f"{filler.card.paper}/{filler.card.table}/{facts.row}")
-    label, measured = facts.label or facts.row, runs.get(source.key, [])
-    first = measured[0] if measured else None
-    numbers = filler.published(source, facts.protocol, metric=facts.metric)
-    wrong = misprints().get((source.key, ""))
-    row = encoder_row(
-        filler,
-        label,
-        first,
-        (source, numbers),
-        facts.protocol,
-        encoder=first.encoder if first else source.encoder,
-        quoted=sources().papers[source.quoted].name if source.quoted else "",
-        otherwise=facts.protocol or "" if facts.protocol != protocol_of_group else "",
-        overlap=source.overlap,
-        misprint=wrong.reason if wrong else "",
-        metric=facts.metric,
-        traits=traits_of(filler.catalogue, first.card if first else card_of(filler, source.encoder), source),
-    )
-    yield row
-    # Further states of the encoder are rows of their own.
-    for other in measured[1:]:
-        own, cells = f"{label} [{other.mark or other.encoder}]", filler.measured(other, facts.protocol)
-        yield replace(
-            row, label=own, cells=filler.cells({}, cells), key="", quoted="", misprint="", results=other.results
-        )
 
 
 def _with_distances(table: Table, key: str, column: str) -> Table:

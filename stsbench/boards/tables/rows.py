@@ -13,12 +13,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stsbench.boards.published import FOLDER, BoardFacts, PublishedRow, misprints, published_rows, sources
+from stsbench.boards.published import (
+    FOLDER,
+    BoardFacts,
+    PublishedRow,
+    RowFacts,
+    misprints,
+    published_row,
+    published_rows,
+    row_facts,
+    sources,
+)
 from stsbench.boards.tables.columns import Filler, Numbers, with_mean
 from stsbench.boards.tables.table import AVERAGE, EXACT, Group, Row, Table, TableCell, Traits
 from stsbench.core.cards import EncoderCard, parse_toml
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import and_more
+from stsbench.core.errors import CardError, UnknownName, and_more
 from stsbench.results.groups import Runs
 from stsbench.results.record import Result, score_name
 
@@ -105,7 +115,61 @@ Printed = tuple[PublishedRow, Numbers]
 """What is published of an encoder: its first row, and the numbers of this and further rows."""
 
 
-def board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> list[Group]:
+def all_groups(filler: Filler, results: Sequence[Result], runs: Sequence[Runs], added: Sequence[Added]) -> list[Group]:
+    """The groups of a table that have a row: of a board or a paper, what is added, the baseline, and without training text."""
+    board = filler.card.board
+    groups = _board_groups(filler, board, runs) if board else list(_paper_groups(filler, runs))
+    groups = [*_with_added(filler, groups, runs, added), _baseline_group(results, filler)]
+    return [group for group in [*groups, *(_clean_groups(filler, runs) if board else ())] if group.rows]
+
+
+def _paper_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
+    # The runs that measured each published row: its own encoder's, or those of a card that names it.
+    by_row: dict[str, list[Runs]] = {}
+    for one in runs:
+        for key in one.card.published if one.card else []:
+            try:
+                by_row.setdefault(published_row(key).key, []).append(one)
+            except UnknownName as error:
+                path = filler.catalogue.encoder_path(one.encoder)
+                raise CardError(f"{path}: key 'published': {error}") from error
+    for group in filler.card.groups:
+        rows = [row for facts in row_facts(group) for row in _paper_rows(filler, facts, by_row, group.protocol)]
+        yield Group(title=group.title, section=group.section, rows=rows)
+
+
+def _paper_rows(
+    filler: Filler, facts: RowFacts, runs: Mapping[str, list[Runs]], protocol_of_group: str | None
+) -> Iterator[Row]:
+    source = published_row(f"{filler.card.paper}/{filler.card.table}/{facts.row}")
+    label, measured = facts.label or facts.row, runs.get(source.key, [])
+    first = measured[0] if measured else None
+    numbers = filler.published(source, facts.protocol, metric=facts.metric)
+    wrong = misprints().get((source.key, ""))
+    row = encoder_row(
+        filler,
+        label,
+        first,
+        (source, numbers),
+        facts.protocol,
+        encoder=first.encoder if first else source.encoder,
+        quoted=sources().papers[source.quoted].name if source.quoted else "",
+        otherwise=facts.protocol or "" if facts.protocol != protocol_of_group else "",
+        overlap=source.overlap,
+        misprint=wrong.reason if wrong else "",
+        metric=facts.metric,
+        traits=traits_of(filler.catalogue, first.card if first else card_of(filler, source.encoder), source),
+    )
+    yield row
+    # Further states of the encoder are rows of their own.
+    for other in measured[1:]:
+        own, cells = f"{label} [{other.mark or other.encoder}]", filler.measured(other, facts.protocol)
+        yield replace(
+            row, label=own, cells=filler.cells({}, cells), key="", quoted="", misprint="", results=other.results
+        )
+
+
+def _board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> list[Group]:
     """The rows of a board, sorted by average: by supervision, or in one group where no published ones stand beside them."""
     rows = list(_rows(filler, facts, runs))
     if not facts.published:
@@ -118,7 +182,7 @@ def board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> lis
     return [Group(section=SECTIONS[key], rows=sorted(mine, key=_order)) for key, mine in by.items()]
 
 
-def clean_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
+def _clean_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
     """A group for each training text that was left out of scores: every encoder's mean and scores without it, best first."""
     for name in dict.fromkeys(clean.name for one in runs for result in one.results for clean in result.clean):
         left = [one._replace(results=[part for result in one.results for part in _clean(result, name)]) for one in runs]
@@ -251,7 +315,7 @@ def _order(row: Row) -> tuple[int, float, str]:
     return len(columns), 0.0, row.label
 
 
-def baseline_group(results: Sequence[Result], filler: Filler) -> Group:
+def _baseline_group(results: Sequence[Result], filler: Filler) -> Group:
     """A group of one row, so that it is never ranked with encoders: the share of the most frequent class, as results hold it.
 
     It has numbers in the columns of accuracies alone.
@@ -290,7 +354,7 @@ def _file_of(result: Result) -> Path | int:
     return result.path or id(result)
 
 
-def with_added(filler: Filler, groups: list[Group], runs: Sequence[Runs], added: Sequence[Added]) -> list[Group]:
+def _with_added(filler: Filler, groups: list[Group], runs: Sequence[Runs], added: Sequence[Added]) -> list[Group]:
     """The groups with a row for each encoder that is added.
 
     On a board it is there, and gets its label. Below a paper's own groups stands one more: its best and second best stay the
