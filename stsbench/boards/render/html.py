@@ -16,23 +16,7 @@ from statistics import quantiles
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.boards.published import sources
-from stsbench.boards.tables.table import (
-    BEST,
-    IMPORTED,
-    NONE,
-    QUOTED,
-    SECOND,
-    STANDINGS,
-    WRONG,
-    Layout,
-    Number,
-    Row,
-    Show,
-    Table,
-    TableColumn,
-    lay_out,
-    sectioned,
-)  # fmt: skip
+from stsbench.boards.tables.table import NONE, STANDINGS, Layout, Row, Show, Table, TableColumn, lay_out, sectioned
 from stsbench.core.errors import one_line, visible
 
 if TYPE_CHECKING:
@@ -40,7 +24,6 @@ if TYPE_CHECKING:
 
 SCRIPTS = ("tables", "order", "filters", "columns", "comparison", "download", "theme", "address", "start")
 """The parts of the script, each using those before it; functions may use all."""
-RANKED = {BEST: "b", SECOND: "u"}
 LEAST_SPAN = 10.0
 """Points that a column's scale spans at least: a lone narrow interval looks narrow."""
 MEANS = ("average", "exact")
@@ -130,7 +113,9 @@ def _asset(name: str) -> str:
 def _table(table: Table, layout: Layout, identity: str) -> str:
     lines = [line for block in layout.blocks for line in block.lines]
     scales = _scales(layout)
-    outliers = any(not low <= one.value <= high for key, (low, high) in scales.items() for one in _numbers(layout, key))
+    outliers = (
+        not low <= one.value <= high for key, (low, high) in scales.items() for one in layout.with_intervals(key)
+    )
     return _filled(
         "table.html",
         id=identity,
@@ -141,19 +126,13 @@ def _table(table: Table, layout: Layout, identity: str) -> str:
         papers=sources().papers,
         apart=set_apart(table),
         place_of=id,
-        why_marked=lambda mark, row: {
-            WRONG: row.misprint,
-            QUOTED: row.quoted or row.source,
-            IMPORTED: row.imported,
-        }.get(mark),
         lacks_decimals=_lacks_decimals,
         means=MEANS,
         standings=STANDINGS,
-        tags=RANKED,
         ranked=any(cell.rank for line in lines for cell in line.cells),
         ranked_apart=layout.show == "both" and {"measured", "published"} <= {line.side for line in lines},
         scales=scales,
-        outliers=outliers,
+        outliers=any(outliers),
     ).removesuffix("\n")
 
 
@@ -169,25 +148,15 @@ def _lacks_decimals(text: str, column: TableColumn) -> int:
     return lacks if lacks > 0 and text != NONE and column.kind not in STANDINGS else 0
 
 
-BarScale = tuple[float, float]
-"""What the bars of a column span, in points: their two ends."""
-
-
-def _numbers(layout: Layout, key: str) -> list[Number]:
-    """Those of a column that have an interval."""
-    lines = (line for block in layout.blocks for line in block.lines)
-    return [one for line in lines if (one := line.row.cell(key).number(line.side)) and one.interval]
-
-
-def _scales(layout: Layout) -> dict[str, BarScale]:
-    """The scale of each column that has intervals.
+def _scales(layout: Layout) -> dict[str, tuple[float, float]]:
+    """The scale of each column that has intervals: the two ends of what its bars span, in points.
 
     From the lowest to the highest end of an interval, without the scores that lie far outside the quartiles: one and a half
     times the distance of the quartiles (Tukey 1977, section 2C), and half the least span at least.
     """
     found = {}
     for column in layout.columns:
-        numbers = _numbers(layout, column.key) if column.kind in ("task", *MEANS) else []
+        numbers = layout.with_intervals(column.key) if column.kind in ("task", *MEANS) else []
         if numbers:
             values = [one.value for one in numbers]
             first, _, third = quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3

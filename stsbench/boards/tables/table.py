@@ -157,6 +157,10 @@ class Row:
         """The cell of a column; an empty one where there is none."""
         return self.cells.get(key, NOTHING)
 
+    def reason(self, mark: str) -> str:
+        """Why a mark stands behind its name, as far as the row itself says."""
+        return {WRONG: self.misprint, QUOTED: self.quoted or self.source, IMPORTED: self.imported}.get(mark, "")
+
     @property
     def is_measured(self) -> bool:
         """Whether any cell was measured."""
@@ -276,6 +280,11 @@ class Layout:
     label_head: str = "encoder"
     show: Show = "measured"
     columns: Sequence[TableColumn] = ()
+
+    def with_intervals(self, key: str) -> list[Number]:
+        """The numbers of a column that have an interval."""
+        lines = (line for block in self.blocks for line in block.lines)
+        return [one for line in lines if (one := line.row.cell(key).number(line.side)) and one.interval]
 
 
 def sectioned(blocks: Sequence[LayoutBlock]) -> Iterator[tuple[str, LayoutBlock]]:
