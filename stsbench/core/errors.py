@@ -23,6 +23,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -137,6 +138,20 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def failing(what: str, error: type[StsbenchError], *kinds: type[Exception]) -> Iterator[None]:
+    """Make what fails in the block an ``error`` of one line: ``what``, and what was said.
+
+    ``kinds`` are the exceptions that count, as far as they are known; without any all do but our own, which say what is wrong.
+    """
+    try:
+        yield
+    except Exception as problem:
+        if isinstance(problem, StsbenchError) or not isinstance(problem, kinds or Exception):
+            raise
+        raise error(f"{what}: {one_line(problem)[:300]}") from problem
 
 
 def cut(text: str, longest: int = SHOWN) -> str:

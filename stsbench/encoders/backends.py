@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from stsbench.core.errors import CardError, EncoderError, choose, did_you_mean, one_line
+from stsbench.core.errors import CardError, EncoderError, choose, did_you_mean, failing
 from stsbench.encoders.network import CODE_VERSION, NamedArrays, Network, OpenedFile, RuntimeFile, find_file
 
 if TYPE_CHECKING:
@@ -47,10 +47,8 @@ def open_device(name: str) -> torch.device:
         device = torch.device(pick_device(name))
     except RuntimeError as error:
         raise CardError(f"'{name}' is not a device; give auto, cpu, cuda, or cuda:1 for the second GPU") from error
-    try:
+    with failing(f"device '{name}' cannot be used here", EncoderError, RuntimeError, AssertionError):
         torch.empty(1, device=device).cpu()
-    except (RuntimeError, AssertionError) as error:
-        raise EncoderError(f"device '{name}' cannot be used here: {one_line(error)[:120]}") from error
     return device
 
 

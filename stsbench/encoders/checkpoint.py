@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from stsbench.core import settings
-from stsbench.core.errors import CardError, EncoderError, OutputError, SourceError, StsbenchError, one_line, shown
+from stsbench.core.errors import (
+    CardError,
+    EncoderError,
+    OutputError,
+    SourceError,
+    StsbenchError,
+    failing,
+    one_line,
+    shown,
+)
 from stsbench.core.files import file_digest, scratch_beside, write_whole
 
 T = TypeVar("T")
@@ -196,11 +205,8 @@ def _weights(folder: Path) -> Iterator[Path]:
 
 def decoded(path: Path, kind: type[T], what: str, error: type[StsbenchError] = EncoderError) -> T:
     """Read a JSON file of a type; raises an error that says ``what`` is wrong where it is not."""
-    try:
+    with failing(f"{path}: {what}", error):
         return msgspec.convert(json.loads(path.read_bytes()), kind)
-    # A DecodeError is a ValueError in some versions of msgspec alone.
-    except (OSError, ValueError, msgspec.DecodeError, RecursionError) as problem:
-        raise error(f"{path}: {what}: {one_line(problem)}") from problem
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -252,13 +258,10 @@ def check_config(config: Mapping[str, Any], path: Path) -> None:
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of a safetensors file's tensors, read from its header. Raises EncoderError: the file is broken."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
-        with safe_open(path, framework="numpy") as tensors:
-            return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise EncoderError(f"{path}: broken file: {one_line(error)[:200]}") from error
+    with failing(f"{path}: broken file", EncoderError), safe_open(path, framework="numpy") as tensors:
+        return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
 
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -309,7 +312,7 @@ class Adapter:
 
         # Over a model without its head, whichever of the two the adapter was trained over.
         head = f"base_model.model.{model.base_model_prefix}."
-        try:
+        with failing(f"{self.folder}: the adapter cannot be loaded", EncoderError):
             # Made from the file alone: no class that it names is looked for.
             config = peft.LoraConfig.from_pretrained(str(self.folder))
             config.inference_mode, config.auto_mapping = True, None
@@ -320,8 +323,6 @@ class Adapter:
                 warnings.simplefilter("ignore")
                 wrapped = peft.PeftModel(model, config)
                 result = peft.set_peft_model_state_dict(wrapped, tensors)
-        except Exception as error:  # what a broken file makes the library raise
-            raise EncoderError(f"{self.folder}: the adapter cannot be loaded: {one_line(error)[:300]}") from error
         lost = [key for key in result.missing_keys if "lora_" in key] + list(result.unexpected_keys)
         if lost:
             raise EncoderError(

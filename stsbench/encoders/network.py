@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from stsbench.core.errors import EncoderError, UnknownName, one_line, shown, visible
+from stsbench.core.errors import EncoderError, UnknownName, failing, one_line, shown, visible
 from stsbench.core.files import file_digest, read_bounded
 
 _QUANTISED = re.compile(rb'element_type="[iu]([48])"')
@@ -60,10 +60,8 @@ class RuntimeFile:
     def _read_onnx(self) -> set[str]:
         import onnx
 
-        try:
+        with failing(f"{self.path}: cannot be read as ONNX", EncoderError):
             graph = onnx.load(str(self.path), load_external_data=False)
-        except Exception as error:  # protobuf's own kinds
-            raise EncoderError(f"{self.path}: cannot be read as ONNX: {one_line(error)[:200]}") from error
         kinds = onnx.TensorProto
         widths = {kinds.INT8: 8, kinds.UINT8: 8, kinds.INT4: 4, kinds.UINT4: 4}
         messages = list(_messages(graph))
@@ -139,15 +137,13 @@ class Network:
         """Its configuration alone; raises EncoderError."""
         import transformers
 
-        try:
+        with failing(f"{self.folder}: config.json cannot be read", EncoderError):
             config = transformers.AutoConfig.from_pretrained(
                 str(self.folder), local_files_only=True, trust_remote_code=False
             )
             # Not every architecture says these.
             _ = config.num_hidden_layers, config.vocab_size
             return config
-        except Exception as error:  # what others wrote makes transformers raise anything
-            raise EncoderError(f"{self.folder}: config.json cannot be read: {one_line(error)[:300]}") from error
 
     @cached_property
     def outputs(self) -> Mapping[str, int]:

@@ -16,7 +16,7 @@ import msgspec
 
 from stsbench.core import settings
 from stsbench.core.cards import DECIDING, Overlap, RecipeCard, SelectionFacts, convert, trained_digest, usual_value
-from stsbench.core.errors import EncoderError, OutputError, one_line
+from stsbench.core.errors import EncoderError, OutputError, failing
 from stsbench.core.files import write_whole
 from stsbench.encoders.checkpoint import decoded
 
@@ -268,11 +268,9 @@ class UnfinishedRun:
     def curve(self) -> list[RunPoint]:
         """What was seen so far; a line that is being written is not read."""
         path = self.folder / CURVE
-        try:
+        with failing(f"{path}: is not the curve of a run", OutputError):
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
             return [msgspec.json.decode(line, type=RunPoint) for line in lines if line.endswith(b"\n")]
-        except (OSError, ValueError, msgspec.DecodeError, RecursionError) as error:
-            raise OutputError(f"{path}: is not the curve of a run: {one_line(error)}") from error
 
     @classmethod
     def read(cls, folder: Path) -> UnfinishedRun | None:

@@ -23,7 +23,7 @@ import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from stsbench.core import settings
-from stsbench.core.errors import EncoderError, one_line
+from stsbench.core.errors import EncoderError, failing, one_line
 from stsbench.encoders.checkpoint import is_sealed, sealing
 from stsbench.encoders.network import CODE_VERSION, HEAD, LAST, NamedArrays, Network, OpenedFile, RuntimeFile, output_of
 
@@ -44,7 +44,7 @@ class RuntimeModel(torch.nn.Module):
         """
         super().__init__()
         self.runtime, self.file, self.config, self.dtype = runtime, file, network.config, torch.float32
-        with self._failing("cannot load it"):
+        with failing(f"{file.path}: {runtime} cannot load it", EncoderError):
             self.inputs, outputs, self.call = open(file)
         self.names = {name: name if name in outputs else OLD_NAMES.get(name, name) for name in network.outputs}
         leave = "give another file, or leave 'backend' out"
@@ -53,15 +53,6 @@ class RuntimeModel(torch.nn.Module):
         one = np.ones((1, 1), np.int64)
         if odd := set(self.inputs) - set(_feeds(one, one)):
             raise EncoderError(f"{file.path}: asks for '{min(odd)}', which is not made of a sentence; {leave}")
-
-    @contextmanager
-    def _failing(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except EncoderError:
-            raise
-        except Exception as error:  # the runtimes' errors have no class in common
-            raise EncoderError(f"{self.file.path}: {self.runtime} {what}: {one_line(error)[:300]}") from error
 
     def get_input_embeddings(self) -> torch.nn.Embedding:
         """As many as the vocabulary has; the vectors are in the file."""
@@ -90,7 +81,7 @@ class RuntimeModel(torch.nn.Module):
 
     def _run(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.int64]) -> NamedArrays:
         feeds = _feeds(ids, mask)
-        with self._failing("cannot embed with it"):
+        with failing(f"{self.file.path}: {self.runtime} cannot embed with it", EncoderError):
             return self.call({name: feeds[name] for name in self.inputs}, list(self.names.values()))
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core import settings
-from stsbench.core.errors import EncoderError, one_line, which_sentence
+from stsbench.core.errors import EncoderError, failing, which_sentence
 from stsbench.core.files import write_whole
 from stsbench.core.provenance import identity
 from stsbench.core.registry import staying
@@ -63,10 +63,8 @@ def as_array(returned: object, name: str) -> npt.NDArray[Any]:
     if isinstance(returned, Coroutine):
         # Nobody will await it, which Python would warn of whenever it is collected.
         returned.close()
-    try:
+    with failing(what, EncoderError, TypeError, ValueError, RuntimeError):
         array = np.asarray(returned)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise EncoderError(f"{what}: {one_line(error)[:200]}") from error
     if array.dtype.kind not in "fiub":
         raise EncoderError(f"{what} of numbers")
     return array

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from stsbench.core import settings
-from stsbench.core.errors import CardError, EncoderError, SourceError, choose, one_line, shown, which_sentence
+from stsbench.core.errors import CardError, EncoderError, SourceError, choose, failing, shown, which_sentence
 from stsbench.core.files import write_whole
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray, IndexArray, KeepRows, NotNegative, Positive, valid_text
@@ -67,14 +67,11 @@ class Api(NamedTuple):
         Where the server gave no number stands NaN. Raises EncoderError, which begins with ``where``: it is not one embedding
         a text, all of one size.
         """
-        try:
+        with failing(f"{where}: the answer is not as it must be", EncoderError, ValueError, msgspec.ValidationError):
             found = msgspec.convert(answer, self.answer)
             listed = found if isinstance(found, _Rows) else _Rows([_Row(i, one) for i, one in enumerate(found)])
             rows = sorted(listed.data, key=lambda row: row.index)
             embeddings = [_numbers(row.embedding) for row in rows]
-        # A ValidationError is a ValueError in some versions of msgspec alone.
-        except (ValueError, msgspec.ValidationError) as error:
-            raise EncoderError(f"{where}: the answer is not as it must be: {one_line(error)}") from error
         if [row.index for row in rows] != list(range(n)):
             raise EncoderError(
                 f"{where}: the answer holds {len(rows)} embeddings for {n} texts, or their 'index' is not 0 to {n - 1}"

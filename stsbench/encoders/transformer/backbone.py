@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 import transformers
 
-from stsbench.core.errors import EncoderError, one_line
+from stsbench.core.errors import EncoderError, failing, one_line
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.backends import TorchBackend, sent_to
 from stsbench.encoders.base import TokenIds, valid_text
@@ -244,12 +244,10 @@ class Backbone:
             model = model.eval()
             if bidirectional:
                 _attend_both_ways(model)
-            try:
-                with torch.inference_mode():
-                    model(input_ids=torch.ones((1, 2), dtype=torch.long))
-            except Exception as error:  # whatever a model of others raises: one whose decoder wants a beginning, say
-                what = f"{checkpoint.folder}: {type(model).__name__} does not run on the tokens of a sentence alone"
-                raise EncoderError(f"{what}: {one_line(error)[:200]}") from error
+            # As one whose decoder wants a beginning.
+            what = f"{checkpoint.folder}: {type(model).__name__} does not run on the tokens of a sentence alone"
+            with torch.inference_mode(), failing(what, EncoderError):
+                model(input_ids=torch.ones((1, 2), dtype=torch.long))
             return model
 
         changes = {"adapters": [one.digests() for one in adapters], "bidirectional": bidirectional}

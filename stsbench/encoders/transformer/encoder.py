@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from stsbench.core.errors import CardError, EncoderError, one_line
+from stsbench.core.errors import CardError, EncoderError, failing
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.backends import TorchBackend, backend_kind
 from stsbench.encoders.base import (
@@ -490,19 +490,16 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
 
     from stsbench.encoders.transformer.backbone import check_vocabulary, quiet
 
-    try:
-        with quiet() as said:
-            from sentence_transformers import SentenceTransformer
+    with failing(f"{folder}: cannot be loaded", EncoderError), quiet() as said:
+        from sentence_transformers import SentenceTransformer
 
-            network = SentenceTransformer(
-                str(folder),
-                device=device,
-                trust_remote_code=False,
-                local_files_only=True,
-                model_kwargs={"dtype": getattr(torch, dtype)},
-            )
-    except Exception as error:  # whatever a broken file makes the library raise
-        raise EncoderError(f"{folder}: cannot be loaded: {one_line(error)[:300]}") from error
+        network = SentenceTransformer(
+            str(folder),
+            device=device,
+            trust_remote_code=False,
+            local_files_only=True,
+            model_kwargs={"dtype": getattr(torch, dtype)},
+        )
     lost = [key for one in said for key in _MISSING.findall(one.getMessage()) if "pooler" not in key]
     if lost:
         raise EncoderError(f"{folder}: the weights lack '{lost[0]}', which would then be random")

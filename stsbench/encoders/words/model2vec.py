@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.core.errors import CardError, EncoderError, one_line
+from stsbench.core.errors import CardError, EncoderError, failing
 from stsbench.core.files import file_digest
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray, IndexArray, valid_text
@@ -87,7 +87,7 @@ class Model2VecEncoder:
         """One vector a token, (v, d): the mapping and the weights of a quantised vocabulary are in it."""
         from safetensors.numpy import load_file
 
-        try:
+        with failing(f"{self.folder}: cannot be read", EncoderError):
             tensors, tokens = load_file(self.folder / WEIGHTS), self._tokenizer[0].get_vocab_size()
             vectors: FloatArray = tensors["embeddings"].astype(np.float32)
             if "mapping" in tensors:
@@ -96,8 +96,6 @@ class Model2VecEncoder:
                 vectors = vectors * tensors["weights"].astype(np.float32)[:, None]
             if vectors.ndim != 2 or len(vectors) < tokens:
                 raise ValueError(f"{len(vectors)} vectors for {tokens} tokens")
-        except Exception as error:  # whatever a broken file makes the libraries raise
-            raise EncoderError(f"{self.folder}: cannot be read: {one_line(error)[:200]}") from error
         return vectors
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:

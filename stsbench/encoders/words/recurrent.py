@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from stsbench.core.errors import CardError, DataError, EncoderError, SourceError, choose, one_line
+from stsbench.core.errors import CardError, DataError, EncoderError, SourceError, choose, failing
 from stsbench.encoders.backends import check_device, pick_device
 from stsbench.encoders.base import FloatArray, IndexArray, TokenIds, plan_batches
 from stsbench.encoders.checkpoint import read_tensors, remembered_digest
@@ -141,10 +141,8 @@ def filled(make: Callable[[], nn.Module], tensors: Mapping[str, Tensor], *, wher
     """
     with torch.device("meta"):
         network = make()
-    try:
+    with failing(str(where), EncoderError, RuntimeError):
         network.load_state_dict(dict(tensors), assign=True)
-    except RuntimeError as error:
-        raise EncoderError(f"{where}: {one_line(error)[:300]}") from error
     return network.eval()
 
 
@@ -468,12 +466,10 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
     rows = {word.strip(): row for row, word in enumerate(lines) if word.strip()}
     halves, tensors = {}, {}
     for name, prefixes in (("uni", ["encoder"]), ("bi", ["encoder", "encoder_r"])):
-        try:
+        with failing(f"{source}: the half '{name}' cannot be read", EncoderError, OSError, ValueError, KeyError):
             table = np.load(source / TABLES[name], mmap_mode="r", allow_pickle=False)
             with np.load(source / f"{name}_skip.npz", allow_pickle=False) as archive:
                 layers = [_theano_gru(archive, prefix) for prefix in prefixes]
-        except (OSError, ValueError, KeyError) as error:
-            raise EncoderError(f"{source}: the half '{name}' cannot be read: {one_line(error)}") from error
         if table.ndim != 2 or len(table) <= max(rows.values()):
             raise EncoderError(f"{source / TABLES[name]}: shape {table.shape} for {len(lines)} lines of dictionary.txt")
         hidden, size = layers[0]["weight_hh_l0"].shape[1], table.shape[1]

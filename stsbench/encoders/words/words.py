@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core import settings
-from stsbench.core.errors import EncoderError, OutputError, SourceError, choose, one_line
+from stsbench.core.errors import EncoderError, OutputError, SourceError, choose, failing, one_line
 from stsbench.core.files import check_is_file, file_digest, remove, scratch_beside, write_whole
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray, IndexArray, Positive, check_sentences
@@ -120,10 +120,8 @@ class SavedEncoder:
     def words(self) -> list[str]:
         """The words of ``vocab.txt``, one a line, in the order of the table's rows."""
         path = self.folder / VOCABULARY
-        try:
+        with failing(f"{path}: cannot be read", EncoderError):
             return path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise EncoderError(f"{path}: cannot be read: {one_line(error)}") from error
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:
@@ -132,14 +130,10 @@ class SavedEncoder:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Read the weights."""
-        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        path = self.folder / WEIGHTS
-        try:
-            return {name: tensor.float() for name, tensor in load_file(path).items()}
-        except (OSError, SafetensorError) as error:
-            raise EncoderError(f"{path}: cannot be read: {one_line(error)}") from error
+        with failing(f"{self.folder / WEIGHTS}: cannot be read", EncoderError):
+            return {name: tensor.float() for name, tensor in load_file(self.folder / WEIGHTS).items()}
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences without a known word."""
