@@ -215,10 +215,9 @@ class Backbone:
         cls,
         checkpoint: Checkpoint,
         backend: TorchBackend,
-        *,
         pooling: Pooling,
-        adapters: Sequence[Adapter] = (),
-        bidirectional: bool = False,
+        adapters: Sequence[Adapter],
+        bidirectional: bool,
     ) -> Backbone:
         """Load an ``AutoModel`` in evaluation mode, to be run by a backend, and its tokenizer.
 

@@ -158,13 +158,7 @@ class TransformerEncoder(_OfCheckpoint):
         """The loaded model and tokenizer."""
         from stsbench.encoders.transformer.backbone import Backbone
 
-        backbone = Backbone.load(
-            self.checkpoint,
-            self.backend,
-            pooling=self.pooling,
-            adapters=self.adapters,
-            bidirectional=self.bidirectional,
-        )
+        backbone = Backbone.load(self.checkpoint, self.backend, self.pooling, self.adapters, self.bidirectional)
         self.pooling.states(backbone.depth)
         if self.max_length is not None and self.max_length <= backbone.special_tokens:
             raise CardError(f"max_length {self.max_length} leaves nothing of a sentence beside the special tokens")
@@ -488,17 +482,13 @@ class SentenceTransformerEncoder(_OfCheckpoint):
 def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network
     import torch
 
-    from stsbench.encoders.transformer.backbone import check_vocabulary, quiet
+    from stsbench.encoders.transformer.backbone import LOCAL, check_vocabulary, quiet
 
     with failing(f"{folder}: cannot be loaded", EncoderError), quiet() as said:
         from sentence_transformers import SentenceTransformer
 
         network = SentenceTransformer(
-            str(folder),
-            device=device,
-            trust_remote_code=False,
-            local_files_only=True,
-            model_kwargs={"dtype": getattr(torch, dtype)},
+            str(folder), device=device, model_kwargs={"dtype": getattr(torch, dtype)}, **LOCAL
         )
     lost = [key for one in said for key in _MISSING.findall(one.getMessage()) if "pooler" not in key]
     if lost:
