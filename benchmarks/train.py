@@ -89,8 +89,11 @@ def theirs(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None
     """The library's trainer, ready to run, and its number of steps."""
     import torch
     from datasets import Dataset
-    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
-    from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments as Arguments,
+    )
     from sentence_transformers.sentence_transformer import losses, modules
 
     # A checkpoint in half precision would be trained in it: asked for, both sides start from float32.

@@ -10,16 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stsbench.api.calls import compare as compare
-    from stsbench.api.calls import evaluate as evaluate
-    from stsbench.api.calls import leaderboard as leaderboard
-    from stsbench.api.calls import read_results as read_results
+    from stsbench.api.calls import (
+        compare as compare,
+        evaluate as evaluate,
+        leaderboard as leaderboard,
+        read_results as read_results,
+    )
     from stsbench.api.results import Results as Results
     from stsbench.bench.run import iterate as iterate
     from stsbench.core.catalogue import Catalogue as Catalogue
     from stsbench.core.errors import StsbenchError as StsbenchError
-    from stsbench.data.task import Task as Task
-    from stsbench.data.task import load_task as load_task
+    from stsbench.data.task import Task as Task, load_task as load_task
     from stsbench.encoders.base import Encoder as Encoder
     from stsbench.encoders.load import load_encoder as load_encoder
     from stsbench.recipes.train import train as train

@@ -25,8 +25,8 @@ from stsbench.evaluators.probe.evaluator import ConvergedProtocol
 from stsbench.evaluators.sts import StsEvaluator, StsProtocol
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import Correlation
-from stsbench.recipes.loop_trainer import LoopTrainer
 from stsbench.recipes.train import carry_out
+from stsbench.recipes.trainers import LoopTrainer
 from stsbench.results.record import Result
 from stsbench.training.loop.optimisers import OptimiserKind, ScheduleKind
 from stsbench.training.methods.simcse import SimCSE

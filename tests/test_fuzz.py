@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.record import items_path

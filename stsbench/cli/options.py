@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Argument, CallbackParam, Option
-from typer import Context as Context
+from typer import Argument, CallbackParam, Context as Context, Option
 
 from stsbench.core import settings
 from stsbench.core.errors import SourceError, StsbenchError, has_gap, split_names

@@ -114,7 +114,7 @@ def _recipe(name: str, catalogue: opt.Cards) -> CardFacts | None:
 def _values(name: str, recipe: RecipeCard) -> CardFacts:
     if recipe.method in METHODS_BY_TRAINER["rounds"]:
         # Loads torch: of other cards nobody waits for it.
-        from stsbench.recipes.rounds_trainer import values_taken
+        from stsbench.recipes.trainers import values_taken
 
         return values_taken(name, recipe, METHODS.load(recipe.method))
     facts: CardFacts = msgspec.to_builtins(recipe)

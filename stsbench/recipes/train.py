@@ -447,8 +447,8 @@ class Trainer(ABC):
 TRAINERS = Registry(
     "trainer",
     {
-        "loop": "stsbench.recipes.loop_trainer:LoopTrainer",
-        "rounds": "stsbench.recipes.rounds_trainer:RoundsTrainer",
+        "loop": "stsbench.recipes.trainers:LoopTrainer",
+        "rounds": "stsbench.recipes.trainers:RoundsTrainer",
     },
     group="trainers",
 )

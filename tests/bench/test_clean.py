@@ -14,8 +14,7 @@ from stsbench.bench.run import run
 from stsbench.bench.score import score_without
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.data.corpora.load import Corpus, load_corpus
-from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES
-from stsbench.evaluators.probe.evaluator import ProbeEvaluator
+from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES, ProbeEvaluator
 from stsbench.evaluators.sts import StsEvaluator, StsProtocol
 from stsbench.numbers.statistics import sentence_columns
 from stsbench.results.record import CleanScore, Result, clean_scores, items_path

@@ -17,11 +17,9 @@ from stsbench.check.verify import Known, Verification, verify
 from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError
-from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES
-from stsbench.evaluators.probe.evaluator import ProbeEvaluator
+from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES, ProbeEvaluator
 from stsbench.evaluators.relatedness import RelatednessEvaluator
-from stsbench.evaluators.retrieval import PROTOCOLS as RETRIEVALS
-from stsbench.evaluators.retrieval import RetrievalEvaluator, recall_of_images
+from stsbench.evaluators.retrieval import PROTOCOLS as RETRIEVALS, RetrievalEvaluator, recall_of_images
 from stsbench.evaluators.seams import Scores
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator, StsProtocol
 from stsbench.results.record import Result, columns_digest, items_path, score_name

@@ -12,8 +12,7 @@ import pytest
 
 import stsbench as package
 from stsbench.cli import main
-from tests.boards.scored import drawn, probe, sts
-from tests.boards.scored import write as write_results
+from tests.boards.scored import drawn, probe, sts, write as write_results
 from tests.cli.commands import HASHED, PAIR_TABLE, QUICK, TABLE, Command, make_own, sha256, write
 
 ROOT = Path(package.__file__).parent.parent

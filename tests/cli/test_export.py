@@ -15,8 +15,7 @@ from msgspec import structs
 
 from stsbench.results.record import columns_digest, items_path
 from tests.boards.exports.test_mteb import made
-from tests.boards.scored import drawn, sts
-from tests.boards.scored import write as write_results
+from tests.boards.scored import drawn, sts, write as write_results
 from tests.cli.commands import Command, write
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")

@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from stsbench.results.folder import read_result
-from tests.boards.scored import drawn, sts
-from tests.boards.scored import write as write_results
+from tests.boards.scored import drawn, sts, write as write_results
 from tests.cli.commands import HASHED, QUICK, Command
 from tests.forgeries import BY_COLUMNS, FEW, FORGERIES, cut, items_of_others
 

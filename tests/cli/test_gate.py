@@ -15,8 +15,7 @@ from xml.etree import ElementTree
 import pytest
 
 from stsbench.results.record import items_path
-from tests.boards.scored import drawn, probe, sts
-from tests.boards.scored import write as write_results
+from tests.boards.scored import drawn, probe, sts, write as write_results
 from tests.cli.commands import Command, write
 from tests.forgeries import edited, items_of_others, resealed
 

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stsbench.bench.run import check_writable
-from stsbench.core import files as expanded
-from stsbench.core import settings
+from stsbench.core import files as expanded, settings
 from stsbench.core.errors import DataError, OutputError, SourceError
 from stsbench.core.files import STALE_SECONDS, check_unpacked_size, remove_stale, scratch_beside, write_whole
 from stsbench.data.corpora.load import read_training_text

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from stsbench.core import registry
-from stsbench.core import registry as arguments
+from stsbench.core import registry, registry as arguments
 from stsbench.core.errors import CardError, StsbenchError, UnknownName
 from stsbench.core.registry import NAMES, PLACE, SEED, Registry, call_with_params, checked, fit
 

@@ -8,7 +8,7 @@ from stsbench.cli import main
 from stsbench.core.catalogue import Catalogue
 from stsbench.encoders.load import find_encoder
 from stsbench.encoders.runs import STATE, trained_runs
-from stsbench.recipes.rounds_trainer import make_training
+from stsbench.recipes.trainers import make_training
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 from stsbench.training.seams import TrainingProgress
 from tests.training.words.ordered_text import STORY

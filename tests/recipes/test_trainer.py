@@ -13,10 +13,9 @@ import pytest
 
 from stsbench.core.cards import CorpusFacts, SelectionFacts, TrainingFacts
 from stsbench.core.errors import CardError, StsbenchError
-from stsbench.recipes.loop_trainer import LoopTrainer
 from stsbench.recipes.plan import TrainPlan
-from stsbench.recipes.rounds_trainer import RoundsTrainer
 from stsbench.recipes.train import TRAINERS, carry_out, load_trainer
+from stsbench.recipes.trainers import LoopTrainer, RoundsTrainer
 from stsbench.training.loop.gather import Place
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 from stsbench.training.methods.simcse import SimCSE

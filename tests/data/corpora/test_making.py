@@ -14,8 +14,7 @@ from stsbench.data.corpora.load import load_corpus
 from stsbench.data.corpora.making import FileProgress, make_corpus
 from stsbench.encoders.transformer.backbone import TokenCounter
 from tests import hub_server
-from tests.hub_files import parquet as parquet_bytes
-from tests.hub_files import tiny_bert
+from tests.hub_files import parquet as parquet_bytes, tiny_bert
 from tests.hub_server import Hub
 
 hub = hub_server.hub

@@ -11,9 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as settings_
-from hypothesis import strategies as st
+from hypothesis import given, settings as settings_, strategies as st
 
 from stsbench.core import settings
 from stsbench.core.cards import HubSource

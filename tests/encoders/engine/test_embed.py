@@ -9,8 +9,7 @@ import pytest
 
 from stsbench.core.errors import EncoderError
 from stsbench.encoders.base import TokenIds, plan_batches
-from stsbench.encoders.engine import embed as engines
-from stsbench.encoders.engine import store
+from stsbench.encoders.engine import embed as engines, store
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.engine.store import Shelf
 from tests.encoders.fakes import Neighbourly, Plain, hashed

@@ -14,8 +14,7 @@ from stsbench.data.task import load_task
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.words.words import FastSentEncoder, WordsEncoder, tokeniser
-from tests.encoders.words.word_encoders import SENTENCES as TOKENISED
-from tests.encoders.words.word_encoders import WORDS, waves, write_fastsent
+from tests.encoders.words.word_encoders import SENTENCES as TOKENISED, WORDS, waves, write_fastsent
 from tests.encoders.words.word_files import GLOVE, MEANS, SENTENCES, cache, glove, rows, write
 
 __all__ = ["cache", "glove"]

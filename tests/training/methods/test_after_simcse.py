@@ -24,8 +24,7 @@ from stsbench.training.objectives import (
 )
 from tests.training.methods.runs import embedded, first_batch, values
 from tests.training.students import WORDS, sentences, student
-from tests.training.tensors import cosine
-from tests.training.tensors import made as tensor
+from tests.training.tensors import cosine, made as tensor
 
 TEXTS = sentences(24, seed=1)
 
