@@ -257,9 +257,7 @@ def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> Side:
         OutputError: there is neither folder nor file.
         DataError: the file is not a lock file.
     """
-    if not path.exists() and path.suffix != ".json":
-        raise OutputError(f"results folder '{path}' does not exist; 'stsbench run' makes it")
-    if not path.is_dir():
+    if not path.is_dir() and (path.exists() or path.suffix == ".json"):
         return Side([cell for cell in read_lock(path) if tasks is None or cell.task in tasks], [])
     found = read_folder(path)
     found.problems.extend(lost(path))
