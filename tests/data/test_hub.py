@@ -184,7 +184,12 @@ def test_offline_mode_asks_nobody(hub: Hub, variable: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"), [(errno.ENOSPC, "the disk is full; free some space"), (errno.EACCES, "cannot be written")]
+    ("code", "expected"),
+    [
+        (errno.ENOSPC, "is full; free some space"),
+        (errno.EACCES, "cannot be written"),
+        (errno.ENOENT, "check SSL_CERT_FILE"),
+    ],
 )
 def test_a_disk_that_takes_no_more(hub: Hub, code: int, expected: str, monkeypatch: pytest.MonkeyPatch):
     def refuse(*args: object, **kwargs: object) -> None:

@@ -93,6 +93,7 @@ FAILURES = (
     Failure(("ValueError",), "the Hub's library refuses it ({detail})", "see {page}"),
     Failure((errno.ENOSPC, errno.EDQUOT), "the disk is full", f"free some space, or {_FOLDERS} on a larger disk"),
     Failure((errno.EACCES, errno.EPERM, errno.EROFS), "the cache cannot be written", f"{_FOLDERS} you may write to"),
+    Failure((errno.ENOENT,), "a file is not there ({detail})", "check SSL_CERT_FILE and SSL_CERT_DIR, and try again"),
     # Last, what is left: a size other than announced, an input/output error, an error of the Xet transfer.
     Failure(("OSError", "RuntimeError", "XetDownloadError"), "the download failed ({detail})", "try again"),
 )
