@@ -28,7 +28,7 @@ from stsbench.numbers.statistics import Correlation
 from stsbench.recipes.train import carry_out
 from stsbench.recipes.trainers import LoopTrainer
 from stsbench.results.record import Result
-from stsbench.training.loop.optimisers import OptimiserKind, ScheduleKind
+from stsbench.training.loop.optimisers import ScheduleKind
 from stsbench.training.methods.simcse import SimCSE
 
 USED: set[str] = set()
@@ -172,8 +172,8 @@ ROWS: dict[str, Any] = {
     "training.methods:METHODS": "tests.made_up:Method",
     "recipes.train:TRAINERS": "tests.made_up:Trainer",
     "recipes.train:LAUNCHERS": "tests.made_up:launch",
-    "training.loop.optimisers:OPTIMISERS": OptimiserKind(
-        noting("training.loop.optimisers:OPTIMISERS", lambda groups, facts: torch.optim.SGD(groups)), has_betas=False
+    "training.loop.optimisers:OPTIMISERS": noting(
+        "training.loop.optimisers:OPTIMISERS", lambda groups, facts: torch.optim.SGD(groups)
     ),
     "training.loop.optimisers:SCHEDULES": ScheduleKind(
         noting("training.loop.optimisers:SCHEDULES", lambda facts, steps: lambda step: 1.0)

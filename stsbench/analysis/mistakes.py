@@ -111,9 +111,11 @@ class SliceCost(NamedTuple):
     """What the pairs of one kind cost of a correlation, and how much more each costs than the mean pair; with 95% intervals."""
 
     cost: float
-    cost_interval: tuple[float, float]
+    cost_low: float
+    cost_high: float
     excess: float
-    excess_interval: tuple[float, float]
+    excess_low: float
+    excess_high: float
 
 
 def pair_costs(cosines: Float64Array, gold: Float64Array) -> Float64Array:
@@ -142,7 +144,7 @@ def slice_cost(
     of_excess = (of_inside - (members - share) * inside / share) / share - of_overall
     excess = inside / share - overall
     sharing = sharing or Sharing.none(n)
-    return SliceCost(inside, _interval(inside, of_inside, sharing), excess, _interval(excess, of_excess, sharing))
+    return SliceCost(inside, *_interval(inside, of_inside, sharing), excess, *_interval(excess, of_excess, sharing))
 
 
 def _through_ranks(x: Float64Array, y: Float64Array, members: Float64Array) -> Float64Array:
@@ -166,9 +168,6 @@ def _interval(value: float, influence: Float64Array, sharing: Sharing) -> tuple[
     return value - reach, value + reach
 
 
-COSTS = ("cost", "cost_low", "cost_high", "excess", "excess_low", "excess_high")
-
-
 @dataclass(frozen=True)
 class Mistakes(EncoderAnalysis):
     """The ``k`` pairs that are ranked most wrongly, and kinds of pairs."""
@@ -189,8 +188,7 @@ class Mistakes(EncoderAnalysis):
                 members = np.array([one == kind for one in kinds], dtype=np.float64)
                 if 1 < members.sum() < split.n - 1:
                     found = slice_cost(cosines, split.gold, members, sharing)
-                    points = (found.cost, *found.cost_interval, found.excess, *found.excess_interval)
-                    costs = {key: 100 * value for key, value in zip(COSTS, points, strict=True)}
+                    costs = {key: 100 * value for key, value in found._asdict().items()}
                     rows.append({"slicing": name, "kind": kind, "n": int(members.sum()), **costs})
         order = np.argsort(-np.abs(error), kind="stable")[: self.k]
         worst = [_pair_row(split, int(at), {"cosine": float(cosines[at]), "error": float(error[at])}) for at in order]
@@ -220,10 +218,6 @@ class Mistakes(EncoderAnalysis):
 def _pair_row(split: Any, at: int, numbers: PlainRow) -> PlainRow:  # noqa: ANN401 - a split of pairs
     texts: Sequence[str] = (split.sentences1[at], split.sentences2[at])
     return {"gold": float(split.gold[at]), **numbers, "sentence1": texts[0], "sentence2": texts[1]}
-
-
-if TYPE_CHECKING:
-    from stsbench.plots.chart import Chart
 
 
 AUXILIARIES = frozenset(

@@ -289,6 +289,13 @@ def _prepared(embedder: Embedder, task: ScoredTask) -> Embed:
     return lambda sentences: engine()(sentences)
 
 
+def value_text(value: object) -> str:
+    """A value as a table shows it: numbers with four digits."""
+    if value is None or value != value:  # noqa: PLR0124 - NaN
+        return "–"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
 def findings_json(found: Findings) -> str:
     """As one JSON object; a number that is none is null."""
     return json.dumps(_plain(found), indent=1, ensure_ascii=False) + "\n"

@@ -264,10 +264,6 @@ class Neighbours(EncoderAnalysis):
         return draw_heat(cells, rows="", columns="", values="shared neighbours in percent", title=title)
 
 
-if TYPE_CHECKING:
-    from stsbench.plots.chart import Chart
-
-
 MOST = 20_000
 """Uniformity compares each two of so many sentences, evenly taken of more."""
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stsbench.analysis.run import ANALYSES, WRITERS, Analysis, Findings, analyse, findings_json, make_analysis
+from stsbench.analysis.run import (
+    ANALYSES,
+    WRITERS,
+    Analysis,
+    Findings,
+    analyse,
+    findings_json,
+    make_analysis,
+    value_text,
+)
 from stsbench.api.names import Names
 from stsbench.bench.plan import RunPlan
 from stsbench.cli import options as opt
@@ -85,7 +93,7 @@ def _print(found: Findings, made: Analysis) -> None:
         keys, shown = list(rows[0]), rows[:MOST]
         print_rows(
             [key if key in encoders else key.replace("_", " ") for key in keys],
-            [[*map(cell_text, row.values())] for row in shown],
+            [[cut(value_text(value)) for value in row.values()] for row in shown],
             right=[at for at, key in enumerate(keys) if not any(isinstance(row[key], str) for row in shown)],
             names=[at for at, key in enumerate(keys) if key in NAMES],
             heads=[at for at, key in enumerate(keys) if key in encoders],
@@ -93,10 +101,3 @@ def _print(found: Findings, made: Analysis) -> None:
         say("")
         if len(rows) > MOST:
             say_words(f"{len(rows) - MOST} more rows of '{name}' are in a file: --out FILE.csv")
-
-
-def cell_text(value: object) -> str:
-    """A value as a table shows it: numbers with four digits."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "–" if value is None else cut(str(value))
-    return f"{value}" if isinstance(value, int) else "–" if math.isnan(value) else f"{value:.4f}"

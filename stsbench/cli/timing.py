@@ -33,7 +33,7 @@ from stsbench.encoders.fitted import FittedEncoder, fit_of
 from stsbench.encoders.load import find_encoder
 from stsbench.recipes.plan import TrainPlan, read_recipe
 from stsbench.recipes.train import load_trainer
-from stsbench.training.methods import load_method
+from stsbench.training.methods import METHODS
 
 ENCODERS, RECIPES = ["bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening"], ["sg-opt-bert-base"]
 """What SG-OPT's table 6 times, and whitening."""
@@ -107,7 +107,7 @@ def _machine() -> Facts:
 def _plan(name: str, catalogue: opt.Cards, **more: Any) -> TrainPlan:  # noqa: ANN401 - fields of a plan
     """A recipe to be timed; what cannot be timed says so before minutes are spent on the others."""
     _, card = read_recipe(name, catalogue)
-    if load_method(card.method)[0] != "loop":
+    if METHODS.load(card.method).trainer != "loop":
         raise CardError(
             f"recipe {name}: method '{card.method}' trains itself and is not timed; "
             f"run 'stsbench train {name}', its run.json says the seconds"

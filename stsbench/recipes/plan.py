@@ -41,7 +41,7 @@ from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.runs import RUN_FILE, run_folder
 from stsbench.numbers.similarity import alignment, paired_cosine, paired_similarities, uniformity
 from stsbench.numbers.statistics import CORRELATIONS
-from stsbench.training.methods import load_method
+from stsbench.training.methods import METHODS
 
 if TYPE_CHECKING:
     from stsbench.training.loop.gather import Place
@@ -253,7 +253,7 @@ ALIKE = 0.8
 def find_missing(plan: TrainPlan) -> dict[str, str]:
     """Return what of development split, text and start cannot be had, each with the reason and what to do."""
     wanted: dict[str, Any] = {"development split": load_validation, "text": load_text}
-    if load_method(plan.card.method)[0] == "loop":
+    if METHODS.load(plan.card.method).trainer == "loop":
         wanted["start"] = find_start
     missing = {}
     for what, load in wanted.items():
@@ -276,7 +276,7 @@ def outline(plan: TrainPlan) -> dict[str, str]:
     long = f"{facts.steps or 0:,} steps"
     if facts.steps is None and facts.epochs is not None:
         long = f"{facts.epochs:g} epoch{'' if facts.epochs == 1 else 's'}"
-        if rows is not None and load_method(card.method)[0] == "loop":
+        if rows is not None and METHODS.load(card.method).trainer == "loop":
             from stsbench.training.loop.batches import BatchPlan
 
             long += f", {BatchPlan(facts, rows, plan.seed).steps:,} steps"

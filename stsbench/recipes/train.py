@@ -40,7 +40,7 @@ from stsbench.encoders.runs import (
     run_folder,
 )
 from stsbench.recipes.plan import TrainPlan, as_documents, load_text, read_recipe
-from stsbench.training.methods import load_method
+from stsbench.training.methods import METHODS
 
 if TYPE_CHECKING:
     from stsbench.data.corpora.load import Corpus
@@ -456,6 +456,6 @@ TRAINERS = Registry(
 
 def load_trainer(plan: TrainPlan) -> Trainer:
     """The trainer that a plan's method needs, with everything loaded; raises as :meth:`Trainer.prepare`."""
-    needed, method = load_method(plan.card.method)
-    trainer: Trainer = TRAINERS.load_own(needed).prepare(plan, method)
+    method = METHODS.load(plan.card.method)
+    trainer: Trainer = TRAINERS.load_own(method.trainer).prepare(plan, method)
     return trainer

@@ -33,7 +33,7 @@ from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.train import TRAINERS, deciding
 from stsbench.results.record import fields_digest
 from stsbench.studies.trials import Trial, TrialWatcher, Workshop, carry_out_trial, plan_trials
-from stsbench.training.methods import load_method
+from stsbench.training.methods import METHODS
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -191,8 +191,8 @@ class Sweep:
         for recipe in card.recipes:
             for values in ({**first, key: value} for key, all_of in listed.items() for value in all_of):
                 plan = found._checked(recipe, {**card.set, **values})
-                trainer, method = load_method(plan.card.method)
-                TRAINERS.load_own(trainer).check(plan, method)
+                method = METHODS.load(plan.card.method)
+                TRAINERS.load_own(method.trainer).check(plan, method)
         return found
 
     def _plan(self, recipe: str, replaced: Mapping[str, Any], seed: int = 0) -> TrainPlan:

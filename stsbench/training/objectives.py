@@ -471,21 +471,14 @@ def made_loss(name: str, *values: Any, column: str = "sentence_embedding", **opt
     return getattr(losses, name)(GivenEmbeddings(column), *values, **options)
 
 
-def given_columns(*embeddings: torch.Tensor) -> list[dict[str, torch.Tensor]]:
-    """Make the columns of sentences that a loss asks for out of their embeddings, each (b, d).
-
-    Each column has all the others' too, under their numbers from "1" on: some losses have two models embed one column.
-    """
-    numbered = {str(number): column for number, column in enumerate(embeddings, 1)}
-    check_rows(**numbered)
-    return [{"sentence_embedding": column, **numbered} for column in embeddings]
-
-
 @in_float32
 def library_loss(loss: Any, *embeddings: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:  # noqa: ANN401 - untyped
     """Return the value of one of sentence-transformers' losses, made with :class:`GivenEmbeddings` as its model.
 
-    ``embeddings`` are of each column of sentences, (b, d); ``labels`` (b,), where the loss has some.
+    ``embeddings`` are of each column of sentences, (b, d); ``labels`` (b,), where the loss has some. Each column has all
+    the others' too, under their numbers from "1" on: some losses have two models embed one column.
     """
-    value: torch.Tensor = loss(given_columns(*embeddings), labels)
+    numbered = {str(number): column for number, column in enumerate(embeddings, 1)}
+    check_rows(**numbered)
+    value: torch.Tensor = loss([{"sentence_embedding": column, **numbered} for column in embeddings], labels)
     return value

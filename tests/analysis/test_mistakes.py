@@ -55,9 +55,9 @@ def test_intervals_are_those_of_the_jackknife():
     errors = np.sqrt(299 / 300 * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
     reach = stats.t.ppf(0.975, 299) * errors
     assert [found.cost, found.excess] == pytest.approx(both(COSINES, GOLD, MEMBERS).tolist())
-    widths = [(high - low) / 2 for low, high in (found.cost_interval, found.excess_interval)]
+    widths = [(found.cost_high - found.cost_low) / 2, (found.excess_high - found.excess_low) / 2]
     assert widths == pytest.approx(reach.tolist(), rel=0.03)
-    assert found.cost_interval[0] + widths[0] == pytest.approx(found.cost)
+    assert found.cost_low + widths[0] == pytest.approx(found.cost)
 
 
 def test_the_worst_pairs_are_those_whose_ranks_differ_most():

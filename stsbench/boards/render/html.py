@@ -52,7 +52,7 @@ def html_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
     script = f'"use strict";\n(() => {{\n{parts}}})();\n'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    return _filled(
+    return filled(
         "page.html",
         title=title,
         policy=policy + ("; img-src data:" if images else ""),
@@ -69,7 +69,7 @@ def notebook_table(
 
     A line break within a cell stands before its small print, as which ``notes`` are shown below. Without heads there is no table.
     """
-    return _filled("notebook.html", heads=heads, rows=rows, notes=notes, title=title).removesuffix("\n")
+    return filled("notebook.html", heads=heads, rows=rows, notes=notes, title=title).removesuffix("\n")
 
 
 def notebook_layout(layout: Layout) -> str:
@@ -102,7 +102,8 @@ def _templates() -> jinja2.Environment:
     return made
 
 
-def _filled(template: str, **facts: Any) -> str:  # noqa: ANN401 - what the template asks for
+def filled(template: str, **facts: Any) -> str:  # noqa: ANN401 - what the template asks for
+    """A template of the folder ``board`` with these facts."""
     return _templates().get_template(template).render(**facts)
 
 
@@ -116,7 +117,7 @@ def _table(table: Table, layout: Layout, identity: str) -> str:
     outliers = (
         not low <= one.value <= high for key, (low, high) in scales.items() for one in layout.with_intervals(key)
     )
-    return _filled(
+    return filled(
         "table.html",
         id=identity,
         table=table,

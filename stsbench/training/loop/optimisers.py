@@ -70,34 +70,22 @@ def make_optimiser(module: torch.nn.Module, facts: TrainingFacts) -> torch.optim
             groups.setdefault((rate, decay), []).append(parameter)
     if not groups:
         raise CardError(f"method {type(module).__name__} leaves nothing to train")
-    kind = choose("optimiser", facts.optimiser, OPTIMISERS)
-    if not kind.has_betas and facts.betas != TrainingFacts(batch_size=1, learning_rate=1.0).betas:
-        raise CardError(f"[training] betas {facts.betas}: optimiser '{facts.optimiser}' has none")
     each = [{"params": params, "lr": rate, "weight_decay": decay} for (rate, decay), params in groups.items()]
-    return kind.make(each, facts)
+    made = choose("optimiser", facts.optimiser, OPTIMISERS)(each, facts)
+    if "betas" not in made.defaults and facts.betas != TrainingFacts(batch_size=1, learning_rate=1.0).betas:
+        raise CardError(f"[training] betas {facts.betas}: optimiser '{facts.optimiser}' has none")
+    return made
 
 
-class OptimiserKind(NamedTuple):
-    """An optimiser of recipes: what makes it of groups of parameters, and whether it has ``betas``."""
-
-    make: Callable[[list[dict[str, Any]], TrainingFacts], torch.optim.Optimizer]
-    has_betas: bool
-
-
-OPTIMISERS: Mapping[str, OptimiserKind] = {
-    "adamw": OptimiserKind(
-        lambda groups, facts: torch.optim.AdamW(groups, betas=facts.betas, eps=facts.epsilon, fused=True),
-        has_betas=True,
+OPTIMISERS: Mapping[str, Callable[[list[dict[str, Any]], TrainingFacts], torch.optim.Optimizer]] = {
+    "adamw": lambda groups, facts: torch.optim.AdamW(groups, betas=facts.betas, eps=facts.epsilon, fused=True),
+    "adamw_uncorrected": lambda groups, facts: UncorrectedAdamW(
+        groups, lr=facts.learning_rate, betas=facts.betas, eps=facts.epsilon
     ),
-    "adamw_uncorrected": OptimiserKind(
-        lambda groups, facts: UncorrectedAdamW(groups, lr=facts.learning_rate, betas=facts.betas, eps=facts.epsilon),
-        has_betas=True,
-    ),
-    "rmsprop": OptimiserKind(
-        lambda groups, facts: torch.optim.RMSprop(groups, alpha=0.9, eps=facts.epsilon), has_betas=False
-    ),
-    "sgd": OptimiserKind(lambda groups, facts: torch.optim.SGD(groups), has_betas=False),
+    "rmsprop": lambda groups, facts: torch.optim.RMSprop(groups, alpha=0.9, eps=facts.epsilon),
+    "sgd": lambda groups, facts: torch.optim.SGD(groups),
 }
+"""The optimisers of recipes, made of groups of parameters."""
 
 
 def make_schedule(facts: TrainingFacts, steps: int) -> Schedule:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from stsbench.core.registry import Registry
 
 METHODS_BY_TRAINER = {
@@ -56,10 +54,3 @@ METHODS = Registry(
     accepts=_is_method,
     wanted="a class of Learner (stsbench.training.seams) or of StandaloneMethod (stsbench.training.words.rounds)",
 )
-
-
-def load_method(name: str) -> tuple[str, Any]:
-    """The trainer that a method needs, by its row, or by the class of a user's own; and the method; raises as ``load``."""
-    method = METHODS.load(name)
-    by_row = (trainer for trainer, rows in METHODS_BY_TRAINER.items() if name in rows)
-    return next(by_row, method.trainer), method

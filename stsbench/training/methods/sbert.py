@@ -13,7 +13,7 @@ from stsbench.core.errors import CardError, DataError, UnknownName
 from stsbench.data.corpora.load import number_texts
 from stsbench.training.loop.gather import gather_pairs, gather_views, many_ranks
 from stsbench.training.methods.simcse import PAIRING
-from stsbench.training.objectives import feature_names, given_columns, library_loss, made_loss, pairs_in_batch
+from stsbench.training.objectives import feature_names, library_loss, made_loss, pair_features, pairs_in_batch
 from stsbench.training.seams import Batch, Columns, Contrast, Learner, Losses, Rows, rows_of, weighted_sum
 
 
@@ -38,12 +38,6 @@ class ScoredPairs(Learner):
 
 LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
 """The classes, numbered as in the authors' code."""
-FEATURES = {
-    "concatenation_sent_rep": {"u", "v"},
-    "concatenation_sent_difference": {"|u-v|"},
-    "concatenation_sent_multiplication": {"u*v"},
-}
-"""What the classifier can be given, as sentence-transformers' loss calls it: all of table 6."""
 
 
 class SBERT(Learner):
@@ -55,19 +49,16 @@ class SBERT(Learner):
     chunks = True
     needs = ("first", "second", "label")
     features: str | tuple[str, ...] = "sbert"
-    """What the classifier is given: a preset (``sbert``: u, v, |u-v|), or features one by one: u with v, |u-v|, u*v."""
+    """What the classifier is given: a preset (``sbert``: u, v, |u-v|), or features one by one: u, v, |u-v|, u*v."""
     bias: bool = True
     """Whether the classifier has one, as in the authors' code; the paper's formula has none."""
 
     def __post_init__(self) -> None:
-        asked = set(feature_names(self.features))
-        switches: dict[str, Any] = {name: group <= asked for name, group in FEATURES.items()}
-        if left := asked.difference(*(group for name, group in FEATURES.items() if switches[name])):
-            raise CardError(f"features: SBERT does not take {min(left)} by itself; give u with v, |u-v|, u*v")
-        self.softmax = made_loss("SoftmaxLoss", self.student.backbone.width, len(LABELS), **switches)
+        self.features = feature_names(self.features)
+        self.classifier = torch.nn.Linear(self.student.backbone.width * len(self.features), len(LABELS))
         if not self.bias:
-            self.softmax.classifier.register_parameter("bias", None)
-        self.softmax.to(self.student.device)
+            self.classifier.register_parameter("bias", None)
+        self.classifier.to(self.student.device)
 
     def prepare(self, columns: Columns) -> None:
         """Number the labels. Raises DataError: a label that is not one of the three."""
@@ -84,10 +75,9 @@ class SBERT(Learner):
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The cross-entropy, and beside it the share of pairs classified rightly."""
         u, v = self.student.embed(batch["views"]).chunk(2)
-        _, logits = self.softmax(given_columns(u, v), None)
-        logits = logits.float()
+        logits = self.classifier(pair_features(u, v, self.features)).float()
         accuracy = (logits.argmax(dim=1) == batch["labels"]).float().mean()
-        return {"loss": self.softmax.loss_fct(logits, batch["labels"]), "accuracy": accuracy}
+        return {"loss": torch.nn.functional.cross_entropy(logits, batch["labels"]), "accuracy": accuracy}
 
 
 class SBERTRegression(ScoredPairs):

@@ -31,7 +31,7 @@ from stsbench.encoders.words.recurrent import (
 )
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.encoders.words.words import find_vectors, tokeniser
-from stsbench.training.objectives import quick_thoughts
+from stsbench.training.objectives import pair_features, quick_thoughts
 from stsbench.training.seams import Columns, Rows
 from stsbench.training.words.rounds import Lesson, Saved, StandaloneMethod, centres, read_ordered
 
@@ -258,8 +258,7 @@ class PairClassifier(nn.Module):
 
     def forward(self, first: Side, second: Side) -> Tensor:
         """Return logits (b, c)."""
-        u, v = self.encoder(*first), self.encoder(*second)
-        logits: Tensor = self.head(torch.cat([u, v, (u - v).abs(), u * v], dim=1))
+        logits: Tensor = self.head(pair_features(self.encoder(*first), self.encoder(*second), "infersent"))
         return logits
 
 

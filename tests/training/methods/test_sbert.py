@@ -57,12 +57,12 @@ FEATURES = {
         ({"features": "infersent", "bias": False}, ["u", "v", "|u-v|", "u*v"]),
         ({"features": ["u", "v"]}, ["u", "v"]),
         ({"features": ["|u-v|"]}, ["|u-v|"]),
-        ({"features": ["u*v"]}, ["u*v"]),
+        ({"features": ["u*v", "u"]}, ["u*v", "u"]),
     ],
 )
 def test_the_softmax_loss_is_the_literal_one_whatever_the_features(masked_lm, params, features):
     made = softmax(masked_lm, **params).eval()
-    classifier = made.softmax.classifier
+    classifier = made.classifier
     weight = classifier.weight.tolist()
     bias = [0.0] * 3 if classifier.bias is None else classifier.bias.tolist()
     total, right = 0.0, 0
