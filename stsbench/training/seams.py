@@ -181,12 +181,19 @@ class Learner(_Traits):
         return self.student.collate(self.student.tokenize(texts), np.arange(len(texts)))
 
     def hide(self, tokens: Mapping[str, torch.Tensor], rng: np.random.Generator, *, rate: float) -> Batch:
-        """Hide some tokens of a batch for :meth:`guessing_loss`: the batch with new ids, and the labels, (b, t)."""
+        """Hide a share of a batch's tokens for :meth:`guessing_loss`, each drawn by itself, none of them special ones.
+
+        Of those 80% become the mask, 10% a random token, 10% stay (Devlin et al. 2019, section 3.1). Returns the batch with
+        new ids, and the labels (b, t): the true id where one was chosen, else -100.
+        """
         tokenizer, ids = self.student.backbone.tokenizer, tokens["input_ids"]
         maskable = tokens["attention_mask"].bool() & ~torch.isin(ids, torch.tensor(sorted(tokenizer.all_special_ids)))
-        options = {"mask_token": tokenizer.mask_token_id, "vocabulary": len(tokenizer)}
-        hidden, labels = mask_tokens(ids, maskable, **options, rate=rate, rng=rng)
-        return {**tokens, "input_ids": hidden, "labels": labels}
+        chosen = torch.from_numpy(rng.random(ids.shape) < rate) & maskable
+        fate = torch.from_numpy(rng.random(ids.shape))
+        random_ids = torch.from_numpy(rng.integers(0, len(tokenizer), ids.shape))
+        hidden = torch.where(chosen & (fate < 0.8), tokenizer.mask_token_id, ids)
+        hidden = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), random_ids, hidden)
+        return {**tokens, "input_ids": hidden, "labels": torch.where(chosen, ids, IGNORED)}
 
     def guessing_loss(self, hidden: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The mean cross-entropy of guessing the tokens that :meth:`hide` hid, of all ranks; 0 where none is hidden."""
@@ -258,30 +265,6 @@ def weighted_sum(parts: Losses, weights: Mapping[str, float]) -> Losses:
 
 
 IGNORED = -100
-
-
-def mask_tokens(
-    ids: torch.Tensor,
-    maskable: torch.Tensor,
-    *,
-    mask_token: int,
-    vocabulary: int,
-    rate: float = 0.15,
-    rng: np.random.Generator,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hide a share of the maskable tokens, each drawn by itself: of those 80% become the mask, 10% a random token, 10% stay.
-
-    Devlin et al. 2019, section 3.1.
-
-    Ids and ``maskable``, false at special tokens and padding, are (b, t); ``vocabulary`` is the number of ids that a random
-    token is drawn from. Returns the ids with tokens hidden, and the labels: the true id where one was chosen, else -100.
-    """
-    chosen = torch.from_numpy(rng.random(ids.shape) < rate) & maskable
-    fate = torch.from_numpy(rng.random(ids.shape))
-    random_ids = torch.from_numpy(rng.integers(0, vocabulary, ids.shape))
-    hidden = torch.where(chosen & (fate < 0.8), mask_token, ids)
-    hidden = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), random_ids, hidden)
-    return hidden, torch.where(chosen, ids, IGNORED)
 
 
 def row_losses(model: Any, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # noqa: ANN401

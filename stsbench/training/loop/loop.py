@@ -30,22 +30,12 @@ from stsbench.core.cards import SelectionFacts, TrainingFacts
 from stsbench.core.errors import CardError, OutputError, Stopped, TrainingError, one_line
 from stsbench.core.files import write_whole
 from stsbench.encoders.runs import WHOLE, last_checkpoint
+from stsbench.training import seams
 from stsbench.training.loop.batches import Batches, BatchPlan, load_batches, open_batch
 from stsbench.training.loop.gather import Place, many_ranks
 from stsbench.training.loop.on_cpu import speed_up
 from stsbench.training.loop.optimisers import make_optimiser, make_schedule
-from stsbench.training.seams import (
-    Batch,
-    Learner,
-    OnProgress,
-    Point,
-    TrainingOutcome,
-    TrainingProgress,
-    Validate,
-    open_curve,
-    seen_with,
-    worth,
-)  # fmt: skip
+from stsbench.training.seams import Batch, Learner, Point, Validate, worth
 from stsbench.training.student import Student
 
 
@@ -89,7 +79,7 @@ REPORTS = "reports"
 """Where TensorBoard's files lie in a run's folder, unless ``TENSORBOARD_LOGGING_DIR`` says so."""
 
 
-def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> TrainingOutcome:
+def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> seams.TrainingOutcome:
     """Train, and leave the learner with the weights that selection keeps.
 
     ``resume`` from the folder's last complete checkpoint, or start from the beginning where there is none. Raises
@@ -107,7 +97,7 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> Traini
         shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
     place.wait()
     if place.rank == 0:
-        selection.on_point.append(open_curve(run.folder, selection.curve))
+        selection.on_point.append(seams.open_curve(run.folder, selection.curve))
     prepare_step(learner, run.training)
     try:
         trainer = Loop(learner, run, plan, selection)
@@ -123,7 +113,7 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> Traini
     if selection.best_weights is not None:
         learner.load_state_dict(selection.best_weights)
     kept = selection.best if run.selection.keep == "best" else next(reversed(selection.curve), None)
-    return TrainingOutcome(curve=selection.curve, chosen=kept, steps=step)
+    return seams.TrainingOutcome(curve=selection.curve, chosen=kept, steps=step)
 
 
 class Loop(transformers.Trainer):  # type: ignore[misc]
@@ -298,7 +288,7 @@ class Run:
     rows: int
     place: Place
     validate: Validate | None
-    on_progress: OnProgress = lambda progress: None
+    on_progress: seams.OnProgress = lambda progress: None
     checkpoint_seconds: float = 120.0
     report_to: Sequence[str] = ()
     deterministic: bool = False
@@ -452,7 +442,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
     def report_progress(self, step: int) -> None:
         """Call who watches with the step, the loss and the scores so far."""
         score, best = self.curve[-1]["score"] if self.curve else None, self.best["score"] if self.best else None
-        seen = TrainingProgress(step, self.plan.steps, self.losses.last, score, best, self._new)
+        seen = seams.TrainingProgress(step, self.plan.steps, self.losses.last, score, best, self._new)
         self._new = None
         self.run.on_progress(seen)
 
@@ -462,7 +452,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         self.losses.read()
         scores = [self.run.validate(encoder) for encoder in self.learner.encoders()]
         score = max(scores, key=worth)
-        seen = {**self.losses.means(), **self.rate, **seen_with(score)}
+        seen = {**self.losses.means(), **self.rate, **seams.seen_with(score)}
         point = {"step": step, "score": float(score), "candidate": scores.index(score), **seen}
         self.curve.append(point)
         self._new = point

@@ -152,11 +152,8 @@ class ESimCSE(Contrast):
     @torch.no_grad()
     def _move_on(self, slow: Student, tokens: Tokens) -> None:
         """Move the copy towards the student, and put its embeddings of these sentences in place of the oldest."""
-        pairs = [(slow.model, self.student.model)]
-        if slow.head is not None and self.student.head is not None and slow.head is not self.student.head:
-            pairs.append((slow.head, self.student.head))
-        for kept, new in pairs:
-            for mine, theirs in zip(kept.parameters(), new.parameters(), strict=True):
+        for mine, theirs in zip(slow.parameters(), self.student.parameters(), strict=True):
+            if mine is not theirs:
                 mine.lerp_(theirs, 1 - self.momentum)
         latest = gather_views(slow.embed(tokens)).to(self.queue.dtype)
         size = len(self.queue)

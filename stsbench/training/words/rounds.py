@@ -25,17 +25,8 @@ from stsbench.core.files import write_whole
 from stsbench.encoders.base import ENCODERS
 from stsbench.encoders.runs import STATE
 from stsbench.encoders.words.words import write_word_folder
-from stsbench.training.seams import (
-    Columns,
-    OnProgress,
-    Point,
-    TrainingOutcome,
-    TrainingProgress,
-    Validate,
-    open_curve,
-    seen_with,
-    worth,
-)
+from stsbench.training import seams
+from stsbench.training.seams import Columns, Point, TrainingOutcome, TrainingProgress, Validate, worth
 
 
 class Saved(NamedTuple):
@@ -105,7 +96,7 @@ class StandaloneMethod(ABC):
         folder: Path,
         seed: int,
         validate: Validate | None = None,
-        on_progress: OnProgress = lambda progress: None,
+        on_progress: seams.OnProgress = lambda progress: None,
         resume: bool = False,
     ) -> TrainingOutcome:
         """Train and leave the encoder's folder, which ``load_encoder`` opens, and in it ``checkpoints`` to resume from.
@@ -158,9 +149,9 @@ class _Keeper:
         else:
             shutil.rmtree((folder / STATE).parent, ignore_errors=True)
             if (score := lesson.score(self.trial, validate)) is not None:
-                self.curve.append({"step": 0, "score": float(score), **seen_with(score)})
+                self.curve.append({"step": 0, "score": float(score), **seams.seen_with(score)})
         shutil.rmtree(self.trial, ignore_errors=True)
-        self.add = open_curve(folder, self.curve)
+        self.add = seams.open_curve(folder, self.curve)
 
     @property
     def step(self) -> int:
@@ -180,7 +171,7 @@ class _Keeper:
         merit, facts = self.lesson.examine(self.best)
         score = self.lesson.score(self.trial, self.validate)
         merit = score if merit is None else merit
-        plain, seen = (None, {}) if score is None else (float(score), seen_with(score))
+        plain, seen = (None, {}) if score is None else (float(score), seams.seen_with(score))
         point = {"step": step, "loss": loss / parts, "score": plain, **facts, **seen}
         if merit is None or worth(merit) > self.best or self.chosen is None:
             self.best = self.best if merit is None else worth(merit)

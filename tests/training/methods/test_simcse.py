@@ -108,11 +108,9 @@ def test_the_losses_are_weighed_and_the_auxiliary_one_is_the_mean_cross_entropy_
 
 
 def test_masking_shares_are_the_papers(masked_lm):
-    from stsbench.training.seams import mask_tokens
-
     ids = torch.full((400, 500), 7)
-    hidden, labels = mask_tokens(ids, torch.ones_like(ids).bool(), mask_token=4, vocabulary=1000, rng=RNG(0))
-    chosen = labels != IGNORED
+    batch = learner(masked_lm).hide({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, RNG(0), rate=0.15)
+    hidden, chosen = batch["input_ids"], batch["labels"] != IGNORED
     assert float(chosen.float().mean()) == pytest.approx(0.15, abs=0.003)
     assert float((hidden[chosen] == 4).float().mean()) == pytest.approx(0.8, abs=0.01)
     assert float((hidden[chosen] == 7).float().mean()) == pytest.approx(0.1, abs=0.01)
