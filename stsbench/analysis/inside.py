@@ -64,24 +64,16 @@ class Layers(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """A panel an encoder."""
-        return _LAYER_PICTURES[self.picture](tables["layers"], title)
-
-
-def _layer_lines(rows: Sequence[PlainRow], title: str) -> Chart:
-    points = [
-        LinePoint(r["pooling"], r["layer"], 100 * r["score"], (100 * r["low"], 100 * r["high"]), r["encoder"])
-        for r in rows
-        if not math.isnan(r["score"])
-    ]
-    return draw_lines(points, sizes="layer (0: word embeddings)", values="score × 100", title=title)
-
-
-def _layer_heat(rows: Sequence[PlainRow], title: str) -> Chart:
-    cells = [HeatCell(r["pooling"], f"{r['layer']}", 100 * r["score"], r["encoder"]) for r in rows]
-    return draw_heat(cells, rows="pooling", columns="layer", values="score × 100", title=title)
-
-
-_LAYER_PICTURES = {"lines": _layer_lines, "heat": _layer_heat}
+        rows = tables["layers"]
+        if self.picture == "heat":
+            cells = [HeatCell(r["pooling"], f"{r['layer']}", 100 * r["score"], r["encoder"]) for r in rows]
+            return draw_heat(cells, rows="pooling", columns="layer", values="score × 100", title=title)
+        points = [
+            LinePoint(r["pooling"], r["layer"], 100 * r["score"], (100 * r["low"], 100 * r["high"]), r["encoder"])
+            for r in rows
+            if not math.isnan(r["score"])
+        ]
+        return draw_lines(points, sizes="layer (0: word embeddings)", values="score × 100", title=title)
 
 
 def transformer_of(subject: Subject) -> TransformerEncoder:
@@ -206,7 +198,14 @@ class TokenFrequency(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Scores by how many tokens are left out, or the bands."""
-        return _TOKEN_PICTURES[self.picture](tables, title)
+        if self.picture == "bands":
+            return _drawn_bands(tables["bands"], title)
+        points = [
+            LinePoint(row["encoder"], row["removed"], 100 * row["score"], (100 * row["low"], 100 * row["high"]))
+            for row in tables["removal"]
+        ]
+        what = "most frequent tokens that are left out of the mean"
+        return draw_lines(points, sizes=what, values="score × 100", title=title, scale="log2p1")
 
 
 def _input_embeddings(subject: Subject, words: Sequence[str]) -> tuple[FloatArray, IntArray]:
@@ -252,17 +251,7 @@ def _without_words(subject: Subject, encoder: WordsEncoder, removed: Sequence[in
     return [(k, Engine(_FewerWords(encoder, frozenset(frequent[:k]), encoder.name), Shelf(None))) for k in removed]
 
 
-def _removal(tables: Tables, title: str) -> Chart:
-    points = [
-        LinePoint(row["encoder"], row["removed"], 100 * row["score"], (100 * row["low"], 100 * row["high"]))
-        for row in tables["removal"]
-    ]
-    what = "most frequent tokens that are left out of the mean"
-    return draw_lines(points, sizes=what, values="score × 100", title=title, scale="log2p1")
-
-
-def _bands(tables: Tables, title: str) -> Chart:
-    rows = tables["bands"]
+def _drawn_bands(rows: Sequence[PlainRow], title: str) -> Chart:
     first = {row["encoder"]: row for row in reversed(rows)}
     columns = ["norm", *(f"distance_{k}" for k in NEAR)]
     cells = [
@@ -271,6 +260,3 @@ def _bands(tables: Tables, title: str) -> Chart:
         for column in columns
     ]  # fmt: skip
     return draw_heat(cells, rows="rank", columns="", values="times that of the most frequent", title=title, form=".2f")
-
-
-_TOKEN_PICTURES = {"removal": _removal, "bands": _bands}

@@ -149,7 +149,10 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             ddp_find_unused_parameters=True,
         )
         take_one_device(arguments)
-        super().__init__(model=learner, args=arguments, train_dataset=Batches(learner, plan), callbacks=[selection])
+        optimiser = make_optimiser(learner, run.training)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(run.training, plan.steps))
+        given = {"model": learner, "optimizers": (optimiser, schedule), "callbacks": [selection]}
+        super().__init__(args=arguments, train_dataset=Batches(learner, plan), **given)
         self.remove_callback(transformers.trainer_callback.PrinterCallback)
         for callback in self.callback_handler.callbacks:
             # The usual place is among the checkpoints, which are deleted when the run is done.
@@ -179,19 +182,6 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         """As the library's, but the GPU is not waited for."""
         return open_batch(inputs, self.args.device)
 
-    def create_optimizer(self, model: Any = None) -> Any:  # noqa: ANN401 - the library's
-        """The recipe's optimiser."""
-        if getattr(self, "optimizer", None) is None:
-            self.optimizer: Any = make_optimiser(self.model, self.run.training)
-        return self.optimizer
-
-    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:  # noqa: ANN401
-        """The recipe's schedule."""
-        if getattr(self, "lr_scheduler", None) is None:
-            schedule = make_schedule(self.run.training, num_training_steps)
-            self.lr_scheduler: Any = torch.optim.lr_scheduler.LambdaLR(optimizer or self.optimizer, schedule)
-        return self.lr_scheduler
-
     def compute_loss(self, model: Any, inputs: Any, *unused: Any, **also_unused: Any) -> torch.Tensor:  # noqa: ANN401
         """The method's loss, which must be finite."""
         losses: dict[str, torch.Tensor] = model(**inputs)
@@ -216,15 +206,6 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
     def _load_rng_state(self, checkpoint: str | None) -> None:
         with _reading(checkpoint):
             super()._load_rng_state(checkpoint)
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:  # noqa: ANN401 - the library's
-        """Write a checkpoint, and then that it is whole."""
-        self.selection.losses.read()
-        super()._save_checkpoint(model, trial)
-        if self.args.should_save:
-            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-            self.selection.save(folder)
-            write_whole(folder / WHOLE, json.dumps({"step": self.state.global_step}).encode())
 
 
 def take_one_device(arguments: Any) -> None:  # noqa: ANN401 - transformers is untyped
@@ -434,6 +415,19 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         if asks and not ended and agree(late):
             control.should_save = True
             self._saved_at = time.monotonic()
+        if control.should_save:
+            self.losses.read()
+
+    def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
+        """Write curve and best weights into a checkpoint, and then that it is whole."""
+        if not args.should_save:
+            return
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        facts = {"curve": self.curve, "best": self.best, "watched": self.losses.state()}
+        write_whole(folder / "selection.json", json.dumps(facts).encode())
+        if self.best_weights is not None:
+            write_whole(folder / "best.safetensors", save(self.best_weights))
+        write_whole(folder / WHOLE, json.dumps({"step": state.global_step}).encode())
 
     def interrupted(self, step: int) -> bool:
         """Whether the user wants it to stop after this step, though it is not the last."""
@@ -472,15 +466,8 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         declines = sum(b < a for a, b in zip(scores, scores[1:], strict=False))
         return (declines if self.facts.patience_counts == "declines" else since_best) >= self.facts.patience
 
-    def save(self, folder: Path) -> None:
-        """Write curve and best weights into a checkpoint."""
-        facts = {"curve": self.curve, "best": self.best, "watched": self.losses.state()}
-        write_whole(folder / "selection.json", json.dumps(facts).encode())
-        if self.best_weights is not None:
-            write_whole(folder / "best.safetensors", save(self.best_weights))
-
     def load(self, folder: Path) -> None:
-        """Read them back."""
+        """Read curve and best weights back from a checkpoint."""
         facts = json.loads((folder / "selection.json").read_text(encoding="utf-8"))
         self.curve, self.best = facts["curve"], facts["best"]
         self.losses.restore(facts["watched"])
