@@ -37,7 +37,7 @@ from stsbench.numbers.statistics import (
     standard_error,
 )
 from stsbench.plots.draw import Dot, draw_dots
-from stsbench.significance.paired import Correlated, Sample, difference_of
+from stsbench.significance.paired import Contrast, Correlated, Sample, difference_of
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -160,12 +160,8 @@ def _sharing(first: Sequence[str], second: Sequence[str]) -> Sharing:
 
 
 def _interval(value: float, influence: Float64Array, sharing: Sharing) -> tuple[float, float]:
-    from scipy import stats
-
     n = len(influence)
-    error, df = standard_error(influence / n, sharing, np.full(n, 1 / n))
-    reach = float(stats.t.ppf(0.975, df)) * error
-    return value - reach, value + reach
+    return Contrast(value, *standard_error(influence / n, sharing, np.full(n, 1 / n))).interval()
 
 
 @dataclass(frozen=True)
@@ -278,22 +274,12 @@ def edited(edit: Edit, sentence: str, seed: int) -> str:
     return edit.make(sentence, np.random.default_rng([seed, crc32(sentence.encode("utf-8", "surrogatepass"))]))
 
 
-class Change(NamedTuple):
-    """A difference of two correlations, and its 95% interval."""
-
-    difference: float
-    low: float
-    high: float
-
-
-def score_change(before: Float64Array, after: Float64Array, split: PairSplit) -> Change:
+def score_change(before: Float64Array, after: Float64Array, split: PairSplit) -> Contrast:
     """Return by how much Spearman's correlation with gold differs, after minus before: cosines of pairs by seed, (s, n)."""
     parts = split_parts(split.subset, "all")
     both = Correlated(values=[before, after], gold=split.gold, parts=parts, metric="spearman")
     first, second = (Sample(both.scores(at), both.shares(at), tuple(range(len(both.values[at])))) for at in (0, 1))
-    sharing = _sharing(*split.sides)
-    found = difference_of(first, second, sharing, both.weights)
-    return Change(found.difference, *found.interval())
+    return difference_of(first, second, _sharing(*split.sides), both.weights)
 
 
 def suppression(to_negation: Float64Array, to_paraphrase: Float64Array) -> float:
@@ -328,6 +314,7 @@ class Robustness(EncoderAnalysis):
             own = subject.cosines_of(moved, [changed[text] for text in moved])
             after = subject.cosines_of(*([changed[text] for text in side] for side in split.sides))
             found = score_change(subject.cosines[None], after[None], split)
+            low, high = found.interval()
             rows.append(
                 {
                     "edit": name + (" *" if edit.matters else ""),
@@ -335,8 +322,8 @@ class Robustness(EncoderAnalysis):
                     "changed": len(moved),
                     "cosine": float(own.mean()) if len(own) else float("nan"),
                     "score_change": found.difference,
-                    "low": found.low,
-                    "high": found.high,
+                    "low": low,
+                    "high": high,
                 }
             )
         return Measurement({"edits": rows, "suppression": [self._suppression(subject, split)]})

@@ -54,7 +54,8 @@ class Shift(EncoderAnalysis):
             scores = spread([spearman(row, split.gold) for row in mine])
             change = score_change(cosines[first], mine, split) if name != first else None
             row = {"encoder": name, **groups[name][0][0], "seeds": len(mine), "score": scores.mean}
-            ends = dict(zip(("change", "low", "high"), change or (None,) * 3, strict=True))
+            numbers = (None,) * 3 if change is None else (change.difference, *change.interval())
+            ends = dict(zip(("change", "low", "high"), numbers, strict=True))
             rows.append({**row, "deviation": scores.deviation, **ends})
         return {"encoders": rows}
 

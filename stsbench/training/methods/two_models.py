@@ -20,7 +20,7 @@ from stsbench.data.corpora.load import number_texts
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.transformer.backbone import Backbone
 from stsbench.encoders.transformer.pooling import Pooling
-from stsbench.training.loop.gather import gather_views
+from stsbench.training.loop.gather import gather_pairs, gather_views
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import GivenEmbeddings, anchored_l2, library_loss, made_loss, nt_xent, self_guided
 from stsbench.training.seams import Batch, Columns, Contrast, Learner, Losses, Rows, weighted_sum
@@ -183,8 +183,7 @@ class SelfGuided(Contrast):
         """The contrastive loss, and the pull towards the initial weights."""
         anchors = self.projector(self.student.embed(batch["views"]))
         if self.variant == "translation":
-            first, second = (gather_views(view) for view in anchors.chunk(2))
-            contrastive = nt_xent(first, second, temperature=self.temperature)
+            contrastive = nt_xent(*gather_pairs(anchors, 2), temperature=self.temperature)
         else:
             hidden = self.fixed_layers(batch["views"])
             if "layers" in batch:
