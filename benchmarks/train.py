@@ -50,6 +50,7 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None],
     """Our loop, ready to run, and its number of steps."""
     from stsbench.core.cards import SelectionFacts, StudentFacts, TrainingFacts
     from stsbench.encoders.checkpoint import find_checkpoint
+    from stsbench.training.loop.batches import BatchPlan
     from stsbench.training.loop.gather import Place
     from stsbench.training.loop.loop import Run, train_learner
     from stsbench.training.methods.simcse import SimCSE
@@ -67,11 +68,9 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None],
         chunk=options.chunk or None,
     )
     run = Run(
-        training=facts,
+        batches=BatchPlan(facts, len(columns["anchor"]), seed=0),
         selection=SelectionFacts(),
         folder=folder,
-        seed=0,
-        rows=len(columns["anchor"]),
         place=Place.find(),
         validate=None,
         checkpoint_seconds=1e9,

@@ -107,11 +107,9 @@ class LoopTrainer(Trainer):
         """Train, and leave the learner with the weights that selection keeps; no encoder is written."""
         plan = self.plan
         run = loop.Run(
-            training=plan.card.training,
+            batches=replace(self.batches, rank=plan.place.rank, ranks=plan.place.ranks),
             selection=plan.card.selection,
             folder=plan.folder,
-            seed=plan.seed,
-            rows=len(self.corpus),
             place=plan.place,
             validate=self.validate,
             on_progress=on_progress,

@@ -246,7 +246,10 @@ class Contrast(Learner):
     batch_negatives = "joint"
 
     def embed_views(self, tokens: Tokens, views: int = 2, *, second: Student | None = None) -> list[torch.Tensor]:
-        """The embeddings of views that stand one below the other, each (ranks * b, h), all but the first by a ``second`` student where there is one."""
+        """The embeddings of views that stand one below the other, each (ranks * b, h).
+
+        All but the first are by a ``second`` student, where there is one.
+        """
         if second is None:
             return gather_pairs(self.student.embed(tokens), views)
         rows = len(tokens["input_ids"]) // views

@@ -174,11 +174,6 @@ class Student(torch.nn.Module):
         """Where the weights are."""
         return cast(torch.device, next(self.model.parameters()).device)
 
-    @property
-    def unpadded(self) -> bool:
-        """Whether its model leaves a batch's padding out, as training on a CPU lets it."""
-        return is_unpadded(self.model)
-
     def tokenize(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenIds:
         """Return the token ids of each text, special tokens included."""
         return self.backbone.tokenize(texts, max_length=max_length or self.max_length)
@@ -214,7 +209,7 @@ class Student(torch.nn.Module):
                 return self.pooled(states, part["attention_mask"], pooling)
 
         chunk = self.chunk if torch.is_grad_enabled() else None
-        return by_length(tokens, compute, chunk=chunk, generator=generator, unpadded=self.unpadded)
+        return by_length(tokens, compute, chunk=chunk, generator=generator, unpadded=is_unpadded(self.model))
 
     def layers(self, pooling: Pooling | None = None) -> tuple[int, ...]:
         """The hidden states that a pooling takes, by default the training's."""

@@ -10,6 +10,7 @@ import torch
 
 from stsbench.core.cards import BaseFacts, SelectionFacts, StudentFacts, TrainingFacts
 from stsbench.encoders.checkpoint import find_checkpoint
+from stsbench.training.loop.batches import BatchPlan
 from stsbench.training.loop.gather import Place
 from stsbench.training.loop.loop import Run
 from stsbench.training.seams import Learner
@@ -45,14 +46,13 @@ def student(folder: Path, **options: Any) -> Student:
 def run_facts(folder: Path, rows: int, **options: Any) -> Run:
     """A run of ten steps of eight rows, validated at every fifth."""
     training = TrainingFacts(**{"batch_size": 8, "learning_rate": 1e-3, "steps": 10, **options.pop("training", {})})
+    batches = BatchPlan(training, rows, options.pop("seed", 0))
     selection = SelectionFacts(**{"every": 5, **options.pop("selection", {})})
     return Run(
         **{
-            "training": training,
+            "batches": batches,
             "selection": selection,
             "folder": folder,
-            "seed": 0,
-            "rows": rows,
             "place": Place.find("cpu"),
             "validate": spread,
             **options,

@@ -86,9 +86,8 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> seams.
     TrainingError: the loss is not finite; says what was kept; OutputError: a checkpoint cannot be written; Stopped: by
     Ctrl-C, after the step under way and with a checkpoint.
     """
-    place = run.place
-    plan = BatchPlan(run.training, run.rows, run.seed, place.rank, place.ranks)
-    selection = Selection(learner, run, plan)
+    place, plan = run.place, run.batches
+    selection = Selection(learner, run)
     checkpoint = last_checkpoint(run.folder) if resume else None
     if checkpoint is not None:
         with _reading(checkpoint):
@@ -98,9 +97,9 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> seams.
     place.wait()
     if place.rank == 0:
         selection.on_point.append(seams.open_curve(run.folder, selection.curve))
-    prepare_step(learner, run.training)
+    prepare_step(learner, plan.facts)
     try:
-        trainer = Loop(learner, run, plan, selection)
+        trainer = Loop(learner, run, selection)
     except (RuntimeError, ValueError) as error:
         # Raised where a logger that was asked for is unknown or not installed.
         if not run.report_to:
@@ -119,28 +118,29 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> seams.
 class Loop(transformers.Trainer):  # type: ignore[misc]
     """The library's loop with our batches, optimiser, checkpoints and a check of the loss."""
 
-    def __init__(self, learner: Learner, run: Run, plan: BatchPlan, selection: Selection) -> None:
+    def __init__(self, learner: Learner, run: Run, selection: Selection) -> None:
         """Set the library up; nothing runs yet."""
         self.run, self.selection = run, selection
+        plan, facts = run.batches, run.batches.facts
         on_cpu = learner.student.device.type == "cpu"
-        if on_cpu and run.training.precision == "float16":
+        if on_cpu and facts.precision == "float16":
             raise CardError("[training] precision 'float16' needs a GPU; on a CPU pass --set precision=bfloat16")
         arguments = transformers.TrainingArguments(
             output_dir=str(run.folder / "checkpoints"),
-            per_device_train_batch_size=run.training.batch_size,
-            gradient_accumulation_steps=run.training.accumulate,
+            per_device_train_batch_size=facts.batch_size,
+            gradient_accumulation_steps=facts.accumulate,
             max_steps=plan.steps,
-            learning_rate=run.training.learning_rate,
-            max_grad_norm=run.training.clip,
-            bf16=run.training.precision == "bfloat16",
-            fp16=run.training.precision == "float16",
+            learning_rate=facts.learning_rate,
+            max_grad_norm=facts.clip,
+            bf16=facts.precision == "bfloat16",
+            fp16=facts.precision == "float16",
             save_strategy="no",
             save_total_limit=2,
             logging_steps=10,
             logging_nan_inf_filter=False,
             report_to=list(run.report_to) or "none",
             run_name=f"{run.folder.parent.name}/{run.folder.name}",
-            seed=run.seed,
+            seed=plan.seed,
             full_determinism=run.deterministic,
             use_cpu=on_cpu,
             dataloader_pin_memory=not on_cpu,
@@ -149,8 +149,8 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             ddp_find_unused_parameters=True,
         )
         take_one_device(arguments)
-        optimiser = make_optimiser(learner, run.training)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(run.training, plan.steps))
+        optimiser = make_optimiser(learner, facts)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(facts, plan.steps))
         given = {"model": learner, "optimizers": (optimiser, schedule), "callbacks": [selection]}
         super().__init__(args=arguments, train_dataset=Batches(learner, plan), **given)
         self.remove_callback(transformers.trainer_callback.PrinterCallback)
@@ -262,11 +262,9 @@ def _quiet() -> Iterator[None]:
 class Run:
     """All that the loop needs to know beside what is learned."""
 
-    training: TrainingFacts
+    batches: BatchPlan
     selection: SelectionFacts
     folder: Path
-    seed: int
-    rows: int
     place: Place
     validate: Validate | None
     on_progress: seams.OnProgress = lambda progress: None
@@ -375,9 +373,9 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
     from a checkpoint knows what the run had known there, and nothing of what came after.
     """
 
-    def __init__(self, learner: Learner, run: Run, plan: BatchPlan) -> None:
+    def __init__(self, learner: Learner, run: Run) -> None:
         """Start with an empty curve."""
-        self.learner, self.run, self.facts, self.plan = learner, run, run.selection, plan
+        self.learner, self.run, self.facts, self.plan = learner, run, run.selection, run.batches
         self.asked = threading.Event()
         """Set where the user wants it to stop."""
         self.losses = Losses(run.folder, learner.student.device)

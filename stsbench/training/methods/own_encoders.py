@@ -15,7 +15,7 @@ from stsbench.core.errors import CardError
 from stsbench.encoders.base import Encoder, TokenIds
 from stsbench.encoders.transformer.pooling import PLACE, MaskToken, Mean, Prompt, cut_to_fit, last_of, masked_mean
 from stsbench.training.loop.gather import gather_views
-from stsbench.training.loop.on_cpu import Tokens, by_length
+from stsbench.training.loop.on_cpu import Tokens, by_length, is_unpadded
 from stsbench.training.objectives import info_nce, jsd_mutual_information
 from stsbench.training.seams import Batch, Contrast, Learner, Losses, Rows
 from stsbench.training.student import PoolerHead, Student, StudentEncoder, save_student
@@ -102,7 +102,7 @@ class PromptBERT(Contrast):
             return MaskToken().pool(states, part["attention_mask"], last_of(part["input_ids"], mask))
 
         chunk = self.student.chunk if torch.is_grad_enabled() else None
-        return by_length(tokens, embed, chunk=chunk, unpadded=self.student.unpadded)
+        return by_length(tokens, embed, chunk=chunk, unpadded=is_unpadded(self.student.model))
 
     def denoised(self, embeddings: torch.Tensor, mask: torch.Tensor, template: MaskTemplate) -> torch.Tensor:
         """Embeddings (b, h) less the template's own; sentences of one length have that in common, with its dropout."""

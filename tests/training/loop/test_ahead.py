@@ -53,7 +53,7 @@ def made(folder: Path, method: type[Learner] = SimCSE, **params: Any) -> Learner
 
 
 def plan() -> BatchPlan:
-    return BatchPlan(run_facts(Path(), 50).training, 50, seed=0)
+    return run_facts(Path(), 50).batches
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from stsbench.core.errors import Stopped, TrainingError
 from stsbench.encoders import runs as unfinished
 from stsbench.training.loop import loop
-from stsbench.training.loop.batches import Batches, BatchPlan
+from stsbench.training.loop.batches import Batches
 from stsbench.training.loop.loop import Losses, interruptible
 from stsbench.training.methods.simcse import SimCSE
 from tests.training.students import run_facts, sentences, student, weights
@@ -111,7 +111,7 @@ def test_our_steps_wait_for_no_device(masked_lm, tmp_path, monkeypatch):
     made = learner(masked_lm)
     assert not made.student.backbone.minds_padding  # asked once a run
     with Reads() as reads:
-        made(**Batches(learner(masked_lm), BatchPlan(run.training, 50, seed=0))[0])
+        made(**Batches(learner(masked_lm), run.batches)[0])
     # In ten steps: the losses, and the loss and the norm of the gradient that the library logs.
     assert counts[20] - counts[10] == 10 * reads.count + 3
 
