@@ -7,13 +7,13 @@ the official code.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
-from stsbench.core.cards import NotNegative, Positive
-from stsbench.core.errors import CardError, DataError, choose
+from stsbench.core.cards import Count, NotNegative, Positive
+from stsbench.core.errors import CardError, DataError
 from stsbench.encoders.base import TokenIds
 from stsbench.training import seams
 from stsbench.training.loop.gather import gather_views
@@ -27,6 +27,7 @@ ANCHOR_LENGTHS = (4.0, 2.0)
 """Parameters of the Beta distribution of anchor lengths: long spans speak for their document."""
 POSITIVE_LENGTHS = (2.0, 4.0)
 """The same for positives: short ones overlap less."""
+Strategy = Literal["both", "subsuming", "adjacent"]
 
 
 class Spans(NamedTuple):
@@ -43,7 +44,7 @@ def sample_spans(
     positives: int,
     min_len: int,
     max_len: int,
-    strategy: str = "both",
+    strategy: Strategy = "both",
     rng: np.random.Generator,
     where: str = "document",
 ) -> Spans:
@@ -55,14 +56,8 @@ def sample_spans(
 
     Positives of ``strategy`` ``both`` overlap their anchor, lie next to it or inside it; of ``subsuming`` inside it; of
     ``adjacent`` next to it. The draws come from ``rng`` in the official code's order. Raises DataError: the document,
-    called ``where``, is too short: it needs ``2 * anchors * max_len`` tokens; CardError: numbers that fit no document;
-    UnknownName: no such strategy.
+    called ``where``, is too short: it needs ``2 * anchors * max_len`` tokens.
     """
-    draw = choose("span strategy", strategy, STRATEGIES)
-    if anchors < 1 or positives < 1:
-        raise CardError(f"{anchors} anchors with {positives} positives; both must be 1 or more")
-    if not 1 <= min_len <= max_len:
-        raise CardError(f"spans of {min_len} to {max_len} tokens; need 1 <= min_len <= max_len")
     if n_tokens < (needed := 2 * anchors * max_len):
         what = f"{where}: {n_tokens:,} tokens; {anchors} anchor(s) of up to {max_len} tokens need {needed:,}"
         raise DataError(f"{what}: leave short documents out, or take fewer or shorter anchors")
@@ -76,7 +71,8 @@ def sample_spans(
         del blocks[max(0, chosen - 1) : chosen + 2]
         anchor = (start, start + length)
         found.anchors.append(anchor)
-        found.positives.append([draw(anchor, n_tokens, min_len, max_len, rng) for _ in range(positives)])
+        around = [STRATEGIES[strategy](anchor, n_tokens, min_len, max_len, rng) for _ in range(positives)]
+        found.positives.append(around)
     return found
 
 
@@ -108,7 +104,7 @@ def _both(anchor: Span, n: int, min_len: int, max_len: int, rng: np.random.Gener
     return first, first + length
 
 
-STRATEGIES: Mapping[str, Callable[[Span, int, int, int, np.random.Generator], Span]] = {
+STRATEGIES: Mapping[Strategy, Callable[[Span, int, int, int, np.random.Generator], Span]] = {
     "both": _both,
     "subsuming": _subsuming,
     "adjacent": _adjacent,
@@ -126,14 +122,14 @@ class DeCLUTR(Learner):
 
     chunks = True
     needs = ("document",)
-    anchors: int = 2
+    anchors: Count = 2
     """Spans a document."""
-    positives: int = 2
+    positives: Count = 2
     """Spans around each anchor, whose embeddings are averaged."""
-    min_span: int = 32
-    max_span: int = 512
+    min_span: Count = 32
+    max_span: Count = 512
     """Tokens of the longest span; a document needs ``2 * anchors * max_span``."""
-    strategy: str = "both"
+    strategy: Strategy = "both"
     """Where positives lie."""
     temperature: Positive = 0.05
     contrastive_weight: NotNegative = 1.0
@@ -150,6 +146,8 @@ class DeCLUTR(Learner):
     def __post_init__(self) -> None:
         if not self.contrastive_weight and not self.mlm_weight:
             raise CardError("contrastive_weight 0, mlm_weight 0: one must be above 0")
+        if self.min_span > self.max_span:
+            raise CardError(f"spans of {self.min_span} to {self.max_span} tokens: min_span must be at most max_span")
         # What the tokenizer puts before and after a text.
         tokenizer = self.student.backbone.tokenizer
         bare, whole = tokenizer("a", add_special_tokens=False)["input_ids"], tokenizer("a")["input_ids"]

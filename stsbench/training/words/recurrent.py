@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from stsbench.core.errors import TrainingError, choose
+from stsbench.core.errors import TrainingError
 from stsbench.encoders.base import TokenIds
 from stsbench.encoders.checkpoint import remembered_digest
 from stsbench.encoders.words.recurrent import (
@@ -51,7 +51,7 @@ class SkipThoughts(GruHalf):
     def __init__(self, words: int, half: Half, *, condition: Condition = "state") -> None:
         """Make the layers with the released code's initial weights."""
         super().__init__(words, half)
-        self.each_step = choose("condition", condition, {"state": False, "steps": True})
+        self.each_step = condition == "steps"
         wide = half.word_size + (half.size if self.each_step else 0)
         self.decoders = nn.ModuleDict({side: nn.GRU(wide, half.size, batch_first=True) for side in NEIGHBOURS})
         self.output = nn.Linear(half.size, words)

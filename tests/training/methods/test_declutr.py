@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.core.errors import DataError
+from stsbench.core.errors import CardError, DataError
 from stsbench.training.methods.declutr import DeCLUTR, sample_spans
 from stsbench.training.seams import IGNORED
 from tests.training.methods.runs import first_batch, literal_guessing, literal_nt_xent, values
@@ -83,7 +83,9 @@ def test_one_loss_alone(masked_lm):
     assert set(values(mlm, first_batch(mlm))) == {"loss", "mlm"}
 
 
-def test_a_document_too_short_is_named(masked_lm):
+def test_a_document_too_short_is_named_and_spans_have_a_length(masked_lm):
+    with pytest.raises(CardError, match="spans of 13 to 12 tokens: min_span must be at most max_span"):
+        learner(masked_lm, min_span=13)
     short = [*DOCUMENTS[:2], "a dog sleeps in the house", *DOCUMENTS]
     with pytest.raises(DataError, match=r"document 3 \('a dog sleeps in the house…'\): 6 tokens.* need 48"):
         learner(masked_lm, documents=short)
