@@ -11,29 +11,11 @@ from math import ceil
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stsbench.bench import workers as worker
+from stsbench.bench import workers
 from stsbench.bench.plan import Cell, Doing, Pace, RunPart, RunPlan, ScoredTask
 from stsbench.bench.run import Work, isolated, local
 from stsbench.bench.score import Embedder
-from stsbench.bench.workers import (
-    Handed,
-    Lost,
-    OtherVersions,
-    Ray,
-    Reference,
-    Report,
-    Tell,
-    blocks_of,
-    caught,
-    check_versions,
-    files_lent,
-    handed_back,
-    is_alone,
-    is_shared,
-    joined,
-    stop,
-    write_missing,
-)
+from stsbench.bench.workers import Handed, Lost, Ray, Reference, Tell
 from stsbench.core import settings as places
 from stsbench.core.errors import EncoderError, StsbenchError, one_line
 from stsbench.core.provenance import scoring_versions
@@ -43,9 +25,6 @@ from stsbench.encoders.engine.store import Keys
 from stsbench.results.folder import write_result
 from stsbench.results.record import Result
 
-TRIES = 3
-"""So often is a piece of work begun before it has failed."""
-WAIT_SECONDS = 0.5
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
@@ -105,10 +84,10 @@ def carried_out(
     tell(0, 1)
 
     def checked_work() -> Handed:
-        check_versions(versions)
+        workers.check_versions(versions)
         return work(tell, *given)
 
-    return caught(checked_work)
+    return workers.caught(checked_work)
 
 
 def on_ray(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
@@ -116,7 +95,7 @@ def on_ray(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
     if not any(part.missing for part in parts):
         yield from local(work, parts)
         return
-    with joined(work.plan.on) as ray, files_lent(ray):
+    with workers.joined(work.plan.on) as ray, workers.files_lent(ray):
         yield from ClusterRun(work, ray).results(parts)
 
 
@@ -142,7 +121,7 @@ class ClusterRun:
     @cached_property
     def is_shared(self) -> bool:
         """Whether all workers see the same store."""
-        return self._store is None or is_alone(self.work.plan.on) or is_shared(self.ray, self._store)
+        return self._store is None or workers.is_alone(self.work.plan.on) or workers.is_shared(self.ray, self._store)
 
     @property
     def _store(self) -> Path | None:
@@ -209,7 +188,7 @@ class ClusterRun:
                     self._after(number, handed)
                 self._listen()
         finally:
-            stop(self.ray, [piece.reference for piece in self.pieces.values()])
+            workers.stop(self.ray, [piece.reference for piece in self.pieces.values()])
         for part in parts:
             # What stored embeddings of before have made counts no more.
             held = {} if part.name in self.renewed else part.done
@@ -228,7 +207,7 @@ class ClusterRun:
             yield [self._scoring(turn, embedder, tasks, None)]
             return
         if shared[0].shelf.width is not None:
-            yield [seen := turn.piece("comparing with stored embeddings", worker.see_stored, self.plan.store)]
+            yield [seen := turn.piece("comparing with stored embeddings", workers.see_stored, self.plan.store)]
             if seen.handed.said:
                 turn.said, turn.cells = seen.handed.said, part.cells
                 self.pace.cells += len(part.done)
@@ -239,7 +218,7 @@ class ClusterRun:
         engine, texts = shared
         turn.folder = engine.shelf.folder
         encoded = yield from self._embedding(turn, engine, texts)
-        blocks = {} if self.is_shared else blocks_of(engine.shelf)
+        blocks = {} if self.is_shared else workers.blocks_of(engine.shelf)
         embedded = self.put(Handed(encoded=encoded, said=turn.said, blocks=blocks))
         yield [self._scoring(turn, embedder, [task], embedded) for task in self.work.tasks_of(turn.cells)]
 
@@ -262,9 +241,9 @@ class ClusterRun:
         tokens = list[Piece]()
         # On a GPU a worker is there for one piece: to tokenise in another would load the weights twice.
         if of > 1 and not self._gpus and isinstance(engine.encoder, TokenEncoder):
-            yield (tokens := shares("tokenising", worker.tokenise))
+            yield (tokens := shares("tokenising", workers.tokenise))
         given = [self.plan.store, self.is_shared, *(one.reference for one in tokens)]
-        yield (pieces := shares("embedding", worker.embed, *given, sentences=ceil(missing / of)))
+        yield (pieces := shares("embedding", workers.embed, *given, sentences=ceil(missing / of)))
         turn.facts = {
             "device": pieces[-1].handed.device,
             "embedding_seconds": round(sum(one.handed.seconds for one in pieces), 3),
@@ -283,11 +262,11 @@ class ClusterRun:
         given = [self.plan, seeds, embedded, *map(self.keep, tasks)]
         if embedded is None:
             return turn.piece(
-                "embedding and scoring", worker.score, *given, cells=cells, sentences=turn.part.to_embed or 0
+                "embedding and scoring", workers.score, *given, cells=cells, sentences=turn.part.to_embed or 0
             )
         # What is fitted over another encoder may embed while it is fitted, and is fitted on a GPU where one is.
         facts = {"task": first.name, "on_device": embedder.known(first).fitted_on is not None}
-        return turn.piece(f"scoring {first.name}", worker.score, *given, cells=cells, **facts)
+        return turn.piece(f"scoring {first.name}", workers.score, *given, cells=cells, **facts)
 
     def _next(self, turn: Turn) -> None:
         """Begin what comes next for an encoder."""
@@ -307,11 +286,11 @@ class ClusterRun:
     def _ended(self) -> Iterator[tuple[int, Handed | Exception]]:
         """The pieces that have ended by now, with what was handed back or why nothing was; waits a moment for one."""
         waiting = {piece.reference: number for number, piece in self.pieces.items()}
-        self.ray.wait(list(waiting), num_returns=1, timeout=WAIT_SECONDS)
+        self.ray.wait(list(waiting), num_returns=1, timeout=workers.WAIT_SECONDS)
         # Many may have ended while the last ones were seen to.
         ready, _ = self.ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         for reference in ready:
-            yield waiting[reference], handed_back(self.ray, reference)
+            yield waiting[reference], workers.handed_back(self.ray, reference)
 
     def _after(self, number: int, handed: Handed | Exception) -> None:
         """Keep what a piece has made, and begin what comes next; what was lost on the way is tried again."""
@@ -324,15 +303,15 @@ class ClusterRun:
                 if line not in ("", turn.said):
                     listener.noticed(line)
             if turn.folder is not None:
-                write_missing(handed.blocks, turn.folder)
+                workers.write_missing(handed.blocks, turn.folder)
             piece.handed = replace(handed, blocks={})
             self._keep(piece)
         elif not turn.failed:
             # What an encoder or a file is wrong in, is wrong the next time too.
-            again = isinstance(handed, Lost | OtherVersions) or not isinstance(handed, StsbenchError)
-            if piece.tries < TRIES and again:
+            again = isinstance(handed, Lost | workers.OtherVersions) or not isinstance(handed, StsbenchError)
+            if piece.tries < workers.TRIES and again:
                 piece.tries += 1
-                listener.noticed(f"{piece.what}: {one_line(handed)}; tried again ({piece.tries} of {TRIES})")
+                listener.noticed(f"{piece.what}: {one_line(handed)}; tried again ({piece.tries} of {workers.TRIES})")
                 self._give(piece)
                 return
             turn.failed = not piece.task
@@ -361,7 +340,7 @@ class ClusterRun:
     def _listen(self) -> None:
         """Hear how far the workers are, and give up what hangs."""
         pace, timeout = self.pace, self.work.plan.timeout
-        reports: Sequence[Report] = ()
+        reports: Sequence[workers.Report] = ()
         with suppress(self.ray.exceptions.RayError):
             reports = self._events.get_nowait_batch(self._events.qsize())
         for number, who, done in reports:

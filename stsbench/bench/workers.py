@@ -34,6 +34,9 @@ from stsbench.results.record import Result
 T = TypeVar("T")
 Files = Mapping[str, bytes]
 """Files by their path in a folder."""
+TRIES = 3
+"""So often is a piece of work begun before it has failed."""
+WAIT_SECONDS = 0.5
 TELL_SECONDS = 0.5
 STOP_SECONDS = 20.0
 """So long are workers waited for that write what they have when a run is stopped."""

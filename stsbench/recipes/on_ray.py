@@ -12,8 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.bench.on_ray import TRIES
-from stsbench.bench.workers import Ray, is_alone, is_everywhere, is_shared, joined
+from stsbench.bench.workers import TRIES, Ray, is_alone, is_everywhere, is_shared, joined
 from stsbench.core import settings
 from stsbench.core.errors import Stopped, StsbenchError, TrainingError, one_line
 from stsbench.encoders.runs import TrainedRun, last_checkpoint

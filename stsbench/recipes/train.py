@@ -357,16 +357,6 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-def memory_used(device: str) -> int:
-    """Bytes: the most that this process has used, on a GPU of its memory."""
-    if device.startswith("cuda"):
-        import torch
-
-        return torch.cuda.max_memory_allocated(device)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 @dataclass(frozen=True)
 class Teachers:
     """Encoders under their names."""
@@ -436,8 +426,14 @@ class Trainer(ABC):
     def forecast_of(self, **tried: Any) -> Forecast:  # noqa: ANN401 - a forecast's fields
         """A forecast of what was tried, with what follows from it."""
         seconds = tried["step_seconds"] * tried["steps"] + tried["validation_seconds"] * tried["validations"]
+        if self.device.startswith("cuda"):
+            import torch
+
+            memory = torch.cuda.max_memory_allocated(self.device)
+        else:
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         found = {"rows": len(self.corpus), "corpus": self.corpus.name, "seconds": seconds, "device": self.device}
-        return Forecast(**found, **tried, memory=memory_used(self.device))
+        return Forecast(**found, **tried, memory=memory)
 
     @abstractmethod
     def train(self, on_progress: OnProgress) -> TrainingOutcome:

@@ -18,9 +18,8 @@ from uuid import uuid4
 import msgspec
 import numpy as np
 
-from stsbench.bench.on_ray import TRIES, WAIT_SECONDS
 from stsbench.bench.plan import RunPlan
-from stsbench.bench.workers import Lost, Reference, caught, handed_back, is_alone, joined, stop
+from stsbench.bench.workers import TRIES, WAIT_SECONDS, Lost, Reference, caught, handed_back, is_alone, joined, stop
 from stsbench.core import settings
 from stsbench.core.cards import Range, SweepCard
 from stsbench.core.catalogue import read_card

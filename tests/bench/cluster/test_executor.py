@@ -253,7 +253,7 @@ def test_what_a_cluster_does_not_take_is_a_mistake_of_one_line(place, monkeypatc
 
 def test_where_all_is_known_ray_is_not_started(place, monkeypatch):
     list(run(plan_of(place, Plain(), monkeypatch), Listener()))
-    monkeypatch.setattr("stsbench.bench.on_ray.joined", lambda on: pytest.fail("it is started"))
+    monkeypatch.setattr("stsbench.bench.workers.joined", lambda on: pytest.fail("it is started"))
     settings = plan_of(place, Plain(), monkeypatch, on="ray")
     work = Work(settings, Listener())
     assert len(list(on_ray(work, list(work.parts())))) == 3
