@@ -430,7 +430,7 @@ ENCODERS = Registry(
         "words": "stsbench.encoders.words.words:WordsEncoder",
         "whitening": "stsbench.encoders.whitening:whitened_encoder",
         "calibration": "stsbench.encoders.whitening:calibrated_encoder",
-        "token_removal": "stsbench.encoders.whitening:TokenRemovalEncoder",
+        "token_removal": "stsbench.encoders.whitening:token_removal_encoder",
         "flow": "stsbench.encoders.flow:flow_encoder",
         "model2vec": "stsbench.encoders.words.model2vec:Model2VecEncoder",
         "infersent": "stsbench.encoders.words.recurrent:InferSentEncoder",

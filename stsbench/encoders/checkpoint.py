@@ -219,6 +219,13 @@ def optional_json(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
+def kept_record(path: Path, kind: type[T]) -> T | None:
+    """What an earlier run has kept in a JSON file; None where it is not there, or no such record."""
+    with suppress(EncoderError):
+        return decoded(path, kind, "no record")
+    return None
+
+
 def _number(path: Path, key: str) -> int | None:
     value = optional_json(path).get(key)
     if not isinstance(value, int | float) or not math.isfinite(value):

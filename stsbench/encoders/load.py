@@ -43,7 +43,7 @@ from stsbench.encoders.base import (
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.described import FILE, cards_of, describe
 from stsbench.encoders.engine.embed import as_array
-from stsbench.encoders.fitted import CALIBRATION, KEYS, TARGET, Method, PostProcessed, Variant, VariantEncoder
+from stsbench.encoders.fitted import CALIBRATION, KEYS, TARGET, PostProcessed, Variant, VariantEncoder
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, UnfinishedRun, trained_runs, trained_variants, unfinished_runs
 
 
@@ -98,7 +98,7 @@ def find_base(
     return base
 
 
-def over_another(method: type[Method]) -> Callable[..., PostProcessed]:
+def over_another(method: type[Any], made: Callable[..., TextFitted] = PostProcessed) -> Callable[..., TextFitted]:
     """What makes the encoders of a kind that a method fits: it takes the method's parameters, and these of every such kind.
 
     ``base`` is a card or a checkpoint, ``base_params`` replace parameters of its card and ``model`` is the checkpoint where
@@ -114,11 +114,10 @@ def over_another(method: type[Method]) -> Callable[..., PostProcessed]:
         model: str | None = None,
         catalogue: Catalogue | None = None,
         **params: Any,  # noqa: ANN401 - the method's
-    ) -> PostProcessed:
-        made = method(**params)
-        return PostProcessed(
-            find_base(base, base_params, model, catalogue), made, name=name or f"{base}-{method.kind}", fit=fit
-        )
+    ) -> TextFitted:
+        how = method(**params)
+        found = find_base(base, base_params, model, catalogue)
+        return made(found, how, name=name or f"{base}-{method.kind}", fit=fit)
 
     # A card's parameters are checked against both.
     shared, own = list(inspect.signature(make).parameters.values())[:-1], inspect.signature(method).parameters.values()

@@ -17,20 +17,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, EncoderError, choose
+from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import derived
 from stsbench.encoders.base import Encoder, FloatArray, IndexArray, Positive, TokenIds
 from stsbench.encoders.engine.embed import OfRows
 from stsbench.encoders.fitted import Method, Tensors, embedded_chunks
-from stsbench.encoders.load import find_base, over_another
+from stsbench.encoders.load import over_another
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.pooling import Mean
 
@@ -188,31 +187,24 @@ def frequent_tokens(tokens: TokenIds, k: int) -> IndexArray:
     return frequent
 
 
+@dataclass(frozen=True, kw_only=True)
+class TokenRemoval:
+    """How many token types are left out: the ``k`` most frequent, or one more as ConSERT's ``script`` does, which ranks from 0."""
+
+    k: Annotated[int, msgspec.Meta(ge=0)]
+    count: Literal["paper", "script"] = "paper"
+    kind: ClassVar[str] = "token-removal"
+
+
 class TokenRemovalEncoder:
     """A transformer whose mean will leave frequent tokens out: :meth:`fit_texts` counts them."""
 
-    def __init__(
-        self,
-        base: str,
-        *,
-        k: Annotated[int, msgspec.Meta(ge=0)],
-        name: str = "",
-        fit: str = "target",
-        count: Literal["paper", "script"] = "paper",
-        base_params: Mapping[str, Any] | None = None,
-        model: str | None = None,
-        catalogue: Catalogue | None = None,
-    ) -> None:
-        """Find the transformer, a card or checkpoint of kind ``transformer`` with a mean pooling, of which k token types go.
-
-        ``count = "script"`` leaves out k + 1 types, as ConSERT's script does, which ranks from 0. What is not named here
-        is as of :func:`stsbench.encoders.load.over_another`.
-        """
-        found = find_base(base, base_params, model, catalogue)
-        if not isinstance(found, TransformerEncoder) or not isinstance(found.pooling, Mean):
-            raise CardError(f"base '{base}' takes no mean over a transformer's tokens; name one that does")
-        self.name, self.base, self.fit = name or f"{base}-token-removal", found, fit
-        self.removed_types = k + choose("count", count, {"paper": 0, "script": 1})
+    def __init__(self, base: Encoder, method: TokenRemoval, *, name: str, fit: str) -> None:
+        """Keep the transformer and what is to be counted; raises CardError where it is none with a mean pooling."""
+        if not isinstance(base, TransformerEncoder) or not isinstance(base.pooling, Mean):
+            raise CardError(f"base '{base.name}' takes no mean over a transformer's tokens; name one that does")
+        self.name, self.base, self.fit = name, base, fit
+        self.removed_types = method.k + (method.count == "script")
 
     @property
     def fingerprint(self) -> str | None:
@@ -227,6 +219,9 @@ class TokenRemovalEncoder:
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Refuse: nothing is counted yet."""
         raise EncoderError(f"encoder '{self.name}' is fitted on texts ({self.fit}); call fit_texts(sentences) first")
+
+
+token_removal_encoder = over_another(TokenRemoval, TokenRemovalEncoder)
 
 
 class PartialMeanEncoder(TransformerEncoder):

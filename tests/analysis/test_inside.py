@@ -11,7 +11,7 @@ from stsbench.analysis.inside import Layers, TokenFrequency, near_vectors, read_
 from stsbench.core.errors import CardError, DataError, EncoderError
 from stsbench.encoders import base as seams
 from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.encoders.whitening import TokenRemovalEncoder
+from stsbench.encoders.whitening import token_removal_encoder
 from stsbench.encoders.words.words import WordsEncoder
 from tests.analysis.beds import bed
 from tests.cli.commands import write
@@ -94,7 +94,7 @@ def test_a_score_without_tokens_is_that_of_the_encoder_that_leaves_them_out(bert
     found = TokenFrequency(counts=counts, removed=[2, 0, 5]).tables(bed(TransformerEncoder(str(bert), name="b")))
     texts = bed(Plain()).read.texts()
     for row in found["removal"]:
-        fitted = TokenRemovalEncoder(str(bert), k=row["removed"]).fit_texts(texts)
+        fitted = token_removal_encoder(str(bert), k=row["removed"]).fit_texts(texts)
         (subject,) = bed(fitted).subjects()
         assert row["score"] == subject.score().score
     assert [row["removed"] for row in found["removal"]] == [0, 2, 5]

@@ -22,10 +22,10 @@ from stsbench.encoders.load import find_encoder
 from stsbench.encoders.whitening import (
     CalibrationMethod,
     Moments,
-    TokenRemovalEncoder,
     WhiteningMethod,
     calibrated_encoder,
     frequent_tokens,
+    token_removal_encoder,
 )
 from tests.encoders.fakes import Plain
 from tests.encoders.tiny import SENTENCES
@@ -250,8 +250,8 @@ FEW = ["a dog", "", "means a dog", "the", "the a"]
 """Texts in which the two special tokens are the most frequent."""
 
 
-def removal(tiny: Any, *, make: str = "bert", k: int = 3, pooling: str = "last2", **more: Any) -> TokenRemovalEncoder:
-    return TokenRemovalEncoder(str(tiny[make]), k=k, base_params={"pooling": pooling, **more.pop("base", {})}, **more)
+def removal(tiny: Any, *, make: str = "bert", k: int = 3, pooling: str = "last2", **more: Any) -> Any:
+    return token_removal_encoder(str(tiny[make]), k=k, base_params={"pooling": pooling, **more.pop("base", {})}, **more)
 
 
 def test_the_most_frequent_tokens():
@@ -317,6 +317,6 @@ def test_what_it_cannot_be_made_of(tiny):
     with pytest.raises(CardError, match="takes no mean over a transformer's tokens"):
         removal(tiny, pooling="max")
     with pytest.raises(CardError, match="key 'k': expected a whole number >= 0, not -1"):
-        call_with_params(TokenRemovalEncoder, {"base": "minilm", "k": -1}, where="card")
+        call_with_params(token_removal_encoder, {"base": "minilm", "k": -1}, where="card")
     with pytest.raises(EncoderError, match="is fitted on texts"):
         removal(tiny).encode(["a"])

@@ -34,6 +34,7 @@ from stsbench.core.files import file_digest, remove, remove_stale, write_whole
 from stsbench.core.provenance import is_ours
 from stsbench.encoders.backends import uses_tf32
 from stsbench.encoders.base import Embeddings, Encoder, FloatArray, facts_of
+from stsbench.encoders.checkpoint import kept_record
 
 KEY = np.dtype([("hi", "<u8"), ("lo", "<u8")])
 BLOCK_BYTES = 16 << 20
@@ -337,10 +338,7 @@ class Watch:
         return "" if shares.max() <= bound else moved
 
     def _read(self) -> StoredFacts:
-        try:
-            return msgspec.json.decode((self.folder / FILE).read_bytes(), type=StoredFacts)
-        except (OSError, msgspec.DecodeError, RecursionError):
-            return StoredFacts(places=[])
+        return kept_record(self.folder / FILE, StoredFacts) or StoredFacts(places=[])
 
     def _write(self, record: StoredFacts) -> None:
         write_whole(self.folder / FILE, msgspec.json.encode(record))

@@ -20,6 +20,7 @@ from stsbench.core.errors import CardError, EncoderError, SourceError, choose, f
 from stsbench.core.files import write_whole
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray, IndexArray, KeepRows, NotNegative, Positive, valid_text
+from stsbench.encoders.checkpoint import kept_record
 from stsbench.encoders.served.link import Link, NotAsked, TooLarge
 from stsbench.encoders.transformer.pooling import Prompt
 
@@ -173,16 +174,10 @@ class OpenAIEncoder:
         place = json.dumps((self.link.url, self.api_name, self.model))
         return settings.cache_folder() / "served" / f"{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
 
-    def _recall(self) -> Said | None:
-        try:
-            return msgspec.json.decode(self._memory.read_bytes(), type=Said)
-        except (OSError, msgspec.DecodeError, RecursionError):
-            return None
-
     @cached_property
     def _said(self) -> Said | None:
         """What the server says of its model, now or when it last gave embeddings; None where neither is known."""
-        said, known = self.link.ask_about(self.api.about_path), self._recall()
+        said, known = self.link.ask_about(self.api.about_path), kept_record(self._memory, Said)
         if said is None:
             return known
         # OpenAI's way lists models, TEI's speaks of its own.
@@ -339,7 +334,7 @@ class OpenAIEncoder:
             )
         self._size = rows.shape[1]
         now = Said(self._said.said if self._said else {}, model)
-        if self._recall() != now:
+        if kept_record(self._memory, Said) != now:
             write_whole(self._memory, msgspec.json.encode(now, order="sorted"))
         return rows
 
