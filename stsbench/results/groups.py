@@ -104,7 +104,7 @@ def _marks(states: Sequence[_Facts]) -> list[str]:
             values = {one[fact] for one in alike}
             longest = max(map(len, values))
             enough = (n for n in range(MARK, longest) if len({value[:n] for value in values}) == len(values))
-            words += [f"{fact} {state[fact][: next(enough, longest)]}".strip()] if len(values) > 1 else []
+            words += [f"{fact} {state[fact][: next(enough, longest)]}".lstrip()] if len(values) > 1 else []
             alike = [one for one in alike if one[fact] == state[fact]]
         names = sorted({name for one in alike for name in one} - {"", "card"})
         different = {name: len({one.get(name) for one in alike}) for name in names}

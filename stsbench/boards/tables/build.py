@@ -178,37 +178,34 @@ class Asked:
             raise ProtocolError(f"suite '{name}' has no mean to rank by", hint=f"suites with one: {', '.join(whole)}")
         held, left_out = self._held(suite.tasks)
         scored = {task: self.catalogue.task(task).score_split for task in suite.tasks}
-        published = self.show not in (None, "measured")
-        made = replace(self, results=held).suite_boards(name, suite, scored, published=published)
-        if self.imported:
-            if not any(as_mteb_scores(table.columns) for table in made):
-                card = _suite_card(name, suite, MTEB, [], BoardFacts(published=False))
-                made.append(build_table(suite.name or name, [], self.catalogue, card))
+        made = replace(self, results=held).suite_boards(name, suite, scored)
+        if self.imported and not any(as_mteb_scores(table.columns) for table in made):
+            card = _suite_card(name, suite, MTEB, [], BoardFacts(published=False))
+            made.append(build_table(suite.name or name, [], self.catalogue, card))
         held_of = "" if self.protocol else self.likely_suite()
         by = f" by protocol '{self.protocol}'" if self.protocol else ""
         others = f"; the results here are of others: --suite {held_of} shows some" if held_of else ""
         why = f"{self.where}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}{others}"
         return self._made(made, left_out, why)
 
-    def suite_boards(
-        self, name: str, suite: Suite, scored: Mapping[str, str], *, published: bool = False
-    ) -> list[Table]:
+    def suite_boards(self, name: str, suite: Suite, scored: Mapping[str, str]) -> list[Table]:
         """A board for each protocol, or those of one name; scores of different protocols never meet in one.
 
         ``name`` is the suite's key, by which published averages are known; ``scored`` each task's scored split: results of others
-        do not count. With ``published`` the published rows of the protocol stand beside the measured ones.
+        do not count. Where published numbers are shown, the published rows of the protocol stand beside the measured ones.
         """
         groups: dict[str, list[Result]] = {}
         for result in self.results:
             wanted = result.task in suite.tasks and result.split == scored[result.task]
             if wanted and self.protocol in (None, result.protocol["name"]):
                 groups.setdefault(protocol_key(result.protocol), []).append(result)
-        ways, board = {key: json.loads(key) for key in sorted(groups)}, BoardFacts(published=published)
-        cards = {key: _suite_card(name, suite, one, ways.values(), board) for key, one in ways.items()}
-        label = suite.name or name
-        return [
-            build_table(label, groups[key], self.catalogue, c, self.added, self.progress) for key, c in cards.items()
-        ]
+        ways = {key: json.loads(key) for key in sorted(groups)}
+        board = BoardFacts(published=self.show not in (None, "measured"))
+        made = []
+        for key, one in ways.items():
+            card = _suite_card(name, suite, one, ways.values(), board)
+            made.append(build_table(suite.name or name, groups[key], self.catalogue, card, self.added, self.progress))
+        return made
 
     def _made(self, tables: list[Table], left_out: list[str], why: str, unseen: str = "") -> Made:
         """The tables that have something to show; raises DataError that says why where none has."""
@@ -219,11 +216,9 @@ class Asked:
             from stsbench.boards.exports.mteb import with_imported
 
             # A table asked for by name is refused where it does not fit.
-            alone = len(tables) == 1
-            tables = [
-                with_imported(one, self.imported) if alone or as_mteb_scores(one.columns) else one for one in tables
-            ]
-            left_out = [*left_out, *self.imported.problems]
+            imported, alone = self.imported, len(tables) == 1
+            tables = [with_imported(one, imported) if alone or as_mteb_scores(one.columns) else one for one in tables]
+            left_out = [*left_out, *imported.problems]
         tables = [table for table in tables if has_lines(table, self.show)]
         if not tables:
             raise DataError(why)
