@@ -204,7 +204,8 @@ class _Keeper:
             state = {name: stored.get_tensor(name) for name in stored.keys()}
         for name, tensor in self.lesson.tensors.items():
             learnt = state.get(f"learnt.{name}")
-            if learnt is None or learnt.shape != tensor.shape:
+            # A state without a curve is of an earlier version.
+            if "curve" not in facts or learnt is None or learnt.shape != tensor.shape:
                 raise TrainingError(
                     f"{self.folder}: its checkpoint is of another training; pass --fresh to train again"
                 )
