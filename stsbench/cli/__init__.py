@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from errno import ENAMETOOLONG
+from io import TextIOWrapper
+from pathlib import Path
 from traceback import walk_tb
+from typing import Any, TextIO
 
 from typer import Exit
 from typer.exceptions import TyperException
 
-from stsbench.cli.printing import BUG, MISTAKE, STOPPED, complain, guarded_streams, print_traceback
-from stsbench.core.errors import Stopped, StsbenchError
+from stsbench.cli.printing import BUG, MISTAKE, STOPPED, complain, print_traceback
+from stsbench.core.errors import OutputError, Stopped, StsbenchError
 from stsbench.core.settings import share_cores
 
 
@@ -76,3 +81,55 @@ def _is_ours(error: BaseException) -> bool:
     """Whether the command line has raised this, and not code that it calls: an encoder must not end a command."""
     *_, (frame, _) = walk_tb(error.__traceback__)
     return str(frame.f_globals.get("__name__")).startswith(("stsbench.cli", "typer"))
+
+
+class Guarded:
+    """A stream that goes silent where its reader has gone (``| head``), and where writing to it fails says so once."""
+
+    def __init__(self, stream: TextIO, *, silent: bool = False) -> None:
+        """Guard a stream; of a ``silent`` one no failure is shown: there is nowhere to show it."""
+        self._stream, self._silent = stream, silent
+
+    def write(self, text: str) -> int:
+        """Write text; raises OutputError where it cannot be written for a cause other than that nobody reads."""
+        # Who writes nothing only asks whether this is a stream of text.
+        if text != "":
+            with self._explained():
+                self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is held back; raises as :meth:`write`."""
+        with self._explained():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
+        """All else is the stream's own."""
+        return getattr(self._stream, name)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            # What comes from now on, and what is held back, goes nowhere; Python itself flushes once more at its end.
+            with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+            if not self._silent and not isinstance(error, BrokenPipeError):
+                raise OutputError(f"the output cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def guarded_streams() -> Iterator[None]:
+    """Guard stdout and stderr; where the caller has closed one, it is as if it went nowhere."""
+    before = sys.stdout, sys.stderr
+    out, err = (stream or Path(os.devnull).open("w", encoding="utf-8") for stream in before)
+    for stream in (out, err):
+        if isinstance(stream, TextIOWrapper):
+            # A dash or a name that the terminal's encoding has not must not take the scores away.
+            stream.reconfigure(errors="replace" if stream is out else "backslashreplace")
+    sys.stdout, sys.stderr = Guarded(out), Guarded(err, silent=True)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before

@@ -115,6 +115,8 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "tensorboard": ("tensorboard", "train --report-to tensorboard"),
     "trackio": ("trackio", "train --report-to trackio"),
     "wandb": ("wandb", "train --report-to wandb"),
+    "ray": ("ray", "--on ray"),
+    "peft": ("peft", "LoRA adapters of an encoder"),
     "onnx": ("onnxruntime", "backend=onnx"),
     "openvino": ("openvino", "backend=openvino"),
     "nncf": ("nncf", "convert openvino-int8"),

@@ -1,7 +1,7 @@
 """What commands print: lines and facts, tables that fit a terminal, JSON for scripts, and how work goes.
 
-Tables have short names, words on several lines, or parts where the terminal is too narrow. rich, numpy and all that shows
-work are imported where something is drawn: help and lists do not wait for them.
+Tables have short names, words on several lines, or parts where the terminal is too narrow. rich, numpy and what shows work
+are imported where something is drawn: help does not wait for them.
 """
 
 from __future__ import annotations
@@ -15,18 +15,16 @@ import sysconfig
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from io import TextIOWrapper
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stsbench.core import settings
 from stsbench.core.errors import (
     LONGEST,
     WITH_SETTINGS,
-    OutputError,
     StsbenchError,
     UnknownName,
     one_line,
@@ -214,58 +212,6 @@ def shown_count(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: shown.update("work", done, total, what=what)
 
 
-class Guarded:
-    """A stream that goes silent where its reader has gone (``| head``), and where writing to it fails says so once."""
-
-    def __init__(self, stream: TextIO, *, silent: bool = False) -> None:
-        """Guard a stream; of a ``silent`` one no failure is shown: there is nowhere to show it."""
-        self._stream, self._silent = stream, silent
-
-    def write(self, text: str) -> int:
-        """Write text; raises OutputError where it cannot be written for a cause other than that nobody reads."""
-        # Who writes nothing only asks whether this is a stream of text.
-        if text != "":
-            with self._explained():
-                self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Write what is held back; raises as :meth:`write`."""
-        with self._explained():
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
-        """All else is the stream's own."""
-        return getattr(self._stream, name)
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            # What comes from now on, and what is held back, goes nowhere; Python itself flushes once more at its end.
-            with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
-                os.dup2(nowhere.fileno(), self._stream.fileno())
-            if not self._silent and not isinstance(error, BrokenPipeError):
-                raise OutputError(f"the output cannot be written: {error.strerror}") from error
-
-
-@contextmanager
-def guarded_streams() -> Iterator[None]:
-    """Guard stdout and stderr; where the caller has closed one, it is as if it went nowhere."""
-    before = sys.stdout, sys.stderr
-    out, err = (stream or Path(os.devnull).open("w", encoding="utf-8") for stream in before)
-    for stream in (out, err):
-        if isinstance(stream, TextIOWrapper):
-            # A dash or a name that the terminal's encoding has not must not take the scores away.
-            stream.reconfigure(errors="replace" if stream is out else "backslashreplace")
-    sys.stdout, sys.stderr = Guarded(out), Guarded(err, silent=True)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
-
-
 def _console() -> Console:
     """A console as wide as the user says or the terminal is; without one, lines have no end."""
     from rich.console import Console
@@ -357,12 +303,12 @@ def print_rows(
         say("\n".join(["", *key]))
 
 
-def print_records(records: Sequence[Mapping[str, object]], right: Sequence[str], **how: Any) -> None:  # noqa: ANN401
+def print_records(records: Sequence[Mapping[str, object]], right: Sequence[str]) -> None:
     """Print records, if any, by :func:`print_rows`: a column a key, and those named in ``right`` to the right."""
     if records:
         titles = list(records[0])
         rows = [[str(value) for value in record.values()] for record in records]
-        print_rows(titles, rows, right=[at for at, title in enumerate(titles) if title in right], **how)
+        print_rows(titles, rows, right=[at for at, title in enumerate(titles) if title in right])
 
 
 def _fitted(columns: Sequence[Column], room: int) -> tuple[list[list[Column]], list[str]]:

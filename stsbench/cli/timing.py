@@ -193,14 +193,10 @@ def to_layout(found: Facts) -> Layout:
             cells = [Shown("–" if one is None else f"{one:.2f}") for one in seconds]
             lines.append(TableLine(label=label, cells=cells))
         blocks += [LayoutBlock(title=title, lines=lines)] if lines else []
-    heads = ["training", "inference", "of first", "at once"]
     how = f"{found['sentences']:,} sentences, {found['batch_size']} at a time"
-    return Layout(
-        caption=f"Seconds on {found['task']}, split {found['split']}: {how}",
-        heads=heads,
-        blocks=blocks,
-        legend=list(_notes(found)),
-    )
+    caption = f"Seconds on {found['task']}, split {found['split']}: {how}"
+    heads = ["training", "inference", "of first", "at once"]
+    return Layout(caption=caption, heads=heads, blocks=blocks, legend=list(_notes(found)))
 
 
 def _star(one: Facts) -> str:

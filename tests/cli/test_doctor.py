@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from stsbench.cli import doctor as hub_trial
-from stsbench.cli.doctor import NEEDS, HubTrial
+from stsbench.cli.doctor import EXTRAS, NEEDS, HubTrial
 from tests import hub_server
 from tests.cli.commands import HEAD, Command, make_own, write
 from tests.hub_files import ROWS, jsonl, tiny_bert
@@ -123,6 +124,11 @@ def test_what_is_here(stsbench, tmp_path, monkeypatch):
     shutil.rmtree(own.data / "mine")
     (both,) = [one for one in stsbench.json(*call)["data"] if one["suite"] == "both"]
     assert both["missing"] == 2
+
+
+def test_every_extra_says_what_it_is_for():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert {*EXTRAS} == project["optional-dependencies"].keys() - {"test"}
 
 
 def test_versions_out_of_range_and_extras_that_are_missing_are_told(stsbench, monkeypatch):
