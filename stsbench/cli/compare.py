@@ -64,8 +64,7 @@ def _print_comparison(comparison: Comparison) -> None:
         say("")
         say_words(sentence)
         say("")
-    for line in notes_below(comparison):
-        say_words(line)
+    say_words(*notes_below(comparison))
 
 
 def print_differences(differences: Sequence[Difference]) -> None:

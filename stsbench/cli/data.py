@@ -261,8 +261,7 @@ def overlap_command(
         print_json(rows)
         return
     print_records(rows, right=NUMBERS)
-    for line in said:
-        say_words(line)
+    say_words(*said)
     if out is not None:
         say(f"wrote {out}")
 

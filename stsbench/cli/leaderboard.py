@@ -53,20 +53,19 @@ def leaderboard_command(
 
     Example: stsbench leaderboard --table simcse-5 --add minilm:Ours
     """
-    fmt = check_format(opt.written_as(output, out, as_json=as_json))
+    fmt, shown = check_format(opt.written_as(output, out, as_json=as_json)), check_show(show)
     _check_options(opt.Given.of(context), fmt, table, show, out)
-    where, shown = results or RESULTS, check_show(show)
     # A wrong name is refused before any result is read.
     if table is not None:
         read_table_card(table)
     else:
         find_suite(suite, catalogue)
     # Published and imported rows stand alone where no results are asked for and there is no folder.
+    where = results or RESULTS
     alone = (table or mteb) and not (results or encoder or add or where.is_dir())
     encoders = Encoders(ResultFolder([], []) if alone else read_folder(where), catalogue)
     complain_of_all("skipped", (problem.line for problem in encoders.found.problems))
-    added = added_rows(add, encoders, catalogue, where)
-    chosen = chosen_results(encoder, encoders, catalogue, where)
+    added, chosen = added_rows(add, encoders, catalogue, where), chosen_results(encoder, encoders, catalogue, where)
     wanted = {id(result) for one in (chosen, *(one.results for one in added)) for result in one}
     found = [result for result in encoders.found.states if id(result) in wanted]
     with shown_count("rows with intervals") as progress:

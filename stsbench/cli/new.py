@@ -73,8 +73,5 @@ def method_command(name: opt.MethodName, *, out: opt.DraftsFolder = Path("cards"
 
 def _write(draft: Draft, *, force: bool) -> None:
     draft.write(force=force)
-    for line in draft.found:
-        say_words(line)
-    for line in draft.unsure:
-        say_words(f"unsure: {line}")
+    say_words(*draft.found, *(f"unsure: {line}" for line in draft.unsure))
     say(draft.command)

@@ -92,12 +92,9 @@ def _print_parity(found: Parity) -> None:
         print_rows(["cosine", "kind", "sentence"], strays, right=[0], names=[1])
     say("")
     print_differences(comparison.differences)
-    for line in comparison.notes:
-        say_words(line)
+    say_words(*comparison.notes)
     say("")
-    say_words(f"verdict: {found.verdict}")
-    for reason in found.reasons:
-        say_words(f"* {reason}")
+    say_words(f"verdict: {found.verdict}", *(f"* {reason}" for reason in found.reasons))
 
 
 def _named(value: Any) -> Any:  # noqa: ANN401 - any part of a Parity

@@ -118,9 +118,10 @@ def points(score: float | None) -> str:
     return "" if score is None else f"{100 * score:.2f}"
 
 
-def say_words(text: str) -> None:
+def say_words(*texts: str) -> None:
     """Print sentences on stdout: on a terminal its lines end between words, elsewhere each text is one line."""
-    say(_wrapped(text) if sys.stdout.isatty() else text)
+    for text in texts:
+        say(_wrapped(text) if sys.stdout.isatty() else text)
 
 
 def complain(what: object, *, about: str = "") -> None:

@@ -451,8 +451,7 @@ def print_variants(results: Sequence[Result], catalogue: opt.Cards, plot: Path |
         _print_variants(rows, tasks)
         figures.append(partial(_variants_figure, rows, f"score × 100, {what}", f"{encoder}, {how}"))
     _print_lacking(results, "intervals need")
-    for note in dict.fromkeys(note for result in results for note in result.notes):
-        say_words(note)
+    say_words(*dict.fromkeys(note for result in results for note in result.notes))
     if plot is not None:
         if len(figures) > 1:
             raise StsbenchError(f"--plot draws one encoder under one protocol, here are {len(figures)} tables")
