@@ -18,7 +18,7 @@ from stsbench.data.hub.repository import HubPath, RepoKind, Repository, choose_f
 from stsbench.data.hub.rows import fetch_archive, fetch_rows
 from tests import hub_server
 from tests.hub_files import ROWS, jsonl, tiny_bert
-from tests.hub_server import Hub, Repo, one_line, point_at, unplug
+from tests.hub_server import Fault, Hub, Repo, one_line, point_at, unplug
 
 hub = hub_server.hub
 DATA = bytes(range(256)) * 2000
@@ -87,11 +87,12 @@ def test_a_hub_that_stumbles_is_asked_again(hub: Hub, part: str):
     assert fetch().read_bytes() == DATA
 
 
-def test_wrong_bytes_are_fetched_anew_by_the_next_run(hub: Hub):
+def test_wrong_bytes_are_fetched_anew_by_the_next_run(hub: Hub, tmp_path: Path):
     hub.fail("corpus.bin", wrong_bytes=True, methods=("GET",), times=1)
     text = one_line(fetch)
     assert text.startswith("file 'corpus.bin' of dataset 'owner/corpus' (revision main): damaged (sha256 ")
     assert text.endswith("run again to fetch it anew")
+    assert not [path for path in written(tmp_path) if path.stat().st_size == len(DATA)], "others would read it"
     assert fetch().read_bytes() == DATA
 
 
@@ -123,6 +124,7 @@ FAULTS: dict[str, tuple[Callable[[], object], dict[str, Any], str]] = {
     "401": (fetch, {"part": "/api/", "status": 401}, r"access is denied \(HTTP 401\).*HF_TOKEN"),
     "403": (fetch, {"part": "resolve", "status": 403}, r"access is denied \(HTTP 403\)"),
     "429": (fetch, {"part": "/api/", "status": 429}, "asked too often"),
+    "429 later": (fetch, {"part": "resolve", "after": 1, "status": 429, "methods": ("HEAD",)}, "asked too often"),
     "500": (fetch, {"part": "/api/", "status": 500}, r"out of order \(HTTP 500\); try again later; or use a folder"),
     "500 file": (fetch, {"part": "resolve", "status": 500}, r"out of order \(HTTP 500\)"),
     "502 download": (fetch, {"part": "resolve", "status": 502, "methods": ("GET",)}, r"out of order \(HTTP 502\)"),
@@ -138,6 +140,7 @@ FAULTS: dict[str, tuple[Callable[[], object], dict[str, Any], str]] = {
 def test_every_failure_is_one_clear_line(hub: Hub, case: str, capfd: pytest.CaptureFixture[str]):
     call, fault, expected = FAULTS[case]
     if fault:
+        hub.faults += [Fault("resolve", methods=("HEAD",), times=fault.pop("after", 0))]
         hub.fail(**fault)
     text = one_line(call)
     assert re.search(expected, text), text
@@ -418,6 +421,12 @@ def test_no_file_leads_out_of_the_cache(hub: Hub, name: str, tmp_path: Path):
     outside = {p for p in written(tmp_path) - before if not p.is_relative_to(tmp_path / ".cache" / "hub")}
     assert all(p.is_relative_to(settings.cache_folder() / "hub") for p in outside)
     assert "Invalid filename" in one_line(lambda: fetch_file(MODEL, name, kind="model"))
+
+
+@pytest.mark.parametrize("name", ["./x.json", "a//x.json", "x\x1b.json"])
+def test_a_name_of_another_spelling(hub: Hub, name: str):
+    hub.add("model", MODEL, {**tiny_bert(), name: b"{}"})
+    assert "no file may be called" in one_line(checkpoint)
 
 
 def test_names_of_data_files_and_archives_stay_inside_too(hub: Hub):

@@ -25,7 +25,7 @@ import msgspec
 
 from stsbench.core import settings
 from stsbench.core.errors import OutputError, SourceError, StsbenchError, and_more, cut, did_you_mean, one_line
-from stsbench.core.files import file_digest, write_whole
+from stsbench.core.files import file_digest, remove, write_whole
 
 RepoKind = Literal["model", "dataset"]
 T = TypeVar("T")
@@ -42,6 +42,7 @@ STUMBLES = (408, *range(500, 600))
 WAITS = (1.0, 2.0)
 """Seconds to wait before asking a Hub that stumbles once more, and once again."""
 SHA256, GIT_HASH = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
+_HASH = re.compile(f"{SHA256.pattern}|{GIT_HASH.pattern}")
 _REPO = re.compile(r"(?!.*(--|\.\.|\.git$))(\w([\w.-]{0,94}\w)?/)?\w([\w.-]{0,94}\w)?", re.ASCII)
 _BLOB = re.compile(r"\w[\w.-]{,127}", re.ASCII)
 _REVISION = re.compile(r"(?=.{1,200}$)(?!.*\.\.)[\w.+@#=-]+(/[\w.+@#=-]+)*", re.ASCII)
@@ -214,10 +215,13 @@ class Repository:
         except StsbenchError:
             raise
         except Exception as error:
-            failure = failure_of(error)
+            # So the library says that it could not ask the Hub, and that the cache has nothing, or nothing whole, either.
+            wraps = type(error).__name__ in ("LocalEntryNotFoundError", "ValueError")
+            cause = error.__cause__ if wraps and error.__cause__ else error
+            failure = failure_of(cause)
             if failure is None:
                 raise
-            facts = {"page": self.page, "kind": self.kind, "status": status_of(error), "detail": detail(error)}
+            facts = {"page": self.page, "kind": self.kind, "status": status_of(cause), "detail": detail(cause)}
             todo = "; or ".join(filter(None, [failure.todo.format_map(facts), self.without]))
             kind = Unreached if failure.passing else SourceError
             raise kind(f"{where or self}: {failure.why.format_map(facts)}", hint=todo) from error
@@ -260,7 +264,9 @@ class Repository:
             try:
                 info: Any = persistently(lambda: HfApi().repo_info(self.repo, timeout=wait, **place))
                 hashes = {one.rfilename: one.lfs.sha256 if one.lfs else one.blob_id for one in info.siblings or []}
-                facts = {"commit": info.sha, "files": {name: digest or "" for name, digest in hashes.items()}}
+                # A hash becomes a part of paths, too.
+                known = {name: one if one and _HASH.fullmatch(one) else "" for name, one in hashes.items()}
+                facts = {"commit": info.sha, "files": known}
                 found = msgspec.convert(facts, Listing)
             except (OSError, UnicodeEncodeError):
                 raise
@@ -316,6 +322,8 @@ class Repository:
         from huggingface_hub import try_to_load_from_cache
 
         where = self.at(name)
+        if not name.isprintable() or PurePosixPath(name).as_posix() != name:
+            raise SourceError(f"{self}: no file may be called {ascii(name):.80}: not the shortest spelling of a path")
         if name not in self.listing.files:
             near = did_you_mean(name, self.listing.files) or f"; see {self.page}/tree/main for those there are"
             raise SourceError(self.listing.unreached or f"{where}: there is no such file{near}")
@@ -328,6 +336,8 @@ class Repository:
         with self.explained(where), quiet("huggingface_hub"):
             found = self._download(name, force_download=isinstance(cached, str), local_dir=into)
         if damage := self._damage(name, found):
+            # Others that read this cache would take it for whole.
+            remove(found.parent / found.readlink() if found.is_symlink() else found)
             raise SourceError(f"{self.at(name)}: {damage}; run again to fetch it anew")
         return found
 

@@ -255,13 +255,23 @@ _DAMAGED = (tarfile.TarError, EOFError, ValueError, LookupError, ArithmeticError
             FileExistsError, IsADirectoryError, NotADirectoryError)  # fmt: skip
 
 
+def _plain(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    before = -1
+    for one in tar:
+        # tarfile believes a negative size, and would find the same member without an end.
+        if one.offset <= before:
+            raise tarfile.ReadError("a size in it leads back")
+        before = one.offset
+        # A sparse file may hold far more than the archive.
+        if one.isdir() or (one.isfile() and not one.issparse()):
+            yield one
+
+
 def unpack_archive(archive: Path, into: Path, *, where: str) -> None:
     """Unpack the files and folders of a plain tar file; raises SourceError."""
     try:
         with tarfile.open(archive, "r:") as tar:
-            # A sparse file may hold far more than the archive.
-            plain = (one for one in tar if one.isdir() or (one.isfile() and not one.issparse()))
-            tar.extractall(into, plain, filter="data")
+            tar.extractall(into, _plain(tar), filter="data")
     except tarfile.FilterError as error:
         raise SourceError(f"{where}: refused to unpack: {detail(error)}; use another archive") from error
     except _DAMAGED as error:
