@@ -31,9 +31,9 @@ def draft_method(home: Home) -> Draft:
     names = {"name": name, "class_name": "".join(part[:1].upper() + part[1:] for part in name.split("_")) or "Method"}
     return Draft(
         files={
-            module: Template((FOLDER / "method.py.txt").read_text()).substitute(names),
-            Path(f"{name}.csv"): (FOLDER / "pairs.csv").read_text(),
-            home.path: Template((FOLDER / "recipe.toml").read_text()).substitute(names),
+            module: Template((FOLDER / "method.py.txt").read_text(encoding="utf-8")).substitute(names),
+            Path(f"{name}.csv"): (FOLDER / "pairs.csv").read_text(encoding="utf-8"),
+            home.path: Template((FOLDER / "recipe.toml").read_text(encoding="utf-8")).substitute(names),
         },
         found=[
             f"{module}: the method, a class to change",

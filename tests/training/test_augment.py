@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from stsbench.training.methods.views import embedding_dropout, feature_cutoff, fgv_noise, token_cutoff, token_shuffle
+from stsbench.core.errors import StsbenchError
+from stsbench.training.augment import embedding_dropout, feature_cutoff, fgv_noise, token_cutoff, token_shuffle
 from tests.training.tensors import made
 
 CUTOFFS = [token_cutoff, feature_cutoff, embedding_dropout]
@@ -93,6 +94,13 @@ def test_sentences_are_drawn_one_by_one_and_every_place_alike():
     assert (elements - 0.2).abs().max() < 0.04
     pairs = Counter(map(tuple, views(token_cutoff, full, 0.2).all(dim=2).tolist()))
     assert len(pairs) == 45  # of ten
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
+def test_a_rate_outside_is_reported(rate):
+    for cutoff in CUTOFFS:
+        with pytest.raises(StsbenchError, match=f"rate {rate}: it must be from 0 to below 1"):
+            cutoff(torch.ones(1, 2, 3), torch.ones(1, 2), rate=rate, generator=seeded())
 
 
 def test_shuffle_permutes_the_tokens_and_leaves_padding():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stsbench.core.errors import DataError
-from stsbench.training.methods.declutr import Span, Spans, sample_spans
+from stsbench.training.spans import Span, Spans, sample_spans
 
 
 class Legacy:

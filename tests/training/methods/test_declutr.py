@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from stsbench.core.errors import CardError, DataError
-from stsbench.training.methods.declutr import DeCLUTR, sample_spans
+from stsbench.training.methods.declutr import DeCLUTR
 from stsbench.training.seams import IGNORED
+from stsbench.training.spans import sample_spans
 from tests.training.methods.runs import first_batch, literal_guessing, literal_nt_xent, values
 from tests.training.students import WORDS, student
 
