@@ -23,6 +23,7 @@ from stsbench.data.readers.table import column_at
 
 SPLITS = frozenset({"train", "validation", "valid", "dev", "test"})
 """Words of a file's name that say of which split it is."""
+_ROWS = 512
 FileProgress = Callable[[int, int], None]
 """Called with how many files of the dataset are done, and of how many."""
 
@@ -185,6 +186,8 @@ def _documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
             kind: Any = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
             if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
                 raise DataError(f"{where}: column '{column}' holds {kind}, not text")
-            yield [text or "" for text in texts.to_pylist()]
+            # The tokenizer takes far more memory than the text that it is given at once.
+            for at in range(0, len(texts), _ROWS):
+                yield [text or "" for text in texts.slice(at, _ROWS).to_pylist()]
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise SourceError(f"{where}: cannot be read: {one_line(error)[:200]}") from error

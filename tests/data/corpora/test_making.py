@@ -145,6 +145,13 @@ def test_a_stopped_run_goes_on_and_makes_the_same_bytes(hub: Hub, tmp_path: Path
     assert make("pages", corpora, cards)[0].read_bytes() == undisturbed()
 
 
+def test_a_tokenizer_gets_some_hundred_documents_at_once(hub: Hub, tmp_path: Path) -> None:
+    serve(hub, [[PAGES[0][3]] * 2000])
+    Stopped.calls = 4
+    with pytest.raises(KeyboardInterrupt):
+        make_corpus("pages", corpora=tmp_path / "corpora", catalogue=of_hub(tmp_path), open_tokenizer=Stopped)
+
+
 def test_a_draft_of_another_dataset_or_tokenizer_is_begun_again(hub: Hub, tmp_path: Path) -> None:
     serve(hub)
     cards, corpora = of_hub(tmp_path), tmp_path / "corpora"
