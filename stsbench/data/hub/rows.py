@@ -264,7 +264,8 @@ def _plain(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
         before = one.offset
         # A sparse file may hold far more than the archive.
         if one.isdir() or (one.isfile() and not one.issparse()):
-            yield one
+            # As any file of the cache: of now, for those who may read there.
+            yield one.replace(mode=None, mtime=None, deep=False)  # type: ignore[arg-type]
 
 
 def unpack_archive(archive: Path, into: Path, *, where: str) -> None:

@@ -118,10 +118,12 @@ def test_a_name_in_a_record_is_read(hub: Hub):
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
         info = member("ü" * 90 + ".txt")
-        info.pax_headers = {"comment": "x" * 60_000}
+        info.mode, info.pax_headers = 0o400, {"comment": "x" * 60_000, "mtime": "1e300"}
         archive.addfile(info)
     serve(hub, stream.getvalue())
-    assert contents(fetch_archive(SOURCE).path) == {"ü" * 90 + ".txt": b""}
+    folder = fetch_archive(SOURCE).path
+    assert contents(folder) == {"ü" * 90 + ".txt": b""}
+    assert next(folder.iterdir()).stat().st_mode & 0o277, "of whoever unpacks it, and others may read it"
 
 
 def negative(kind: bytes) -> bytes:
