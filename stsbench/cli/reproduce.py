@@ -14,7 +14,19 @@ from stsbench.bench.plan import Listener
 from stsbench.boards.render import render
 from stsbench.boards.tables.table import lay_out
 from stsbench.cli import options as opt
-from stsbench.cli.printing import MISTAKE, complain_of_all, note, print_json, print_rows, print_table, say, write_or_say
+from stsbench.cli.printing import (
+    BUG,
+    MISTAKE,
+    complain,
+    complain_of_all,
+    note,
+    print_json,
+    print_rows,
+    print_table,
+    print_traceback,
+    say,
+    write_or_say,
+)
 from stsbench.cli.progress import RunProgress, train_progress
 from stsbench.cli.train import tried
 from stsbench.core.cards import RecipeCard
@@ -69,10 +81,9 @@ def reproduce_command(
     planned = Reproduction(ablation=ablation, workshop=workshop, base=base, seeds=seeded, also=also)
     if dry_run:
         return _forecast_reproduction(planned, as_json=as_json)
-    progress = RunProgress(None)
+    progress = _Reproducing(None)
     scoring = Listener(scored=_note_scored, failed=progress.on_failed, noticed=progress.on_noticed)
     made = planned.carry_out(TrialWatcher(training=partial(_training, planned), scoring=scoring))
-    progress.say_without_data()
     fmt = opt.written_as("terminal", out, as_json=as_json)
     if fmt == "terminal":
         print_table(replace(lay_out(made, "measured"), label_head="row"))
@@ -80,6 +91,17 @@ def reproduce_command(
     else:
         write_or_say(render([made], fmt, show="measured"), out)
     return progress.code
+
+
+class _Reproducing(RunProgress):
+    def on_failed(self, what: str, error: Exception) -> None:
+        """Say why a row failed, each reason once: many rows share a base or a text, but not all of them."""
+        self.code = max(self.code, MISTAKE if isinstance(error, StsbenchError) else BUG)
+        if not isinstance(error, StsbenchError):
+            print_traceback(error)
+        if str(error) not in self.failures:
+            complain(error, about=what)
+        self.failures.setdefault(str(error), (what, str(error)))
 
 
 def _training(planned: Reproduction, trial: Trial) -> AbstractContextManager[OnProgress]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
@@ -27,9 +27,6 @@ from stsbench.plots.draw import Dot, draw_dots
 from stsbench.recipes.train import load_trainer
 from stsbench.studies.sweep import CARRIERS, Book, Carrier, Sweep, SweepRow, winner_card
 from stsbench.studies.trials import STATES, Trial, TrialWatcher, Workshop
-
-if TYPE_CHECKING:
-    pass
 
 
 def sweep_command(

@@ -277,7 +277,11 @@ def takes_arguments_of(other: Callable[P, object]) -> Callable[[Callable[..., Re
     def decorate(function: Callable[..., ReturnT]) -> Callable[P, ReturnT]:
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> ReturnT:
-            return function(**signature.bind(*args, **kwargs).arguments)
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{function.__qualname__}() is {error}") from None
+            return function(**bound.arguments)
 
         made = inspect.signature(function).return_annotation
         vars(call)["__signature__"] = signature.replace(return_annotation=made)

@@ -110,3 +110,19 @@ def test_a_mistake_is_one_line(stsbench: Command, mine: Path, words: list[str], 
         # Without a base nothing can be trained: what is missing is said, and the table is planned.
         code, out, err = stsbench("reproduce", *words, "--cards", mine, "--dry-run")
         assert code == 2 and "0 of 1 runs are trained\n" in out and "pass --base FOLDER" in err
+
+
+def test_each_reason_why_rows_fail_is_said_once(stsbench: Command, mine: Path, tmp_path: Path, masked_lm: Path):
+    code, _, err = stsbench("reproduce", "mine", "--cards", mine, "--base", tmp_path)
+    assert code == 2 and err.count("no config.json; is it a checkpoint folder?") == err.count("stsbench: ") == 1
+    rows = MINE.replace("temperature = 0.05", 'data.corpus = "a.txt"').replace(
+        "temperature = 0.5", 'data.corpus = "b.txt"'
+    )
+    write(mine / "trainers" / "tables" / "mine.toml", rows)
+    code, _, err = stsbench("reproduce", "mine", "--cards", mine, "--base", masked_lm)
+    assert (
+        code == 2
+        and "a.txt" in err.splitlines()[-2]
+        and "b.txt" in err.splitlines()[-1]
+        and "no data either" not in err
+    )
