@@ -197,7 +197,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:  # noqa: ANN401
         with _reading(Path(resume_from_checkpoint)):
-            load_model(self.model, str(Path(resume_from_checkpoint) / "learner.safetensors"), strict=False)
+            load_model(self.model, str(Path(resume_from_checkpoint) / "learner.safetensors"))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         with _reading(checkpoint):

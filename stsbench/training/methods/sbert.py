@@ -49,7 +49,7 @@ class SBERT(Learner):
     chunks = True
     needs = ("first", "second", "label")
     features: str | tuple[str, ...] = "sbert"
-    """What the classifier is given: a preset (``sbert``: u, v, |u-v|), or features one by one: u, v, |u-v|, u*v."""
+    """What the classifier is given: a preset (``sbert``: u, v, |u-v|), or features of pairs one by one, as ``|u-v|``."""
     bias: bool = True
     """Whether the classifier has one, as in the authors' code; the paper's formula has none."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_model
+from safetensors.torch import load_file, save_file, save_model
 
 from stsbench.core.cards import TrainingFacts
 from stsbench.core.errors import CardError, OutputError, TrainingError
@@ -132,14 +132,18 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(masked_lm, tmp_path, p
     assert resumed.same_as(whole)
 
 
-def test_a_half_written_checkpoint_is_passed_over(masked_lm, tmp_path):
+def test_a_half_written_checkpoint_is_passed_over_and_one_of_other_weights_refused(masked_lm, tmp_path):
     options: dict[str, Any] = {"training": {"steps": 6}, "checkpoint_seconds": 0.0}
     whole = learner(masked_lm)
     loop.train_learner(whole, run_facts(tmp_path, 50, **options))
     last = unfinished.last_checkpoint(tmp_path)
     assert last is not None and last.name == "checkpoint-5"
+    file = last / "learner.safetensors"
+    save_file({f"{name}.old": one for name, one in load_file(file).items()}, file)
+    with pytest.raises(TrainingError, match="Missing key.*pass --fresh"):
+        loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, **options), resume=True)
     (last / unfinished.WHOLE).unlink()
-    (last / "learner.safetensors").write_bytes(b"half")
+    file.write_bytes(b"half")
     again = learner(masked_lm)
     loop.train_learner(again, run_facts(tmp_path, 50, **options), resume=True)
     assert all((weights(again)[name] == value).all() for name, value in weights(whole).items())
