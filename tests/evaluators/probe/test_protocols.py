@@ -111,7 +111,7 @@ def test_a_task_may_fix_fields_and_the_result_sees_them():
 
 def test_protocols_are_known_without_importing_anything_heavy():
     code = (
-        "import sys, stsbench.evaluators.probe as p; p.ProbeEvaluator(p.PROTOCOLS['senteval']); "
+        "import sys, stsbench.evaluators.probe.evaluator as p; p.ProbeEvaluator(p.PROTOCOLS['senteval']); "
         "print(*sorted({'torch', 'numba', 'sklearn', 'scipy', 'pandas'} & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
