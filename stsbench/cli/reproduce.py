@@ -124,7 +124,7 @@ def _forecast_reproduction(planned: Reproduction, *, as_json: bool) -> int:
             found, lacks = tried(plan)
             seconds_of[cost] = found.seconds if found else None
             missing |= dict.fromkeys(lacks.values())
-        seconds = TrainedRun.read(plan.folder).record.run.seconds if one.state == "complete" else seconds_of[cost]
+        seconds = TrainedRun.read(plan.folder).run.seconds if one.state == "complete" else seconds_of[cost]
         facts.append({"rows": rows, "run": plan.name, "seed": plan.seed, "state": one.state, "seconds": seconds})
     not_had = {line.label: line.why for line in planned.ablation.lines if line.why}
     if as_json:

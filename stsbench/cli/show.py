@@ -152,8 +152,8 @@ def _runs(name: str) -> CardFacts:
 
 def _trained(run: TrainedRun) -> CardFacts:
     """What a finished run is: its folder, the score it was chosen by, and which tests it has seen."""
-    chosen, seen = run.record.chosen, dict[str, list[str]]()
-    for task, overlap in run.record.overlap.items():
+    chosen, seen = run.chosen, dict[str, list[str]]()
+    for task, overlap in run.overlap.items():
         if overlap in ("text", "gold"):
             seen.setdefault(f"{overlap} of", []).append(task)
     return {"folder": str(run.folder), "score": f"{100 * chosen.score:.2f}" if chosen else None, **seen}
@@ -201,8 +201,8 @@ def _draw(names: str, path: Path) -> None:
             near = did_you_mean(name, others) or (f"; there is {', '.join(others)}" if others else "")
             raise DataError(f"there are no runs of '{name}'{near}; 'stsbench train' makes them")
         for run in done:
-            kept = run.record.chosen.step if run.record.chosen else None
-            found.append((run.recipe, run.seed, run.record.curve, run.card.selection, kept))
+            kept = run.chosen.step if run.chosen else None
+            found.append((run.recipe, run.seed, run.curve, run.card.selection, kept))
         found += [(one.recipe, one.start.seed, one.curve, one.selection, None) for one in under_way]
     measures = list(dict.fromkeys(f"{selection.task} {selection.split}" for *_, selection, _ in found))
     if len(measures) > 1:

@@ -140,18 +140,18 @@ def _carry_out(
 def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path]) -> None:
     rows = []
     for run in runs:
-        record, chosen = run.record, run.record.chosen
-        before = points(record.curve[0].score) if record.curve and record.curve[0].step == 0 else ""
+        chosen = run.chosen
+        before = points(run.curve[0].score) if run.curve and run.curve[0].step == 0 else ""
         score, at = (points(chosen.score), f"{chosen.step:.0f} of ") if chosen else ("–", "")
-        seen = " and ".join(kind for kind in ("gold", "text") if kind in record.overlap.values())
-        rows.append([str(run.seed), before, score, f"{at}{record.steps}", f"{record.run.seconds:.0f} s", seen])
+        seen = " and ".join(kind for kind in ("gold", "text") if kind in run.overlap.values())
+        rows.append([str(run.seed), before, score, f"{at}{run.steps}", f"{run.run.seconds:.0f} s", seen])
     chosen_by = runs[0].card.selection
     columns = ["seed", "at start", f"{chosen_by.task} {chosen_by.split}", "step", "time", "test sentences seen"]
     print_rows(columns, rows, right=[0, 1, 2, 4], sparse=True)
     for run in runs:
-        before = f" (trained already, {run.record.run.created[:10]}; --fresh trains it again)"
+        before = f" (trained already, {run.run.created[:10]}; --fresh trains it again)"
         say(f"{run.folder}{before if run.folder in done else ''}")
-    scores = [100 * run.record.chosen.score for run in runs if run.record.chosen]
+    scores = [100 * run.chosen.score for run in runs if run.chosen]
     if len(scores) > 1:
         mean, deviation = spread(scores)
         say(f"mean {mean:.2f} ± {deviation:.2f} over {len(scores)} seeds")

@@ -47,12 +47,14 @@ class _Run(msgspec.Struct, frozen=True):
     created: str = ""
 
 
-class RunRecord(msgspec.Struct, frozen=True):
-    """What is read of a record, with its types; more may stand there."""
+class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One trained encoder: its folder, and what is read of the record there, with its types."""
 
+    folder: Path
     recipe: str
+    """The one it came of."""
     seed: Seed
-    card: dict[str, Any] = {}
+    card_table: dict[str, Any] = msgspec.field(default_factory=dict, name="card")
     given_base: str = ""
     base_files: dict[str, str] = {}
     corpus: _Corpus = _Corpus()
@@ -61,29 +63,12 @@ class RunRecord(msgspec.Struct, frozen=True):
     curve: list[RunPoint] = []
     steps: int = 0
     run: _Run = _Run()
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainedRun:
-    """One trained encoder: its folder, and the facts of its training, as they stand there and as they are read."""
-
-    folder: Path
-    record: RunRecord
-    facts: dict[str, Any]
-
-    @property
-    def recipe(self) -> str:
-        """The recipe it came of."""
-        return self.record.recipe
-
-    @property
-    def seed(self) -> int:
-        """The seed it was trained with."""
-        return self.record.seed
+    facts: dict[str, Any] = {}
+    """All that stands in the record."""
 
     def overlap_with(self, task: str) -> Overlap:
         """Whether its training text overlaps a task's test sentences, as found when it was trained."""
-        return self.record.overlap.get(task, "unknown")
+        return self.overlap.get(task, "unknown")
 
     @property
     def card(self) -> RecipeCard:
@@ -91,23 +76,25 @@ class TrainedRun:
 
         Raises CardError: the record holds none.
         """
-        return convert(self.record.card, RecipeCard, where=f"{self.folder / RUN_FILE}: card")
+        return convert(self.card_table, RecipeCard, where=f"{self.folder / RUN_FILE}: card")
 
     @property
     def digest(self) -> str:
         """What results of it carry: the hash of its recipe, of its base's files and of its text."""
-        card, files = self.card, self.record.base_files
+        card, files = self.card, self.base_files
         named, known = card.base.sha256, set(files.values())
         # Of a start that the user gave instead of the recipe's only the files tell whether it is the same: its weights among them.
         holds = any(name.endswith((".safetensors", ".bin")) for name in named) and known >= set(named.values())
-        other = bool(card.base.model or card.base.recipe) and self.record.given_base and not holds
-        return trained_digest(card, start=files if other else None, files=files, corpus=self.record.corpus.sha256)
+        other = bool(card.base.model or card.base.recipe) and self.given_base and not holds
+        return trained_digest(card, start=files if other else None, files=files, corpus=self.corpus.sha256)
 
     @classmethod
     def read(cls, folder: Path) -> TrainedRun:
         """Read a run's facts; raises EncoderError where they are broken."""
         path, wrong = folder / RUN_FILE, "is not the record of a training run"
-        return cls(folder=folder, record=decoded(path, RunRecord, wrong), facts=decoded(path, dict[str, Any], wrong))
+        facts = decoded(path, dict[str, Any], wrong)
+        with failing(f"{path}: {wrong}", EncoderError):
+            return msgspec.convert({**facts, "folder": folder, "facts": facts}, cls)
 
 
 def run_folder(out: Path, recipe: str, seed: int) -> Path:

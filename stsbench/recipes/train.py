@@ -32,7 +32,6 @@ from stsbench.encoders.load import find_encoder, load_run
 from stsbench.encoders.runs import (
     RUN_FILE,
     STARTED,
-    RunRecord,
     Start,
     TrainedRun,
     last_checkpoint,
@@ -188,13 +187,13 @@ def find_finished(plan: TrainPlan) -> TrainedRun | None:
         return None
     done = TrainedRun.read(plan.folder)
     other = recipe_difference(deciding(done.card), deciding(plan.card))
-    if other := other or _other_base(plan, done.record) or _other_text(plan, done.record):
+    if other := other or _other_base(plan, done) or _other_text(plan, done):
         what = f"{plan.folder}: holds a finished run with another {other}"
         raise OutputError(f"{what}; pass --fresh to train again in its place, or --out to train elsewhere")
     return done
 
 
-def _other_base(plan: TrainPlan, done: RunRecord) -> str:
+def _other_base(plan: TrainPlan, done: TrainedRun) -> str:
     """A folder is compared by its files, of those that are known of both: it may have been trained again."""
     earlier = plan.card.base.recipe and run_folder(plan.out, plan.card.base.recipe, plan.seed)
     folder = Path(plan.base) if plan.base else earlier
@@ -204,7 +203,7 @@ def _other_base(plan: TrainPlan, done: RunRecord) -> str:
     return "base" if any(now[name] != before[name] for name in now.keys() & before.keys()) else ""
 
 
-def _other_text(plan: TrainPlan, done: RunRecord) -> str:
+def _other_text(plan: TrainPlan, done: TrainedRun) -> str:
     """A file of the user's may have changed; what is not at hand any more cannot have."""
     if plan.card.data.corpus in plan.catalogue.corpora():
         return ""

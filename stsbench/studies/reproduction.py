@@ -250,7 +250,7 @@ def _measured(filler: Filler, columns: Sequence[TableColumn], had: Sequence[Tria
 
 def _of_training(run: TrainedRun, metric: str) -> float | None:
     """A fact of a run's training: the step of the weights that were kept, or what its curve says of that step."""
-    chosen = run.record.chosen
+    chosen = run.chosen
     if chosen is None:
         return None
     if metric == "steps":

@@ -430,7 +430,7 @@ def _halved(sweep: Sweep, trial: Trial, halving: str, watcher: TrialWatcher) -> 
             yield heard
 
     folder = trial.plan.folder
-    before = TrainedRun.read(folder).record if trial.state == "complete" else UnfinishedRun.read(folder)
+    before = TrainedRun.read(folder) if trial.state == "complete" else UnfinishedRun.read(folder)
     for point in before.curve if before is not None else ():
         report(point.step, point.score)
     return replace(watcher, training=training)

@@ -150,7 +150,7 @@ def test_a_trained_recipe_is_an_encoder_a_seed(monkeypatch):
     def trained(name: str) -> list[TrainedRun]:
         if name == "broken":
             raise EncoderError("a record is broken")
-        return [TrainedRun(folder=Path(), record=Record(seed), facts={}) for seed in runs.get(name, [])]  # type: ignore[arg-type]
+        return [TrainedRun(folder=Path(), recipe=name, seed=seed) for seed in runs.get(name, [])]
 
     monkeypatch.setattr(loading, "trained_runs", trained)
     assert each_seed("mine", Catalogue()) == ["mine@0", "mine@4"]
@@ -160,8 +160,3 @@ def test_a_trained_recipe_is_an_encoder_a_seed(monkeypatch):
     # What cannot be read fails when it is loaded, and alone.
     settings = dataclasses.replace(SETTINGS, encoders=["broken", "mine"], tasks="stsb", seeds=(0,))
     assert [cell.encoder for cell in settings.cells] == ["broken", "mine@0", "mine@4"]
-
-
-@dataclasses.dataclass
-class Record:
-    seed: int

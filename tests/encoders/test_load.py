@@ -9,7 +9,7 @@ from stsbench.core.errors import EncoderError, SourceError
 from stsbench.core.files import file_digest
 from stsbench.encoders.base import KnownEncoder, is_maker, known_as, variant_name
 from stsbench.encoders.load import find_encoder
-from stsbench.encoders.runs import RunRecord, TrainedRun
+from stsbench.encoders.runs import TrainedRun
 from tests.encoders.fakes import Plain
 
 
@@ -75,7 +75,7 @@ def test_an_encoder_with_a_cards_name_is_called_by_its_class():
     ],
 )
 def test_overlap_is_the_worst_of_training_and_fitting(recorded, saw_task, expected, claimed):
-    run = TrainedRun(folder=Path(), record=RunRecord(recipe="mine", seed=0, overlap={"stsb": recorded}), facts={})
+    run = TrainedRun(folder=Path(), recipe="mine", seed=0, overlap={"stsb": recorded})
     assert KnownEncoder(name="mine", encoder=Plain(), run=run, saw_task=saw_task).overlap_with("stsb") == expected
     # A record beside a folder is believed where it speaks against it.
     assert KnownEncoder(name="mine", encoder=Plain(), claims=run).overlap_with("stsb") == claimed

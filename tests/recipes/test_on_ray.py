@@ -108,7 +108,7 @@ def test_a_worker_that_is_killed_is_started_again_and_goes_on_from_the_checkpoin
     selection = SelectionFacts(task="quickstart-en", split="test", every=STEPS)
     long = replace(with_batches_of(plan, 4, "many", steps=STEPS, selection=selection), checkpoint_seconds=1.0)
     run = training(ray, 2, noticed.append).carry_out(long, on_progress=kill_one)
-    assert run.record.steps == STEPS and [point.step for point in run.record.curve] == [STEPS]
+    assert run.steps == STEPS and [point.step for point in run.curve] == [STEPS]
     assert len(noticed) == 2 and "a worker was lost" in noticed[1] and "resumes from checkpoint-" in noticed[1]
     assert noticed[1].endswith("(2 of 3)")
     # The second try begins where the checkpoint is.

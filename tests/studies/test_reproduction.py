@@ -97,7 +97,7 @@ def test_an_ablation_is_trained_once_a_run_and_its_table_filled(mine, masked_lm,
     assert shown["as it is"] == shown["the same again"] != shown["hotter"]
     assert shown["broken"] == shown["nobody's ×"] == ["–", "–", "–"] and shown["ready"][1:] == ["–", "–"]
     runs = [TrainedRun.read(Path(folder)) for folder in sorted((mine.results.parent / "runs" / "little").iterdir())]
-    steps = [run.record.chosen.step for run in runs if run.record.chosen]
+    steps = [run.chosen.step for run in runs if run.chosen]
     assert shown["as it is"][1] == f"{sum(steps) / 2:.2f}"
     again = carry_out()
     assert cells(again) == shown and trained()[len(once) :] == [one for one in once if "dott" in one]
