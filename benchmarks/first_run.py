@@ -24,8 +24,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from peak import machine, product, work
 
-from stsbench.bench.plan import plan_tasks, read_tasks
-from stsbench.core.catalogue import Catalogue
+from stsbench.bench.plan import RunPlan, read_tasks
 from stsbench.encoders.base import TokenEncoder, plan_batches
 from stsbench.encoders.engine.embed import TOKEN_BUDGET, BatchShare, Engine, tokens_of
 from stsbench.encoders.engine.store import Shelf, text_keys
@@ -67,7 +66,7 @@ def measure(options: argparse.Namespace) -> list[Step]:
     if not isinstance(encoder, TokenEncoder):
         raise SystemExit(f"{options.encoder}: give an encoder that has tokens")
     encoder.encode(["The weights are loaded before the clock is started."])
-    planned = plan_tasks(options.tasks, Catalogue())
+    planned = RunPlan(tasks=options.tasks).scored
     tasks = clock.time(BEFORE[0], lambda: read_tasks(planned, lambda name, error: missing.append(name)))
     texts = clock.time(BEFORE[1], lambda: sorted({text for task in tasks for text in task.texts()}))
     clock.time(BEFORE[1], lambda: text_keys(texts))

@@ -77,36 +77,6 @@ class ScoredTask:
         return [text for split in self.splits.values() for text in split.texts()]
 
 
-def plan_tasks(
-    tasks: GivenTasks,
-    catalogue: Catalogue,
-    *,
-    protocol: str | Sequence[str] | None = None,
-    data: Path | str | None = None,
-    split: str | None = None,
-) -> list[ScoredTask]:
-    """Give each task its protocol; no data are read yet. A Task that is given has its own data folder.
-
-    Raises:
-        UnknownName: a task, suite or protocol that does not exist, or that no chosen task uses.
-    """
-    asked = read_protocols(protocol)
-    # No task at all is an empty name.
-    given = [tasks] if isinstance(tasks, str | Task) else tasks or [""]
-    chosen: dict[str, Task] = {}
-    for one in given:
-        for name in [one.name] if isinstance(one, Task) else expand_names(one, catalogue):
-            if name not in chosen:
-                chosen[name] = one if isinstance(one, Task) else load_task(name, data=data, catalogue=catalogue)
-    found = [scored_by(task, asked, split) for task in chosen.values()]
-    used = {one.asked for one in found}
-    for name, (text, _) in asked.items():
-        if text not in used:
-            known = dict.fromkeys(name for one in found for name in EVALUATORS.load(one.task.card.evaluator).PROTOCOLS)
-            raise UnknownName("protocol", name, known, hint=f"these tasks have {', '.join(known)}")
-    return found
-
-
 def read_tasks(tasks: Iterable[ScoredTask], failed: Callable[[str, StsbenchError], None]) -> list[ScoredTask]:
     """Read every task's data; one whose data cannot be had goes to ``failed`` and, unless that raises, is left out."""
     found = []
@@ -280,8 +250,27 @@ class RunPlan:
 
     @cached_property
     def scored(self) -> list[ScoredTask]:
-        """The tasks with their protocols, planned once; no data are read yet. Raises UnknownName."""
-        return plan_tasks(self.tasks, self.catalogue, protocol=self.protocol, data=self.data, split=self.split)
+        """The tasks with their protocols, planned once; no data are read yet. A Task that is given has its own data folder.
+
+        Raises:
+            UnknownName: a task, suite or protocol that does not exist, or that no chosen task uses.
+        """
+        asked, chosen = read_protocols(self.protocol), dict[str, Task]()
+        # No task at all is an empty name.
+        for one in [self.tasks] if isinstance(self.tasks, str | Task) else self.tasks or [""]:
+            if isinstance(one, Task):
+                chosen.setdefault(one.name, one)
+                continue
+            for name in expand_names(one, self.catalogue):
+                if name not in chosen:
+                    chosen[name] = load_task(name, data=self.data, catalogue=self.catalogue)
+        found = [scored_by(task, asked, self.split) for task in chosen.values()]
+        used = {one.asked for one in found}
+        for name, (text, _) in asked.items():
+            if text not in used:
+                known = {name: None for one in found for name in EVALUATORS.load(one.task.card.evaluator).PROTOCOLS}
+                raise UnknownName("protocol", name, known, hint=f"these tasks have {', '.join(known)}")
+        return found
 
     @cached_property
     def cells(self) -> list[Cell]:

@@ -155,10 +155,7 @@ class Work:
 
 @contextmanager
 def isolated(
-    name: str,
-    alone: bool,
-    listener: Listener,
-    expected: tuple[type[StsbenchError], ...] = (EncoderError, SourceError),
+    name: str, alone: bool, listener: Listener, expected: tuple[type[StsbenchError], ...] = (EncoderError, SourceError)
 ) -> Iterator[None]:
     """Report what fails of one encoder, so that the others continue; what the only one's code raises is raised."""
     try:
@@ -285,9 +282,10 @@ def forecast_run(plan: RunPlan, listener: Listener) -> Iterator[EncoderForecast]
     earlier: dict[tuple[str, str, str], list[float]] = {}
     for one in read_states(plan.out).results if plan.out.is_dir() else ():
         if isinstance(seconds := one.run.get("seconds"), int | float):
-            earlier.setdefault(_of(one), []).append(float(seconds))
+            earlier.setdefault((one.task, one.split, protocol_key(one.protocol)), []).append(float(seconds))
     for part in work.parts():
-        took = [earlier.get(_of(work.tasks[cell.task]), []) for cell in part.missing]
+        todo = [work.tasks[cell.task] for cell in part.missing]
+        took = [earlier.get((one.name, one.split, protocol_key(one.protocol)), []) for one in todo]
         embedding = 0.0 if part.to_embed == 0 else None
         # What a server is sent is paid for: nothing is sent for a forecast.
         if part.to_embed and part.tokens is None:
@@ -295,11 +293,6 @@ def forecast_run(plan: RunPlan, listener: Listener) -> Iterator[EncoderForecast]
                 embedding = _seconds_to_embed(work, part)
         scoring = sum(map(median, took)) if all(took) else None
         yield EncoderForecast(part=part, embedding=embedding, seconds=scoring)
-
-
-def _of(scored: Result | ScoredTask) -> tuple[str, str, str]:
-    name = scored.task if isinstance(scored, Result) else scored.name
-    return name, scored.split, protocol_key(scored.protocol)
 
 
 def _seconds_to_embed(work: Work, part: RunPart) -> float:
@@ -342,8 +335,7 @@ def run(plan: RunPlan, listener: Listener, *, executor: Executor | None = None) 
 
 def check_writable(folder: Path) -> None:
     """Fail before the work rather than after it."""
-    probe = write_whole(folder / ".stsbench-writable", b"")
-    remove(probe)
+    remove(write_whole(folder / ".stsbench-writable", b""))
     # Also what this run will not write beside: other encoders' results, stores and fits.
     remove_stale(folder, "*.partial", "*/*.partial")
     remove_stale(places.cache_folder(), "*/*.partial", "*/*/*.partial")
@@ -416,9 +408,8 @@ def _encoders(given: GivenEncoders, name: str | None, catalogue: Catalogue) -> l
             check_loadable(str(one), catalogue)
             found.append(str(one))
         else:
-            known = find_given(one, catalogue, name=own)
+            found.append(known := find_given(one, catalogue, name=own))
             _is_new(known, before)
-            found.append(known)
     return found
 
 

@@ -79,12 +79,7 @@ class Verification:
         return f"{results}: {', '.join(counts) or 'none'}; data found for {data}"
 
 
-def verify(
-    folder: Path,
-    catalogue: Catalogue,
-    data: DataAtHand,
-    progress: OnRow | None = None,
-) -> Verification:
+def verify(folder: Path, catalogue: Catalogue, data: DataAtHand, progress: OnRow | None = None) -> Verification:
     """Verify every Result of a results folder, or of one encoder's folder in it.
 
     Digest, place, protocol and card are looked at always; scores, those of each subset and intervals where the per-item

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from stsbench.bench.plan import plan_tasks
+from stsbench.bench.plan import RunPlan
 from stsbench.check.verify import Known, Verification, Verified, verify
 from stsbench.cli import options as opt
 from stsbench.cli.printing import MISTAKE, complain_of_all, print_json, say, shown_count
@@ -43,7 +43,7 @@ def verify_command(
 def _read(name: str, split: str, catalogue: opt.Cards, folder: Path | None) -> Known | None:
     if name not in catalogue.paths("tasks") or split not in catalogue.task(name).splits:
         return None
-    (task,) = plan_tasks(name, catalogue, data=folder, split=split)
+    (task,) = RunPlan(tasks=name, catalogue=catalogue, data=folder, split=split).scored
     card = task.task.card
     if card.package is None and not all(holds(card.local, one, folder) for one in task.wanted):
         return None

@@ -441,10 +441,7 @@ class Trainer(ABC):
 
 TRAINERS = Registry(
     "trainer",
-    {
-        "loop": "stsbench.recipes.trainers:LoopTrainer",
-        "rounds": "stsbench.recipes.trainers:RoundsTrainer",
-    },
+    {"loop": "stsbench.recipes.trainers:LoopTrainer", "rounds": "stsbench.recipes.trainers:RoundsTrainer"},
     group="trainers",
 )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from stsbench.bench.plan import Listener, RunPlan
-from stsbench.bench.run import run
+from stsbench.bench.run import isolated, run
 from stsbench.core import settings
 from stsbench.core.cards import toml
-from stsbench.core.errors import Stopped, TrainingError
+from stsbench.core.errors import OutputError, TrainingError
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
 from stsbench.recipes.plan import Means, TrainPlan, read_recipe
 from stsbench.recipes.train import carry_out, deciding, find_finished
@@ -137,7 +137,7 @@ def carry_out_trial(
         watcher.scoring.failed(what, error)
 
     scoring = replace(watcher.scoring, failed=failed)
-    with _noted(trial.encoder, scoring):
+    with isolated(trial.encoder, False, scoring, expected=(OutputError,)):
         # A run that is complete is not trained.
         watching = UNWATCHED if trial.state == "complete" else watcher.training(trial)
         with watching as on_progress:
@@ -159,16 +159,6 @@ def score_encoder(
     of_shop: Any = {"out": workshop.results, "data": workshop.data, "catalogue": workshop.catalogue}
     for scoring in scorings:
         asked = replace(scoring, encoders=[encoder], params=params or {}, **of_shop)
-        with _noted(encoder, listener):
+        with isolated(encoder, False, listener, expected=(OutputError,)):
             results += run(asked, listener)
     return results
-
-
-@contextmanager
-def _noted(what: str, listener: Listener) -> Iterator[None]:
-    try:
-        yield
-    except Stopped:
-        raise
-    except Exception as error:
-        listener.failed(what, error)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stsbench.bench.plan import RunPlan, plan_tasks
+from stsbench.bench.plan import RunPlan, ScoredTask
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError, ProtocolError, StsbenchError, UnknownName
 from stsbench.encoders import load as loading
@@ -19,12 +20,16 @@ from tests.core.test_catalogue import TASK, write
 CATALOGUE = Catalogue()
 
 
+def planned(tasks: str | list[str], catalogue: Catalogue = CATALOGUE, **given: Any) -> list[ScoredTask]:
+    return RunPlan(tasks=tasks, catalogue=catalogue, **given).scored
+
+
 def protocols(tasks: str, protocol: str | list[str] | None = None) -> list[dict[str, object]]:
-    return [dict(task.protocol) for task in plan_tasks(tasks, CATALOGUE, protocol=protocol)]
+    return [dict(task.protocol) for task in planned(tasks, protocol=protocol)]
 
 
 def test_the_first_protocol_of_each_evaluator_is_the_default():
-    tasks = plan_tasks("sts12,mr", CATALOGUE)
+    tasks = planned("sts12,mr")
     assert [(task.name, task.protocol["name"]) for task in tasks] == [("sts12", "simcse"), ("mr", "senteval")]
     assert [(task.split, list(task.wanted)) for task in tasks] == [("test", ["test"]), ("all", ["all"])]
 
@@ -80,35 +85,35 @@ def test_fields_of_a_protocol_can_be_replaced():
 )
 def test_a_wrong_protocol_is_one_line(protocol, message):
     with pytest.raises(StsbenchError, match=f"^{message}") as caught:
-        plan_tasks("mr" if protocol.startswith("senteval(") else "sts12", CATALOGUE, protocol=protocol)
+        planned("mr" if protocol.startswith("senteval(") else "sts12", protocol=protocol)
     assert "\n" not in str(caught.value)
 
 
 def test_names_of_tasks_and_suites_each_once_in_order(tmp_path):
-    tasks = plan_tasks(["stsb", "sts,mr"], CATALOGUE)
+    tasks = planned(["stsb", "sts,mr"])
     assert [task.name for task in tasks] == ["stsb", "sts12", "sts13", "sts14", "sts15", "sts16", "sickr", "mr"]
     write(tmp_path / "tasks/suites.toml", '[mine]\nname = "Mine"\ntasks = ["stsb", "sts122"]')
     for given, what in (("stsb,sts122", "unknown task or suite"), ("mine", "unknown task in suite mine:")):
         with pytest.raises(UnknownName, match=f"^{what} 'sts122'; did you mean 'sts12'"):
-            plan_tasks(given, Catalogue([tmp_path]))
+            planned(given, Catalogue([tmp_path]))
     for nothing in ("", " , ", list[str]()):
         with pytest.raises(StsbenchError, match="no task is named; give tasks or suites"):
-            plan_tasks(nothing, CATALOGUE)
+            planned(nothing)
 
 
 def test_options_of_a_card_go_to_the_evaluator_and_are_checked(tmp_path):
     write(tmp_path / "tasks/mine.toml", TASK + "[options]\nfolds = 3\n")
     with pytest.raises(CardError, match=r"^task mine: \[options\]: unknown key 'folds'"):
-        plan_tasks("mine", Catalogue([tmp_path]))
+        planned("mine", Catalogue([tmp_path]))
     write(tmp_path / "tasks/odd.toml", TASK.replace('"sts"', '"stss"'))
     with pytest.raises(CardError, match="task odd: unknown evaluator 'stss'; did you mean 'sts'"):
-        plan_tasks("odd", Catalogue([tmp_path]))
+        planned("odd", Catalogue([tmp_path]))
     with pytest.raises(ProtocolError):
-        plan_tasks("stsb", Catalogue([tmp_path]), protocol="simcse,mean")
+        planned("stsb", Catalogue([tmp_path]), protocol="simcse,mean")
 
 
 def test_a_job_loads_the_splits_it_needs_and_knows_their_hash():
-    sts, probe = plan_tasks("quickstart-en,quickstart-probe", CATALOGUE)
+    sts, probe = planned("quickstart-en,quickstart-probe")
     sts.load()
     probe.load()
     assert list(sts.splits) == ["test"] and sts.digest == sts.splits["test"].digest
@@ -118,12 +123,12 @@ def test_a_job_loads_the_splits_it_needs_and_knows_their_hash():
 
 
 def test_another_split_is_for_tasks_that_are_scored_on_one():
-    assert [task.split for task in plan_tasks("stsb", CATALOGUE, split="validation")] == ["validation"]
-    assert [task.split for task in plan_tasks("trec,mr", CATALOGUE)] == ["test", "all"]
+    assert [task.split for task in planned("stsb", split="validation")] == ["validation"]
+    assert [task.split for task in planned("trec,mr")] == ["test", "all"]
     for task in ("trec", "mr"):
         # Its score would be that of the usual split, under a wrong name.
         with pytest.raises(ProtocolError, match=f"^{task} is trained and scored on splits of its own"):
-            plan_tasks(task, CATALOGUE, split="train")
+            planned(task, split="train")
 
 
 SETTINGS = RunPlan(encoders=["minilm", "no-such"], tasks="mr,stsb", out=Path("results"), seeds=(3, 1, 3))
