@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from stsbench.bench import workers
 from stsbench.bench.plan import Cell, Doing, Pace, RunPart, RunPlan, ScoredTask
@@ -25,8 +25,6 @@ from stsbench.encoders.engine.store import Keys
 from stsbench.results.folder import write_result
 from stsbench.results.record import Result
 
-KeyT = TypeVar("KeyT", bound=Hashable)
-
 
 @dataclass(eq=False, kw_only=True)
 class Turn:
@@ -34,12 +32,10 @@ class Turn:
 
     part: RunPart
     cells: Sequence[Cell]
-    """To be scored."""
     encoder: Reference = None
     steps: Iterator[Sequence[Piece]] = iter(())
     """Pieces that can be done side by side; the next ones when these are done."""
     waiting: int = 0
-    """Pieces that are under way."""
     folder: Path | None = None
     """Where its embeddings are stored here."""
     said: str = ""
@@ -64,7 +60,6 @@ class Piece:
     given: Sequence[object]
     """What the work is handed after how it tells how far it is; Ray's references become what they are of."""
     cells: Sequence[Cell] = ()
-    """To score."""
     task: str = ""
     """The only one that is scored: where it fails, the encoder's others continue."""
     on_device: bool = True
@@ -167,11 +162,11 @@ class ClusterRun:
                 ) from error
             raise EncoderError(f"cannot be sent to another process ({why}); leave out --on") from error
 
-    def keep(self, key: KeyT, make: Callable[[KeyT], object] = lambda key: key) -> Reference:
-        """Ray's reference of an object, or of what is made of it, that is put there once."""
-        if key not in self._kept:
-            self._kept[key] = self.put(make(key))
-        return self._kept[key]
+    def keep(self, thing: Hashable) -> Reference:
+        """Ray's reference of an object that is put there once."""
+        if thing not in self._kept:
+            self._kept[thing] = self.put(thing)
+        return self._kept[thing]
 
     def results(self, parts: Sequence[RunPart]) -> Iterator[Result]:
         """Carry out the parts and yield the Results of all their cells in order, those that the folder held among them."""
@@ -229,7 +224,7 @@ class ClusterRun:
         if not (missing := len(engine.missing(texts))):
             return []
         of = self.plan.gpus_per_encoder or max(1, ceil(self._free() / (len(self.waiting) + 1)))
-        held = self.keep(tuple(texts), lambda texts: sorted(set(texts)))
+        held = self.keep(tuple(sorted(set(texts))))
 
         def shares(doing: str, work: Callable[..., Handed], *given: object, sentences: int = 0) -> list[Piece]:
             names = [f"{doing} {number + 1}/{of}" if of > 1 else doing for number in range(of)]

@@ -152,8 +152,7 @@ class BaseEngine:
     only_look: bool
     """Whether it may only look into the store."""
     counted: set[str] = field(default_factory=set)
-    prepared: set[str] = field(default_factory=set)
-    """What an encoder before has counted, and asked to embed."""
+    """What an encoder before has counted."""
     views: dict[tuple[str, ...], StoredEmbeddings] = field(default_factory=dict)
 
     def view(self, sentences: Sequence[str]) -> StoredEmbeddings:
@@ -170,12 +169,6 @@ class Shared:
 
     base: BaseEngine | None = None
     texts: tuple[Hashable, Mapping[str, FitTexts]] = (None, {})
-
-
-def _new(sentences: Sequence[str], before: set[str]) -> list[str]:
-    found = [one for one in dict.fromkeys(sentences) if one not in before]
-    before.update(found)
-    return found
 
 
 class Embedder:
@@ -242,7 +235,9 @@ class Embedder:
         """How many distinct sentences :meth:`prepare` would embed, None where only fitting tells; and of a server the tokens."""
         if (base := self._foreseen) is None:
             return (0 if self._base is None and not todo else None), None
-        texts, encoder = base.engine.missing(_new(self._needed(todo), base.counted)), base.engine.encoder
+        new = set(self._needed(todo)) - base.counted
+        base.counted.update(new)
+        texts, encoder = base.engine.missing(list(new)), base.engine.encoder
         return len(texts), encoder.count_tokens(texts) if isinstance(encoder, ServedEncoder) else None
 
     def divisible(self, todo: Sequence[ScoredTask]) -> tuple[Engine, list[str]] | None:
@@ -260,11 +255,9 @@ class Embedder:
             for task in todo:
                 self._fitted_engine(task).prepare(task.texts())
             return
-        base, needed = self._base.engine, self._needed(todo)
-        if _new(needed, self._base.prepared):
-            # Kept in memory alone, embeddings are lost with a stopped run: its batches are planned again as they were.
-            lost = base.shelf.folder is None
-            base.prepare(needed, among=self._needed(tasks) if lost else ())
+        base = self._base.engine
+        # Kept in memory alone, embeddings are lost with a stopped run: its batches are planned again as they were.
+        base.prepare(self._needed(todo), among=self._needed(tasks) if base.shelf.folder is None else ())
         variant = variant_of(self.encoder.encoder)
         if variant is not None and base.shelf.width is not None:
             # More dimensions than the base has are refused once, rather than task by task.

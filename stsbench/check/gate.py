@@ -128,12 +128,6 @@ def unreadable(new: Side, old: Side | None = None) -> list[Verdict]:
     ]
 
 
-def not_checked(line: str) -> Check:
-    """The check that could not be made at all, and why: for reports, which must say that nothing was found fine."""
-    verdict = Verdict(encoder="stsbench check", task="check", outcome="not checked", reason=line)
-    return Check(verdicts=[verdict], rule="absolute")
-
-
 HALF = ("float16", "bfloat16")
 FEW = 1800
 """Fewer test items than this are few: TREC has 500, MRPC 1,725; SST2, the next, 1,821."""

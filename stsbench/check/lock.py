@@ -155,11 +155,6 @@ class Side(NamedTuple):
         """The Results of its cells, where there are some."""
         return [cell.result for cell in self.cells if cell.result is not None]
 
-    def older_line(self, catalogue: Catalogue) -> str:
-        """What is left out of it, see :meth:`stsbench.results.groups.Encoders.older_line`."""
-        encoders = self.by_name(catalogue)
-        return encoders.older_line(encoders.found.results)
-
     def encoders(self) -> list[str]:
         """The names of its encoders, and of folders whose files cannot be read."""
         folders = {part.name: None for one in self.problems for part in (one.path, one.path.parent)}

@@ -80,14 +80,12 @@ def github_lines(check: Check) -> list[str]:
     return lines
 
 
-def no_command(text: str) -> str:
-    """Text in which GitHub's runner finds no command of its older kind, ``##[name]``: that may stand anywhere in a line."""
-    return text.replace("##[", "## [")
+def no_command(text: str, *, as_json: bool = False) -> str:
+    """Text in which GitHub's runner finds no command of its older kind, ``##[name]``: that may stand anywhere in a line.
 
-
-def no_command_json(text: str) -> str:
-    """The same of JSON, which says the same after it."""
-    return text.replace("##[", "#\\u0023[")
+    JSON says the same after it.
+    """
+    return text.replace("##[", "#\\u0023[" if as_json else "## [")
 
 
 def _data(text: str) -> str:

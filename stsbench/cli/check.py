@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from stsbench.api.names import chosen_side
 from stsbench.check import reports
-from stsbench.check.gate import RULES, Check, check, check_published, not_checked, parse_tolerances
+from stsbench.check.gate import RULES, Check, Verdict, check, check_published, parse_tolerances
 from stsbench.check.lock import Side, read_side
 from stsbench.cli import options as opt
 from stsbench.cli.printing import complain, print_json, print_rows, say, say_words
@@ -75,7 +76,7 @@ def check_command(
         elif as_json:
             verdicts = [asdict(verdict) for verdict in found.verdicts]
             facts = {"exit": found.exit_code, "rule": found.rule, "summary": found.summary, "verdicts": verdicts}
-            print_json(facts, shown=reports.no_command_json if watched else str)
+            print_json(facts, shown=partial(reports.no_command, as_json=True) if watched else str)
         else:
             _print_check(found)
     if github:
@@ -93,7 +94,9 @@ def _reported(
         said = one_line(error)
         if not isinstance(error, StsbenchError):
             said = f"stsbench itself failed: {type(error).__name__}: {said}"
-        found = not_checked(said)
+        # Reports must say that nothing was found fine.
+        verdict = Verdict(encoder="stsbench check", task="check", outcome="not checked", reason=said)
+        found = Check(verdicts=[verdict], rule="absolute")
         for files in ((junit, None), (None, summary)):
             with suppress(StsbenchError):
                 _write_reports(found, *files)
@@ -135,7 +138,8 @@ def read_one(path: Path, encoders: Sequence[str], tasks: str | None, catalogue: 
     """The cells of one side, a folder or a lock file, of these encoders and tasks or of all; says if there are older states."""
     read = read_side(path, tasks=expand_names(tasks, catalogue) if tasks else None)
     side = chosen_side(encoders, read, catalogue, path)
-    if line := side.older_line(catalogue):
+    encoders = side.by_name(catalogue)
+    if line := encoders.older_line(encoders.found.results):
         complain(line)
     return side
 

@@ -196,7 +196,8 @@ def find_start(plan: TrainPlan) -> Checkpoint:
             raise CardError(
                 f"--base {plan.base}: its card names no checkpoint; give a folder that holds it, or a Hub id"
             )
-        return find_checkpoint(**{key: params[key] for key in WHERE if key in params})
+        where_it_lies = ("model", "package", "revision", "subfolder", "sha256")
+        return find_checkpoint(**{key: params[key] for key in where_it_lies if key in params})
     if base.recipe:
         earlier = run_folder(plan.out, base.recipe, plan.seed)
         if not (earlier / RUN_FILE).is_file():
@@ -206,10 +207,6 @@ def find_start(plan: TrainPlan) -> Checkpoint:
     if not base.model:
         raise CardError(f"recipe {plan.name}: no checkpoint to start from; pass --base FOLDER ({base.note})")
     return find_checkpoint(base.model, revision=base.revision, sha256=base.sha256)
-
-
-WHERE = ("model", "package", "revision", "subfolder", "sha256")
-"""What of a card's parameters says where its checkpoint lies."""
 
 
 MEASURES: Mapping[str, Callable[[FloatArray, FloatArray], Sequence[npt.NDArray[np.float64]]]] = {
@@ -230,7 +227,8 @@ def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], flo
     from stsbench.training.seams import DevelopmentScore
 
     similarities = choose("measure", measure, MEASURES)
-    close = split.gold > ALIKE * split.gold.max()
+    # Positives: above 4 of STS-B's 5, as in SimCSE's section 3.
+    close = split.gold > 0.8 * split.gold.max()
 
     def validate(encoder: Encoder) -> float:
         embeddings = encoder.encode([*split.sentences1, *split.sentences2])
@@ -244,10 +242,6 @@ def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], flo
         return found
 
     return validate
-
-
-ALIKE = 0.8
-"""Pairs are positives above this share of the highest gold score: above 4 of STS-B's 5, as in SimCSE's section 3."""
 
 
 def find_missing(plan: TrainPlan) -> dict[str, str]:

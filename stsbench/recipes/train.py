@@ -398,15 +398,12 @@ class Trainer(ABC):
 
     plan: TrainPlan
     corpus: Corpus
-    """What it learns from."""
     validate: Validate | None
     """What weights are chosen by; None where the last are kept."""
     base: Checkpoint | None = None
-    """The checkpoint that it starts from, if any."""
     teachers: Teachers = Teachers()
     """The encoders whose embeddings it learns from besides, if any."""
     device: str = "cpu"
-    """Where it computes."""
 
     @classmethod
     @abstractmethod

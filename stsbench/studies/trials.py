@@ -84,7 +84,6 @@ class TrialOutcome:
 
 
 UNWATCHED = nullcontext[Callable[[object], None]](lambda progress: None)
-"""Shows nothing of a training's steps."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -246,8 +246,6 @@ def test_the_published_number_of_texts(name):
     assert len(texts_to_fit("target", task=task, catalogue=catalogue)) == GRADED[name]
 
 
-__all__ = ["place"]
-
 SPEC = "tests.own_tasks:ENCODER"
 GRID: dict[str, list[Any]] = {"embeddings": ["float32", "int8", "binary"], "dimensions": [8, 4]}
 
