@@ -138,8 +138,8 @@ def read_one(path: Path, encoders: Sequence[str], tasks: str | None, catalogue: 
     """The cells of one side, a folder or a lock file, of these encoders and tasks or of all; says if there are older states."""
     read = read_side(path, tasks=expand_names(tasks, catalogue) if tasks else None)
     side = chosen_side(encoders, read, catalogue, path)
-    encoders = side.by_name(catalogue)
-    if line := encoders.older_line(encoders.found.results):
+    named = side.by_name(catalogue)
+    if line := named.older_line(named.found.results):
         complain(line)
     return side
 
