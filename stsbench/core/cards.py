@@ -29,7 +29,6 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Beta = Annotated[float, Meta(ge=0, lt=1)]
-Reproducible = Literal["weights", "trainable", "objective", "quoted"]
 REPRODUCIBLE = {
     "weights": "the weights are published: scores agree up to rounding",
     "trainable": "trained or fitted here by the published settings: scores agree up to the deviation of seeds",
@@ -215,7 +214,7 @@ class EncoderCard(Record, frozen=True, kw_only=True):
     paper: str
     license: str
     note: str = ""
-    reproducible: Reproducible = "weights"
+    reproducible: Literal["weights", "trainable", "objective", "quoted"] = "weights"
     """How the encoder of the published rows can be had, see ``REPRODUCIBLE``."""
     hub: str = ""
     """Its id on the Hub, where it is not loaded from there."""
@@ -527,23 +526,20 @@ def lines_of(facts: Mapping[str, object], notes: Mapping[str, str]) -> list[str]
     return lines
 
 
-def toml_tables(table: Mapping[str, object], notes: Mapping[str, str] | None = None) -> str:
+def toml_tables(table: Mapping[str, object], notes: Mapping[str, str] = {}) -> str:
     """A record as a file: plain keys first, then a table each; what is None, which TOML has no word for, or empty is left out.
 
     A table of tables has each of them below a heading of its own. ``notes`` stand above keys, as :func:`lines_of` has them.
     """
-    said = {key: value for key, value in table.items() if value not in (None, "", [], {})}
-    tables: dict[str, Mapping[str, object]] = {}
-    for key, value in said.items():
-        if isinstance(value, Mapping):
-            nested = all(isinstance(one, Mapping) for one in value.values())
-            tables |= (
-                {f"{toml_key(key)}.{toml_key(name)}": one for name, one in value.items()} if nested else {key: value}
-            )
-    lines = lines_of({key: value for key, value in said.items() if not isinstance(value, Mapping)}, notes or {})
-    for heading, value in tables.items():
-        inner = {name: one for name, one in value.items() if one is not None}
-        lines += ["", f"[{heading}]", *lines_of(inner, notes or {})]
+    kept = {key: value for key, value in table.items() if value not in (None, "", [], {})}
+    tables = {key: value for key, value in kept.items() if isinstance(value, Mapping)}
+    lines = lines_of({key: value for key, value in kept.items() if key not in tables}, notes)
+    for key, value in tables.items():
+        nested = all(isinstance(one, Mapping) for one in value.values())
+        parts = {f"{toml_key(key)}.{toml_key(name)}": one for name, one in value.items()} if nested else {key: value}
+        for heading, part in parts.items():
+            inner = {name: one for name, one in part.items() if one is not None}
+            lines += ["", f"[{heading}]", *lines_of(inner, notes)]
     return "\n".join(lines) + "\n"
 
 
@@ -590,9 +586,8 @@ def said(value: Any) -> Any:  # noqa: ANN401 - a card's table, or a value in it
         return list(map(said, value))
     if not isinstance(value, msgspec.Struct):
         return value
-    usual = {field.name: field for field in msgspec.structs.fields(value)}
-    kept = {name: getattr(value, name) for name in usual if name != "note"}
-    return {name: said(one) for name, one in kept.items() if one != usual_value(usual[name])}
+    facts = ((key, getattr(value, key.name)) for key in msgspec.structs.fields(value) if key.name != "note")
+    return {key.name: said(one) for key, one in facts if one != usual_value(key)}
 
 
 def usual_value(field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401 - any default

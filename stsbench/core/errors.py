@@ -141,8 +141,8 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def failing(what: str, error: type[StsbenchError], *kinds: type[Exception]) -> Iterator[None]:
-    """Make what fails in the block an ``error`` of one line: ``what``, and what was said.
+def failing(what: str, error: type[StsbenchError], *kinds: type[Exception], longest: int = 300) -> Iterator[None]:
+    """Make what fails in the block an ``error`` of one line: ``what``, and what was said, cut to the ``longest``.
 
     ``kinds`` are the exceptions that count, as far as they are known; without any all do but our own, which say what is wrong.
     """
@@ -151,7 +151,7 @@ def failing(what: str, error: type[StsbenchError], *kinds: type[Exception]) -> I
     except Exception as problem:
         if isinstance(problem, StsbenchError) or not isinstance(problem, kinds or Exception):
             raise
-        raise error(f"{what}: {one_line(problem)[:300]}") from problem
+        raise error(f"{what}: {one_line(problem)[:longest]}") from problem
 
 
 def cut(text: str, longest: int = SHOWN) -> str:

@@ -24,7 +24,6 @@ from stsbench.core.errors import DataError, one_line
 from stsbench.core.files import write_whole, writing_whole
 
 SPLITS = ("train", "valid", "test")
-FeatureArray = npt.NDArray[np.float32]
 
 
 class Converted(NamedTuple):
@@ -161,7 +160,7 @@ def _dtype(value: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _made
     return found
 
 
-def _features(value: Any) -> FeatureArray:  # noqa: ANN401 - as _made
+def _features(value: Any) -> npt.NDArray[np.float32]:  # noqa: ANN401 - as _made
     if isinstance(value, dict):
         value = [value[image] for image in range(len(value))]
     whole = np.stack([np.ravel(row) for row in value]) if isinstance(value, list) else np.asarray(value)

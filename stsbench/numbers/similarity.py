@@ -14,13 +14,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+FloatArray = npt.NDArray[np.floating]
+Similarities = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]
+"""The similarity of each pair, (n,), and which pairs held a zero vector."""
 ROWS = 1024
 """So many rows are compared with all later ones at once."""
 
 
-def paired_cosine(
-    a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+def paired_cosine(a: FloatArray, b: FloatArray) -> Similarities:
     """Return the cosine of each row of ``a`` with the same row of ``b``, and which rows held a zero vector.
 
     Both are (n, d). A pair with a zero vector has cosine 0: the SentEval convention for a
@@ -34,9 +35,7 @@ def paired_cosine(
     return np.where(zero, 0.0, dots / np.where(zero, 1.0, norms)), zero
 
 
-def paired_similarities(
-    a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]
-) -> tuple[npt.NDArray[np.float64], ...]:
+def paired_similarities(a: FloatArray, b: FloatArray) -> tuple[npt.NDArray[np.float64], ...]:
     """Return cosine, dot product, and minus the Manhattan and the Euclidean distance of each pair of rows.
 
     Both are (n, d); the higher, the more alike.
@@ -46,26 +45,19 @@ def paired_similarities(
     return paired_cosine(x, y)[0], paired_dot(x, y)[0], -np.abs(away).sum(axis=1), -np.linalg.norm(away, axis=1)
 
 
-Similarities = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]
-"""The similarity of each pair, (n,), and which pairs held a zero vector."""
-
-
-def paired_dot(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]) -> Similarities:
+def paired_dot(a: FloatArray, b: FloatArray) -> Similarities:
     """Return the dot product of each row of ``a`` with the same row of ``b``, both (n, d); of whole numbers it is exact."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     zero: npt.NDArray[np.bool_] = np.logical_not(x.any(axis=1) & y.any(axis=1))
     return np.einsum("nd,nd->n", x, y), zero
 
 
-def paired_hamming(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]) -> Similarities:
-    """Return minus the number of places where each row of ``a`` differs from the same row of ``b``, both (n, d).
-
-    Rows are bits; none is a zero vector.
-    """
+def paired_hamming(a: FloatArray, b: FloatArray) -> Similarities:
+    """Return minus the number of bits in which each row of ``a`` differs from that of ``b``, both (n, d); none is zero."""
     return -np.count_nonzero(a != b, axis=1).astype(np.float64), np.zeros(len(a), dtype=bool)
 
 
-SIMILARITIES: Mapping[str, Callable[[npt.NDArray[np.floating], npt.NDArray[np.floating]], Similarities]] = {
+SIMILARITIES: Mapping[str, Callable[[FloatArray, FloatArray], Similarities]] = {
     "cosine": paired_cosine,
     "dot": paired_dot,
     "hamming": paired_hamming,
@@ -73,14 +65,14 @@ SIMILARITIES: Mapping[str, Callable[[npt.NDArray[np.floating], npt.NDArray[np.fl
 """How alike two embeddings are, by the names of protocols: what vector databases compute of floats, integers and bits."""
 
 
-def are_bits(embeddings: npt.NDArray[np.floating]) -> bool:
+def are_bits(embeddings: FloatArray) -> bool:
     """Whether embeddings (n, d) hold no more than two different numbers."""
     if not embeddings.size:
         return True
     return bool(((embeddings == embeddings.min()) | (embeddings == embeddings.max())).all())
 
 
-def alignment(x: npt.NDArray[np.floating], y: npt.NDArray[np.floating]) -> float:
+def alignment(x: FloatArray, y: FloatArray) -> float:
     """Return the mean squared distance of each row of ``x`` to the same row of ``y``; the lower, the closer.
 
     Both are (n, d), n of 1 or more, and are brought to length 1 first; a zero vector stays one.
@@ -88,7 +80,7 @@ def alignment(x: npt.NDArray[np.floating], y: npt.NDArray[np.floating]) -> float
     return float((np.square(unit_rows(x) - unit_rows(y)).sum(axis=1)).mean())
 
 
-def uniformity(x: npt.NDArray[np.floating], t: float = 2.0) -> float:
+def uniformity(x: FloatArray, t: float = 2.0) -> float:
     """Return the log of the mean of exp(-t * squared distance) over all distinct pairs of rows; the lower, the more even.
 
     ``x`` is (n, d), n of 2 or more, and is brought to length 1 first; a zero vector stays one.
@@ -106,7 +98,7 @@ def uniformity(x: npt.NDArray[np.floating], t: float = 2.0) -> float:
     return float(np.log(2 * total / (len(unit) * (len(unit) - 1))))
 
 
-def unit_rows(x: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+def unit_rows(x: FloatArray) -> npt.NDArray[np.float64]:
     """Return the rows of x (n, d) at length 1, in float64; a zero vector stays one."""
     rows = np.asarray(x, dtype=np.float64)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -154,11 +146,10 @@ def to_integers(embeddings: Float32Array, ranges: Float32Array, *, signed: bool)
 
     ``embeddings`` are (n, d), ``ranges`` the smallest and the largest number of each dimension, (2, d).
     """
-    starts = ranges[0]
-    steps = (ranges[1] - starts) / STEPS
+    steps = (ranges[1] - ranges[0]) / STEPS
     # A dimension that never varies is one step.
     steps = np.where(steps == 0, np.float32(1), steps)
-    integers = np.clip(np.floor((embeddings - starts) / steps), 0, STEPS)
+    integers = np.clip(np.floor((embeddings - ranges[0]) / steps), 0, STEPS)
     return np.asarray((integers - HALF if signed else integers).astype(np.float32))
 
 

@@ -145,7 +145,7 @@ def centred_ranks(x: Float64Array) -> Float64Array:
     return np.asarray((average_ranks(x) - 0.5) / len(x) - 0.5)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Correlation:
     """One metric of pairs with gold scores; whatever computes, compares or prints it reads this row.
 
@@ -178,18 +178,9 @@ class Correlation:
 
 
 _CORRELATIONS = (
-    Correlation(
-        name="spearman",
-        label="Spearman",
-        function=spearman,
-        scale=average_ranks,
-        influence_function=spearman_influence,
-        by_rank=True,
-    ),
-    Correlation(
-        name="pearson", label="Pearson", function=pearson, scale=lambda x: x, influence_function=pearson_influence
-    ),
-    Correlation(name="kendall", label="Kendall", function=kendall, influence_function=kendall_influence, by_rank=True),
+    Correlation("spearman", "Spearman", spearman, average_ranks, spearman_influence, by_rank=True),
+    Correlation("pearson", "Pearson", pearson, lambda x: x, pearson_influence),
+    Correlation("kendall", "Kendall", kendall, influence_function=kendall_influence, by_rank=True),
 )
 CORRELATIONS: Mapping[str, Correlation] = {row.name: row for row in _CORRELATIONS}
 
@@ -230,12 +221,11 @@ SHARE_METHOD = "Wilson score interval by Student's t, with the covariance of ite
 IMAGE_METHOD = "Wilson score interval over test images with their captions"
 FEWEST = 4
 """Of fewer items nothing is known of how a correlation varies."""
-SentenceKeys = npt.NDArray[np.uint32]
 COLUMNS = ("sentence1", "sentence2")
 """The per-item columns that tell which sentences an item holds."""
 
 
-def sentence_columns(*sides: Sequence[str]) -> dict[str, SentenceKeys]:
+def sentence_columns(*sides: Sequence[str]) -> dict[str, npt.NDArray[np.uint32]]:
     """The first four bytes of each sentence's sha256, as per-item columns: one side, or both of pairs.
 
     Two of 26,000 different sentences are taken for one with probability 0.08, which then ties a few items too many.

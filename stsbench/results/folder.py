@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.errors import DataError, OutputError, one_line
+from stsbench.core.errors import DataError, OutputError, failing, one_line
 from stsbench.core.files import parquet_batches, read_bounded, write_whole
 from stsbench.results.record import (
     SCHEMA,
@@ -64,16 +64,13 @@ def to_parquet(columns: Mapping[str, npt.NDArray[np.generic] | list[str]]) -> by
 
 
 def read_columns(path: Path, n: int) -> dict[str, npt.NDArray[Any]]:
-    """Read columns of n items.
-
-    Raises:
-        DataError: they are missing, broken, or not of n items.
-    """
+    """Read columns of n items; raises DataError where they are missing, broken, or not of n items."""
     import pyarrow
     import pyarrow.parquet
 
-    try:
-        content = pyarrow.BufferReader(read_bounded(path, LARGEST_COLUMNS))
+    content = pyarrow.BufferReader(read_bounded(path, LARGEST_COLUMNS))
+    kinds = OSError, ValueError, TypeError, pyarrow.ArrowException
+    with failing(f"{path}: cannot be read", DataError, *kinds, longest=200):
         with pyarrow.parquet.ParquetFile(content) as file:
             metadata, schema = file.metadata, file.schema_arrow
         # Before it is read: a small file may hold a great many equal rows.
@@ -82,8 +79,6 @@ def read_columns(path: Path, n: int) -> dict[str, npt.NDArray[Any]]:
         batches = list(parquet_batches(content, path, where=str(path), metadata=metadata))
         table = pyarrow.Table.from_batches(batches, None if batches else schema)
         return {name: _as_array(table[name].combine_chunks()) for name in schema.names}
-    except (OSError, ValueError, TypeError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path}: cannot be read: {one_line(error)[:200]}") from error
 
 
 def _as_array(column: pyarrow.Array) -> npt.NDArray[Any]:
@@ -107,9 +102,8 @@ LARGEST = 64 << 20
 def write_result(result: Result, folder: Path) -> Path:
     """Write a Result and its per-item columns into a results folder; the Result last.
 
-    Raises:
-        OutputError: the folder cannot be written or the disk is full, or another name's result lies there.
-        DataError: the Result is none that could be read back; names the field.
+    Raises OutputError: the folder cannot be written or the disk is full, or another name's result lies there; DataError:
+    the Result is none that could be read back; names the field.
     """
     path = result.path_in(folder)
     content = checked_json(result)
@@ -132,11 +126,7 @@ def write_result(result: Result, folder: Path) -> Path:
 
 
 def make_current(result: Result, folder: Path) -> None:
-    """Record that a Result of a folder is the current state of its cell; the only one of a cell needs no record.
-
-    Raises:
-        OutputError: the folder cannot be written.
-    """
+    """Record that a Result of a folder is the current state of its cell, unless it is the only one; raises OutputError."""
     record = record_path(result, folder)
     if _recorded(record) != result.cell and (record.exists() or _other_states(result, result.path_in(folder))):
         _write_record(result, folder)
@@ -162,10 +152,9 @@ def _other_states(result: Result, path: Path) -> list[Result]:
 
 
 def checked_json(result: Result) -> bytes:
-    """The bytes of a Result's file: evaluators and encoders may be a user's own, so its values are looked at.
+    """The bytes of a Result's file; raises DataError, naming the field, where it is not as results must be.
 
-    Raises:
-        DataError: the Result is not as results must be; names the field.
+    Evaluators and encoders may be a user's own.
     """
     try:
         content = result_to_json(result)
@@ -197,15 +186,10 @@ _DECODER = msgspec.json.Decoder(Result)
 
 
 def read_result(path: Path) -> Result:
-    """Read one Result.
-
-    Raises:
-        DataError: the file is no Result of this schema, or not the one that its path tells; names file and field.
-    """
-    try:
+    """Read one Result; raises DataError, naming file and field, where it is none of this schema, or not its path's."""
+    kinds = msgspec.DecodeError, UnicodeDecodeError, RecursionError
+    with failing(f"{path}: is not a result file of schema {SCHEMA}", DataError, *kinds):
         result = _DECODER.decode(read_bounded(path, LARGEST))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{path}: is not a result file of schema {SCHEMA}: {one_line(error)[:300]}") from error
     if result.schema != SCHEMA:
         raise DataError(
             f"{path}: is a result of schema {result.schema}, this stsbench reads {SCHEMA}; run the cell again"
@@ -223,19 +207,14 @@ def read_result(path: Path) -> Result:
 
 
 def read_items(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read the per-item columns of the Result at ``path``.
-
-    Raises:
-        DataError: the columns are missing, broken, or not those the Result was made with.
-    """
+    """Read the per-item columns of the Result at ``path``; raises as :func:`columns_of`."""
     return columns_of(read_result(path))
 
 
 def columns_of(result: Result) -> dict[str, npt.NDArray[Any]]:
     """The per-item columns of a Result: those that it holds, or those beside its file.
 
-    Raises:
-        DataError: they are missing, broken, or not those the Result was made with.
+    Raises DataError: they are missing, broken, or not those the Result was made with.
     """
     if result.per_item:
         return as_arrays(result.per_item)
@@ -273,10 +252,8 @@ def read_folder(folder: Path, encoder: str | None = None) -> ResultFolder:
     """Read a results folder, or the folder of one encoder in it; a broken or foreign file is one line and stops nothing.
 
     The current Result of a cell is its only one, or the one that ``run`` made or reused last, as :func:`make_current` has
-    recorded. A cell of several states without such a record has none: that is a problem.
-
-    Raises:
-        OutputError: there is no such folder, or it cannot be read.
+    recorded. A cell of several states without such a record has none: that is a problem. Raises OutputError: there is no
+    such folder, or it cannot be read.
     """
     found = read_states(folder, encoder)
     cells: dict[tuple[object, ...], list[Result]] = {}
@@ -302,11 +279,7 @@ def read_folder(folder: Path, encoder: str | None = None) -> ResultFolder:
 
 
 def read_states(folder: Path, encoder: str | None = None) -> ResultFolder:
-    """The same with the Results of all states together.
-
-    Raises:
-        OutputError: there is no such folder, or it cannot be read.
-    """
+    """The same with the Results of all states together."""
     if not folder.is_dir():
         raise OutputError(f"results folder '{folder}' does not exist; 'stsbench run' makes it")
     found = ResultFolder([], [])

@@ -145,8 +145,7 @@ class Encoders:
     def of_one(self, spec: str, results: Sequence[Result]) -> Sequence[Result]:
         """Some of the results, if one encoder made them all; trained with several seeds it is still one.
 
-        Raises:
-            DataError: there are none, or several encoders made them; lists them.
+        Raises DataError: there are none, or several encoders made them; lists them.
         """
         wanted = {id(result) for result in results}
         runs = [one for one in self.all if not wanted.isdisjoint(map(id, one.results))]
@@ -226,9 +225,7 @@ def side_by_side(results: Iterable[Result], catalogue: Catalogue) -> tuple[list[
     """The results whose scores may stand in one column, task by task and split by split, and a line on those left out.
 
     Where some were scored by the task's card as it is here, and others by another version of it, the others are left out.
-
-    Raises:
-        ProtocolError: two that are left are of other data, or of cards that are not here; names the field.
+    Raises ProtocolError: two that are left are of other data, or of cards that are not here; names the field.
     """
     columns: dict[tuple[str, str], list[Result]] = {}
     for result in (given := list(results)):

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from stsbench.core import settings
 from stsbench.core.cards import CorpusCard
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, SourceError, UnknownName, choose, did_you_mean, one_line
+from stsbench.core.errors import CardError, DataError, SourceError, UnknownName, choose, did_you_mean, failing
 from stsbench.core.files import bounded, check_is_file, chunks
 from stsbench.data.readers.table import MARK, checked_text, column_at, listed, read_json_lines, read_parquet
 from stsbench.data.splits import PairSplit, difference
@@ -204,10 +204,9 @@ def read_training_text(path: Path, *, header: bool, limit: int | None = None) ->
     content = _content(path, limit if file.by_line else None)
     if file.is_utf8:
         content = checked_text(path, content, refused=b"\0").removeprefix(MARK.encode())
-    try:
+    # Damaged pages of parquet are an OSError.
+    with failing(f"{path}: not a valid {kind} file", DataError, pa.ArrowException, OSError, longest=150):
         table = file.parse(path, content, header)
-    except (pa.ArrowException, OSError) as error:  # damaged pages of parquet are an OSError
-        raise DataError(f"{path}: not a valid {kind} file: {one_line(error)[:150]}") from error
     return table if limit is None else table.slice(0, limit)
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from stsbench.core.cards import CorpusCard, MakeFacts
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, OutputError, SourceError, choose, one_line
+from stsbench.core.errors import CardError, DataError, OutputError, SourceError, choose, failing
 from stsbench.core.files import parquet_batches, remove, write_whole
 from stsbench.data.corpora.load import fetch_corpus, read_training_text
 from stsbench.data.readers.table import column_at
@@ -180,7 +180,8 @@ def _documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
     """The texts of a column, some rows at a time; a row without text holds none."""
     import pyarrow as pa
 
-    try:
+    kinds = pa.ArrowException, OSError, UnicodeDecodeError
+    with failing(f"{where}: cannot be read", SourceError, *kinds, longest=200):
         for batch in parquet_batches(file, file, where=where):
             texts = batch.column(column_at(batch.schema.names, column, where=where))
             kind: Any = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
@@ -189,5 +190,3 @@ def _documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
             # The tokenizer takes far more memory than the text that it is given at once.
             for at in range(0, len(texts), _ROWS):
                 yield [text or "" for text in texts.slice(at, _ROWS).to_pylist()]
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{where}: cannot be read: {one_line(error)[:200]}") from error

@@ -101,12 +101,6 @@ FAILURES = (
 """The ways to fail; of several that fit, the first counts."""
 
 
-def failure_of(error: BaseException) -> Failure | None:
-    """The way in which the Hub has failed, None for an error of another kind."""
-    signs = {*(kind.__name__ for kind in type(error).__mro__), status_of(error), getattr(error, "errno", None)}
-    return next((failure for failure in FAILURES if signs.intersection(failure.signs)), None)
-
-
 def status_of(error: BaseException) -> int | None:
     """The HTTP status of an answer that is an error."""
     return getattr(getattr(error, "response", None), "status_code", None)
@@ -218,7 +212,8 @@ class Repository:
             # So the library says that it could not ask the Hub, and that the cache has nothing, or nothing whole, either.
             wraps = type(error).__name__ in ("LocalEntryNotFoundError", "ValueError")
             cause = error.__cause__ if wraps and error.__cause__ else error
-            failure = failure_of(cause)
+            signs = {*(kind.__name__ for kind in type(cause).__mro__), status_of(cause), getattr(cause, "errno", None)}
+            failure = next((one for one in FAILURES if signs.intersection(one.signs)), None)
             if failure is None:
                 raise
             facts = {"page": self.page, "kind": self.kind, "status": status_of(cause), "detail": detail(cause)}

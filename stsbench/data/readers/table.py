@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from stsbench.core.errors import CardError, DataError, did_you_mean, one_line
+from stsbench.core.errors import CardError, DataError, did_you_mean, failing, one_line
 from stsbench.core.files import check_parquet, read_bounded
 
 if TYPE_CHECKING:
@@ -107,11 +108,10 @@ def read_lines(path: Path, *, encoding: str = "utf-8") -> list[str]:
 
 def parse_number(text: str, *, where: str, what: str) -> float:
     """Parse a finite number; raises DataError that begins with ``where``: the file and the line."""
-    try:
+    value = math.nan
+    with suppress(ValueError):
         # Python would pass over underscores between digits.
-        value = float(text) if "_" not in text else float("nan")
-    except ValueError:
-        value = float("nan")
+        value = float("nan" if "_" in text else text)
     if not -1e300 < value < 1e300:
         comma = "; write a decimal point, not a comma" if DECIMAL_COMMA.fullmatch(text) else ""
         raise DataError(f"{where}: {what} {shown_field(text)} is not a number{comma}")
@@ -219,13 +219,12 @@ def read_table(path: Path, layout: FileLayout = FileLayout(), *, named: bool) ->
             raise CardError(f"{path}: '{key}' has no effect on {kind}; leave it out")
     import pyarrow as pa
 
-    try:
+    kinds = pa.ArrowException, OSError, UnicodeDecodeError  # damaged pages of parquet are an OSError
+    with failing(f"{path}: not valid {kind}", DataError, *kinds, longest=150):
         if not in_parquet:
             return _from_json(path, content)
         found = read_parquet(path, content)
         return table_of(path, found, range(1, found.num_rows + 1), "row")
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # damaged pages of parquet are an OSError
-        raise DataError(f"{path}: not valid {kind}: {one_line(error)[:150]}") from error
 
 
 def read_parquet(path: Path, content: bytes) -> pa.Table:
