@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -95,12 +96,10 @@ def showing(what: str = "reading data", *, say: Callable[[str], None] = LOGGER.i
 
     # rich would take COLUMNS=0 for a width.
     screen = Console(stderr=True, width=settings.terminal_columns(), _environ=settings.terminal())
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        TextColumn("{task.fields[news]}", markup=False),
-    )
-    with Progress(*columns, console=screen, transient=True) as bars:
+    text = partial(TextColumn, markup=False)
+    with Progress(
+        text("{task.description}"), BarColumn(bar_width=20), text("{task.fields[news]}"), console=screen, transient=True
+    ) as bars:
         shown = Shown(bars)
         shown.update("work", what=what)
         yield shown

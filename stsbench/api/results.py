@@ -216,11 +216,7 @@ class Results(Sequence[Result]):
 
     @checked(results=Kind(lambda given: isinstance(given, Iterable), "a sequence of Result"), catalogue=Catalogue)
     def __init__(
-        self,
-        results: Iterable[Result] = (),
-        *,
-        failures: Iterable[NotScored] = (),
-        catalogue: Catalogue | None = None,
+        self, results: Iterable[Result] = (), *, failures: Iterable[NotScored] = (), catalogue: Catalogue | None = None
     ) -> None:
         """Keep results of whatever encoders and tasks, and ``failures``: what could not be scored.
 

@@ -16,8 +16,8 @@ from typing import Any, TextIO
 from typer import Exit
 from typer.exceptions import TyperException
 
-from stsbench.cli.printing import BUG, MISTAKE, STOPPED, complain, print_traceback
-from stsbench.core.errors import OutputError, Stopped, StsbenchError
+from stsbench.cli.printing import complain, print_traceback
+from stsbench.core.errors import BUG, MISTAKE, STOPPED, OutputError, Stopped, StsbenchError
 from stsbench.core.settings import share_cores
 
 

@@ -6,20 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stsbench.analysis.run import (
-    ANALYSES,
-    WRITERS,
-    Analysis,
-    Findings,
-    analyse,
-    findings_json,
-    make_analysis,
-    value_text,
-)
+from stsbench.analysis.run import ANALYSES, WRITERS, Findings, analyse, findings_json, make_analysis, value_text
 from stsbench.api.names import Names
 from stsbench.bench.plan import RunPlan
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, cut, print_rows, say, say_words, shown_work, write_or_say
+from stsbench.cli.printing import complain, cut, emit, print_rows, say, say_words, shown_work
 from stsbench.core.errors import StsbenchError, choose
 from stsbench.plots import FIGURES
 
@@ -69,10 +60,10 @@ def analyze_command(
     if as_json:
         say(findings_json(found), end="")
     else:
-        _print(found, made)
+        _print(found, made.about, made.printed)
     for path, ending in zip(out, endings, strict=True):
         content = made.draw(found.tables, found.title) if ending in FIGURES else WRITERS[ending](found)
-        write_or_say(content, path, silent=as_json)
+        emit(content, path, silent=as_json)
 
 
 def plan_of(names: Sequence[str], results: Path, catalogue: opt.Cards, **more: Any) -> RunPlan:  # noqa: ANN401 - other fields
@@ -83,11 +74,11 @@ def plan_of(names: Sequence[str], results: Path, catalogue: opt.Cards, **more: A
     return RunPlan(encoders=encoders, out=results, catalogue=catalogue, **more)
 
 
-def _print(found: Findings, made: Analysis) -> None:
-    say_words(f"{found.title}, protocol {found.protocol}: {made.about}")
+def _print(found: Findings, about: str, printed: Sequence[str]) -> None:
+    say_words(f"{found.title}, protocol {found.protocol}: {about}")
     say("")
     encoders = {row["encoder"] for rows in found.tables.values() for row in rows if "encoder" in row}
-    for name, rows in ((name, found.tables.get(name, [])) for name in made.printed):
+    for name, rows in ((name, found.tables.get(name, [])) for name in printed):
         if not rows:
             continue
         keys, shown = list(rows[0]), rows[:MOST]

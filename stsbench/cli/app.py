@@ -1,13 +1,13 @@
-"""The commands: what each is for and where it is. A command's module is imported when the command is called."""
+"""The commands and where each is. A command's module is imported when the command is called."""
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+import re
+from collections.abc import Sequence
 from functools import cached_property, wraps
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,41 +19,15 @@ from stsbench.cli import options
 from stsbench.cli.options import FOLDERS, OUTPUT, WORK
 from stsbench.cli.printing import say
 
-COMMANDS: Mapping[str, str] = {
-    "run": "Score encoders on tasks.",
-    "train": "Train an encoder by a recipe.",
-    "reproduce": "Train the rows of a paper's table or figure.",
-    "sweep": "Try values of recipes and keep the best.",
-    "list": "List tasks, encoders, recipes, tables and more.",
-    "show": "Show what is known of one name.",
-    "doctor": "Show what works here, and what is missing for what.",
-    "leaderboard": "Print a table of results, or a paper's.",
-    "export": "Write results for other tools.",
-    "convert": "Make an encoder's folder.",
-    "compare": "Test which differences between encoders are significant.",
-    "analyze": "Make a figure of the papers, as numbers and as a picture.",
-    "report": "Put results, comparisons and figures into one HTML page.",
-    "parity": "Test whether two encoders that should be identical are.",
-    "check": "Check new scores against old ones, for CI.",
-    "lock": "Write scores to a lock file for 'stsbench check'.",
-    "verify": "Make every score again from its items.",
-    "timing": "Time training and inference on this machine.",
-}
-"""Each command and the first sentence of its help; it is a function of its own file, ``NAME_command`` of ``cli/NAME.py``."""
-DATA_COMMANDS: Mapping[str, str] = {
-    "fetch": "Fetch data from the Hub ahead of a run.",
-    "verify": "Check data against the cards.",
-    "overlap": "Find test sentences in training text.",
-    "convert-coco": "Convert the published COCO pickles.",
-    "make": "Make training text of what is published.",
-    "back-translate": "Translate sentences there and back, to train on the pairs.",
-}
-NEW_COMMANDS: Mapping[str, str] = {
-    "task": "Draft the card of a task from a table of your own.",
-    "encoder": "Draft the card of an encoder.",
-    "method": "Draft a training method and its recipe.",
-}
-"""Those of ``stsbench data`` and ``stsbench new`` are in the file of these."""
+COMMANDS = (
+    "run train reproduce sweep list show doctor leaderboard export convert compare analyze report parity check lock "
+    "verify timing"
+).split()
+"""Each is a function of its own file, ``NAME_command`` of ``cli/NAME.py``; those of ``stsbench data`` and ``new`` share one."""
+DATA_COMMANDS, NEW_COMMANDS = (
+    "fetch verify overlap convert-coco make back-translate".split(),
+    "task encoder method".split(),
+)
 
 
 class GroupedCommand(TyperCommand):
@@ -61,9 +35,8 @@ class GroupedCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer hides these types
         """Write a section for each ``rich_help_panel``: as plain text, for rich takes longer to load than a command to run."""
-        groups: dict[str, list[tuple[str, str]]] = {
-            title: [] for title in ("Arguments", "Options", FOLDERS, WORK, OUTPUT)
-        }
+        titles = ("Arguments", "Options", FOLDERS, WORK, OUTPUT)
+        groups: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
         for one in self.get_params(ctx):
             if record := one.get_help_record(ctx):
                 usual = "Arguments" if one.param_type_name == "argument" else "Options"
@@ -75,23 +48,26 @@ class GroupedCommand(TyperCommand):
 
 
 class LazyCommand(TyperCommand):
-    """A command of which only its help's first sentence is known until it is called."""
+    """A command of which nothing is known until it is called, or until its help is asked for."""
 
-    def __init__(self, name: str, module: str, help: str) -> None:  # noqa: A002 - typer's own word
-        """Note in which module the command is."""
-        super().__init__(name, help=help, rich_markup_mode=None)
-        self.module, self.function = module, f"{name.replace('-', '_')}_command"
+    def __init__(self, name: str, home: str) -> None:
+        """Note in which file the command is; of its text help and completion are made, for it imports all that the command needs."""
+        super().__init__(name, rich_markup_mode=None)
+        self.path, self.function = Path(__file__).with_name(f"{home}.py"), f"{name.replace('-', '_')}_command"
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first line of the command's docstring."""
+        found = re.search(rf'(?ms)^def {self.function}\(.*?"""([^\n]+)', self.path.read_text(encoding="utf-8"))
+        self.help = found and found[1]
+        return super().get_short_help_str(limit)
 
     @cached_property
     def loaded(self) -> TyperCommand:
         """The command with its options, whose module is imported when it is carried out.
 
-        Help and completion need its signature and docstring alone, which are compiled from the module's source: the module
-        imports all that the command works with. A default is a constant or a path.
+        Its signature and docstring alone are compiled. A default is a constant or a path.
         """
-        found = find_spec(self.module)
-        assert found and found.origin, "a command's module is a file"
-        tree = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
+        tree = ast.parse(self.path.read_text(encoding="utf-8"))
         (function,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == self.function)
         function.body, arguments = function.body[:1], function.args
         names = [one.arg for one in arguments.kwonlyargs]
@@ -101,15 +77,13 @@ class LazyCommand(TyperCommand):
             arguments.kwonlyargs.insert(place, ast.arg("config", ast.parse("opt.Config", mode="eval").body))
             arguments.kw_defaults.insert(place, ast.Constant(None))
         scope: dict[str, Any] = {"opt": options, "Path": Path}
-        exec(
-            compile(ast.fix_missing_locations(ast.Module([function], [])), found.origin, "exec", dont_inherit=True),
-            scope,
-        )
+        module = ast.fix_missing_locations(ast.Module([function], []))
+        exec(compile(module, self.path, "exec", dont_inherit=True), scope)
 
         @wraps(scope[self.function])
         def call(**given: Any) -> Any:  # noqa: ANN401 - what the signature says
             given.pop("config", None)
-            command = getattr(import_module(self.module), self.function)
+            command = getattr(import_module(f"stsbench.cli.{self.path.stem}"), self.function)
             if "catalogue" in given:
                 given["catalogue"] = options.read_cards(given["catalogue"])
             return command(**given)
@@ -144,15 +118,12 @@ def _root(context: typer.Context, version: Version = False) -> None:
     _help_alone(context)
 
 
-def _group(name: str, text: str, commands: Mapping[str, str], **more: Any) -> TyperGroup:  # noqa: ANN401
-    root = typer.Typer(
-        name=name, help=text, invoke_without_command=True, pretty_exceptions_enable=False, rich_markup_mode=None, **more
-    )
+def _group(name: str, text: str, commands: Sequence[str], **more: Any) -> TyperGroup:  # noqa: ANN401
+    root = typer.Typer(name=name, help=text, invoke_without_command=True, rich_markup_mode=None, **more)
     group = get_command(root)
     assert isinstance(group, TyperGroup), "an app with a callback is a group"
-    for command, help_line in commands.items():
-        module = command if commands is COMMANDS else name
-        group.add_command(LazyCommand(command, f"stsbench.cli.{module}", help_line))
+    for command in commands:
+        group.add_command(LazyCommand(command, command if commands is COMMANDS else name))
     return group
 
 
@@ -160,9 +131,8 @@ def made_app() -> TyperGroup:
     """The command line, without any command loaded."""
     wide = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     more: dict[str, Any] = {"callback": _help_alone, "add_completion": False}
-    app = _group(
-        "stsbench", "Benchmark sentence encoders on STS and SentEval.", COMMANDS, callback=_root, context_settings=wide
-    )
+    about = "Benchmark sentence encoders on STS and SentEval."
+    app = _group("stsbench", about, COMMANDS, callback=_root, context_settings=wide)
     app.add_command(_group("data", "Fetch and verify evaluation data and training text.", DATA_COMMANDS, **more))
     app.add_command(_group("new", "Draft a card for data, an encoder or a method.", NEW_COMMANDS, **more))
     return app

@@ -41,7 +41,7 @@ def check_command(
     junit: opt.Junit = None,
     github: opt.Github = False,
     summary: opt.Summary = None,
-    cards: opt.CardFolders,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Check new scores against old ones, for CI.
@@ -55,7 +55,7 @@ def check_command(
         idle = ("--against-encoder", "--rule", "--allow-missing")
         opt.Given.of(context).idle("with --against published", *idle)
 
-    def judged() -> Check:
+    def judge() -> Check:
         # Here, so that a folder of cards that is not there is in the reports too.
         tolerances, catalogue = parse_tolerances(tolerance), opt.read_cards(cards)
         side = read_one(new, encoder, tasks, catalogue)
@@ -70,7 +70,7 @@ def check_command(
     # GitHub's runner reads both streams, asked for annotations or not; JSON on stdout is to stay JSON.
     watched, stream = github or settings.on_github(), sys.stderr if as_json else sys.stdout
     with _no_commands(stream if watched else None):
-        found, mistake = _reported(judged, junit, summary)
+        found, mistake = _report(judge, junit, summary)
         if mistake is not None:
             complain(reports.no_command(str(mistake)) if watched else mistake)
         elif as_json:
@@ -84,12 +84,10 @@ def check_command(
     return found.exit_code
 
 
-def _reported(
-    judged: Callable[[], Check], junit: Path | None, summary: Path | None
-) -> tuple[Check, StsbenchError | None]:
+def _report(judge: Callable[[], Check], junit: Path | None, summary: Path | None) -> tuple[Check, StsbenchError | None]:
     """What was judged, or why nothing was, in the files of reports too."""
     try:
-        return _write_reports(judged(), junit, summary), None
+        return _write_reports(judge(), junit, summary), None
     except Exception as error:
         said = one_line(error)
         if not isinstance(error, StsbenchError):

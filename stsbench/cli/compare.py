@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from stsbench.api.names import compared_results
@@ -10,9 +11,9 @@ from stsbench.api.results import compared
 from stsbench.boards.render import TERMINAL
 from stsbench.boards.render.figures import WRITERS, comparison_figure, render_comparison
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, print_rows, say, say_words, write_or_say
+from stsbench.cli.printing import complain, emit, print_rows, say, say_words
 from stsbench.core.errors import StsbenchError, choose
-from stsbench.significance.comparison import Comparison, Difference, columns, notes_below, sentences
+from stsbench.significance.comparison import Difference, columns, notes_below, sentences
 
 
 def compare_command(
@@ -44,27 +45,21 @@ def compare_command(
     choose("format", fmt, {TERMINAL: None, **WRITERS})
     if len(encoders) < 2:
         raise StsbenchError("compare needs at least two encoders, or folders of results")
-    by_name = compared_results(
-        encoders, results, catalogue, skipped=lambda line: complain(f"skipped: {line}"), older=complain
-    )
-    found = compared(by_name, catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent)
+    read = compared_results(encoders, results, catalogue, skipped=partial(complain, about="skipped"), older=complain)
+    found = compared(read, catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent)
     if plot is not None:
         # It is said where stdout is for people, and not beside JSON or CSV.
-        write_or_say(comparison_figure(found), plot, silent=fmt != TERMINAL and out is None)
+        emit(comparison_figure(found), plot, silent=fmt != TERMINAL and out is None)
     if fmt == TERMINAL:
-        _print_comparison(found)
+        for (first, second, differences), sentence in zip(found.pairs(), sentences(found), strict=True):
+            say(f"A = {first}\nB = {second}\n")
+            print_differences(differences)
+            say("")
+            say_words(sentence)
+            say("")
+        say_words(*notes_below(found))
     else:
-        write_or_say(render_comparison(found, fmt), out)
-
-
-def _print_comparison(comparison: Comparison) -> None:
-    for (first, second, differences), sentence in zip(comparison.pairs(), sentences(comparison), strict=True):
-        say(f"A = {first}\nB = {second}\n")
-        print_differences(differences)
-        say("")
-        say_words(sentence)
-        say("")
-    say_words(*notes_below(comparison))
+        emit(render_comparison(found, fmt), out)
 
 
 def print_differences(differences: Sequence[Difference]) -> None:

@@ -76,16 +76,13 @@ def _joined(value: Sequence[object] | None) -> str:
 @cache
 def found_config(folder: Path) -> Path | None:
     """The file of a folder or the nearest above it: ``stsbench.toml``, or a ``pyproject.toml`` that has our table."""
-    for home in (folder, *folder.parents):
-        for name in (FILE, PROJECT):
-            path = home / name
-            if path.is_file() and (name == FILE or TABLE in path.read_text(encoding="utf-8", errors="replace")):
-                # The file says which encoders' code is run.
-                if os.name == "posix" and path.stat().st_uid not in (os.geteuid(), 0):
-                    raise StsbenchError(
-                        f"{path} belongs to another user; remove it, or name it by --config if you trust it"
-                    )
-                return path
+    for path in (home / name for home in (folder, *folder.parents) for name in (FILE, PROJECT)):
+        if path.is_file() and (path.name == FILE or TABLE in path.read_text(encoding="utf-8", errors="replace")):
+            # The file says which encoders' code is run.
+            if os.name == "posix" and path.stat().st_uid not in (os.geteuid(), 0):
+                what = f"{path} belongs to another user"
+                raise StsbenchError(f"{what}; remove it, or name it by --config if you trust it")
+            return path
     return None
 
 

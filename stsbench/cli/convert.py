@@ -58,9 +58,8 @@ def _expand(source: Path, out: Path, vectors: str, limit: int | None) -> None:
 
     encoder = load_encoder(opt.to_load(str(source)))
     if not isinstance(encoder, GruHalvesEncoder):
-        raise CardError(
-            f"{source} is not a Skip-Thoughts or Quick-Thoughts encoder; only their vocabularies can be expanded"
-        )
+        what = f"{source} is not a Skip-Thoughts or Quick-Thoughts encoder"
+        raise CardError(f"{what}; only their vocabularies can be expanded")
     if not vectors:
         raise CardError("expand needs --vectors, the file whose words the vocabulary is to have")
     expand_vocabulary(encoder, vectors, out, limit=limit)

@@ -9,23 +9,14 @@ from typing import Any, cast
 import numpy as np
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import (
-    MISTAKE,
-    print_json,
-    print_records,
-    say,
-    say_words,
-    shown_count,
-    shown_work,
-    write_records,
-)
+from stsbench.cli.printing import print_json, print_records, say, say_words, shown_count, shown_work, write_records
 from stsbench.core import settings
 from stsbench.core.cards import TaskCard
-from stsbench.core.errors import SourceError, StsbenchError, UnknownName, one_line
+from stsbench.core.errors import MISTAKE, SourceError, StsbenchError, UnknownName, one_line
 from stsbench.data.corpora.load import fetch_corpus, load_corpus
 from stsbench.data.corpora.overlap import Held, How, find_held, text_key
 from stsbench.data.splits import PairSplit, Split, characters
-from stsbench.data.task import Task, expand_names, is_at_hand, load_task, place_of, tasks_in_order
+from stsbench.data.task import Task, expand_names, files_of, is_at_hand, load_task, tasks_in_order
 
 
 def fetch_command(names: opt.NamesToFetch, *, data: opt.Data = None, catalogue: opt.Cards) -> None:
@@ -85,20 +76,13 @@ def verify_command(
     return MISTAKE if bad else 0
 
 
-def _local_files(card: TaskCard, split: str, folder: Path | None) -> list[Path]:
-    place = place_of(card.local, folder) if card.local is not None else None
-    if card.local is None or place is None:
-        return []
-    return [place / file.path for file in card.local.files.get(split, [])]
-
-
 def _any_file(card: TaskCard, folder: Path | None) -> bool:
-    return any(path.is_file() for split in card.splits for path in _local_files(card, split, folder))
+    return any(path.is_file() for split in card.splits for path, _ in files_of(card.local, split, folder))
 
 
 def _verified(task: Task, split: str) -> dict[str, Any]:
     row: dict[str, Any] = {"task": task.name, "split": split, "rows": "", "characters": "", "mean": ""}
-    missing = [path for path in _local_files(task.card, split, task.data) if not path.is_file()]
+    missing = [path for path, _ in files_of(task.card.local, split, task.data) if not path.is_file()]
     if missing and _any_file(task.card, task.data):
         # The Hub may have it; a folder that has lost a file has to know it.
         return {**row, "verdict": f"{missing[0]}: is missing"}
@@ -134,7 +118,7 @@ def make_command(name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, c
     """
     from stsbench.data.corpora.making import CountsTokens, make_corpus
 
-    def open_tokenizer(model: str, revision: str) -> CountsTokens:
+    def counter(model: str, revision: str) -> CountsTokens:
         # Imports torch, which few corpora need.
         from stsbench.encoders.transformer.backbone import TokenCounter
 
@@ -144,9 +128,7 @@ def make_command(name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, c
     if folder is None:
         raise SourceError("data make: give --corpora DIR (or set STSBENCH_CORPORA): the folder for the file")
     with shown_count("files read") as progress:
-        path, rows = make_corpus(
-            name, corpora=folder, catalogue=catalogue, open_tokenizer=open_tokenizer, progress=progress
-        )
+        path, rows = make_corpus(name, corpora=folder, catalogue=catalogue, open_tokenizer=counter, progress=progress)
     say(f"{path}: {rows:,} rows")
 
 
@@ -292,9 +274,7 @@ def _items(name: str, split: Split, held: Held) -> Iterator[dict[str, Any]]:
 
 
 def _shared(splits: Mapping[str, Split]) -> Rows:
-    items = {
-        name: [tuple(map(text_key, item)) for item in zip(*split.sides, strict=True)] for name, split in splits.items()
-    }
+    items = {name: [tuple(map(text_key, row)) for row in zip(*one.sides, strict=True)] for name, one in splits.items()}
     keys = {name: {key for item in found for key in item} - {b""} for name, found in items.items()}
     pairs = {name: {frozenset(item) for item in found if len(item) > 1} for name, found in items.items()}
     rows: Rows = []

@@ -24,7 +24,7 @@ from stsbench.core.catalogue import Catalogue, card_folder
 from stsbench.core.errors import DataError, EncoderError, StsbenchError, one_line
 from stsbench.core.provenance import processor, version_of
 from stsbench.data.splits import check_file
-from stsbench.data.task import load_task, place_of
+from stsbench.data.task import files_of, load_task
 from stsbench.encoders.base import KnownEncoder, TokenEncoder, facts_of
 from stsbench.encoders.load import find_encoder
 from stsbench.results.record import Result
@@ -185,10 +185,9 @@ def _folders() -> Iterator[dict[str, str]]:
 
 
 def _state(card: TaskCard, data: Path | None) -> str:
-    place = place_of(card.local, data) if card.local is not None else None
-    if card.package is not None or card.local is None or place is None:
+    files = [one for split in card.splits for one in files_of(card.local, split, data)]
+    if card.package is not None or not files:
         return "missing" if card.package is None else "found"
-    files = [(place / fact.path, fact) for facts in card.local.files.values() for fact in facts]
     gone = [path.name for path, _ in files if not path.is_file()]
     if gone:
         return "missing" if len(gone) == len(files) else f"{gone[0]} is missing"

@@ -11,7 +11,7 @@ from stsbench.api.names import chosen_results
 from stsbench.boards.exports.hub import eval_results, every_eval_ever, model_index, to_yaml, write_card
 from stsbench.boards.exports.mteb import export_mteb
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, complain_of_all, print_json, say, write_or_say
+from stsbench.cli.printing import complain, complain_of_all, emit, print_json, say
 from stsbench.core.errors import DataError, StsbenchError, choose
 from stsbench.data.task import expand_names
 from stsbench.results.folder import read_folder, verified
@@ -40,14 +40,14 @@ def export_command(
     Example: stsbench export --format mteb --out mteb-files
     """
     write = choose("format", fmt, FORMATS)
-    wanted = expand_names(tasks, catalogue) if tasks else None
+    names = expand_names(tasks, catalogue) if tasks else []
     encoders = Encoders(read_folder(results), catalogue)
     complain_of_all("skipped", (problem.line for problem in encoders.found.problems))
-    chosen = chosen_results(encoder, encoders, catalogue, results)
-    if older := encoders.older_line(chosen):
+    mine = chosen_results(encoder, encoders, catalogue, results)
+    if older := encoders.older_line(mine):
         complain(older)
     found = verified(
-        one for one in chosen if (wanted is None or one.task in wanted) and protocol in (None, one.protocol["name"])
+        one for one in mine if (not tasks or one.task in names) and protocol in (None, one.protocol["name"])
     )
     complain_of_all("skipped", (problem.line for problem in found.problems))
     if not found.results:
@@ -87,7 +87,7 @@ def _one_file(
     if out is not None and index is not None:
         write_card(out, index)
     elif out is not None:
-        write_or_say(text, out, silent=True)
+        emit(text, out, silent=True)
     if as_json:
         print_json(index if index is not None else {"out": str(out) if out is not None else None, "text": text})
     else:

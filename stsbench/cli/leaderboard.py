@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from stsbench.api.names import added_rows, chosen_results
 from stsbench.boards.published import read_table_card
 from stsbench.boards.render import TERMINAL, check_format, render
+from stsbench.boards.render.figures import table_figure
 from stsbench.boards.tables.build import Asked, find_suite
 from stsbench.boards.tables.table import Show, Table, check_show, lay_out
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, complain_of_all, print_table, say_words, shown_count, write_or_say
+from stsbench.cli.printing import complain, complain_of_all, emit, print_table, say_words, shown_count
 from stsbench.core.errors import StsbenchError
 from stsbench.plots import FIGURES
 from stsbench.results.folder import ResultFolder, read_folder
 from stsbench.results.groups import Encoders
-
-if TYPE_CHECKING:
-    from stsbench.boards.exports.mteb import Imported
 
 RESULTS = Path("results")
 OF_SEEDS = (
@@ -83,21 +81,18 @@ def leaderboard_command(
     if fmt == TERMINAL:
         _print_boards(tables, shown, exact=exact)
     elif fmt in FIGURES:
-        from stsbench.boards.render.figures import table_figure
-
-        write_or_say(table_figure(tables, shown, exact=exact), out, fmt=fmt)
+        emit(table_figure(tables, shown, exact=exact), out, fmt=fmt)
     else:
-        write_or_say(render(tables, fmt, show=shown, exact=exact, rows_only=rows_only), out)
+        emit(render(tables, fmt, show=shown, exact=exact, rows_only=rows_only), out)
 
 
-def _imported(folder: Path, catalogue: opt.Cards) -> Imported:
+def _imported(folder: Path, catalogue: opt.Cards) -> Any:  # noqa: ANN401 - few commands load its type
     from stsbench.boards.exports.mteb import read_mteb
 
     return read_mteb(folder, catalogue)
 
 
 def _check_options(given: opt.Given, fmt: str, table: str | None, show: str | None, out: Path | None) -> None:
-    """Refuse options that have no effect."""
     given.apart("--table", "--suite", "--protocol")
     given.apart("--json", "--format")
     if fmt in FIGURES and out is None:

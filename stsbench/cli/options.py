@@ -21,7 +21,7 @@ FOLDERS, OUTPUT, WORK = "Data and folders", "Output", "How the work is done"
 """Groups of options in a command's help; the others come first."""
 
 
-def completion(*kinds: str) -> Callable[[str], Iterator[str]]:
+def offered(*kinds: str) -> Callable[[str], Iterator[str]]:
     """What a shell offers for the last name of a comma list: names of cards of these kinds, suites, tables or analyses."""
 
     def complete(incomplete: str) -> Iterator[str]:
@@ -53,10 +53,10 @@ def read_cards(folders: Sequence[Path] = ()) -> "Catalogue":
     return Catalogue(folders)
 
 
-encoder_names = completion("baselines", "trainers")
-recipe_names = completion("trainers")
-task_names = completion("tasks", "suites")
-all_names = completion("tasks", "baselines", "trainers", "suites")
+encoder_names = offered("baselines", "trainers")
+recipe_names = offered("trainers")
+task_names = offered("tasks", "suites")
+all_names = offered("tasks", "baselines", "trainers", "suites")
 
 
 def each_name(parameter: CallbackParam, given: list[str]) -> list[str]:
@@ -83,7 +83,7 @@ def _configured(context: Context, config: Path | None) -> Path | None:
     return config
 
 
-def _option(text: str, complete: Any = None, *, flags: str = "", panel: str | None = None, **more: Any) -> Any:  # noqa: ANN401
+def _option(text: str, flags: str = "", complete: Any = None, *, panel: str | None = None, **more: Any) -> Any:  # noqa: ANN401
     """An option, called as its parameter where no ``flags`` are given; those of switches are, which have no ``--no-``."""
     return Option(*flags.split(), help=text, rich_help_panel=panel, autocompletion=complete, **more)
 
@@ -104,31 +104,27 @@ EncoderArguments = Annotated[
     list[str],
     _arguments("Encoders: card names, Hub ids, folders, card files.", callback=each_name, complete=encoder_names),
 ]
-EncoderAgain = Annotated[list[str], _names("The same as an option; comma list.", encoder_names, flags="--encoder -e")]
-Encoders = Annotated[list[str], _names("Encoders; comma list.", encoder_names, flags="--encoder -e")]
-OnlyEncoders = Annotated[list[str], _names("Only these encoders; comma list.", encoder_names, flags="--encoder -e")]
-AgainstEncoders = Annotated[list[str], _names("Check against these encoders only; comma list.", encoder_names)]
+EncoderAgain = Annotated[list[str], _names("The same as an option; comma list.", "--encoder -e", encoder_names)]
+Encoders = Annotated[list[str], _names("Encoders; comma list.", "--encoder -e", encoder_names)]
+OnlyEncoders = Annotated[list[str], _names("Only these encoders; comma list.", "--encoder -e", encoder_names)]
+AgainstEncoders = Annotated[list[str], _names("Check against these encoders only; comma list.", "", encoder_names)]
 ComparedEncoders = Annotated[list[str], _argument("Encoders of the results folder, or folders of results.")]
 FirstEncoder = Annotated[str, _argument("An encoder: a card's name, a Hub id, a folder or a card file.", encoder_names)]
 SecondEncoder = Annotated[str, _argument("The encoder that should be the same.", encoder_names)]
-Tasks = Annotated[
-    str | None, _option("Tasks and suites, comma list; default suite 'sts'.", task_names, flags="--tasks -t")
-]
-TasksToScore = Annotated[str, _option("Tasks and suites to score, comma list.", task_names, flags="--tasks -t")]
-OnlyTasks = Annotated[str | None, _option("Only these tasks and suites.", task_names, flags="--tasks -t")]
-OneTask = Annotated[str, _option("The task whose sentences are used.", task_names, flags="--tasks -t")]
-Suite = Annotated[str, _option("The suite whose results are shown.", completion("suites"))]
-Protocols = Annotated[str | None, _option("Protocols, e.g. simcse, wmean, mean, semeval.", flags="--protocol -p")]
-Protocol = Annotated[str | None, _option("How the task is scored.", flags="--protocol -p")]
-OnlyProtocol = Annotated[str | None, _option("Only this protocol's results.", flags="--protocol -p")]
+Tasks = Annotated[str | None, _option("Tasks and suites, comma list; default suite 'sts'.", "--tasks -t", task_names)]
+TasksToScore = Annotated[str, _option("Tasks and suites to score, comma list.", "--tasks -t", task_names)]
+OnlyTasks = Annotated[str | None, _option("Only these tasks and suites.", "--tasks -t", task_names)]
+OneTask = Annotated[str, _option("The task whose sentences are used.", "--tasks -t", task_names)]
+Suite = Annotated[str, _option("The suite whose results are shown.", "", offered("suites"))]
+Protocols = Annotated[str | None, _option("Protocols, e.g. simcse, wmean, mean, semeval.", "--protocol -p")]
+Protocol = Annotated[str | None, _option("How the task is scored.", "--protocol -p")]
+OnlyProtocol = Annotated[str | None, _option("Only this protocol's results.", "--protocol -p")]
 Split = Annotated[str | None, _option("Score this split (default: test).")]
 TimedSplit = Annotated[str, _option("Embed the sentences of this split.")]
 EvaluationSeeds = Annotated[str, _option("Seeds of the evaluation, comma list.")]
-OwnNames = Annotated[list[str], _names("What results call the encoders, one name each.", flags="--name")]
-SetEncoder = Annotated[list[str], _many("Replace a parameter of the encoder, e.g. dtype=bfloat16.", flags="--set")]
-SetAnalysis = Annotated[
-    list[str], _many("Replace a parameter of the analysis, e.g. k=10; may be repeated.", flags="--set")
-]
+OwnNames = Annotated[list[str], _names("What results call the encoders, one name each.", "--name")]
+SetEncoder = Annotated[list[str], _many("Replace a parameter of the encoder, e.g. dtype=bfloat16.", "--set")]
+SetAnalysis = Annotated[list[str], _many("Replace a parameter of the analysis, e.g. k=10; may be repeated.", "--set")]
 Variants = Annotated[list[str], _many("Values of 'dimensions' or 'embeddings' to score, e.g. embeddings=float32,int8.")]
 Clean = Annotated[
     list[str], _names("Score also without the items that these corpora or files hold; 'own': the recipe's corpus.")
@@ -136,7 +132,7 @@ Clean = Annotated[
 Near = Annotated[
     float | None, _option("Near-duplicates too, from this similarity on, e.g. 0.8 (needs rensa).", min=0.5, max=1)
 ]
-Analysis = Annotated[str, _argument("The analysis.", completion("analyses"))]
+Analysis = Annotated[str, _argument("The analysis.", offered("analyses"))]
 Figures = Annotated[str, _option("Analyses whose figures are made; comma list.")]
 Title = Annotated[str, _option("What stands above the page.")]
 Margin = Annotated[float, _option("Points by which a score may differ between the same encoders.", min=0, max=100)]
@@ -145,14 +141,14 @@ Rounds = Annotated[int, _option("Repeats; the median is reported.", min=1, max=1
 
 # What is trained.
 Recipe = Annotated[str, _argument("A recipe, or a recipe's TOML file.", recipe_names)]
-TimedRecipes = Annotated[list[str], _names("Recipes to train and time, comma list.", recipe_names, flags="--recipe -r")]
-AblationTable = Annotated[str, _argument("A table or figure.", completion("trainers/tables"))]
+TimedRecipes = Annotated[list[str], _names("Recipes to train and time, comma list.", "--recipe -r", recipe_names)]
+AblationTable = Annotated[str, _argument("A table or figure.", offered("trainers/tables"))]
 SweepCard = Annotated[Path, _argument("The sweep's TOML file.")]
 RecipeSeeds = Annotated[str, _option("Seeds, comma list: one run each; default the recipe's, else 0.")]
 AblationSeeds = Annotated[str, _option("Seeds, comma list; default each recipe's own, small: the first.")]
-SetRecipe = Annotated[list[str], _many("Replace a value of the recipe, e.g. temperature=0.1.", flags="--set")]
+SetRecipe = Annotated[list[str], _many("Replace a value of the recipe, e.g. temperature=0.1.", "--set")]
 Base = Annotated[str, _option("Start from this checkpoint (folder, Hub id or encoder).")]
-Small = Annotated[bool, _option("Train small recipes, which a CPU can, on a base of yours (--base).", flags="--small")]
+Small = Annotated[bool, _option("Train small recipes, which a CPU can, on a base of yours (--base).", "--small")]
 TrainingText = Annotated[str | None, _option("Train on this corpus or file.")]
 RunName = Annotated[str, _option("What the trained encoder is called; default as its recipe.")]
 Keep = Annotated[str | None, _option("Keep the 'best' weights by dev score, or the 'last'.")]
@@ -168,30 +164,26 @@ ResultsArgument = Annotated[Path, _argument("Results folder.")]
 VerifiedResults = Annotated[Path, _argument("Results folder, or the folder of one encoder in it.")]
 MtebFolder = Annotated[Path | None, _folder("A folder of MTEB's result files, shown as imported rows.")]
 Store = Annotated[Path | None, _folder("Folder of stored embeddings.")]
-NoStore = Annotated[bool, _folder("Keep embeddings in memory only.", flags="--no-store")]
-CardFolders = Annotated[
-    list[Path], _many("A folder with cards of your own; may be repeated.", panel=FOLDERS, flags="--cards")
-]
+NoStore = Annotated[bool, _folder("Keep embeddings in memory only.", "--no-store")]
+OwnCards = Annotated[list[Path], _many("A folder with cards of your own; may be repeated.", "--cards", panel=FOLDERS)]
 if TYPE_CHECKING:
     # A command gets what the folders hold.
     from stsbench.core.catalogue import Catalogue
 
     Cards = Catalogue
 else:
-    Cards = CardFolders
+    Cards = OwnCards
 Config = Annotated[
     Path | None,
-    _folder(
-        "File of settings; default stsbench.toml, here or above.", is_eager=True, callback=_configured, flags="--config"
-    ),
+    _folder("File of settings; default stsbench.toml, here or above.", "--config", is_eager=True, callback=_configured),
 ]
 RunsFolder = Annotated[Path | None, _folder("Folder of runs; default STSBENCH_RUNS, or 'runs'.")]
 SweepFolder = Annotated[Path | None, _folder("Folder of the table and the winners' cards; default sweeps/CARD.")]
 
 # How the work is done.
-Fresh = Annotated[bool, _work("Score again even what the results folder has.", flags="--fresh")]
-TrainAgain = Annotated[bool, _work("Train again from the start, even a finished or stopped run.", flags="--fresh")]
-Yes = Annotated[bool, _work("With --fresh: delete checkpoints without asking.", flags="--yes")]
+Fresh = Annotated[bool, _work("Score again even what the results folder has.", "--fresh")]
+TrainAgain = Annotated[bool, _work("Train again from the start, even a finished or stopped run.", "--fresh")]
+Yes = Annotated[bool, _work("With --fresh: delete checkpoints without asking.", "--yes")]
 WhoScores = Annotated[str, _work("Who does the work: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")]
 WhoTrains = Annotated[str, _work("Who trains: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")]
 GpusPerEncoder = Annotated[
@@ -202,50 +194,48 @@ Devices = Annotated[int | None, _work("With --on ray: GPUs (or cores, without an
 Cores = Annotated[int, _work("With --on ray and no GPU: cores of each training.", **COUNT)]
 Workers = Annotated[int | None, _work("Processes that make batches ahead; default 0, on a GPU up to 4.", min=0, max=64)]
 Device = Annotated[str, _work("auto, cpu or cuda")]
-Deterministic = Annotated[bool, _work("Use only deterministic operations (slower on a GPU).", flags="--deterministic")]
+Deterministic = Annotated[bool, _work("Use only deterministic operations (slower on a GPU).", "--deterministic")]
 CheckpointSeconds = Annotated[float, _work("Seconds between checkpoints.", min=0)]
 ReportTo = Annotated[list[str], _many("tensorboard, wandb, …; may be repeated.", panel=WORK)]
 DryRun = Annotated[
-    bool, _work("Show what is done, what is missing and how many sentences to embed; do nothing.", flags="--dry-run")
+    bool, _work("Show what is done, what is missing and how many sentences to embed; do nothing.", "--dry-run")
 ]
 DryTraining = Annotated[
-    bool, _work("Train nothing; show what is done, what is missing and how long it takes.", flags="--dry-run")
+    bool, _work("Train nothing; show what is done, what is missing and how long it takes.", "--dry-run")
 ]
 CompareSeed = Annotated[int, _option("Seed of the draws.", min=0, max=LAST_SEED)]
-Independent = Annotated[bool, _option("Treat items that share a sentence as independent.", flags="--independent")]
+Independent = Annotated[bool, _option("Treat items that share a sentence as independent.", "--independent")]
 
 # Boards.
-Table = Annotated[str | None, _option("A table of a paper or of ours, or a TOML file of yours.", completion("tables"))]
+Table = Annotated[str | None, _option("A table of a paper or of ours, or a TOML file of yours.", "", offered("tables"))]
 Show = Annotated[str | None, _option("published, measured, difference, both, or merged: whichever there is.")]
-ExactAverages = Annotated[bool, _option("Show exact averages, not rounded as in the paper.", flags="--exact")]
+ExactAverages = Annotated[bool, _option("Show exact averages, not rounded as in the paper.", "--exact")]
 AddedRows = Annotated[list[str], _names("NAME or NAME:LABEL: a row of what was measured of it; comma list.")]
-RowsOnly = Annotated[bool, _output("No head and no legend, and with --add the added rows alone.", flags="--rows-only")]
-Ranks = Annotated[bool, _option("Rank intervals, and letters that tell ties; needs per-item columns.", flags="--ranks")]
+RowsOnly = Annotated[bool, _output("No head and no legend, and with --add the added rows alone.", "--rows-only")]
+Ranks = Annotated[bool, _option("Rank intervals, and letters that tell ties; needs per-item columns.", "--ranks")]
 
 # Checks.
 NewResults = Annotated[Path, _argument("A results folder (or lock file) to be checked.")]
 Against = Annotated[Path, _option("A results folder or lock file, or 'published' for papers' scores.")]
 RuleName = Annotated[str, _option("absolute or statistical")]
 Tolerances = Annotated[list[str], _many("Points: 0.5, or for one class half=0.2; may be repeated.")]
-Exact = Annotated[bool, _option("A score that rises beyond its tolerance fails too.", flags="--exact")]
-AllowMissing = Annotated[
-    bool, _option("Scores that are only in the old results are not an error.", flags="--allow-missing")
-]
+Exact = Annotated[bool, _option("A score that rises beyond its tolerance fails too.", "--exact")]
+AllowMissing = Annotated[bool, _option("Scores that are only in the old results are not an error.", "--allow-missing")]
 Junit = Annotated[Path | None, _output("Write JUnit XML to this file.")]
-Github = Annotated[bool, _output("Print GitHub annotations.", flags="--github")]
+Github = Annotated[bool, _output("Print GitHub annotations.", "--github")]
 Summary = Annotated[Path | None, _output("Add a markdown summary to this file.")]
 LockFile = Annotated[Path, _output("The lock file.")]
 
 # Output.
-AsJson = Annotated[bool, _output("Print JSON on stdout, for scripts.", flags="--json")]
-Verbose = Annotated[bool, _output("Print every subset or class.", flags="--verbose -v")]
+AsJson = Annotated[bool, _output("Print JSON on stdout, for scripts.", "--json")]
+Verbose = Annotated[bool, _output("Print every subset or class.", "--verbose -v")]
 TableFile = Annotated[Path | None, _output("Write to this file instead of the terminal.")]
 BoardFormat = Annotated[
-    str, _output("terminal, markdown, latex, html, csv, json, or a figure: svg, png or pdf", flags="--format")
+    str, _output("terminal, markdown, latex, html, csv, json, or a figure: svg, png or pdf", "--format")
 ]
-CompareFormat = Annotated[str, _output("terminal, markdown, latex, csv or json", flags="--format")]
-TimingFormat = Annotated[str, _output("terminal, markdown or json", flags="--format")]
-ExportFormat = Annotated[str, _output("mteb, model-index, eval-results or every-eval-ever", flags="--format")]
+CompareFormat = Annotated[str, _output("terminal, markdown, latex, csv or json", "--format")]
+TimingFormat = Annotated[str, _output("terminal, markdown or json", "--format")]
+ExportFormat = Annotated[str, _output("mteb, model-index, eval-results or every-eval-ever", "--format")]
 ExportFile = Annotated[
     Path | None, _output("mteb: the folder to fill; model-index: a model card to write or fill; else a file.")
 ]
@@ -263,7 +253,7 @@ CurvePlot = Annotated[
 Kind = Annotated[str, _argument("tasks, encoders, recipes, suites, corpora, tables or protocols")]
 Language = Annotated[str | None, _option("Only the tasks in this language, by its code: en, de, zh.")]
 AnyName = Annotated[str, _argument("A task, suite, encoder, recipe, corpus, table, run or protocol.", all_names)]
-Hub = Annotated[bool, _option("Fetch two small tasks and a small checkpoint, and score it.", flags="--hub")]
+Hub = Annotated[bool, _option("Fetch two small tasks and a small checkpoint, and score it.", "--hub")]
 NamesToFetch = Annotated[list[str], _argument("Tasks, suites or corpora.")]
 NamesToVerify = Annotated[list[str], _arguments("Tasks or suites; default all that a folder holds.")]
 CorpusArguments = Annotated[
@@ -307,7 +297,7 @@ CheckpointSource = Annotated[Path, _argument("A checkpoint's folder, or a file o
 DraftName = Annotated[str, _option("Its name; default that of the file or folder.")]
 MethodName = Annotated[str, _argument("Its name, and that of its module: letters, digits and '_'.")]
 DraftsFolder = Annotated[Path, _output("Folder of cards, for --cards of other commands.")]
-Force = Annotated[bool, _output("Write again what is there already.", flags="--force")]
+Force = Annotated[bool, _output("Write again what is there already.", "--force")]
 
 
 class Given(frozenset[str]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,8 +11,8 @@ from stsbench.bench.plan import RunPlan, read_tasks
 from stsbench.bench.score import compared_sentences, measure_side
 from stsbench.cli import options as opt
 from stsbench.cli.compare import print_differences
-from stsbench.cli.printing import NOT_SAME, complain, cut, print_json, print_rows, say, say_words, shown_work
-from stsbench.core.errors import StsbenchError
+from stsbench.cli.printing import complain, cut, print_json, print_rows, say, say_words, shown_work
+from stsbench.core.errors import NOT_SAME, StsbenchError
 from stsbench.encoders.load import find_encoder
 from stsbench.significance.comparison import compare
 from stsbench.significance.parity import ASTRAY, PROBES, Embedded, Form, Parity, judge
@@ -44,7 +45,7 @@ def parity_command(
     names = [opt.to_load(one, catalogue) for one in (first, second)]
     if names[0] == names[1]:
         raise StsbenchError(f"parity was given '{names[0]}' twice; give two encoders")
-    known = [find_encoder(name, catalogue=catalogue) for name in names]
+    known = {name: find_encoder(name, catalogue=catalogue) for name in names}
     plan = RunPlan(tasks=tasks, protocol=protocol, data=data, split=split, store=kept, catalogue=catalogue)
 
     def refuse(what: str, error: StsbenchError) -> None:
@@ -53,13 +54,10 @@ def parity_command(
     scored = read_tasks(plan.scored, refuse)
     sentences = [*PROBES, *((OF_TASKS, text) for text in compared_sentences(scored))]
     with shown_work() as shown:
-        texts = [text for _, text in sentences]
-        sides = [
-            measure_side(one, scored, texts, plan, shown.listener(name, noticed=complain))
-            for name, one in zip(names, known, strict=True)
-        ]
+        texts, listener = [text for _, text in sentences], partial(shown.listener, noticed=complain)
+        sides = [measure_side(one, scored, texts, plan, listener(name)) for name, one in known.items()]
     embedded = [Embedded(Form(side.type, side.embeddings.shape[1]), side.embeddings) for side in sides]
-    comparison = compare({name: side.results for name, side in zip(names, sides, strict=True)})
+    comparison = compare({name: side.results for name, side in zip(known, sides, strict=True)})
     found = judge(embedded[0], embedded[1], sentences, comparison, margin=margin / 100)
     if as_json:
         keys = ("verdict", "reasons", "forms", "rows", "distance", "strays", "neighbour", "kept")

@@ -22,15 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stsbench.core import settings
-from stsbench.core.errors import (
-    LONGEST,
-    WITH_SETTINGS,
-    StsbenchError,
-    UnknownName,
-    one_line,
-    short_name,
-    visible,
-)
+from stsbench.core.errors import LONGEST, WITH_SETTINGS, StsbenchError, UnknownName, one_line, short_name, visible
 from stsbench.core.files import write_whole
 
 if TYPE_CHECKING:
@@ -41,8 +33,6 @@ if TYPE_CHECKING:
     from stsbench.boards.tables.table import Layout
     from stsbench.plots.chart import Chart
 
-NOT_SAME, MISTAKE, BUG, STOPPED = 1, 2, 3, 130
-"""Exit codes of every command; 0 is fine, 1 a regression that ``check`` found, or two encoders that ``parity`` tells apart."""
 LONGEST_LINE, LONGEST_WORD = 20_000, 300
 """Signs of an error's line, and of a word in it: more than ours have, so that only what others wrote is cut."""
 NARROWEST, ENDLESS = 20, 10_000
@@ -89,7 +79,7 @@ def say(text: str, *, end: str = "\n") -> None:
     sys.stdout.write(visible(text) + end)
 
 
-def write_or_say(content: str | Chart, out: Path | None, *, fmt: str = "", silent: bool = False) -> None:
+def emit(content: str | Chart, out: Path | None, *, fmt: str = "", silent: bool = False) -> None:
     """Write a text or a figure to a file and, unless ``silent``, say so; or print the text where no file is named.
 
     A figure is in the format ``fmt``, else as the file's name ends.
@@ -159,8 +149,9 @@ def _wrapped(text: str, *, stderr: bool = False) -> str:
     return "\n".join(folded(text, width))
 
 
-def folded(text: str, width: int, *, indent: str = "") -> list[str]:
+def folded(text: str, width: int = 0, *, indent: str = "") -> list[str]:
     """A text in lines between words; no word is broken, so that names and paths can be copied; ``indent`` is of the others."""
+    width = width or line_width()
     if len(text) <= width:
         return [text]
     lines = textwrap.wrap(text, max(width, 1), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
@@ -356,23 +347,19 @@ def _parts(columns: Sequence[Column], left: int, gap: int, room: int, *, broken:
     return parts
 
 
-def _draw(
-    screen: Console, columns: Sequence[Column], gap: int, widths: Sequence[int] = (), *, head: bool = True
-) -> None:
+def _draw(screen: Console, shown: Sequence[Column], gap: int, widths: Sequence[int] = (), *, head: bool = True) -> None:
     from rich import box
     from rich.table import Table
 
-    widths = widths or [column.widest for column in columns]
-    padding = (0, min(gap - 1, 1), 0, max(gap - 2, 0))
-    made = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=head, header_style="", padding=padding
-    )
-    for column, width in zip(columns, widths, strict=True):
+    widths = widths or [column.widest for column in shown]
+    pad = (0, min(gap - 1, 1), 0, max(gap - 2, 0))
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=head, header_style="", padding=pad)
+    for column, width in zip(shown, widths, strict=True):
         justify: Literal["left", "right"] = "right" if column.is_number else "left"
         # Heads of a board stand on their rule; a plain table's cells are read from their first line on.
         vertical: Literal["top", "bottom"] = "top" if column.cells else "bottom"
         made.add_column(column.head, justify=justify, width=width, overflow="fold", vertical=vertical)
-    for row in zip(*(column.cells for column in columns), strict=True):
+    for row in zip(*(column.cells for column in shown), strict=True):
         made.add_row(*row)
     # What is wider even so the terminal itself wraps: rich would cut numbers.
     width, screen.width = screen.width, max(screen.width, sum(widths) + gap * len(widths))

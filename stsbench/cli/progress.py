@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from stsbench.api.progress import Shown, showing
 from stsbench.bench.plan import Doing, Listener, Pace, RunPart
-from stsbench.cli.printing import BUG, MISTAKE, complain, cut, note, print_traceback, shown_work, subject
-from stsbench.core.errors import SourceError, StsbenchError, duration, one_line, visible
+from stsbench.cli.printing import complain, cut, note, print_traceback, shown_work, subject
+from stsbench.core.errors import BUG, MISTAKE, SourceError, StsbenchError, duration, one_line, visible
 from stsbench.core.files import append_line, write_whole
 
 if TYPE_CHECKING:
@@ -91,11 +91,9 @@ class RunProgress:
                 self.shown.update(name, one.done, 1.0, what=text, news=news)
         elif self.shown.is_due():
             self.shown.said = time.monotonic()
-            here = [
-                f"{one.what}{f', {one.done:.0%}' if one.done else ''}" for one in workers.values() if not one.worker
-            ]
+            own = [f"{one.what}{f', {one.done:.0%}' if one.done else ''}" for one in workers.values() if not one.worker]
             self._say(
-                "working", "; ".join(filter(None, [*here, counts, rest])), cells=pace.cells, scored=pace.scored,
+                "working", "; ".join(filter(None, [*own, counts, rest])), cells=pace.cells, scored=pace.scored,
                 running=pace.running, failed=pace.failed, sentences_per_second=speed, seconds_left=left,
                 workers={one.worker or "here": {"what": one.what, "done": round(one.done, 3)} for one in workers.values()},
             )  # fmt: skip

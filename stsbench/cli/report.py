@@ -15,7 +15,7 @@ from stsbench.bench.plan import RunPlan
 from stsbench.boards.tables.build import Asked
 from stsbench.cli import options as opt
 from stsbench.cli.analyze import plan_of
-from stsbench.cli.printing import complain, complain_of_all, shown_work, write_or_say
+from stsbench.cli.printing import complain, complain_of_all, emit, shown_work
 from stsbench.core.errors import DataError, StsbenchError, split_names
 from stsbench.encoders.load import find_encoder
 from stsbench.results.folder import read_folder, verified
@@ -67,7 +67,7 @@ def report_command(
     if not boards and not drawn:
         raise DataError("there is nothing to report of these encoders; the lines above say why")
     report = ReportParts(title=title, boards=boards, comparison=comparison, figures=drawn, missing=missing)
-    write_or_say(report_html(report), out)
+    emit(report_html(report), out)
 
 
 def _note(missing: list[str], figure: str, what: str, error: Exception) -> None:

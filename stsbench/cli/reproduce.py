@@ -14,23 +14,11 @@ from stsbench.bench.plan import Listener
 from stsbench.boards.render import render
 from stsbench.boards.tables.table import lay_out
 from stsbench.cli import options as opt
-from stsbench.cli.printing import (
-    BUG,
-    MISTAKE,
-    complain,
-    complain_of_all,
-    note,
-    print_json,
-    print_rows,
-    print_table,
-    print_traceback,
-    say,
-    write_or_say,
-)
+from stsbench.cli.printing import complain, emit, note, print_json, print_rows, print_table, print_traceback, say
 from stsbench.cli.progress import RunProgress, train_progress
 from stsbench.cli.train import tried
 from stsbench.core.cards import RecipeCard
-from stsbench.core.errors import StsbenchError, duration
+from stsbench.core.errors import BUG, MISTAKE, StsbenchError, duration
 from stsbench.encoders.runs import TrainedRun
 from stsbench.results.record import Result
 from stsbench.studies.reproduction import Reproduction, load_ablation
@@ -69,9 +57,8 @@ def reproduce_command(
     ablation = load_ablation(table, catalogue, small=small)
     base = opt.to_load(base, catalogue)
     if small and not base:
-        raise StsbenchError(
-            "--small trains from a checkpoint of yours; pass --base FOLDER, such as that of the card minilm-l4-mlm"
-        )
+        folder = "pass --base FOLDER, such as that of the card minilm-l4-mlm"
+        raise StsbenchError(f"--small trains from a checkpoint of yours; {folder}")
     options = opt.retyped(context, "--corpora", "--data", "--cards", "--device", "--deterministic")
     workshop = Workshop(
         results=results, corpora=corpora, data=data, device=device, deterministic=deterministic, catalogue=catalogue,
@@ -89,7 +76,7 @@ def reproduce_command(
         print_table(replace(lay_out(made, "measured"), label_head="row"))
         say(f"Results: {results}/")
     else:
-        write_or_say(render([made], fmt, show="measured"), out)
+        emit(render([made], fmt, show="measured"), out)
     return progress.code
 
 
@@ -141,7 +128,8 @@ def _forecast_reproduction(planned: Reproduction, *, as_json: bool) -> int:
     say(f"{len(facts) - len(left)} of {len(facts)} runs are trained{rest}")
     for label, why in not_had.items():
         say(f"not had: {label}: {why}")
-    complain_of_all("missing", missing)
+    for what in missing:
+        complain(what, about="missing")
     return MISTAKE if missing else 0
 
 

@@ -18,18 +18,7 @@ from stsbench.boards.tables.build import Asked
 from stsbench.boards.tables.table import OVERLAP_SAID, OVERLAPS, lay_out
 from stsbench.cli import options as opt
 from stsbench.cli.config import resolved
-from stsbench.cli.printing import (
-    complain,
-    folded,
-    line_width,
-    points,
-    print_json,
-    print_rows,
-    print_table,
-    say,
-    say_words,
-    write_or_say,
-)
+from stsbench.cli.printing import complain, emit, folded, points, print_json, print_rows, print_table, say, say_words
 from stsbench.cli.progress import run_progress
 from stsbench.core.cards import Suite
 from stsbench.core.errors import StsbenchError, choose, duration, split_names, variants
@@ -261,7 +250,7 @@ def print_scores(results: Sequence[Result], catalogue: opt.Cards, *, verbose: bo
     means = [line for line in lines if line.score and (line.n == "" or "±" in line.score)]
     of_means = [f"of means, {MEAN_METHOD}"] if any(line.interval for line in means) else []
     methods = "; ".join(dict.fromkeys([*(r.interval_method for r in results), *of_means]))
-    say("\n" + "\n".join(folded(f"scores are times 100; 95% interval: {methods}", line_width())))
+    say("\n" + "\n".join(folded(f"scores are times 100; 95% interval: {methods}")))
     if not all(line.interval for line in means):
         _print_lacking(results, "intervals of means need")
     _print_notes(results, marks=True)
@@ -455,7 +444,7 @@ def print_variants(results: Sequence[Result], catalogue: opt.Cards, plot: Path |
     if plot is not None:
         if len(figures) > 1:
             raise StsbenchError(f"--plot draws one encoder under one protocol, here are {len(figures)} tables")
-        write_or_say(figures[0](), plot)
+        emit(figures[0](), plot)
 
 
 def _variants(cells: Mapping[str, Sequence[Sequence[Result]]]) -> list[Variant]:

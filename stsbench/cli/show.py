@@ -13,20 +13,11 @@ from typing import Any
 import msgspec
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import print_facts, print_json, say, write_or_say
+from stsbench.cli.printing import emit, print_facts, print_json, say
 from stsbench.core import settings
 from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionFacts
 from stsbench.core.errors import DataError, UnknownName, did_you_mean, split_names, variants
-from stsbench.encoders.runs import (
-    RUN_FILE,
-    STARTED,
-    RunPoint,
-    TrainedRun,
-    UnfinishedRun,
-    trained_runs,
-    trained_variants,
-    unfinished_runs,
-)
+from stsbench.encoders.runs import RUN_FILE, TrainedRun, UnfinishedRun, trained_runs, trained_variants, unfinished_runs
 from stsbench.plots.draw import Curve, CurvePoint, draw_curves
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 
@@ -131,17 +122,14 @@ def _run(name: str, catalogue: opt.Cards) -> CardFacts | None:
 
 
 def _trained_runs(name: str) -> Sequence[TrainedRun]:
-    return [TrainedRun.read(Path(name))] if _is_run_folder(name) else trained_runs(name)
+    # No folder has a name that is too long for one, which Path would raise.
+    is_folder = os.path.isfile(Path(name, RUN_FILE))  # noqa: PTH113
+    return [TrainedRun.read(Path(name))] if is_folder else trained_runs(name)
 
 
 def _unfinished_runs(name: str) -> Sequence[UnfinishedRun]:
-    found = UnfinishedRun.read(Path(name)) if _is_run_folder(name, STARTED) else None
+    found = UnfinishedRun.read(Path(name)) if os.path.isdir(name) else None  # noqa: PTH112
     return [found] if found else unfinished_runs(name)
-
-
-def _is_run_folder(name: str, file: str = RUN_FILE) -> bool:
-    # No folder has a name that is too long for one, which Path would raise.
-    return os.path.isfile(Path(name, file))  # noqa: PTH113
 
 
 def _runs(name: str) -> CardFacts:
@@ -193,7 +181,7 @@ KINDS: Mapping[str, Callable[[str, opt.Cards], CardFacts | None]] = {
 
 
 def _draw(names: str, path: Path) -> None:
-    found: list[tuple[str, int, Sequence[RunPoint], SelectionFacts, float | None]] = []
+    found: list[tuple[str, int, Any, SelectionFacts, float | None]] = []
     for name in split_names(names):
         done, under_way = _trained_runs(name), _unfinished_runs(name)
         if not done and not under_way:
@@ -206,9 +194,8 @@ def _draw(names: str, path: Path) -> None:
         found += [(one.recipe, one.start.seed, one.curve, one.selection, None) for one in under_way]
     measures = list(dict.fromkeys(f"{selection.task} {selection.split}" for *_, selection, _ in found))
     if len(measures) > 1:
-        raise DataError(
-            f"these runs were validated on {' and '.join(measures)}, which one axis cannot show; draw them apart"
-        )
+        what = f"these runs were validated on {' and '.join(measures)}"
+        raise DataError(f"{what}, which one axis cannot show; draw them apart")
     several = len({recipe for recipe, *_ in found}) > 1
     curves = [
         Curve(
@@ -218,7 +205,7 @@ def _draw(names: str, path: Path) -> None:
         )
         for recipe, seed, points, _, kept in found
     ]
-    write_or_say(draw_curves(curves, score=measures[0]), path)
+    emit(draw_curves(curves, score=measures[0]), path)
 
 
 def _flat(facts: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -8,21 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import (
-    MISTAKE,
-    complain,
-    note,
-    points,
-    print_facts,
-    print_json,
-    print_rows,
-    say,
-    write_or_say,
-    write_records,
-)
+from stsbench.cli.printing import complain, emit, note, points, print_facts, print_json, print_rows, say, write_records
 from stsbench.cli.progress import train_progress
 from stsbench.core.cards import toml_tables
-from stsbench.core.errors import duration
+from stsbench.core.errors import MISTAKE, duration
 from stsbench.plots.draw import Dot, draw_dots
 from stsbench.recipes.train import load_trainer
 from stsbench.studies.sweep import CARRIERS, Book, Carrier, Sweep, SweepRow, winner_card
@@ -69,7 +58,7 @@ def sweep_command(
     failures = _carry_out_sweep(book, on, cores, carry_out)
     _write_sweep(book)
     if plot is not None:
-        write_or_say(_sweep_figure(book), plot, silent=True)
+        emit(_sweep_figure(book), plot, silent=True)
     if as_json:
         print_json(_sweep_facts(book))
     else:
@@ -107,13 +96,11 @@ def _print_sweep(book: Book) -> None:
     lines = []
     for row in rows:
         values = {"recipe": row.setting.recipe, **row.setting.values}
-        scored = [one for one in row.scores.values() if one.score is not None]
-        how = ["stopped early"] if any(one.early for one in scored) else []
+        known = [one for one in row.scores.values() if one.score is not None]
+        how = ["stopped early"] if any(one.early for one in known) else []
         how += ["failed"] if any(one.failure for one in row.scores.values()) else []
         mean = [points(row.spread.mean), points(row.spread.deviation)] if row.spread else ["–", ""]
-        lines.append(
-            [*(str(values[key]) for key in keys), *mean, f"{len(scored)} of {len(card.seeds)}", ", ".join(how)]
-        )
+        lines.append([*(str(values[key]) for key in keys), *mean, f"{len(known)} of {len(card.seeds)}", ", ".join(how)])
     columns = [*keys, f"{card.decide.task} {card.decide.split}", "±", "seeds", ""]
     print_rows(columns, lines, right=range(len(keys), len(keys) + 3), sparse=True)
     for row in book.winners():
@@ -143,7 +130,7 @@ def _write_sweep(book: Book) -> None:
     heads = ["recipe", *book.sweep.card.values, "seed", "score", "state", "encoder"]
     write_records(book.sweep.folder / "trials.csv", trials, heads)
     for row in book.winners():
-        write_or_say(toml_tables(winner_card(book.sweep, row)[1]), _winner(book, row), silent=True)
+        emit(toml_tables(winner_card(book.sweep, row)[1]), _winner(book, row), silent=True)
 
 
 def _sweep_facts(book: Book) -> dict[str, Any]:

@@ -24,16 +24,15 @@ from stsbench.boards.published import published_rows
 from stsbench.boards.render.text import to_markdown
 from stsbench.boards.tables.table import Layout, LayoutBlock, Shown, TableLine
 from stsbench.cli import options as opt
-from stsbench.cli.printing import print_table, shown_work, write_or_say
+from stsbench.cli.printing import emit, print_table, shown_work
 from stsbench.core.errors import CardError, choose
 from stsbench.core.provenance import processor, versions
 from stsbench.data.task import Task, load_task
 from stsbench.encoders.base import Encoder, TextFitted, base_of, facts_of
 from stsbench.encoders.fitted import FittedEncoder, fit_of
 from stsbench.encoders.load import find_encoder
-from stsbench.recipes.plan import TrainPlan, read_recipe
+from stsbench.recipes.plan import TrainPlan, in_the_loop, read_recipe
 from stsbench.recipes.train import load_trainer
-from stsbench.training.methods import METHODS
 
 ENCODERS, RECIPES = ["bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening"], ["sg-opt-bert-base"]
 """What SG-OPT's table 6 times, and whitening."""
@@ -94,7 +93,7 @@ def timing_command(
         print_table(to_layout(found))
     else:
         as_json = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
-        write_or_say(as_json if output == "json" else to_markdown([to_layout(found)]), out)
+        emit(as_json if output == "json" else to_markdown([to_layout(found)]), out)
 
 
 def _machine() -> Facts:
@@ -107,7 +106,7 @@ def _machine() -> Facts:
 def _plan(name: str, catalogue: opt.Cards, **more: Any) -> TrainPlan:  # noqa: ANN401 - fields of a plan
     """A recipe to be timed; what cannot be timed says so before minutes are spent on the others."""
     _, card = read_recipe(name, catalogue)
-    if METHODS.load(card.method).trainer != "loop":
+    if not in_the_loop(card):
         raise CardError(
             f"recipe {name}: method '{card.method}' trains itself and is not timed; "
             f"run 'stsbench train {name}', its run.json says the seconds"

@@ -14,10 +14,10 @@ import typer
 
 from stsbench.api.names import check_own_name
 from stsbench.cli import options as opt
-from stsbench.cli.printing import MISTAKE, complain_of_all, note, points, print_facts, print_json, print_rows, say
+from stsbench.cli.printing import complain_of_all, note, points, print_facts, print_json, print_rows, say
 from stsbench.cli.progress import train_progress
 from stsbench.core import settings
-from stsbench.core.errors import Stopped, StsbenchError, TrainingError
+from stsbench.core.errors import MISTAKE, Stopped, StsbenchError, TrainingError
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, last_checkpoint
 from stsbench.numbers.statistics import spread
 from stsbench.recipes.plan import TrainPlan, find_missing, outline, read_recipe
@@ -88,7 +88,7 @@ def train_command(
         return _forecast_runs(plans, as_json=as_json)
     if fresh and not yes:
         _ask_before_deleting(plans)
-    _carry_out(plans, on, devices, opt.retyped(context, "--cards"), as_json=as_json)
+    _train(plans, on, devices, opt.retyped(context, "--cards"), as_json=as_json)
     return 0
 
 
@@ -117,9 +117,7 @@ def _ask_before_deleting(plans: Sequence[TrainPlan]) -> None:
         raise Stopped("nothing was deleted; without --fresh the run resumes")
 
 
-def _carry_out(
-    plans: Sequence[TrainPlan], on: str, devices: int | None, cards: Sequence[str], *, as_json: bool
-) -> None:
+def _train(plans: Sequence[TrainPlan], on: str, devices: int | None, cards: Sequence[str], *, as_json: bool) -> None:
     done, runs = [plan.folder for plan in plans if not plan.fresh and (plan.folder / RUN_FILE).is_file()], []
     with LAUNCHERS.load_at(on)(on, devices, note) as carry_out:
         for plan in plans:

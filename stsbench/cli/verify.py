@@ -10,7 +10,7 @@ from typing import Any
 from stsbench.bench.plan import RunPlan
 from stsbench.check.verify import Known, Verification, Verified, verify
 from stsbench.cli import options as opt
-from stsbench.cli.printing import MISTAKE, complain_of_all, print_json, say, shown_count
+from stsbench.cli.printing import complain_of_all, print_json, say, shown_count
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.data.task import holds
 from stsbench.numbers.statistics import sentence_columns
@@ -74,5 +74,5 @@ def _print_verified(found: Verification) -> None:
         counts = Counter(one.path.parent.name for one in files)
         say(f"not verified: {reason}: {', '.join(f'{name} {count}' for name, count in counts.items())}")
     say(found.summary)
-    if found.exit_code == MISTAKE and not found.of("failed"):
+    if not (found.of("failed") or found.of("verified")):
         say("nothing could be verified")

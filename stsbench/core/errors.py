@@ -28,6 +28,8 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 RowT = TypeVar("RowT")
+NOT_SAME, MISTAKE, BUG, STOPPED = 1, 2, 3, 130
+"""Exit codes of every command; 0 is fine, 1 a regression that ``check`` found, or two encoders that ``parity`` tells apart."""
 SHOWN = 80
 """So many characters of a value are shown in a message."""
 

@@ -75,7 +75,7 @@ def holds(source: FileSource | None, split: str, data: Path | None) -> bool:
     """Whether every file of a split is there."""
     if source is None or place_of(source, data) is None:
         return False
-    return all(path.is_file() for path, _ in _files(source, split, data))
+    return all(path.is_file() for path, _ in files_of(source, split, data))
 
 
 def is_at_hand(card: TaskCard, data: Path | None) -> bool:
@@ -105,20 +105,21 @@ def _from_files(task: str, card: TaskCard, source: FileSource, split: str, root:
     where = f"{task} ({split}) in {place_of(source, root)}"
     check_split(read, card.splits[split], gold_range=card.gold_range, where=where)
     # Hashes come last: what a reader finds wrong says more than "the bytes differ".
-    for path, fact in _files(source, split, root):
+    for path, fact in files_of(source, split, root):
         check_file(path, fact)
     return read
 
 
-def _files(source: FileSource, split: str, root: Path | None) -> list[tuple[Path, FileFacts]]:
-    place = place_of(source, root)
-    return [] if place is None else [(place / fact.path, fact) for fact in source.files.get(split, [])]
+def files_of(source: FileSource | None, split: str, root: Path | None) -> list[tuple[Path, FileFacts]]:
+    """The files of a split and what the card says of each; none where there is no source or no data folder."""
+    place = source and place_of(source, root)
+    return [(place / fact.path, fact) for fact in source.files.get(split, [])] if source and place else []
 
 
 def _read(task: str, card: TaskCard, source: FileSource, split: str, root: Path | None) -> Split:
     files = [
         DataFile(path=path, subset=fact.subset, label=fact.label, pinned=bool(fact.sha256))
-        for path, fact in _files(source, split, root)
+        for path, fact in files_of(source, split, root)
     ]
     if not files:
         raise CardError(f"task {task}: no files for split '{split}'")
@@ -146,7 +147,7 @@ def _from_archive(task: str, card: TaskCard, hub: HubSource, split: str) -> Load
     source = msgspec.structs.replace(card.local, folder=PurePosixPath(folder).relative_to(top).as_posix())
     root, commit = fetch_archive(hub)
     where = f"{task} ({split}) in {hub.archive} of the Hub's {hub.repo}"
-    files = _files(source, split, root)
+    files = files_of(source, split, root)
     if missing := [path for path, _ in files if not path.is_file()]:
         raise SourceError(f"{where}: there is no file {missing[0].relative_to(root)}")
     read, facts = _read(task, card, source, split, root), card.splits[split]

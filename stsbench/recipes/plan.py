@@ -41,7 +41,7 @@ from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.runs import RUN_FILE, run_folder
 from stsbench.numbers.similarity import alignment, paired_cosine, paired_similarities, uniformity
 from stsbench.numbers.statistics import CORRELATIONS
-from stsbench.training.methods import METHODS
+from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 
 if TYPE_CHECKING:
     from stsbench.training.loop.gather import Place
@@ -185,6 +185,18 @@ def load_text(plan: TrainPlan) -> Corpus:
     return repeated(taken, len(corpus)) if facts.upsample else taken
 
 
+def in_the_loop(card: RecipeCard) -> bool:
+    """Whether the common loop trains a recipe; torch is not loaded to know it of a method of ours."""
+    return card.method in METHODS_BY_TRAINER["loop"] or METHODS.load(card.method).trainer == "loop"
+
+
+def check_start(plan: TrainPlan) -> None:
+    """Raise CardError where a checkpoint is needed to start from and none is named, before torch is loaded."""
+    base = plan.card.base
+    if in_the_loop(plan.card) and not (plan.base or base.recipe or base.model):
+        raise CardError(f"recipe {plan.name}: no checkpoint to start from; pass --base FOLDER ({base.note})")
+
+
 def find_start(plan: TrainPlan) -> Checkpoint:
     """The checkpoint that training starts from."""
     base = plan.card.base
@@ -204,8 +216,7 @@ def find_start(plan: TrainPlan) -> Checkpoint:
             what = f"recipe {plan.name} continues from '{base.recipe}', seed {plan.seed}, which is not trained here"
             raise TrainingError(f"{what}; run: stsbench train {base.recipe} --seeds {plan.seed}")
         return find_checkpoint(str(earlier))
-    if not base.model:
-        raise CardError(f"recipe {plan.name}: no checkpoint to start from; pass --base FOLDER ({base.note})")
+    check_start(plan)
     return find_checkpoint(base.model, revision=base.revision, sha256=base.sha256)
 
 
@@ -247,7 +258,7 @@ def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], flo
 def find_missing(plan: TrainPlan) -> dict[str, str]:
     """Return what of development split, text and start cannot be had, each with the reason and what to do."""
     wanted: dict[str, Any] = {"development split": load_validation, "text": load_text}
-    if METHODS.load(plan.card.method).trainer == "loop":
+    if in_the_loop(plan.card):
         wanted["start"] = find_start
     missing = {}
     for what, load in wanted.items():
@@ -270,7 +281,7 @@ def outline(plan: TrainPlan) -> dict[str, str]:
     long = f"{facts.steps or 0:,} steps"
     if facts.steps is None and facts.epochs is not None:
         long = f"{facts.epochs:g} epoch{'' if facts.epochs == 1 else 's'}"
-        if rows is not None and METHODS.load(card.method).trainer == "loop":
+        if rows is not None and in_the_loop(card):
             from stsbench.training.loop.batches import BatchPlan
 
             long += f", {BatchPlan(facts, rows, plan.seed).steps:,} steps"

@@ -38,7 +38,7 @@ from stsbench.encoders.runs import (
     recipe_difference,
     run_folder,
 )
-from stsbench.recipes.plan import TrainPlan, as_documents, load_text, read_recipe
+from stsbench.recipes.plan import TrainPlan, as_documents, check_start, load_text, read_recipe
 from stsbench.training.methods import METHODS
 
 if TYPE_CHECKING:
@@ -445,6 +445,7 @@ TRAINERS = Registry(
 
 def load_trainer(plan: TrainPlan) -> Trainer:
     """The trainer that a plan's method needs, with everything loaded; raises as :meth:`Trainer.prepare`."""
+    check_start(plan)
     method = METHODS.load(plan.card.method)
     trainer: Trainer = TRAINERS.load_own(method.trainer).prepare(plan, method)
     return trainer

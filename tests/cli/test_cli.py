@@ -10,7 +10,7 @@ import pytest
 import stsbench as package
 from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS
 from stsbench.core import registry
-from tests.cli.commands import HASHED, QUICK, one_line, python
+from tests.cli.commands import HASHED, QUICK, one_line, python, write
 
 SLOW = ("torch", "transformers", "scipy", "pandas", "datasets", "numba", "huggingface_hub")
 HEAVY = (*SLOW, "numpy", "pyarrow")
@@ -171,3 +171,12 @@ def test_ctrl_c_says_how_to_go_on(stsbench, monkeypatch):
     code, _, err = stsbench("run", *QUICK, *HASHED)
     assert code == 130
     assert one_line(err) == "stopped; what is done is kept, run the same command to resume"
+
+
+@pytest.mark.parametrize("line", ["train angle-small", "sweep rates.toml"])
+def test_that_a_base_is_missing_is_said_before_torch_is_loaded(line, tmp_path):
+    rates = 'name = "Rates"\nrecipes = ["angle-small"]\n[values]\nlearning_rate = [1e-5, 2e-5]\n'
+    write(tmp_path / "rates.toml", f'{rates}[decide]\ntask = "stsb"\nsplit = "validation"\n')
+    code = f"import sys; from stsbench.cli import main; print(main({line.split()}), 'torch' in sys.modules)"
+    done = python("-c", code, cwd=tmp_path)
+    assert done.out == "2 False\n" and "no checkpoint to start from; pass --base FOLDER" in one_line(done.err)
