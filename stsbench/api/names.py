@@ -244,7 +244,6 @@ def compared_results(
     """
     if len(set(given)) < len(given):
         raise StsbenchError(f"compare was given '{max(given, key=given.count)}' twice")
-
     if not folder.is_dir() and not all(Path(spec).is_dir() for spec in given):
         raise OutputError(f"results folder '{folder}' does not exist", hint="'stsbench run' makes it")
     held: dict[Path, Encoders] = {}

@@ -48,8 +48,11 @@ def defaults(given: Path | None, *, of_run: bool) -> dict[str, Any]:
         "data": found.data and _path(found.data, folder),
         "results": found.results and _path(found.results, folder),
     } | dict.fromkeys(("catalogue", "cards"), [_path(one, folder) for one in found.cards or ()])
+    named = found.encoders or ()
+    # Of encoders a path begins with a dot or ends like a card's.
+    moved = {one: str(_path(one, folder)) for one in named if one.startswith(".") or one.endswith(".toml")}
     runs: dict[str, Any] = {
-        "encoder": [_encoder(one, folder) for one in found.encoders or ()],
+        "encoder": [moved.get(one, one) for one in named],
         "names": found.names,
         "tasks": _joined(found.tasks),
         "protocol": _joined(found.protocols),
@@ -62,11 +65,6 @@ def defaults(given: Path | None, *, of_run: bool) -> dict[str, Any]:
 
 def _path(value: str, folder: Path) -> Path:
     return folder / Path(value).expanduser()
-
-
-def _encoder(name: str, folder: Path) -> str:
-    # A path begins with a dot or ends like a card's.
-    return str(_path(name, folder)) if name.startswith(".") or name.endswith(".toml") else name
 
 
 def _joined(value: Sequence[object] | None) -> str:

@@ -203,8 +203,6 @@ def _state(card: TaskCard, data: Path | None) -> str:
 
 POINTS = 0.05
 """How far a score may be from the published one, of 100: libraries multiply in other orders."""
-
-
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "Hub": (),
     "data": ("Hub",),
@@ -238,8 +236,7 @@ class HubTrial:
         """The checkpoint as any run would load it."""
         return find_encoder(self.model, params={"revision": self.revision}, catalogue=self.catalogue)
 
-    def hub(self) -> str:
-        """The Hub answers."""
+    def _hub(self) -> str:
         from huggingface_hub import get_token
 
         from stsbench.data.hub.repository import Repository
@@ -247,29 +244,26 @@ class HubTrial:
         found = Repository(self.model, revision="main", kind="model", without="").ask()
         return f"answers, with{'' if get_token() else 'out'} a token; {self.model} is at {found.commit[:12]}"
 
-    def data(self) -> str:
-        """The tasks' data can be had without the user's folder, whatever it holds."""
+    def _data(self) -> str:
+        # Without the user's folder, whatever it holds.
         tasks = [replace(load_task(name, catalogue=self.catalogue), data=None) for name in self.published]
         loaded = [(task.name, task.loaded(task.card.score_split)) for task in tasks]
         return ", ".join(f"{name} {one.split.n} pairs ({(one.revision or one.source)[:12]})" for name, one in loaded)
 
-    def checkpoint(self) -> str:
-        """The checkpoint can be fetched."""
+    def _checkpoint(self) -> str:
         from stsbench.encoders.checkpoint import find_checkpoint
 
         size = sum(path.stat().st_size for path in find_checkpoint(self.model, revision=self.revision).weights)
         return f"{self.model} ({self.revision[:12]}), weights of {size / 1e6:.0f} MB"
 
-    def cache(self) -> str:
-        """It is kept."""
+    def _cache(self) -> str:
         from huggingface_hub import try_to_load_from_cache
 
         if not isinstance(try_to_load_from_cache(self.model, "config.json", revision=self.revision), str):
             raise DataError(f"{self.model} is not in the Hub's cache; is HF_HOME or HF_HUB_CACHE set?")
         return "the checkpoint is kept in the Hub's cache, for a run without a network"
 
-    def tokenizer(self) -> str:
-        """A sentence has the tokens that it should."""
+    def _tokenizer(self) -> str:
         encoder = self.encoder.encoder
         if not isinstance(encoder, TokenEncoder):
             raise EncoderError(f"{self.model} is run by sentence-transformers; its files say other than expected")
@@ -278,20 +272,17 @@ class HubTrial:
             raise EncoderError(f"'{self.sentence}' gives the tokens {list(ids)}, not {list(self.ids)}")
         return f"'{self.sentence}' gives the {len(ids)} tokens that it should"
 
-    def device(self) -> str:
-        """Sentences are embedded."""
+    def _device(self) -> str:
         encoded = sum(one.run["encoded"] for one in self._scored().values())
         return f"{encoded} sentences embedded on {facts_of(self.encoder.encoder).device_used}"
 
-    def store(self) -> str:
-        """Embeddings are found again."""
+    def _store(self) -> str:
         found = self._scored().values()
         if encoded := sum(one.run["encoded"] for one in found):
             raise EncoderError(f"{encoded} embeddings were stored a moment ago and are not found again")
         return f"all {sum(one.run['from_store'] for one in found)} embeddings are found again"
 
-    def score(self) -> str:
-        """The scores are the published ones."""
+    def _score(self) -> str:
         found = self._scored()
         pairs = [(task, 100 * found[task].score, value) for task, value in self.published.items()]
         text = ", ".join(f"{task} {score:.2f} (published {value:.2f})" for task, score, value in pairs)
@@ -300,7 +291,7 @@ class HubTrial:
         return text
 
     def _scored(self) -> dict[str, Result]:
-        """All tasks scored, from the Hub and with a store of our own."""
+        # From the Hub, and with a store of our own.
         from stsbench.bench.run import iterate
 
         nowhere, kept = self.folder / "no data", self.folder / "store"
@@ -331,7 +322,7 @@ def try_hub(trial: HubTrial) -> list[dict[str, str]]:
             detail = f"needs {missing[0]}"
         else:
             try:
-                verdict, detail = "fine", getattr(trial, step.lower())()
+                verdict, detail = "fine", getattr(trial, f"_{step.lower()}")()
             except StsbenchError as error:
                 verdict, detail = "failed", one_line(error)
         found[step] = {"step": step, "verdict": verdict, "detail": detail}

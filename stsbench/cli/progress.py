@@ -150,10 +150,6 @@ class RunProgress:
             line = f"{self.scored} scored, {self.known} known{f', {failed} failed' if failed else ''} in {duration(seconds)}"
             self._say("ended", line, scored=self.scored, known=self.known, failed=failed, seconds=round(seconds, 3))
 
-    def say_line(self, line: str) -> None:
-        """Say how far the work is; programs read it as an event."""
-        self._say("progress", line, line=line)
-
     def _say(self, event: str, text: str, /, *, aloud: bool = True, **facts: object) -> None:
         """Say a text, or the event with its facts that programs read; the log has the text."""
         if self.events:
@@ -169,7 +165,9 @@ class RunProgress:
 def run_progress(out: Path | None, settings: str = "", *, events: bool = False) -> Iterator[RunProgress]:
     """Show how a run goes, until the end of the block; lines are printed above bars."""
     progress = RunProgress(out, settings=settings, events=events)
-    with showing("reading cards and data", say=progress.say_line) as progress.shown:
+    with showing(
+        "reading cards and data", say=lambda line: progress._say("progress", line, line=line)
+    ) as progress.shown:
         try:
             yield progress
         finally:

@@ -166,6 +166,7 @@ def carry_out(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: Non
     """
     if (done := find_finished(plan)) is not None:
         return done
+    check_start(plan)
     with _open_folder(plan):
         trainer = load_trainer(plan)
         _note_start(plan, trainer)
@@ -445,7 +446,6 @@ TRAINERS = Registry(
 
 def load_trainer(plan: TrainPlan) -> Trainer:
     """The trainer that a plan's method needs, with everything loaded; raises as :meth:`Trainer.prepare`."""
-    check_start(plan)
     method = METHODS.load(plan.card.method)
     trainer: Trainer = TRAINERS.load_own(method.trainer).prepare(plan, method)
     return trainer
