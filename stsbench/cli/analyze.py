@@ -14,10 +14,8 @@ from stsbench.cli.printing import complain, cut, emit, print_rows, say, say_word
 from stsbench.core.errors import StsbenchError, choose
 from stsbench.plots import FIGURES
 
-MOST = 40
-"""So many rows of a table are printed; files hold all."""
-NAMES = ("encoder", "other", "recipe")
-"""Columns of names."""
+PRINTED_ROWS = 40
+NAME_COLUMNS = ("encoder", "other", "recipe")
 
 
 def analyze_command(
@@ -81,14 +79,14 @@ def _print(found: Findings, about: str, printed: Sequence[str]) -> None:
     for name, rows in ((name, found.tables.get(name, [])) for name in printed):
         if not rows:
             continue
-        keys, shown = list(rows[0]), rows[:MOST]
+        keys, shown = list(rows[0]), rows[:PRINTED_ROWS]
         print_rows(
             [key if key in encoders else key.replace("_", " ") for key in keys],
             [[cut(value_text(value)) for value in row.values()] for row in shown],
             right=[at for at, key in enumerate(keys) if not any(isinstance(row[key], str) for row in shown)],
-            names=[at for at, key in enumerate(keys) if key in NAMES],
+            names=[at for at, key in enumerate(keys) if key in NAME_COLUMNS],
             heads=[at for at, key in enumerate(keys) if key in encoders],
         )
         say("")
-        if len(rows) > MOST:
-            say_words(f"{len(rows) - MOST} more rows of '{name}' are in a file: --out FILE.csv")
+        if len(rows) > PRINTED_ROWS:
+            say_words(f"{len(rows) - PRINTED_ROWS} more rows of '{name}' are in a file: --out FILE.csv")

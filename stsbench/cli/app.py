@@ -24,10 +24,8 @@ COMMANDS = (
     "verify timing"
 ).split()
 """Each is a function of its own file, ``NAME_command`` of ``cli/NAME.py``; those of ``stsbench data`` and ``new`` share one."""
-DATA_COMMANDS, NEW_COMMANDS = (
-    "fetch verify overlap convert-coco make back-translate".split(),
-    "task encoder method".split(),
-)
+DATA_COMMANDS = "fetch verify overlap convert-coco make back-translate".split()
+NEW_COMMANDS = "task encoder method".split()
 
 
 class GroupedCommand(TyperCommand):

@@ -30,8 +30,7 @@ from stsbench.encoders.load import find_encoder
 from stsbench.results.record import Result
 
 ANCHORS = "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py"
-OF_HUB = ("python", "torch", "transformers", "tokenizers", "huggingface-hub", "datasets")
-"""The packages that matter to the Hub."""
+HUB_PACKAGES = ("python", "torch", "transformers", "tokenizers", "huggingface-hub", "datasets")
 
 
 def doctor_command(
@@ -55,7 +54,7 @@ def doctor_command(
         settings.cache_folder().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=settings.cache_folder(), prefix="doctor-") as folder:
             found = try_hub(replace(minilm_trial(), catalogue=catalogue, folder=Path(folder)))
-        report |= {"versions": [one for one in versions if one["package"] in OF_HUB], "steps": found}
+        report |= {"versions": [one for one in versions if one["package"] in HUB_PACKAGES], "steps": found}
         problems = [f"{one['step']}: {one['detail']}" for one in found if one["verdict"] == "failed"]
     else:
         states = {n: _state(catalogue.task(n), data or settings.data_folder()) for n in catalogue.paths("tasks")}
@@ -75,22 +74,16 @@ def doctor_command(
     if as_json:
         print_json(report)
     else:
-        _print_report(report)
+        say(f"stsbench {report['stsbench']}")
+        for title, rows in report.items():
+            if rows and title not in ("stsbench", "problems"):
+                say(f"\n{title}")
+                shown = [{column: value for column, value in row.items() if column != "fits"} for row in rows]
+                print_records(shown, right=["found", "missing", "wrong", "size"])
+        say("\n".join(["", *([f"problem: {problem}" for problem in report["problems"]] or ["no problems found"])]))
         if hub:
             say(f"\nPaste the above into an issue: it holds no folders and no token. Then, in a checkout: {ANCHORS}")
     return 2 if problems else 0
-
-
-def _print_report(report: dict[str, Any]) -> None:
-    say(f"stsbench {report['stsbench']}")
-    for title, rows in report.items():
-        if title in ("stsbench", "problems") or not rows:
-            continue
-        say(f"\n{title}")
-        shown = [{column: value for column, value in row.items() if column != "fits"} for row in rows]
-        print_records(shown, right=["found", "missing", "wrong", "size"])
-    said = [f"problem: {problem}" for problem in report["problems"]] or ["no problems found"]
-    say("\n".join(["", *said]))
 
 
 def _without_places(report: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value

@@ -40,19 +40,17 @@ def export_command(
     Example: stsbench export --format mteb --out mteb-files
     """
     write = choose("format", fmt, FORMATS)
-    names = expand_names(tasks, catalogue) if tasks else []
+    only = expand_names(tasks, catalogue) if tasks else []
     encoders = Encoders(read_folder(results), catalogue)
     complain_of_all("skipped", (problem.line for problem in encoders.found.problems))
     mine = chosen_results(encoder, encoders, catalogue, results)
     if older := encoders.older_line(mine):
         complain(older)
-    found = verified(
-        one for one in mine if (not tasks or one.task in names) and protocol in (None, one.protocol["name"])
-    )
-    complain_of_all("skipped", (problem.line for problem in found.problems))
-    if not found.results:
+    held = verified(one for one in mine if (not tasks or one.task in only) and protocol in (None, one.protocol["name"]))
+    complain_of_all("skipped", (problem.line for problem in held.problems))
+    if not held.results:
         raise DataError(f"{results}: no results of these tasks by this protocol to export")
-    write(found.results, out, catalogue, as_json)
+    write(held.results, out, catalogue, as_json)
 
 
 def _mteb(results: Sequence[Result], out: Path | None, catalogue: opt.Cards, as_json: bool) -> None:

@@ -45,8 +45,6 @@ MOST_KEYS = 12
 """So many short names are explained below a table, beside those whose settings are long."""
 JOINTS = re.compile(r"(\s+|[A-Z]?[a-z]{4,}(?=[A-Z])|[^\s\-_+/,=.:]*[\-_+/,=.:]+(?=\w))")
 """Where lines may end: blanks, the first of several words that are written in one, and signs that join words."""
-STYLES = {1: "bold", 2: "underline"}
-"""Of the best number of a column, and the second best."""
 
 
 def line_width(*, stderr: bool = False) -> int:
@@ -417,7 +415,8 @@ def _board(layout: Layout, *, is_folded: bool) -> list[Column]:
         cells = []
         for cell in (line.cells[at] for line in lines):
             below = "\n" if is_folded and cell.deviation else ""
-            cells.append(Text(cell.text, style=STYLES.get(cell.rank, "")) + f"{cell.mark}{below}{cell.deviation}")
+            style = {1: "bold", 2: "underline"}.get(cell.rank, "")
+            cells.append(Text(cell.text, style=style) + f"{cell.mark}{below}{cell.deviation}")
         columns.append(Column(head, cells, is_number=True))
     return columns
 

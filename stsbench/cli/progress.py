@@ -33,11 +33,9 @@ NOT_LOSSES = ("step", "score", "candidate", "gradient_norm", "rate", "alignment"
 class RunProgress:
     """Counts what a run does and says it; what fails is said at once, the same only once."""
 
-    def __init__(
-        self, out: Path | None, shown: Shown | None = None, *, settings: str = "", events: bool = False
-    ) -> None:
-        """Nothing has happened yet: a log and the ``settings`` are kept in ``out``; ``events`` are said in JSON, one a line."""
-        self.settings, self.events, self.shown = settings, events, shown or Shown(say=note)
+    def __init__(self, out: Path | None, shown: Shown | None = None, *, asked: str = "", events: bool = False) -> None:
+        """Nothing has happened yet: a log and what is ``asked`` are kept in ``out``; ``events`` are said in JSON, one a line."""
+        self.asked, self.events, self.shown = asked, events, shown or Shown(say=note)
         self.failures: dict[str, tuple[str, str]] = {}
         """A line for each, and the same as what failed and why."""
         self.code = 0
@@ -59,8 +57,8 @@ class RunProgress:
     def on_planned(self, parts: Sequence[RunPart]) -> None:
         """All names and data are found: say how much there is to do."""
         self.say_without_data()
-        if self.log is not None and self.settings:
-            write_whole(self.log.with_suffix(".toml"), self.settings.encode())
+        if self.log is not None and self.asked:
+            write_whole(self.log.with_suffix(".toml"), self.asked.encode())
         self.parts, self.known = parts, sum(len(part.done) for part in parts)
         planned = [cell for part in parts for cell in part.cells]
         self.cells, self.seeds = len(planned), len({cell.seed for cell in planned})
@@ -162,12 +160,10 @@ class RunProgress:
 
 
 @contextmanager
-def run_progress(out: Path | None, settings: str = "", *, events: bool = False) -> Iterator[RunProgress]:
+def run_progress(out: Path | None, asked: str = "", *, events: bool = False) -> Iterator[RunProgress]:
     """Show how a run goes, until the end of the block; lines are printed above bars."""
-    progress = RunProgress(out, settings=settings, events=events)
-    with showing(
-        "reading cards and data", say=lambda line: progress._say("progress", line, line=line)
-    ) as progress.shown:
+    progress = RunProgress(out, asked=asked, events=events)
+    with showing("reading cards and data", say=lambda how: progress._say("progress", how, line=how)) as progress.shown:
         try:
             yield progress
         finally:

@@ -209,7 +209,6 @@ def _forecast_facts(forecast: EncoderForecast) -> dict[str, object]:
 
 
 COLUMNS = ("encoder", "task", "score", "majority", "95% interval", "n", "protocol")
-NUMBERS = range(2, 6)
 PER_CLASS = ("precision", "recall", "f1")
 
 
@@ -243,7 +242,7 @@ def print_scores(results: Sequence[Result], catalogue: opt.Cards, *, verbose: bo
     if len(found) == 1:
         say(f"{cells[0][0]}\n")
         lines = [line._replace(encoder="") for line in lines]
-    print_rows(COLUMNS, lines, right=NUMBERS, sparse=True)
+    print_rows(COLUMNS, lines, right=range(2, 6), sparse=True)
     if verbose:
         for encoder, seeds in cells:
             _print_classes(seeds, f", {encoder}" if len(found) > 1 else "")

@@ -153,13 +153,12 @@ def _sweep_facts(book: Book) -> dict[str, Any]:
     return {"sweep": book.sweep.card.name, "trials": trials, "winners": winners}
 
 
-SHOWN = 40
-"""So many settings are drawn, the best of all."""
+DRAWN_SETTINGS = 40
 
 
 def _sweep_figure(book: Book) -> Any:  # noqa: ANN401 - matplotlib's
     decide, dots = book.sweep.card.decide, []
-    for row, found in [(row, row.spread) for row in book.ranked() if row.spread][:SHOWN]:
+    for row, found in [(row, row.spread) for row in book.ranked() if row.spread][:DRAWN_SETTINGS]:
         seeds = [(f"seed {seed}", one.score, False) for seed, one in row.scores.items() if one.score is not None]
         for series, score, filled in [("mean", found.mean, True), *seeds]:
             dots.append(Dot(group=_named(row, book), series=series, value=100 * score, filled=filled))

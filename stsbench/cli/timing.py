@@ -88,19 +88,16 @@ def timing_command(
             facts = {"name": plan.name, "method": plan.card.label or plan.card.method, "training": training}
             rows.append(facts | _inference(made, sentences, batch_size, rounds))
     found: Facts = {"rows": rows, "task": task, "split": split, "sentences": len(sentences), "batch_size": batch_size}
-    found |= {"rounds": rounds, "device": facts_of(made).device_used or "cpu", **_machine()}
+    found |= {"rounds": rounds, "device": facts_of(made).device_used or "cpu", "processor": processor()}
+    import torch
+
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    found |= {"threads": torch.get_num_threads(), "versions": versions(), "created": created}
     if output == "terminal" and out is None:
         print_table(to_layout(found))
     else:
         as_json = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
         emit(as_json if output == "json" else to_markdown([to_layout(found)]), out)
-
-
-def _machine() -> Facts:
-    import torch
-
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"processor": processor(), "threads": torch.get_num_threads(), "versions": versions(), "created": created}
 
 
 def _plan(name: str, catalogue: opt.Cards, **more: Any) -> TrainPlan:  # noqa: ANN401 - fields of a plan

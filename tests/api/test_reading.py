@@ -63,9 +63,7 @@ def test_a_comparison_is_shown_as_text_as_data_and_as_a_page(folder):
     frame = found.to_frame()
     assert list(frame.task) == ["quickstart-en", "quickstart-es-en", "mean of 2"]
     assert list(frame.difference) == [one.difference for one in found.differences]
-    assert list(zip(frame.interval_low, frame.interval_high, strict=True)) == [
-        one.interval for one in found.differences
-    ]
+    assert list(zip(frame.interval_low, frame.interval_high, strict=True)) == [d.interval for d in found.differences]
     page = page_of(found)
     assert ">A = plain, B = other<" in page and "A = other" not in page
     assert "A = plain, B = other" in found.to_markdown() and r"\begin{tabular}" in found.to_latex()

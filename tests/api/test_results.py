@@ -101,18 +101,14 @@ def test_other_protocols_and_splits_have_no_common_mean():
     mean = {**SIMCSE, "name": "mean", "aggregation": "mean"}
     found = cells(make_result(score=0.5), make_result(task="sts13", score=0.5, protocol=mean))
     assert list(found) == ["sts12", "sts13"]
-    found = cells(
-        make_result(score=0.5), make_result(score=0.4, protocol=mean), make_result(score=0.3, split="validation")
-    )
+    validation = make_result(score=0.3, split="validation")
+    found = cells(make_result(score=0.5), make_result(score=0.4, protocol=mean), validation)
     assert list(found) == ["sts12, simcse", "sts12, mean", "sts12 (validation)"]
 
 
 def test_versions_of_a_task_share_no_column_and_no_mean():
-    results = [
-        make_result("a", "sts12", data="d" * 64),
-        make_result("b", "sts12", data="e" * 64),
-        make_result("b", "sts13"),
-    ]
+    results = [make_result("a", "sts12", data="d" * 64), make_result("b", "sts12", data="e" * 64)]
+    results.append(make_result("b", "sts13"))
     heads = [column.head for column in grid_columns(Results(results), Catalogue())]
     assert heads == ["sts12, data and card dddddd cccccc", "sts12, data and card eeeeee cccccc", "sts13"]
 

@@ -228,10 +228,8 @@ def test_a_fault_planted_in_a_transformer_is_found(stsbench: Command, tiny: Mapp
 
 def test_rounding_is_the_same_for_practical_purposes(faulty: Command):
     code, facts = found(faulty, HASHED[1], "faulty:Rounded")
-    assert (code, facts["verdict"]) == (
-        0,
-        "same to rounding" if facts["distance"] <= 1e-4 else "same for practical purposes",
-    )
+    verdict = "same to rounding" if facts["distance"] <= 1e-4 else "same for practical purposes"
+    assert (code, facts["verdict"]) == (0, verdict)
     code, facts = found(faulty, HASHED[1], "faulty:Scaled")
     assert (code, facts["verdict"]) == (0, "same for practical purposes")
     assert facts["distance"] > 0.9

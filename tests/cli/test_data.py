@@ -104,9 +104,7 @@ def test_what_a_file_holds(stsbench, tmp_path, text):
     assert held[0]["sentence1"] == pairs().sentences1[0]
     printed = stsbench.fine("data", "overlap", text, *TASKS, "--out", tmp_path / "held.json")
     assert f"{text}: nothing of quickstart-es-en, quickstart-probe" in printed.replace("\n", " ")
-    assert [str(one["item"]) for one in json.loads((tmp_path / "held.json").read_text())] == [
-        one["item"] for one in held
-    ]
+    assert [str(r["item"]) for r in json.loads((tmp_path / "held.json").read_text())] == [r["item"] for r in held]
 
 
 def test_pairs_with_scores_are_told(stsbench, tmp_path):
@@ -120,9 +118,7 @@ def test_pairs_with_scores_are_told(stsbench, tmp_path):
 
 def test_what_tests_share(stsbench, tmp_path):
     own = make_own(tmp_path)
-    first, second = stsbench.json(
-        "data", "overlap", "--tasks", "semeval,table", "--out", tmp_path / "s.csv", *own.options()
-    )
+    first, second = stsbench.json("data", "overlap", "--tasks", "semeval,table", "--out", "s.csv", *own.options())
     facts = {"task": "semeval", "sentences": 8, "in": "table", "shared": 8, "percent": 100.0}
     facts |= {"items": 4, "held": 4, "pairs": 4}
     assert first == facts and second == {**facts, "task": "table", "in": "semeval"}

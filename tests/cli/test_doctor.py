@@ -116,9 +116,7 @@ def test_what_is_here(stsbench, tmp_path, monkeypatch):
     (both,) = [one for one in found["data"] if one["suite"] == "both"]
     assert done.code == 2 and both["wrong"] == 2 and str(tmp_path) not in done.out
     assert "semeval: in.txt is missing" in found["problems"]
-    assert any(
-        one.startswith("table: table.tsv: differs from the file that its card names") for one in found["problems"]
-    )
+    assert any(p.startswith("table: table.tsv: differs from the file that its card names") for p in found["problems"])
     folders = {one["folder"]: one["state"] for one in found["folders"]}
     assert folders["STSBENCH_VECTORS"] == "set to a folder that does not exist"
     shutil.rmtree(own.data / "mine")

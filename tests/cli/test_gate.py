@@ -173,11 +173,8 @@ def test_a_side_of_nothing_never_passes(stsbench, side, lies):
         write(Path(side, "README.md"), "# results")
     if lies == "encoders without files":
         Path(side, "a").mkdir()
-    said = (
-        f"results folder '{side}' does not exist"
-        if lies == "nothing"
-        else f"the {side} side of the check holds no results"
-    )
+    said = f"the {side} side of the check holds no results"
+    said = f"results folder '{side}' does not exist" if lies == "nothing" else said
     assert said in refused(stsbench, "new", "old")
 
 
@@ -261,10 +258,8 @@ def fallen(noise: float, *, protocol: dict[str, Any] | None = None, n: int = 137
     moved = similarity + noise * drawn(9, n)[1]
     facts = {"protocol": protocol} if protocol else {}
     subsets = ["x", "y", "y"] * (n // 3) + ["x"] * (n % 3)
-    old, new = (
-        sts("a", "stsb", gold, x, subset=subsets, fingerprint=mark, **facts)
-        for x, mark in ((similarity, "o"), (moved, "n"))
-    )
+    sides = ((similarity, "o"), (moved, "n"))
+    old, new = (sts("a", "stsb", gold, x, subset=subsets, fingerprint=mark, **facts) for x, mark in sides)
     return old, new
 
 

@@ -111,9 +111,7 @@ def test_a_name_with_commas_is_one_among_others(stsbench, results):
 def printed(stsbench: Any, *command: str) -> set[tuple[str, str]]:
     """What a board or table calls the encoders that were measured, and their cards' names."""
     rows = csv.DictReader(io.StringIO(stsbench("leaderboard", *command, "--format", "csv").out))
-    return {
-        (row["row"], row["encoder"]) for row in rows if row["side"] == "measured" and row["row"] != "majority class"
-    }
+    return {(r["row"], r["encoder"]) for r in rows if r["side"] == "measured" and r["row"] != "majority class"}
 
 
 def test_what_boards_and_tables_print_chooses_the_encoder_that_it_is_of(stsbench, results):

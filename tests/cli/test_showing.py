@@ -42,18 +42,14 @@ def test_runs_are_shown_by_recipe_name_and_folder_and_drawn(stsbench, trained):
     pytest.importorskip("matplotlib", reason="the extra plots is not installed")
     assert stsbench.fine("show", "little,ours", "--curve", "c.svg") == "wrote c.svg\n"
     drawn = Path("c.svg").read_text()
-    assert all(
-        text in drawn for text in ("little seed 1", "little seed 2", "ours seed 0", "quickstart-en test", "loss")
-    )
+    assert all(one in drawn for one in ("little seed 1", "little seed 2", "ours seed 0", "quickstart-en test", "loss"))
     assert stsbench.fine("show", "ours", "--curve", "c.png") == "wrote c.png\n" and Path("c.png").stat().st_size > 1000
 
 
 def test_what_has_no_curve_is_one_line(stsbench):
     assert stsbench.refused("show", "nobody", "--curve", "c.svg").startswith("there are no runs of 'nobody'")
-    assert (
-        stsbench.refused("show", "x", "--curve", "c.bmp")
-        == "--curve 'c.bmp': give a file that ends in .svg, .png, .pdf"
-    )
+    refused = stsbench.refused("show", "x", "--curve", "c.bmp")
+    assert refused == "--curve 'c.bmp': give a file that ends in .svg, .png, .pdf"
 
 
 def test_curves_that_no_axis_can_show_together_and_names_without_runs_are_refused(stsbench, trained):

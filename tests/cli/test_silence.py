@@ -50,11 +50,9 @@ def test_a_folder_is_no_other_model_and_has_no_revision(stsbench, tmp_path):
 def test_prompts_that_differ_in_a_blank_are_two_encoders_that_can_be_named(stsbench, tmp_path):
     for prompt in ("query:", "query: "):
         stsbench.fine("run", *SMALL, "--encoder", "minilm", "--set", f"prompt={prompt}")
-    assert {one.encoder for one in read_folder(tmp_path / "results").results} == {
-        "minilm+prompt=query:",
-        "minilm+prompt='query: '",
-    }
-    for name in ("minilm+prompt=query:", "minilm+prompt='query: '"):
+    named = ("minilm+prompt=query:", "minilm+prompt='query: '")
+    assert {one.encoder for one in read_folder(tmp_path / "results").results} == {*named}
+    for name in named:
         board = stsbench.fine("leaderboard", "--suite", "quickstart", "-e", name, "--format", "csv")
         assert board.count("\nQuickstart,") == 1 and f",{name}," in board
         assert list(scores(stsbench, "--encoder", name)) == [name]

@@ -243,9 +243,7 @@ def test_two_processes_train_as_one_with_the_joined_batch(tmp_path, cards, maske
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29541"]
     subprocess.run([*launcher, "-m", "stsbench", *given, "--set", "drop_last=true", "--out", "two"], **options)
     (one,), (two,) = (list((tmp_path / name).glob("*/seed0")) for name in ("one", "two"))
-    losses = [
-        [point["loss"] for point in json.loads((folder / "run.json").read_text())["curve"]] for folder in (one, two)
-    ]
+    losses = [[p["loss"] for p in json.loads((folder / "run.json").read_text())["curve"]] for folder in (one, two)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     # Not the weights: of some the gradient is zero but for rounding, which Adam makes as large as any other.
     one_, two_ = (stsbench_module.load_encoder(folder).encode(sentences(20)) for folder in (one, two))

@@ -40,9 +40,7 @@ def test_the_curve_is_written_as_it_is_seen_and_is_the_record_s(stsbench, little
     points = _points(folder)
     assert points == json.loads((folder / "run.json").read_text())["curve"]
     assert [point["rate"] for point in points] == [1e-3] * 3
-    assert all(
-        0 < point["gradient_norm"] < 1e3 and point["uniformity"] < 0 < point["alignment"] < 4 for point in points
-    )
+    assert all(0 < p["gradient_norm"] < 1e3 and p["uniformity"] < 0 < p["alignment"] < 4 for p in points)
 
 
 def _points(folder: Path) -> list[dict[str, float]]:

@@ -65,15 +65,13 @@ def test_results_without_a_cards_hash_are_not_its(stsbench, tmp_path, digest):
     other = card_of("minilm") if digest == "card of another" else digest
     tasks = CATALOGUE.suites()["sts"].tasks
     for task in tasks:
-        write_result(
-            make_result("simcse-bert-base", task, 0.9, encoder_card=other, fingerprint="fake"), tmp_path / "results"
-        )
+        made = make_result("simcse-bert-base", task, 0.9, encoder_card=other, fingerprint="fake")
+        write_result(made, tmp_path / "results")
     assert "no result has a published score" in stsbench.refused("check", "results", "--against", "published")
     out = stsbench.fine("leaderboard", "--suite", "sts", "--format", "csv")
     assert "simcse-bert-base (not the card's)" in out
-    assert "nothing to show as 'measured'" in stsbench.refused(
-        "leaderboard", "--table", "simcse-5", "--show", "measured"
-    )
+    refused = stsbench.refused("leaderboard", "--table", "simcse-5", "--show", "measured")
+    assert "nothing to show as 'measured'" in refused
     # Beside the card's own results they are another row; each can be named.
     for task in tasks:
         write_result(make_result("simcse-bert-base", task, 0.5, eval_seed=1), tmp_path / "results")
