@@ -146,11 +146,7 @@ class ClusterRun:
         return devices - sum(piece.on_device for piece in self.pieces.values())
 
     def put(self, thing: object) -> Reference:
-        """Ray's reference of an object.
-
-        Raises:
-            EncoderError: it cannot be sent, as what a user's encoder may hold.
-        """
+        """Ray's reference of an object. Raises EncoderError: it cannot be sent, as what a user's encoder may hold."""
         try:
             return self.ray.put(thing)
         except Exception as error:  # whatever a user's object raises that cannot be sent
@@ -264,7 +260,6 @@ class ClusterRun:
         return turn.piece(f"scoring {first.name}", workers.score, *given, cells=cells, **facts)
 
     def _next(self, turn: Turn) -> None:
-        """Begin what comes next for an encoder."""
         with isolated(turn.part.name, self.work.plan.alone, self.work.listener):
             pieces = next(turn.steps, ())
             turn.waiting = len(pieces)
@@ -317,7 +312,6 @@ class ClusterRun:
             self._next(turn)
 
     def _keep(self, piece: Piece) -> None:
-        """Write the Results of a piece, and tell them."""
         handed, facts = piece.handed, piece.turn.facts
         facts = {"on": "ray", "tries": piece.tries, **facts, "device": handed.device or facts.get("device")}
         for result in handed.results:
@@ -333,7 +327,6 @@ class ClusterRun:
         self.pace.failed += len(piece.cells) - len(handed.results)
 
     def _listen(self) -> None:
-        """Hear how far the workers are, and give up what hangs."""
         pace, timeout = self.pace, self.work.plan.timeout
         reports: Sequence[workers.Report] = ()
         with suppress(self.ray.exceptions.RayError):

@@ -61,11 +61,7 @@ class ScoredTask:
         return digests[0] if len(digests) == 1 else columns_digest({"splits": digests})
 
     def load(self) -> None:
-        """Read the splits that the score needs.
-
-        Raises:
-            DataError: no source has one, or it is not as its card says.
-        """
+        """Read the splits that the score needs. Raises DataError: no source has one, or it is not as its card says."""
         self.splits.update({name: self.task.load(name) for name in self.wanted})
 
     def notes(self) -> list[str]:
@@ -97,8 +93,7 @@ Asked = Mapping[str, tuple[str, Mapping[str, Any]]]
 def read_protocols(protocol: str | Sequence[str] | None) -> Asked:
     """Read a comma list of protocols: each a name, or a name with fields to replace, ``senteval(kfold=5,nhid=50)``.
 
-    Raises:
-        ProtocolError: one cannot be read, or is named twice.
+    Raises ProtocolError: one cannot be read, or is named twice.
     """
     asked: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for part in split_names(protocol if isinstance(protocol, str) else ",".join(protocol or [])):
@@ -119,8 +114,8 @@ def read_protocols(protocol: str | Sequence[str] | None) -> Asked:
 def scored_by(task: Task, asked: Asked, split: str | None = None) -> ScoredTask:
     """A task with its evaluator, which takes the protocol that it knows of those asked for, else its first.
 
-    Raises:
-        CardError: there is no such evaluator. ProtocolError: several protocols fit, or the task cannot be scored on the split.
+    Raises CardError: there is no such evaluator. ProtocolError: several protocols fit, or the task cannot be scored on the
+    split.
     """
     try:
         factory = EVALUATORS.load(task.card.evaluator)
@@ -252,8 +247,7 @@ class RunPlan:
     def scored(self) -> list[ScoredTask]:
         """The tasks with their protocols, planned once; no data are read yet. A Task that is given has its own data folder.
 
-        Raises:
-            UnknownName: a task, suite or protocol that does not exist, or that no chosen task uses.
+        Raises UnknownName: a task, suite or protocol that does not exist, or that no chosen task uses.
         """
         asked, chosen = read_protocols(self.protocol), dict[str, Task]()
         # No task at all is an empty name.
@@ -276,10 +270,8 @@ class RunPlan:
     def cells(self) -> list[Cell]:
         """The cells of a run in the order encoder, task, seed; no encoder is made.
 
-        A recipe that was trained for several seeds is one encoder a seed, ``recipe@3``.
-
-        Raises:
-            StsbenchError: a task, suite, protocol or data folder that does not exist.
+        A recipe that was trained for several seeds is one encoder a seed, ``recipe@3``. Raises StsbenchError: a task,
+        suite, protocol or data folder that does not exist.
         """
         scored = self.scored
         if self.data_folder is not None and not self.data_folder.is_dir():

@@ -202,10 +202,8 @@ OWN = "own"
 def cleaner(asked: TextLeftOut, work: Work, parts: Sequence[RunPart]) -> Callable[[Result], Result]:
     """What puts a clean score into each Result of a run, those among them that the results folder held already.
 
-    The training text is read, and the tasks' sentences looked for in it, before anything is embedded.
-
-    Raises:
-        StsbenchError: the text cannot be had, or an encoder has none of its own.
+    The training text is read, and the tasks' sentences looked for in it, before anything is embedded. Raises StsbenchError:
+    the text cannot be had, or an encoder has none of its own.
     """
     plan, catalogue = work.plan, work.plan.catalogue
     texts = {(task.name, task.split): task.splits[task.split].texts() for task in work.tasks.values()}

@@ -101,8 +101,7 @@ class OtherVersions(StsbenchError):
 def check_versions(wanted: Mapping[str, str]) -> None:
     """Refuse to work here where versions differ from the run's; a commit counts where both machines know one.
 
-    Raises:
-        OtherVersions: names the machine and what differs.
+    Raises OtherVersions: names the machine and what differs.
     """
     mine = scoring_versions()
     other = [
@@ -195,8 +194,7 @@ def score(
 ) -> Handed:
     """Score an encoder on tasks, on what is embedded or, where that is None, is embedded on the way.
 
-    Raises:
-        EncoderError: embeddings that must be in the store are not.
+    Raises EncoderError: embeddings that must be in the store are not.
     """
     noticed, failures = list[str](), list[tuple[str, Exception]]()
     listener = Listener(
@@ -261,8 +259,7 @@ def handed_back(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whatev
 def joined(on: str) -> Iterator[Ray]:
     """The package ``ray``, connected: to ``ray://HOST:PORT``, to ``RAY_ADDRESS``, or to a Ray that starts here and ends here.
 
-    Raises:
-        StsbenchError: Ray is not installed, or no cluster answers at the address.
+    Raises StsbenchError: Ray is not installed, or no cluster answers at the address.
     """
     if find_spec("ray") is None:
         raise StsbenchError("--on ray needs Ray, which is not installed; run: pip install 'stsbench[ray]'")
@@ -298,8 +295,7 @@ def is_alone(on: str) -> bool:
 def refuse_others(ray: Ray, versions: Mapping[str, str]) -> None:
     """Refuse a cluster with a machine that has other versions; one that joins later is refused with its first piece.
 
-    Raises:
-        StsbenchError: names the machine and what differs.
+    Raises StsbenchError: names the machine and what differs.
     """
     for found in _each_machine(ray, caught, partial(check_versions, versions)):
         if isinstance(found, OtherVersions):

@@ -199,9 +199,7 @@ def classify(new: LockedCell, old: LockedCell) -> str:
 def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:
     """All classes, with the points that a user gave: ``0.5`` for every class, ``half=0.2`` for one.
 
-    Raises:
-        UnknownName: a class that does not exist.
-        StsbenchError: points that are no number from 0 up.
+    Raises UnknownName: a class that does not exist; StsbenchError: points that are no number from 0 up.
     """
     found = dict(TOLERANCES)
     # What is given for one class stands, wherever it was typed.
@@ -378,10 +376,8 @@ RULES: Mapping[Rule, Callable[[Sequence[Judged], Effort], list[Verdict]]] = {
 def match_encoders(new: Side, old: Side) -> dict[str, str]:
     """The old name of each of the new side's encoders that has one; none where a side has files that cannot be read.
 
-    Where each side has one encoder only, its name may be another: unless a file that cannot be read may be its own.
-
-    Raises:
-        DataError: a side has no cells, or no encoder is in both, and all files can be read.
+    Where each side has one encoder only, its name may be another: unless a file that cannot be read may be its own. Raises
+    DataError: a side has no cells, or no encoder is in both, and all files can be read.
     """
     mine, theirs = ({cell.encoder: None for cell in side.cells} for side in (new, old))
     names = {name: name for name in mine if name in theirs}

@@ -214,9 +214,8 @@ def to_lock(cells: Iterable[LockedCell]) -> bytes:
 def read_lock(path: Path) -> list[LockedCell]:
     """Read a lock file.
 
-    Raises:
-        OutputError: there is no such file.
-        DataError: it is not a lock file, or of another version; a row is there twice, or was edited.
+    Raises OutputError: there is no such file; DataError: it is not a lock file, or of another version; a row is there
+    twice, or was edited.
     """
     if not path.exists():
         raise OutputError(f"{path}: cannot be read: No such file or directory; 'stsbench lock' makes a lock file")
@@ -248,9 +247,7 @@ def read_lock(path: Path) -> list[LockedCell]:
 def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> Side:
     """The cells of a results folder, of one encoder's folder in it, or of a lock file; of these tasks alone.
 
-    Raises:
-        OutputError: there is neither folder nor file.
-        DataError: the file is not a lock file.
+    Raises OutputError: there is neither folder nor file; DataError: the file is not a lock file.
     """
     if not path.is_dir() and (path.exists() or path.suffix == ".json"):
         return Side([cell for cell in read_lock(path) if tasks is None or cell.task in tasks], [])

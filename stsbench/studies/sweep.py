@@ -296,6 +296,8 @@ class Book:
         self.rows: list[SweepRow] = []
         """In the order in which settings were begun, which is that of Optuna's trials."""
         self.waiting: deque[Trial] = deque()
+        self.halving = f"halving {uuid4().hex}" if sweep.card.halving is not None else ""
+        """The name of the study in which the trainings of one command are compared; nothing where all are trained to their end."""
         for trial in self._tried():
             self._open(trial)
 
@@ -384,11 +386,6 @@ class StoppedEarly(Stopped):
         self.score = score
 
 
-def halving_of(sweep: Sweep) -> str:
-    """The name of the study in which the trainings of one command are compared; nothing where all are trained to their end."""
-    return f"halving {uuid4().hex}" if sweep.card.halving is not None else ""
-
-
 def score_trial(sweep: Sweep, trial: Trial, halving: str, watcher: TrialWatcher) -> SweepScore:
     """Train a trial, unless that is done or halving stops it, and score it.
 
@@ -444,9 +441,9 @@ ends with all done, or the time."""
 
 def one_after_another(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None:
     """Train one after the other in this process."""
-    sweep, halving, started = book.sweep, halving_of(book.sweep), time.monotonic()
-    while not sweep.is_over(started) and (trial := book.next()) is not None:
-        book.close(trial, score_trial(sweep, trial, halving, watcher))
+    started = time.monotonic()
+    while not book.sweep.is_over(started) and (trial := book.next()) is not None:
+        book.close(trial, score_trial(book.sweep, trial, book.halving, watcher))
 
 
 def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None:
@@ -454,7 +451,7 @@ def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None
 
     Raises StsbenchError: Ray is not installed, or machines do not share what they need; Stopped: by Ctrl-C.
     """
-    sweep, halving = book.sweep, halving_of(book.sweep)
+    sweep = book.sweep
     if "://" in on:
         raise StsbenchError(f"--on {on}: lead a sweep within its cluster; run it there with RAY_ADDRESS and --on ray")
     with joined(on) as ray:
@@ -475,7 +472,7 @@ def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None
         try:
             while not sweep.is_over(started):
                 while len(under_way) < many and (trial := book.next()) is not None:
-                    under_way[work.remote(sweep, trial, halving, str(Path.cwd()))] = trial
+                    under_way[work.remote(sweep, trial, book.halving, str(Path.cwd()))] = trial
                 if not under_way:
                     break
                 for reference in ray.wait(list(under_way), timeout=WAIT_SECONDS)[0]:
