@@ -74,10 +74,8 @@ def test_the_words_for_texts(place, tmp_path):
     table = tmp_path / "own.csv"
     table.write_text('sent0,sent1\n"a, b",c\nd,e\n')
     assert texts(str(table)) == ["a, b", "c", "d", "e"]
-    assert [needs_task(fit) for fit in ("target", "target.test", "target+ungraded", "stsb.test", "x.txt")] == [
-        *[True] * 3,
-        *[False] * 2,
-    ]
+    assert all(needs_task(fit) for fit in ("target", "target.test", "target+ungraded"))
+    assert not any(needs_task(fit) for fit in ("stsb.test", "x.txt"))
 
 
 @pytest.mark.parametrize(
@@ -216,9 +214,8 @@ def test_a_seed_is_the_results_own_fact(place, tmp_path):
     assert result.train_seed == 1
     assert result.fingerprint == "seeded-1 of tests.bench.test_embed:Seeded(d=5, seed=1)"
     for params in ({"dimensions": 2}, {"embeddings": "int8", "calibration": "pets.test"}):
-        (of_variant,) = evaluate(
-            place, load_encoder("tests.bench.test_embed:Seeded", params={"seed": 3, **params}), "pets"
-        )
+        seeded = load_encoder("tests.bench.test_embed:Seeded", params={"seed": 3, **params})
+        (of_variant,) = evaluate(place, seeded, "pets")
         assert of_variant.train_seed == 3
 
 

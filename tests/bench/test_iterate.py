@@ -56,10 +56,8 @@ def test_a_dict_names_encoders(place):
 
 
 def test_names_are_a_list_or_a_comma_list(place):
-    for both in (
-        "tests.encoders.fakes:Plain, tests.encoders.fakes:Neighbourly",
-        ["tests.encoders.fakes:Plain", Plain("other")],
-    ):
+    plain = "tests.encoders.fakes:Plain"
+    for both in (f"{plain}, tests.encoders.fakes:Neighbourly", [plain, Plain("other")]):
         assert len(evaluate(place, both, "stones")) == 2
 
 
@@ -72,9 +70,7 @@ def test_the_same_encoder_is_scored_once(place):
 def test_what_nothing_tells_apart_is_refused_before_anything_is_done(place):
     called: list[int] = []
     two = [lambda texts: called.append(1), lambda texts: called.append(2)]
-    with pytest.raises(
-        StsbenchError, match="two of the encoders are called 'lambda'; name each: by --name, or by a dict"
-    ):
+    with pytest.raises(StsbenchError, match="two of the encoders are called 'lambda'; name each: by --name, or by a"):
         evaluate(place, two, "stones")
     with pytest.raises(StsbenchError, match="name='mine' is for one encoder; name several by a dict"):
         evaluate(place, [Plain(), Plain("other")], "stones", name="mine")

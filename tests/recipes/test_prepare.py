@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from stsbench.core.cards import CorpusFacts, SelectionFacts
-from stsbench.core.errors import CardError
+from stsbench.core.errors import CardError, DataError
 from stsbench.data.corpora.load import Corpus
 from stsbench.data.splits import PairSplit
 from stsbench.numbers.similarity import alignment, uniformity
@@ -39,8 +39,6 @@ def test_pairs_serve_as_their_distinct_sentences(masked_lm, tmp_path):
     made = load_trainer(plan(tmp_path, masked_lm))
     assert list(made.corpus.column("text")) == list(dict.fromkeys([*first, *first, *second, *first[::-1]]))
     assert len(load_trainer(plan(tmp_path, masked_lm, rows=7)).corpus) == 7
-    from stsbench.core.errors import DataError
-
     with pytest.raises(DataError, match="has no text"):
         load_trainer(plan(tmp_path, masked_lm, whole=True))
 
@@ -77,12 +75,8 @@ class Fixed:
 def test_the_best_of_four_similarities_may_choose_weights():
     noise = np.random.default_rng(5).normal(size=30)
     gold = noise - np.abs(Fixed.vectors[:30] - Fixed.vectors[30:]).sum(axis=1)
-    split = PairSplit(
-        sentences1=[str(i) for i in range(30)],
-        sentences2=[str(i) for i in range(30, 60)],
-        gold=gold,
-        subset=[""] * 30,
-    )
+    texts = [str(i) for i in range(60)]
+    split = PairSplit(sentences1=texts[:30], sentences2=texts[30:], gold=gold, subset=[""] * 30)
     a, b = Fixed.vectors[:30].astype(float).tolist(), Fixed.vectors[30:].astype(float).tolist()
     pairs = list(zip(a, b, strict=True))
     dots = [math.fsum(x * y for x, y in zip(u, v, strict=True)) for u, v in pairs]

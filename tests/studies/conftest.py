@@ -14,12 +14,8 @@ from stsbench.studies.trials import Workshop
 from tests.cli.little_recipe import RECIPE
 from tests.training.students import sentences
 
+HEAD = 'name = "Made up"\nevaluator = "sts"\nlanguages = ["en"]\npaper = "none"\nlicense = "none"\n'
 GONE = """
-name = "Gone"
-evaluator = "sts"
-languages = ["en"]
-paper = "none"
-license = "none"
 [splits.test]
 n = 4
 [local]
@@ -32,11 +28,6 @@ test = [{path = "pairs.tsv"}]
 
 
 DEV = """
-name = "Dev"
-evaluator = "sts"
-languages = ["en"]
-paper = "none"
-license = "none"
 [splits.test]
 n = 8
 [splits.validation]
@@ -83,7 +74,7 @@ def sweep(developing: Workshop, masked_lm: Path, tmp_path: Path) -> Callable[...
 def developing(workshop: Workshop, tmp_path: Path) -> Workshop:
     """The same with the task 'dev', on which the recipe 'little' is selected; 'tested' is selected on a test."""
     mine = tmp_path / "mine"
-    (mine / "tasks" / "dev.toml").write_text(DEV)
+    (mine / "tasks" / "dev.toml").write_text(HEAD + DEV)
     (mine / "pairs").mkdir()
     texts = sentences(16, seed=9)
     rows = [f"{a}\t{b}\t{place % 5}" for place, (a, b) in enumerate(zip(texts[:8], texts[8:], strict=True))]
@@ -103,7 +94,7 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     (tmp_path / "text.txt").write_text("\n".join(sentences(60)) + "\n")
     (home / "little.toml").write_text(RECIPE.replace("text.txt", str(tmp_path / "text.txt")))
     (tmp_path / "mine" / "tasks").mkdir()
-    (tmp_path / "mine" / "tasks" / "gone.toml").write_text(GONE)
+    (tmp_path / "mine" / "tasks" / "gone.toml").write_text(HEAD + GONE)
     monkeypatch.setenv("STSBENCH_RUNS", str(tmp_path / "runs"))
     return Workshop(results=tmp_path / "results", device="cpu", catalogue=Catalogue(tmp_path / "mine"))
 

@@ -53,11 +53,8 @@ def test_a_trial_is_called_as_train_calls_its_run(workshop, masked_lm, tmp_path)
 
 
 def test_what_leaves_the_same_encoder_is_one_run(workshop, masked_lm):
-    same = [
-        plan(workshop, masked_lm),
-        plan(workshop, masked_lm, temperature=0.05),
-        plan(workshop, masked_lm, learning_rate=0.001),
-    ]
+    as_it_says: list[dict[str, float]] = [{}, {"temperature": 0.05}, {"learning_rate": 0.001}]
+    same = [plan(workshop, masked_lm, **values) for values in as_it_says]
     other = [plan(workshop, masked_lm, temperature=0.1), plan(workshop, masked_lm, seed=1)]
     planned = plan_trials([*same, *other, same[0]])
     assert [one.encoder for one in planned] == ["little@0", "little+temperature=0.1@0", "little@1"]
@@ -77,11 +74,8 @@ def test_wrong_recipes_and_values_are_told_before_any_training(workshop, masked_
 
 
 def test_trials_are_trained_once_and_scored(workshop, masked_lm, trained: Callable[[], list[str]]):
-    trials = [
-        plan(workshop, masked_lm),
-        plan(workshop, masked_lm, temperature=0.1),
-        plan(workshop, masked_lm, temperature=0.05),
-    ]
+    temperatures: list[dict[str, float]] = [{}, {"temperature": 0.1}, {"temperature": 0.05}]
+    trials = [plan(workshop, masked_lm, **values) for values in temperatures]
     planned = plan_trials(trials)
     assert [one.state for one in planned] == ["missing", "missing"]
     outcomes = carry_out_trials(planned, workshop, QUICK)
@@ -137,12 +131,8 @@ def test_a_stopped_trial_goes_on(workshop: Workshop, masked_lm):
 
 
 def test_one_that_fails_takes_no_other_with_it(workshop, masked_lm, monkeypatch):
-    trials = [
-        plan(workshop, masked_lm, similarity="dott"),
-        plan(workshop, masked_lm),
-        plan(workshop, masked_lm, seed=3),
-    ]
-    planned = plan_trials(trials)
+    wrong, *fine = plan(workshop, masked_lm, similarity="dott"), plan(workshop, masked_lm), plan(workshop, masked_lm, 3)
+    planned = plan_trials([wrong, *fine])
 
     def scoring(asked: RunPlan, told: Listener) -> Iterator[Result]:
         if "@3" in asked.encoders[0]:
