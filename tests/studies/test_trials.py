@@ -53,7 +53,7 @@ def test_a_trial_is_called_as_train_calls_its_run(workshop, masked_lm, tmp_path)
 
 
 def test_what_leaves_the_same_encoder_is_one_run(workshop, masked_lm):
-    as_it_says: list[dict[str, float]] = [{}, {"temperature": 0.05}, {"learning_rate": 0.001}]
+    as_it_says: list[dict[str, Any]] = [{}, {"temperature": 0.05}, {"learning_rate": 0.001}]
     same = [plan(workshop, masked_lm, **values) for values in as_it_says]
     other = [plan(workshop, masked_lm, temperature=0.1), plan(workshop, masked_lm, seed=1)]
     planned = plan_trials([*same, *other, same[0]])
@@ -74,7 +74,7 @@ def test_wrong_recipes_and_values_are_told_before_any_training(workshop, masked_
 
 
 def test_trials_are_trained_once_and_scored(workshop, masked_lm, trained: Callable[[], list[str]]):
-    temperatures: list[dict[str, float]] = [{}, {"temperature": 0.1}, {"temperature": 0.05}]
+    temperatures: list[dict[str, Any]] = [{}, {"temperature": 0.1}, {"temperature": 0.05}]
     trials = [plan(workshop, masked_lm, **values) for values in temperatures]
     planned = plan_trials(trials)
     assert [one.state for one in planned] == ["missing", "missing"]
