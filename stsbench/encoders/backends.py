@@ -88,10 +88,7 @@ class TorchBackend:
     """What a reader of the scores should know."""
 
     def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
-        """Find the file of this name in the checkpoint's folder.
-
-        Raises CardError: it takes no file. UnknownName: there is no such file.
-        """
+        """Find the file of this name in the checkpoint's folder; raises CardError: it takes none; UnknownName."""
         if file and not self.suffixes:
             raise CardError(f"'file' ({file}) is a runtime's; give backend=onnx or backend=openvino with it")
         self.folder, self.dtype, self.device = folder, dtype, device
@@ -119,10 +116,7 @@ class TorchBackend:
         return model
 
     def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of no types
-        """Return a ``SentenceTransformer`` that ``load`` makes for a dtype and a device, its transformer run here.
-
-        ``state`` is what decides its numbers. Raises EncoderError.
-        """
+        """Return the ``SentenceTransformer`` that ``load`` makes, run here; ``state`` is what decides its numbers."""
         return load(dtype=self.dtype, device=pick_device(self.device))
 
     @cached_property
@@ -241,8 +235,7 @@ BACKENDS: dict[str, type[TorchBackend]] = {"torch": TorchBackend, "onnx": OnnxBa
 def backend_kind(name: str, *, dtype: str, device: str) -> type[TorchBackend]:
     """Return the backend of this name, checked before a checkpoint is looked for.
 
-    Raises UnknownName: there is none; offers the nearest. CardError: it has no such type or device. EncoderError: it
-    is not installed, or there is no such device.
+    Raises UnknownName; CardError: it has no such type or device; EncoderError: it or the device is not there.
     """
     kind = choose("backend", name, BACKENDS)
     if dtype not in kind.dtypes:

@@ -40,10 +40,7 @@ KeepRows = Callable[[IndexArray, FloatArray], None]
 
 @dataclass(frozen=True)
 class TokenIds:
-    """Token ids of n sentences: ``ids`` int32 (total,), ``offsets`` int64 (n + 1,).
-
-    A million sentences take some 100 MB so, against gigabytes as Python lists.
-    """
+    """Token ids of n sentences: ``ids`` int32 (total,), ``offsets`` int64 (n + 1,); lists take ten times the memory."""
 
     ids: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
@@ -88,11 +85,9 @@ class TokenIds:
 
 
 def plan_batches(lengths: npt.NDArray[np.int64], *, budget: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Cut sentences into batches of at most ``budget`` padded tokens, longest first.
+    """Cut sentences of these lengths (n,) into batches of at most ``budget`` padded tokens, longest first.
 
-    ``lengths`` is (n,). Sentences of equal length share a batch as far as they go, so that
-    hardly a token is padding. The plan depends on the lengths and their order alone: the same
-    sentences give the same batches, whichever of them are already in the store.
+    Hardly a token is padding. The same lengths in the same order give the same batches, whatever the store holds.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0
@@ -136,7 +131,7 @@ class TokenEncoder(Encoder, Protocol):
 
 
 class DeviceMemory(NamedTuple):
-    """What a device of a kind, as ``NVIDIA H100``, has left for batches in bytes, and how many a token of a batch takes, or nearly."""
+    """The bytes that a kind of device, as ``NVIDIA H100``, has left for batches, and about how many a token takes."""
 
     device: str
     free: int
@@ -153,10 +148,7 @@ class DeviceEncoder(TokenEncoder, Protocol):
 
 @runtime_checkable
 class ServedEncoder(Encoder, Protocol):
-    """An encoder whose embeddings come from a server, some at a time, and may cost money: each is stored when it comes.
-
-    Nothing is computed here, so no sample sentences tell whether another machine or version still embeds alike.
-    """
+    """An encoder whose embeddings come from a server, some at a time, and may cost money: stored as they come."""
 
     def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
         """Pass the embeddings of some rows to ``keep`` as they come, each row once; whatever it raises, what had come is kept."""
@@ -285,6 +277,7 @@ SAID: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda seed: isinstance(seed, Integral) and not isinstance(seed, bool) and 0 <= int(seed) <= LARGEST_SEED,
         f"a whole number from 0 to {LARGEST_SEED}",
     ),
+    "base": (lambda given: is_encoder(given), "the encoder whose embeddings it changes"),
     "notes": (lambda given: _are_texts(given) and "" not in given, "a list of texts"),
     "unknown(sentences)": (_are_texts, "a list of texts"),
 }
@@ -295,22 +288,14 @@ NEEDED = ("name", "fingerprint", "encode")
 def _checked(encoder: object, name: str, given: Any, where: str = "") -> Any:  # noqa: ANN401
     accepts, wanted = SAID[name]
     if not accepts(given):
-        raise _wrong(encoder, name, given, wanted, where)
+        what = "a method; make it a property" if inspect.ismethod(given) else shown(given)
+        said = f"'{name}' of {type(encoder).__name__} must be {wanted}; it is {what}"
+        raise EncoderError(f"{where}: {said}" if where else said)
     return given
 
 
-def _wrong(encoder: object, name: str, given: object, wanted: str, where: str = "") -> EncoderError:
-    what = "a method; make it a property" if inspect.ismethod(given) else shown(given)
-    return EncoderError(
-        f"{f'{where}: ' if where else ''}'{name}' of {type(encoder).__name__} must be {wanted}; it is {what}"
-    )
-
-
 def facts_of(encoder: object) -> Facts:
-    """What an encoder tells of itself, read now: where it runs is known only after its first sentence.
-
-    Raises EncoderError: it tells what cannot be, as a seed that is no number.
-    """
+    """What it tells of itself now: its device once it has embedded. Raises EncoderError: it tells what cannot be."""
     said: dict[str, Any] = {}
     for name in (field.name for field in fields(Facts)):
         given = getattr(encoder, name, None)
@@ -326,10 +311,7 @@ def facts_of(encoder: object) -> Facts:
 
 
 def notes_of(encoder: object) -> list[str]:
-    """What a reader of its scores should know, by the attribute ``notes``; of what is fitted, asking may fit it.
-
-    Raises EncoderError: they are no texts.
-    """
+    """What a reader of its scores should know; asking may fit it. Raises EncoderError: its ``notes`` are no texts."""
     notes = getattr(encoder, "notes", None)
     return [] if notes is None else list(_checked(encoder, "notes", notes))
 
@@ -356,12 +338,10 @@ def can_encode(made: object) -> bool:
 
 
 def check_encoder(made: object, where: str) -> Encoder:
-    """Return what a user's code made, where it is an encoder and tells of itself what can be; messages begin with ``where``.
-
-    Raises EncoderError: says what it lacks or what is wrong.
-    """
+    """Return what a user's code made; raises EncoderError, which begins with ``where``: it is not what it must be."""
     if isinstance(made, type):
         raise EncoderError(f"{where}: {made.__name__} is a class, not an encoder; give {made.__name__}(…)")
+    need = "an encoder needs name, fingerprint (or None) and encode(sentences)"
     for needed in NEEDED:
         try:
             _checked(made, needed, getattr(made, needed), where)
@@ -369,13 +349,11 @@ def check_encoder(made: object, where: str) -> Encoder:
             # A property of this name may lack something else.
             why = "" if str(error).endswith(f"'{needed}'") else f" ({one_line(error)})"
             lacks = f"{where}: {type(made).__name__} has no '{needed}'{why}"
-            raise EncoderError(
-                f"{lacks}; an encoder needs name, fingerprint (or None) and encode(sentences)"
-            ) from error
+            raise EncoderError(f"{lacks}; {need}") from error
     encoder = cast(Encoder, made)
     check_call(encoder.encode, f"{where}: encode of {type(encoder).__name__}")
-    if isinstance(encoder, PostProcessor) and base_of(encoder) is None:
-        raise _wrong(encoder, "base", encoder.base, "the encoder whose embeddings it changes", where)
+    if isinstance(encoder, PostProcessor):
+        _checked(encoder, "base", encoder.base, where)
     facts_of(encoder)
     if not is_ours(type(encoder)):
         # One of ours may have to fit before it can say.
@@ -395,10 +373,7 @@ def check_call(function: Callable[..., object], what: str) -> None:
 
 
 def check_sentences(sentences: object) -> None:
-    """Refuse one text in the place of a list, which would be embedded letter by letter, and what is no text.
-
-    Raises EncoderError: says what was given.
-    """
+    """Refuse, by an EncoderError, what is no text, and one text in place of a list, which would go letter by letter."""
     if isinstance(sentences, str):
         raise EncoderError(f"encode takes a list of sentences; it was given one text of {len(sentences)} characters")
     for place, one in enumerate(sentences if isinstance(sentences, Iterable) else ()):
@@ -502,19 +477,15 @@ class KnownEncoder:
         found, asked = facts.revision, facts.revision_asked
         if found is None or asked in (None, found):
             return []
-        keep = f'revision = "{found}"'
+        keep = f"--set revision={found}"
         if self.card is not None:
-            keep = f"{f'base_params = {{{keep}}}' if self.card.kind in FITTED else keep} in the card"
-        else:
-            keep = f"--set revision={found}"
+            given = f'revision = "{found}"'
+            keep = f"{f'base_params = {{{given}}}' if self.card.kind in FITTED else given} in the card"
         return [f"the checkpoint of {self.name} is of revision '{asked}', today commit {found[:12]}; {keep} keeps it"]
 
 
 def variant_name(name: str, extra: Mapping[str, Any], *, places: Sequence[str] = ()) -> str:
-    """The name of an encoder whose parameters were replaced: no other result may pass for its own.
-
-    Where it runs is no part of it, nor what else is named in ``places``, nor in which folder of this machine a file lies.
-    """
+    """The name of an encoder with parameters replaced, without its device, ``places`` and the folders of files."""
     said = sorted((key, value) for key, value in extra.items() if key not in (*PLACES, *places))
     return "+".join([name, *(f"{key}={printed(without_folders(value))}" for key, value in said)])
 

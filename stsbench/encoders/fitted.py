@@ -1,8 +1,7 @@
 """Encoders over another one: by something fitted on texts (whitening, flow), and variants with fewer numbers, integers or bits.
 
-A kind is a :class:`Method`. What it learns, some tensors, is kept in the cache folder by what it was made of (the base encoder's
-fingerprint, the texts, the method's parameters), as safetensors and JSON, so that the same fit is never made twice. One encoder embeds
-for all of its variants. Integers need the range of each dimension, which is fitted on texts too; bits and fewer numbers need none.
+A kind is a :class:`Method`. What it learns is kept in the cache folder by base, texts and parameters: no fit is made
+twice. One encoder embeds for all of its variants. Integers need the range of each dimension, fitted on texts too.
 """
 
 from __future__ import annotations
@@ -150,11 +149,6 @@ class FittedEncoder:
         return np.ascontiguousarray(transform(self.base.encode(sentences)), dtype=np.float32)
 
 
-def embedded_chunks(base: Encoder, sentences: Sequence[str]) -> Iterator[FloatArray]:
-    """The embeddings of sentences, a chunk of them in memory at a time."""
-    return (base.encode(sentences[start : start + CHUNK]) for start in range(0, len(sentences), CHUNK))
-
-
 def fit_of(encoder: object) -> str:
     """Which texts an encoder is fitted on; those of the task where it does not say."""
     return facts_of(encoder).fit or TARGET
@@ -170,6 +164,13 @@ def texts_digest(sentences: Sequence[str]) -> str:
 
 
 CHUNK = 65536
+
+
+def embedded_chunks(base: Encoder, sentences: Sequence[str]) -> Iterator[FloatArray]:
+    """The embeddings of sentences, a chunk of them in memory at a time."""
+    return (base.encode(sentences[start : start + CHUNK]) for start in range(0, len(sentences), CHUNK))
+
+
 CALIBRATION = "stsb.train"
 """The texts that ranges are taken from where nobody says: no split that is scored."""
 
@@ -209,10 +210,7 @@ class Variant(Method):
         return embeddings if self.dimensions is None else truncate(embeddings, self.dimensions)
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """The smallest and the largest number of each dimension, (2, k), of the embeddings of two sentences or more, where integers need them.
-
-        Raises EncoderError: fewer are given.
-        """
+        """The ends of each dimension's range, (2, k), if integers need them; raises EncoderError: under two texts."""
         if not self.needs_texts:
             return {}
         if len(sentences) < 2:
@@ -261,9 +259,9 @@ KEYS = tuple(one.name for one in fields(Variant))
 
 
 def variant_specs(spec: str, grid: Mapping[str, Sequence[Any]], calibration: str = "") -> list[str]:
-    """The names of an encoder's variants: of each combination of values of ``dimensions`` and ``embeddings``, the first varying slowest.
+    """The names of an encoder's variants: all combinations of ``dimensions`` and ``embeddings``, the last varies first.
 
-    float32 is the encoder without a type; ranges are taken from the texts ``calibration``. Raises CardError: a value is none of its parameter.
+    Ranges are taken from the texts ``calibration``. Raises CardError: a value is none of its parameter.
     """
     found = []
     for values in product(*grid.values()):

@@ -1,9 +1,8 @@
 """BERT-flow's normalising flow: a Glow over embeddings (https://arxiv.org/abs/2011.05864, section 3).
 
-An embedding of d channels passes ``depth`` steps of actnorm, channel reversal (what the paper
-calls a random permutation) and additive coupling; then half of the channels leave, and the
-other half passes to the next level. What comes out, all levels together, is standard normal
-if the flow fits. Names are those of Glow. It is trained on pairs of texts, as the authors' code does.
+An embedding of d channels passes ``depth`` steps of actnorm, channel reversal (the paper's random permutation) and
+additive coupling; half of the channels leave, the others pass to the next level. What comes out, all levels together,
+is standard normal if the flow fits. Names are those of Glow. It is trained on pairs of texts, as by the authors' code.
 """
 
 from __future__ import annotations
@@ -85,16 +84,12 @@ class Coupling(nn.Module):
 
 
 class GlowFlow(nn.Module):
-    """The flow: embeddings (b, d) to z (b, d).
-
-    The paper's table 7 says two levels; its code's default is three.
-    """
+    """The flow: embeddings (b, d) to z (b, d)."""
 
     def __init__(self, d: int, *, levels: int = 2, depth: int = 3, width: int = 32, seed: int = 0) -> None:
         """Draw the weights; :meth:`initialise` must see a batch before the flow means anything.
 
-        After each of the ``levels`` but the last, half of the d channels leave; a level has ``depth`` steps, whose
-        coupling networks have hidden layers of ``width``. Raises EncoderError: d does not halve ``levels`` times.
+        The coupling networks have hidden layers of ``width``. Raises EncoderError: d does not halve ``levels`` times.
         """
         super().__init__()
         if d % 2**levels:
@@ -173,10 +168,9 @@ class DecayedAdam:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowMethod(Method):
-    """How a flow is fitted on an encoder's embeddings of texts.
+    """How a flow is fitted on embeddings of texts; by default as on a task's own (appendix B, released code).
 
-    The defaults are those for a task's own texts (appendix B and the released code): one epoch at 1e-3. On NLI the paper trains
-    0.15 epochs at 2e-5. It has two levels, its code three.
+    On NLI the paper trains 0.15 epochs at 2e-5. It has two levels (table 7), its code three.
     """
 
     levels: Positive = 2
@@ -206,12 +200,9 @@ class FlowMethod(Method):
     def train(self, x: FloatArray) -> tuple[GlowFlow, list[float]]:
         """Train a flow on embeddings (n, d) of texts, (2i, 2i + 1) being pairs; returns it with its loss at each step.
 
-        The first batch's first sentences set the actnorms. The loss of a batch is that of its first
-        sentences plus that of its second ones, in bits per dimension, as in the authors' code. A
-        remainder that fills no batch is left out, unless there is no other.
-
-        Raises:
-            EncoderError: there are fewer than two pairs, or d cannot be halved that often.
+        The first batch's first sentences set the actnorms. A batch's loss is that of its first plus that of its second
+        sentences, in bits per dimension, as in the authors' code. A remainder that fills no batch is left out, unless
+        it is all. Raises EncoderError: there are fewer than two pairs, or d cannot be halved that often.
         """
         if len(x) < 4:
             raise EncoderError(f"a flow needs at least two pairs of texts, not {len(x)} texts")

@@ -80,29 +80,12 @@ def load_run(run: TrainedRun, catalogue: Catalogue) -> Encoder:
     return keep_known(_from_run(run, run.recipe, {}, catalogue))
 
 
-def find_base(
-    spec: str, params: Mapping[str, Any] | None, model: str | None = None, catalogue: Catalogue | None = None
-) -> Encoder:
-    """Return the encoder that another is made over; ``model`` is the checkpoint of a base whose card names none.
-
-    Raises CardError: it is itself fitted on texts; as :func:`load_encoder` otherwise.
-    """
-    catalogue = catalogue or Catalogue()
-    path = Path(spec) if spec.endswith(".toml") else catalogue.paths("baselines").get(list(variants(spec))[-1][0])
-    # Asked before it is made: it might be made over this very encoder.
-    is_fitted = path is not None and read_card(path, EncoderCard).kind in FITTED
-    given = {**(params or {}), **({"model": model} if model else {})}
-    base = None if is_fitted else find_encoder(spec, params=given, catalogue=catalogue).encoder
-    if base is None or isinstance(base, TextFitted):
-        raise CardError(f"base '{spec}' is itself fitted on texts; name an encoder that is not")
-    return base
-
-
 def over_another(method: type[Any], made: Callable[..., TextFitted] = PostProcessed) -> Callable[..., TextFitted]:
     """What makes the encoders of a kind that a method fits: it takes the method's parameters, and these of every such kind.
 
     ``base`` is a card or a checkpoint, ``base_params`` replace parameters of its card and ``model`` is the checkpoint where
-    that names none; ``fit`` says which texts it is fitted on, see :mod:`stsbench.bench.score`.
+    that names none; ``fit`` says which texts it is fitted on, see :mod:`stsbench.bench.score`. It raises CardError: the
+    base is itself fitted on texts; as :func:`load_encoder` otherwise.
     """
 
     def make(
@@ -115,8 +98,14 @@ def over_another(method: type[Any], made: Callable[..., TextFitted] = PostProces
         catalogue: Catalogue | None = None,
         **params: Any,  # noqa: ANN401 - the method's
     ) -> TextFitted:
-        how = method(**params)
-        found = find_base(base, base_params, model, catalogue)
+        how, cards = method(**params), catalogue or Catalogue()
+        path = Path(base) if base.endswith(".toml") else cards.paths("baselines").get(list(variants(base))[-1][0])
+        # Asked before it is made: it might be made over this very encoder.
+        is_fitted = path is not None and read_card(path, EncoderCard).kind in FITTED
+        given = {**(base_params or {}), **({"model": model} if model else {})}
+        found = None if is_fitted else find_encoder(base, params=given, catalogue=cards).encoder
+        if found is None or isinstance(found, TextFitted):
+            raise CardError(f"base '{base}' is itself fitted on texts; name an encoder that is not")
         return made(found, how, name=name or f"{base}-{method.kind}", fit=fit)
 
     # A card's parameters are checked against both.
@@ -130,27 +119,18 @@ def over_another(method: type[Any], made: Callable[..., TextFitted] = PostProces
 def find_encoder(
     spec: str, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
 ) -> KnownEncoder:
-    """As :func:`load_encoder`, with the encoder's card; of a recipe trained for many seeds, the lowest.
-
-    A name may say which parameters are replaced, as results' names do: ``minilm+pooling=max``.
-    """
+    """As :func:`load_encoder`, with its card; a name may say what is replaced, as in ``minilm+pooling=max``."""
     return _maker(spec, dict(params or {}), catalogue or Catalogue())()
 
 
 def each_seed(spec: str, catalogue: Catalogue) -> list[str]:
-    """The names of the encoders that a name stands for: of a recipe trained for several seeds, ``name@seed`` each.
-
-    Raises EncoderError: its training is not finished, or the record of it is broken.
-    """
+    """The names that a name stands for: of a recipe trained for several seeds ``name@seed``; raises EncoderError."""
     name, _, runs = _trained(spec, catalogue)
     return [f"{name}@{run.seed}{spec[len(name) :]}" for run in runs] if len(runs) > 1 else [spec]
 
 
 def check_loadable(spec: str, catalogue: Catalogue) -> None:
-    """Look for what a name stands for, and make no encoder of it.
-
-    Raises UnknownName: nothing; offers the nearest card. EncoderError: a recipe that has not been trained.
-    """
+    """Raise UnknownName where a name stands for nothing, EncoderError where for a recipe that has not been trained."""
     _maker(spec, {}, catalogue)
 
 
@@ -221,9 +201,8 @@ def _unknown(spec: str, known: Sequence[str], catalogue: Catalogue) -> EncoderEr
         words += [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
         return EncoderError(f"recipe '{spec}' has not been trained here{near}; run: {shlex.join(words)}")
     if spec in catalogue.paths("tasks") or spec in catalogue.suites():
-        return EncoderError(
-            f"'{spec}' is a task or a suite, not an encoder; give it by --tasks {spec}, in Python after the encoder"
-        )
+        what = f"'{spec}' is a task or a suite, not an encoder"
+        return EncoderError(f"{what}; give it by --tasks {spec}, in Python after the encoder")
     hint = "'stsbench list encoders' lists them; a Hub id has a slash, a folder must exist"
     return UnknownName("encoder", spec, known, hint=hint)
 
@@ -250,9 +229,8 @@ def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogu
     card = read_card(path, EncoderCard)
     where = f"{path}: [params]{' and --set' if extra else ''}"
     if card.kind in FROM_CHECKPOINT and not {"model", "package"} & {*card.params, *extra}:
-        raise SourceError(
-            f"the card of '{name}' names no checkpoint to fetch; {card.note or 'pass --set model=FOLDER'}"
-        )
+        what = f"the card of '{name}' names no checkpoint to fetch"
+        raise SourceError(f"{what}; {card.note or 'pass --set model=FOLDER'}")
     kind, base = ENCODERS.load(card.kind), card.params.get("base")
     located = catalogue.encoder(base).params if base in catalogue.paths("baselines") else card.params
     # Files that are known by their hashes may lie anywhere.
@@ -286,9 +264,8 @@ def _make(
 ) -> Encoder:
     """What a maker, found by a name, makes of its own parameters, or the variant of that which the others ask for.
 
-    Parameters of :class:`Variant` are the maker's own where it takes them; messages begin with ``where``. What is an encoder already is
-    left as it is. Raises CardError: a parameter is unknown, missing or of another type, or a variant of an encoder that is fitted on
-    texts is asked for; EncoderError: what is made is no encoder.
+    Raises CardError: a parameter is unknown, missing or of another type, or asks for a variant of what is fitted on
+    texts; EncoderError: what is made is no encoder. Both begin with ``where``.
     """
     takes = {} if _is_made(maker) else inspect.signature(maker).parameters
     takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
@@ -378,8 +355,7 @@ def _check_revision(given: Mapping[str, Any], params: Mapping[str, Any]) -> None
 def find_given(given: object, catalogue: Catalogue, *, name: str | None = None) -> KnownEncoder:
     """Return the encoder that a program hands over: what :func:`stsbench.load_encoder` takes, or :func:`as_encoder`.
 
-    ``name`` is what results call an encoder that is not given by its name; default its own. Raises EncoderError: it is not one of
-    these, or cannot be called so; others as ``load_encoder``.
+    ``name`` is what results call one not given by its name. Raises EncoderError: it is none, or cannot be called so.
     """
     if isinstance(given, str | Path):
         if name is not None:
@@ -398,8 +374,7 @@ def find_given(given: object, catalogue: Catalogue, *, name: str | None = None) 
 def as_encoder(given: object, *, named: bool = False) -> Encoder:
     """Return an encoder as it is, and as one a ``SentenceTransformer`` or a function from sentences to embeddings (n, d).
 
-    Where the user has ``named`` it, an object without a name of its own is its function ``encode``. Raises EncoderError: it is not
-    one of these; says what it lacks.
+    Once ``named``, an object without a name is its ``encode``. Raises EncoderError: it is none; says what it lacks.
     """
     if not is_encoder(given) and _is_of(given, "sentence_transformers", "SentenceTransformer"):
         return _of_library(given)

@@ -18,8 +18,6 @@ _QUANTISED = re.compile(rb'element_type="[iu]([48])"')
 """Weights of a few bits in OpenVINO's XML: counts and ids are of more, and of bits."""
 _LONGEST_NOTE = 1000
 NamedArrays = Mapping[str, npt.NDArray[Any]]
-
-
 OpenedFile = tuple[list[str], list[str], Callable[[dict[str, npt.NDArray[Any]], list[str]], NamedArrays]]
 """Of a file that is loaded the names of inputs and outputs, and what runs it: from all inputs, and names of outputs, to these."""
 
@@ -38,10 +36,7 @@ class RuntimeFile:
     """Whether it takes the range of its activations from a whole batch, so that an embedding depends on its neighbours."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Read of the file in a checkpoint's folder where its weights are, and how they are kept.
-
-        Raises EncoderError: it is broken, a file of weights is not there, or it points out of its folder.
-        """
+        """Read where its weights are, and how they are kept; raises EncoderError: broken, or not all in its folder."""
         self.folder, self.name, self.path = folder, name, folder / name
         if self.path.suffix == ".xml":
             beside = {self.path.with_suffix(".bin").name}
@@ -84,10 +79,7 @@ class RuntimeFile:
 
 
 def find_file(folder: Path, name: str, *, usual: str, suffixes: Sequence[str]) -> RuntimeFile | None:
-    """Return the file of this name in a checkpoint's folder; without a name the usual one, None where it is not there.
-
-    Raises UnknownName: there is no such file, or it lies elsewhere; says which there are.
-    """
+    """The file of this name in a checkpoint's folder, or the usual one if it is there; raises UnknownName."""
     if not name:
         return RuntimeFile(folder, usual) if (folder / usual).is_file() else None
     found = (path for suffix in suffixes for place in ("*", "*/*") for path in folder.glob(place + suffix))
@@ -138,9 +130,8 @@ class Network:
         import transformers
 
         with failing(f"{self.folder}: config.json cannot be read", EncoderError):
-            config = transformers.AutoConfig.from_pretrained(
-                str(self.folder), local_files_only=True, trust_remote_code=False
-            )
+            local = {"local_files_only": True, "trust_remote_code": False}
+            config = transformers.AutoConfig.from_pretrained(str(self.folder), **local)
             # Not every architecture says these.
             _ = config.num_hidden_layers, config.vocab_size
             return config
@@ -156,10 +147,8 @@ class Network:
     def call(self, model: Any, **inputs: Any) -> list[Any]:  # noqa: ANN401 - transformers is untyped
         """Of what a model gives for these inputs the outputs that are asked for."""
         found = model(**inputs, output_hidden_states=not {LAST, HEAD}.issuperset(self.outputs))
-        return [
-            getattr(found, name) if name in (LAST, HEAD) else found.hidden_states[layer]
-            for name, layer in self.outputs.items()
-        ]
+        named = self.outputs.items()
+        return [getattr(found, one) if one in (LAST, HEAD) else found.hidden_states[layer] for one, layer in named]
 
 
 def output_of(layer: int, depth: int) -> str:

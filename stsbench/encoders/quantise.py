@@ -29,8 +29,8 @@ SENTENCES, SMOOTHING = 300, 0.7
 def quantise_onnx(name: str | Path, out: Path) -> None:
     """Write a checkpoint's copy with an int8 file by ONNX Runtime, which takes activations' range from each input.
 
-    Raises CardError: the encoder of this name has no transformer of its own, or is quantised already. EncoderError:
-    it cannot be quantised. OutputError: the folder is there, or cannot be written.
+    Raises CardError: the encoder has no transformer of its own, or is quantised already. EncoderError: it cannot be.
+    OutputError: the folder is there, or cannot be written.
     """
 
     def write(encoder: Encoder, model: RuntimeModel, path: Path) -> str:

@@ -18,7 +18,7 @@ from stsbench.core import settings
 from stsbench.core.cards import DECIDING, Overlap, RecipeCard, SelectionFacts, convert, trained_digest, usual_value
 from stsbench.core.errors import EncoderError, OutputError, failing
 from stsbench.core.files import write_whole
-from stsbench.encoders.checkpoint import decoded
+from stsbench.encoders.checkpoint import BROKEN_JSON, decoded
 
 RUN_FILE = "run.json"
 """Written last: a folder without it holds no finished run."""
@@ -72,10 +72,7 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def card(self) -> RecipeCard:
-        """The recipe as it was run; read as a card, it has what cards have come to say since, at its usual value.
-
-        Raises CardError: the record holds none.
-        """
+        """The recipe as it was run, with newer keys at their usual values; raises CardError: the record holds none."""
         return convert(self.card_table, RecipeCard, where=f"{self.folder / RUN_FILE}: card")
 
     @property
@@ -103,10 +100,7 @@ def run_folder(out: Path, recipe: str, seed: int) -> Path:
 
 
 def trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
-    """The finished runs of a recipe, by seed; ``name@3`` is that of seed 3 alone.
-
-    Raises EncoderError: a run's record is broken, or is of another recipe or seed than its folder.
-    """
+    """The finished runs of a recipe, by seed; ``name@3`` is that of seed 3 alone. EncoderError: a wrong record."""
     name, _ = _name_and_seed(recipe)
     runs = [TrainedRun.read(path) for path in run_folders(recipe, out) if (path / RUN_FILE).is_file()]
     for run in runs:
@@ -255,7 +249,7 @@ class UnfinishedRun:
     def curve(self) -> list[RunPoint]:
         """What was seen so far; a line that is being written is not read."""
         path = self.folder / CURVE
-        with failing(f"{path}: is not the curve of a run", OutputError):
+        with failing(f"{path}: is not the curve of a run", OutputError, OSError, *BROKEN_JSON):
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
             return [msgspec.json.decode(line, type=RunPoint) for line in lines if line.endswith(b"\n")]
 

@@ -39,8 +39,7 @@ class RuntimeModel(torch.nn.Module):
     ) -> None:
         """Load a network's file as the runtime of this name does.
 
-        Raises EncoderError: it cannot be loaded, the processor has no such numbers, it wants other inputs than a sentence
-        has, or lacks an output that is asked for.
+        Raises EncoderError: it cannot be loaded, wants other inputs than a sentence has, or lacks an output.
         """
         super().__init__()
         self.runtime, self.file, self.config, self.dtype = runtime, file, network.config, torch.float32
@@ -61,17 +60,13 @@ class RuntimeModel(torch.nn.Module):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **others: object
     ) -> BaseModelOutputWithPooling:
-        """Return the outputs for token ids (b, t), their padding on the right.
-
-        ``others`` are what models of transformers take beside: kinds of tokens, which one sentence has not, and what to return.
-        """
+        """Return the outputs for token ids (b, t), padded on the right; ``others`` are for transformers' models."""
         ids = input_ids.numpy()
         mask = np.ones_like(ids) if attention_mask is None else attention_mask.numpy().astype(np.int64)
         if self.file.depends_on_batch:
             rows = [self._run(ids[[i], :n], mask[[i], :n]) for i, n in enumerate(mask.sum(axis=1))]
-            found: NamedArrays = {
-                name: np.concatenate([_padded(row[name], ids.shape[1]) for row in rows]) for name in rows[0]
-            }
+            t = ids.shape[1]
+            found: NamedArrays = {name: np.concatenate([_padded(row[name], t) for row in rows]) for name in rows[0]}
         else:
             found = self._run(ids, mask)
         outputs = {name: torch.from_numpy(found[named]) for name, named in self.names.items()}
@@ -91,10 +86,7 @@ COMPARED = ("A man is playing a guitar.", "No", "The committee said on Monday th
 
 @torch.inference_mode()
 def check_like_torch(model: RuntimeModel, network: Network, farthest: float) -> None:
-    """Refuse a file that does not compute what torch does: another network's, or one that the runtime does otherwise.
-
-    All of a sentence's states may be ``farthest`` from torch's, as a share of their length; raises EncoderError where they are farther.
-    """
+    """Refuse, by an EncoderError, a file with states farther from torch's than this share of their length."""
     for sentence in COMPARED:
         ids = torch.tensor([network.tokenizer(sentence, truncation=True, max_length=32, verbose=False)["input_ids"]])
         given: Any = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -102,11 +94,9 @@ def check_like_torch(model: RuntimeModel, network: Network, farthest: float) -> 
         share = max(float((one - other).norm() / other.norm()) for one, other in pairs)
         # Not a number is not near.
         if not share <= farthest:
-            raise EncoderError(
-                f"{model.file.path}: {model.runtime} computes other numbers with it than torch with the checkpoint "
-                f"(they differ by {share:.0%} of their length, {farthest:.0%} may be rounding); "
-                "give another file, or leave 'backend' out"
-            )
+            what = f"{model.runtime} computes other numbers with it than torch with the checkpoint"
+            by = f"they differ by {share:.0%} of their length, {farthest:.0%} may be rounding"
+            raise EncoderError(f"{model.file.path}: {what} ({by}); give another file, or leave 'backend' out")
 
 
 class _States:
@@ -135,17 +125,13 @@ EXAMPLE = (2, 9)
 
 
 def exported(network: Network) -> RuntimeFile:
-    """Export a network, or find it exported; a file that was damaged since is exported again.
-
-    Raises EncoderError: torch cannot follow what the network does. OutputError: the cache folder cannot be written.
-    """
+    """Export a network, or find it exported and whole; raises EncoderError: torch cannot export it; OutputError."""
     made_by = {name: version(name) for name in ("torch", "transformers", "onnxscript")}
     facts = json.dumps([CODE_VERSION, network.state, list(network.outputs), made_by], sort_keys=True)
     target = settings.cache_folder() / "exported" / hashlib.sha256(facts.encode()).hexdigest()
-    if is_sealed(target):
-        return RuntimeFile(target, FILE)
-    with sealing(target) as scratch:
-        _export(network, scratch / FILE)
+    if not is_sealed(target):
+        with sealing(target) as scratch:
+            _export(network, scratch / FILE)
     return RuntimeFile(target, FILE)
 
 

@@ -68,10 +68,7 @@ def _blas() -> ThreadpoolController:
 
 @dataclass(frozen=True)
 class WhiteningMethod(Method):
-    """How a whitening is fitted on embeddings of texts, of which the first ``k`` components are kept, None for all.
-
-    ``normalise`` scales embeddings to length 1 afterwards, as the paper does.
-    """
+    """How a whitening is fitted: ``k`` components kept, None for all; ``normalise`` scales to length 1 as the paper."""
 
     k: Positive | None = None
     normalise: bool = True
@@ -82,7 +79,7 @@ class WhiteningMethod(Method):
         return self.fit_moments(Moments(embedded_chunks(base, sentences)))
 
     def fit_moments(self, moments: Moments) -> Tensors:
-        """Their mean (d,) and what centred embeddings are multiplied by, (d, k), in float64; no more than directions they vary in.
+        """Their mean (d,) and what centred embeddings are multiplied by, (d, k), in float64, k at most their rank.
 
         Raises EncoderError: they are fewer than two, or all the same.
         """
@@ -119,9 +116,8 @@ class WhiteningMethod(Method):
         """Says where fewer components were to be had than were asked for."""
         d, kept = learned["components"].shape
         wanted = self.k or d
-        if kept >= wanted:
-            return []
-        return [f"the texts' embeddings vary in {kept} directions only: {kept} components are kept, not {wanted}"]
+        said = f"the texts' embeddings vary in {kept} directions only: {kept} components are kept, not {wanted}"
+        return [said] if kept < wanted else []
 
 
 whitened_encoder = over_another(WhiteningMethod)
@@ -144,10 +140,7 @@ class CalibrationMethod(Method):
             raise CardError(f"{what}; give remove = 1 or more")
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """Mean, deviations (1 where dimensions keep their scale) and directions of the embeddings of these sentences.
-
-        Raises EncoderError: fewer than two, or fewer directions than are to be removed.
-        """
+        """Mean, deviations (1: kept as it is) and directions of their embeddings; raises EncoderError: too few."""
         moments = Moments(embedded_chunks(base, sentences))
         if moments.count < 2:
             raise EncoderError(f"calibration needs at least two texts, not {moments.count}")
@@ -182,9 +175,7 @@ FACTS = {"kind": "token_removal", "code": 1}
 def frequent_tokens(tokens: TokenIds, k: int) -> IndexArray:
     """Return the k most frequent token ids, the most frequent first; of equals the one met first."""
     ids, first, counts = np.unique(tokens.ids, return_index=True, return_counts=True)
-    order = np.lexsort((first, -counts))
-    frequent: IndexArray = ids[order][:k].astype(np.int64)
-    return frequent
+    return ids[np.lexsort((first, -counts))][:k].astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,20 +78,16 @@ def check_embeddings(
     d: int | None = None,
     among: Sequence[str] | None = None,
 ) -> None:
-    """Check what an encoder returned, and against the size ``d`` of its earlier embeddings.
+    """Check what an encoder returned, against the size ``d`` of earlier embeddings too; raises EncoderError.
 
-    Raises EncoderError: not float32 (n, d), or NaN or infinity, with the sentence's number ``among`` those that were asked for.
+    Of NaN and infinity it gives the sentence's number ``among`` those that were asked for.
     """
     if embeddings.ndim != 2 or len(embeddings) != len(sentences):
-        raise EncoderError(
-            f"encoder '{name}' returned shape {embeddings.shape} for {len(sentences)} sentences; "
-            "it must return one row a sentence, (n, d)"
-        )
+        what = f"returned shape {embeddings.shape} for {len(sentences)} sentences"
+        raise EncoderError(f"encoder '{name}' {what}; it must return one row a sentence, (n, d)")
     if d is not None and embeddings.shape[1] != d:
-        raise EncoderError(
-            f"encoder '{name}' returned embeddings of size {embeddings.shape[1]} after some of size {d}; "
-            "its fingerprint must change when its embeddings do"
-        )
+        what = f"returned embeddings of size {embeddings.shape[1]} after some of size {d}"
+        raise EncoderError(f"encoder '{name}' {what}; its fingerprint must change when its embeddings do")
     if embeddings.dtype != np.float32:
         raise EncoderError(f"encoder '{name}' returned {embeddings.dtype}; it must return float32")
     finite = np.isfinite(embeddings).all(axis=1)
@@ -105,11 +101,11 @@ Budget = Annotated[int, msgspec.Meta(gt=0)]
 
 
 def device_budget(encoder: DeviceEncoder, tokens: TokenIds, smallest: int) -> int:
-    """How many tokens go into a batch on a device with a memory of its own: as many as are embedded fastest, and fit; 0 on a CPU.
+    """How many tokens go into a batch on a device with a memory of its own: the fastest number that fits; 0 on a CPU.
 
-    A GPU that is handed small batches waits for them, and no size is fastest for every model. The first run that embeds
-    enough with an encoder times some sizes on its own sentences; what was fastest is kept in the cache folder, for this
-    encoder on this kind of device, so that later runs embed in the same batches. The size moves an embedding by rounding at most.
+    A GPU waits for small batches, and no size is fastest for every model. The first run that embeds enough times some
+    sizes on its own sentences; the fastest is kept in the cache folder, for this encoder on this kind of device: later
+    runs embed in the same batches. The size moves an embedding by rounding at most.
     """
     if (memory := encoder.device_memory()) is None:
         return 0
@@ -228,10 +224,9 @@ class Engine:
     ) -> None:
         """Embed all distinct sentences that the shelf does not hold, or this worker's ``share`` of them.
 
-        Batches are planned over all sentences, held or not, and those ``among`` which they are. Of a batch all that is not held is
-        embedded together and stored together: a resumed run embeds in the very batches of an undisturbed one, so their bytes are the
-        same. ``tokens`` are those of all distinct sentences, sorted, where others have tokenised them. Raises EncoderError: the
-        encoder returned the wrong shape, NaN or infinity. OutputError: the store cannot be written.
+        Batches are planned over all sentences, held or not, and those ``among`` which they are: a resumed run embeds in
+        the very batches of an undisturbed one, to the same bytes. ``tokens`` are of all distinct sentences, sorted, if
+        others have tokenised them. Raises EncoderError: what comes cannot be; OutputError: the store is not written.
         """
         wanted = set(sentences)
         texts = sorted(wanted.union(among))
@@ -303,16 +298,14 @@ class Engine:
                 if not _is_out_of_memory(error):
                     raise
                 if pieces == len(rows):
-                    raise EncoderError(
-                        f"encoder '{self.encoder.name}': the device's memory does not hold one sentence of "
-                        f"{plan.costs[rows].max()} tokens; set a smaller max_length or dtype=bfloat16"
-                    ) from error
+                    what = f"does not hold one sentence of {plan.costs[rows].max()} tokens"
+                    way = "set a smaller max_length or dtype=bfloat16"
+                    raise EncoderError(f"encoder '{self.encoder.name}': the device's memory {what}; {way}") from error
             if self._pieces < 2 * pieces:
                 self._pieces = 2 * pieces
-                self.noticed(
-                    f"encoder '{self.encoder.name}': the device's memory is too small for its batches; they go in "
-                    f"{self._pieces} pieces each, as with a token budget of {plan.budget // self._pieces}"
-                )
+                what = f"encoder '{self.encoder.name}': the device's memory is too small for its batches"
+                budget = f"as with a token budget of {plan.budget // self._pieces}"
+                self.noticed(f"{what}; they go in {self._pieces} pieces each, {budget}")
 
 
 class StoredEncoder:
@@ -359,10 +352,8 @@ def tokens_of(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
     """The token ids of each text; raises EncoderError where the encoder returns something else."""
     tokens = encoder.tokenize(texts)
     if not isinstance(tokens, TokenIds) or len(tokens) != len(texts):
-        raise EncoderError(
-            f"encoder '{encoder.name}': tokenize returned a {type(tokens).__name__}; beside embed_tokens it must "
-            "return the TokenIds of each sentence (stsbench.encoders.base)"
-        )
+        due = "beside embed_tokens it must return the TokenIds of each sentence (stsbench.encoders.base)"
+        raise EncoderError(f"encoder '{encoder.name}': tokenize returned a {type(tokens).__name__}; {due}")
     return tokens
 
 

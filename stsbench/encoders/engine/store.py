@@ -1,12 +1,9 @@
 """The store: embeddings on disk, found again by what was embedded and by what.
 
-One folder a fingerprint, and in it blocks: ``.npy`` files (never pickle) of one record, the keys
-of some texts and then their embeddings, a key being 16 bytes of the text's hash. A block is
-written whole, then renamed to the hash of its bytes, so that a killed run leaves whole blocks
-or none, several processes can write at once, and a tampered or cut block is found, dropped and
-encoded again. Of a block only the keys are kept in memory; its embeddings are memory-mapped
-while rows of it are copied, so that a million embeddings are neither in memory nor a thousand
-open files.
+One folder a fingerprint, and in it blocks: ``.npy`` files (never pickle) of one record, the keys of some texts and then
+their embeddings, a key being 16 bytes of the text's hash. A block is written whole, then renamed to the hash of its
+bytes: a killed run leaves whole blocks or none, several processes can write at once, and a damaged block is found,
+dropped and encoded again. Only keys are kept in memory; embeddings are memory-mapped while rows are copied.
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ import numpy.typing as npt
 from stsbench.core import provenance as machine
 from stsbench.core.errors import OutputError
 from stsbench.core.files import file_digest, remove, remove_stale, write_whole
-from stsbench.core.provenance import is_ours
 from stsbench.encoders.backends import uses_tf32
 from stsbench.encoders.base import Embeddings, Encoder, FloatArray, facts_of
 from stsbench.encoders.checkpoint import kept_record
@@ -60,10 +56,7 @@ class StoredBlock:
     checked: bool = True
 
     def embeddings(self) -> FloatArray:
-        """All rows, (n, d); of a file, memory-mapped for as long as the array is kept.
-
-        Raises OutputError: the file is gone or cannot be read.
-        """
+        """All rows, (n, d), those of a file memory-mapped; raises OutputError: it is gone or cannot be read."""
         if self.path is None:
             return np.asarray(self.rows)
         try:
@@ -101,10 +94,7 @@ class Shelf:
     """All stored embeddings of one encoder, by text; without a folder, kept in memory alone."""
 
     def __init__(self, folder: Path | None, watch: Watch | None = None, *, only_look: bool = False) -> None:
-        """Open the shelf, making its folder if need be; with ``only_look`` nothing on disk is changed.
-
-        Raises OutputError: the folder cannot be made or read.
-        """
+        """Open the shelf; with ``only_look`` nothing on disk is changed. Raises OutputError: it cannot be opened."""
         self.folder, self.watch, self.only_look = folder, watch, only_look
         self._blocks: list[StoredBlock] = []
         self._index: _Index | None = None
@@ -136,10 +126,7 @@ class Shelf:
             remove(path)
 
     def find(self, keys: Keys) -> npt.NDArray[np.int64]:
-        """Return where each key's row is in the index, (n,); -1 for a key without one.
-
-        Blocks are checked against their hash when first needed; a bad one is dropped.
-        """
+        """Return where each key's row is in the index, (n,), or -1; a block whose hash is not its own is dropped."""
         while len((index := self._indexed()).hi):
             at = np.minimum(np.searchsorted(index.hi, keys["hi"]), len(index.hi) - 1)
             at = np.where((index.hi[at] == keys["hi"]) & (index.lo[at] == keys["lo"]), at, -1)
@@ -170,10 +157,7 @@ class Shelf:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has been added since the last block.
-
-        Raises OutputError: the disk is full or the folder cannot be written.
-        """
+        """Write what has been added since the last block; raises OutputError."""
         if self._pending:
             keys = np.concatenate([keys for keys, _ in self._pending])
             rows = np.concatenate([rows for _, rows in self._pending])
@@ -272,12 +256,11 @@ class StoredFacts(msgspec.Struct, kw_only=True):
 
 
 class Watch:
-    """Watches whether an encoder still embeds as it did when its embeddings in a folder were stored; ``said`` tells what became of them.
+    """Watches whether an encoder still embeds as when its embeddings were stored; ``said`` is what became of them.
 
-    Beside the stored embeddings lie those of a few sample sentences, and where all of them were made: the packages' versions, the
-    machine, and of a class that is not ours the hash of its file and of those that it imports from its own package or folder. Where any
-    of these is new, the samples are embedded again, in one batch. Rounding is let pass; what moves by more has changed, whatever its
-    fingerprint says, and its stored embeddings are set aside.
+    Beside them lie those of a few sample sentences, and where all were made: the packages' versions, the machine, and
+    of a class that is not ours the hashes of its files. Where any is new, the samples are embedded again. What moves by
+    more than rounding has changed, whatever its fingerprint says, and its stored embeddings are set aside.
     """
 
     def __init__(self, folder: Path, encoder: Encoder) -> None:
@@ -305,7 +288,8 @@ class Watch:
         except OSError as error:
             raise OutputError(f"{self.folder}: cannot be set aside: {error.strerror}; pass --no-store") from error
         self._write(StoredFacts(places=[here], since=now))
-        self.said = f"stored embeddings of '{self.encoder.name}' are set aside, and all are made again: {why} (now in {aside.name})"
+        what = f"stored embeddings of '{self.encoder.name}' are set aside, and all are made again"
+        self.said = f"{what}: {why} (now in {aside.name})"
 
     def begin(self) -> None:
         """Keep the samples and where they are embedded, before the first embeddings are stored."""
@@ -354,7 +338,7 @@ def conditions(encoder: Encoder) -> dict[str, str]:
         found["flash-attn"] = flash
     if uses_tf32():
         found["float32"] = "tf32"
-    if not is_ours(type(encoder)):
+    if not machine.is_ours(type(encoder)):
         found["code"] = _code(type(encoder))
     return found
 
@@ -388,7 +372,7 @@ class _OwnModules(ModuleFinder):
 
 
 def _code(kind: type) -> str:
-    """The hashes of the file that a class is in, and of those of its package, or beside it, that it imports, and they in turn."""
+    """The hashes of a class's file, and of those of its package, or beside it, that it imports, and they in turn."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if not file:
         return ""

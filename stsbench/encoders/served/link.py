@@ -90,8 +90,7 @@ class Link:
         """Check the address; nothing is sent yet.
 
         ``key_variable`` is the environment variable that holds the key, "" for none; default OPENAI_API_KEY at OpenAI's
-        own address, else none. ``timeout`` is the seconds that a request may take in all. Rates of 0 are no limit.
-        Raises CardError: it is no address, or holds what does not belong there.
+        own address, else none. ``timeout`` is in seconds, for all of a request. Rate 0: no limit. Raises CardError.
         """
         self._given = (url, key_variable, timeout, retries, requests_a_minute, tokens_a_minute)
         if not url:
@@ -105,9 +104,8 @@ class Link:
             raise CardError(f"url '{url[:80]}' is no address; give http://HOST:PORT/v1 or https://HOST/v1")
         if parts.username or parts.password or parts.query or parts.fragment:
             # Not shown: it may hold the key.
-            raise CardError(
-                f"url of {host}: leave out user, password and what stands after '?'; the key is in key_variable"
-            )
+            out = "leave out user, password and what stands after '?'"
+            raise CardError(f"url of {host}: {out}; the key is in key_variable")
         self.url = url.rstrip("/").removesuffix("/embeddings").removesuffix("/embed")
         usual = OPENAI_KEY if (parts.scheme, host) == ("https", OPENAI_HOST) else ""
         self.key_variable = usual if key_variable is None else key_variable

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,9 +23,6 @@ from stsbench.encoders.base import FloatArray, IndexArray, KeepRows, NotNegative
 from stsbench.encoders.checkpoint import kept_record
 from stsbench.encoders.served.link import Link, NotAsked, TooLarge
 from stsbench.encoders.transformer.pooling import Prompt
-
-if TYPE_CHECKING:
-    from stsbench.encoders.transformer.backbone import TokenCounter
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
@@ -63,10 +60,9 @@ class Api(NamedTuple):
         return {self.own[0]: list(texts), **{key: value for key, value in fields.items() if key in self.own}}
 
     def read(self, answer: object, n: int, where: str) -> tuple[FloatArray, str]:
-        """The embeddings (n, d) of an answer in the order of the texts, and the model that it names, "" where it names none.
+        """The embeddings (n, d) of an answer, NaN where no number stands, and the model that it names, "" for none.
 
-        Where the server gave no number stands NaN. Raises EncoderError, which begins with ``where``: it is not one embedding
-        a text, all of one size.
+        Raises EncoderError, which begins with ``where``: it is not one embedding a text, all of one size.
         """
         with failing(f"{where}: the answer is not as it must be", EncoderError, ValueError, msgspec.ValidationError):
             found = msgspec.convert(answer, self.answer)
@@ -74,9 +70,8 @@ class Api(NamedTuple):
             rows = sorted(listed.data, key=lambda row: row.index)
             embeddings = [_numbers(row.embedding) for row in rows]
         if [row.index for row in rows] != list(range(n)):
-            raise EncoderError(
-                f"{where}: the answer holds {len(rows)} embeddings for {n} texts, or their 'index' is not 0 to {n - 1}"
-            )
+            what = f"the answer holds {len(rows)} embeddings for {n} texts, or their 'index' is not 0 to {n - 1}"
+            raise EncoderError(f"{where}: {what}")
         sizes = {len(embedding) for embedding in embeddings}
         if len(sizes) != 1 or 0 in sizes:
             raise EncoderError(f"{where}: the answer holds embeddings of sizes {', '.join(map(str, sorted(sizes)))}")
@@ -91,23 +86,13 @@ def _numbers(embedding: str | list[float | None]) -> FloatArray:
     return np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4")
 
 
+OPENAI_SAYS = ("root", "parent", "backend", "max_model_len", "meta")
+TEI_SAYS = ("model_id", "model_sha", "model_dtype", "model_type", "max_input_length", "auto_truncate", "version")
 APIS = {
     # As OpenAI, vLLM, TEI, Ollama, llama.cpp, LM Studio and Infinity have it.
-    "openai": Api(
-        "/embeddings",
-        "/models",
-        _Rows,
-        ("input", "model", "encoding_format", "dimensions"),
-        ("root", "parent", "backend", "max_model_len", "meta"),
-    ),
+    "openai": Api("/embeddings", "/models", _Rows, ("input", "model", "encoding_format", "dimensions"), OPENAI_SAYS),
     # Text Embeddings Inference.
-    "tei": Api(
-        "/embed",
-        "/info",
-        list[list[float | None]],
-        ("inputs", "dimensions"),
-        ("model_id", "model_sha", "model_dtype", "model_type", "max_input_length", "auto_truncate", "version"),
-    ),
+    "tei": Api("/embed", "/info", list[list[float | None]], ("inputs", "dimensions"), TEI_SAYS),
 }
 """The ways to ask a server, by name."""
 
@@ -120,10 +105,9 @@ class Said(msgspec.Struct):
 
 
 class OpenAIEncoder:
-    """Embeds by asking a server.
+    """Embeds by asking a server, by several requests at once.
 
-    Several requests are under way at once. What has come is passed on at once, so that a run that loses its server, or
-    is stopped, has paid for nothing twice. A blank sentence is not sent, since servers refuse it: its embedding is zero.
+    What comes is passed on at once, so that nothing is paid for twice. A blank sentence, which servers refuse, is zero.
     """
 
     PLACES = (
@@ -154,10 +138,7 @@ class OpenAIEncoder:
         tokens_a_minute: NotNegative = 0,
         tokenizer: str = "",
     ) -> None:
-        """Check what is given, each as docs/encoders.md tells; nothing is sent yet.
-
-        Raises CardError: a value that cannot be.
-        """
+        """Check what is given, each as docs/encoders.md says; nothing is sent yet. Raises CardError: it cannot be."""
         self.name, self.model, self.dimensions, self.encoding = name or model, model, dimensions, encoding
         self.api_name, self.api, self.body = api, choose("api of a server", api, APIS), dict(body or {})
         for key in self.body.keys() & set(self.api.own):
@@ -227,7 +208,7 @@ class OpenAIEncoder:
         return int(self._costs(self._texts(sentences)).sum())
 
     @cached_property
-    def _counter(self) -> TokenCounter:
+    def _counter(self) -> Callable[[Sequence[str]], list[int]]:
         from stsbench.encoders.transformer.backbone import TokenCounter
 
         return TokenCounter(self.tokenizer)
@@ -259,9 +240,8 @@ class OpenAIEncoder:
         if full.any():
             self.link.key()
             if self._said is None:
-                raise SourceError(
-                    f"no server answers at {self.link.url}; start it, or give another by --set url=ADDRESS"
-                )
+                what = f"no server answers at {self.link.url}"
+                raise SourceError(f"{what}; start it, or give another by --set url=ADDRESS")
             requests = self._requests(np.flatnonzero(full), self._costs(texts))
             again, stop = (requests[0][0], requests[-1][-1]), threading.Event()
             with ThreadPoolExecutor(self.in_flight, thread_name_prefix="stsbench-server") as pool:
@@ -273,10 +253,7 @@ class OpenAIEncoder:
     def _embed(
         self, texts: Sequence[str], rows: IndexArray, again: Sequence[int], stop: threading.Event
     ) -> FloatArray | None:
-        """The embeddings of some texts, of those in ``again`` compared with that of the text alone; None: not asked any more.
-
-        A server may give right embeddings to wrong texts.
-        """
+        """The embeddings of some texts, those in ``again`` also asked for alone; None: nothing is asked any more."""
         try:
             found = self.ask([texts[row] for row in rows], stop)
             for at in np.flatnonzero(np.isin(rows, again) & np.isfinite(found).all(axis=1) & (len(rows) > 1)):

@@ -31,14 +31,11 @@ class UniversalSentenceEncoder:
     """
 
     PLACES = ("batch",)
-    """Parameters that change no embedding."""
 
     def __init__(self, model: str, *, name: str = "", batch: Positive = 128) -> None:
-        """Find the SavedModel; TensorFlow is imported when the first sentence comes.
+        """Find the SavedModel: a folder with ``saved_model.pb``, or an ``https://`` handle of TensorFlow Hub.
 
-        ``model`` is a folder with ``saved_model.pb``, or an ``https://`` handle of TensorFlow Hub; ``batch`` sentences
-        a call. Raises EncoderError: TensorFlow is not installed, or the folder holds no SavedModel; SourceError: there
-        is no such folder, or the handle cannot be fetched.
+        Raises EncoderError: TensorFlow is not installed, or it is no SavedModel; SourceError: it cannot be had.
         """
         self.name, self.batch = name or model, batch
         if find_spec("tensorflow") is None:
@@ -85,16 +82,14 @@ class UniversalSentenceEncoder:
         known = {} if callable(self.graph) else getattr(self.graph, "signatures", {})
         function = next((known[name] for name in SIGNATURES if name in known), self.graph)
         if not callable(function):
-            raise EncoderError(
-                f"{self.folder}: the SavedModel can be called in no way that is known (signatures: {list(known)})"
-            )
+            what = f"the SavedModel can be called in no way that is known (signatures: {list(known)})"
+            raise EncoderError(f"{self.folder}: {what}")
         returned = function(text)
         if isinstance(returned, dict):
             names = [name for name in OUTPUTS if name in returned] or list(returned)
             if len(returned) > 1 and names[0] not in OUTPUTS:
-                raise EncoderError(
-                    f"{self.folder}: returns {', '.join(sorted(names))}; none is known to be the embeddings"
-                )
+                what = f"returns {', '.join(sorted(names))}"
+                raise EncoderError(f"{self.folder}: {what}; none is known to be the embeddings")
             returned = returned[names[0]]
         embeddings: FloatArray = np.asarray(returned, dtype=np.float32)
         return embeddings

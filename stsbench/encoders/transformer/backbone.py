@@ -27,11 +27,10 @@ from stsbench.core.errors import EncoderError, failing, one_line
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.backends import TorchBackend, sent_to
 from stsbench.encoders.base import TokenIds, valid_text
-from stsbench.encoders.checkpoint import Adapter, Checkpoint, shapes
+from stsbench.encoders.checkpoint import LOCAL, Adapter, Checkpoint, shapes
 from stsbench.encoders.network import Network
 from stsbench.encoders.transformer.pooling import Pooling
 
-LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 SLACK, SPARE = 2.0, 50_000_000
 """A model may have so many times the values of its weights, and so many more: tied ones are written once, a head may be missing."""
 
@@ -45,10 +44,9 @@ def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformer
 
 
 def load_model(kind: Any, checkpoint: Checkpoint, *, dtype: str, **options: Any) -> tuple[Any, list[str]]:  # noqa: ANN401
-    """Load a checkpoint's weights into a model of a transformers ``Auto…`` class.
+    """Load a checkpoint's weights into a model of a transformers ``Auto…`` class; raises EncoderError: they do not fit.
 
-    Returns the model, and the names of the tensors that the checkpoint lacks. Raises EncoderError: it cannot be loaded, or a tensor
-    has another shape.
+    Returns the model, and the names of the tensors that the checkpoint lacks.
     """
     folder = checkpoint.weights[0].parent
     with quiet():
@@ -122,10 +120,8 @@ def _check_size(kind: Any, folder: Path, weights: Sequence[Path]) -> None:  # no
     held = sum(prod(shape) for path in weights for shape in shapes(path).values())
     most = int(SLACK * held + SPARE)
     if asked > most:
-        raise EncoderError(
-            f"{folder}: config.json asks for a model of {asked:,} values, its weights hold {held:,}; "
-            f"the most that is read is {most:,}"
-        )
+        what = f"config.json asks for a model of {asked:,} values, its weights hold {held:,}"
+        raise EncoderError(f"{folder}: {what}; the most that is read is {most:,}")
 
 
 class TokenCounter:
@@ -156,10 +152,7 @@ ModelInputs = Mapping[str, torch.Tensor]
 
 @torch.no_grad()
 def padding_matters(model: Any, pad: int, device: torch.device) -> bool:  # noqa: ANN401 - transformers is untyped
-    """Whether a model gives the tokens of a sentence other states beside a longer one than alone.
-
-    Asked in the model's own numbers, without autocast: its rounding is larger than what tells.
-    """
+    """Whether a model gives the tokens of a sentence other states beside a longer one than alone."""
     short, long = LENGTHS
     table = int(model.get_input_embeddings().num_embeddings)
     known = [number for number in range(max(table - long - 1, 0), table) if number != pad]
@@ -168,6 +161,7 @@ def padding_matters(model: Any, pad: int, device: torch.device) -> bool:  # noqa
     training = bool(getattr(model, "training", False))
     if training:
         model.eval()
+    # In its own numbers: autocast rounds by more than what tells.
     with torch.autocast(device.type, enabled=False):
         alone = model(input_ids=ids[:1, :short]).last_hidden_state[0]
         beside = model(input_ids=ids.where(mask, pad), attention_mask=mask.long()).last_hidden_state[0, :short]
@@ -221,8 +215,7 @@ class Backbone:
     ) -> Backbone:
         """Load an ``AutoModel`` in evaluation mode, to be run by a backend, and its tokenizer.
 
-        Raises EncoderError: weights are missing or do not fit, or there is no such device; or an adapter is of
-        another model, or attention cannot be made bidirectional.
+        Raises EncoderError: weights or an adapter do not fit, there is no such device, or attention stays causal.
         """
         place, tokenizer = backend.place, load_tokenizer(checkpoint)
 
@@ -232,12 +225,11 @@ class Backbone:
             model, missing = load_model(kind, checkpoint, dtype=dtype)
             # They would be random; a pooler's matter only where it is used.
             if lost := [key for key in missing if pooling.through_head or "pooler" not in key]:
-                headless = all("pooler" in key for key in lost)
                 what = f"the weights lack '{lost[0]}' ({len(lost)} tensors in all)"
-                head = (
-                    "the checkpoint has no pooler weights, so its head would be random; use pooling 'cls_before_pooler'"
-                )
-                raise EncoderError(f"{checkpoint.folder}: {head if headless else what}")
+                if all("pooler" in key for key in lost):
+                    what = "the checkpoint has no pooler weights, so its head would be random"
+                    what += "; use pooling 'cls_before_pooler'"
+                raise EncoderError(f"{checkpoint.folder}: {what}")
             for adapter in adapters:
                 model = adapter.merged_into(model)
             model = model.eval()
@@ -278,16 +270,14 @@ class Backbone:
         # Asked each time: training may add some.
         known = int(self.model.get_input_embeddings().num_embeddings)
         if len(tokens.ids) and tokens.ids.max() >= known:
-            raise EncoderError(
-                f"the tokenizer gives token {tokens.ids.max()}, the model knows {known}: not of one checkpoint"
-            )
+            what = f"the tokenizer gives token {tokens.ids.max()}, the model knows {known}"
+            raise EncoderError(f"{what}: not of one checkpoint")
         return tokens
 
     def collate(self, tokens: TokenIds, rows: npt.NDArray[np.int64], *, left: bool) -> dict[str, torch.Tensor]:
         """Return model inputs (b, t); a batch without padding has no attention mask.
 
-        Positions count tokens and never padding, so that neighbours in a batch do not matter.
-        A model that takes no positions has its padding on the right whatever was asked.
+        Positions count tokens, never padding; of a model that takes none padding is on the right whatever was asked.
         """
         left = left and (self._numbers_itself or self._takes_positions)
         ids, mask = tokens.padded(rows, pad=self.pad_token, left=left)
@@ -299,10 +289,7 @@ class Backbone:
         return batch
 
     def positions(self, mask: torch.Tensor) -> torch.Tensor:
-        """Return the position ids (b, t) that the model itself gives a batch with its padding on the right.
-
-        Raises EncoderError: the model takes no other positions than its own.
-        """
+        """The position ids (b, t) that it gives a batch padded on the right; raises EncoderError: it takes none."""
         if not self._takes_positions:
             raise EncoderError(f"{type(self.model).__name__} takes no positions; leave out what changes them")
         if self._numbers_itself:
@@ -330,9 +317,9 @@ class Backbone:
         return self._unpadded(batch, pooled)[0]
 
     def _unpadded(self, batch: ModelInputs, compute: Callable[[ModelInputs], list[torch.Tensor]]) -> list[torch.Tensor]:
-        """What ``compute`` makes of a batch: states (b, t, h), or one vector a row (b, h); where padding is minded, of each length by itself.
+        """What ``compute`` makes of a batch: states (b, t, h), or one vector a row (b, h).
 
-        Then it is given ids (b', t') without padding, and states are zeros there.
+        Where padding is minded it is given the ids of each length by themselves, and states of padding are zeros.
         """
         if "attention_mask" not in batch or not self.minds_padding:
             return compute(batch)

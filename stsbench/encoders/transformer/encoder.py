@@ -31,7 +31,7 @@ from stsbench.encoders.base import (
     valid_text,
     variant_name,
 )
-from stsbench.encoders.checkpoint import Adapter, Checkpoint, find_checkpoint, locate_checkpoint
+from stsbench.encoders.checkpoint import LOCAL, Adapter, Checkpoint, find_checkpoint, locate_checkpoint
 from stsbench.encoders.described import digests, named_prompt, read_modules, similarity_notes
 from stsbench.encoders.engine.embed import TOKEN_BUDGET, Engine, Progress, StoredEncoder, embed_all
 from stsbench.encoders.engine.store import Keys, Shelf
@@ -63,15 +63,14 @@ class _OfCheckpoint:
 
     @property
     def device_used(self) -> str | None:
-        loaded = [held for key, held in vars(self).items() if key in ("backbone", "network")]
-        return str(loaded[0].device) if loaded else None
+        loaded = vars(self).get("backbone", vars(self).get("network"))
+        return None if loaded is None else str(loaded.device)
 
 
 class TransformerEncoder(_OfCheckpoint):
     """Embeds with a transformer checkpoint.
 
-    Nothing heavy happens before the first sentence: the fingerprint needs the files' hashes
-    only, so that a run whose embeddings are all in the store never loads the model.
+    The fingerprint needs the files' hashes only: a run whose embeddings are all in the store never loads the model.
 
     ``model`` is a checkpoint's folder or Hub id (at commit ``revision``), ``package`` an installed package that holds one, ``sha256``
     the hashes of files by name; ``max_length`` in tokens is the checkpoint's where it is left out. A ``prompt`` stands before every
@@ -197,11 +196,7 @@ class TransformerEncoder(_OfCheckpoint):
         return DeviceMemory(name, free + unused, a_token)
 
     def embed_tokens(self, tokens: TokenIds, rows: IndexArray) -> FloatArray:
-        """Return the embeddings (b, d) of some of the tokenised sentences as one batch.
-
-        A sentence without any token, as the empty one where there are no special tokens, is a
-        zero vector.
-        """
+        """Return the embeddings (b, d) of some of the tokenised sentences as one batch, zero for one without tokens."""
         import torch
 
         found = np.zeros((len(rows), self.at_once * self.backbone.width), dtype=np.float32)
@@ -237,9 +232,8 @@ class TransformerEncoder(_OfCheckpoint):
         if self.pooling.of_mask_token:
             marked = last_of(ids, self.backbone.mask_token)
             if not bool(marked.any(dim=1).all()):
-                raise EncoderError(
-                    f"{self.name}: a sentence has no mask token left within {self.max_length} tokens; raise max_length"
-                )
+                what = f"a sentence has no mask token left within {self.max_length} tokens"
+                raise EncoderError(f"{self.name}: {what}; raise max_length")
             return marked
         if tokens.spans is None:
             return None
@@ -259,8 +253,7 @@ class TransformerEncoder(_OfCheckpoint):
 def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int) -> FloatArray:
     """Return embeddings (n, d) with the model in training mode, every row under its own dropout mask.
 
-    A sentence that comes twice is embedded twice. Raises EncoderError: the encoder is no transformer of ours, or its model drops
-    nothing.
+    Raises EncoderError: the encoder is no transformer of ours, or its model drops nothing.
     """
     import torch
 
@@ -351,11 +344,7 @@ _MISSING = re.compile(r"^(\S+) *\| *(?:\x1b\[\d+m)?MISSING", re.MULTILINE)
 
 
 class SentenceTransformerEncoder(_OfCheckpoint):
-    """Embeds with a sentence-transformers checkpoint.
-
-    Code of the checkpoint's own is never run. The model is loaded when the first sentence comes;
-    the fingerprint needs the files' hashes only.
-    """
+    """Embeds with a sentence-transformers checkpoint, loaded at the first sentence; code of its own is never run."""
 
     def __init__(
         self,
@@ -374,8 +363,7 @@ class SentenceTransformerEncoder(_OfCheckpoint):
     ) -> None:
         """Find the checkpoint, as :class:`TransformerEncoder` does, and check every choice against it.
 
-        ``prompt_name`` is by default the prompt that the checkpoint names, ``""`` none at all; ``prompt`` takes its place. ``normalise``
-        and ``max_length`` are by default as the checkpoint has them.
+        ``prompt_name``, ``normalise`` and ``max_length`` are by default the checkpoint's; ``""`` is no prompt.
         """
         self.name, self.device = name or model, device
         kind = backend_kind(backend, dtype=dtype, device=device)
@@ -482,14 +470,13 @@ class SentenceTransformerEncoder(_OfCheckpoint):
 def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network
     import torch
 
-    from stsbench.encoders.transformer.backbone import LOCAL, check_vocabulary, quiet
+    from stsbench.encoders.transformer.backbone import check_vocabulary, quiet
 
     with failing(f"{folder}: cannot be loaded", EncoderError), quiet() as said:
         from sentence_transformers import SentenceTransformer
 
-        network = SentenceTransformer(
-            str(folder), device=device, model_kwargs={"dtype": getattr(torch, dtype)}, **LOCAL
-        )
+        kept = {"dtype": getattr(torch, dtype)}
+        network = SentenceTransformer(str(folder), device=device, model_kwargs=kept, **LOCAL)
     lost = [key for one in said for key in _MISSING.findall(one.getMessage()) if "pooler" not in key]
     if lost:
         raise EncoderError(f"{folder}: the weights lack '{lost[0]}', which would then be random")

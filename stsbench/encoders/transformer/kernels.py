@@ -1,9 +1,9 @@
 """Linear layers with packed weights on a CPU, attention that skips padding on a GPU.
 
-On a CPU oneDNN, part of torch, multiplies with weights that are packed once. It takes an activation or a sum into the same
-pass. Left to itself torch takes MKL in float32, which does without the wide instructions of AMD processors, and packs weights in
-bfloat16 anew for each batch. ``minilm`` over 500 sentences, one thread of an AMD EPYC, in turns: torch's own layers take 1.18 to 1.26 times
-the processor's time in float32, 1.03 to 1.15 in bfloat16. Share of the processor's peak: ``benchmarks/encode.py``.
+On a CPU oneDNN, part of torch, multiplies with weights that are packed once, and an activation or a sum in the same
+pass. Left to itself torch takes MKL in float32, without the wide instructions of AMD processors, and packs bfloat16
+anew for each batch: on one thread of an AMD EPYC ``minilm`` takes 1.18 to 1.26 times the time in float32, 1.03 to 1.15
+in bfloat16 (500 sentences, in turns). Share of the processor's peak: ``benchmarks/encode.py``.
 """
 
 from __future__ import annotations

@@ -52,10 +52,7 @@ class Pooling(ABC):
 
     @staticmethod
     def parse(name: str) -> Pooling:
-        """Read a pooling's name, such as ``mean``, ``cls_before_pooler`` or ``mean(1,-1)``.
-
-        Raises CardError: no such pooling; offers the nearest.
-        """
+        """Read a pooling's name, such as ``mean``, ``cls_before_pooler`` or ``mean(1,-1)``; raises CardError."""
         name = ALIASES.get(name.strip(), name.strip())
         if name in POOLINGS and POOLINGS[name].bare:
             return POOLINGS[name]()
@@ -76,10 +73,7 @@ class Pooling(ABC):
         return f"{self.form.partition('(')[0]}({','.join(map(str, self.layers))})"
 
     def states(self, depth: int) -> tuple[int, ...]:
-        """The hidden states it needs of a model with this many layers.
-
-        Raises EncoderError: the model has no such layer, or too few.
-        """
+        """The hidden states it needs of a model with this many layers; raises EncoderError: it has too few."""
         for layer in self.layers:
             if not -depth - 1 <= layer <= depth:
                 raise EncoderError(f"pooling '{self}' asks for layer {layer}; the model has {depth}")
@@ -89,7 +83,7 @@ class Pooling(ABC):
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """Pool hidden states, one (b, t, h) for each of :meth:`states`, into embeddings (b, h).
 
-        The mask is (b, t), 1 at tokens and 0 at padding; None means no padding at all. Tokens are ``chosen``, bool (b, t), where it
+        The mask is (b, t), 1 at tokens and 0 at padding, None: no padding. Tokens are ``chosen``, bool (b, t), where it
         is ``of_mask_token`` or ``of_second_copy``.
         """
 
@@ -169,17 +163,12 @@ class WordKernel(Pooling):
     name, form, bare = "wk", "wk(start)", False
 
     def states(self, depth: int) -> tuple[int, ...]:
-        """All layers from the first one on, which may be counted from the last; word embeddings, state 0, are one, as in the paper's code.
-
-        ``wk(4)`` of 12 layers is states 4 to 12, nine of them. Raises EncoderError: fewer than three states are left.
-        """
+        """All layers from one on, the word embeddings are 0: ``wk(4)`` of 12 is 4 to 12; EncoderError: under three."""
         start = self.layers[0]
         layers = tuple(range(depth + 1)[start:]) if start >= -depth - 1 else ()
         if len(layers) < MIN_LAYERS:
-            raise EncoderError(
-                f"pooling '{self}' leaves {len(layers)} of the model's {depth + 1} hidden states (0 to {depth}); "
-                f"it needs {MIN_LAYERS} at least"
-            )
+            what = f"leaves {len(layers)} of the model's {depth + 1} hidden states (0 to {depth})"
+            raise EncoderError(f"pooling '{self}' {what}; it needs {MIN_LAYERS} at least")
         return layers
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
@@ -258,16 +247,12 @@ _FLOOR = 1e-30
 def wk_pool(states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
     """Pool three consecutive hidden states or more, each (b, t, h), into embeddings (b, h), float32 or wider.
 
-    ``mask`` is (b, t), 1 at tokens and 0 at padding on either side; None means no padding. [CLS]
-    is kept; the last token, [SEP], is left out unless it is the only one. A token is the sum of
-    its states weighted by alignment and novelty, a sentence the sum of its tokens weighted by
-    the variance of the cosines between adjacent layers.
+    ``mask`` is (b, t), 1 at tokens and 0 at padding on either side, None: no padding. [CLS] is kept; the last token,
+    [SEP], is left out unless it is the only one. A token is the sum of its states weighted by alignment and novelty, a
+    sentence the sum of its tokens weighted by the variance of the cosines between adjacent layers.
 
-    Where the formula divides 0 by 0 the weights are equal: layers that are all alike, tokens
-    whose cosines do not vary. A zero state has no alignment and no novelty. NaN and infinity
-    in a token that counts make its sentence's embedding NaN; elsewhere they are ignored.
-
-    The work is done on the CPU, whatever the device; an embedding depends on its own sentence's states alone, to the last bit.
+    Where the formula divides 0 by 0 weights are equal. A zero state has no alignment and no novelty. NaN and infinity
+    in a token that counts make the embedding NaN. All is done on the CPU, each sentence by itself to the last bit.
     """
     import torch
 
@@ -333,10 +318,9 @@ ENDINGS = (".", "?", '"', "'")
 
 @dataclass(frozen=True)
 class Prompt:
-    """What is put around every sentence before it is tokenised: ``text`` before it, or a ``template`` that holds it once or twice.
+    """What is put around every sentence before it is tokenised: ``text`` before it, or a ``template``.
 
-    ``add_full_stop`` first puts a full stop after a sentence that does not end in one of ``. ? " '``. Raises CardError: text and
-    template are both given, or the template has neither one place nor two.
+    ``add_full_stop`` first puts one after a sentence that does not end in one of ``. ? " '``. Raises CardError.
     """
 
     text: str = ""
@@ -374,7 +358,7 @@ def with_full_stop(sentence: str) -> str:
 
 
 def cut_to_fit(tokenizer: Any, prompt: Prompt, sentences: Sequence[str], max_length: int | None) -> list[str]:  # noqa: ANN401 - transformers
-    """The sentences as text that can be tokenised, cut at their ends where they and their template have more tokens than ``max_length``.
+    """The sentences as valid text, cut at their ends until they and their template have ``max_length`` tokens.
 
     Raises CardError: the template alone has more. EncoderError: the tokenizer does not tell which token is which text.
     """
@@ -412,10 +396,7 @@ def _offsets(tokenizer: Any, text: str, **options: bool) -> list[tuple[int, int]
 
 
 def second_copies(tokenizer: Any, prompt: Prompt, sentences: Sequence[str]) -> IndexArray:  # noqa: ANN401 - transformers
-    """Which tokens are those of the sentence's second copy, (n, 2): the first, and the one after the last.
-
-    A token that begins with the blank before the copy is one of it.
-    """
+    """Which tokens are of the sentence's second copy, also in part, (n, 2): the first, and the one after the last."""
     before, between, _ = prompt.template.split(PLACE)
     spans = np.zeros((len(sentences), 2), dtype=np.int64)
     for row, (text, sentence) in enumerate(zip(prompt.around(sentences), sentences, strict=True)):

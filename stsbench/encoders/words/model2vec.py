@@ -45,9 +45,8 @@ class Model2VecEncoder:
         max_length: int | None = None,
         normalise: bool | None = None,
     ) -> None:
-        """Find the folder; it is read when the first sentence comes.
+        """Find the folder; longest input in tokens and length 1 are by default as it says, else 512 and not.
 
-        Longest input in tokens and whether embeddings get length 1 are by default as the folder says, else 512 and not.
         Raises SourceError: it cannot be had; EncoderError: it is no such folder.
         """
         self.name = name or model

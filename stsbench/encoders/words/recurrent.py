@@ -227,10 +227,7 @@ class RecurrentEncoder(SavedEncoder):
         return str(next(_layers(self.network)[0].parameters()).device)
 
     def embed_planned(self, tokens: TokenIds, embed: Callable[[Tensor, Tensor], Tensor], *, d: int) -> FloatArray:
-        """Embed sentences batch by batch, (n, d); one without a token is the zero vector.
-
-        ``embed`` takes padded ids (b, t), -1 behind a sentence's end, and lengths (b,) to embeddings (b, d).
-        """
+        """Embed sentences (n, d), one without a token as 0; ``embed`` takes ids (b, t), -1 for padding, and lengths."""
         embeddings, lengths = np.zeros((len(tokens), d), dtype=np.float32), tokens.lengths
         order = np.argsort(-lengths)
         batches = (
@@ -268,9 +265,8 @@ class GruHalvesEncoder(RecurrentEncoder):
     ) -> None:
         """Find the folder, which a training run or ``stsbench convert`` has written.
 
-        ``halves`` are those of the folder's to join, in this order, by default all; ``tokens`` is ``whitespace`` for text
-        that is tokenised already, else ``ptb``; ``append_eos`` ends every sentence with the vocabulary's own word for
-        that, as in training.
+        ``halves`` are those of its to join, by default all; ``tokens`` is ``whitespace`` for tokenised text, else
+        ``ptb``; ``append_eos`` ends every sentence with the vocabulary's own word for that, as in training.
         """
         super().__init__(model, name, revision, tokens, device)
         for half in halves:
@@ -361,8 +357,8 @@ class InferSentEncoder(RecurrentEncoder):
         """Find the folder, as of :class:`GruHalvesEncoder`, and the word vectors, by default the file that it names.
 
         ``tokens`` is ``whitespace`` as SentEval ran it, ``ptb`` (version 1) or ``moses`` (version 2). ``padding`` is
-        ``zeros`` (default of version 1), ``masked`` (of version 2), or ``batch``: as version 1 was released, in batches
-        of 64; nothing is stored then, since a sentence depends on its neighbours.
+        ``zeros`` (default of version 1), ``masked`` (of version 2), or ``batch``: as version 1 was released, with
+        nothing stored, since a sentence depends on its neighbours.
         """
         super().__init__(model, name, revision, tokens, device)
         self.version = VERSIONS[self.config.version]
@@ -372,17 +368,13 @@ class InferSentEncoder(RecurrentEncoder):
         due = self.config.vectors_sha256
         if not (vectors or due) and Path(self.config.vectors).name != self.config.vectors:
             # Who made the folder would have any file of this machine opened.
-            raise DataError(
-                f"{self.folder / CONFIG}: names word vectors in a folder and no sha256 of them; "
-                "name the file by --set vectors=FILE"
-            )
+            what = "names word vectors in a folder and no sha256 of them"
+            raise DataError(f"{self.folder / CONFIG}: {what}; name the file by --set vectors=FILE")
         self.vectors_path = find_vectors(vectors or self.config.vectors)
         self.vectors_sha256 = remembered_digest(self.vectors_path)
         if not vectors and due and self.vectors_sha256 != due:
-            raise DataError(
-                f"{self.vectors_path}: not the word vectors of {self.folder} (sha256 {self.vectors_sha256[:12]}, "
-                f"config.json {due[:12]}); name others by --set vectors=FILE if you mean to"
-            )
+            what = f"not the word vectors of {self.folder} (sha256 {self.vectors_sha256[:12]}, config.json {due[:12]})"
+            raise DataError(f"{self.vectors_path}: {what}; name others by --set vectors=FILE if you mean to")
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -428,11 +420,9 @@ UNKNOWN, EOS = "UNK", "<eos>"
 
 
 def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vectors: str = "") -> Path:
-    """Convert ``infersent1.pkl`` or ``infersent2.pkl`` (a table of tensors) and return the folder's description.
+    """Convert ``infersent1.pkl`` (GloVe) or ``infersent2.pkl`` (fastText) and return the folder's description.
 
-    The version, 1 (GloVe) or 2 (fastText), says which words stand around a sentence, what the maximum takes, and which
-    word vectors belong to it where no file of them is named. Raises SourceError: there is no such file; EncoderError:
-    it holds more than tensors, or not those of InferSent.
+    Raises SourceError: there is no such file; EncoderError: it holds other than InferSent's tensors.
     """
     if not source.is_file():
         raise SourceError(f"'{source}' does not exist; get it from github.com/facebookresearch/InferSent")
@@ -455,8 +445,7 @@ def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vector
 def convert_skip_thoughts(source: Path, out: Path) -> Path:
     """Convert the published folder (``uni_skip.npz``, ``bi_skip.npz``, tables and ``dictionary.txt``).
 
-    The ``.pkl`` files beside them are not needed and never read. Raises SourceError: a file is missing; EncoderError:
-    one is broken, or not what it should be.
+    The ``.pkl`` files are never read. Raises SourceError: a file is missing; EncoderError: one is broken.
     """
     for name in ("uni_skip.npz", "bi_skip.npz", *TABLES.values(), "dictionary.txt"):
         if not (source / name).is_file():
@@ -496,13 +485,11 @@ def _theano_gru(archive: np.lib.npyio.NpzFile, prefix: str) -> dict[str, FloatAr
 
 
 def expand_vocabulary(encoder: GruHalvesEncoder, vectors: str, out: Path, *, limit: int | None = None) -> Path:
-    """Write a folder whose vocabulary has the words of a file of word vectors too.
+    """Write a folder whose vocabulary has the words of a file of word vectors, or its first ``limit`` ones, too.
 
-    Each half's word table is fitted by least squares, with an intercept, from the vectors of the
-    words that both have; words with an underscore are left out, as in the papers' code, and the
-    encoder's own words keep their own vectors.
-    ``limit`` takes so many of the file's vectors, from its start. Raises EncoderError: the vocabularies share too few
-    words to fit the map.
+    Each half's word table is fitted by least squares, with an intercept, from the vectors of the words that both have;
+    words with an underscore are left out, as in the papers' code, and the encoder's own words keep their own vectors.
+    Raises EncoderError: the vocabularies share too few words.
     """
     from sklearn.linear_model import LinearRegression
 
@@ -512,9 +499,8 @@ def expand_vocabulary(encoder: GruHalvesEncoder, vectors: str, out: Path, *, lim
     own, rows = encoder.words, opened.known(theirs)
     shared = [word for word in own if word in rows and word not in (encoder.config.unknown, encoder.config.eos)]
     if len(shared) <= opened.shape[1]:
-        raise EncoderError(
-            f"{path} and {encoder.folder} share {len(shared)} words; the map needs more than {opened.shape[1]}"
-        )
+        what = f"{path} and {encoder.folder} share {len(shared)} words"
+        raise EncoderError(f"{what}; the map needs more than {opened.shape[1]}")
     known = set(own)
     new = [word for word in dict.fromkeys(theirs) if word not in known and "_" not in word and word]
     known_vectors, new_vectors = (

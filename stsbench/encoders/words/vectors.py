@@ -1,13 +1,13 @@
 """Files of word vectors (GloVe text, word2vec and fastText text, ``.npz``), converted once to arrays on disk.
 
-Text has a word and its d values a line, parted by single blanks; word2vec's and fastText's begin with a line ``n d``. GloVe 840B has
-words with blanks in them: of a line with more fields than d + 1 the last d are the vector, unless the field before them is a number
-too. Nothing is skipped: a line with too few or too many values, with something else than finite numbers, with a NUL byte or bad UTF-8
-ends the reading. A header may promise fewer vectors than follow, never more.
+Text has a word and its d values a line, parted by single blanks; word2vec's and fastText's begin with a line ``n d``.
+GloVe 840B has words with blanks: of a line with more fields than d + 1 the last d are the vector, unless the field
+before them is a number too. Nothing is skipped: a line that is not so ends the reading. A header may promise fewer
+vectors than follow, never more.
 
-A converted folder holds the vectors (n, d) as they follow in the file, in ``vectors.f32``, so that millions of them are never in memory,
-and two arrays that find a word: its hash of 120 bits in ``keys.npy`` (n,), which is sorted, and the row at the same place of ``rows.npy``
-(n,). Of a doubled word the first is found.
+A converted folder holds the vectors (n, d) as they follow, in ``vectors.f32``, so that millions are never in memory,
+and what finds a word: the hashes of 120 bits, sorted, in ``keys.npy`` (n,), and their rows in ``rows.npy`` (n,). Of a
+doubled word the first is found.
 """
 
 from __future__ import annotations
@@ -48,10 +48,7 @@ class VectorBlock(NamedTuple):
 
 
 def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
-    """Read a file of word vectors, or its first ``limit`` ones, in blocks of some megabytes.
-
-    Raises DataError: the file is not as it must be; names the line, or the row of an ``.npz``.
-    """
+    """Read a file of word vectors, or the first ``limit``, in blocks; raises DataError, which names the line or row."""
     check_is_file(path)
     if path.suffix == ".npz":
         words, vectors = _npz_arrays(path)
@@ -166,10 +163,8 @@ def _npz_arrays(path: Path) -> VectorBlock:
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, MemoryError) as error:
         raise DataError(f"{path}: is not a complete .npz file ({one_line(error)})") from error
     if words.dtype.kind != "U" or vectors.dtype.kind != "f" or words.ndim != 1 or vectors.shape[:-1] != words.shape:
-        raise DataError(
-            f"{path}: 'words' must be text (n,) and 'vectors' float (n, d); they are {words.dtype} {words.shape} and "
-            f"{vectors.dtype} {vectors.shape}"
-        )
+        found = f"{words.dtype} {words.shape} and {vectors.dtype} {vectors.shape}"
+        raise DataError(f"{path}: 'words' must be text (n,) and 'vectors' float (n, d); they are {found}")
     with np.errstate(over="ignore"):
         vectors = vectors.astype(np.float32, copy=False)
     finite = np.isfinite(vectors).all(axis=1)
@@ -225,8 +220,7 @@ class WordVectors:
 def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVectors:
     """Open a text or ``.npz`` file's vectors, or its first ``limit`` ones, which are converted when they are first seen.
 
-    ``sha256`` is the hash of its bytes, by which the converted folder is found again. Raises DataError: the file is not as it
-    must be; names the line; OutputError: the cache folder cannot be written.
+    ``sha256`` is the hash of its bytes. Raises DataError: it is broken; OutputError: the cache cannot be written.
     """
     folder = settings.cache_folder() / "vectors" / fingerprint({"format": FORMAT, "file": sha256, "limit": limit})[:32]
     if not is_sealed(folder):

@@ -1,10 +1,10 @@
 """Encoders of words: sentences to words, saved encoders' folders, the mean of word vectors, FastSent's sum.
 
-The mean of word vectors (GloVe, word2vec, fastText) is the oldest baseline, in two recipes. ``whitespace`` is SentEval's bag of
-words: tokens are what white space parts, as they stand, and those without a vector are dropped. ``sbert`` is
-sentence-transformers' ``WordEmbeddings``, a different method: 386 stop words and punctuation marks are dropped first, and a token is
-looked up as it is, then without punctuation around it, then in lower case. In both a sentence with no word left is the zero vector,
-which :meth:`BagEncoder.unknown` names. FastSent is of Hill et al. 2016 (arXiv 1602.03483).
+The mean of word vectors (GloVe, word2vec, fastText) is the oldest baseline, in two recipes. ``whitespace`` is
+SentEval's bag of words: what white space parts, as it stands. ``sbert`` is sentence-transformers' ``WordEmbeddings``:
+without 386 stop words and punctuation marks, looked up as they are, then without punctuation around them, then in lower
+case. In both words without a vector are dropped, and with none left the vector is zero. FastSent: Hill et al. 2016
+(arXiv 1602.03483).
 """
 
 from __future__ import annotations
@@ -42,11 +42,10 @@ WordSplit = Callable[[str], list[str]]
 
 
 def tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
-    """Return the function that parts a sentence into words.
+    """Return the function that parts a sentence into words; raises UnknownName, or EncoderError: NLTK is not installed.
 
-    NLTK's rules need no data of NLTK's: a text of several sentences is read as one, so that only
-    its last full stop is parted from its word. The papers' code splits sentences first. Raises UnknownName: no
-    tokeniser of this name; EncoderError: it needs NLTK, which is not installed.
+    NLTK's rules need no data of NLTK's: of several sentences only the last full stop is parted from its word, where the
+    papers' code splits sentences first.
     """
     split = choose("tokens", name, TOKENISERS).make()
     return (lambda sentence: split(sentence.lower())) if lowercase else split
@@ -56,9 +55,8 @@ def _treebank(*, moses: bool) -> WordSplit:
     try:
         from nltk.tokenize import NLTKWordTokenizer
     except ImportError as error:
-        raise EncoderError(
-            "tokens 'ptb' and 'moses' need NLTK: pip install 'stsbench[wordnet]'; or --set tokens=whitespace for tokenised text"
-        ) from error
+        what = "tokens 'ptb' and 'moses' need NLTK: pip install 'stsbench[wordnet]'"
+        raise EncoderError(f"{what}; or --set tokens=whitespace for tokenised text") from error
     words: WordSplit = NLTKWordTokenizer().tokenize
     return (lambda sentence: " ".join(words(sentence)).replace(" n't ", "n 't ").split()) if moses else words
 
@@ -71,7 +69,6 @@ class Tokeniser(NamedTuple):
 
 
 TOKENISERS: Mapping[str, Tokeniser] = {
-    # What white space parts.
     "whitespace": Tokeniser(lambda: str.split),
     # NLTK's Penn Treebank rules.
     "ptb": Tokeniser(partial(_treebank, moses=False), ("nltk",)),
@@ -97,9 +94,9 @@ class SavedEncoder:
     config: SavedConfig
 
     def __init__(self, model: str, name: str, revision: str, tokens: str) -> None:
-        """Find the folder, a path or a Hub id, and read its configuration; its other files are read when they are asked for.
+        """Find the folder, a path or a Hub id, and read its configuration.
 
-        Raises SourceError: it cannot be had; EncoderError: it holds no weights, or its configuration has a wrong key.
+        Raises SourceError: it cannot be had; EncoderError: it has no weights, or a wrong configuration.
         """
         self.name = name or model
         self.folder, self.revision, self.revision_asked = locate_checkpoint(model, revision=revision)
@@ -110,7 +107,6 @@ class SavedEncoder:
         self.tokens, self.split = tokens, tokeniser(tokens, lowercase=self.config.lowercase)
 
     def _identity(self, **facts: object) -> str:
-        """The hash of all that decides an embedding: the files, the tokens, and what the kind adds."""
         paths = [self.folder / name for name in (CONFIG, WEIGHTS, VOCABULARY)]
         files = {path.name: file_digest(path) for path in paths if path.is_file()}
         own = {"kind": self.KIND, "code": CODE_VERSION, "files": files, "tokens": self.tokens}
@@ -120,7 +116,7 @@ class SavedEncoder:
     def words(self) -> list[str]:
         """The words of ``vocab.txt``, one a line, in the order of the table's rows."""
         path = self.folder / VOCABULARY
-        with failing(f"{path}: cannot be read", EncoderError):
+        with failing(f"{path}: cannot be read", EncoderError, OSError, ValueError):
             return path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
 
     @cached_property
@@ -130,9 +126,10 @@ class SavedEncoder:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Read the weights."""
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        with failing(f"{self.folder / WEIGHTS}: cannot be read", EncoderError):
+        with failing(f"{self.folder / WEIGHTS}: cannot be read", EncoderError, OSError, SafetensorError):
             return {name: tensor.float() for name, tensor in load_file(self.folder / WEIGHTS).items()}
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
@@ -149,9 +146,8 @@ def write_word_folder(
     words: Sequence[str] = (),
     params: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write an encoder's folder, which ``load_encoder`` opens with these ``params``; files of the same names are replaced.
+    """Write an encoder's folder, which ``load_encoder`` opens with ``params``; ``words`` are in the table's order.
 
-    ``config`` is its architecture and how it reads text, ``words`` its vocabulary in the order of the table's rows.
     Raises OutputError: the folder cannot be written, or a word holds a line end.
     """
     from safetensors import SafetensorError
@@ -225,11 +221,7 @@ def sum_vectors(bags: Bags, take: Callable[[IndexArray], FloatArray], *, mean: b
 
 
 class WordsEncoder(BagEncoder):
-    """Embeds with the mean of a sentence's word vectors.
-
-    The file is converted when the first sentence comes and memory-mapped from then on; only its
-    hash is needed before, which is remembered as long as the file's size and time stay.
-    """
+    """Embeds with the mean of a sentence's word vectors, whose file is converted when the first sentence comes."""
 
     mean = True
 
@@ -307,10 +299,7 @@ HOMES = {
 
 
 def find_vectors(file: str) -> Path:
-    """Find a file of word vectors: as a path, or in ``STSBENCH_VECTORS``.
-
-    Raises SourceError: it is nowhere; says what to get and where to put it.
-    """
+    """Find a file of word vectors, a path or in ``STSBENCH_VECTORS``; raises SourceError, which says where it is."""
     folder = settings.vectors_folder()
     for place in (Path(file).expanduser(), *([folder / file] if folder else [])):
         check_is_file(place)
@@ -337,11 +326,7 @@ class FastSentEncoder(BagEncoder, SavedEncoder):
     def __init__(
         self, model: str, *, name: str = "", revision: str = "unpinned", mean: bool = False, tokens: str = "whitespace"
     ) -> None:
-        """Find the folder, which a training run has written.
-
-        ``mean`` takes the mean of the word vectors instead of their sum; ``tokens`` is ``whitespace`` for text that is
-        tokenised already, else ``ptb``.
-        """
+        """Find the folder of a training run; ``tokens`` is ``whitespace`` for text that is tokenised, else ``ptb``."""
         super().__init__(model, name, revision, tokens)
         self.mean = mean
 
