@@ -22,8 +22,7 @@ from stsbench.core.errors import CardError, DataError, OutputError, StsbenchErro
 from stsbench.core.files import file_part
 from stsbench.core.settings import key_among
 from stsbench.data.task import tasks_in_order
-from stsbench.encoders.base import ENCODERS, is_name
-from stsbench.encoders.described import cards_of
+from stsbench.encoders.base import ENCODERS, cards_of, is_name
 from stsbench.encoders.runs import RUN_FILE, run_folders
 from stsbench.results.folder import read_folder, verified
 from stsbench.results.groups import NOT_THE_CARDS, Encoders, is_called

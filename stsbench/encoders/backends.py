@@ -11,14 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
+from math import sqrt
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
 
 from stsbench.core.errors import CardError, EncoderError, choose, did_you_mean, failing
 from stsbench.encoders.network import CODE_VERSION, NamedArrays, Network, OpenedFile, RuntimeFile, find_file
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import torch
 
 
@@ -64,6 +67,15 @@ def uses_tf32() -> bool:
     """Whether a program has asked torch for products of float32 with ten bits alone, TF32, as GPUs offer; torch itself does not."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.cuda.is_available() and torch.get_float32_matmul_precision() != "highest"
+
+
+def padded_alike(alone: npt.NDArray[np.float32], beside: npt.NDArray[np.float32], dtype: str) -> bool:
+    """Whether what is computed in a type of numbers is the same beside longer sentences as alone, but for rounding."""
+    import torch
+
+    finite = np.isfinite(alone)
+    far = np.abs(alone[finite] - beside[finite]).max(initial=0)
+    return bool(far <= sqrt(torch.finfo(getattr(torch, dtype)).eps) * np.abs(alone[finite]).max(initial=0))
 
 
 FARTHEST = {"float32": 1e-2, "bfloat16": 1e-1}

@@ -34,6 +34,8 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 """Parameters of encoders, checked where cards and users give them."""
 IndexArray = npt.NDArray[np.int64]
+OfRows = Callable[[FloatArray], FloatArray]
+"""From embeddings (n, d) to (n, k), each row by itself."""
 KeepRows = Callable[[IndexArray, FloatArray], None]
 """Takes some rows (m,) of what is asked for, and their embeddings (m, d)."""
 
@@ -425,6 +427,18 @@ SERVED = frozenset({"openai"})
 """The kinds whose weights are on a server."""
 FROM_CHECKPOINT = frozenset(ENCODERS.table) - FITTED - SERVED - {"words"}
 """The kinds that need a checkpoint: a card may leave it to the user where none can be fetched."""
+
+
+def cards_of(model: str, catalogue: Catalogue) -> list[str]:
+    """The encoder cards whose checkpoint is this model of the Hub."""
+    found = []
+    for name in catalogue.paths("baselines"):
+        card = catalogue.encoder(name)
+        # A server's name for a model says nothing of its weights.
+        whole = card.kind not in SERVED and not card.params.get("subfolder")
+        if whole and str(card.params.get("model", "")).casefold() == model.casefold():
+            found.append(name)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

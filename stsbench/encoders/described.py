@@ -15,10 +15,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError, UnknownName, shown
 from stsbench.core.files import write_whole
-from stsbench.encoders.base import SERVED
 from stsbench.encoders.checkpoint import (
     check_config,
     check_whole,
@@ -107,10 +105,8 @@ def _parts(folder: Path, module: Module) -> Iterator[Module]:
         asked.append(str(optional_json(home / "wordembedding_config.json").get("tokenizer_class")))
     for address in asked:
         if not _LIBRARY.fullmatch(address):
-            raise EncoderError(
-                f"{folder}: asks for code outside sentence-transformers' modules ('{address}'), which is never run; "
-                "write an encoder class of your own for it"
-            )
+            what = f"asks for code outside sentence-transformers' modules ('{address}'), which is never run"
+            raise EncoderError(f"{folder}: {what}; write an encoder class of your own for it")
     yield module
     check_whole(home)
     if kind == "Transformer":
@@ -289,18 +285,6 @@ def family_of(model: str) -> Family:
     return next(family for family in FAMILIES if re.fullmatch(family.ids, model, re.IGNORECASE))
 
 
-def cards_of(model: str, catalogue: Catalogue) -> list[str]:
-    """The encoder cards whose checkpoint is this model of the Hub."""
-    found = []
-    for name in catalogue.paths("baselines"):
-        card = catalogue.encoder(name)
-        # A server's name for a model says nothing of its weights.
-        whole = card.kind not in SERVED and not card.params.get("subfolder")
-        if whole and str(card.params.get("model", "")).casefold() == model.casefold():
-            found.append(name)
-    return found
-
-
 class Description(NamedTuple):
     """A kind of encoder, its parameters beside ``model``, and which files say so."""
 
@@ -325,10 +309,8 @@ class Description(NamedTuple):
         if self.has_modules:
             if not family.prompt or prompted - {"prompt_template"}:
                 return []
-            return [
-                f"run as its files say; its documentation puts '{family.prompt}' before every sentence "
-                f"({family.source}): --set 'prompt=\"{family.prompt}\"'"
-            ]
+            what = f"its documentation puts '{family.prompt}' before every sentence ({family.source})"
+            return [f"run as its files say; {what}: --set 'prompt=\"{family.prompt}\"'"]
         taken = {key: getattr(family, key) for key in ("pooling", "normalise", "prompt") if key not in given}
         if not {"pooling", "prompt"} & {*taken} or "prompt_template" in given:
             return []

@@ -22,9 +22,8 @@ from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import derived
 from stsbench.core.registry import call_with_params
-from stsbench.encoders.base import Encoder, FloatArray, Positive, facts_of, notes_of, variant_name
+from stsbench.encoders.base import Encoder, FloatArray, OfRows, Positive, facts_of, notes_of, variant_name
 from stsbench.encoders.checkpoint import is_sealed, sealing
-from stsbench.encoders.engine.embed import OfRows
 from stsbench.numbers.similarity import FLOAT, TYPES, to_bits, to_integers, truncate
 
 TARGET = "target"

@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from stsbench.core.errors import EncoderError
-from stsbench.encoders.base import Encoder, FloatArray, IndexArray, NotNegative, Positive
-from stsbench.encoders.engine.embed import OfRows
+from stsbench.encoders.base import Encoder, FloatArray, IndexArray, NotNegative, OfRows, Positive
 from stsbench.encoders.fitted import Method, Tensors
 from stsbench.encoders.load import over_another
 

@@ -30,6 +30,7 @@ from stsbench.encoders.base import (
     KnownEncoder,
     TextFitted,
     can_encode,
+    cards_of,
     check_call,
     check_encoder,
     facts_of,
@@ -41,7 +42,7 @@ from stsbench.encoders.base import (
     variant_name,
 )
 from stsbench.encoders.checkpoint import locate_checkpoint
-from stsbench.encoders.described import FILE, cards_of, describe
+from stsbench.encoders.described import FILE, describe
 from stsbench.encoders.engine.embed import as_array
 from stsbench.encoders.fitted import CALIBRATION, KEYS, TARGET, PostProcessed, Variant, VariantEncoder
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, UnfinishedRun, trained_runs, trained_variants, unfinished_runs
@@ -382,10 +383,9 @@ def as_encoder(given: object, *, named: bool = False) -> Encoder:
         nameless = named and not isinstance(given, type) and getattr(given, "name", None) is None
         return as_encoder(cast(Encoder, given).encode) if nameless else check_encoder(given, "the encoder")
     if not callable(given) or isinstance(given, type) or _is_of(given, "torch", "Module"):
-        raise EncoderError(
-            f"{shown(given)} is not an encoder; give a name, an object with name, fingerprint (or None) and "
-            "encode(sentences), a SentenceTransformer, or a function from sentences to an array (n, d)"
-        )
+        own = "an object with name, fingerprint (or None) and encode(sentences)"
+        others = "a SentenceTransformer, or a function from sentences to an array (n, d)"
+        raise EncoderError(f"{shown(given)} is not an encoder; give a name, {own}, {others}")
     encoder = Function(given)
     check_call(given, f"the function {encoder.name}")
     return encoder

@@ -90,7 +90,7 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
         """Read a run's facts; raises EncoderError where they are broken."""
         path, wrong = folder / RUN_FILE, "is not the record of a training run"
         facts = decoded(path, dict[str, Any], wrong)
-        with failing(f"{path}: {wrong}", EncoderError):
+        with failing(f"{path}: {wrong}", EncoderError, *BROKEN_JSON):
             return msgspec.convert({**facts, "folder": folder, "facts": facts}, cls)
 
 
@@ -105,10 +105,9 @@ def trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
     runs = [TrainedRun.read(path) for path in run_folders(recipe, out) if (path / RUN_FILE).is_file()]
     for run in runs:
         if (run.recipe, run.seed) != (name, _seed_of(run.folder)):
-            raise EncoderError(
-                f"{run.folder / RUN_FILE}: is of recipe '{run.recipe}', seed {run.seed}, but is in the folder of "
-                f"'{name}', seed {_seed_of(run.folder)}; move its folder, or give it by its path"
-            )
+            there = f"is in the folder of '{name}', seed {_seed_of(run.folder)}"
+            what = f"is of recipe '{run.recipe}', seed {run.seed}, but {there}"
+            raise EncoderError(f"{run.folder / RUN_FILE}: {what}; move its folder, or give it by its path")
     return runs
 
 

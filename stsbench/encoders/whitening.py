@@ -26,8 +26,7 @@ from threadpoolctl import ThreadpoolController
 
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import derived
-from stsbench.encoders.base import Encoder, FloatArray, IndexArray, Positive, TokenIds
-from stsbench.encoders.engine.embed import OfRows
+from stsbench.encoders.base import Encoder, FloatArray, IndexArray, OfRows, Positive, TokenIds
 from stsbench.encoders.fitted import Method, Tensors, embedded_chunks
 from stsbench.encoders.load import over_another
 from stsbench.encoders.transformer.encoder import TransformerEncoder

@@ -32,6 +32,7 @@ from stsbench.encoders.base import (
     Encoder,
     FloatArray,
     IndexArray,
+    OfRows,
     ServedEncoder,
     TokenEncoder,
     TokenIds,
@@ -370,10 +371,6 @@ def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str], tokens: TokenId
     budget = device_budget(encoder, tokens, TOKEN_BUDGET) if isinstance(encoder, DeviceEncoder) else 0
     batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
     return _Plan(tokens.lengths, batches, partial(encoder.embed_tokens, tokens), budget)
-
-
-OfRows = Callable[[FloatArray], FloatArray]
-"""From embeddings (n, d) to (n, k), each row by itself."""
 
 
 @dataclass(frozen=True)

@@ -260,11 +260,10 @@ class OpenAIEncoder:
                 alone = self.ask([texts[rows[at]]], stop)[0]
                 moved = float(np.linalg.norm(found[at] - alone) / max(float(np.linalg.norm(alone)), 1e-12))
                 if not moved <= SAME:
-                    raise EncoderError(
-                        f"the server at {self.link.url} embeds a text differently alone than among {len(rows)} (its embedding "
-                        f"moves by {moved:.2g} of its length): its answers are in another order, or its model has changed; "
-                        "try --set batch=1, with another --store"
-                    )
+                    what = f"the server at {self.link.url} embeds a text differently alone than among {len(rows)}"
+                    why = "its answers are in another order, or its model has changed"
+                    far = f"its embedding moves by {moved:.2g} of its length"
+                    raise EncoderError(f"{what} ({far}): {why}; try --set batch=1, with another --store")
         except NotAsked:
             return None
         except BaseException as error:
@@ -300,15 +299,11 @@ class OpenAIEncoder:
         where = f"the server at {self.link.url}"
         rows, model = self.api.read(answer, len(texts), where)
         if self.dimensions not in (None, rows.shape[1]):
-            raise EncoderError(
-                f"{where} gave embeddings of size {rows.shape[1]}, not the {self.dimensions} of 'dimensions': "
-                f"it does not offer them for '{self.model}'; leave dimensions out"
-            )
+            what = f"gave embeddings of size {rows.shape[1]}, not the {self.dimensions} of 'dimensions'"
+            raise EncoderError(f"{where} {what}: it does not offer them for '{self.model}'; leave dimensions out")
         if (before := self._answers.setdefault("model", model)) != model:
-            raise EncoderError(
-                f"{where} answered as model {shown(before)}, and now as {shown(model)}: "
-                "it was changed in mid-run; run again with another --store"
-            )
+            what = f"{where} answered as model {shown(before)}, and now as {shown(model)}"
+            raise EncoderError(f"{what}: it was changed in mid-run; run again with another --store")
         self._size = rows.shape[1]
         now = Said(self._said.said if self._said else {}, model)
         if kept_record(self._memory, Said) != now:

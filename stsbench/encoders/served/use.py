@@ -104,6 +104,5 @@ def _resolve(handle: str) -> Path:
     try:
         return Path(tensorflow_hub.resolve(handle))
     except Exception as error:  # its own kinds, urllib's and TensorFlow's
-        raise SourceError(
-            f"'{handle}' cannot be fetched: {one_line(error)[:120]}; download it and pass --set model=FOLDER"
-        ) from error
+        what = f"'{handle}' cannot be fetched: {one_line(error)[:120]}"
+        raise SourceError(f"{what}; download it and pass --set model=FOLDER") from error

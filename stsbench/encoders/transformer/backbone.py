@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from logging.handlers import BufferingHandler
-from math import prod, sqrt
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ import transformers
 
 from stsbench.core.errors import EncoderError, failing, one_line
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.backends import TorchBackend, sent_to
+from stsbench.encoders.backends import TorchBackend, padded_alike, sent_to
 from stsbench.encoders.base import TokenIds, valid_text
 from stsbench.encoders.checkpoint import LOCAL, Adapter, Checkpoint, shapes
 from stsbench.encoders.network import Network
@@ -64,9 +64,8 @@ def check_vocabulary(tokenizer: Any, folder: Path) -> None:  # noqa: ANN401 - tr
     """Refuse a tokenizer of special tokens alone, which transformers makes where the vocabulary's file is missing."""
     # The mark of a word's beginning may be among the words (T5).
     if len(tokenizer) - len(set(tokenizer.all_special_ids)) < 2:
-        raise EncoderError(
-            f"{folder}: the tokenizer knows no words; tokenizer.json or the vocabulary's file is missing"
-        )
+        what = "the tokenizer knows no words"
+        raise EncoderError(f"{folder}: {what}; tokenizer.json or the vocabulary's file is missing")
 
 
 @contextmanager
@@ -169,13 +168,6 @@ def padding_matters(model: Any, pad: int, device: torch.device) -> bool:  # noqa
         model.train()
     dtype = str(alone.dtype).removeprefix("torch.")
     return not padded_alike(alone.float().cpu().numpy(), beside.float().cpu().numpy(), dtype)
-
-
-def padded_alike(alone: npt.NDArray[np.float32], beside: npt.NDArray[np.float32], dtype: str) -> bool:
-    """Whether what is computed in a type of numbers is the same beside longer sentences as alone, but for rounding."""
-    finite = np.isfinite(alone)
-    far = np.abs(alone[finite] - beside[finite]).max(initial=0)
-    return bool(far <= sqrt(torch.finfo(getattr(torch, dtype)).eps) * np.abs(alone[finite]).max(initial=0))
 
 
 TOKENIZE_AT_ONCE = 8192

@@ -18,7 +18,7 @@ import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError, failing
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.backends import TorchBackend, backend_kind
+from stsbench.encoders.backends import TorchBackend, backend_kind, padded_alike
 from stsbench.encoders.base import (
     DeviceMemory,
     Encoder,
@@ -430,8 +430,6 @@ class SentenceTransformerEncoder(_OfCheckpoint):
     @cached_property
     def minds_padding(self) -> bool:
         """Whether embeddings depend on the longer sentences beside them: those of a CNN over a padding that is not zero, say."""
-        from stsbench.encoders.transformer.backbone import padded_alike
-
         tokenizer: Any = getattr(self.network, "tokenizer", None)
         known = sorted(tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else [])
         # Marks of a word's beginning are no part of it.

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from stsbench.core.errors import CardError, EncoderError, failing
-from stsbench.core.files import file_digest
 from stsbench.core.provenance import fingerprint
 from stsbench.encoders.base import FloatArray, IndexArray, valid_text
-from stsbench.encoders.checkpoint import locate_checkpoint, read_json
+from stsbench.encoders.checkpoint import locate_checkpoint, read_json, remembered_digest
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
@@ -64,7 +63,7 @@ class Model2VecEncoder:
     @cached_property
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
-        files = {name: file_digest(self.folder / name) for name in FILES}
+        files = {name: remembered_digest(self.folder / name) for name in FILES}
         own = {"max_length": self.max_length, "normalise": self.normalise}
         return fingerprint({"kind": "model2vec", "code": CODE_VERSION, "files": files, **own}, ["tokenizers"])
 

@@ -229,12 +229,10 @@ class RecurrentEncoder(SavedEncoder):
     def embed_planned(self, tokens: TokenIds, embed: Callable[[Tensor, Tensor], Tensor], *, d: int) -> FloatArray:
         """Embed sentences (n, d), one without a token as 0; ``embed`` takes ids (b, t), -1 for padding, and lengths."""
         embeddings, lengths = np.zeros((len(tokens), d), dtype=np.float32), tokens.lengths
-        order = np.argsort(-lengths)
-        batches = (
-            plan_batches(lengths, budget=TOKEN_BUDGET)
-            if self.batch is None
-            else (order[start : start + self.batch] for start in range(0, len(order), self.batch))
-        )
+        batches = plan_batches(lengths, budget=TOKEN_BUDGET)
+        if self.batch is not None:
+            order, size = np.argsort(-lengths), self.batch
+            batches = (order[start : start + size] for start in range(0, len(order), size))
         with torch.inference_mode():
             for batch in batches:
                 rows = batch[lengths[batch] > 0]
