@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,9 @@ HOME = Path(tempfile.mkdtemp(prefix="stsbench-tests-"))
 os.environ["HF_HOME"] = str(HOME / "huggingface")
 # So is this one by torch: models of a few numbers train many times slower on two threads, which wait for each other.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Else each worker rewrites all tests, and each process that a test starts compiles all of the package.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 USER_FOLDERS = ("STSBENCH_DATA", "STSBENCH_CORPORA", "STSBENCH_VECTORS")
 LOOPBACK = ("127.", "::1", "localhost")
@@ -92,8 +96,8 @@ def masked_lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def no_network() -> Iterator[None]:
-    """Fail a test that connects to anything but this machine, or looks a name up."""
+def no_network_and_no_waiting() -> Iterator[None]:
+    """Fail a test that connects to anything but this machine, or looks a name up; nobody waits for the disk."""
     connect, connect_ex, getaddrinfo = socket.socket.connect, socket.socket.connect_ex, socket.getaddrinfo
 
     def guarded_connect(self: socket.socket, address: Any) -> None:
@@ -114,6 +118,7 @@ def no_network() -> Iterator[None]:
         patch.setattr(socket.socket, "connect", guarded_connect)
         patch.setattr(socket.socket, "connect_ex", guarded_connect_ex)
         patch.setattr(socket, "getaddrinfo", guarded_getaddrinfo)
+        patch.setattr(os, "fsync", lambda descriptor: None)
         yield
 
 

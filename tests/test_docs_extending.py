@@ -48,7 +48,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, masked_lm: Path) -> Path:
     """A copy of the package with every example in it, beside cards, data, text and a masked language model."""
     folder = tmp_path_factory.mktemp("extended")
     copy = folder / "checkout"
-    shutil.copytree(PACKAGE, copy / "stsbench", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, copy / "stsbench", ignore=shutil.ignore_patterns("*.pyc.*", "*.tmp.*"))
     for kind in ("tasks", "baselines", "trainers"):
         (copy / kind).symlink_to(ROOT / kind)
     for block in blocks("python"):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
-TREES = {path.relative_to(HERE).as_posix(): ast.parse(path.read_text("utf-8")) for path in HERE.rglob("*.py")}
 CHECKS = ("pytest.raises", "pytest.warns")
 LIBRARIES_OWN = {
     # What transformers counts GPUs in: it has no other place.
@@ -16,6 +16,11 @@ LIBRARIES_OWN = {
     "data/test_hub.py: huggingface_hub.utils._headers.get_token",
 }
 """Private names of libraries, with the reason why nothing else does."""
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {path.relative_to(HERE).as_posix(): ast.parse(path.read_text("utf-8")) for path in HERE.rglob("*.py")}
 
 
 def checks(function: ast.AST) -> bool:
@@ -53,7 +58,7 @@ def private_names(tree: ast.Module) -> Iterator[str]:
 def test_each_test_asserts_in_its_own_body():
     tests = [
         (path, node)
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     ]
@@ -62,14 +67,14 @@ def test_each_test_asserts_in_its_own_body():
 
 
 def test_no_private_name_is_called():
-    found = {f"{path}: {name}" for path, tree in TREES.items() for name in private_names(tree)}
+    found = {f"{path}: {name}" for path, tree in trees().items() for name in private_names(tree)}
     assert found == LIBRARIES_OWN
 
 
 def test_no_pickle_is_read():
     imported = {
         f"{path}: {ast.unparse(node)}"
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         and "pickle" in {getattr(node, "module", None), *(alias.name for alias in node.names)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,17 @@ def held() -> list[Result]:
 ENCODERS = Encoders(ResultFolder(held(), []), CATALOGUE)
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written")
     for result in held():
-        write_result(result, tmp_path / "results")
-    return tmp_path / "results"
+        write_result(result, folder)
+    return folder
+
+
+@pytest.fixture
+def results(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "results"))
 
 
 @pytest.mark.parametrize(("name", "score"), GIVEN.items())
