@@ -15,7 +15,6 @@ from stsbench.bench import workers
 from stsbench.bench.plan import Cell, Doing, Pace, RunPart, RunPlan, ScoredTask
 from stsbench.bench.run import Work, isolated, local
 from stsbench.bench.score import Embedder
-from stsbench.bench.workers import Handed, Lost, Ray, Reference, Tell
 from stsbench.core import settings as places
 from stsbench.core.errors import EncoderError, StsbenchError, one_line
 from stsbench.core.provenance import scoring_versions
@@ -32,7 +31,7 @@ class Turn:
 
     part: RunPart
     cells: Sequence[Cell]
-    encoder: Reference = None
+    encoder: workers.Reference = None
     steps: Iterator[Sequence[Piece]] = iter(())
     """Pieces that can be done side by side; the next ones when these are done."""
     waiting: int = 0
@@ -44,7 +43,7 @@ class Turn:
     """What its Results say of its embedding."""
     failed: bool = False
 
-    def piece(self, what: str, work: Callable[..., Handed], *given: object, **facts: Any) -> Piece:  # noqa: ANN401 - of a Piece
+    def piece(self, what: str, work: Callable[..., workers.Handed], *given: object, **facts: Any) -> Piece:  # noqa: ANN401 - of a Piece
         """A piece of its work, which is handed the encoder before all that is ``given``."""
         return Piece(turn=self, what=f"{self.part.name}: {what}", work=work, given=[self.encoder, *given], **facts)
 
@@ -56,7 +55,7 @@ class Piece:
     turn: Turn
     what: str
     """As it is shown, and as a second try reports it."""
-    work: Callable[..., Handed]
+    work: Callable[..., workers.Handed]
     given: Sequence[object]
     """What the work is handed after how it tells how far it is; Ray's references become what they are of."""
     cells: Sequence[Cell] = ()
@@ -66,19 +65,19 @@ class Piece:
     """Whether it asks for what embeds: a GPU where there are some."""
     sentences: int = 0
     tries: int = 1
-    reference: Reference = None
+    reference: workers.Reference = None
     """Ray's, of what will be handed back."""
-    handed: Handed = Handed()
+    handed: workers.Handed = workers.Handed()
 
 
 def carried_out(
-    number: int, events: Ray, versions: Mapping[str, str], work: Callable[..., Handed], *given: object
-) -> Handed | Exception:
+    number: int, events: workers.Ray, versions: Mapping[str, str], work: Callable[..., workers.Handed], *given: object
+) -> workers.Handed | Exception:
     """What each worker is asked for."""
-    tell = Tell(number, events.actor.put_nowait.remote)
+    tell = workers.Tell(number, events.actor.put_nowait.remote)
     tell(0, 1)
 
-    def checked_work() -> Handed:
+    def checked_work() -> workers.Handed:
         workers.check_versions(versions)
         return work(tell, *given)
 
@@ -97,7 +96,7 @@ def on_ray(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
 class ClusterRun:
     """A run whose pieces go to the workers that Ray finds for them."""
 
-    def __init__(self, work: Work, ray: Ray) -> None:
+    def __init__(self, work: Work, ray: workers.Ray) -> None:
         """Nothing is under way yet."""
         self.work, self.ray, self.pace = work, ray, Pace()
         self.versions: Mapping[str, str] = scoring_versions()
@@ -109,7 +108,7 @@ class ClusterRun:
         self.made: dict[Cell, Result] = {}
         self.renewed: set[str] = set()
         """The encoders whose stored embeddings, and so whose Results, are of before."""
-        self._kept: dict[Hashable, Reference] = {}
+        self._kept: dict[Hashable, workers.Reference] = {}
         """Ray's references of what several pieces need: texts and tasks."""
         self._given = 0
 
@@ -130,7 +129,7 @@ class ClusterRun:
         return replace(self.work.plan, store=self._store if here else "default")
 
     @cached_property
-    def _events(self) -> Ray:
+    def _events(self) -> workers.Ray:
         from ray.util.queue import Queue
 
         # Where its process is lost another takes its place: what was in it is only shown.
@@ -145,7 +144,7 @@ class ClusterRun:
         devices = self._gpus or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
         return devices - sum(piece.on_device for piece in self.pieces.values())
 
-    def put(self, thing: object) -> Reference:
+    def put(self, thing: object) -> workers.Reference:
         """Ray's reference of an object. Raises EncoderError: it cannot be sent, as what a user's encoder may hold."""
         try:
             return self.ray.put(thing)
@@ -158,7 +157,7 @@ class ClusterRun:
                 ) from error
             raise EncoderError(f"cannot be sent to another process ({why}); leave out --on") from error
 
-    def keep(self, thing: Hashable) -> Reference:
+    def keep(self, thing: Hashable) -> workers.Reference:
         """Ray's reference of an object that is put there once."""
         if thing not in self._kept:
             self._kept[thing] = self.put(thing)
@@ -210,7 +209,7 @@ class ClusterRun:
         turn.folder = engine.shelf.folder
         encoded = yield from self._embedding(turn, engine, texts)
         blocks = {} if self.is_shared else workers.blocks_of(engine.shelf)
-        embedded = self.put(Handed(encoded=encoded, said=turn.said, blocks=blocks))
+        embedded = self.put(workers.Handed(encoded=encoded, said=turn.said, blocks=blocks))
         yield [self._scoring(turn, embedder, [task], embedded) for task in self.work.tasks_of(turn.cells)]
 
     def _embedding(
@@ -222,7 +221,7 @@ class ClusterRun:
         of = self.plan.gpus_per_encoder or max(1, ceil(self._free() / (len(self.waiting) + 1)))
         held = self.keep(tuple(sorted(set(texts))))
 
-        def shares(doing: str, work: Callable[..., Handed], *given: object, sentences: int = 0) -> list[Piece]:
+        def shares(doing: str, work: Callable[..., workers.Handed], *given: object, sentences: int = 0) -> list[Piece]:
             names = [f"{doing} {number + 1}/{of}" if of > 1 else doing for number in range(of)]
             return [
                 turn.piece(name, work, held, BatchShare(number, of), *given, sentences=sentences)
@@ -244,7 +243,7 @@ class ClusterRun:
         return [keys for one in pieces for keys in one.handed.encoded]
 
     def _scoring(
-        self, turn: Turn, embedder: Embedder, tasks: Sequence[ScoredTask], embedded: Reference | None
+        self, turn: Turn, embedder: Embedder, tasks: Sequence[ScoredTask], embedded: workers.Reference | None
     ) -> Piece:
         """Tasks scored by one worker: one on what is embedded, or all of an encoder that it embeds itself."""
         first = tasks[0]
@@ -273,7 +272,7 @@ class ClusterRun:
         piece.reference = remote.remote(self._given, self._events, self.versions, piece.work, *piece.given)
         self.pieces[self._given] = piece
 
-    def _ended(self) -> Iterator[tuple[int, Handed | Exception]]:
+    def _ended(self) -> Iterator[tuple[int, workers.Handed | Exception]]:
         """The pieces that have ended by now, with what was handed back or why nothing was; waits a moment for one."""
         waiting = {piece.reference: number for number, piece in self.pieces.items()}
         self.ray.wait(list(waiting), num_returns=1, timeout=workers.WAIT_SECONDS)
@@ -282,12 +281,12 @@ class ClusterRun:
         for reference in ready:
             yield waiting[reference], workers.handed_back(self.ray, reference)
 
-    def _after(self, number: int, handed: Handed | Exception) -> None:
+    def _after(self, number: int, handed: workers.Handed | Exception) -> None:
         """Keep what a piece has made, and begin what comes next; what was lost on the way is tried again."""
         piece, listener = self.pieces.pop(number), self.work.listener
         turn = piece.turn
-        self.pace.end(number, well=isinstance(handed, Handed))
-        if isinstance(handed, Handed):
+        self.pace.end(number, well=isinstance(handed, workers.Handed))
+        if isinstance(handed, workers.Handed):
             for line in (*handed.noticed, handed.said):
                 # Of what was set aside each score says it again.
                 if line not in ("", turn.said):
@@ -298,7 +297,7 @@ class ClusterRun:
             self._keep(piece)
         elif not turn.failed:
             # What an encoder or a file is wrong in, is wrong the next time too.
-            again = isinstance(handed, Lost | workers.OtherVersions) or not isinstance(handed, StsbenchError)
+            again = isinstance(handed, workers.Lost | workers.OtherVersions) or not isinstance(handed, StsbenchError)
             if piece.tries < workers.TRIES and again:
                 piece.tries += 1
                 listener.noticed(f"{piece.what}: {one_line(handed)}; tried again ({piece.tries} of {workers.TRIES})")

@@ -26,7 +26,6 @@ from stsbench.core.errors import (
 )
 from stsbench.data.splits import Split
 from stsbench.data.task import Task, expand_names, load_task
-from stsbench.encoders.engine.embed import Progress
 from stsbench.encoders.load import each_seed
 from stsbench.evaluators import EVALUATORS, made_by, with_fields
 from stsbench.evaluators.seams import Evaluator
@@ -407,7 +406,7 @@ class Listener:
     """Hears all that is to be done, before the first batch."""
     working: Callable[[Pace], None] = lambda pace: None
     """Hears how far the workers of a run are, or this process alone; of others ``encoding`` and ``scoring`` hear nothing."""
-    encoding: Progress = lambda done, total: None
+    encoding: Callable[[int, int], None] = lambda done, total: None
     scoring: Callable[[str], None] = lambda task: None
     scored: Callable[[Result], None] = lambda result: None
     """Hears each Result that was made, and not found in the results folder."""

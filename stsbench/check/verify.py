@@ -20,7 +20,6 @@ from stsbench.evaluators.seams import Evaluator, Items
 from stsbench.numbers.statistics import COLUMNS
 from stsbench.results.folder import columns_of, has_columns, lost, read_states
 from stsbench.results.record import ROUNDING, Result, columns_digest, score_name
-from stsbench.significance.means import OnRow
 
 OFF = 1e-6
 """Ends of intervals this close are the same: sums in another order differ by less."""
@@ -79,7 +78,9 @@ class Verification:
         return f"{results}: {', '.join(counts) or 'none'}; data found for {data}"
 
 
-def verify(folder: Path, catalogue: Catalogue, data: DataAtHand, progress: OnRow | None = None) -> Verification:
+def verify(
+    folder: Path, catalogue: Catalogue, data: DataAtHand, progress: Callable[[int, int], object] | None = None
+) -> Verification:
     """Verify every Result of a results folder, or of one encoder's folder in it.
 
     Digest, place, protocol and card are looked at always; scores, those of each subset and intervals where the per-item
