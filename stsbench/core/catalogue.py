@@ -118,10 +118,9 @@ class Catalogue:
         if recipe is None:
             return None
         shared = ("name", "backbone", "supervision", "paper", "note", "reproducible", "published")
-        facts: dict[str, Any] = {key: getattr(recipe, key) for key in shared}
-        return cards.EncoderCard(
-            kind="transformer", method=recipe.label or recipe.method, overlap="unknown", license="", **facts
-        )
+        facts: dict[str, Any] = {"kind": "transformer", "overlap": "unknown", "license": ""}
+        facts |= {key: getattr(recipe, key) for key in shared}
+        return cards.EncoderCard(method=recipe.label or recipe.method, **facts)
 
     def encoder_path(self, name: str) -> Path:
         """The card or recipe of a known encoder."""

@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
 
-from stsbench.core.errors import DataError, OutputError, SourceError, StsbenchError, one_line
+from stsbench.core.errors import DataError, OutputError, SourceError, StsbenchError, failing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,10 +45,8 @@ def writing_whole(path: Path) -> Iterator[BinaryIO]:
     Of a link the file that it leads to is written; a device or pipe, which nothing may replace, is written into. Raises
     OutputError: the disk is full or the folder cannot be written.
     """
-    try:
+    with failing(f"{path}: is not a file name", OutputError, ValueError):
         special = _is_special(path)
-    except ValueError as error:
-        raise OutputError(f"{path}: is not a file name: {one_line(error)}") from error
     scratch = None
     try:
         if special:

@@ -161,10 +161,7 @@ def _keep(encoder: object, maker: str) -> None:
         ) from error
 
 
-PACKAGES = (
-    *("stsbench", "torch", "transformers", "tokenizers"),
-    *("sentence-transformers", "numpy", "scipy", "scikit-learn"),
-)
+PACKAGES = "stsbench torch transformers tokenizers sentence-transformers numpy scipy scikit-learn".split()
 
 
 @lru_cache(maxsize=1)

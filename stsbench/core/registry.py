@@ -110,10 +110,8 @@ def _import(address: str, kind: str) -> Any:  # noqa: ANN401 - see Registry.load
             raise
         raise StsbenchError(f"{kind} '{address}': no module named '{error.name}'; is it installed?") from error
     except AttributeError as error:
-        names = [n for n in vars(import_module(module)) if not n.startswith("_")]
-        raise StsbenchError(
-            f"{kind} '{address}': module '{module}' has no '{attribute}'{did_you_mean(attribute, names)}"
-        ) from error
+        near = did_you_mean(attribute, [n for n in vars(import_module(module)) if not n.startswith("_")])
+        raise StsbenchError(f"{kind} '{address}': module '{module}' has no '{attribute}'{near}") from error
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from stsbench.core.errors import CardError, StsbenchError, one_line
 
@@ -162,6 +163,17 @@ def hub_is_offline() -> bool:
     """Whether the user keeps the Hub's libraries off the network."""
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
     return any(os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"} for name in names)
+
+
+def check_hub() -> None:
+    """Refuse values at which the Hub's library would end while it is imported; raises StsbenchError."""
+    for name in ("HF_ENDPOINT", "HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
+        value = os.environ.get(name, "0")
+        try:
+            urlsplit(value) if name == "HF_ENDPOINT" else int(value)
+        except ValueError as error:
+            wanted = "an address" if name == "HF_ENDPOINT" else "a whole number of seconds"
+            raise StsbenchError(f"{name}='{value}' is not {wanted}; set it to one, or unset it") from error
 
 
 def package_folder(package: str) -> Path | None:

@@ -378,14 +378,11 @@ def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, whe
     best = likely or _best_targets([column for column in others if not column.is_id], len(sentences))
     chosen = next(iter(_best_targets(likely, len(sentences)) or best), None)
     if chosen is None:
-        raise DataError(
-            f"{where}: no column holds scores or labels (has {listed([str(one.key) for one in columns])}); "
-            "name it with --columns gold=NAME or --columns label=NAME"
-        )
+        has, todo = listed([str(one.key) for one in columns]), "--columns gold=NAME or --columns label=NAME"
+        raise DataError(f"{where}: no column holds scores or labels (has {has}); name it with {todo}")
     if len(best) > 1:
-        unsure.append(
-            f"columns {listed([repr(one.key) for one in best])} may be what is scored: {chosen.key!r} is taken"
-        )
+        names = listed([repr(one.key) for one in best])
+        unsure.append(f"columns {names} may be what is scored: {chosen.key!r} is taken")
     elif not likely and not chosen.is_number:
         unsure.append(f"column {chosen.key!r} is taken for what is scored, by what it holds")
     is_gold = len(sentences) == 2 and _are_scores(chosen, unsure)
@@ -398,10 +395,9 @@ def _sentences_by_content(
     texts = [column for column in columns if not (column.is_number or column.is_labels or column.key in taken)]
     texts = [one for one in texts if one.words >= 2] or [one for one in texts if one.words and not one.is_id]
     if not texts:
-        raise DataError(
-            f"{where}: no column holds sentences (has {listed([str(one.key) for one in columns])}); name them with "
-            "--columns sentence1=NAME,sentence2=NAME or --columns sentence=NAME"
-        )
+        has = listed([str(one.key) for one in columns])
+        todo = "--columns sentence1=NAME,sentence2=NAME or --columns sentence=NAME"
+        raise DataError(f"{where}: no column holds sentences (has {has}); name them with {todo}")
     longest = sorted(texts, key=lambda column: column.words, reverse=True)[:2]
     keys = tuple(column.key for column in columns if column in longest)
     more, many = f" of the {len(texts)} columns of text" if len(texts) > 2 else "", "s" if len(keys) > 1 else ""
@@ -510,10 +506,8 @@ def _files_of(folder: Path) -> tuple[dict[str, list[Path]], list[str]]:
     if not found and len(files) == 1:
         return {WHOLE: files}, []
     if not found:
-        raise DataError(
-            f"{folder}: none of its {len(files)} tables has train, dev or test in its name "
-            f"({listed([path.name for path in files])}); give one file, or rename them"
-        )
+        what = f"none of its {len(files)} tables has train, dev or test in its name"
+        raise DataError(f"{folder}: {what} ({listed([path.name for path in files])}); give one file, or rename them")
     for split, paths in found.items():
         if len({re.sub(r"\d+", "0", path.name) for path in paths}) > 1:
             names = listed([path.name for path in paths])

@@ -130,9 +130,6 @@ def row_bytes(row: Sequence[str]) -> bytes:
     return line.encode("utf-8", "surrogatepass") + b"\x1e"
 
 
-USE = "use the files of the release (--data DIR), or correct the card where the data are your own"
-
-
 def check_form(split: object, *, where: str) -> None:
     """Check types, lengths and ranges of the columns that a reader, ours or a user's own, gives out; raises DataError."""
     if not isinstance(split, Split):
@@ -181,9 +178,8 @@ def _check_array(values: object, where: str, name: str, kind: type[np.generic], 
     if not isinstance(values, np.ndarray):
         raise DataError(f"{where}: {name} is of type {type(values).__name__}, not an array")
     if values.dtype != kind or values.shape != shape:
-        raise DataError(
-            f"{where}: {name} is {values.dtype} of shape {values.shape}, not {kind.__name__} of shape {shape}"
-        )
+        found = f"{values.dtype} of shape {values.shape}"
+        raise DataError(f"{where}: {name} is {found}, not {kind.__name__} of shape {shape}")
 
 
 def _check_rows(good: npt.NDArray[np.bool_], values: npt.NDArray[Any], where: str, name: str, wanted: str) -> None:
@@ -245,4 +241,5 @@ def check_split(split: Split, facts: SplitFacts, *, gold_range: tuple[float, flo
 def _check(where: str, what: str, found: object, expected: object) -> None:
     """``expected`` is None where the card says nothing of it."""
     if expected not in (None, found):
-        raise DataError(f"{where}: {what} {found}, the card says {expected}; {USE}")
+        todo = "use the files of the release (--data DIR), or correct the card where the data are your own"
+        raise DataError(f"{where}: {what} {found}, the card says {expected}; {todo}")

@@ -20,7 +20,7 @@ from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError, EncoderError, SourceError, UnknownName, replaced_once, shown, variants
 from stsbench.core.provenance import remember_maker
 from stsbench.core.registry import NAME_OR_PLACE, PARAMETERS, call_with_params, checked
-from stsbench.core.settings import key_among
+from stsbench.core.settings import check_hub, key_among
 from stsbench.encoders.base import (
     ENCODERS,
     FITTED,
@@ -121,6 +121,7 @@ def find_encoder(
     spec: str, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
 ) -> KnownEncoder:
     """As :func:`load_encoder`, with its card; a name may say what is replaced, as in ``minilm+pooling=max``."""
+    check_hub()
     return _maker(spec, dict(params or {}), catalogue or Catalogue())()
 
 

@@ -27,7 +27,6 @@ COLOURS = ("#0072B2", "#E69F00", "#000000", "#009E73", "#D55E00", "#56B4E9", "#C
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 WIDTH, SIZE = 6.5, 5.5
 """Of a chart in inches, and of a dot in points."""
-NO_SCORES = "there are no scores to draw"
 
 
 LOOKS = sorted(product(range(len(COLOURS)), range(len(MARKERS))), key=lambda at: (at[1] - at[0]) % len(MARKERS))
@@ -40,7 +39,7 @@ def look(place: int) -> tuple[str, str]:
     return COLOURS[colour], MARKERS[marker]
 
 
-def _some(numbers: Sequence[object], why: str = NO_SCORES) -> None:
+def _some(numbers: Sequence[object], why: str = "there are no scores to draw") -> None:
     if not numbers:
         raise DataError(why)
 

@@ -191,9 +191,8 @@ def read_result(path: Path) -> Result:
     with failing(f"{path}: is not a result file of schema {SCHEMA}", DataError, *kinds):
         result = _DECODER.decode(read_bounded(path, LARGEST))
     if result.schema != SCHEMA:
-        raise DataError(
-            f"{path}: is a result of schema {result.schema}, this stsbench reads {SCHEMA}; run the cell again"
-        )
+        schemas = f"{result.schema}, this stsbench reads {SCHEMA}"
+        raise DataError(f"{path}: is a result of schema {schemas}; run the cell again")
     if not result.digest:
         raise DataError(f"{path}: has no digest, so an earlier stsbench wrote it; run the cell again")
     if result.per_item or result.digest != fields_digest(_fields(result)):

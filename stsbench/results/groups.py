@@ -74,10 +74,8 @@ def gather_runs(results: Iterable[Result], catalogue: Catalogue | None = None) -
                     state, versions = without_versions(weights[0].state or "none"), versions_in(alike[0].state or "")
                     states.append((card, {"": state, "card": card or "none", **versions}, alike))
         marks = _marks([facts for _, facts, _ in states])
-        made += [
-            Runs(encoder, label, mark, cards[encoder, card], alike)
-            for mark, (card, _, alike) in zip(marks, states, strict=True)
-        ]
+        for mark, (card, _, alike) in zip(marks, states, strict=True):
+            made.append(Runs(encoder, label, mark, cards[encoder, card], alike))
     return made
 
 
@@ -153,9 +151,8 @@ class Encoders:
         if not runs:
             raise DataError(f"'{spec}' holds no results")
         if len(names) > 1:
-            raise DataError(
-                f"'{spec}' holds results of {len(names)} encoders ({', '.join(names[:5])}); name one of them"
-            )
+            known = ", ".join(names[:5])
+            raise DataError(f"'{spec}' holds results of {len(names)} encoders ({known}); name one of them")
         if len(runs) > 1:
             listed = " or ".join(f"'{one.name}'" for one in sorted(runs, key=lambda one: one.name))
             raise DataError(f"'{spec}' names encoders of different fingerprints or cards; say {listed}")

@@ -168,10 +168,8 @@ def fields_digest(fields: Mapping[str, Any]) -> str:
 
 def record_path(result: Result, folder: Path) -> Path:
     """The file beside a cell's Results that says which of them is current."""
-    path = result_path(
-        folder, result.encoder, result.task, result.split, cell_digest(result.protocol, None, *result.seeds)
-    )
-    return path.with_suffix(".current")
+    cell = cell_digest(result.protocol, None, *result.seeds)
+    return result_path(folder, result.encoder, result.task, result.split, cell).with_suffix(".current")
 
 
 def columns_digest(columns: ItemColumns) -> str:
@@ -242,10 +240,9 @@ def result_problems(result: Result) -> Iterator[str]:
         for metric, value in values.items():
             least, most = bounds(metric)
             if not least <= value <= most:
-                between = (
-                    f"between {least:.3g} and {most:.3g}, never times 100" if most < ANY[1] else f"{least:.3g} or more"
-                )
-                yield f"field '{field}': {shown(value)} is not a valid {cut(metric)}, which is {between}"
+                ends = f"between {least:.3g} and {most:.3g}, never times 100"
+                due = ends if most < ANY[1] else f"{least:.3g} or more"
+                yield f"field '{field}': {shown(value)} is not a valid {cut(metric)}, which is {due}"
     if not low <= high:
         yield f"field 'interval': {low:.6g} to {high:.6g} is not in order"
     if abs(result.score - result.scores.get(name, result.score)) > ROUNDING:

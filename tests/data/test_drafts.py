@@ -87,12 +87,12 @@ def put(path: Path, content: str) -> Path:
     return path
 
 
-def drafted(source: Path, out: Path, name: str = "mine", **columns: str) -> tuple[Draft, TaskCard, Task]:
+def drafted(source: Path | HubSource, out: Path, **columns: str) -> tuple[Draft, TaskCard, Task]:
     """A draft that is written; and its card and its task, as every command finds them."""
-    draft = draft_task(source, find_home(out, "tasks", name), columns=columns)
+    draft = draft_task(source, find_home(out, "tasks", "mine"), columns=columns)
     draft.write(force=False)
     catalogue = Catalogue(out)
-    return draft, catalogue.task(name), load_task(name, catalogue=catalogue)
+    return draft, catalogue.task("mine"), load_task("mine", catalogue=catalogue)
 
 
 def test_pairs_with_scores(tmp_path):
@@ -130,11 +130,8 @@ def test_sentences_with_labels_in_one_file_of_two_splits(tmp_path):
     assert (card.evaluator, list(card.splits), card.score_split) == ("probe", ["train", "test"], "test")
     train, test = task.load("train"), task.load("test")
     assert isinstance(train, LabelledSplit) and isinstance(test, LabelledSplit)
-    assert (list(train.classes), test.labels.tolist(), list(test.sentences)[0]) == (
-        ["0", "1", "2"],
-        [0, 1, 2],
-        "so fine",
-    )
+    assert (list(train.classes), test.labels.tolist()) == (["0", "1", "2"], [0, 1, 2])
+    assert test.sentences[0] == "so fine"
     assert "there is no test split: the one for validation is taken as test" in draft.unsure
     assert 'split_column = "part", split_values = {test = "dev"}' in draft.files[tmp_path / "cards/tasks/mine.toml"]
 
@@ -249,11 +246,8 @@ WAYS: dict[str, tuple[str, Callable[[pd.DataFrame, Path], None]]] = {
 )
 def test_real_data_in_every_format_are_the_same_task(tmp_path, way, name, split, drafted_as):
     read = real(name).load(split)
-    sides = (
-        dict(zip(("sentence1", "sentence2"), read.sides, strict=False))
-        if len(read.sides) == 2
-        else {"text": read.sides[0]}
-    )
+    names = ("sentence1", "sentence2") if len(read.sides) == 2 else ("text",)
+    sides = dict(zip(names, read.sides, strict=True))
     assert isinstance(read, PairSplit | LabelledSplit | LabelledPairSplit)
     target = read.gold if isinstance(read, PairSplit) else [read.classes[label] for label in read.labels]
     file, write = WAYS[way]
@@ -275,18 +269,13 @@ def lines(rows: list[dict[str, Any]]) -> bytes:
 
 def declared(**paths: str) -> bytes:
     """A README with a configuration for each file of a test split."""
-    said = (
-        f"- config_name: {name}\n  data_files:\n  - split: test\n    path: {path}\n" for name, path in paths.items()
-    )
+    one = "- config_name: {}\n  data_files:\n  - split: test\n    path: {}\n"
+    said = (one.format(*pair) for pair in paths.items())
     return f"---\nconfigs:\n{''.join(said)}---\n".encode()
 
 
 def drafted_of_hub(out: Path, *, config: str = "", **columns: str) -> tuple[Draft, TaskCard, Task]:
-    source = HubSource(repo=REPO, revision="main", config=config)
-    draft = draft_task(source, find_home(out, "tasks", "mine"), columns=columns)
-    draft.write(force=False)
-    catalogue = Catalogue(out)
-    return draft, catalogue.task("mine"), load_task("mine", catalogue=catalogue)
+    return drafted(HubSource(repo=REPO, revision="main", config=config), out, **columns)
 
 
 CSV = "\n".join(["sentence1,sentence2,similarity_score", *(",".join(map(str, row.values())) for row in GRADED), ""])
@@ -310,25 +299,19 @@ def test_pairs_in_each_layout(hub: Hub, tmp_path, files, splits, columns):
     assert card.local is None and card.splits["test"].n == 12
     split = task.load("test")
     assert isinstance(split, PairSplit)
-    assert (list(split.sentences2), split.gold.tolist()) == tuple(
-        [r[k] for r in GRADED] for k in ("sentence2", "score")
-    )
+    due = [[row[key] for row in GRADED] for key in ("sentence2", "score")]
+    assert [list(split.sentences2), split.gold.tolist()] == due
     assert card.splits["test"].characters == [sum(map(len, side)) for side in split.sides]
     assert "# the commit that was read" in draft.files[tmp_path / "tasks" / "mine.toml"]
     hub.add("dataset", REPO, {"test.jsonl": lines(GRADED[:5])})
     again = load_task("mine", catalogue=Catalogue(tmp_path))
-    assert (again.load("test").n, again.loaded("test").notes) == (12, []), (
-        "a moved branch leaves the card at its commit"
-    )
+    # A moved branch leaves the card at its commit.
+    assert (again.load("test").n, again.loaded("test").notes) == (12, [])
 
 
 def test_one_of_several_configurations(hub: Hub, tmp_path):
-    files = {
-        "README.md": declared(de="de.jsonl", tr="tr.jsonl"),
-        "de.jsonl": lines(GRADED),
-        "tr.jsonl": lines(GRADED[:8]),
-    }
-    hub.add("dataset", REPO, files)
+    readme = declared(de="de.jsonl", tr="tr.jsonl")
+    hub.add("dataset", REPO, {"README.md": readme, "de.jsonl": lines(GRADED), "tr.jsonl": lines(GRADED[:8])})
     with pytest.raises(DataError, match=r"has several configurations \(de, tr\)"):
         drafted_of_hub(tmp_path)
     draft, card, task = drafted_of_hub(tmp_path, config="tr")

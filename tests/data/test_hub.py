@@ -14,8 +14,10 @@ import pytest
 
 from stsbench.core import settings
 from stsbench.core.cards import HubSource
+from stsbench.core.errors import StsbenchError
 from stsbench.data.hub.repository import HubPath, RepoKind, Repository, choose_files, fetch_checkpoint
 from stsbench.data.hub.rows import fetch_archive, fetch_rows
+from stsbench.encoders.load import load_encoder
 from tests import hub_server
 from tests.hub_files import ROWS, jsonl, tiny_bert
 from tests.hub_server import Fault, Hub, Repo, one_line, point_at, unplug
@@ -188,11 +190,7 @@ def test_offline_mode_asks_nobody(hub: Hub, variable: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("code", "expected"),
-    [
-        (errno.ENOSPC, "is full; free some space"),
-        (errno.EACCES, "cannot be written"),
-        (errno.ENOENT, "check SSL_CERT_FILE"),
-    ],
+    [(errno.ENOSPC, "is full; free some"), (errno.EACCES, "cannot be written"), (errno.ENOENT, "check SSL_CERT_FILE")],
 )
 def test_a_disk_that_takes_no_more(hub: Hub, code: int, expected: str, monkeypatch: pytest.MonkeyPatch):
     def refuse(*args: object, **kwargs: object) -> None:
@@ -202,6 +200,15 @@ def test_a_disk_that_takes_no_more(hub: Hub, code: int, expected: str, monkeypat
     # The library warns of a disk that looks too small, but tries.
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1))
     assert expected in one_line(fetch)
+
+
+@pytest.mark.parametrize("said", ["HF_HUB_ETAG_TIMEOUT=abc", "HF_HUB_DOWNLOAD_TIMEOUT=", "HF_ENDPOINT=http://["])
+def test_a_variable_at_which_the_hubs_library_would_end_is_named(said: str, monkeypatch: pytest.MonkeyPatch):
+    name, _, value = said.partition("=")
+    monkeypatch.setenv(name, value)
+    for call in (fetch, lambda: load_encoder("minilm")):
+        with pytest.raises(StsbenchError, match=f"^{name}='.*' is not an? .*; set it to one, or unset it$"):
+            call()
 
 
 def test_a_bug_keeps_its_traceback(hub: Hub, monkeypatch: pytest.MonkeyPatch):

@@ -231,9 +231,7 @@ FAULTS: list[tuple[Reader, Files, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("reader", "files", "params", "message"), FAULTS)
-def test_a_fault_is_one_line(
-    tmp_path: Path, reader: Reader, files: Files, params: dict[str, Any], message: str
-) -> None:
+def test_a_fault_is_one_line(tmp_path: Path, reader: Reader, files: Files, params: Any, message: str) -> None:
     with pytest.raises((CardError, DataError), match=message) as caught:
         reader(put(tmp_path, files), **params)
     assert "\n" not in str(caught.value)
@@ -487,9 +485,7 @@ def rows(path: Path, layout: FileLayout = FOUND, *, named: bool = False) -> list
         ('a "b" c,d,1\n"e" f,g,2\n', [['a "b" c', "d", "1"], ['"e" f', "g", "2"]]),
     ],
 )  # fmt: skip
-def test_quotes_that_hold_cells_and_quotes_that_are_text(
-    tmp_path: Path, content: str, expected: list[list[str]]
-) -> None:
+def test_quotes_that_hold_cells_or_are_text(tmp_path: Path, content: str, expected: list[list[str]]) -> None:
     assert rows(put_one(tmp_path, "t", content)) == expected
 
 
@@ -505,10 +501,8 @@ def test_a_layout_that_is_given_is_not_looked_for(tmp_path: Path) -> None:
 def test_values_that_are_no_text_become_it(tmp_path: Path) -> None:
     path = put_one(tmp_path, "t.jsonl", '{"a": 1, "b": 0.1, "c": true}\n\n{"a": 2, "b": 5e0, "c": false}\n')
     table = read_table(path, FileLayout(), named=True)
-    assert (list(table.header), [list(row) for row in table.rows]) == (
-        ["a", "b", "c"],
-        [["1", "0.1", "true"], ["2", "5.0", "false"]],
-    )
+    assert list(table.header) == ["a", "b", "c"]
+    assert [list(row) for row in table.rows] == [["1", "0.1", "true"], ["2", "5.0", "false"]]
     assert table.place(1) == f"{path}: line 3"
 
 
@@ -581,9 +575,8 @@ def test_pairs_with_labels_beside_scores(tmp_path):
 
 def test_rows_of_one_split(tmp_path):
     content = "text,label,fold\na,x,tr\nb,y,te\n"
-    split = read_pairs(
-        tmp_path, content, classes=["x", "y"], split_column="fold", split_values={"test": "te"}, split="test"
-    )
+    params = {"split_column": "fold", "split_values": {"test": "te"}, "split": "test"}
+    split = read_pairs(tmp_path, content, classes=["x", "y"], **params)
     assert isinstance(split, LabelledSplit)
     assert list(split.sentences) == ["b"]
 

@@ -154,9 +154,8 @@ def test_what_is_left_out_and_what_is_odd_is_noted(tmp_path):
     found = find_tables(put(tmp_path / "d", "train.tsv", content="a b\tc d\t1\ne f\tg h\t2\tmore\n"))
     left, odd, unnamed = found.unsure
     assert left == "left out, for their names are of no split: readme.txt"
-    assert odd.endswith(
-        "train.tsv: line 2: 4 fields, expected 3: cells beyond the last column that all rows have are not read"
-    )
+    beyond = "cells beyond the last column that all rows have are not read"
+    assert odd.endswith(f"train.tsv: line 2: 4 fields, expected 3: {beyond}")
     assert unnamed.startswith("no line that names the columns was found")
     assert [column.key for column in found.columns()] == [0, 1, 2]
 
@@ -183,10 +182,7 @@ def test_a_column_that_tells_no_splits(tmp_path, words):
     ("names", "message"),
     [
         (["a.md"], r"d: has no table \(.csv, .tsv"),
-        (
-            ["a.csv", "b.csv"],
-            r"none of its 2 tables has train, dev or test in its name \(a.csv, b.csv\); give one file",
-        ),
+        (["a.csv", "b.csv"], r"none of its 2 tables has train, dev or test in its name \(a.csv, b.csv\); give one"),
         (["train.csv", "train.jsonl"], r"several files may be the split train \(train.csv, train.jsonl\); leave one"),
         (["a-test.csv", "b-test.csv"], "several files may be the split test"),
     ],
@@ -206,9 +202,8 @@ def test_rows_below_the_header_must_be_there_and_whole(tmp_path):
 def test_splits_of_other_columns_are_refused(tmp_path):
     put(tmp_path / "d", "train.csv")
     put(tmp_path / "d", "test.csv", content="s1,s2,gold\na,b,1\n")
-    with pytest.raises(
-        DataError, match=r"its columns \(s1, s2, \w+\) are not those of \w+.csv \(s1, s2, \w+\); make them"
-    ):
+    message = r"its columns \(s1, s2, \w+\) are not those of \w+.csv \(s1, s2, \w+\); make them"
+    with pytest.raises(DataError, match=message):
         find_tables(tmp_path / "d")
     with pytest.raises(DataError, match="'.*nothing' does not exist; give a file, or a folder"):
         find_tables(tmp_path / "nothing")

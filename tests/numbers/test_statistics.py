@@ -70,16 +70,10 @@ def test_kendall_of_ties_by_hand():
 def test_parts_are_subsets_in_the_order_met_and_their_shares():
     subset = ["b", "a", "b", "b"]
     cut = {name: split_parts(subset, name) for name in AGGREGATIONS}
-    assert {name: [at.tolist() for at in parts.indices] for name, parts in cut.items()} == {
-        "all": [[0, 1, 2, 3]],
-        "mean": [[0, 2, 3], [1]],
-        "wmean": [[0, 2, 3], [1]],
-    }
-    assert {name: parts.shares.tolist() for name, parts in cut.items()} == {
-        "all": [1.0],
-        "mean": [0.5, 0.5],
-        "wmean": [0.75, 0.25],
-    }
+    indices = {name: [at.tolist() for at in parts.indices] for name, parts in cut.items()}
+    assert indices == {"all": [[0, 1, 2, 3]], "mean": [[0, 2, 3], [1]], "wmean": [[0, 2, 3], [1]]}
+    shares = {name: parts.shares.tolist() for name, parts in cut.items()}
+    assert shares == {"all": [1.0], "mean": [0.5, 0.5], "wmean": [0.75, 0.25]}
 
 
 def test_mean_and_deviation_of_a_sample():
@@ -136,9 +130,8 @@ def test_of_values_that_are_all_one_no_correlation_is_known():
 
 @pytest.mark.parametrize("x", [[], [1.0], [1.0, 1.0], [1.0, float("nan")]])
 def test_where_there_is_no_order_kendall_is_not_a_number(x):
-    assert np.isnan(kendall(np.array(x), np.arange(float(len(x))))) and np.isnan(
-        kendall(np.arange(float(len(x))), np.array(x))
-    )
+    one, other = np.array(x), np.arange(float(len(x)))
+    assert np.isnan(kendall(one, other)) and np.isnan(kendall(other, one))
 
 
 STEP = 1e-6
@@ -213,9 +206,8 @@ def literal(sentences: np.ndarray, shares: np.ndarray) -> float:
 
 def test_a_row_whose_sums_cancel_changes_no_other_row():
     sharing = Sharing(np.stack([np.repeat(np.arange(6), 2), 100 + np.arange(12)], axis=1))
-    rows = np.random.default_rng(0).normal(size=(2, 12)) + np.repeat(
-        np.random.default_rng(1).normal(size=(2, 6)), 2, axis=1
-    )
+    shared = np.repeat(np.random.default_rng(1).normal(size=(2, 6)), 2, axis=1)
+    rows = np.random.default_rng(0).normal(size=(2, 12)) + shared
     odd = np.tile([1.0, -1.0], 6)
     found = sharing.covariance(np.array([*rows, odd]))
     assert found[:2, :2] == pytest.approx(sharing.covariance(rows)) and found[2, 2] == pytest.approx(12)

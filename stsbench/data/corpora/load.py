@@ -73,10 +73,9 @@ def load_corpus(
     if card := cards.get(str(name)):
         table = _of_tasks(card, data, catalogue) if card.tasks else _of_file(str(name), card, corpora, limit)
         if limit is None and table.num_rows != card.rows:
-            raise DataError(
-                f"corpus '{name}': {table.num_rows:,} rows, its card says {card.rows:,}; "
-                "restore the file, or correct the card where the text is your own"
-            )
+            why = f"{table.num_rows:,} rows, its card says {card.rows:,}"
+            todo = "restore the file, or correct the card where the text is your own"
+            raise DataError(f"corpus '{name}': {why}; {todo}")
         return _finished(str(name), table.slice(0, limit))
     given = Path(name)
     path = next((at for at in (given, folder / given if folder else given) if at.is_file()), None)
@@ -343,8 +342,7 @@ class Corpus:
 
     def require(self, *names: str) -> Corpus:
         """Return the corpus if it has these columns; raises DataError."""
-        missing = [name for name in names if name not in self.columns]
-        if missing:
+        if missing := [name for name in names if name not in self.columns]:
             raise DataError(
                 f"corpus '{self.name}' has no {' and no '.join(missing)} (has {', '.join(self.columns)}); "
                 "choose a corpus with these columns, or name the columns of your file"
@@ -434,10 +432,8 @@ def where(corpus: Corpus, condition: str) -> Corpus:
         raise CardError(f"{said}: give COLUMN = VALUE, such as label = entailment or score >= 4")
     name, sign, value = found.groups()
     if name not in corpus.columns:
-        raise CardError(
-            f"{said}: corpus '{corpus.name}' has no {name}{did_you_mean(name, corpus.columns)}; "
-            f"it has {', '.join(corpus.columns)}"
-        )
+        near, has = did_you_mean(name, corpus.columns), ", ".join(corpus.columns)
+        raise CardError(f"{said}: corpus '{corpus.name}' has no {name}{near}; it has {has}")
     if name not in NUMBERS and sign not in OF_TEXT:
         raise CardError(f"{said}: {name} is text; compare it by {' or '.join(OF_TEXT)}")
     try:
@@ -464,9 +460,8 @@ def of_form(corpus: Corpus, form: str) -> Corpus:
         others.setdefault(row["first"], {}).setdefault(row["label"], row["second"])
     whole = {anchor: by_label for anchor, by_label in others.items() if by_label.keys() >= set(wanted.values())}
     if len(whole) < 2:
-        raise CardError(
-            f"[data] form '{form}': {len(whole)} first sentences of corpus '{corpus.name}' have {', '.join(wanted.values())}"
-        )
+        have = f"{len(whole)} first sentences of corpus '{corpus.name}' have {', '.join(wanted.values())}"
+        raise CardError(f"[data] form '{form}': {have}")
     columns = {name: [by_label[label] for by_label in whole.values()] for name, label in wanted.items()}
     table = {name: pa.array(texts, pa.large_string()) for name, texts in {"anchor": list(whole), **columns}.items()}
     return replace(corpus, table=pa.table(table))

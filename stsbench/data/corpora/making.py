@@ -167,8 +167,7 @@ def _of_training(names: Iterable[str]) -> list[str]:
 def _long(file: Path, where: str, facts: MakeFacts, count: CountsTokens) -> Iterator[str]:
     least = facts.tokens or 0
     for documents in _documents(file, where, facts.column):
-        texts = [" ".join(document.split()) for document in documents]
-        texts = [text.lower() for text in texts] if facts.lowercase else texts
+        texts = [" ".join((document.lower() if facts.lowercase else document).split()) for document in documents]
         # A token has a byte at least: what is too short need not be tokenised.
         texts = [text for text in texts if len(text.encode()) > least]
         for text, tokens in zip(texts, count(texts) if texts else [], strict=True):

@@ -176,6 +176,7 @@ class Repository:
         ``revision`` is a commit, branch or tag; ``unpinned`` is the main branch. ``without`` is what to do without the
         Hub, for errors; ``""`` says nothing of it. Raises SourceError: no repository, or no revision, can have this name.
         """
+        settings.check_hub()
         self.repo, self.kind, self.revision = repo, kind, "main" if revision in ("", "unpinned") else revision
         self.without = WITHOUT[kind] if without is None else without
         # A commit, which never changes, or the beginning of one; else a branch or tag.
@@ -383,9 +384,8 @@ def fetch_checkpoint(repo: str, *, revision: str, also: Sequence[str] = ()) -> H
     if not weights:
         others = sorted(filter(_OF_WEIGHTS.fullmatch, files))[:3]
         has = f", only {', '.join(others)}" if others else ""
-        raise SourceError(
-            f"{repository}: no weights in model.safetensors or pytorch_model.bin{has}; choose another checkpoint"
-        )
+        what = "no weights in model.safetensors or pytorch_model.bin"
+        raise SourceError(f"{repository}: {what}{has}; choose another checkpoint")
     # Weights come last: a folder that has them has the rest, should the network be gone next time.
     return repository.fetch_all([*wanted, *(name for name in also if name in files), *weights])
 

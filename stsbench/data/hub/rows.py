@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -253,11 +254,23 @@ def fetch_archive(source: HubSource) -> HubPath:
 # Of headers that hold no numbers where numbers belong, or one another, tarfile makes errors of many kinds.
 _DAMAGED = (tarfile.TarError, EOFError, ValueError, LookupError, ArithmeticError, RecursionError,
             FileExistsError, IsADirectoryError, NotADirectoryError)  # fmt: skip
+_HEADER = 1 << 20
+
+
+class _InParts(FileIO):
+    """A tar file: tarfile reads what is in it piece by piece, but a header, however long it says it is, at once."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= _HEADER:
+            raise tarfile.ReadError(f"a header of {size} bytes")
+        return super().read(size)
 
 
 def _plain(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     before = -1
     for one in tar:
+        # Of all members, which tarfile keeps, they may be as long as the archive.
+        one.pax_headers = {}
         # tarfile believes a negative size, and would find the same member without an end.
         if one.offset <= before:
             raise tarfile.ReadError("a size in it leads back")
@@ -271,7 +284,7 @@ def _plain(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 def unpack_archive(archive: Path, into: Path, *, where: str) -> None:
     """Unpack the files and folders of a plain tar file; raises SourceError."""
     try:
-        with tarfile.open(archive, "r:") as tar:
+        with _InParts(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             tar.extractall(into, _plain(tar), filter="data")
     except tarfile.FilterError as error:
         raise SourceError(f"{where}: refused to unpack: {detail(error)}; use another archive") from error

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stsbench.core.errors import CardError, DataError, did_you_mean, in_words, one_line
+from stsbench.core.errors import CardError, DataError, did_you_mean, failing, in_words, one_line
 from stsbench.data.readers.table import (
     ColumnKey,
     DataFile,
@@ -375,13 +375,12 @@ def _read_features(path: Path, name: str) -> npt.NDArray[np.float32]:
     if path.suffix != ".safetensors":
         pickled = "; 'stsbench data convert-coco' reads the published pickles" if path.suffix == ".pkl" else ""
         raise DataError(f"{path}: image features come as .safetensors, not as '{path.suffix}'{pickled}")
-    try:
-        with safe_open(path, framework="np") as arrays:
-            if name not in (names := list(arrays.keys())):
-                raise DataError(f"{path}: no array '{name}' (has {listed(names)}){did_you_mean(name, names)}")
-            array: npt.NDArray[Any] = arrays.get_tensor(name)
-    except (OSError, SafetensorError, TypeError, AttributeError) as error:  # types that numpy has not: bfloat16
-        raise DataError(f"{path}: cannot be read as .safetensors: {one_line(error)}") from error
+    kinds = OSError, SafetensorError, TypeError, AttributeError  # types that numpy has not: bfloat16
+    what = f"{path}: cannot be read as .safetensors"
+    with failing(what, DataError, *kinds), safe_open(path, framework="np") as arrays:
+        if name not in (names := list(arrays.keys())):
+            raise DataError(f"{path}: no array '{name}' (has {listed(names)}){did_you_mean(name, names)}")
+        array: npt.NDArray[Any] = arrays.get_tensor(name)
     if array.ndim != 2 or not len(array) or not np.issubdtype(array.dtype, np.floating):
         raise DataError(f"{path}: '{name}' must be a float array (images, size), it is {array.dtype} {array.shape}")
     with np.errstate(over="ignore"):  # what float32 cannot hold is refused with all that is not finite

@@ -80,9 +80,8 @@ def of_hub(folder: Path, **facts: str) -> Catalogue:
     """A card of the documents of more than 20 tokens."""
     told = {"way": "long_documents", "of": OF, "tokenizer": "owner/bert", **facts}
     made = ", ".join([*(f'{key} = "{value}"' for key, value in told.items()), "tokens = 20, lowercase = true"])
-    return catalogue(
-        folder, f'[pages]\n{HEAD}file = "pages.txt"\ncolumns = {{document = 0}}\nrows = 12\nmake = {{{made}}}\n'
-    )
+    facts = f'file = "pages.txt"\ncolumns = {{document = 0}}\nrows = 12\nmake = {{{made}}}\n'
+    return catalogue(folder, f"[pages]\n{HEAD}{facts}")
 
 
 def undisturbed() -> bytes:
@@ -177,9 +176,8 @@ def test_a_draft_of_another_dataset_or_tokenizer_is_begun_again(hub: Hub, tmp_pa
 def test_a_file_that_is_not_as_it_should_be_is_one_line(hub: Hub, tmp_path: Path, shard: bytes, said: str) -> None:
     serve(hub)
     hub.add("dataset", OF, {"train.parquet": shard})
-    with pytest.raises(
-        DataError, match=rf"file 'train.parquet' of dataset 'owner/pages' \(revision main\): {said}"
-    ) as e:
+    message = rf"file 'train.parquet' of dataset 'owner/pages' \(revision main\): {said}"
+    with pytest.raises(DataError, match=message) as e:
         make("pages", tmp_path / "corpora", of_hub(tmp_path))
     assert "\n" not in str(e.value)
 
