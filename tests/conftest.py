@@ -89,7 +89,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 @pytest.fixture(scope="session")
 def masked_lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A masked language model to train."""
     from tests.training.students import save_masked_lm
 
     return save_masked_lm(tmp_path_factory.mktemp("masked-lm"))

@@ -40,7 +40,6 @@ def resealed(**changes: Any) -> Forgery:
 
 
 def replaced(old: str, new: str) -> Forgery:
-    """Text replaced, once."""
 
     def forge(path: Path) -> None:
         text = path.read_text()
@@ -70,7 +69,6 @@ def empty(path: Path) -> None:
 
 
 def items_of_others(path: Path) -> None:
-    """Per-item columns of another result."""
     result = read_result(path)
     rng = np.random.default_rng(5)
     columns = {"subset": ["x"] * result.n, "gold": rng.normal(size=result.n), "similarity": rng.normal(size=result.n)}

@@ -25,13 +25,11 @@ ROWS = [
 
 
 def jsonl(rows: Sequence[Mapping[str, object]], *, zipped: bool = True) -> bytes:
-    """Rows as JSON lines."""
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
     return gzip.compress(text, mtime=0) if zipped else text
 
 
 def parquet(rows: Sequence[Mapping[str, object]]) -> bytes:
-    """Rows as parquet."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -41,7 +39,6 @@ def parquet(rows: Sequence[Mapping[str, object]]) -> bytes:
 
 
 def tar(members: Mapping[str, bytes], *extra: tarfile.TarInfo) -> bytes:
-    """A tar file of plain files, and members made by hand."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
         for name, data in members.items():

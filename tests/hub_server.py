@@ -96,8 +96,6 @@ class Fault:
 
 
 class Asked(NamedTuple):
-    """A request that came in."""
-
     method: str
     path: str
     range: str
@@ -119,11 +117,9 @@ class Hub:
         return repo
 
     def fail(self, part: str, **facts: Any) -> None:
-        """Make requests fail whose path holds ``part``."""
         self.faults.append(Fault(part, **facts))
 
     def gets(self, name: str) -> list[Asked]:
-        """The downloads of a file so far."""
         return [a for a in self.asked if a.method == "GET" and a.path.endswith(f"/{name}")]
 
     def fault(self, method: str, path: str) -> Fault | None:
@@ -135,8 +131,6 @@ class Hub:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one connection."""
-
     protocol_version = "HTTP/1.1"
     # Otherwise each answer waits 40 ms for an acknowledgement of its header.
     disable_nagle_algorithm = True

@@ -65,7 +65,6 @@ def python2_dtype(dtype: np.dtype[Any]) -> bytes:
 
 
 def written(value: Any) -> bytes:
-    """The whole file."""
     return b"\x80\x02" + python2(value) + b"."
 
 

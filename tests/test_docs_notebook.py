@@ -21,7 +21,6 @@ NEAR = 0.02
 
 
 def value_of(source: str, names: dict[str, Any]) -> Any:
-    """Run a cell; what its last line gives."""
     *body, last = ast.parse(source).body
     assert isinstance(last, ast.Expr)
     exec(compile(ast.Module(body, []), PATH.name, "exec"), names)  # noqa: S102 - our own page

@@ -29,7 +29,6 @@ def tables(heading: str) -> list[list[list[str]]]:
 
 
 def keys(rows: list[list[str]]) -> dict[str, str]:
-    """The first column, which is code, and the second."""
     found = {row[0].strip().strip("`"): row[1].strip() for row in rows}
     assert len(found) == len(rows)
     return found

@@ -40,7 +40,6 @@ def named(node: ast.AST) -> Iterator[str]:
 
 
 def addressed(node: ast.AST) -> Iterator[str]:
-    """The module that a text of a registry gives the address of: loaded when it is asked for."""
     if (
         isinstance(node, ast.Constant)
         and isinstance(node.value, str)
@@ -82,7 +81,6 @@ def package(module: str) -> str:
 
 
 def drawn() -> list[tuple[str, int]]:
-    """The packages with their floors, from the top down."""
     return [(name, int(floor)) for floor, name in ROW.findall(TEXT)]
 
 

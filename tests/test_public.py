@@ -29,7 +29,6 @@ public: Any = stsbench
 
 
 def run(code: str) -> str:
-    """What a fresh Python prints."""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout
 

@@ -30,7 +30,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def digests(archive: zipfile.ZipFile, folder: str) -> dict[str, str]:
-    """The sha256 of each file below a folder of the wheel."""
     names = [name for name in archive.namelist() if name.startswith(f"{folder}/")]
     return {name.removeprefix(f"{folder}/"): hashlib.sha256(archive.read(name)).hexdigest() for name in names}
 

@@ -7,5 +7,4 @@ METHOD = "_repr_html_"
 
 
 def page_of(thing: object) -> str:
-    """The HTML that a notebook asks an object for."""
     return str(getattr(thing, METHOD)())

@@ -17,7 +17,6 @@ TASKS = "quickstart-en,quickstart-es-en"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of three encoders."""
     place = tmp_path_factory.mktemp("results")
     encoders = [Plain(), Plain("other", "o-1", d=3), Plain("third", "t-1", d=2)]
     stsbench.evaluate(encoders, TASKS, store=None).save(place)

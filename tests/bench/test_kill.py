@@ -40,7 +40,6 @@ FAKE = ["--encoder", "tests.encoders.fakes:SLOW", "--tasks", "quickstart-en,quic
 
 
 def started(folder: Path, code: str, arguments: Sequence[str], **environment: str) -> subprocess.Popen[bytes]:
-    """A process that runs the command by this code in a folder."""
     folder.mkdir(exist_ok=True)
     command = [sys.executable, "-c", code, "run", *arguments, "--store", "store", "--results", "results"]
     own = {"STSBENCH_CACHE": str(folder / "cache"), "PYTHONPATH": str(Path(__file__).parents[2]), **environment}

@@ -87,13 +87,11 @@ class Page:
             self.events.append(self._read())
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page."""
         done = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press a key, where the focus is."""
         text = {"Enter": "\r", "Space": " "}.get(key, "")
         code = {"Tab": 9, "Enter": 13, "Space": 32}[key]
         facts = {"key": " " if key == "Space" else key, "code": key, "windowsVirtualKeyCode": code}
@@ -101,7 +99,6 @@ class Page:
         self._call("Input.dispatchKeyEvent", type="keyUp", **facts)
 
     def requests(self) -> list[str]:
-        """All addresses asked for since the page was opened."""
         sent = (event for event in self.events if event["method"] == "Network.requestWillBeSent")
         return [event["params"]["request"]["url"] for event in sent]
 

@@ -25,7 +25,6 @@ RUN = {
 def sts(
     encoder: str, task: str, gold: Float64Array, similarity: Float64Array, *, subset: Sequence[str] = (), **changes: Any
 ) -> Result:
-    """An STS result; its protocol can be given."""
     protocol = changes.get("protocol", SIMCSE)
     names = list(subset) or [""] * len(gold)
     parts = [[i for i, name in enumerate(names) if name == part] for part in dict.fromkeys(names)]
@@ -40,7 +39,6 @@ def sts(
 
 
 def probe(encoder: str, task: str, correct: Sequence[bool] | Any, **changes: Any) -> Result:
-    """A probe's result."""
     right = np.asarray(correct, dtype=bool)
     items = {"prediction": right.astype(np.int64), "correct": right}
     return _result(encoder, task, float(right.mean()), len(right), items, {"protocol": SENTEVAL, **changes})
@@ -59,7 +57,6 @@ def drawn(seed: int, n: int = 60) -> tuple[Float64Array, Float64Array]:
 
 
 def write(folder: Path, *results: Result) -> Path:
-    """Write results into a folder."""
     for result in results:
         write_result(result, folder)
     return folder

@@ -29,7 +29,6 @@ def dots(axes: Any) -> set[float]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Results of two encoders on small tasks."""
     encoders = [Plain(), Plain("other", "o-1", d=3)]
     stsbench.evaluate(encoders, "quickstart-en,quickstart-es-en", store=None).save(tmp_path / "results")
     return tmp_path / "results"

@@ -274,7 +274,6 @@ def test_parameters_are_told_in_millions(count, said):
 
 
 def named(*rows: Row, **facts: str) -> list[str]:
-    """What tells these rows apart."""
     table = Table(name="n", title="n", columns=[], groups=[Group(rows=rows, **facts)])
     found = set_apart(table)
     return [found[id(row)].text if id(row) in found else "" for row in rows]

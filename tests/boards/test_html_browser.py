@@ -156,7 +156,6 @@ def click(page: Page, selector: str) -> None:
 
 
 def column(page: Page, place: int) -> list[str]:
-    """The shown numbers of a column, of rows that have one."""
     cells = page.run(f"""[...document.querySelectorAll("tbody tr:not(.further) > :nth-child({place}):is(td)")]
         .filter((cell) => cell.getClientRects().length).map((cell) => cell.firstChild.textContent)""")
     return [text for text in cells if text != "–"]
@@ -266,7 +265,6 @@ def test_a_downloaded_csv_computes_nothing_and_keeps_ends_and_ranks(page, folder
 
 
 def compared(page: Page) -> list[list[str]]:
-    """The lines of the comparison, cell by cell."""
     lines: list[list[str]] = page.run("""[...document.querySelectorAll("#comparison tr")]
         .map((row) => [...row.cells].map((cell) => cell.textContent))""")
     return lines

@@ -189,7 +189,6 @@ def own_card(tmp_path: Path, key: str) -> Catalogue:
 
 
 def of_mine(catalogue: Catalogue) -> str:
-    """The hash that results of that card carry."""
     return catalogue.digest_of(catalogue.encoder("my-simcse"))
 
 

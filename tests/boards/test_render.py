@@ -183,7 +183,6 @@ def of_labels(*labels: str) -> Table:
 
 
 def shown(*labels: str) -> tuple[list[str], list[str]]:
-    """The labels as they are shown, and the notes."""
     layout = short_labels(lay_out(of_labels(*labels), "measured"))
     return [line.label for block in layout.blocks for line in block.lines], list(layout.legend)
 

@@ -81,7 +81,6 @@ class Outcome(NamedTuple):
 
 
 def progress_in(err: str) -> list[str]:
-    """The lines that say how a run goes."""
     return [line.rstrip("\n") for line in err.splitlines(keepends=True) if PROGRESS.fullmatch(line)]
 
 
@@ -109,14 +108,12 @@ class Command:
         return json.loads(self.fine(*arguments, "--json"))
 
     def refused(self, *arguments: str | Path) -> str:
-        """The one line that a mistake of the user's ends in."""
         code, out, err = self(*arguments)
         assert (code, out) == (2, "")
         return one_line(err)
 
 
 def one_line(err: str) -> str:
-    """The message of the one line that was written to stderr."""
     assert err.startswith("stsbench: ") and err.endswith("\n") and err.count("\n") == 1, err
     assert "Traceback" not in err and len(err) < 1000
     return err.removeprefix("stsbench: ").rstrip("\n")

@@ -22,8 +22,6 @@ ROOT = Path(package.__file__).parent.parent
 
 
 class Step(NamedTuple):
-    """One step of the action after it has run."""
-
     code: int
     out: str
 

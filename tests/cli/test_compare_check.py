@@ -204,7 +204,6 @@ def faulty(stsbench: Command) -> Command:
 
 
 def found(stsbench: Command, first: str, second: str, *options: str) -> tuple[int, Any]:
-    """The exit code, and what was found."""
     code, out, err = stsbench("parity", first, second, *QUICK, *options, "--json")
     assert err == ""
     return code, json.loads(out)

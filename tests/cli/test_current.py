@@ -32,7 +32,6 @@ def run(stsbench: Any, size: int, *tasks: str) -> float:
 
 
 def rows(stsbench: Any, *options: str) -> dict[str, float]:
-    """What a board calls each encoder, with its score."""
     board = stsbench("leaderboard", "--suite", "quickstart-en", "--format", "csv", *options).out
     lines = csv.DictReader(io.StringIO(board))
     return {line["row"]: float(line["quickstart-en"]) / 100 for line in lines if line["side"] == "measured"}

@@ -18,7 +18,6 @@ REVIEWS = "text\tlabel\n" + "".join(f"{word} {at}\t{word}\n" for at in range(12)
 
 
 def last(out: str) -> list[str]:
-    """The words of the command that is printed last."""
     program, *words = shlex.split(out.splitlines()[-1])
     assert program == "stsbench"
     return words

@@ -22,7 +22,6 @@ ALL = [(one,) for one in COMMANDS] + [("data", one) for one in DATA_COMMANDS] + 
 
 
 def command(*path: str) -> Any:
-    """A command with its options."""
     found: Any = made_app()
     for word in path:
         found = found.commands[word]

@@ -39,7 +39,6 @@ why = "nobody has it"
 
 @pytest.fixture
 def mine(cards: Path) -> Path:
-    """The user's cards, an ablation among them."""
     write(cards / "trainers" / "tables" / "mine.toml", MINE)
     return cards
 

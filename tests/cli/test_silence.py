@@ -15,7 +15,6 @@ SMALL = ("--tasks", "quickstart-es-en")
 
 
 def scores(stsbench, *run: str | Path) -> dict[str, float]:
-    """The score of each encoder of a run."""
     code, out, err = stsbench("run", *SMALL, *run, "--json")
     assert code == 0, err
     return {result["encoder"]: result["score"] for result in json.loads(out)["results"]}

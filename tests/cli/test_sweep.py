@@ -17,7 +17,6 @@ __all__ = ["developing", "workshop"]
 
 @pytest.fixture
 def call(stsbench, developing, masked_lm, tmp_path, monkeypatch) -> list[str | Path]:
-    """The command of a sweep."""
     monkeypatch.setattr("stsbench.cli.sweep.train_progress", _unseen)
     Path("heat.toml").write_text(CARD)
     return ["sweep", "heat.toml", "--base", masked_lm, "--cards", tmp_path / "mine"]

@@ -67,7 +67,6 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def timed(stsbench: Command, *words: str | Path, rounds: int = 1) -> Any:
-    """What is measured, as JSON."""
     more = ("--tasks", "quickstart-en", "--rounds", str(rounds), "--format", "json")
     code, out, err = stsbench("timing", *words, *more)
     assert code == 0, err

@@ -86,8 +86,6 @@ def test_a_method_that_trains_itself_tells_the_same(stsbench, cards):
 
 
 class Logger(transformers.TrainerCallback):  # type: ignore[misc]
-    """A logger that remembers what it is sent."""
-
     sent: list[tuple[int, dict[str, float]]] = []
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any) -> None:

@@ -29,7 +29,6 @@ SMALL = ("--tasks", "quickstart-es-en")
 
 
 def names(stsbench: Command, *run: str | Path) -> list[str]:
-    """The encoders of a run's results."""
     code, out, err = stsbench("run", *SMALL, *run, "--json")
     assert code == 0, err
     return [result["encoder"] for result in json.loads(out)["results"]]

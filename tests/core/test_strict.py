@@ -61,7 +61,6 @@ def test_a_mistake_in_an_encoder_card_is_one_line(tmp_path, text, message):
 
 
 def refusal(path: Path, text: str | bytes, record: type) -> str:
-    """The one line that a card of this text is refused with."""
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(CardError) as caught:
         read_card(path, record)

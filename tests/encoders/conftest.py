@@ -11,5 +11,4 @@ import pytest
 
 @pytest.fixture
 def dense(saved: Mapping[str, Path], tmp_path: Path) -> Path:
-    """A copy of the checkpoint with a dense layer."""
     return Path(shutil.copytree(saved["dense"], tmp_path / "dense"))

@@ -33,7 +33,6 @@ def runtime(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def onnx() -> Any:
-    """The package that reads the files."""
     pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
     return pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
 
@@ -54,7 +53,6 @@ def exported(onnx, tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 @pytest.fixture
 def copied(exported, tmp_path) -> Path:
-    """A copy of it, to be changed."""
     return Path(shutil.copytree(exported, tmp_path / "bert"))
 
 

@@ -27,7 +27,6 @@ def drafted(source: Path, out: Path) -> tuple[Draft, EncoderCard]:
 
 
 def same(source: Path, out: Path) -> bool:
-    """Whether card and folder are one encoder."""
     return load_encoder("mine", catalogue=Catalogue(out)).fingerprint == load_encoder(source).fingerprint
 
 

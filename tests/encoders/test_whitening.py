@@ -88,7 +88,6 @@ def test_what_cannot_be_whitened(x, message):
 
 
 def official_input() -> Any:
-    """Sixty embeddings of six channels."""
     t = np.arange(360, dtype=np.float64).reshape(60, 6)
     return np.sin(t * 0.7) * np.array([3, 2.5, 2, 1.5, 1, 0.5]) + np.cos(t**2 % 17)
 

@@ -88,7 +88,6 @@ def make_qwen(folder: Path) -> Path:
 
 
 def bytes_tokenizer(specials: list[str]) -> tuple[Any, dict[str, int]]:
-    """A tokenizer of single bytes, and its vocabulary."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     symbols = [*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())]
@@ -100,7 +99,6 @@ def bytes_tokenizer(specials: list[str]) -> tuple[Any, dict[str, int]]:
 
 
 def save(folder: Path, kind: Any, config: Any, tokenizer: Any, **named: str) -> Path:
-    """Save a model of random weights and its tokenizer."""
     from transformers import PreTrainedTokenizerFast
 
     torch.manual_seed(0)

@@ -38,7 +38,6 @@ needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra
 
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
-    """Ray with four cores, for all tests here."""
     settings.keep_ray_silent()
     import ray
 

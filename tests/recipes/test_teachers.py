@@ -36,7 +36,6 @@ def plan(folder: Path, base: Path, *teachers: str) -> TrainPlan:
 
 @pytest.fixture
 def teacher(tmp_path: Path) -> Path:
-    """Another model than the student's."""
     return save_bert(tmp_path / "teacher", words=WORDS, layers=1)
 
 

@@ -42,7 +42,6 @@ class MyOddity(SimCSE):
 
 
 def plan(folder: Path, method: str, *, base: Path | None = None, **selection: Any) -> TrainPlan:
-    """A plan of ten steps on 50 sentences."""
     (folder / "text.txt").write_text("\n".join(sentences(50)) + "\n")
     own = method in ("fastsent", f"{HERE}:MyRounds")
     card = little_recipe(

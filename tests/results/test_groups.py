@@ -28,7 +28,6 @@ OLD, NEW = "tokenizers 0.22.1, transformers 5.3.0", "tokenizers 0.23.3, transfor
 def made(
     task: str = "sts12", score: float = 0.5, versions: str = NEW, *, weights: str = WEIGHTS, **changes: Any
 ) -> Result:
-    """A result of ``mine``."""
     named = f"{weights} by {versions}" if versions else weights
     return make_result("mine", task, score, fingerprint=named, **changes)
 

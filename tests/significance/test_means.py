@@ -313,7 +313,6 @@ def with_own_hash(result: Result) -> Result:
 
 
 def on_disk(folder: Path, *results: Result) -> list[Result]:
-    """The results as they are read from a folder, in this order."""
     for one in results:
         write(folder, with_own_hash(one))
     read = {(one.encoder, one.task): one for one in read_states(folder).results}
@@ -327,7 +326,6 @@ def damage(result: Result) -> None:
 
 @pytest.fixture
 def row(tmp_path: Path) -> list[list[Result]]:
-    """One encoder's results on two tasks."""
     one, two = on_disk(tmp_path, told(pair()[0]), told(pair("sts13", n=40)[0], 100))
     return [[one], [two]]
 

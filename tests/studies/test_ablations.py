@@ -29,7 +29,6 @@ WANTED = {
 
 
 def plans(ablation: Ablation, **options: Any) -> list[list[TrainPlan]]:
-    """Those of each line."""
     return Reproduction(ablation=ablation, workshop=Workshop(results=Path(), catalogue=CARDS), **options).plans
 
 
@@ -91,7 +90,6 @@ def test_what_cannot_be_had_says_why():
 
 
 def card(folder: Path, text: str) -> Ablation:
-    """A user's own ablation."""
     (folder / "trainers" / "tables").mkdir(parents=True)
     (folder / "trainers" / "tables" / "mine.toml").write_text(text)
     return load_ablation("mine", Catalogue(folder))

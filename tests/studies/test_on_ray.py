@@ -21,7 +21,6 @@ needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra
 
 @pytest.fixture
 def of_values(sweep: Callable[..., Sweep], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sweep]:
-    """Reads a card with these temperatures and one seed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 2}')
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

@@ -66,14 +66,12 @@ license = "none"
 
 
 def cells(table: Table) -> dict[str, list[str]]:
-    """What a table shows, by label."""
     lines = [line for block in lay_out(table, "measured").blocks for line in block.lines]
     return {line.label: [cell.text for cell in line.cells] for line in lines}
 
 
 @pytest.fixture
 def mine(workshop: Workshop, tmp_path: Path) -> Workshop:
-    """The workshop with an ablation of the user's own."""
     for place, text in (("trainers/tables/mine.toml", MINE), ("baselines/ready.toml", READY)):
         (tmp_path / "mine" / place).parent.mkdir(exist_ok=True)
         (tmp_path / "mine" / place).write_text(text)

@@ -89,7 +89,6 @@ def drawn(book: Book, score: Callable[[dict[str, Any], int], SweepScore]) -> lis
 
 
 def scores(book: Book) -> dict[str, SweepScore]:
-    """What came of each trial, by the encoder's name."""
     return {trial.encoder: row.scores[trial.plan.seed] for row in book.rows for trial in row.trials}
 
 

@@ -29,7 +29,6 @@ def save_masked_lm(folder: Path) -> Path:
 
 
 def sentences(count: int, *, seed: int = 0, longest: int = 9) -> list[str]:
-    """Sentences of random words."""
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, rng.integers(2, longest))) for _ in range(count)]
 
@@ -68,5 +67,4 @@ def spread(encoder: Any) -> float:
 
 
 def weights(learner: Learner) -> dict[str, np.ndarray[Any, Any]]:
-    """All weights of a learner."""
     return {name: tensor.detach().numpy().copy() for name, tensor in learner.state_dict().items()}

@@ -15,7 +15,6 @@ def made(*shape: int, key: float, dtype: torch.dtype = torch.float64) -> torch.T
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
-    """The cosine of two vectors, in Python floats."""
     x, y = a.tolist(), b.tolist()
     dot = math.fsum(i * j for i, j in zip(x, y, strict=True))
     return dot / math.sqrt(math.fsum(i * i for i in x) * math.fsum(j * j for j in y))

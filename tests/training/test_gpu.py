@@ -22,7 +22,6 @@ METHODS = {"simcse": SimCSE, "consert": ConSERT, "self_guided": SelfGuided}
 
 
 def score(method: str, base: Path, folder: Path, *, device: str, precision: str, seed: int) -> float:
-    """The development score after training."""
     torch.manual_seed(seed)
     pooling = "cls_before_pooler" if method == "self_guided" else "mean"
     student = Student(find_checkpoint(str(base)), StudentFacts(pooling=pooling, max_length=16), device=device)

@@ -13,7 +13,6 @@ from stsbench.core import settings as places
 
 @pytest.fixture(scope="session")
 def ray() -> Iterator[Any]:
-    """Ray with two workers, for all tests here."""
     places.keep_ray_silent()
     import ray
 

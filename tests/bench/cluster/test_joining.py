@@ -22,7 +22,6 @@ pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extr
 
 @pytest.fixture
 def folder(tmp_path: Path, masked_lm: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkpoint of a user's own."""
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     return Path(shutil.copytree(masked_lm, tmp_path / "checkpoint"))
 

@@ -36,7 +36,6 @@ def tell(reports: list[Report] | None = None) -> Tell:
 
 
 def scored(work: Work, store: Path | None, embedded: Handed | None) -> Handed:
-    """What a worker makes of all tasks."""
     (part,) = work.parts()
     settings, tasks = replace(work.plan, store=store), list(work.tasks.values())
     return score(tell(), work.encoder(part), settings, [[0]] * len(tasks), embedded, *tasks)

@@ -196,7 +196,6 @@ def boards(results: list[Result]) -> list[Table]:
 
 
 def file(path: Path, score: object = 0.5, *, task: str = "STS12", revision: str = STS12, **changes: Any) -> Path:
-    """A result file as mteb 2 writes it."""
     cell = {"cosine_spearman": score, "main_score": score, "hf_subset": "default", "languages": ["eng-Latn"]}
     facts = {"dataset_revision": revision, "task_name": task, "mteb_version": "2.1.0", "scores": {"test": [cell]}}
     path.parent.mkdir(parents=True, exist_ok=True)

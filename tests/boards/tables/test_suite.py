@@ -47,7 +47,6 @@ def number(row: Row, key: str) -> Number:
 
 
 def shown(board: Table) -> list[list[str]]:
-    """The cells of a board's rows as people see them."""
     lines = [line for line in plain(markdown(board)).splitlines() if line.startswith("| ")][2:]
     return [line.strip("| ").split(" | ") for line in lines]
 

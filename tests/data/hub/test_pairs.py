@@ -66,7 +66,6 @@ def fetch(split: str = "test", **facts: Any) -> PairSplit:
 
 
 def refused(kind: type[StsbenchError] = StsbenchError, **facts: Any) -> str:
-    """The one line that a fetch ends in."""
     with pytest.raises(kind) as caught:
         fetch(**facts)
     assert "\n" not in str(caught.value)

@@ -24,7 +24,6 @@ def texts(start: int, stop: int) -> list[str]:
 
 
 def rows_of(start: int, stop: int, d: int = 5) -> Array:
-    """Embeddings that tell which text they are of."""
     rows: Array = (np.arange(start, stop)[:, None] + np.arange(d) / 8).astype(np.float32)
     return rows
 

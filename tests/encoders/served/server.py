@@ -56,7 +56,6 @@ class Server:
     url: str = ""
 
     def fail(self, **facts: Any) -> None:
-        """Answer otherwise from now on."""
         self.faults.append(Fault(**facts))
 
     @property
@@ -95,8 +94,6 @@ class Server:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one connection."""
-
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server_facts: Server

@@ -110,7 +110,6 @@ def test_an_encoder_already_attends_both_ways(tiny):
 
 
 def write_adapter(folder: Path, model: Any) -> Path:
-    """Save a random LoRA adapter, and return its folder."""
     import peft
 
     config = peft.LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)

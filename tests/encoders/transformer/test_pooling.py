@@ -195,7 +195,6 @@ def _literal_token(x: Array) -> Array:
 
 
 def pool_one(states: Array) -> Array:
-    """Our embedding of one sentence (l, t, h)."""
     pooled: Array = wk_pool([torch.tensor(state)[None] for state in states], None)[0].numpy()
     return pooled
 

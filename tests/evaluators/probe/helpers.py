@@ -45,7 +45,6 @@ class Embedder:
 
 
 def sentences(n: int, tag: str, rng: np.random.Generator) -> list[str]:
-    """Different sentences of one to nine tokens."""
     return [" ".join([f"{tag}{i}", *["x"] * int(rng.integers(0, 9))]) for i in range(n)]
 
 

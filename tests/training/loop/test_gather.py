@@ -71,7 +71,6 @@ def work(rank: int, folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The results of the two processes."""
     folder = tmp_path_factory.mktemp("ranks")
     # What the two import is imported once.
     multiprocessing.set_forkserver_preload([__name__])

@@ -23,12 +23,10 @@ class Killed(BaseException):
 
 
 def first_batch(learner: Learner, rows: int = 8, *, seed: int = 0) -> Batch:
-    """The batch of the first rows."""
     return learner.collate(np.arange(rows), np.random.default_rng(seed))
 
 
 def values(learner: Learner, batch: Batch) -> dict[str, float]:
-    """The losses of a batch as numbers."""
     return {name: float(loss.detach()) for name, loss in learner(**batch).items()}
 
 

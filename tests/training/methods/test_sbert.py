@@ -170,7 +170,6 @@ class Given:
 
 
 def on_tensors(folder: Path, u: torch.Tensor, v: torch.Tensor, scores: torch.Tensor, **params: Any) -> dict[str, float]:
-    """The method's losses of given embeddings."""
     learner = AnglE(student(folder), **params)
     del learner.student
     object.__setattr__(learner, "student", Given())

@@ -153,7 +153,6 @@ def simcse_positives_learner(folder: Any, positive: str, *, dropout: float = 0.1
 
 
 def words(made: SimCSEPositives, batch: Any) -> list[list[list[str]]]:
-    """Of both views the words of each text."""
     tokenizer: Any = made.student.backbone.tokenizer
     found = [tokenizer.decode(ids, skip_special_tokens=True).split() for ids in batch["views"]["input_ids"]]
     return [found[: len(found) // 2], found[len(found) // 2 :]]

@@ -41,7 +41,6 @@ class Killed(BaseException):
 
 
 def spread(encoder: Any) -> float:
-    """A score that training moves."""
     return float(encoder.encode(["the cat sleeps here", "waves hit this beach"]).std())
 
 
