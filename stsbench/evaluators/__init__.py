@@ -50,8 +50,7 @@ def with_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN40
 def evaluator_of(task: str, card: TaskCard, protocol: Mapping[str, Any]) -> Evaluator:
     """The evaluator that a task's card names, made with the protocol that a Result of it records: its name and all its fields.
 
-    Raises:
-        StsbenchError: an evaluator or protocol that is not here, or a field that is missing, unknown or makes no sense.
+    Raises StsbenchError: an evaluator or protocol that is not here, or a field that is missing, unknown or senseless.
     """
     factory, name = EVALUATORS.load(card.evaluator), str(protocol["name"])
     usual = choose("protocol", name, factory.PROTOCOLS)

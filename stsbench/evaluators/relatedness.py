@@ -32,12 +32,11 @@ MEMORY = 4 << 30
 class RelatednessProtocol:
     """How the regressor is trained, chosen and scored.
 
-    ``metric`` on the test split is the score, ``selection`` on the validation split chooses the weights.
-    A check comes every ``epoch_size`` passes over the data, the last one after the first check beyond
-    ``max_epochs``; training ends at check ``tenacity + 1`` without a better value, counted in all and never
-    reset. ``loss``: 2018's torch summed the squared errors over a batch, today's averages them and ignores
-    the toolkit's wish. An evaluation with seed ``s`` is the toolkit's run with its seed set to
-    ``base_seed + s``; seed 0 is the published one, 1111.
+    ``metric`` on the test split is the score, ``selection`` on the validation split chooses the weights. A check comes
+    every ``epoch_size`` passes over the data, the last one after the first check beyond ``max_epochs``; training ends
+    at check ``tenacity + 1`` without a better value, counted in all and never reset. ``loss``: 2018's torch summed the
+    squared errors over a batch, today's averages them and ignores the toolkit's wish. An evaluation with seed ``s`` is
+    the toolkit's run with its seed set to ``base_seed + s``; seed 0 is the published one, 1111.
     """
 
     name: str
@@ -62,14 +61,13 @@ PROTOCOLS = {
 }
 
 
+@dataclass(frozen=True)
 class RelatednessEvaluator:
     """Scores a task of pairs with gold scores by a regressor trained on its training split."""
 
     PROTOCOLS: ClassVar[Mapping[str, RelatednessProtocol]] = PROTOCOLS
 
-    def __init__(self, protocol: RelatednessProtocol) -> None:
-        """Take the protocol that a Result records."""
-        self.protocol = protocol
+    protocol: RelatednessProtocol
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
         """Train on ``train``, choose on ``validation``, score ``test``; seed 0 is the published run.

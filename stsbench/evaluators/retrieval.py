@@ -34,11 +34,10 @@ class RetrievalProtocol:
     The score, ``mean_recall``, is the mean of six recalls: of the first 1, 5 and 10, image to text and
     text to image. The toolkit reports the six apart; their mean is DeCLUTR's.
 
-    Recalls are taken within ``folds`` times ``fold_images`` images and averaged. A check comes after each
-    epoch, the last one after the first beyond ``max_epochs``; training ends at check ``tenacity + 1``
-    without a better sum of recalls, counted in all and never reset. Each caption of a batch is ranked
-    against ``contrasts`` images and ``contrasts`` captions drawn from outside the batch; the hinge is
-    summed. An evaluation with seed ``s`` is the toolkit's run with its seed set to ``base_seed + s``.
+    Recalls are taken within ``folds`` times ``fold_images`` images and averaged. A check follows each epoch, the last
+    after the first beyond ``max_epochs``; training ends at check ``tenacity + 1`` without a better sum of recalls,
+    counted in all, never reset. Each caption of a batch is ranked against ``contrasts`` images and as many captions
+    from outside it; the hinge is summed. With seed ``s`` it is the toolkit's run with its seed set to ``base_seed + s``.
     """
 
     name: str
@@ -116,8 +115,7 @@ class RetrievalEvaluator:
     def recompute(self, items: Items) -> Scores:
         """Make the recalls within folds of images from the ranks of each image and of its captions.
 
-        Raises:
-            DataError: a column of ranks is missing, or ``recall`` is not what the ranks make.
+        Raises DataError: a column of ranks is missing, or ``recall`` is not what the ranks make.
         """
         if missing := [name for name in self._columns() if name not in items]:
             raise DataError(f"lacks the column '{missing[0]}'")
@@ -139,7 +137,6 @@ class RetrievalEvaluator:
 
 
 def _check(splits: Mapping[str, CaptionSplit], protocol: RetrievalProtocol) -> None:
-    """Raise DataError for too few images or captions, or such as are not in their images' order."""
     if splits["train"].n <= protocol.batch_size:
         raise DataError(
             f"split 'train' has {splits['train'].n} captions: more than a batch of {protocol.batch_size} are needed"
@@ -243,8 +240,8 @@ def ranking_loss(
 ) -> Tensor:
     """How far the right partner fails to lead each contrast by the margin, summed.
 
-    All are unit vectors: ``images`` and ``captions`` (b, p) row by row; ``other_images`` (b, k, p) contrasts to the image of each
-    caption, ``other_captions`` (b, k, p) to the caption of each image.
+    All are unit vectors: ``images`` and ``captions`` (b, p) row by row; ``other_images`` (b, k, p) contrasts to the
+    image of each caption, ``other_captions`` (b, k, p) to the caption of each image.
     """
     import torch
 
@@ -303,8 +300,7 @@ def train_maps(
 def rank_folds(maps: Maps, side: CaptionSide, protocol: RetrievalProtocol) -> list[IndexArray]:
     """Rank images and captions within each fold; a fold's captions follow each other, image by image.
 
-    Raises:
-        EncoderError: the maps have left the range of numbers.
+    Raises EncoderError: the maps have left the range of numbers.
     """
     maps = [tensor.detach() for tensor in maps]
     size, per_image = protocol.fold_images, protocol.captions_per_image

@@ -25,10 +25,9 @@ Positive = Annotated[float, Meta(gt=0)]
 class Scores:
     """What one evaluation found; every score is a plain float, never times 100.
 
-    ``score`` is the number the protocol names, ``scores`` all numbers by name, ``per_subset``
-    the numbers of each subset (or class), ``interval`` the 95% interval of ``score`` and
-    ``interval_method`` how it was made. ``per_item`` holds columns of length ``n``, what paired
-    tests need. ``notes`` are facts a reader of the score must know, one sentence each.
+    ``score`` is the number the protocol names, ``scores`` all numbers by name, ``per_subset`` those of each subset (or
+    class), ``interval`` the 95% interval of ``score`` and ``interval_method`` how it was made. ``per_item`` holds
+    columns of length ``n``, what paired tests need. ``notes`` are facts a reader must know, one sentence each.
     """
 
     score: float

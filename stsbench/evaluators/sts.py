@@ -1,7 +1,6 @@
 """Semantic textual similarity: correlation of similarity with gold scores, aggregated three ways in one pass.
 
-The three aggregations over a task's subsets and who reports which: SimCSE (arXiv 2104.08821),
-appendix B, table B.1.
+The three aggregations over a task's subsets and who reports which: SimCSE (arXiv 2104.08821), appendix B, table B.1.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ class StsProtocol:
         """Refuse names that are in no table."""
         tables = {"metric": CORRELATIONS, "aggregation": AGGREGATIONS, "similarity": SIMILARITIES}
         for field, known in tables.items():
-            value = getattr(self, field)
-            if value not in known:
+            if (value := getattr(self, field)) not in known:
                 raise ProtocolError(
                     f"protocol '{self.name}': {field}: '{value}' is not one of {', '.join(known)}{did_you_mean(value, known)}"
                 )
@@ -150,7 +148,6 @@ def _similarities(split: PairSplit, embed: Embed, name: str) -> tuple[Float64Arr
 
 
 def _correlations(x: Float64Array, y: Float64Array, at: npt.NDArray[np.int64], name: str) -> dict[str, float]:
-    """All correlations over these pairs."""
     where = f"subset '{name}'" if name else "the task"
     if len(at) < 2 or np.ptp(y[at]) == 0:
         raise DataError(f"{where} has fewer than two different gold scores; no correlation exists")

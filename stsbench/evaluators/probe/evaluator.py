@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -40,11 +40,10 @@ class MinibatchProtocol(MinibatchSettings):
 class ConvergedProtocol(ProbeProtocol):
     """Logistic regression trained to its unique optimum: no early stop, no draws, no rounding.
 
-    The loss is the summed cross-entropy plus ``penalty / 2`` times the squared weights, the
-    intercept free: scikit-learn's with ``C = 1 / penalty``. ``penalties`` is tried from strong to
-    weak and the first best wins; the final classifier is trained on all training data. The grid,
-    1024 to 1/64 by factors of 4, suits embeddings of length 1 and of length 30 alike. ``tolerance``
-    bounds the gradient, measured in preconditioned weights, whose curvature is about 1 at most.
+    The loss is the summed cross-entropy plus ``penalty / 2`` times the squared weights, the intercept free:
+    scikit-learn's with ``C = 1 / penalty``. ``penalties`` is tried from strong to weak and the first best wins; the
+    final classifier is trained on all training data. The grid, 1024 to 1/64 by factors of 4, suits embeddings of length
+    1 and of 30 alike. ``tolerance`` bounds the gradient by preconditioned weights, whose curvature is about 1 at most.
     """
 
     penalties: Annotated[tuple[Positive, ...], Meta(min_length=1)] = tuple(4.0**power for power in range(5, -4, -1))
@@ -75,15 +74,10 @@ def run_scheme(
 ) -> tuple[float, float, IndexArray]:
     """Run the scheme that the splits' names stand for; their items are in the toolkit's order.
 
-    ``all``: every fold is predicted once, by a classifier whose penalty inner folds of the others chose. ``train`` and ``test``:
-    folds of the training split choose. With ``validation``, that split does; the toolkit's final classifier is the chosen
-    one trained over again, the same.
-
-    Returns:
-        Accuracy and development accuracy in [0, 1], and each test item's class in its split's order, (n,).
-
-    Raises:
-        DataError: no scheme has these splits.
+    ``all``: every fold is predicted once, by a classifier whose penalty inner folds of the others chose. ``train`` and
+    ``test``: folds of the training split choose. With ``validation``, that split does; the toolkit's final classifier
+    is the chosen one trained over again, the same. Returns accuracy and development accuracy in [0, 1], and each test
+    item's class in its split's order, (n,). Raises DataError: no scheme has these splits.
     """
     k, names = protocol.kfold, sorted(splits)
     if names == ["all"]:
@@ -141,13 +135,11 @@ def _mean_points(points: Sequence[float], rounding: int | None) -> float:
 class ProbeEvaluator:
     """Scores one classification task by a classifier on frozen embeddings.
 
-    The splits' names give the scheme: ``all`` nested cross-validation (MR, CR, SUBJ, MPQA); ``train``
-    and ``test`` folds of train, then test (TREC, MRPC); with ``validation`` fixed splits (SST,
-    SICK-E, SNLI, probing).
+    The splits' names give the scheme: ``all`` nested cross-validation (MR, CR, SUBJ, MPQA); ``train`` and ``test``
+    folds of train, then test (TREC, MRPC); with ``validation`` fixed splits (SST, SICK-E, SNLI, probing).
 
-    In memory at most: the embeddings, if ``memory`` allows; else 128 MiB of them a thread. Beside them the
-    batch orders (4 bytes an item and epoch) and, under ``logreg``, 1 GiB of features. Features of pairs
-    are made batch by batch, never all at once.
+    In memory at most: the embeddings, if ``memory`` allows; else 128 MiB of them a thread. Beside them the batch orders
+    (4 bytes an item and epoch) and, under ``logreg``, 1 GiB of features. Those of pairs are made batch by batch.
     """
 
     PROTOCOLS: ClassVar[Mapping[str, ProbeProtocol]] = PROTOCOLS
@@ -176,8 +168,7 @@ class ProbeEvaluator:
         many bytes of embeddings are held, a larger task is read chunk by chunk.
         """
         fixed = {"nhid": nhid, "epoch_size": epoch_size, "max_epochs": max_epochs, "weight_decays": weight_decays}
-        own = {field.name for field in fields(protocol)}
-        changes: dict[str, Any] = {name: value for name, value in fixed.items() if name in own and value is not None}
+        changes: dict[str, Any] = {k: v for k, v in fixed.items() if v is not None and hasattr(protocol, k)}
         self.protocol = replace(protocol, **changes)
         self.f1, self.features = f1, features
         self.device, self.memory = device, memory
@@ -187,8 +178,7 @@ class ProbeEvaluator:
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
         """Train, choose and test classifiers on the embeddings; seed 0 is the published run, see :class:`ProbeProtocol`.
 
-        Raises:
-            DataError: splits that are not labelled, too small, or of no known scheme.
+        Raises DataError: splits that are not labelled, too small, or of no known scheme.
         """
         labelled = {name: _labelled(split) for name, split in splits.items()}
         classes = max(max(1 + int(split.labels.max()), len(split.classes)) for split in labelled.values())
@@ -227,8 +217,7 @@ class ProbeEvaluator:
     def recompute(self, items: Items) -> Scores:
         """Make the share of right answers; where the true ``label`` of each item is among its columns, each class's too.
 
-        The accuracy of a Result is this share as its protocol rounds it, of nested folds the mean of theirs. Classes have
-        their numbers for names.
+        The accuracy of a Result is this share as its protocol rounds it, of nested folds the mean. Classes are numbers.
         """
         prediction, correct = np.asarray(items["prediction"]), np.asarray(items["correct"], dtype=bool)
         share, n = float(correct.mean()), len(correct)

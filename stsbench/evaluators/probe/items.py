@@ -35,9 +35,8 @@ CHUNK_BYTES, CHUNK_VALUES = 128 << 20, 1 << 22
 class Pool:
     """One split's embeddings, from which the features of any of its items are made.
 
-    A single sentence gives ``u``; a pair ``[|u - v|, u * v]`` (``abs_mul``) or
-    ``[u, v, u * v, |u - v|]`` (``concat_mul_abs``). ``sides`` holds one array or view a sentence:
-    arrays where they fit the memory granted, else the views, read chunk by chunk.
+    A single sentence gives ``u``; a pair ``[|u - v|, u * v]`` (``abs_mul``) or ``[u, v, u * v, |u - v|]``
+    (``concat_mul_abs``). ``sides`` are arrays where they fit the memory granted, else views, read chunk by chunk.
     """
 
     sides: tuple[EmbeddingRows, ...]
@@ -58,8 +57,7 @@ class Pool:
     @property
     def width(self) -> int:
         """Number of features of an item."""
-        d: int = self.sides[0].shape[1]
-        return BLOCKS[self.features] * d
+        return BLOCKS[self.features] * int(self.sides[0].shape[1])
 
 
 class ItemBlock(NamedTuple):
@@ -143,10 +141,7 @@ AnySplit = LabelledSplit | LabelledPairSplit | PairSplit
 def items_of(split: AnySplit, embed: Embed, features: Features, memory: int) -> ProbeItems:
     """A split's items in the toolkit's order, with their labels or gold scores; of SNLI's features, in SNLI's order.
 
-    Of embeddings ``memory`` bytes may be held.
-
-    Raises:
-        DataError: pairs with features of single sentences, or the reverse.
+    Of embeddings ``memory`` bytes may be held. Raises DataError: pairs with features of sentences, or the reverse.
     """
     pairs = len(split.sides) == 2
     if pairs == (features == "u"):
@@ -165,10 +160,9 @@ def items_of(split: AnySplit, embed: Embed, features: Features, memory: int) -> 
 def toolkit_order(split: AnySplit, *, second_first: bool = False) -> IndexArray:
     """Return the indices that sort a split as the toolkit does, shape (n,).
 
-    By token count, then label (``binary.py``, ``sst.py``, ``trec.py``, ``probing.py``); pairs by the
-    count of the first, then of the second sentence, then label (``mrpc.py``, ``sick.py``). Ties keep
-    the order of the file: Python's sort is stable. With ``second_first`` as ``snli.py``: second
-    sentence first, and labels by their *names*, for there they are still strings.
+    By token count, then label (``binary.py``, ``sst.py``, ``trec.py``, ``probing.py``); pairs by the count of the
+    first, then of the second sentence, then label (``mrpc.py``, ``sick.py``). Ties keep the order of the file. With
+    ``second_first`` as ``snli.py``: second sentence first, and labels by their *names*, for there they are strings.
     """
     # The toolkit's loaders split lines at white space.
     counts = [np.array([len(sentence.split()) for sentence in side], dtype=np.int64) for side in split.sides]
@@ -211,8 +205,7 @@ class Orders:
 def first_weights(seed: int, *layers: tuple[int, int]) -> tuple[list[Tensor], torch.Generator]:
     """The weights and biases that torch's linear layers of these sizes (in, out) start from, after seeding.
 
-    Returns:
-        Weight (out, in) and bias (out,) of each layer, and the generator as they left it.
+    Returns weight (out, in) and bias (out,) of each layer, and the generator as they left it.
     """
     import torch
 
@@ -276,9 +269,8 @@ class ProbeProtocol(ABC):
     seed 0 is the published one, 1111. The outer and inner folds of nested cross-validation stay at
     ``base_seed`` whatever the seed, as they do in the toolkit; those of k-fold tasks follow it.
 
-    ``rounding`` is the number of decimals that accuracies in points are cut to wherever the toolkit does
-    so: before penalties are compared and before folds are averaged. None: nothing is rounded, and the
-    score is the share of all items right.
+    ``rounding`` is the number of decimals that accuracies in points are cut to where the toolkit does so: before
+    penalties are compared and before folds are averaged. None: none is, and the score is the share of items right.
     """
 
     name: str

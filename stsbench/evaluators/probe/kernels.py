@@ -4,12 +4,12 @@ They pay: SentEval's search over CR's 410 classifiers takes 243 s by torch's own
 times less, with the same epochs and accuracies (two cores of a Xeon; benchmarks/probe.py). A relatedness epoch of 5,749 pairs takes
 55 ms by torch's ``Linear``, ``mse_loss`` and fused ``Adam``, and 8 ms by these: a step of 64 pairs is less work than calling them is.
 
-Items are worked on in groups of sixteen, that stay in the first cache while every classifier takes its
-logits and adds to its gradient. Single sentences are read where they lie, several rows with several directions at a time,
-so that each number read is used more than once; BLAS wants rows side by side, and for products this small a call of it takes as
-long as the product. Features of pairs, and embeddings of a size that is no multiple of sixteen, are made once in a buffer.
-Letters: g items of a group, p classifiers, c classes, k directions, w features padded to a multiple of 16 (one of them a
-constant 1, whose weight is the bias), d embedding size.
+Items are worked on in groups of sixteen, that stay in the first cache while every classifier takes its logits and adds
+to its gradient. Single sentences are read where they lie, several rows with several directions at a time, so that each
+number read is used more than once; BLAS wants rows side by side, and for products this small a call of it takes as long
+as the product. Features of pairs, and embeddings of a size that is no multiple of sixteen, are made once in a buffer.
+Letters: g items of a group, p classifiers, c classes, k directions, w features padded to a multiple of 16 (one of them
+a constant 1, whose weight is the bias), d embedding size.
 
 Two classes need one direction, the difference of their weights: the gradient of one class is minus
 that of the other. Both classes keep their own weights, for weight decay acts on each.

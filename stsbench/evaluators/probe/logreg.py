@@ -19,6 +19,7 @@ from stsbench.evaluators.probe.items import CHUNK_VALUES, ProbeItems, ProbeRun, 
 
 _HISTORY = 10
 _ARMIJO = 1e-4
+_KEPT_BYTES = 1 << 30
 
 Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Points (m, d) and the numbers of their functions (m,) to values (m,) and gradients (m, d)."""
@@ -27,10 +28,8 @@ Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 def minimise(objective: Objective, start: Tensor, *, tolerance: float, max_iterations: int) -> tuple[Tensor, Tensor]:
     """Minimise m functions of d variables from ``start`` (m, d), float64, by so many evaluations of each at most.
 
-    A function is done when its gradient's length is at most the tolerance; the objective is asked only for those not yet done.
-
-    Returns:
-        The points found, (m, d), and which functions' gradients came below the tolerance, (m,).
+    A function is done when its gradient's length is at most the tolerance; the objective is asked only for those not
+    yet done. Returns the points found, (m, d), and which functions' gradients came below the tolerance, (m,).
     """
     points, converged = start.clone(), torch.zeros(len(start), dtype=torch.bool, device=start.device)
     active = torch.arange(len(start), device=start.device)
@@ -73,7 +72,6 @@ class _History:
         self.added = 0
 
     def keep(self, members: Tensor) -> None:
-        """Leave out the other functions."""
         self.steps, self.changes = self.steps[:, members], self.changes[:, members]
         self.weights, self.scale = self.weights[:, members], self.scale[members]
 
@@ -100,9 +98,6 @@ class _History:
             back = self.weights[i] * (self.changes[i] * q).sum(dim=1)
             q = q + (shares[i] - back)[:, None] * self.steps[i]
         return q
-
-
-_KEPT_BYTES = 1 << 30
 
 
 LogisticProblem = tuple[ProbeItems, float]
@@ -159,8 +154,8 @@ class ConvergedSolver:
 class _Logistic:
     """Losses of the problems, called with points: over the items that any of them trains on, in variables of even curvature.
 
-    These are the weights on features less their mean, turned to the eigenvectors of their covariance, each times the root of a
-    bound of the loss's curvature along it.
+    These are the weights on features less their mean, turned to the eigenvectors of their covariance, each times the
+    root of a bound of the loss's curvature along it.
     """
 
     def __init__(self, problems: Sequence[LogisticProblem], classes: int, device: torch.device) -> None:

@@ -37,12 +37,11 @@ Decays = Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)]
 class MinibatchSettings(ProbeProtocol, ABC):
     """SentEval's classifier: minibatch training stopped early on development accuracy.
 
-    ``weight_decays`` is the L2 grid in the order tried (the first best wins); it is added to the
-    gradient, not decoupled. ``tenacity`` counts every check without a better accuracy, never reset:
-    training ends at failure ``tenacity + 1``. A check comes every ``epoch_size`` passes over the
-    data, the last one after the first check beyond ``max_epochs``. ``holdout`` is the share of the
-    training data drawn to stop the final classifier where a task has no validation split.
-    ``loss``: 2018's torch summed over the batch, today's averages and ignores the toolkit's wish.
+    ``weight_decays`` is the L2 grid in the order tried (the first best wins); it is added to the gradient, not
+    decoupled. ``tenacity`` counts every check without a better accuracy, never reset: training ends at failure
+    ``tenacity + 1``. A check comes every ``epoch_size`` passes over the data, the last one after the first check beyond
+    ``max_epochs``. ``holdout`` is the share of the training data drawn to stop the final classifier where a task has no
+    validation split. ``loss``: 2018's torch summed over the batch, today's averages and ignores the toolkit's wish.
     """
 
     optimiser: str = "adam"

@@ -1,8 +1,7 @@
 """Classifiers as stacked torch tensors: hidden layers, and accelerators.
 
-Folds with equally many training items see the same batch orders, so that their classifiers (k folds
-times p penalties) take every step together: one matrix product for all. Shapes: k folds, p penalties,
-b items of a batch, w features, h hidden units, c classes.
+Folds with equally many training items see the same batch orders, so that their classifiers take every step together:
+one matrix product for all. Shapes: k folds, p penalties, b items of a batch, w features, h hidden units, c classes.
 """
 
 from __future__ import annotations
