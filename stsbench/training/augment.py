@@ -1,14 +1,12 @@
 """ConSERT's augmentations: views of a batch made inside the encoder, between its embeddings and its first layer.
 
-Yan et al., 2021, https://arxiv.org/abs/2105.11741, section 3.2, with the counts of its released
-code. Token shuffling acts on the position ids. The others act on the embedding module's output:
-words, positions and segments summed, after LayerNorm and dropout. The attention mask stays as it
-is: a token that is cut off is attended to and pooled as zeros.
+Yan et al., 2021, https://arxiv.org/abs/2105.11741, section 3.2, with the counts of its released code. Token shuffling
+acts on the position ids. The others act on the embedding module's output: words, positions and segments summed, after
+LayerNorm and dropout. The attention mask stays as it is: a token that is cut off is attended to and pooled as zeros.
 
-All sentences of a batch are done at once, each by its own draw. The draws come from ``generator``,
-on its own device: a CPU generator makes the same views whatever the device of the model. Each takes
-embeddings (b, t, h), a mask (b, t), 1 at tokens and 0 at padding, and the ``rate``, the share that is
-cut; a rate outside [0, 1) raises StsbenchError.
+All sentences of a batch are done at once, each by its own draw. The draws come from ``generator``, on its own device: a
+CPU generator makes the same views whatever the device of the model. Each takes embeddings (b, t, h), a mask (b, t), 1
+at tokens and 0 at padding, and the ``rate``, the share that is cut; a rate outside [0, 1) raises StsbenchError.
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ def token_shuffle(
 ) -> torch.Tensor:
     """Return position ids (b, t) with those of each sentence's tokens permuted; padding, on either side, keeps its own.
 
-    [CLS] and [SEP] take part. Token ids, segment ids and mask are to stay as they are. What is permuted is 0 to t - 1, or
-    ``position_ids`` (b, t) (RoBERTa's start at 2).
+    [CLS] and [SEP] take part. Token ids, segment ids and mask are to stay as they are. What is permuted is 0 to t - 1,
+    or ``position_ids`` (b, t) (RoBERTa's start at 2).
     """
     tokens = mask != 0
     b, t = tokens.shape
@@ -74,9 +72,9 @@ def embedding_dropout(
 def fgv_noise(gradient: torch.Tensor, *, norm: float, normalise: bool) -> torch.Tensor:
     """Return the noise to add to embeddings, from the gradient (b, t, h) of the classification loss at them.
 
-    The adversarial view adds it to the embedding output and encodes again. ``normalise`` scales each token's gradient to
-    length 1 first, as the released code does; the paper takes the gradient as it is (fast gradient value). ``norm`` is a
-    factor on the noise; 1.0 by ConSERT's command line, 0.01 where that is not passed on.
+    The adversarial view adds it to the embedding output and encodes again. ``normalise`` scales each token's gradient
+    to length 1 first, as the released code does; the paper takes the gradient as it is (fast gradient value). ``norm``
+    is a factor on the noise; 1.0 by ConSERT's command line, 0.01 where that is not passed on.
     """
     wide = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
     if normalise:

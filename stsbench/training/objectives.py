@@ -1,10 +1,9 @@
 """The losses of the training methods: pure functions of tensors, mean-reduced, scalar out.
 
-They know nothing of ranks: under several processes the caller gathers the rows first. Whatever
-the model computes in, they compute in float32, or in float64 if that is what they are given.
-All raise ValueError where shapes do not fit, and StsbenchError where a temperature is not positive.
-What torch has already (cross-entropy, squared error) is not here; losses of sentence-transformers
-are taken over embeddings by :func:`library_loss`. In the formulas e(x, y) = exp(cosine(x, y) / temperature).
+They know nothing of ranks: under several processes the caller gathers the rows first. They compute in float32, or in
+float64 if that is what they are given. All raise ValueError where shapes do not fit, and StsbenchError where a
+temperature is not positive. What torch has already (cross-entropy, squared error) is not here; losses of
+sentence-transformers are taken by :func:`library_loss`. In the formulas e(x, y) = exp(cosine(x, y) / temperature).
 """
 
 from __future__ import annotations
@@ -96,12 +95,11 @@ def info_nce(
 
     ``-log e(i, i+) / (sum_j e(i, j+) + sum_j e(i, j-) * w_ij)``, mean over the anchors, with w_ij =
     exp(hard_negative_weight) for i = j, else 1. One direction only: a positive is no anchor, and other anchors
-    are no negatives. Gao et al., 2021, https://arxiv.org/abs/2104.08821, equations 1, 5 and 8; its weight alpha is
-    exp(hard_negative_weight).
+    are no negatives. Gao et al., 2021, https://arxiv.org/abs/2104.08821, equations 1, 5 and 8, whose alpha is w_ii.
 
-    ``anchor`` and ``positive`` are (b, d), row for row, and so are hard negatives; of several an anchor they are (k * b, d),
-    the second of all below the first. ``hard_negative_weight`` is added to the logit of each of an anchor's own; raises
-    StsbenchError for one without any. ``similarity`` ``dot`` leaves the lengths in (the paper's table D.1).
+    ``anchor`` and ``positive`` are (b, d), row for row, and so are hard negatives; of several an anchor they are (k *
+    b, d), the second of all below the first. ``hard_negative_weight`` is added to the logit of each of an anchor's own;
+    raises StsbenchError for one without any. ``similarity`` ``dot`` leaves the lengths in (the paper's table D.1).
     """
     check_rows(anchor=anchor, positive=positive)
     similarities = choose("similarity", similarity, SIMILARITIES)
@@ -121,10 +119,9 @@ def info_nce(
 def nt_xent(view_a: torch.Tensor, view_b: torch.Tensor, *, temperature: float) -> torch.Tensor:
     """Return SimCLR's loss: each of the 2n views (n, d) finds its twin, row for row, among all the others.
 
-    ``-log e(i, i') / sum_{j != i} e(i, j)``, mean over the 2n anchors; 2n - 2 negatives an anchor.
-    Chen et al., 2020, https://arxiv.org/abs/2002.05709. ConSERT's code sums the means of the two sides: its value
-    is 2 times this one. DeCLUTR's, over anchors and mean positives, and the symmetric loss of the SimCSE tutorials
-    are this one.
+    ``-log e(i, i') / sum_{j != i} e(i, j)``, mean over the 2n anchors; 2n - 2 negatives an anchor. Chen et al., 2020,
+    https://arxiv.org/abs/2002.05709. ConSERT's code sums the means of the two sides: its value is 2 times this one.
+    DeCLUTR's, over anchors and mean positives, and the symmetric loss of the SimCSE tutorials are this one.
     """
     check_rows(view_a=view_a, view_b=view_b)
     twins = torch.arange(2 * len(view_a), device=view_a.device).roll(len(view_a))
@@ -157,8 +154,8 @@ def queued_info_nce(
 ) -> torch.Tensor:
     """Return ESimCSE's loss: SimCSE's, with a queue of embeddings that are negatives of every anchor.
 
-    ``-log e(i, i+) / (sum_j e(i, j+) + sum_m e(i, m))``, mean over the anchors (b, d), m over the ``filled`` places, bool
-    (m,), of the queue (m, d). Wu et al., 2022, https://arxiv.org/abs/2109.04380, section 3.2.
+    ``-log e(i, i+) / (sum_j e(i, j+) + sum_m e(i, m))``, mean over the anchors (b, d), m over the ``filled`` places,
+    bool (m,), of the queue (m, d). Wu et al., 2022, https://arxiv.org/abs/2109.04380, section 3.2.
     """
     check_rows(anchor=anchor, positive=positive)
     queued = cosines(anchor, queue).masked_fill(~filled, -torch.inf)
@@ -178,8 +175,7 @@ def mixed_info_nce(
     very sentence that it is compared with, the cosine is set to 0, which leaves its 1 in the denominator.
     Zhang et al., 2022, https://doi.org/10.1609/aaai.v36i10.21428.
 
-    ``anchor`` and ``positive`` are (b, d), row for row; ``mixing`` is lambda, the share of the positive, 0.2 in the released
-    script.
+    ``anchor`` and ``positive`` are (b, d), row for row; ``mixing`` is lambda, the positive's share, released as 0.2.
     """
     check_rows(2, anchor=anchor, positive=positive)
 
@@ -187,12 +183,12 @@ def mixed_info_nce(
         return (mixing * rows + (1 - mixing) * rows.roll(-1, 0)).detach()
 
     similarities = [cosines(anchor, positive)]
-    if choose("variant", variant, {"paper": True, "released": False}):
-        similarities.append((unit(anchor) * unit(mix(unit(positive)))).sum(dim=1, keepdim=True))
-    else:
+    if choose("variant", variant, FORMULAS):
         own = _diagonal(anchor)
         similarities.append(cosines(anchor, mix(positive)).masked_fill(own.roll(1, 0), 0))
         similarities.append(cosines(mix(anchor), positive).masked_fill(own.roll(1, 1), 0))
+    else:
+        similarities.append((unit(anchor) * unit(mix(unit(positive)))).sum(dim=1, keepdim=True))
     return first_wins(torch.cat(similarities, dim=1) / temperature)
 
 
@@ -210,8 +206,7 @@ def off_dropout_info_nce(
     ``-log p(i) / (p(i) + sum_{j != i} e(still i, still j))``, mean over the sentences, with p(i) =
     exp(positive_share * cosine(i, i+) / temperature). Xu et al., 2023, https://arxiv.org/abs/2305.13192.
 
-    ``positive`` are the same sentences as ``anchor``, row for row, under another dropout mask, ``still`` those without
-    dropout, (b, d) each.
+    All are (b, d), row for row of the same sentences: ``positive`` under another dropout mask, ``still`` without one.
     """
     check_rows(anchor=anchor, positive=positive, still=still)
     own = positive_share * (unit(anchor) * unit(positive)).sum(dim=1)
@@ -222,9 +217,9 @@ def off_dropout_info_nce(
 def dimension_contrast(view_a: torch.Tensor, view_b: torch.Tensor, *, temperature: float) -> torch.Tensor:
     """Return SimCSE++'s dimension-wise loss: each dimension of one view (b, d) finds itself among those of the other.
 
-    ``-log e(c, c) / sum_d e(c, d)``, mean over the dimensions, with e(c, d) = exp(the mean over sentences of z_c * z'_d /
-    temperature); z and z' are the views with every dimension brought to mean 0 and variance 1 over the batch.
-    Xu et al., 2023, https://arxiv.org/abs/2305.13192; in its code a batch norm without weights.
+    ``-log e(c, c) / sum_d e(c, d)``, mean over the dimensions, with e(c, d) = exp(the mean over sentences of z_c * z'_d
+    / temperature); z and z' are the views with every dimension brought to mean 0 and variance 1 over the batch. Xu et
+    al., 2023, https://arxiv.org/abs/2305.13192; in its code a batch norm without weights.
     """
     check_rows(2, view_a=view_a, view_b=view_b)
     first, second = (F.batch_norm(view, None, None, training=True) for view in (view_a, view_b))
@@ -235,13 +230,12 @@ def dimension_contrast(view_a: torch.Tensor, view_b: torch.Tensor, *, temperatur
 def jsd_mutual_information(local: torch.Tensor, mask: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
     """Return IS-BERT's loss: minus the Jensen-Shannon estimate of the mutual information of tokens and sentences.
 
-    With s the dot product of a token's state and a sentence's embedding: the mean of ``softplus(s) -
-    log 2`` over tokens with all other sentences, minus the mean of ``log 2 - softplus(-s)`` over
-    tokens with their own. 0 where every s is 0, and downwards from there; -2 log 2 is the least.
-    Zhang et al., 2020, https://arxiv.org/abs/2009.12061.
+    With s the dot product of a token's state and a sentence's embedding: the mean of ``softplus(s) - log 2`` over
+    tokens with all other sentences, minus the mean of ``log 2 - softplus(-s)`` over tokens with their own. 0 where
+    every s is 0, and downwards from there; -2 log 2 is the least. Zhang et al., 2020, https://arxiv.org/abs/2009.12061.
 
-    ``local`` are the states of the tokens, (b, t, d), with a mask (b, t), 1 at tokens, [CLS] and [SEP] among them, and 0 at
-    padding; ``pooled`` the embeddings of the sentences, (b, d).
+    ``local`` are the states of the tokens, (b, t, d), with a mask (b, t), 1 at tokens, [CLS] and [SEP] among them, and
+    0 at padding; ``pooled`` the embeddings of the sentences, (b, d).
     """
     check_rows(2, pooled=pooled, **{"local without its tokens": local[:, 0]})
     b = len(pooled)
@@ -291,11 +285,10 @@ def ranking_consistency(
     """Return RankCSE's consistency: the Jensen-Shannon divergence of how each view of a sentence ranks the other views, mean over sentences.
 
     With P the softmax of the cosines of ``view_a[i]`` with all of ``view_b``, and Q that of ``view_b[i]`` with all of
-    ``view_a``: half of KL(P, M) + KL(Q, M), M = (P + Q) / 2. As released the logarithm of M is clamped from below
-    at 1e-7, so M is 1 everywhere: what is left is minus the mean entropy of P and Q, and no divergence.
-    The views are (b, d), row for row of the same sentences. Liu et al. 2023, https://arxiv.org/abs/2305.16726. The authors'
-    code is not public; ``released`` is that of a reproduction, perceptiveshawty/RankCSE, with which the public checkpoints
-    were trained.
+    ``view_a``: half of KL(P, M) + KL(Q, M), M = (P + Q) / 2. As released the logarithm of M is clamped from below at
+    1e-7, so M is 1 everywhere: what is left is minus the mean entropy of P and Q, and no divergence. The views are (b,
+    d), row for row of the same sentences. Liu et al. 2023, https://arxiv.org/abs/2305.16726. The authors' code is not
+    public; ``released`` is the reproduction perceptiveshawty/RankCSE, which trained the public checkpoints.
     """
     similarities = rankings(view_a, view_b, temperature=temperature)
     logs = torch.stack([similarities.log_softmax(dim=1), similarities.T.log_softmax(dim=1)])  # (2, b, b)
@@ -311,8 +304,8 @@ def ranking_consistency(
 def list_net(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     """Return the cross-entropy of a student's ranking against a teacher's, by which sentence comes first.
 
-    ``-sum_j softmax(teacher)_ij log softmax(student)_ij``, j not i, mean over the sentences i. Both are similarities (b, b),
-    each divided by a temperature of its own.
+    ``-sum_j softmax(teacher)_ij log softmax(student)_ij``, j not i, mean over the sentences i. Both are similarities
+    (b, b), each divided by a temperature of its own.
     """
     check_rows(2, student=student, teacher=teacher)
     b, others = len(student), ~_diagonal(student)
@@ -325,9 +318,9 @@ def list_mle(student: torch.Tensor, teacher: torch.Tensor, *, formulas: Formulas
     """Return minus the log likelihood of a teacher's ranking under a student's similarities, mean over sentences.
 
     ``-sum_k log exp(s_k) / sum_{l >= k} exp(s_l)``, s the similarities of a sentence in the teacher's falling order,
-    itself among them. As released 1e-7 is added to each sum, of exponentials over the largest: what is far
-    below it in the student's similarities has no order of its own. Both are similarities (b, b), the student's divided by
-    a temperature; of the teacher's the order alone counts.
+    itself among them. As released 1e-7 is added to each sum, of exponentials over the largest: what is far below it in
+    the student's similarities has no order of its own. Both are similarities (b, b), the student's divided by a
+    temperature; of the teacher's the order alone counts.
     """
     check_rows(student=student, teacher=teacher)
     ranked = student.gather(1, teacher.argsort(dim=1, descending=True, stable=True))
@@ -352,9 +345,9 @@ def self_guided(cls: torch.Tensor, hidden: torch.Tensor, *, temperature: float, 
       first h_j of the batch that is not the sentence's own. The order of the batch then matters.
 
     The released code stops with an error on ``base``, and equals the paper on ``opt1`` and ``opt3``. Kim et al., 2021,
-    https://arxiv.org/abs/2106.07345, section 3: c_i is a sentence's [CLS], h_ik its k-th hidden state pooled, both after
-    the projection head: ``cls`` (b, d) and ``hidden`` (b, k, d); k is 1, a layer already drawn for each sentence, but for
-    ``opt3``. Raises UnknownName for another variant.
+    https://arxiv.org/abs/2106.07345, section 3: c_i is a sentence's [CLS], h_ik its k-th hidden state pooled, both
+    after the projection head: ``cls`` (b, d) and ``hidden`` (b, k, d); k is 1, a layer already drawn for each sentence,
+    but for ``opt3``. Raises UnknownName for another variant.
     """
     chosen = choose("self-guided variant", variant, SELF_GUIDED)
     check_rows(cls=cls, **{"each layer of hidden": hidden[:, 0]})
@@ -397,11 +390,9 @@ def anchored_l2(parameters: Mapping[str, torch.Tensor], initial: Mapping[str, to
     No mean and no weights: the paper multiplies it by 0.1. At the start it is 0, its gradient too. Both are by name:
     those of the encoder that is tuned, and their values to start with. Parameters that are frozen add 0.
     """
-    distances = []
-    for name, parameter in parameters.items():
-        # It keeps no difference for the backward pass, a whole model of them.
-        wide = torch.promote_types(parameter.dtype, torch.float32)
-        distances.append(F.mse_loss(parameter.to(wide), initial[name].detach().to(wide), reduction="sum"))
+    # It keeps no difference for the backward pass, a whole model of them.
+    squared = functools.partial(F.mse_loss, reduction="sum")
+    distances = [squared(_widen(one), _widen(initial[name].detach())) for name, one in parameters.items()]
     return torch.stack(distances).sum()
 
 
@@ -420,8 +411,7 @@ PAIR_FEATURES: dict[str, tuple[str, ...]] = {
 }
 """SBERT's, which ConSERT's paper names too; InferSent's; and what ConSERT's scripts pass instead.
 
-SBERT's table 6 tries others, given feature by feature: (u, v), (|u-v|), (u*v), (|u-v|, u*v),
-(u, v, u*v), (u, v, |u-v|, u*v).
+SBERT's table 6 tries others, given one by one: (u, v), (|u-v|), (u*v), (|u-v|, u*v), (u, v, u*v), (u, v, |u-v|, u*v).
 """
 
 
@@ -475,8 +465,8 @@ def made_loss(name: str, *values: Any, column: str = "sentence_embedding", **opt
 def library_loss(loss: Any, *embeddings: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:  # noqa: ANN401 - untyped
     """Return the value of one of sentence-transformers' losses, made with :class:`GivenEmbeddings` as its model.
 
-    ``embeddings`` are of each column of sentences, (b, d); ``labels`` (b,), where the loss has some. Each column has all
-    the others' too, under their numbers from "1" on: some losses have two models embed one column.
+    ``embeddings`` are of each column of sentences, (b, d); ``labels`` (b,), where the loss has some. Each column has
+    all the others' too, under their numbers from "1" on: some losses have two models embed one column.
     """
     numbered = {str(number): column for number, column in enumerate(embeddings, 1)}
     check_rows(**numbered)

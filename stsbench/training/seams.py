@@ -137,10 +137,9 @@ class _Traits(torch.nn.Module, ABC):
 class Learner(_Traits):
     """A method at work: a student with whatever else is trained beside it.
 
-    One class, one method. Its parameters are its fields, or those of its ``__init__`` after the student,
-    checked against a recipe's ``[params]`` by their types. The order of calls: ``__init__``, ``prepare`` once,
-    then for each batch ``collate`` and ``forward``, in between ``encoders`` for validation,
-    and at the end ``save``.
+    One class, one method. Its parameters are its fields, or those of its ``__init__`` after the student, checked
+    against a recipe's ``[params]`` by their types. The order of calls: ``__init__``, ``prepare`` once, then for each
+    batch ``collate`` and ``forward``, in between ``encoders`` for validation, and at the end ``save``.
     """
 
     student: Student = field(kw_only=False)
@@ -183,8 +182,8 @@ class Learner(_Traits):
     def hide(self, tokens: Mapping[str, torch.Tensor], rng: np.random.Generator, *, rate: float) -> Batch:
         """Hide a share of a batch's tokens for :meth:`guessing_loss`, each drawn by itself, none of them special ones.
 
-        Of those 80% become the mask, 10% a random token, 10% stay (Devlin et al. 2019, section 3.1). Returns the batch with
-        new ids, and the labels (b, t): the true id where one was chosen, else -100.
+        Of those 80% become the mask, 10% a random token, 10% stay (Devlin et al. 2019, section 3.1). Returns the batch
+        with new ids, and the labels (b, t): the true id where one was chosen, else -100.
         """
         tokenizer, ids = self.student.backbone.tokenizer, tokens["input_ids"]
         maskable = tokens["attention_mask"].bool() & ~torch.isin(ids, torch.tensor(sorted(tokenizer.all_special_ids)))
@@ -209,8 +208,7 @@ class Learner(_Traits):
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Make a batch of some rows of the corpus; by default the columns that it needs one below the other, as ``views``.
 
-        Every draw comes from ``rng``, which the loop seeds by run, epoch and batch: a resumed
-        run sees the very batches of an undisturbed one.
+        Every draw comes from ``rng``, which the loop seeds by run and batch: a resumed run sees the very same batches.
         """
         return {"views": self.inputs(self.needs, rows)}
 

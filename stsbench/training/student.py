@@ -88,10 +88,10 @@ class Student(torch.nn.Module):
     MLP, section 6.3 of arXiv 2104.08821); saved, it is the transformer's pooler.
 
     It starts from a checkpoint, or from its configuration with fresh weights. Its dropout replaces every dropout of the
-    configuration; its head is that of ``cls``, fresh or the checkpoint's pooler. With ``language_model`` the checkpoint's masked
-    language model head is there too. Where weights are chosen, embeddings are made by ``validation_pooling``, by default as in
-    tests. Inputs are cut at ``max_length`` tokens, special tokens included. Raises EncoderError where the checkpoint lacks what is
-    asked for.
+    configuration; its head is that of ``cls``, fresh or the checkpoint's pooler. With ``language_model`` the
+    checkpoint's masked language model head is there too. Where weights are chosen, embeddings are made by
+    ``validation_pooling``, by default as in tests. Inputs are cut at ``max_length`` tokens, special tokens included.
+    Raises EncoderError where the checkpoint lacks what is asked for.
     """
 
     def __init__(
@@ -198,8 +198,8 @@ class Student(torch.nn.Module):
     ) -> torch.Tensor:
         """Embed a batch, (b, t) each, under the training pooling or another: to (b, h).
 
-        On a CPU the batch is run without its padding, or in parts of like length, so that little of it is padding:
-        the loss over the whole batch stays what it is. So it does in chunks. ``transform`` changes the embedding output,
+        On a CPU the batch is run without its padding, or in parts of like length, so that little of it is padding: the
+        loss over the whole batch stays what it is. So it does in chunks. ``transform`` changes the embedding output,
         and draws from ``generator``; without ``dropout`` there is none in training either.
         """
 
@@ -309,10 +309,10 @@ def save_student(
 ) -> None:
     """Write a folder that stsbench, transformers and sentence-transformers load, with the pooling in both libraries' words.
 
-    ``between`` are modules of sentence-transformers between transformer and pooling; with any of them it is that library which
-    runs the folder. ``language_model`` writes the head of the student's language model too. ``prompt`` is the template that
-    sentences are embedded in, by its mask token. That library has no text after a sentence: there, sentences must come in the
-    template, or they are zero vectors.
+    ``between`` are modules of sentence-transformers between transformer and pooling; with any of them it is that
+    library which runs the folder. ``language_model`` writes the head of the student's language model too. ``prompt`` is
+    the template that sentences are embedded in, by its mask token. That library has no text after a sentence: there,
+    sentences must come in the template, or they are zero vectors.
     """
     whole: Any = student.language_model if language_model else student.model
     try:

@@ -78,8 +78,7 @@ def replace_synonyms(
 ) -> list[str]:
     """Replace ``rate`` of the words, rounded down, as far as they have synonyms (CLEAR), or ``one`` of them (SimCSE).
 
-    Words are tried in random order; punctuation at a word's ends stays, and a capital. SimCSE names the library nlpaug:
-    WordNet's synonyms.
+    Words are tried in random order; punctuation at a word's ends stays, and a capital. SimCSE names nlpaug (WordNet).
     """
     new, count = list(words), 1 if one else _part(words, rate)
     for at in rng.permutation(len(words)).tolist() if count else []:
@@ -143,9 +142,9 @@ def clear_reorder(words: Sequence[str], *, rng: np.random.Generator, pairs: int 
 def next_sentences(document_ids: Indices, *, rng: np.random.Generator, reach: int = 1) -> tuple[Indices, Indices]:
     """Pair every sentence with one of the next of its document (SimCSE's next-sentence objectives).
 
-    ``document_ids`` (n,) say which document each sentence is of; a document's sentences lie together, in order. ``reach`` is
-    how many sentences to choose from, 1 and 3 in the paper; near a document's end there are fewer. Returned are rows (m,) of
-    anchors and of what follows each; the last sentence of a document is no anchor.
+    ``document_ids`` (n,) say which document each sentence is of; a document's sentences lie together, in order.
+    ``reach`` is how many sentences to choose from, 1 and 3 in the paper; near a document's end there are fewer.
+    Returned are rows (m,) of anchors and of what follows each; the last sentence of a document is no anchor.
     """
     n = len(document_ids)
     last = np.flatnonzero(np.append(document_ids[1:] != document_ids[:-1], True)) if n else np.zeros(0, np.int64)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -117,11 +117,10 @@ class Translator:
         key = _digest({key: value for key, value in self.facts.items() if key not in ("model", "revision")})
         return settings.cache_folder() / "translations" / f"{key[:32]}.jsonl"
 
-    def translate(self, sentences: Sequence[str], progress: Progress | None = None) -> list[Translation]:
+    def translate(self, sentences: Sequence[str], progress: Progress = lambda *at: None) -> list[Translation]:
         """Translate sentences, each distinct one once, the longest first.
 
-        Raises EncoderError: the model cannot be loaded or is no translation model; OutputError: the cache folder cannot
-        be written.
+        Raises EncoderError: the model cannot be loaded or does not translate; OutputError: the cache cannot be written.
         """
         known = _read_kept(self.kept)
         # A sentence without a letter or digit is its own translation; models make something up.
@@ -136,8 +135,7 @@ class Translator:
             append_line(self.kept, "\n".join(map(json.dumps, rows)))
             known.update(made)
             done += len(batch)
-            if progress is not None:
-                progress(done, len(distinct))
+            progress(done, len(distinct))
         return [known[sentence] for sentence in sentences]
 
     @cached_property
@@ -247,8 +245,8 @@ def write_back_translations(
     record = check_output(output)
     report = progress or (lambda direction, done, total: None)
     sentences = list((corpus if "text" in corpus.columns else corpus.sentences()).column("text"))
-    there = forward.translate(sentences, lambda done, total: report("there", done, total))
-    back = backward.translate([t.text for t in there], lambda done, total: report("back", done, total))
+    there = forward.translate(sentences, partial(report, "there"))
+    back = backward.translate([t.text for t in there], partial(report, "back"))
     pairs = pd.DataFrame({"anchor": sentences, "positive": [t.text for t in back]}, dtype=object)
     cut = len({s for s, t, b in zip(sentences, there, back, strict=True) if t.cut or b.cut})
     same = len({s for s, b in zip(sentences, back, strict=True) if s == b.text})

@@ -1,7 +1,6 @@
 """Which rows make which batch, fixed by seed and batch number alone, and batches made ahead by other processes.
 
-So a batch is the same whoever makes it, a run can be resumed anywhere, and it leaves out the batches that were
-learned from without making them.
+So a batch is the same whoever makes it, a run can be resumed anywhere, without making the batches of before.
 """
 
 from __future__ import annotations

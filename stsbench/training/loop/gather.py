@@ -13,9 +13,8 @@ from torch.distributed.nn.functional import all_gather
 def gather_views(local: torch.Tensor) -> torch.Tensor:
     """Join the rows of all ranks in rank order: (b, …) to (ranks * b, …); alone, the tensor itself.
 
-    Every rank must have the same b. Each rank then computes the loss of the joined batch; the
-    gradients it sends back to the others are summed, and what DistributedDataParallel
-    averages over ranks is the gradient that one process with the joined batch has.
+    Every rank must have the same b. Each computes the loss of the joined batch; the gradients it sends back to the
+    others are summed, and what DistributedDataParallel averages is the gradient of one process with the joined batch.
     """
     return torch.cat(all_gather(local.contiguous())) if many_ranks() else local  # type: ignore[no-untyped-call]
 

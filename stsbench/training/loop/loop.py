@@ -347,8 +347,7 @@ class Losses:
 def interruptible(asked: threading.Event, *, alone: bool = True) -> Iterator[None]:
     """Take the first Ctrl-C as a wish, which sets the event and is met after the step; the second stops at once.
 
-    Only where nothing else has taken Ctrl-C over, and in a process that trains alone: many would not stop
-    at the same step.
+    Only where nothing else has taken Ctrl-C over, and in a process that trains alone: many would not stop together.
     """
     before, here = signal.getsignal(signal.SIGINT), threading.current_thread() is threading.main_thread()
     if not alone or not here or before is not signal.default_int_handler:

@@ -1,10 +1,10 @@
 """What makes a step on a CPU faster and changes nothing that is learned: no padding, and fewer random bits.
 
-The sentences of a batch go through a model end to end, and the states return to their places. A linear layer, a norm and an
-activation know nothing of sentences; attention learns where they lie, and is computed in groups of like length, in few large
-products of matrices. So no token of padding is computed, and each weight's gradient is made once a step. It stands here beside the
-library's padded layers because it pays: a step of 64 NLI triplets through a BERT of 4 layers of 384 takes 1.8 s of one processor, the
-plain padded step 6.0 s (float32, AMD with AVX-512).
+The sentences of a batch go through a model end to end, and the states return to their places. A linear layer, a norm
+and an activation know nothing of sentences; attention learns where they lie, and is computed in groups of like length,
+in few large products of matrices. So no token of padding is computed, and each weight's gradient is made once a step.
+It stands here beside the library's padded layers because it pays: a step of 64 NLI triplets through a BERT of 4 layers
+of 384 takes 1.8 s of one processor, the plain padded step 6.0 s (float32, AMD with AVX-512).
 """
 
 from __future__ import annotations
@@ -383,11 +383,11 @@ def by_length(
     https://aclanthology.org/2021.repl4nlp-1.31): the backward pass computes them again, with the same dropout.
     Of parts of like length hardly any of what is computed is padding.
 
-    All of ``tokens``, (b, t) each, are cut to the part, whatever they are; ``compute`` makes of a part (b', t') its results
-    (b', …), the longest rows first. Those are returned in the order of the batch, (b, …). With ``chunk`` a part has no more rows,
-    none of its activations are kept, and ``compute`` is called again in the backward pass: it may leave nothing behind but its
-    results. ``generator`` is what it draws from beside torch's own. ``unpadded``: it leaves padding out by itself, and nothing
-    is cut for its sake.
+    All of ``tokens``, (b, t) each, are cut to the part, whatever they are; ``compute`` makes of a part (b', t') its
+    results (b', …), the longest rows first. Those are returned in the order of the batch, (b, …). With ``chunk`` a part
+    has no more rows, none of its activations are kept, and ``compute`` is called again in the backward pass: it may
+    leave nothing behind but its results. ``generator`` is what it draws from beside torch's own. ``unpadded``: it
+    leaves padding out by itself, and nothing is cut for its sake.
     """
     mask = tokens["attention_mask"]
     # Lengths are on the host on a CPU alone: a GPU would have to be waited for.

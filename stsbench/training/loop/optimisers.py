@@ -18,9 +18,8 @@ Schedule = Callable[[int], float]
 class UncorrectedAdamW(torch.optim.Optimizer):
     """Adam with decoupled decay and without the correction for its zero start.
 
-    BERT's own optimiser, and ``AdamW(correct_bias=False)`` of the transformers library before
-    version 4.30: first steps are about three times longer than with the correction. Neither torch's
-    optimisers nor today's transformers can leave it out.
+    BERT's own optimiser, and ``AdamW(correct_bias=False)`` of transformers before version 4.30: first steps are about
+    three times longer than with the correction. Neither torch's optimisers nor today's transformers can leave it out.
     """
 
     def __init__(
@@ -30,9 +29,8 @@ class UncorrectedAdamW(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Take one step."""
-        loss = closure() if closure is not None else None
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
             if not params:
@@ -52,7 +50,6 @@ class UncorrectedAdamW(torch.optim.Optimizer):
             torch._foreach_addcdiv_(params, first, scale, -group["lr"])
             if group["weight_decay"]:
                 torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
-        return loss
 
 
 def make_optimiser(module: torch.nn.Module, facts: TrainingFacts) -> torch.optim.Optimizer:
@@ -85,7 +82,6 @@ OPTIMISERS: Mapping[str, Callable[[list[dict[str, Any]], TrainingFacts], torch.o
     "rmsprop": lambda groups, facts: torch.optim.RMSprop(groups, alpha=0.9, eps=facts.epsilon),
     "sgd": lambda groups, facts: torch.optim.SGD(groups),
 }
-"""The optimisers of recipes, made of groups of parameters."""
 
 
 def make_schedule(facts: TrainingFacts, steps: int) -> Schedule:

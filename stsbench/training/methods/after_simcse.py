@@ -33,7 +33,6 @@ class MixCSE(TwoViews):
     """One mixed negative an anchor; or those of the whole batch, of anchors too."""
     mixing: Share = 0.2
     """Lambda, the positive's share of a mixed negative."""
-    temperature: Positive = 0.05
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """SimCSE's loss with more negatives."""
@@ -44,8 +43,7 @@ class MixCSE(TwoViews):
 class SimCSEPlusPlus(TwoViews):
     """SimCSE with negatives that have no dropout, and a contrast of dimensions beside that of sentences.
 
-    Xu, Shao, Chen and Liu 2023, https://arxiv.org/abs/2305.13192; details of the released code. Each of the two parts can
-    be left out.
+    Xu, Shao, Chen and Liu 2023, https://arxiv.org/abs/2305.13192; details as released. Each part can be left out.
     """
 
     off_dropout: bool = True
@@ -55,7 +53,6 @@ class SimCSEPlusPlus(TwoViews):
     dimension_weight: NotNegative = 0.1
     """Of the contrast of dimensions; 0 leaves it out."""
     dimension_temperature: Positive = 5.0
-    temperature: Positive = 0.05
 
     def __post_init__(self) -> None:
         if not self.off_dropout and self.positive_share != 1:
@@ -109,10 +106,9 @@ class ESimCSE(Contrast):
             self.slow.head = student.head
         if self.slow is not None:
             self.set_apart(self.slow, dropout=False)
-        self.queue: torch.Tensor
-        self.filled: torch.Tensor
-        self.register_buffer("queue", torch.zeros(self.queue_size, student.backbone.width, device=student.device))
-        self.register_buffer("filled", torch.zeros(self.queue_size, dtype=torch.bool, device=student.device))
+        size, device = self.queue_size, student.device
+        self.queue = torch.nn.Buffer(torch.zeros(size, student.backbone.width, device=device))
+        self.filled = torch.nn.Buffer(torch.zeros(size, dtype=torch.bool, device=device))
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, and below them the same with some sub-words repeated."""
@@ -156,9 +152,8 @@ class ESimCSE(Contrast):
             if mine is not theirs:
                 mine.lerp_(theirs, 1 - self.momentum)
         latest = gather_views(slow.embed(tokens)).to(self.queue.dtype)
-        size = len(self.queue)
-        self.queue.copy_(torch.cat([self.queue, latest])[-size:])
-        self.filled.copy_(torch.cat([self.filled, self.filled.new_ones(len(latest))])[-size:])
+        for kept, new in ((self.queue, latest), (self.filled, self.filled.new_ones(len(latest)))):
+            kept.copy_(torch.cat([kept, new])[-self.queue_size :])
 
 
 class RankCSE(TwoViews):
@@ -173,13 +168,12 @@ class RankCSE(TwoViews):
     """Of their similarities, one each; default alike."""
     ranking: Literal["listmle", "listnet"] = "listmle"
     """How a teacher's ranking is learned: the whole order, or what comes first."""
-    temperature: Positive = 0.05
-    """Of the contrast and of the consistency."""
     ranking_temperature: Positive = 0.05
     """Of the student's similarities in the distillation."""
     teacher_temperature: Positive = 0.025
     """Of the teachers', for ``listnet`` alone: half of the student's in the paper, the same in the released code."""
     consistency_weight: NotNegative = 1.0
+    """Of the consistency, which has the contrast's temperature."""
     ranking_weight: NotNegative = 1.0
     """Of the distillation; 0 leaves it out, and needs no teachers."""
     formulas: Literal["paper", "released"] = "paper"
@@ -219,12 +213,10 @@ class RankCSE(TwoViews):
             each = [objectives.rankings(taught, taught, temperature=self.teacher_temperature) for taught in all_taught]
             # The mean of the teachers' cosines, (b, b), by their weights.
             theirs = torch.stack([share * one for share, one in zip(self.shares, each, strict=True)]).sum(dim=0)
-            whole_order = self.ranking == "listmle"
-            parts["ranking"] = (
-                objectives.list_mle(own, theirs, formulas=self.formulas)
-                if whole_order
-                else objectives.list_net(own, theirs)
-            )
+            if self.ranking == "listmle":
+                parts["ranking"] = objectives.list_mle(own, theirs, formulas=self.formulas)
+            else:
+                parts["ranking"] = objectives.list_net(own, theirs)
         return seams.weighted_sum(parts, {"consistency": self.consistency_weight, "ranking": self.ranking_weight})
 
 
@@ -235,18 +227,16 @@ class DiffCSE(TwoViews):
     """
 
     variant: Literal["paper", "released"] = "paper"
-    """``paper``, hidden tokens are replaced by what the generator draws; ``released``, all tokens but the first by what it,
-    with dropout, holds likeliest, and padding counts in the mean over tokens."""
+    """``paper``, hidden tokens are replaced by what the generator draws; ``released``, all tokens but the first by what
+    it, with dropout, holds likeliest, and padding counts in the mean over tokens."""
     detection_weight: Positive = 0.005
     """Lambda, of replaced-token detection."""
     mask_rate: HiddenShare = 0.3
     """The share of tokens hidden from the generator."""
     generator: str = ""
-    """A masked language model with the student's vocabulary, which stays as it is: a folder or a name on the Hub; default
-    the student's own start."""
+    """A masked language model with the student's vocabulary, kept as it is: a folder or Hub name; default its start."""
     generator_revision: str = "unpinned"
     """Its commit on the Hub."""
-    temperature: Positive = 0.05
 
     def __post_init__(self) -> None:
         student, width = self.student, self.student.backbone.width

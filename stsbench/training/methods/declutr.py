@@ -42,15 +42,15 @@ class DeCLUTR(Learner):
     """Where positives lie."""
     temperature: Positive = 0.05
     contrastive_weight: NotNegative = 1.0
-    """0 leaves it out. The published models were trained on four GPUs without the later ``scale_fix``, where the gradient of
-    the contrast was a quarter: 0.25 makes that again."""
+    """0 leaves it out. The published models were trained on four GPUs without the later ``scale_fix``, where the
+    gradient of the contrast was a quarter: 0.25 makes that again."""
     mlm_weight: NotNegative = 1.0
     """Of masked language modelling; 0 leaves it out, and no token is hidden."""
     mlm_rate: HiddenShare = 0.15
     """The share of tokens hidden in anchors."""
     respell: bool = False
-    """Spans are made text and tokenised again, as in the official code; else their tokens are kept, which differs where a
-    span begins within a word."""
+    """Spans are made text and tokenised again, as in the official code; else their tokens are kept, which differs where
+    a span begins within a word."""
 
     def __post_init__(self) -> None:
         if not self.contrastive_weight and not self.mlm_weight:

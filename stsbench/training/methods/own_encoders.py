@@ -112,14 +112,13 @@ class PromptBERT(Contrast):
 
     def encoders(self) -> list[Encoder]:
         """The student in its first template."""
-        if self.validation == "as_tests":
-            return [StudentEncoder(self.student, embed=self.at_mask, around=self.tested.around)]
-        first = self.templates[0]
+        first, as_tests = self.templates[0], self.validation == "as_tests"
 
         def embed(tokens: Tokens) -> torch.Tensor:
-            return self.denoised(self.at_mask(tokens), tokens["attention_mask"], first)
+            states = self.at_mask(tokens)
+            return states if as_tests else self.denoised(states, tokens["attention_mask"], first)
 
-        return [StudentEncoder(self.student, embed=embed, around=first.prompt.around)]
+        return [StudentEncoder(self.student, embed=embed, around=(self.tested if as_tests else first.prompt).around)]
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
         """Write the transformer, and the template that sentences are embedded in."""

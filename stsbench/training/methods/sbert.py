@@ -106,8 +106,8 @@ class SBERTRegression(ScoredPairs):
 class SBERTTriplets(Contrast):
     """Each anchor finds its positive, over batches in which no text occurs twice, as sentence-transformers trains on NLI.
 
-    Its MultipleNegativesRankingLoss, cosines times a scale of 20, softmax over all positives and negatives of the batch, is
-    supervised SimCSE's loss at temperature 0.05. What differs is the order of the corpus.
+    Its MultipleNegativesRankingLoss, cosines times a scale of 20, softmax over all positives and negatives of the
+    batch, is supervised SimCSE's loss at temperature 0.05. What differs is the order of the corpus.
     """
 
     views: Literal["pairs", "triplets"] = "triplets"  # type: ignore[assignment]
@@ -178,24 +178,22 @@ class CoSENT(ScoredPairs):
 class AnglE(ScoredPairs):
     """Three losses over one batch of pairs: two of order, by the angle of complex numbers and by cosine, and one of contrast.
 
-    Li and Li 2024, arXiv 2309.12871, https://aclanthology.org/2024.acl-long.101; details of the official code, weights and
-    scales its values for STS-B. A weight of 0 leaves a loss out.
+    Li and Li 2024, arXiv 2309.12871, https://aclanthology.org/2024.acl-long.101; details of the official code, weights
+    and scales its values for STS-B. A weight of 0 leaves a loss out.
     """
 
     angle_weight: NotNegative = 0.02
     cosine_weight: NotNegative = 1.0
     """Of the order by cosine, CoSENT's loss."""
     contrastive_weight: NotNegative = 1.0
-    """Of the contrast with the other sentences of the batch."""
     angle_scale: Positive = 20.0
     cosine_scale: Positive = 20.0
     temperature: Positive = 0.05
-    """Of the contrast."""
     lowest_positive: Positive = 1.0
     """Pairs of this score and above are positives in the contrast, as released; others have none."""
     positives: Literal["own", "released"] = "own"
-    """``released`` with the others that the code takes for positives by mistake where scores are not 0 and 1: it multiplies a
-    sentence's number by its score, and equal products meet."""
+    """``released`` with the others that the code takes for positives by mistake where scores are not 0 and 1: it
+    multiplies a sentence's number by its score, and equal products meet."""
     doubled_texts: Literal["keep", "drop"] = "keep"
     """``drop`` as released: a batch lacks the pairs of which it has a text already; in one process alone."""
 

@@ -26,6 +26,7 @@ class TwoViews(Contrast):
     """Learns from each sentence twice, under two dropout masks; what is made of the two views is the method's."""
 
     by_dropout = True
+    temperature: Positive = 0.05
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences, and below them the same once more."""
@@ -53,8 +54,8 @@ class SimCSE(Contrast):
     hard_negative_weight: float = 0.0
     """Added to the logit of a row's own hard negative: alpha = exp(weight) in equation 8."""
     contrastive_weight: Positive = 1.0
-    """The released code trained supervised models on four GPUs, where the gradient of the contrast was a quarter and that of
-    masked language modelling whole: 0.25 makes that again."""
+    """The released code trained supervised models on four GPUs, where the gradient of the contrast was a quarter and
+    that of masked language modelling whole: 0.25 makes that again."""
     mlm_weight: NotNegative = 0.0
     """Of the auxiliary masked language modelling (section 3 and table D.2)."""
     mlm_rate: HiddenShare = 0.15
@@ -62,11 +63,9 @@ class SimCSE(Contrast):
     """``copied`` as released: the layer that names the tokens begins as the word embeddings and is trained apart from
     them; ``tied``, the two stay one, as in the checkpoint."""
     legacy_masked_input: bool = False
-    """The contrast too sees hidden tokens, as in the code that made the paper's MLM tables (princeton-nlp/SimCSE, pull
-    request 121)."""
+    """The contrast too sees hidden tokens, as in the code of the paper's MLM tables (princeton-nlp/SimCSE, PR 121)."""
     two_encoders: bool = False
-    """Positives and hard negatives are encoded by a second model, which begins as the first, is trained beside it and not
-    kept (section 4)."""
+    """Positives and hard negatives are encoded by a second model, trained beside the first and not kept (section 4)."""
 
     def __post_init__(self) -> None:
         self.names = self.needs = PAIRING[self.views]
@@ -104,6 +103,9 @@ class SimCSE(Contrast):
         return weighted_sum(losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight})
 
 
+PositiveKind = Literal[
+    "crop", "delete_words", "delete_one_word", "synonym", "masked_word", "next_sentence", "fixed_mask", "two_encoders"
+]
 WORD_CHANGES: Mapping[str, Callable[[SimCSEPositives], texts.Augment]] = {
     "crop": lambda method: partial(texts.crop, rate=method.rate),
     "delete_words": lambda method: partial(texts.delete_words, rate=method.rate),
@@ -115,28 +117,16 @@ WORD_CHANGES: Mapping[str, Callable[[SimCSEPositives], texts.Augment]] = {
         rate=method.rate,
     ),
 }
-"""Positives that change the words."""
-SHARED = ("synonym", "masked_word")
-"""Those that read WordNet's open files or ask a model."""
 
 
 class SimCSEPositives(Contrast):
     """In-batch contrast of a sentence with a changed, following or twice-encoded one.
 
-    The released code has the dropout positive alone, :class:`SimCSE`; these follow the paper's text. For a student without
-    dropout at all, a recipe sets ``dropout = 0``.
+    The released code has the dropout positive alone, :class:`SimCSE`; these follow the paper's text. For a student
+    without dropout at all, a recipe sets ``dropout = 0``.
     """
 
-    positive: Literal[
-        "crop",
-        "delete_words",
-        "delete_one_word",
-        "synonym",
-        "masked_word",
-        "next_sentence",
-        "fixed_mask",
-        "two_encoders",
-    ]
+    positive: PositiveKind
     """The first five change the words; ``next_sentence`` needs an ordered corpus; ``fixed_mask`` encodes twice under the same
     dropout mask; ``two_encoders`` encodes the second view by a second model, trained beside the first and not kept."""
     rate: Share = 0.1
@@ -154,7 +144,8 @@ class SimCSEPositives(Contrast):
     def __post_init__(self) -> None:
         if self.positive == "next_sentence":
             self.needs = ("text", "document_id")
-        self.made_ahead = self.positive not in SHARED
+        # They read WordNet's open files or ask a model.
+        self.made_ahead = self.positive not in ("synonym", "masked_word")
         self.augment = WORD_CHANGES[self.positive](self) if self.positive in WORD_CHANGES else None
         if self.two_encoders and self.positive == "fixed_mask":
             raise CardError("two encoders share no dropout mask; leave 'two_encoders' or positive = 'fixed_mask' out")
@@ -193,7 +184,6 @@ class SimCSEPositives(Contrast):
         return {"loss": info_nce(*views, temperature=self.temperature)}
 
     def _under_one_mask(self, tokens: Tokens) -> list[torch.Tensor]:
-        """The embeddings of both views with the same units dropped."""
         b = len(tokens["input_ids"]) // 2
         devices = [self.student.device] if self.student.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):

@@ -1,8 +1,8 @@
 """Two copies of one encoder: both trained apart (contrastive tension), or one fixed that guides the other (SG-OPT).
 
-Contrastive tension: Carlsson et al. 2021, https://openreview.net/forum?id=Ov_sMNau-PF. Self-guided contrastive learning:
-Kim, Yoo and Lee 2021, arXiv 2106.07345, section 3; SG, its optimised losses (SG-OPT is ``opt3``), and the paper's baseline
-Contrastive (BT), whose positives are back-translations.
+Contrastive tension: Carlsson et al. 2021, https://openreview.net/forum?id=Ov_sMNau-PF. Self-guided contrastive
+learning: Kim, Yoo and Lee 2021, arXiv 2106.07345, section 3; SG, its optimised losses (SG-OPT is ``opt3``), and the
+paper's baseline Contrastive (BT), whose positives are back-translations.
 """
 
 from __future__ import annotations
@@ -88,8 +88,7 @@ class ContrastiveTension(TwoStudents):
     def _others(self, rng: np.random.Generator, *taken: Rows) -> Rows:
         """Draw a row for each place whose text is not one of those taken there.
 
-        The released code draws without this check: about one pair in as many as there are sentences is
-        then of one sentence and labelled otherwise.
+        The released code draws without this check: about one pair in as many as there are sentences is mislabelled.
         """
         drawn = rng.integers(len(self.texts), size=len(taken[0]))
         while True:
@@ -131,8 +130,7 @@ class SelfGuided(Contrast):
 
     variant: Literal["base", "opt1", "opt2", "opt3", "opt2-released", "translation"] = "opt3"
     """``base`` (SG), ``opt1``, ``opt2``, ``opt3`` (SG-OPT) contrast with the fixed copy's layers, ``opt2-released`` as the
-    released code computes it; ``translation`` with the corpus's ``positive``, through the same tuned encoder, under the loss
-    of ``base``."""
+    released code does; ``translation`` with the corpus's ``positive``, by the tuned encoder, under ``base``'s loss."""
     temperature: Positive = 0.01
     regulariser: NotNegative = 0.1
     """Lambda, the weight of the squared distance from the initial weights."""

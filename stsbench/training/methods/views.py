@@ -101,8 +101,7 @@ class ConSERT(Learner):
             own = None if self.positions_from_zero else self.student.backbone.positions(mask)
             for place, kind in enumerate(self.passes):
                 if kind == "shuffle":
-                    shuffled = token_shuffle(mask, generator=generator, position_ids=own)
-                    batch["positions"][f"{name} {place}"] = shuffled
+                    batch["positions"][f"{name} {place}"] = token_shuffle(mask, generator=generator, position_ids=own)
         if self.classifies:
             batch["labels"] = torch.from_numpy(self.labels[rows])
         return {**batch, "seed": seed + 1}

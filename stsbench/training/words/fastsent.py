@@ -1,9 +1,8 @@
 """FastSent's training: a sentence's words predict those of its neighbours (Hill et al. 2016, arXiv 1602.03483).
 
-As released (a fork of gensim): hierarchical softmax over a Huffman tree, not the paper's full
-softmax; the source vectors are summed, but what is learned is divided by their number; a node
-whose product is 6 or more either way teaches nothing, and the sigmoid is read from a table of a
-thousand values; neighbours are not seen over the border of a block of sentences.
+As released (a fork of gensim): hierarchical softmax over a Huffman tree, not the paper's full softmax; source vectors
+are summed, but what is learned is divided by their number; a node whose product is 6 or more either way teaches
+nothing, and the sigmoid is read from a table of a thousand values; no neighbour is seen over the border of a block.
 """
 
 from __future__ import annotations

@@ -88,8 +88,7 @@ class SkipThoughts(GruHalf):
 def released_adam_factor(step: int) -> float:
     """What the released Adam's rate is, in terms of PyTorch's, at this step from 0.
 
-    Its means decay by 0.9 and 0.999, but their correction is for 0.1 and 0.001: the first steps
-    are up to three times as long.
+    Its means decay by 0.9 and 0.999, but are corrected for 0.1 and 0.001: first steps are up to three times as long.
     """
     t = step + 1
     own = (1 - 0.001**t) ** 0.5 / (1 - 0.1**t)
@@ -139,8 +138,7 @@ class SkipThoughtsTraining(NeighbourTraining):
     def prepare(self, columns: Columns, seed: int) -> Lesson:
         """Read the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
         split, rng = tokeniser(self.tokens, lowercase=self.lowercase), np.random.default_rng(seed)
-        ordered = read_ordered(columns, split, specials=(EOS, UNKNOWN), limit=self.vocabulary)
-        sentences, documents, vocabulary = ordered
+        sentences, documents, vocabulary = read_ordered(columns, split, specials=(EOS, UNKNOWN), limit=self.vocabulary)
         tokens = TokenIds.from_lists([[*ids, 0] for ids in vocabulary.ids(sentences, unknown=UNKNOWN)])
         triples = self.triples(tokens, documents)
         half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=self.bidirectional)
@@ -196,10 +194,8 @@ class SkipThoughtsTraining(NeighbourTraining):
 class QuickThoughtsTraining(NeighbourTraining):
     """Train Quick-Thoughts, which finds the neighbours among a batch of text (Logeswaran and Lee 2018, arXiv 1803.02893).
 
-    The defaults are the released configuration's (trained word vectors).
-
-    Batches are stretches of the text in its order, over the borders of documents too, and follow
-    each other in order; sentences are cut at ``max_words``.
+    The defaults are the released configuration's (trained word vectors). Batches are stretches of the text in its
+    order, over the borders of documents too; sentences are cut at ``max_words``.
     """
 
     hidden: int = 600
@@ -223,6 +219,11 @@ class QuickThoughtsTraining(NeighbourTraining):
         model = nn.ModuleDict(made)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
         config = HalvesConfig(halves=dict.fromkeys(made, half), unknown="<unk>", lowercase=self.lowercase)
+
+        def learn(rows: Rows, step: int) -> tuple[float, int]:
+            f, g = (one(*as_batch(tokens, rows)) for one in made.values())
+            return self.descend(model, optimiser, quick_thoughts(f, g)), 1
+
         # What is left over at the text's end is not a whole batch.
         batches = np.arange(len(tokens) // self.batch_size * self.batch_size).reshape(-1, self.batch_size)
         return Lesson(
@@ -230,17 +231,12 @@ class QuickThoughtsTraining(NeighbourTraining):
             optimiser=optimiser,
             saved=Saved("quick_thoughts", config, model.state_dict(), {"tokens": self.tokens}, vocabulary.words),
             batches=lambda: batches,
-            learn=lambda rows, step: (self.step(model, optimiser, tokens, rows), 1),
+            learn=learn,
             steps=len(batches),
             tokens=len(tokens.ids),
             every=self.every,
             limit=self.steps,
         )
-
-    def step(self, model: nn.ModuleDict, optimiser: torch.optim.Optimizer, tokens: TokenIds, rows: Rows) -> float:
-        """Learn from one batch and return its loss."""
-        f, g = (model[name](*as_batch(tokens, rows)) for name in ("f", "g"))
-        return self.descend(model, optimiser, quick_thoughts(f, g))
 
 
 Side = tuple[Tensor, Tensor]
@@ -281,10 +277,9 @@ class LabelledPairs(NamedTuple):
 class InferSentTraining(StandaloneMethod):
     """Train InferSent; the defaults are the released code's.
 
-    SGD whose rate falls by ``decay`` an epoch and is divided by ``shrink`` after an epoch without a
-    better accuracy on held-out pairs, until it is below ``min_rate``; a gradient longer than
-    ``clip`` shortens the step. The weights of the best accuracy are kept, not those of the best
-    ``validate``, which only watches.
+    SGD whose rate falls by ``decay`` an epoch and is divided by ``shrink`` after an epoch without a better accuracy on
+    held-out pairs, until it is below ``min_rate``; a gradient longer than ``clip`` shortens the step. The weights of
+    the best accuracy are kept, not those of the best ``validate``, which only watches.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("first", "second", "label")

@@ -47,7 +47,6 @@ class Lesson:
     """All that is learnt, changed in place."""
     optimiser: torch.optim.Optimizer | None = None
     saved: Saved
-    """The encoder."""
     batches: Callable[[], Iterable[Any]]
     """One epoch's, with that epoch's draws."""
     learn: Callable[[Any, int], tuple[float, int]]
@@ -101,9 +100,9 @@ class StandaloneMethod(ABC):
     ) -> TrainingOutcome:
         """Train and leave the encoder's folder, which ``load_encoder`` opens, and in it ``checkpoints`` to resume from.
 
-        The best weights by ``validate`` are kept, without it the last. ``resume`` continues from the last round of a training
-        that was stopped, to the same weights: all draws are made again, and the batches of earlier rounds passed over. Raises
-        TrainingError: the loss is not finite, or there is nothing to learn from.
+        The best weights by ``validate`` are kept, without it the last. ``resume`` continues from the last round of a
+        training that was stopped, to the same weights: all draws are made again, and the batches of earlier rounds
+        passed over. Raises TrainingError: the loss is not finite, or there is nothing to learn from.
         """
         torch.manual_seed(seed)
         lesson = self.prepare(columns, seed)
@@ -155,11 +154,9 @@ class _Keeper:
 
     @property
     def step(self) -> int:
-        """How many steps are done, as far as rounds go."""
         return int(self.curve[-1]["step"]) if self.curve else 0
 
     def progress(self, step: int, steps: int, loss: float, point: Point | None = None) -> TrainingProgress:
-        """How far it is, with the scores of the rounds so far."""
         scores = [one["score"] for one in self.curve if one["step"] and one["score"] is not None]
         last, best = (scores[-1], max(scores)) if scores else (None, None)
         return TrainingProgress(step=step, steps=steps, loss=loss, score=last, best=best, point=point)
