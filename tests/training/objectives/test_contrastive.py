@@ -26,32 +26,32 @@ ANCHOR, OTHER, HARD = (made(5, 7, key=key) for key in (1, 2, 3))
 NEAR = ANCHOR + OTHER
 
 
+def share(own: float, others: list[float]) -> float:
+    """Minus the log of a logit's share among others, its own not among them."""
+    return math.log(math.exp(own) + math.fsum(map(math.exp, others))) - own
+
+
 def literal_info_nce(
     anchor: torch.Tensor, positive: torch.Tensor, hard: torch.Tensor | None, temperature: float, weight: float = 0.0
 ) -> float:
     """Equation 5 of SimCSE, and equation 8 with alpha = e^weight: loops over scalars."""
     losses = []
-    for i in range(len(anchor)):
-        own = math.exp(cosine(anchor[i], positive[i]) / temperature)
-        total = 0.0
-        for j in range(len(anchor)):
-            total += math.exp(cosine(anchor[i], positive[j]) / temperature)
-            if hard is not None:
-                alpha = math.exp(weight) if i == j else 1.0
-                total += alpha * math.exp(cosine(anchor[i], hard[j]) / temperature)
-        losses.append(-math.log(own / total))
+    for i, one in enumerate(anchor):
+        logits = [cosine(one, other) / temperature for other in positive]
+        negatives = [cosine(one, other) / temperature for other in ([] if hard is None else hard)]
+        # A weight of the own hard negative is added to its logit.
+        weighted = [logit + weight if i == j else logit for j, logit in enumerate(negatives)]
+        losses.append(share(logits[i], logits[:i] + logits[i + 1 :] + weighted))
     return math.fsum(losses) / len(losses)
 
 
 def literal_nt_xent(view_a: torch.Tensor, view_b: torch.Tensor, temperature: float) -> float:
     """SimCLR's algorithm 1, over the 2n views."""
-    n = len(view_a)
-    views = [*view_a, *view_b]
-    losses = []
-    for i in range(2 * n):
-        own = math.exp(cosine(views[i], views[(i + n) % (2 * n)]) / temperature)
-        total = math.fsum(math.exp(cosine(views[i], views[j]) / temperature) for j in range(2 * n) if j != i)
-        losses.append(-math.log(own / total))
+    n, views, losses = len(view_a), [*view_a, *view_b], []
+    for i, view in enumerate(views):
+        twin = (i + n) % (2 * n)
+        others = [cosine(view, other) / temperature for j, other in enumerate(views) if j not in (i, twin)]
+        losses.append(share(cosine(view, views[twin]) / temperature, others))
     return math.fsum(losses) / len(losses)
 
 
@@ -95,19 +95,6 @@ STILL, QUEUE = (made(5, 7, key=key) for key in (3, 4))
 FILLED = torch.tensor([True, False, True, True, False])
 
 
-def share(own: float, others: list[float]) -> float:
-    """Minus the log of a logit's share among others, its own not among them."""
-    return math.log(math.exp(own) + math.fsum(map(math.exp, others))) - own
-
-
-def literal_queued(a: torch.Tensor, p: torch.Tensor, queue: torch.Tensor, t: float) -> float:
-    losses = []
-    for i in range(len(a)):
-        others = [cosine(a[i], p[j]) / t for j in range(len(a)) if j != i]
-        losses.append(share(cosine(a[i], p[i]) / t, others + [cosine(a[i], one) / t for one in queue]))
-    return math.fsum(losses) / len(losses)
-
-
 def literal_mixed(a: torch.Tensor, p: torch.Tensor, t: float, mixing: float, variant: str) -> float:
     n, losses = len(a), []
 
@@ -148,7 +135,7 @@ def test_agree_with_scalar_loops_negatives(n, positive, temperature):
         return pytest.approx(value, rel=1e-11, abs=1e-13)
 
     found = queued_info_nce(a, p, QUEUE, FILLED, temperature=temperature).item()
-    assert found == near(literal_queued(a, p, QUEUE[FILLED], temperature))
+    assert found == near(literal_info_nce(a, p, QUEUE[FILLED], temperature))
     for variant in ("paper", "released"):
         found = mixed_info_nce(a, p, temperature=temperature, mixing=0.2, variant=variant).item()
         assert found == near(literal_mixed(a, p, temperature, 0.2, variant))
