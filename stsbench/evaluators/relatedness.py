@@ -72,9 +72,8 @@ class RelatednessEvaluator:
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
         """Train on ``train``, choose on ``validation``, score ``test``; seed 0 is the published run.
 
-        Raises:
-            DataError: other splits, gold scores outside 0 to 5, or all the same.
-            EncoderError: embeddings too large to train on.
+        Raises DataError: other splits, gold scores outside 0 to 5, or all the same; EncoderError: embeddings too large
+        to train on.
         """
         rows = {
             name: _pairs(name, split, embed)
@@ -140,9 +139,8 @@ class _Regressor(Lockstep):
     selection: CorrelationName
 
     def accuracies(self) -> Float64Array:
-        return np.array(
-            [correlate(expected_scores(self.weights[0], self.fold.dev), self.fold.dev.labels, self.selection)]
-        )
+        dev = self.fold.dev
+        return np.array([correlate(expected_scores(self.weights[0], dev), dev.labels, self.selection)])
 
 
 def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:

@@ -37,7 +37,7 @@ class RetrievalProtocol:
     Recalls are taken within ``folds`` times ``fold_images`` images and averaged. A check follows each epoch, the last
     after the first beyond ``max_epochs``; training ends at check ``tenacity + 1`` without a better sum of recalls,
     counted in all, never reset. Each caption of a batch is ranked against ``contrasts`` images and as many captions
-    from outside it; the hinge is summed. With seed ``s`` it is the toolkit's run with its seed set to ``base_seed + s``.
+    from outside it; the hinge is summed. With seed ``s`` it is the toolkit's run with its seed at ``base_seed + s``.
     """
 
     name: str
@@ -78,9 +78,8 @@ class RetrievalEvaluator:
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
         """Train on ``train``, choose on ``validation``, score ``test``; seed 0 is the published run.
 
-        Raises:
-            DataError: other splits, too few images or captions, or not in their images' order.
-            EncoderError: embeddings too large to train on.
+        Raises DataError: other splits, too few images or captions, or not in their images' order; EncoderError:
+        embeddings too large to train on.
         """
         import torch
 
@@ -137,10 +136,8 @@ class RetrievalEvaluator:
 
 
 def _check(splits: Mapping[str, CaptionSplit], protocol: RetrievalProtocol) -> None:
-    if splits["train"].n <= protocol.batch_size:
-        raise DataError(
-            f"split 'train' has {splits['train'].n} captions: more than a batch of {protocol.batch_size} are needed"
-        )
+    if (count := splits["train"].n) <= protocol.batch_size:
+        raise DataError(f"split 'train' has {count} captions: more than a batch of {protocol.batch_size} are needed")
     images, per_image = protocol.folds * protocol.fold_images, protocol.captions_per_image
     in_order = np.repeat(np.arange(images), per_image)
     for name in ("validation", "test"):

@@ -70,10 +70,8 @@ class StsEvaluator:
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
         """Correlate similarity with gold scores of one PairSplit under any name; the seed changes nothing here.
 
-        Raises:
-            DataError: every gold score is the same: of all pairs, or of a subset where the protocol averages over them.
-            EncoderError: likewise every similarity; or every embedding is the same.
-            ProtocolError: the protocol needs subsets and the data's source does not tell them; or its similarity needs bits.
+        Raises as :meth:`recompute`; and EncoderError: every embedding is the same; ProtocolError: the protocol needs
+        subsets and the data's source does not tell them; or its similarity needs bits.
         """
         (split,) = splits.values()
         if not isinstance(split, PairSplit):
@@ -97,11 +95,9 @@ class StsEvaluator:
     def recompute(self, items: Items) -> Scores:
         """Correlate the pairs' ``similarity`` with their ``gold`` scores, in each ``subset`` and over all.
 
-        A subset that has no correlation is noted, unless the protocol averages over subsets.
-
-        Raises:
-            DataError: every gold score is the same: of all pairs, or of a subset where the protocol averages over them.
-            EncoderError: likewise every similarity.
+        A subset that has no correlation is noted, unless the protocol averages over subsets. Raises DataError: every
+        gold score is the same: of all pairs, or of a subset where the protocol averages over them; EncoderError:
+        likewise every similarity.
         """
         similarity, gold = (np.asarray(items[name], dtype=np.float64) for name in ("similarity", "gold"))
         subsets = subset_indices(list(map(str, items["subset"])))

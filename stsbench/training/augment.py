@@ -12,6 +12,7 @@ at tokens and 0 at padding, and the ``rate``, the share that is cut; a rate outs
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from stsbench.core.errors import StsbenchError
 
@@ -19,9 +20,7 @@ _PAST_DRAWS = 2.0
 """Above every draw, which are below 1."""
 
 
-def token_shuffle(
-    mask: torch.Tensor, *, generator: torch.Generator, position_ids: torch.Tensor | None = None
-) -> torch.Tensor:
+def token_shuffle(mask: Tensor, *, generator: torch.Generator, position_ids: Tensor | None = None) -> Tensor:
     """Return position ids (b, t) with those of each sentence's tokens permuted; padding, on either side, keeps its own.
 
     [CLS] and [SEP] take part. Token ids, segment ids and mask are to stay as they are. What is permuted is 0 to t - 1,
@@ -37,9 +36,7 @@ def token_shuffle(
     return torch.empty_like(ids).scatter_(1, in_order, ids.gather(1, at_random))
 
 
-def token_cutoff(
-    embeddings: torch.Tensor, mask: torch.Tensor, *, rate: float, generator: torch.Generator
-) -> torch.Tensor:
+def token_cutoff(embeddings: Tensor, mask: Tensor, *, rate: float, generator: torch.Generator) -> Tensor:
     """Return embeddings (b, t, h) with floor(n * rate) of each sentence's n tokens set to zero.
 
     Padding is never drawn; [CLS] and [SEP] may be. At rate 0.15 sentences of six tokens or fewer stay as they are.
@@ -48,18 +45,14 @@ def token_cutoff(
     return embeddings.masked_fill(cut[:, :, None], 0)
 
 
-def feature_cutoff(
-    embeddings: torch.Tensor, mask: torch.Tensor, *, rate: float, generator: torch.Generator
-) -> torch.Tensor:
+def feature_cutoff(embeddings: Tensor, mask: Tensor, *, rate: float, generator: torch.Generator) -> Tensor:
     """Return embeddings (b, t, h) with floor(h * rate) columns of each sentence set to zero, padding included."""
     b, _, h = embeddings.shape
     cut = _draw(torch.ones(b, h, dtype=torch.bool, device=embeddings.device), rate, generator)  # (b, h)
     return embeddings.masked_fill(cut[:, None, :], 0)
 
 
-def embedding_dropout(
-    embeddings: torch.Tensor, mask: torch.Tensor, *, rate: float, generator: torch.Generator
-) -> torch.Tensor:
+def embedding_dropout(embeddings: Tensor, mask: Tensor, *, rate: float, generator: torch.Generator) -> Tensor:
     """Return embeddings (b, t, h) with floor(n * h * rate) elements of each sentence's n tokens set to zero.
 
     Other than torch's dropout: the count is exact, padding is left alone, and what stays is not scaled up.
@@ -69,7 +62,7 @@ def embedding_dropout(
     return embeddings.masked_fill(_draw(elements, rate, generator).view(b, t, h), 0)
 
 
-def fgv_noise(gradient: torch.Tensor, *, norm: float, normalise: bool) -> torch.Tensor:
+def fgv_noise(gradient: Tensor, *, norm: float, normalise: bool) -> Tensor:
     """Return the noise to add to embeddings, from the gradient (b, t, h) of the classification loss at them.
 
     The adversarial view adds it to the embedding output and encodes again. ``normalise`` scales each token's gradient
@@ -83,7 +76,7 @@ def fgv_noise(gradient: torch.Tensor, *, norm: float, normalise: bool) -> torch.
     return (norm * wide).to(gradient.dtype)
 
 
-def _draw(eligible: torch.Tensor, rate: float, generator: torch.Generator) -> torch.Tensor:
+def _draw(eligible: Tensor, rate: float, generator: torch.Generator) -> Tensor:
     """Draw floor(rate * n) of the n eligible places of each row of a boolean (b, m)."""
     if not 0 <= rate < 1:
         raise StsbenchError(f"rate {rate}: it must be from 0 to below 1; ConSERT uses 0.1 to 0.2")
@@ -101,5 +94,5 @@ def _draw(eligible: torch.Tensor, rate: float, generator: torch.Generator) -> to
     return drawn ^ torch.zeros_like(eligible).scatter_(1, nearest, flips)
 
 
-def _draws(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _draws(like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.rand(like.shape, generator=generator, device=generator.device).to(like.device)

@@ -15,24 +15,25 @@ from typing import Any, Literal, ParamSpec
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from stsbench.core.errors import StsbenchError, UnknownName, choose
 
 P = ParamSpec("P")
 
 
-def in_float32(objective: Callable[P, torch.Tensor]) -> Callable[P, torch.Tensor]:
+def in_float32(objective: Callable[P, Tensor]) -> Callable[P, Tensor]:
     """Widen bfloat16 and float16 tensors to float32, keep autocast out, and check ``temperature`` where there is one.
 
     A cosine near 1 is 0.004 from the next in bfloat16: 0.08 in a logit at temperature 0.05.
     """
 
     @functools.wraps(objective)
-    def widened(*args: P.args, **kwargs: P.kwargs) -> torch.Tensor:
+    def widened(*args: P.args, **kwargs: P.kwargs) -> Tensor:
         temperature: Any = kwargs.get("temperature", 1.0)
         if not 0 < temperature < math.inf:
             raise StsbenchError(f"temperature {temperature}: it must be a positive number; the papers use 0.01 to 0.1")
-        devices = {a.device.type for a in [*args, *kwargs.values()] if isinstance(a, torch.Tensor)}
+        devices = {a.device.type for a in [*args, *kwargs.values()] if isinstance(a, Tensor)}
         with torch.autocast(next(iter(devices), "cpu"), enabled=False):
             return objective(*map(_widen, args), **{name: _widen(value) for name, value in kwargs.items()})
 
@@ -40,12 +41,12 @@ def in_float32(objective: Callable[P, torch.Tensor]) -> Callable[P, torch.Tensor
 
 
 def _widen(value: Any) -> Any:  # noqa: ANN401 - whatever an objective takes
-    if isinstance(value, torch.Tensor) and value.is_floating_point():
+    if isinstance(value, Tensor) and value.is_floating_point():
         return value.to(torch.promote_types(value.dtype, torch.float32))
     return value
 
 
-def check_rows(least: int = 1, /, **tensors: torch.Tensor) -> None:
+def check_rows(least: int = 1, /, **tensors: Tensor) -> None:
     """Raise ValueError, naming the tensor, where they are not (b, d), all of one shape, with so many rows at least."""
     (name, first), *others = tensors.items()
     if first.ndim != 2 or len(first) < least:
@@ -55,42 +56,42 @@ def check_rows(least: int = 1, /, **tensors: torch.Tensor) -> None:
             raise ValueError(f"{other} is {tuple(tensor.shape)}, but {name} is {tuple(first.shape)}")
 
 
-def unit(x: torch.Tensor) -> torch.Tensor:
+def unit(x: Tensor) -> Tensor:
     """Return each vector along the last dimension with length 1; a zero vector stays zero, its gradient finite."""
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / torch.where(length == 0, 1.0, length)
 
 
-def cosines(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def cosines(a: Tensor, b: Tensor) -> Tensor:
     """Return the cosine of every row of ``a`` (n, d) with every row of ``b`` (m, d), as (n, m)."""
     return unit(a) @ unit(b).T
 
 
-SIMILARITIES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cosine": cosines,
     "dot": lambda a, b: a @ b.T,
 }
 
 
-def first_wins(logits: torch.Tensor) -> torch.Tensor:
+def first_wins(logits: Tensor) -> Tensor:
     """Return the cross-entropy of logits (n, m), m >= n, whose right answer in row i is column i."""
     return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
 
 
-def _diagonal(x: torch.Tensor) -> torch.Tensor:
+def _diagonal(x: Tensor) -> Tensor:
     return torch.eye(len(x), dtype=torch.bool, device=x.device)
 
 
 @in_float32
 def info_nce(
-    anchor: torch.Tensor,
-    positive: torch.Tensor,
-    hard_negative: torch.Tensor | None = None,
+    anchor: Tensor,
+    positive: Tensor,
+    hard_negative: Tensor | None = None,
     *,
     temperature: float,
     hard_negative_weight: float = 0.0,
     similarity: Literal["cosine", "dot"] = "cosine",
-) -> torch.Tensor:
+) -> Tensor:
     """Return SimCSE's loss: each anchor finds its positive among all positives and hard negatives.
 
     ``-log e(i, i+) / (sum_j e(i, j+) + sum_j e(i, j-) * w_ij)``, mean over the anchors, with w_ij =
@@ -116,7 +117,7 @@ def info_nce(
 
 
 @in_float32
-def nt_xent(view_a: torch.Tensor, view_b: torch.Tensor, *, temperature: float) -> torch.Tensor:
+def nt_xent(view_a: Tensor, view_b: Tensor, *, temperature: float) -> Tensor:
     """Return SimCLR's loss: each of the 2n views (n, d) finds its twin, row for row, among all the others.
 
     ``-log e(i, i') / sum_{j != i} e(i, j)``, mean over the 2n anchors; 2n - 2 negatives an anchor. Chen et al., 2020,
@@ -128,14 +129,14 @@ def nt_xent(view_a: torch.Tensor, view_b: torch.Tensor, *, temperature: float) -
     return F.cross_entropy(_among_others(view_a, view_b, temperature), twins)
 
 
-def _among_others(a: torch.Tensor, b: torch.Tensor, temperature: float) -> torch.Tensor:
+def _among_others(a: Tensor, b: Tensor, temperature: float) -> Tensor:
     """The logits (2n, 2n) of all rows of both (n, d) with all but themselves."""
     rows = torch.cat([a, b])
     return (cosines(rows, rows) / temperature).masked_fill(_diagonal(rows), -torch.inf)
 
 
 @in_float32
-def pairs_in_batch(u: torch.Tensor, v: torch.Tensor, targets: torch.Tensor, *, temperature: float) -> torch.Tensor:
+def pairs_in_batch(u: Tensor, v: Tensor, targets: Tensor, *, temperature: float) -> Tensor:
     """Return AnglE's in-batch loss: each sentence finds its positives among all other sentences of all pairs.
 
     ``-sum_j t_ij log e(i, j) / sum_{k != i} e(i, k)``, mean over the 2b sentences; one without positives adds 0.
@@ -149,9 +150,7 @@ def pairs_in_batch(u: torch.Tensor, v: torch.Tensor, targets: torch.Tensor, *, t
 
 
 @in_float32
-def queued_info_nce(
-    anchor: torch.Tensor, positive: torch.Tensor, queue: torch.Tensor, filled: torch.Tensor, *, temperature: float
-) -> torch.Tensor:
+def queued_info_nce(anchor: Tensor, positive: Tensor, queue: Tensor, filled: Tensor, *, temperature: float) -> Tensor:
     """Return ESimCSE's loss: SimCSE's, with a queue of embeddings that are negatives of every anchor.
 
     ``-log e(i, i+) / (sum_j e(i, j+) + sum_m e(i, m))``, mean over the anchors (b, d), m over the ``filled`` places,
@@ -164,8 +163,8 @@ def queued_info_nce(
 
 @in_float32
 def mixed_info_nce(
-    anchor: torch.Tensor, positive: torch.Tensor, *, temperature: float, mixing: float, variant: str = "paper"
-) -> torch.Tensor:
+    anchor: Tensor, positive: Tensor, *, temperature: float, mixing: float, variant: str = "paper"
+) -> Tensor:
     """Return MixCSE's loss: SimCSE's, with hard negatives mixed of a positive and another sentence's.
 
     The other sentence is the next of the batch, of the last the first. With mix(x, y) = mixing * x + (1 - mixing) * y,
@@ -179,7 +178,7 @@ def mixed_info_nce(
     """
     check_rows(2, anchor=anchor, positive=positive)
 
-    def mix(rows: torch.Tensor) -> torch.Tensor:
+    def mix(rows: Tensor) -> Tensor:
         return (mixing * rows + (1 - mixing) * rows.roll(-1, 0)).detach()
 
     similarities = [cosines(anchor, positive)]
@@ -194,13 +193,13 @@ def mixed_info_nce(
 
 @in_float32
 def off_dropout_info_nce(
-    anchor: torch.Tensor,
-    positive: torch.Tensor,
-    still: torch.Tensor,
+    anchor: Tensor,
+    positive: Tensor,
+    still: Tensor,
     *,
     temperature: float,
     positive_share: float = 1.0,
-) -> torch.Tensor:
+) -> Tensor:
     """Return SimCSE++'s loss: positives with dropout, negatives without.
 
     ``-log p(i) / (p(i) + sum_{j != i} e(still i, still j))``, mean over the sentences, with p(i) =
@@ -214,7 +213,7 @@ def off_dropout_info_nce(
 
 
 @in_float32
-def dimension_contrast(view_a: torch.Tensor, view_b: torch.Tensor, *, temperature: float) -> torch.Tensor:
+def dimension_contrast(view_a: Tensor, view_b: Tensor, *, temperature: float) -> Tensor:
     """Return SimCSE++'s dimension-wise loss: each dimension of one view (b, d) finds itself among those of the other.
 
     ``-log e(c, c) / sum_d e(c, d)``, mean over the dimensions, with e(c, d) = exp(the mean over sentences of z_c * z'_d
@@ -227,7 +226,7 @@ def dimension_contrast(view_a: torch.Tensor, view_b: torch.Tensor, *, temperatur
 
 
 @in_float32
-def jsd_mutual_information(local: torch.Tensor, mask: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
+def jsd_mutual_information(local: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
     """Return IS-BERT's loss: minus the Jensen-Shannon estimate of the mutual information of tokens and sentences.
 
     With s the dot product of a token's state and a sentence's embedding: the mean of ``softplus(s) - log 2`` over
@@ -249,7 +248,7 @@ def jsd_mutual_information(local: torch.Tensor, mask: torch.Tensor, pooled: torc
 
 
 @in_float32
-def quick_thoughts(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+def quick_thoughts(first: Tensor, second: Tensor) -> Tensor:
     """Return the cross-entropy of dot products against the neighbours, mean over the sentences of a passage.
 
     The targets of a sentence are the ones before and after it, a half each; 1 at both ends. As in the authors' code
@@ -272,16 +271,14 @@ Formulas = Literal["paper", "released"]
 
 
 @in_float32
-def rankings(a: torch.Tensor, b: torch.Tensor, *, temperature: float) -> torch.Tensor:
+def rankings(a: Tensor, b: Tensor, *, temperature: float) -> Tensor:
     """Return the cosines of all rows of ``a`` (b, d) with all of ``b`` (b, d), divided by a temperature: (b, b)."""
     check_rows(a=a, b=b)
     return cosines(a, b) / temperature
 
 
 @in_float32
-def ranking_consistency(
-    view_a: torch.Tensor, view_b: torch.Tensor, *, temperature: float, formulas: Formulas = "paper"
-) -> torch.Tensor:
+def ranking_consistency(view_a: Tensor, view_b: Tensor, *, temperature: float, formulas: Formulas = "paper") -> Tensor:
     """Return RankCSE's consistency: the Jensen-Shannon divergence of how each view of a sentence ranks the other views, mean over sentences.
 
     With P the softmax of the cosines of ``view_a[i]`` with all of ``view_b``, and Q that of ``view_b[i]`` with all of
@@ -301,7 +298,7 @@ def ranking_consistency(
 
 
 @in_float32
-def list_net(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+def list_net(student: Tensor, teacher: Tensor) -> Tensor:
     """Return the cross-entropy of a student's ranking against a teacher's, by which sentence comes first.
 
     ``-sum_j softmax(teacher)_ij log softmax(student)_ij``, j not i, mean over the sentences i. Both are similarities
@@ -314,7 +311,7 @@ def list_net(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
 
 
 @in_float32
-def list_mle(student: torch.Tensor, teacher: torch.Tensor, *, formulas: Formulas = "paper") -> torch.Tensor:
+def list_mle(student: Tensor, teacher: Tensor, *, formulas: Formulas = "paper") -> Tensor:
     """Return minus the log likelihood of a teacher's ranking under a student's similarities, mean over sentences.
 
     ``-sum_k log exp(s_k) / sum_{l >= k} exp(s_l)``, s the similarities of a sentence in the teacher's falling order,
@@ -333,7 +330,7 @@ def list_mle(student: torch.Tensor, teacher: torch.Tensor, *, formulas: Formulas
 
 
 @in_float32
-def self_guided(cls: torch.Tensor, hidden: torch.Tensor, *, temperature: float, variant: str) -> torch.Tensor:
+def self_guided(cls: Tensor, hidden: Tensor, *, temperature: float, variant: str) -> Tensor:
     """Return a self-guided contrastive loss, mean over its anchors.
 
     * ``base`` (SG): NT-Xent over the c_i and the h_i, 2b anchors.
@@ -354,20 +351,20 @@ def self_guided(cls: torch.Tensor, hidden: torch.Tensor, *, temperature: float, 
     return chosen(cls, hidden, temperature)
 
 
-def _opt1(cls: torch.Tensor, hidden: torch.Tensor, temperature: float) -> torch.Tensor:
+def _opt1(cls: Tensor, hidden: Tensor, temperature: float) -> Tensor:
     own = _diagonal(cls)
     others = cosines(cls, cls).masked_fill(own, -torch.inf)
     return first_wins(torch.cat([cosines(cls, hidden[:, 0]), others], dim=1) / temperature)  # (b, 2b)
 
 
-def _opt2_released(cls: torch.Tensor, hidden: torch.Tensor, temperature: float) -> torch.Tensor:
+def _opt2_released(cls: Tensor, hidden: Tensor, temperature: float) -> Tensor:
     logits = cosines(cls, hidden[:, 0]) / temperature  # (b, b)
     dropped = torch.zeros_like(logits, dtype=torch.bool)
     dropped[1:, 0] = dropped[:1, 1:2] = True
     return first_wins(logits.masked_fill(dropped, -torch.inf))
 
 
-def _opt3(cls: torch.Tensor, hidden: torch.Tensor, temperature: float) -> torch.Tensor:
+def _opt3(cls: Tensor, hidden: Tensor, temperature: float) -> Tensor:
     b, k, _ = hidden.shape
     logits = cosines(cls, hidden.flatten(0, 1)).view(b, b, k) / temperature
     own = _diagonal(cls)
@@ -375,7 +372,7 @@ def _opt3(cls: torch.Tensor, hidden: torch.Tensor, temperature: float) -> torch.
     return -F.logsigmoid(logits[own] - negatives[:, None]).mean()
 
 
-SELF_GUIDED: Mapping[str, Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]] = {
+SELF_GUIDED: Mapping[str, Callable[[Tensor, Tensor, float], Tensor]] = {
     "base": lambda cls, hidden, temperature: nt_xent(cls, hidden[:, 0], temperature=temperature),
     "opt1": _opt1,
     "opt2": lambda cls, hidden, temperature: info_nce(cls, hidden[:, 0], temperature=temperature),
@@ -384,7 +381,7 @@ SELF_GUIDED: Mapping[str, Callable[[torch.Tensor, torch.Tensor, float], torch.Te
 }
 
 
-def anchored_l2(parameters: Mapping[str, torch.Tensor], initial: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def anchored_l2(parameters: Mapping[str, Tensor], initial: Mapping[str, Tensor]) -> Tensor:
     """Return the squared distance of all parameters from their initial values, summed: the self-guided regulariser.
 
     No mean and no weights: the paper multiplies it by 0.1. At the start it is 0, its gradient too. Both are by name:
@@ -396,7 +393,7 @@ def anchored_l2(parameters: Mapping[str, torch.Tensor], initial: Mapping[str, to
     return torch.stack(distances).sum()
 
 
-_FEATURES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+_FEATURES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "u": lambda u, v: u,
     "v": lambda u, v: v,
     "|u-v|": lambda u, v: (u - v).abs(),
@@ -432,7 +429,7 @@ def feature_names(kinds: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-def pair_features(u: torch.Tensor, v: torch.Tensor, kinds: str | Sequence[str]) -> torch.Tensor:
+def pair_features(u: Tensor, v: Tensor, kinds: str | Sequence[str]) -> Tensor:
     """Return the features of sentence pairs, (b, d) each, side by side: (b, len(feature_names(kinds)) * d); raises as that."""
     check_rows(u=u, v=v)
     return torch.cat([_FEATURES[name](u, v) for name in feature_names(kinds)], dim=1)
@@ -449,7 +446,7 @@ class GivenEmbeddings(torch.nn.Module):
         super().__init__()
         self.name = name
 
-    def forward(self, column: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def forward(self, column: dict[str, Tensor]) -> dict[str, Tensor]:
         """Pass the embeddings (b, d) as a model does."""
         return {"sentence_embedding": column[self.name]}
 
@@ -462,7 +459,7 @@ def made_loss(name: str, *values: Any, column: str = "sentence_embedding", **opt
 
 
 @in_float32
-def library_loss(loss: Any, *embeddings: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:  # noqa: ANN401 - untyped
+def library_loss(loss: Any, *embeddings: Tensor, labels: Tensor | None = None) -> Tensor:  # noqa: ANN401 - untyped
     """Return the value of one of sentence-transformers' losses, made with :class:`GivenEmbeddings` as its model.
 
     ``embeddings`` are of each column of sentences, (b, d); ``labels`` (b,), where the loss has some. Each column has
@@ -470,5 +467,5 @@ def library_loss(loss: Any, *embeddings: torch.Tensor, labels: torch.Tensor | No
     """
     numbered = {str(number): column for number, column in enumerate(embeddings, 1)}
     check_rows(**numbered)
-    value: torch.Tensor = loss([{"sentence_embedding": column, **numbered} for column in embeddings], labels)
+    value: Tensor = loss([{"sentence_embedding": column, **numbered} for column in embeddings], labels)
     return value

@@ -271,9 +271,8 @@ IGNORED = -100
 def row_losses(model: Any, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
     """The cross-entropy of each text's hidden tokens, summed: from last hidden states (b, t, h) and labels (b, t), (b,)."""
     hidden = labels != IGNORED
-    each = torch.nn.functional.cross_entropy(
-        language_model_head(model)(states[hidden]).float(), labels[hidden], reduction="none"
-    )
+    logits = language_model_head(model)(states[hidden]).float()
+    each = torch.nn.functional.cross_entropy(logits, labels[hidden], reduction="none")
     return torch.zeros(labels.shape, device=each.device).masked_scatter(hidden, each).sum(dim=1)
 
 

@@ -264,9 +264,7 @@ def test_one_odd_subset_costs_the_means_over_subsets_alone(made):
 @pytest.mark.parametrize("gold", [[3.0, 3.0, 3.0], [1.0], []])
 def test_gold_scores_without_two_values_are_refused(gold):
     texts = [f"a{i}" for i in range(len(gold))]
-    split = PairSplit(
-        sentences1=texts, sentences2=texts, gold=np.array(gold, dtype=np.float64), subset=["x"] * len(gold)
-    )
+    split = PairSplit(sentences1=texts, sentences2=texts, gold=np.array(gold, dtype=float), subset=["x"] * len(gold))
     rows = {"other": np.ones(16, dtype=np.float32), **make_rows(split)}
     with pytest.raises(DataError, match="has fewer than two different gold scores; no correlation exists"):
         score(split, rows=rows)

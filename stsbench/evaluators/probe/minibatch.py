@@ -72,9 +72,8 @@ OPTIMISERS: dict[str, dict[str, float]] = {
 def parse_optimiser(text: str) -> tuple[str, dict[str, float]]:
     """Read the toolkit's notation, ``"adam"`` or ``"sgd,lr=0.1,momentum=0.9"``; blanks do for commas.
 
-    Raises:
-        UnknownName: an optimiser or a setting that does not exist here.
-        StsbenchError: a setting that is no number, or ``sgd`` without ``lr``.
+    Raises UnknownName: an optimiser or a setting that does not exist here; StsbenchError: a setting that is no number,
+    or ``sgd`` without ``lr``.
     """
     name, *given = text.replace(",", " ").split() or [""]
     settings = dict(choose("optimiser", name, OPTIMISERS))

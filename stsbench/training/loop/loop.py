@@ -314,10 +314,8 @@ class Losses:
         values = torch.stack([loss.float() for _, loss in unread]).tolist() if unread else []
         for (step, _), value in zip(unread, values, strict=True):
             if not math.isfinite(value):
-                kept = f"{last_checkpoint(self.folder) or 'nothing'} is kept"
-                raise TrainingError(
-                    f"the loss is {value} at step {step}; lower learning rate or raise temperature ({kept})"
-                )
+                what = f"the loss is {value} at step {step}; lower learning rate or raise temperature"
+                raise TrainingError(f"{what} ({last_checkpoint(self.folder) or 'nothing'} is kept)")
             self.last = value
 
     def means(self) -> dict[str, float]:

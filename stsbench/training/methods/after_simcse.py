@@ -194,9 +194,8 @@ class RankCSE(TwoViews):
         """The sentences twice, and each teacher's embeddings of them."""
         batch = super().collate(rows, rng)
         if self.teachers:
-            batch["taught"] = {
-                name: torch.from_numpy(of(rows)) for name, of in zip(self.teachers, self.taught, strict=True)
-            }
+            taught = zip(self.teachers, self.taught, strict=True)
+            batch["taught"] = {name: torch.from_numpy(embeddings_of(rows)) for name, embeddings_of in taught}
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made

@@ -143,21 +143,18 @@ class SelfGuided(Contrast):
     head: bool = True
     """The contrast is under a projection head, which is dropped afterwards (the paper); else bare."""
     head_width: Count = 4096
-    """Of the head's two layers."""
 
     def __post_init__(self) -> None:
-        student = self.student
+        student, model = self.student, self.student.model
         self.needs = ("anchor", "positive") if self.variant == "translation" else ("text",)
         self.pooling = Pooling.parse(self.layer_pooling)
         # No module of this one's: never trained, it needs no place in checkpoints, a resumed run makes it again.
-        fixed = copy.deepcopy(student.model).requires_grad_(False)
+        fixed = copy.deepcopy(model).requires_grad_(False)
         self.fixed_backbone = Backbone(student.backbone.tokenizer, fixed, student.device)
         if self.freeze_embeddings:
-            if not hasattr(student.model, "embeddings"):
-                raise EncoderError(
-                    f"{type(student.model).__name__}: no 'embeddings' to freeze; freeze_embeddings = false"
-                )
-            student.model.embeddings.requires_grad_(False)
+            if not hasattr(model, "embeddings"):
+                raise EncoderError(f"{type(model).__name__}: no 'embeddings' to freeze; freeze_embeddings = false")
+            model.embeddings.requires_grad_(False)
         self.projector: torch.nn.Module = torch.nn.Identity()
         if self.head:
             first, last = fresh_layers(student.model, student.backbone.width, self.head_width, self.head_width)

@@ -180,7 +180,6 @@ class CLEAR(Contrast):
     """
 
     first: OperatorName = "delete_words"
-    """How the first view is made."""
     second: OperatorName = "reorder"
     word_rate: Share = 0.7
     """The share of words that ``delete_words`` deletes."""

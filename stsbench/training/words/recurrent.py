@@ -267,10 +267,9 @@ class LabelledPairs(NamedTuple):
 
     def batch(self, rows: Rows) -> tuple[Side, Side, Tensor]:
         """Some pairs and their labels (b,)."""
-        (first, lengths), (second, others) = (
-            as_batch(self.tokens, rows + start, pad=-1) for start in (0, len(self.labels))
-        )
-        return (self.table[first], lengths), (self.table[second], others), self.labels[torch.from_numpy(rows)]
+        sides = (as_batch(self.tokens, rows + start, pad=-1) for start in (0, len(self.labels)))
+        first, second = ((self.table[ids], lengths) for ids, lengths in sides)
+        return first, second, self.labels[torch.from_numpy(rows)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,11 +304,10 @@ class InferSentTraining(StandaloneMethod):
         digest, rng = remembered_digest(path), np.random.default_rng(seed)
         vectors = open_vectors(path, sha256=digest)
         pairs, classes = self._read(columns, vectors)
-        cut = round(len(pairs.labels) * (1 - self.held_out))
-        if not 0 < cut < len(pairs.labels):
-            raise TrainingError(
-                f"{len(pairs.labels)} pairs, of which {cut} to learn from; give more, or another held_out"
-            )
+        count = len(pairs.labels)
+        cut = round(count * (1 - self.held_out))
+        if not 0 < cut < count:
+            raise TrainingError(f"{count} pairs, of which {cut} to learn from; give more, or another held_out")
         model = self.model(vectors.shape[1], classes)
         optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
         steps = -(-cut // self.batch_size)
@@ -324,7 +322,7 @@ class InferSentTraining(StandaloneMethod):
             return self.step(model, optimiser, *pairs.batch(rows)), 1
 
         def examine(best: float) -> tuple[float, dict[str, float]]:
-            correct = accuracy(model, pairs, np.arange(cut, len(pairs.labels)))
+            correct = accuracy(model, pairs, np.arange(cut, count))
             if correct <= best:
                 optimiser.param_groups[0]["lr"] /= self.shrink
             return correct, {"accuracy": correct, "learning_rate": optimiser.param_groups[0]["lr"]}
