@@ -66,13 +66,12 @@ SplitT = TypeVar("SplitT", bound=Split)
 
 def three_splits(splits: Mapping[str, Split], kind: type[SplitT], evaluator: str, scored: str) -> dict[str, SplitT]:
     """The splits train, validation and test; raises DataError where it is not these, or one is of another kind."""
+    which = f"the evaluator '{evaluator}'"
     if set(splits) != {"train", "validation", "test"}:
-        raise DataError(
-            f"the evaluator '{evaluator}' needs the splits train, validation and test, not {sorted(splits)}"
-        )
+        raise DataError(f"{which} needs the splits train, validation and test, not {sorted(splits)}")
     found = {name: splits[name] for name in ("train", "validation", "test")}
     if not all(isinstance(split, kind) for split in found.values()):
-        raise DataError(f"the evaluator '{evaluator}' scores {scored}")
+        raise DataError(f"{which} scores {scored}")
     return cast(dict[str, SplitT], found)
 
 

@@ -131,13 +131,11 @@ def _similarities(split: PairSplit, embed: Embed, name: str) -> tuple[Float64Arr
     texts = split.texts()
     embeddings = embed(texts)
     if name == "hamming" and not are_bits(np.asarray(embeddings)):
-        raise ProtocolError(
-            "similarity 'hamming' counts bits that differ; make the embeddings bits: --set embeddings=binary"
-        )
+        advice = "make the embeddings bits: --set embeddings=binary"
+        raise ProtocolError(f"similarity 'hamming' counts bits that differ; {advice}")
     if len(set(texts)) > 1 and inspect(embeddings).constant:
-        raise EncoderError(
-            f"the encoder gives every one of {len(texts)} sentences the same embedding; no correlation exists"
-        )
+        what = f"the encoder gives every one of {len(texts)} sentences the same embedding"
+        raise EncoderError(f"{what}; no correlation exists")
     sides = zip(blocks(embeddings, stop=split.n), blocks(embeddings, split.n), strict=True)
     found = [SIMILARITIES[name](*(side.astype(np.float32, copy=False) for side in pair)) for pair in sides]
     return np.concatenate([np.empty(0), *(one for one, _ in found)]), sum(int(zero.sum()) for _, zero in found)

@@ -88,9 +88,8 @@ def run_scheme(
         fixed = splits.get("validation")
         choosing = [[(train, fixed)] if fixed is not None else train.folds(k, protocol.base_seed + seed)]
     else:
-        raise DataError(
-            f"a probe needs the splits all, or train and test, or train, validation and test; it has {names}"
-        )
+        needed = "the splits all, or train and test, or train, validation and test"
+        raise DataError(f"a probe needs {needed}; it has {names}")
     searched, rounding = solver.search(list(chain(*choosing))), protocol.rounding
     chosen = [
         _choose(searched.accuracy[at : at + len(choosing[0])], rounding)

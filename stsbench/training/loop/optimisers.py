@@ -91,9 +91,8 @@ def make_schedule(facts: TrainingFacts, steps: int) -> Schedule:
         flat = key == "schedule_steps" and kind.is_flat and not facts.warmup
         if getattr(facts, key) and (flat or key not in kind.takes):
             others = " or ".join(name for name, one in SCHEDULES.items() if key in one.takes and name != facts.schedule)
-            raise CardError(
-                f"[training] {key}: schedule '{facts.schedule}' does not use it; leave it out or use {others}"
-            )
+            what = f"[training] {key}: schedule '{facts.schedule}' does not use it"
+            raise CardError(f"{what}; leave it out or use {others}")
     return kind.make(facts, facts.schedule_steps or steps)
 
 

@@ -184,10 +184,9 @@ class RankCSE(TwoViews):
             self.teachers = ()
         weights = self.teacher_weights or (1.0,) * len(self.teachers)
         if self.ranking_weight and (not self.teachers or len(weights) != len(self.teachers)):
+            given = f"teachers {list(self.teachers)}, teacher_weights {list(weights)}"
             learn = "give encoders to learn from, --set 'teachers=[\"NAME\"]', and one weight above 0 for each"
-            raise CardError(
-                f"teachers {list(self.teachers)}, teacher_weights {list(weights)}: {learn}; or ranking_weight 0"
-            )
+            raise CardError(f"{given}: {learn}; or ranking_weight 0")
         self.shares = [weight / sum(weights) for weight in weights]
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
@@ -235,7 +234,6 @@ class DiffCSE(TwoViews):
     generator: str = ""
     """A masked language model with the student's vocabulary, kept as it is: a folder or Hub name; default its start."""
     generator_revision: str = "unpinned"
-    """Its commit on the Hub."""
 
     def __post_init__(self) -> None:
         student, width = self.student, self.student.backbone.width

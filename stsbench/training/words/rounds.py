@@ -203,9 +203,8 @@ class _Keeper:
             learnt = state.get(f"learnt.{name}")
             # A state without a curve is of an earlier version.
             if "curve" not in facts or learnt is None or learnt.shape != tensor.shape:
-                raise TrainingError(
-                    f"{self.folder}: its checkpoint is of another training; pass --fresh to train again"
-                )
+                what = f"{self.folder}: its checkpoint is of another training"
+                raise TrainingError(f"{what}; pass --fresh to train again")
             with torch.no_grad():
                 tensor.copy_(learnt)
         if optimiser := self.lesson.optimiser:

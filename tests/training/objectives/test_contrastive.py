@@ -141,13 +141,10 @@ def test_agree_with_scalar_loops_negatives(n, positive, temperature):
         assert found == near(literal_mixed(a, p, temperature, 0.2, variant))
     for part in (1.0, 0.9):
         found = off_dropout_info_nce(a, p, s, temperature=temperature, positive_share=part).item()
-        each = [
-            share(
-                part * cosine(a[i], p[i]) / temperature,
-                [cosine(s[i], s[j]) / temperature for j in range(n) if j != i],
-            )
-            for i in range(n)
-        ]
+        each = []
+        for i in range(n):
+            others = [cosine(s[i], s[j]) / temperature for j in range(n) if j != i]
+            each.append(share(part * cosine(a[i], p[i]) / temperature, others))
         assert found == near(math.fsum(each) / n)
     found = dimension_contrast(a, p, temperature=temperature).item()
     assert found == near(literal_dimensions(a, p, temperature))

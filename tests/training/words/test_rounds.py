@@ -76,9 +76,8 @@ def test_a_resumed_training_ends_where_an_undisturbed_one_does(tmp_path, name, v
 def test_a_state_is_forgotten_without_resume_and_of_another_text_refused(tmp_path):
     training, columns = method("fastsent", tmp_path)
     training.fit(columns, folder=tmp_path / "run", seed=1)
-    assert training.fit(columns, folder=tmp_path / "run", seed=2) == training.fit(
-        columns, folder=tmp_path / "new", seed=2
-    )
+    again, fresh = (training.fit(columns, folder=tmp_path / name, seed=2) for name in ("run", "new"))
+    assert again == fresh
     less = {name: values[:60] for name, values in columns.items()}
     with pytest.raises(TrainingError, match="of another training; pass --fresh to train again"):
         training.fit({**less, "text": ["a b c"] * 60}, folder=tmp_path / "run", seed=1, resume=True)
