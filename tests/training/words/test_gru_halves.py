@@ -131,17 +131,10 @@ def test_it_learns_a_small_text(tmp_path, method, params, text, first, last):
     assert list(encoder.config.halves) == (["uni"] if method is SkipThoughtsTraining else ["f", "g"])
 
 
-def test_batches_are_stretches_of_text_in_order(tmp_path, monkeypatch):
-    seen: list[list[int]] = []
-
-    def step(self, model, optimiser, tokens, rows) -> float:
-        seen.append(rows.tolist())
-        return 1.0
-
-    monkeypatch.setattr(QuickThoughtsTraining, "step", step)
+def test_batches_are_stretches_of_text_in_order():
     text = {"text": [f"word{i} word" for i in range(11)]}
-    QuickThoughtsTraining(word_size=2, hidden=2, batch_size=4).fit(text, folder=tmp_path, seed=0)
-    assert seen == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    lesson = QuickThoughtsTraining(word_size=2, hidden=2, batch_size=4).prepare(text, seed=0)
+    assert lesson.steps == 2 and [rows.tolist() for rows in lesson.batches()] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_steps_end_a_run_and_too_little_text_is_one_line(tmp_path):
