@@ -35,11 +35,10 @@ from stsbench.training.loop.batches import Batches, BatchPlan, load_batches, ope
 from stsbench.training.loop.gather import Place, many_ranks
 from stsbench.training.loop.on_cpu import speed_up
 from stsbench.training.loop.optimisers import make_optimiser, make_schedule
-from stsbench.training.seams import Batch, Learner, Point, Validate, worth
 from stsbench.training.student import Student
 
 
-def check_step(learner: Learner, facts: TrainingFacts) -> None:
+def check_step(learner: seams.Learner, facts: TrainingFacts) -> None:
     """Refuse what the method or the model cannot be run with. Raises CardError: says which key to leave out."""
     method, model, training = type(learner).__name__, learner.student.model, learner.training
     if facts.batch_size < 2 and learner.batch_negatives and not (learner.batch_negatives == "joint" and many_ranks()):
@@ -57,7 +56,7 @@ def check_step(learner: Learner, facts: TrainingFacts) -> None:
         raise CardError(f"[training] {problem}; leave it out")
 
 
-def prepare_step(learner: Learner, facts: TrainingFacts) -> None:
+def prepare_step(learner: seams.Learner, facts: TrainingFacts) -> None:
     """Set a learner up for the steps of a recipe; raises as :func:`check_step`."""
     check_step(learner, facts)
     for student in (module for module in learner.modules() if isinstance(module, Student)):
@@ -79,7 +78,7 @@ REPORTS = "reports"
 """Where TensorBoard's files lie in a run's folder, unless ``TENSORBOARD_LOGGING_DIR`` says so."""
 
 
-def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> seams.TrainingOutcome:
+def train_learner(learner: seams.Learner, run: Run, *, resume: bool = False) -> seams.TrainingOutcome:
     """Train, and leave the learner with the weights that selection keeps.
 
     ``resume`` from the folder's last complete checkpoint, or start from the beginning where there is none. Raises
@@ -118,7 +117,7 @@ def train_learner(learner: Learner, run: Run, *, resume: bool = False) -> seams.
 class Loop(transformers.Trainer):  # type: ignore[misc]
     """The library's loop with our batches, optimiser, checkpoints and a check of the loss."""
 
-    def __init__(self, learner: Learner, run: Run, selection: Selection) -> None:
+    def __init__(self, learner: seams.Learner, run: Run, selection: Selection) -> None:
         """Set the library up; nothing runs yet."""
         self.run, self.selection = run, selection
         plan, facts = run.batches, run.batches.facts
@@ -162,7 +161,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         if run.report_to:
             selection.on_point.append(self.report)
 
-    def report(self, point: Point) -> None:
+    def report(self, point: seams.Point) -> None:
         """Send a validation to the loggers; loss, gradient norm and rate the library sends itself."""
         sent = ("step", "candidate", "loss", "gradient_norm", "rate")
         names = {name: f"eval_{name}" for name in ("score", "alignment", "uniformity")}
@@ -178,7 +177,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         """Batches come whole and in order; each rank makes its own."""
         return load_batches(self.train_dataset, workers=self.run.workers, pin=self.args.dataloader_pin_memory)
 
-    def _prepare_inputs(self, inputs: Batch) -> Batch:
+    def _prepare_inputs(self, inputs: seams.Batch) -> seams.Batch:
         """As the library's, but the GPU is not waited for."""
         return open_batch(inputs, self.args.device)
 
@@ -266,7 +265,7 @@ class Run:
     selection: SelectionFacts
     folder: Path
     place: Place
-    validate: Validate | None
+    validate: seams.Validate | None
     on_progress: seams.OnProgress = lambda progress: None
     checkpoint_seconds: float = 120.0
     report_to: Sequence[str] = ()
@@ -370,7 +369,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
     from a checkpoint knows what the run had known there, and nothing of what came after.
     """
 
-    def __init__(self, learner: Learner, run: Run) -> None:
+    def __init__(self, learner: seams.Learner, run: Run) -> None:
         """Start with an empty curve."""
         self.learner, self.run, self.facts, self.plan = learner, run, run.selection, run.batches
         self.asked = threading.Event()
@@ -379,11 +378,11 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         self.curve: list[dict[str, float]] = []
         self.best: dict[str, float] | None = None
         self.best_weights: dict[str, torch.Tensor] | None = None
-        self.on_point: list[Callable[[Point], None]] = []
+        self.on_point: list[Callable[[seams.Point], None]] = []
         """Called with each point of the curve as soon as it is there."""
         self.rate: dict[str, float] = {}
         """The learning rate of the last step."""
-        self._new: Point | None = None
+        self._new: seams.Point | None = None
         self._saved_at = time.monotonic()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
@@ -440,12 +439,12 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             return
         self.losses.read()
         scores = [self.run.validate(encoder) for encoder in self.learner.encoders()]
-        score = max(scores, key=worth)
+        score = max(scores, key=seams.worth)
         seen = {**self.losses.means(), **self.rate, **seams.seen_with(score)}
         point = {"step": step, "score": float(score), "candidate": scores.index(score), **seen}
         self.curve.append(point)
         self._new = point
-        if self.best is None or worth(score) > worth(self.best["score"]):
+        if self.best is None or seams.worth(score) > seams.worth(self.best["score"]):
             self.best = point
             if self.facts.keep == "best":
                 # Of tied weights each name gets a copy of its own: simple, and they load alike.
@@ -456,7 +455,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
     def _out_of_patience(self) -> bool:
         if not self.facts.patience or not self.curve:
             return False
-        scores = [worth(point["score"]) for point in self.curve]
+        scores = [seams.worth(point["score"]) for point in self.curve]
         since_best = len(scores) - 1 - scores.index(max(scores))
         declines = sum(b < a for a, b in zip(scores, scores[1:], strict=False))
         return (declines if self.facts.patience_counts == "declines" else since_best) >= self.facts.patience

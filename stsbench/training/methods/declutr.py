@@ -18,7 +18,6 @@ from stsbench.training import seams
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import nt_xent
-from stsbench.training.seams import Batch, Columns, HiddenShare, Learner, Losses, Rows
 from stsbench.training.spans import Span, Spans, Strategy, sample_spans
 
 CHECKED = 2000
@@ -26,7 +25,7 @@ CHECKED = 2000
 TOKENIZE_AT_ONCE = 64
 
 
-class DeCLUTR(Learner):
+class DeCLUTR(seams.Learner):
     """In-batch contrast of anchors and the mean of their positives, with masked language modelling of the anchors."""
 
     chunks = True
@@ -45,7 +44,7 @@ class DeCLUTR(Learner):
     gradient of the contrast was a quarter: 0.25 makes that again."""
     mlm_weight: NotNegative = 1.0
     """Of masked language modelling; 0 leaves it out, and no token is hidden."""
-    mlm_rate: HiddenShare = 0.15
+    mlm_rate: seams.HiddenShare = 0.15
     """The share of tokens hidden in anchors."""
     respell: bool = False
     """Spans are made text and tokenised again, as in the official code; else their tokens are kept, which differs where
@@ -62,7 +61,7 @@ class DeCLUTR(Learner):
         at = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
         self.before, self.after = whole[:at], whole[at + len(bare) :]
 
-    def prepare(self, columns: Columns) -> None:
+    def prepare(self, columns: seams.Columns) -> None:
         """Take the documents, and check that the shortest are long enough.
 
         Raises DataError: one is too short; says which. Of a large corpus another one may be found in training.
@@ -74,14 +73,14 @@ class DeCLUTR(Learner):
             rows = shortest[start : start + TOKENIZE_AT_ONCE]
             self._sample(rows, self._tokenized(rows), np.random.default_rng(0))
 
-    def _tokenized(self, rows: Rows) -> TokenIds:
+    def _tokenized(self, rows: seams.Rows) -> TokenIds:
         # One blank ahead: RoBERTa's tokenizers take the first word as others.
         texts = [" " + " ".join(self.columns["document"][row].split()) for row in rows.tolist()]
         tokenizer = self.student.backbone.tokenizer
         encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)
         return TokenIds.from_lists(encoded["input_ids"])
 
-    def _sample(self, rows: Rows, documents: TokenIds, rng: np.random.Generator) -> list[Spans]:
+    def _sample(self, rows: seams.Rows, documents: TokenIds, rng: np.random.Generator) -> list[Spans]:
         found = []
         for row, length in zip(rows.tolist(), documents.lengths.tolist(), strict=True):
             words = " ".join(self.columns["document"][row][:100].split())[:40]
@@ -98,20 +97,20 @@ class DeCLUTR(Learner):
             found.append(drawn)
         return found
 
-    def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
+    def collate(self, rows: seams.Rows, rng: np.random.Generator) -> seams.Batch:
         """Anchors (rows * anchors, t) with tokens hidden and their labels; positives, those of an anchor together."""
         documents = self._tokenized(rows)
         spans = list(enumerate(self._sample(rows, documents, rng)))
         anchors = self._span_inputs(documents, [(at, span) for at, found in spans for span in found.anchors])
         if self.mlm_weight:
             anchors = self.hide(anchors, rng, rate=self.mlm_rate)
-        batch: Batch = {"anchors": anchors}
+        batch: seams.Batch = {"anchors": anchors}
         if self.contrastive_weight:
             around = [(at, span) for at, found in spans for each in found.positives for span in each]
             batch["positives"] = self._span_inputs(documents, around)
         return batch
 
-    def _span_inputs(self, documents: TokenIds, spans: Sequence[tuple[int, Span]]) -> Batch:
+    def _span_inputs(self, documents: TokenIds, spans: Sequence[tuple[int, Span]]) -> seams.Batch:
         starts = documents.offsets
         pieces = [documents.ids[starts[at] + first : starts[at] + last] for at, (first, last) in spans]
         if self.respell:
@@ -120,7 +119,7 @@ class DeCLUTR(Learner):
         tokens = TokenIds.from_lists([[*self.before, *piece[:room].tolist(), *self.after] for piece in pieces])
         return self.student.collate(tokens, np.arange(len(pieces)))
 
-    def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
+    def forward(self, **batch: Any) -> seams.Losses:  # noqa: ANN401 - what collate made
         """Both losses, from one pass over the anchors and one over the positives."""
         tokens, student = batch["anchors"], self.student
 
@@ -135,7 +134,7 @@ class DeCLUTR(Learner):
             return torch.cat([embeddings, loss[:, None]], dim=1)
 
         anchors = student.by_length(tokens, embed, student.model)
-        losses: Losses = {}
+        losses: seams.Losses = {}
         if self.contrastive_weight:
             positives = student.embed(batch["positives"])
             width = positives.shape[1]

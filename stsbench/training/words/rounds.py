@@ -26,7 +26,6 @@ from stsbench.encoders.base import ENCODERS
 from stsbench.encoders.runs import STATE
 from stsbench.encoders.words.words import write_word_folder
 from stsbench.training import seams
-from stsbench.training.seams import Columns, Point, TrainingOutcome, TrainingProgress, Validate, worth
 
 
 class Saved(NamedTuple):
@@ -68,7 +67,7 @@ class Lesson:
         """The steps of a training of so many epochs."""
         return min(self.steps * epochs, self.limit or self.steps * epochs)
 
-    def score(self, folder: Path, validate: Validate | None) -> float | None:
+    def score(self, folder: Path, validate: seams.Validate | None) -> float | None:
         """Write the encoder as it is into a folder, and score it where anything scores."""
         write_word_folder(folder, **self.saved._asdict())
         return validate(ENCODERS.load(self.saved.kind)(str(folder), **self.saved.params)) if validate else None
@@ -85,19 +84,19 @@ class StandaloneMethod(ABC):
     epochs: int = 1
 
     @abstractmethod
-    def prepare(self, columns: Columns, seed: int) -> Lesson:
+    def prepare(self, columns: seams.Columns, seed: int) -> Lesson:
         """Read the corpus and draw the first weights; torch is seeded already."""
 
     def fit(
         self,
-        columns: Columns,
+        columns: seams.Columns,
         *,
         folder: Path,
         seed: int,
-        validate: Validate | None = None,
+        validate: seams.Validate | None = None,
         on_progress: seams.OnProgress = lambda progress: None,
         resume: bool = False,
-    ) -> TrainingOutcome:
+    ) -> seams.TrainingOutcome:
         """Train and leave the encoder's folder, which ``load_encoder`` opens, and in it ``checkpoints`` to resume from.
 
         The best weights by ``validate`` are kept, without it the last. ``resume`` continues from the last round of a
@@ -126,7 +125,7 @@ class StandaloneMethod(ABC):
                 if lesson.finished():
                     break
         kept = keeper.chosen if keeper.chosen and keeper.chosen["score"] is not None else None
-        return TrainingOutcome(curve=keeper.curve, chosen=kept, steps=keeper.step)
+        return seams.TrainingOutcome(curve=keeper.curve, chosen=kept, steps=keeper.step)
 
 
 class _Keeper:
@@ -135,7 +134,7 @@ class _Keeper:
     The state is one file, whole or not there: all that a training changes, the optimiser's own and torch's generator.
     """
 
-    def __init__(self, lesson: Lesson, folder: Path, validate: Validate | None, *, resume: bool) -> None:
+    def __init__(self, lesson: Lesson, folder: Path, validate: seams.Validate | None, *, resume: bool) -> None:
         """Score the weights as they are; a resumed training has its earlier rounds back, and what they learnt."""
         self.lesson, self.folder, self.validate = lesson, folder, validate
         self.trial = folder / "trial"
@@ -156,12 +155,12 @@ class _Keeper:
     def step(self) -> int:
         return int(self.curve[-1]["step"]) if self.curve else 0
 
-    def progress(self, step: int, steps: int, loss: float, point: Point | None = None) -> TrainingProgress:
+    def progress(self, step: int, steps: int, loss: float, point: seams.Point | None = None) -> seams.TrainingProgress:
         scores = [one["score"] for one in self.curve if one["step"] and one["score"] is not None]
         last, best = (scores[-1], max(scores)) if scores else (None, None)
-        return TrainingProgress(step=step, steps=steps, loss=loss, score=last, best=best, point=point)
+        return seams.TrainingProgress(step=step, steps=steps, loss=loss, score=last, best=best, point=point)
 
-    def close(self, step: int, loss: float, parts: int) -> Point:
+    def close(self, step: int, loss: float, parts: int) -> seams.Point:
         """End a round: score the weights as they are, and keep them if they are the best."""
         if not parts:
             raise TrainingError("no sentence has a neighbour with known words: nothing to learn from")
@@ -170,8 +169,8 @@ class _Keeper:
         merit = score if merit is None else merit
         plain, seen = (None, {}) if score is None else (float(score), seams.seen_with(score))
         point = {"step": step, "loss": loss / parts, "score": plain, **facts, **seen}
-        if merit is None or worth(merit) > self.best or self.chosen is None:
-            self.best = self.best if merit is None else worth(merit)
+        if merit is None or seams.worth(merit) > self.best or self.chosen is None:
+            self.best = self.best if merit is None else seams.worth(merit)
             self.chosen = {"score": plain, "step": step}
             for path in self.trial.iterdir():
                 path.replace(self.folder / path.name)
@@ -254,7 +253,7 @@ class Vocabulary:
 
 
 def read_ordered(
-    columns: Columns,
+    columns: seams.Columns,
     split: Callable[[str], list[str]],
     **counting: Any,  # noqa: ANN401 - see Vocabulary.of
 ) -> tuple[list[list[str]], npt.NDArray[np.int64], Vocabulary]:
