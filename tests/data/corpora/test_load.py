@@ -153,8 +153,7 @@ def test_a_file_below_the_corpora_folder(tmp_path, monkeypatch):
     assert len(load_corpus("a.txt")) == 2
 
 
-COLUMNS = "columns = {first = 1, second = 2, label = 0}"
-MINE = f'file = "mine.tsv"\nrows = 3\n{COLUMNS}\nlabels = {{1 = "no", 2 = "yes"}}\n'
+MINE = 'file = "mine.tsv"\nrows = 3\ncolumns = {first = 1, second = 2, label = 0}\nlabels = {1 = "no", 2 = "yes"}\n'
 
 
 def test_a_card_of_the_users_own(tmp_path):

@@ -80,8 +80,8 @@ def of_hub(folder: Path, **facts: str) -> Catalogue:
     """A card of the documents of more than 20 tokens."""
     told = {"way": "long_documents", "of": OF, "tokenizer": "owner/bert", **facts}
     made = ", ".join([*(f'{key} = "{value}"' for key, value in told.items()), "tokens = 20, lowercase = true"])
-    facts = f'file = "pages.txt"\ncolumns = {{document = 0}}\nrows = 12\nmake = {{{made}}}\n'
-    return catalogue(folder, f"[pages]\n{HEAD}{facts}")
+    body = f'file = "pages.txt"\ncolumns = {{document = 0}}\nrows = 12\nmake = {{{made}}}\n'
+    return catalogue(folder, f"[pages]\n{HEAD}{body}")
 
 
 def undisturbed() -> bytes:
