@@ -39,7 +39,7 @@ from stsbench.numbers.statistics import (
     spearman,
     wilson_interval,
 )
-from stsbench.significance.paired import Correlated, Sample, difference_of, mean_sample
+from stsbench.significance.paired import Contrast, Correlated, Sample, mean_sample
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 EFFECTS = (0.0, 0.2, 0.45)
@@ -143,7 +143,7 @@ def rates(tasks: Sequence[Structure], effect: float, trials: int) -> dict[str, F
                 low, high = correlation_interval(
                     first.score, "spearman", data.values[0][0], data.gold, parts=one.parts, sharing=sharing
                 )
-                found[one.task][way] += difference_of(first, second, sharing, data.weights).p <= 0.05
+                found[one.task][way] += Contrast.between(first, second, sharing, data.weights).p <= 0.05
                 found[one.task][2 + way] += low <= true <= high
         for way, sharing in enumerate((joint, Sharing.none(len(joint)))):
             found["mean"][[way, 2 + way]] += mean_rates(tasks, kept, sharing, true)
@@ -155,8 +155,8 @@ def mean_rates(
 ) -> tuple[bool, bool]:
     """Whether the mean over tasks is called different, and whether one encoder's interval holds the truth."""
     first, second = (mean_sample([pair[at] for pair in pairs], sharing) for at in (0, 1))
-    low, high = difference_of(always(first, true), first, sharing, weights_of(tasks)).interval()
-    return difference_of(first, second, sharing, weights_of(tasks)).p <= 0.05, low <= 0 <= high
+    low, high = Contrast.between(always(first, true), first, sharing, weights_of(tasks)).interval()
+    return Contrast.between(first, second, sharing, weights_of(tasks)).p <= 0.05, low <= 0 <= high
 
 
 def always(sample: Sample, score: float) -> Sample:
@@ -191,7 +191,7 @@ def print_found(tasks: Sequence[Structure], trials: int) -> None:
             data = Correlated(values=values, gold=gold_of(meaning(one)), parts=one.parts, metric="spearman")
             first, second = (Sample(data.scores(at), data.shares(at), ()) for at in (0, 1))
             for way, sharing in enumerate((one.sharing, Sharing.none(len(one.pair)))):
-                found[one.task][way] += difference_of(first, second, sharing, data.weights).p <= 0.05
+                found[one.task][way] += Contrast.between(first, second, sharing, data.weights).p <= 0.05
     print("| task | found | by the independent test |\n| --- | --- | --- |")
     for name, counts in found.items():
         print(f"| {name} | {' | '.join(f'{100 * count / trials:.0f}%' for count in counts)} |")
@@ -229,7 +229,7 @@ def seed_rates(tasks: Sequence[Structure], count: int, spread: float, better: fl
         ]
         a, b = (mean_sample(side, joint) for side in sides)
         c, d = (Sample(s.scores.mean(keepdims=True), s.shares.mean(axis=0, keepdims=True), ()) for s in (a, b))
-        called += [difference_of(x, y, joint, weights).p <= 0.05 for x, y in ((a, b), (c, d))]
+        called += [Contrast.between(x, y, joint, weights).p <= 0.05 for x, y in ((a, b), (c, d))]
     return called / trials
 
 
@@ -275,7 +275,7 @@ def print_missing(tasks: Sequence[Structure], trials: int) -> None:
                 ]
                 for way, ways in enumerate((sides, alone)):
                     first, second = (mean_sample(side, sharing) for side in ways)
-                    called[way] += difference_of(first, second, sharing, weights).p <= 0.05
+                    called[way] += Contrast.between(first, second, sharing, weights).p <= 0.05
             cells = " | ".join(f"{100 * count / trials:.1f}" for count in called)
             print(f"| {together} | {missing} of 18 | {cells} |", flush=True)
 

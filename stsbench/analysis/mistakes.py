@@ -37,7 +37,7 @@ from stsbench.numbers.statistics import (
     standard_error,
 )
 from stsbench.plots.draw import Dot, draw_dots
-from stsbench.significance.paired import Contrast, Correlated, Sample, difference_of
+from stsbench.significance.paired import Contrast, Correlated, Sample
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -279,7 +279,7 @@ def score_change(before: Float64Array, after: Float64Array, split: PairSplit) ->
     parts = split_parts(split.subset, "all")
     both = Correlated(values=[before, after], gold=split.gold, parts=parts, metric="spearman")
     first, second = (Sample(both.scores(at), both.shares(at), tuple(range(len(both.values[at])))) for at in (0, 1))
-    return difference_of(first, second, _sharing(*split.sides), both.weights)
+    return Contrast.between(first, second, _sharing(*split.sides), both.weights)
 
 
 def suppression(to_negation: Float64Array, to_paraphrase: Float64Array) -> float:

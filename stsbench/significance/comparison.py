@@ -15,16 +15,7 @@ from stsbench.core.errors import DataError
 from stsbench.numbers.statistics import spread
 from stsbench.results.folder import command_again, lacking_columns, lacking_said
 from stsbench.results.record import Result, protocol_key
-from stsbench.significance.items import (
-    Cells,
-    Dependence,
-    Items,
-    align,
-    joint_sharing,
-    mean_contrast,
-    pair_items,
-    trained_once,
-)
+from stsbench.significance.items import Cells, Dependence, Items, align, joined, mean_contrast, pair_items, trained_once
 from stsbench.significance.paired import Williams, combine, holm
 
 
@@ -167,7 +158,7 @@ def compare_column(cells: Cells, effort: Effort) -> Iterator[Measured]:
             yield Measured(bare)
             continue
         found, test, exact = mean_contrast([items], first, second), None, None
-        if joint_sharing([items]).independent:
+        if joined([items])[0].independent:
             test = items.paired.williams(*pair)
             if len(items.samples[first].scores) == len(items.samples[second].scores) == 1:
                 # Every pair has the same draws, so that a third encoder changes nothing between two.

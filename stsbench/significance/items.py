@@ -25,16 +25,7 @@ from stsbench.numbers.statistics import (
 from stsbench.results.folder import columns_of, lacking_columns
 from stsbench.results.groups import why_not_comparable
 from stsbench.results.record import Result, protocol_key
-from stsbench.significance.paired import (
-    Averaged,
-    Contrast,
-    Correlated,
-    F1Scored,
-    Paired,
-    Sample,
-    difference_of,
-    mean_sample,
-)
+from stsbench.significance.paired import Averaged, Contrast, Correlated, F1Scored, Paired, Sample, mean_sample
 
 MEANS = {"correct": "accuracy", "recall": "mean_recall"}
 """The score that is the mean of a per-item column."""
@@ -106,33 +97,31 @@ def pair_items(
     )
 
 
-def joint_sharing(tasks: Sequence[Items[RowKey]]) -> Sharing:
-    """The sentences of several tasks' items, one task after another: items of different tasks may share one."""
+def joined(tasks: Sequence[Items[RowKey]], shares: Sequence[float] | None = None) -> tuple[Sharing, Float64Array]:
+    """The sentences of several tasks' items, of which different tasks may share one, and each item's share of the mean, (n,).
+
+    Items stand one task after another. ``shares`` are the tasks', without any all alike.
+    """
     rows, alone = [], 0
     for one in tasks:
         pairs = one.sentences[:, [0, -1]]
         rows.append(np.where(pairs < 0, pairs - alone, pairs))
         alone += len(pairs)
-    return sharing_of(np.concatenate(rows))
-
-
-def joint_weights(tasks: Sequence[Items[RowKey]], shares: Sequence[float] | None = None) -> Float64Array:
-    """The share of each item in the mean over several tasks, (n,); ``shares`` are the tasks', without any all alike."""
     shares = [1 / len(tasks)] * len(tasks) if shares is None else shares
-    return np.concatenate([share * one.paired.weights for one, share in zip(tasks, shares, strict=True)])
+    weights = np.concatenate([share * one.paired.weights for one, share in zip(tasks, shares, strict=True)])
+    return sharing_of(np.concatenate(rows)), weights
 
 
 def mean_contrast(
     tasks: Sequence[Items[RowKey]], first: RowKey | None, second: RowKey, shares: Sequence[float] | None = None
 ) -> Contrast:
     """The difference of two encoders' means over tasks, which may share sentences; against 0 where there is no first."""
-    sharing = joint_sharing(tasks)
-    sides = (
-        key if key is None else mean_sample([t.samples[key] for t in tasks], sharing, shares) for key in (first, second)
-    )
-    before, after = sides
-    assert after is not None, "the second is one of the encoders"
-    return difference_of(before, after, sharing, joint_weights(tasks, shares))
+    sharing, weights = joined(tasks, shares)
+
+    def mean_of(row: RowKey) -> Sample:
+        return mean_sample([one.samples[row] for one in tasks], sharing, shares)
+
+    return Contrast.between(None if first is None else mean_of(first), mean_of(second), sharing, weights)
 
 
 class TestedColumn(NamedTuple):
@@ -194,7 +183,6 @@ def _sample(found: Paired, encoder: int, results: Sequence[Result]) -> Sample:
 
 
 def _stack(columns: AllColumns, name: str) -> list[Float64Array]:
-    """One column of each encoder, (s, n)."""
     rows = [[np.asarray(one[name], dtype=np.float64) for one in seeds if name in one] for seeds in columns]
     shapes = {row.shape for seeds in rows for row in seeds}
     if len(shapes) != 1 or [len(seeds) for seeds in rows] != [len(seeds) for seeds in columns]:
@@ -302,7 +290,6 @@ def _ways(results: Sequence[Result], tasks: Sequence[str] | None, protocol: str 
 
 
 def _columns(task: str, ways: Mapping[str, Ways]) -> Iterator[Cells]:
-    """The cells of each way of scoring that all share."""
     first, *others = ways.values()
     shared = [{name: one[key] for name, one in ways.items()} for key in first if all(key in one for one in others)]
     for found in shared or [{name: next(iter(one.values())) for name, one in ways.items()}]:

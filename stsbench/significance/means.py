@@ -21,16 +21,7 @@ from stsbench.numbers.statistics import Float64Array, Sharing, StandardError, wi
 from stsbench.results.folder import lacking_columns, verified
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import Effort
-from stsbench.significance.items import (
-    RowItems,
-    RowKey,
-    RowResults,
-    check_alike,
-    joint_sharing,
-    joint_weights,
-    mean_contrast,
-    trained_once,
-)
+from stsbench.significance.items import RowItems, RowKey, RowResults, check_alike, joined, mean_contrast, trained_once
 from stsbench.significance.paired import ROUNDING, Contrast, Sample, holm, joint_draws, mean_sample, over_seeds
 
 
@@ -125,7 +116,8 @@ def _interval_of_mean(rows: RowItems[int], tasks: Sequence[int]) -> Interval | N
     found = mean_contrast(items, None, 0, shares)
     if all(one.paired.is_share for one in items):
         # By Student's law the interval of a mean near 1 would end above it, and that of 1 would have no width.
-        worth = joint_sharing(items).effective_items(joint_weights(items, shares))
+        sharing, weights = joined(items, shares)
+        worth = sharing.effective_items(weights)
         return wilson_interval(found.difference, StandardError(found.error, found.df), worth)
     low, high = found.interval()
     return max(low, -1.0), min(high, 1.0)
@@ -172,7 +164,6 @@ def letter_display(different: npt.NDArray[np.bool_]) -> list[str]:
 
 
 def _split(groups: list[int], first: int, second: int) -> list[int]:
-    """The groups, as sets of bits, after two encoders have been kept apart."""
     kept = [group for group in groups if not (group & first and group & second)]
     parts = [group & ~one for group in groups if group & first and group & second for one in (first, second)]
     for part in sorted(set(parts), key=int.bit_count, reverse=True):
@@ -222,11 +213,11 @@ def _draws(
     """Each row's mean over the tasks that it shares with any other, as each draw has it, (draws,)."""
     means = list(dict.fromkeys((key, tasks) for key in keys for other in keys if (tasks := rows.common(key, other))))
     starts = dict(zip(rows.tasks, np.cumsum([0, *(len(one.sentences) for one in rows.tasks.values())]), strict=False))
-    every = joint_sharing(list(rows.tasks.values()))
+    every, _ = joined(list(rows.tasks.values()))
     samples = []
     for key, tasks in means:
         items = rows.of(tasks)
-        mean = mean_sample([one.samples[key] for one in items], joint_sharing(items))
+        mean = mean_sample([one.samples[key] for one in items], joined(items)[0])
         # The items of tasks that it lacks, or that are left out, move it not at all.
         shares = np.zeros((len(mean.shares), len(every)))
         shares[:, np.concatenate([starts[at] + np.arange(len(rows.tasks[at].sentences)) for at in tasks])] = mean.shares
@@ -314,9 +305,9 @@ def paired_tests(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> tuple[Float6
         places = sorted({at for pair in pairs for at in pair})
         at = np.array(pairs).T
         items = rows.of(tasks)
-        sharing = joint_sharing(items)
+        sharing, weights = joined(items)
         samples = [mean_sample([one.samples[keys[place]] for one in items], sharing) for place in places]
-        found = _tests(samples, sharing, joint_weights(items))
+        found = _tests(samples, sharing, weights)
         within = np.searchsorted(places, at)
         differences[*at], p[*at] = (matrix[*within] for matrix in found)
         differences[*at[::-1]], p[*at[::-1]] = -differences[*at], p[*at]
@@ -325,7 +316,7 @@ def paired_tests(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> tuple[Float6
 
 
 def _tests(samples: Sequence[Sample], sharing: Sharing, weights: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Differences and p-values of every two samples at once, both (k, k): what ``difference_of`` gives of each pair."""
+    """Differences and p-values of every two samples at once, both (k, k): what ``Contrast.between`` gives of each pair."""
     from scipy import special
 
     scores = np.array([sample.score for sample in samples])

@@ -96,6 +96,26 @@ class Contrast(NamedTuple):
         reach = float(special.stdtrit(self.df, (1 + LEVEL) / 2)) * self.error
         return max(self.difference - reach, -FARTHEST), min(self.difference + reach, FARTHEST)
 
+    @classmethod
+    def between(cls, first: Sample | None, second: Sample, sharing: Sharing, weights: Float64Array) -> Contrast:
+        """The difference of two encoders on the same items: second minus first, or against 0 where there is no first.
+
+        ``weights`` are the items' shares of the score, (n,).
+        """
+        sides = [second] if first is None else [first, second]
+        difference, shares = second.score, second.shares.mean(axis=0)
+        if first is not None:
+            difference, shares = difference - first.score, shares - first.shares.mean(axis=0)
+        of_seeds = [*(over_seeds(side, sharing) for side in sides), *(one for side in sides for one in side.drift)]
+        parts = [standard_error(shares, sharing, weights), *(one for one in of_seeds if one is not None)]
+        variances = np.array([part.error**2 for part in parts])
+        doubt = float(np.sum(variances**2 / np.array([part.df for part in parts])))
+        total = float(variances.sum())
+        if np.isnan(total):
+            # Too few items tell nothing of how a score varies.
+            return cls(difference, float("inf"), 1.0)
+        return cls(difference, total**0.5, total**2 / doubt if doubt > 0 else parts[0].df)
+
 
 def over_seeds(sample: Sample, sharing: Sharing) -> StandardError | None:
     """The error of a mean over seeds that items do not explain; None of a single seed."""
@@ -106,26 +126,6 @@ def over_seeds(sample: Sample, sharing: Sharing) -> StandardError | None:
     explained = sum(map(sharing.variance, apart)) / (count - 1)
     variance = (float(np.var(sample.scores, ddof=1)) - explained) / count
     return StandardError(max(variance, 0.0) ** 0.5, count - 1)
-
-
-def difference_of(first: Sample | None, second: Sample, sharing: Sharing, weights: Float64Array) -> Contrast:
-    """The difference of two encoders on the same items: second minus first, or against 0 where there is no first.
-
-    ``weights`` are the items' shares of the score, (n,).
-    """
-    sides = [second] if first is None else [first, second]
-    difference, shares = second.score, second.shares.mean(axis=0)
-    if first is not None:
-        difference, shares = difference - first.score, shares - first.shares.mean(axis=0)
-    of_seeds = [*(over_seeds(side, sharing) for side in sides), *(one for side in sides for one in side.drift)]
-    parts = [standard_error(shares, sharing, weights), *(one for one in of_seeds if one is not None)]
-    variances = np.array([part.error**2 for part in parts])
-    doubt = float(np.sum(variances**2 / np.array([part.df for part in parts])))
-    total = float(variances.sum())
-    if np.isnan(total):
-        # Too few items tell nothing of how a score varies.
-        return Contrast(difference, float("inf"), 1.0)
-    return Contrast(difference, total**0.5, total**2 / doubt if doubt > 0 else parts[0].df)
 
 
 def mean_sample(samples: Sequence[Sample], sharing: Sharing, weights: Sequence[float] | None = None) -> Sample:

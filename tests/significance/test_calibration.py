@@ -10,15 +10,7 @@ import pytest
 from scipy import stats
 
 from stsbench.numbers.statistics import Float64Array, Parts, Sharing
-from stsbench.significance.paired import (
-    Averaged,
-    Contrast,
-    Correlated,
-    Sample,
-    difference_of,
-    mean_sample,
-    permutation_p,
-)
+from stsbench.significance.paired import Averaged, Contrast, Correlated, Sample, mean_sample, permutation_p
 
 PAIRS, PERMUTATIONS = 1500, 299
 
@@ -61,7 +53,7 @@ def swapped(data: Correlated | Averaged, permutations: int, rng: np.random.Gener
 
 def difference(data: Correlated, sharing: Sharing | None = None) -> Contrast:
     first, second = (Sample(data.scores(at), data.shares(at), ()) for at in (0, 1))
-    return difference_of(first, second, sharing or Sharing.none(len(data.gold)), data.weights)
+    return Contrast.between(first, second, sharing or Sharing.none(len(data.gold)), data.weights)
 
 
 def rejected(make, n: int, metric: Literal["spearman", "pearson"]) -> tuple[float, float]:
@@ -121,9 +113,9 @@ def test_recipes_that_differ_by_their_seeds_alone_are_seldom_called_different(se
     for _ in range(trials):
         gold, shared = rng.normal(size=(2, 300))
         a, b = (trained(rng, gold, shared, seeds, spread) for _ in range(2))
-        both += difference_of(a, b, sharing, weights).p <= 0.05
+        both += Contrast.between(a, b, sharing, weights).p <= 0.05
         alone = [Sample(s.scores.mean(keepdims=True), s.shares.mean(axis=0, keepdims=True), ()) for s in (a, b)]
-        items += difference_of(alone[0], alone[1], sharing, weights).p <= 0.05
+        items += Contrast.between(alone[0], alone[1], sharing, weights).p <= 0.05
     assert both / trials <= chance(trials)[1]
     assert items / trials > (0.2 if spread else 0.01)
 
@@ -141,7 +133,7 @@ def test_the_mean_of_tasks_moves_with_its_seeds(missing):
             kept = slice(missing, None)
             second = replace(second, scores=second.scores[kept], shares=second.shares[kept], seeds=second.seeds[kept])
             sides.append(mean_sample([first, second], sharing))
-        called += difference_of(sides[0], sides[1], sharing, weights).p <= 0.05
+        called += Contrast.between(sides[0], sides[1], sharing, weights).p <= 0.05
     assert called / trials <= chance(trials)[1]
 
 

@@ -21,7 +21,7 @@ from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import read_states
 from stsbench.results.record import Result, columns_digest, items_path
 from stsbench.significance.comparison import Effort, compare
-from stsbench.significance.items import RowItems, joint_sharing
+from stsbench.significance.items import RowItems, joined
 from stsbench.significance.means import (
     Interval,
     letter_display,
@@ -169,7 +169,7 @@ def test_rank_intervals_rank_all_rows_on_the_same_items():
     assert rank_intervals(rows, [], effort=FEW) == {}
     # As quantiles of the ranks of the same draws.
     items = rows.of((0, 1))
-    sharing = joint_sharing(items)
+    sharing, _ = joined(items)
     samples = [mean_sample([one.samples[name] for one in items], sharing) for name in "abcd"]
     drawn_means = joint_draws(samples, sharing, draws=200, rng=Effort().rng("sts12 sts13"))
     ranks = stats.rankdata(-drawn_means, method="min", axis=0)

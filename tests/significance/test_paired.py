@@ -23,7 +23,6 @@ from stsbench.significance.paired import (
     Sample,
     Williams,
     combine,
-    difference_of,
     holm,
     joint_draws,
     mcnemar,
@@ -215,17 +214,17 @@ def test_a_difference_adds_items_and_the_seeds_of_both_sides():
     items = standard_error(b.shares.mean(axis=0) - a.shares.mean(axis=0), SHARING, EVEN)
     parts = [items, over_seeds(a, SHARING), over_seeds(b, SHARING)]
     variances = [part.error**2 for part in parts if part is not None]
-    found = difference_of(a, b, SHARING, EVEN)
+    found = Contrast.between(a, b, SHARING, EVEN)
     df = sum(variances) ** 2 / sum(v**2 / part.df for v, part in zip(variances, parts, strict=True) if part)
     assert found == pytest.approx((b.score - a.score, sum(variances) ** 0.5, df))
     assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference) / found.error, df))
     reach = stats.t.ppf(0.975, df) * found.error
     assert found.interval() == pytest.approx((found.difference - reach, found.difference + reach))
-    assert difference_of(a, replace(a, seeds=()), SHARING, EVEN).p == 1.0
+    assert Contrast.between(a, replace(a, seeds=()), SHARING, EVEN).p == 1.0
 
 
 def test_of_items_that_all_share_a_sentence_nothing_is_known():
-    found = difference_of(sample(1, 1), sample(2, 1), Sharing(np.zeros((24, 1), dtype=np.int64)), EVEN)
+    found = Contrast.between(sample(1, 1), sample(2, 1), Sharing(np.zeros((24, 1), dtype=np.int64)), EVEN)
     assert found.interval() == (-2.0, 2.0) and found.p == 1.0
     assert Contrast(0.5, 0.0, 3.0).p == 0.0
 
