@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -68,12 +68,12 @@ class Layers(EncoderAnalysis):
         if self.picture == "heat":
             cells = [HeatCell(r["pooling"], f"{r['layer']}", 100 * r["score"], r["encoder"]) for r in rows]
             return draw_heat(cells, rows="pooling", columns="layer", values="score × 100", title=title)
-        points = [
-            LinePoint(r["pooling"], r["layer"], 100 * r["score"], (100 * r["low"], 100 * r["high"]), r["encoder"])
-            for r in rows
-            if not math.isnan(r["score"])
-        ]
+        points = [_point(r, r["pooling"], r["layer"], r["encoder"]) for r in rows if not math.isnan(r["score"])]
         return draw_lines(points, sizes="layer (0: word embeddings)", values="score × 100", title=title)
+
+
+def _point(row: PlainRow, series: str, size: int, panel: str = "") -> LinePoint:
+    return LinePoint(series, size, 100 * row["score"], (100 * row["low"], 100 * row["high"]), panel)
 
 
 def transformer_of(subject: Subject) -> TransformerEncoder:
@@ -200,10 +200,7 @@ class TokenFrequency(EncoderAnalysis):
         """Scores by how many tokens are left out, or the bands."""
         if self.picture == "bands":
             return _drawn_bands(tables["bands"], title)
-        points = [
-            LinePoint(row["encoder"], row["removed"], 100 * row["score"], (100 * row["low"], 100 * row["high"]))
-            for row in tables["removal"]
-        ]
+        points = [_point(row, row["encoder"], row["removed"]) for row in tables["removal"]]
         what = "most frequent tokens that are left out of the mean"
         return draw_lines(points, sizes=what, values="score × 100", title=title, scale="log2p1")
 
@@ -254,9 +251,8 @@ def _without_words(subject: Subject, encoder: WordsEncoder, removed: Sequence[in
 def _drawn_bands(rows: Sequence[PlainRow], title: str) -> Chart:
     first = {row["encoder"]: row for row in reversed(rows)}
     columns = ["norm", *(f"distance_{k}" for k in NEAR)]
-    cells = [
-        HeatCell(f"{row['from']} to {row['to']}", column.replace("_", " "), row[column] / first[row["encoder"]][column], row["encoder"])
-        for row in rows
-        for column in columns
-    ]  # fmt: skip
+    cells = []
+    for row, column in product(rows, columns):
+        times = row[column] / first[row["encoder"]][column]
+        cells.append(HeatCell(f"{row['from']} to {row['to']}", column.replace("_", " "), times, row["encoder"]))
     return draw_heat(cells, rows="rank", columns="", values="times that of the most frequent", title=title, form=".2f")

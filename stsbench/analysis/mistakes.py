@@ -201,19 +201,17 @@ class Mistakes(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """How many points each kind costs more a pair than the mean pair does."""
-        dots = [
-            Dot.difference(
-                f"{row['slicing']}: {row['kind']}", row["encoder"], row["excess"], row["excess_low"], row["excess_high"]
-            )
-            for row in tables["slices"]
-        ]
+        dots, numbers = [], ("excess", "excess_low", "excess_high")
+        for row in tables["slices"]:
+            kind = f"{row['slicing']}: {row['kind']}"
+            dots.append(Dot.difference(kind, row["encoder"], *(row[key] for key in numbers)))
         what = "points that a pair costs more than the mean pair, with 95% interval; ○ it may be 0"
         return draw_dots(dots, axis=what, title=title, zero=True)
 
 
-def _pair_row(split: Any, at: int, numbers: PlainRow) -> PlainRow:  # noqa: ANN401 - a split of pairs
-    texts: Sequence[str] = (split.sentences1[at], split.sentences2[at])
-    return {"gold": float(split.gold[at]), **numbers, "sentence1": texts[0], "sentence2": texts[1]}
+def _pair_row(split: PairSplit, at: int, numbers: PlainRow) -> PlainRow:
+    texts = {"sentence1": split.sentences1[at], "sentence2": split.sentences2[at]}
+    return {"gold": float(split.gold[at]), **numbers, **texts}
 
 
 AUXILIARIES = frozenset(
@@ -221,13 +219,6 @@ AUXILIARIES = frozenset(
 )
 SIGNS = str.maketrans("", "", string.punctuation)
 NOT = re.compile(r"\b(?:not|never)\s+|n['’]t\b", re.IGNORECASE)
-
-
-class Edit(NamedTuple):
-    """A change of a sentence, and whether it changes what the sentence means."""
-
-    make: Callable[[str, np.random.Generator], str]
-    matters: bool
 
 
 def typo(sentence: str, rng: np.random.Generator) -> str:
@@ -255,23 +246,22 @@ def negate(sentence: str, rng: np.random.Generator) -> str:
     return " ".join([*words[: at + 1], "not", *words[at + 1 :]])
 
 
-EDITS: Mapping[str, Edit] = {
-    "lower case": Edit(lambda sentence, rng: sentence.lower(), matters=False),
-    "upper case": Edit(lambda sentence, rng: sentence.upper(), matters=False),
+EDITS: Mapping[str, Callable[[str, np.random.Generator], str]] = {
+    "lower case": lambda sentence, rng: sentence.lower(),
+    "upper case": lambda sentence, rng: sentence.upper(),
     # A sentence of nothing but punctuation stays.
-    "no punctuation": Edit(
-        lambda sentence, rng: " ".join(sentence.translate(SIGNS).split()) or sentence, matters=False
-    ),
-    "typo": Edit(typo, matters=False),
-    "word order": Edit(lambda sentence, rng: " ".join(rng.permutation(sentence.split())), matters=True),
-    "negation": Edit(negate, matters=True),
+    "no punctuation": lambda sentence, rng: " ".join(sentence.translate(SIGNS).split()) or sentence,
+    "typo": typo,
+    "word order": lambda sentence, rng: " ".join(rng.permutation(sentence.split())),
+    "negation": negate,
 }
-"""All edits by their names."""
+MATTERS = frozenset({"word order", "negation"})
+"""The edits that change what a sentence means."""
 
 
-def edited(edit: Edit, sentence: str, seed: int) -> str:
-    """The edited sentence; chance is drawn by the seed and the sentence alone."""
-    return edit.make(sentence, np.random.default_rng([seed, crc32(sentence.encode("utf-8", "surrogatepass"))]))
+def edited(edit: str, sentence: str, seed: int) -> str:
+    """The sentence after the edit of this name; chance is drawn by the seed and the sentence alone."""
+    return EDITS[edit](sentence, np.random.default_rng([seed, crc32(sentence.encode("utf-8", "surrogatepass"))]))
 
 
 def score_change(before: Float64Array, after: Float64Array, split: PairSplit) -> Contrast:
@@ -308,24 +298,21 @@ class Robustness(EncoderAnalysis):
         split = subject.pairs()
         texts = list(dict.fromkeys(split.texts()))
         rows, changed = [], {}
-        for name, edit in EDITS.items():
-            changed = {text: edited(edit, text, self.seed) for text in texts}
+        for name in EDITS:
+            changed = {text: edited(name, text, self.seed) for text in texts}
             moved = [text for text in texts if changed[text] != text]
             own = subject.cosines_of(moved, [changed[text] for text in moved])
             after = subject.cosines_of(*([changed[text] for text in side] for side in split.sides))
             found = score_change(subject.cosines[None], after[None], split)
-            low, high = found.interval()
-            rows.append(
-                {
-                    "edit": name + (" *" if edit.matters else ""),
-                    "matters": edit.matters,
-                    "changed": len(moved),
-                    "cosine": float(own.mean()) if len(own) else float("nan"),
-                    "score_change": found.difference,
-                    "low": low,
-                    "high": high,
-                }
-            )
+            matters, cosine = name in MATTERS, float(own.mean()) if len(own) else float("nan")
+            row = {
+                "edit": name + (" *" if matters else ""),
+                "matters": matters,
+                "changed": len(moved),
+                "cosine": cosine,
+            }
+            ends = dict(zip(("low", "high"), found.interval(), strict=True))
+            rows.append({**row, "score_change": found.difference, **ends})
         return Measurement({"edits": rows, "suppression": [self._suppression(subject, split)]})
 
     def _suppression(self, subject: Subject, split: PairSplit) -> dict[str, float]:
@@ -334,7 +321,7 @@ class Robustness(EncoderAnalysis):
         if not pairs:
             raise DataError(f"both sentences of each positive of {subject.task.name} are the same; --set above=…")
         first, second = map(list, zip(*pairs, strict=True))
-        negated = [edited(EDITS["negation"], text, self.seed) for text in first]
+        negated = [edited("negation", text, self.seed) for text in first]
         to_negation, to_paraphrase = subject.cosines_of(first, negated), subject.cosines_of(first, second)
         nearer = (to_negation >= to_paraphrase).astype(np.float64)
         low, high = share_interval(nearer, _sharing(first, second))

@@ -95,10 +95,8 @@ class Subject:
         """Engines with the same store for encoders made of a transformer; what they lack of the task is embedded in one pass."""
         from stsbench.encoders.transformer.encoder import fill
 
-        engines = {
-            key: Engine(encoder, open_shelf(self.store, encoder), progress=self.progress)
-            for key, encoder in made.items()
-        }
+        shelves = ((key, one, open_shelf(self.store, one)) for key, one in made.items())
+        engines = {key: Engine(one, shelf, progress=self.progress) for key, one, shelf in shelves}
         if made:
             fill(base, list(engines.values()), self.task.texts(), progress=self.progress)
         return engines
@@ -301,15 +299,13 @@ def findings_json(found: Findings) -> str:
     return json.dumps(_plain(found), indent=1, ensure_ascii=False) + "\n"
 
 
-def findings_csv(found: Findings) -> str:
-    """All tables below each other: the first column names the table, a column that a table lacks is empty."""
-    return csv_text(
+WRITERS: Mapping[str, Callable[[Findings], str]] = {
+    "json": findings_json,
+    "csv": lambda found: csv_text(
         [{"table": name, **row} for name, rows in _plain(found)["tables"].items() for row in rows], ["table"]
-    )
-
-
-WRITERS: Mapping[str, Callable[[Findings], str]] = {"json": findings_json, "csv": findings_csv}
-"""The formats that hold numbers."""
+    ),
+}
+"""The formats that hold numbers; of CSV the first column names the table, and a column that a table lacks is empty."""
 
 
 def _plain(found: Findings) -> dict[str, Any]:

@@ -7,7 +7,7 @@ Isola 2020; SimCSE, figures 2 and 3); gold scores against cosines (ConSERT, figu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -100,10 +100,11 @@ class Spectrum(EncoderAnalysis):
     def draw(self, tables: Tables, title: str) -> Chart:
         """Singular values as shares of the largest, a line an encoder; those that are rounding are left out."""
         rows = [row for row in tables["values"] if row["value"] > 1e-6]
-        points = [LinePoint(row["encoder"], row["index"], row["value"]) for row in rows]
-        return draw_lines(
-            points, sizes="index of the singular value", values="share of the largest", title=title, value_scale="log10"
+        points, sizes = (
+            [LinePoint(row["encoder"], row["index"], row["value"]) for row in rows],
+            "index of the singular value",
         )
+        return draw_lines(points, sizes=sizes, values="share of the largest", title=title, value_scale="log10")
 
 
 def principal_plane(x: EmbeddingRows) -> tuple[Float64Array, Float64Array]:
@@ -118,30 +119,7 @@ def principal_plane(x: EmbeddingRows) -> tuple[Float64Array, Float64Array]:
     return mean, plane * signs
 
 
-def _pca(every: EmbeddingRows, drawn: Float64Array, _seed: int) -> Float64Array:
-    mean, plane = principal_plane(every)
-    return np.asarray((drawn - mean) @ plane)
-
-
-def _tsne(every: EmbeddingRows, drawn: Float64Array, seed: int) -> Float64Array:
-    from sklearn.manifold import TSNE
-
-    near = min(30.0, (len(drawn) - 1) / 3)
-    found = TSNE(metric="cosine", init="random", perplexity=near, random_state=seed).fit_transform(drawn)
-    return np.asarray(found, dtype=np.float64)
-
-
-class Projection(NamedTuple):
-    """How points (n, 2) are made of all embeddings and of those that are drawn, and what their axes are."""
-
-    make: Callable[[EmbeddingRows, Float64Array, int], Float64Array]
-    axes: tuple[str, str]
-
-
-PROJECTIONS: Mapping[str, Projection] = {
-    "pca": Projection(_pca, ("first main direction", "second main direction")),
-    "tsne": Projection(_tsne, ("t-SNE 1", "t-SNE 2")),
-}
+AXES = {"pca": ("first main direction", "second main direction"), "tsne": ("t-SNE 1", "t-SNE 2")}
 
 
 @dataclass(frozen=True)
@@ -166,7 +144,7 @@ class SentenceMap(EncoderAnalysis):
         drawn = np.sort(np.random.default_rng(self.seed).permutation(close)[: self.pairs])
         x = subject.embed(split.texts())
         rows = np.concatenate([drawn, drawn + split.n])
-        points = PROJECTIONS[self.method].make(x, x.take(rows).astype(np.float64), self.seed)
+        points = self._placed(x, x.take(rows).astype(np.float64))
         first, second = np.split(points, 2)
         joins = np.linalg.norm(first - second, axis=1)
         apart = np.linalg.norm(points[:, None] - points[None], axis=2)
@@ -176,10 +154,20 @@ class SentenceMap(EncoderAnalysis):
         table = [{"pair": pair, "side": side, "x": float(x), "y": float(y)} for pair, side, (x, y) in ends]
         return Measurement({"encoders": [number], "points": table})
 
+    def _placed(self, every: EmbeddingRows, drawn: Float64Array) -> Float64Array:
+        if self.method == "pca":
+            mean, plane = principal_plane(every)
+            return np.asarray((drawn - mean) @ plane)
+        from sklearn.manifold import TSNE
+
+        near = min(30.0, (len(drawn) - 1) / 3)
+        made = TSNE(metric="cosine", init="random", perplexity=near, random_state=self.seed)
+        return np.asarray(made.fit_transform(drawn), dtype=np.float64)
+
     def draw(self, tables: Tables, title: str) -> Chart:
         """A panel an encoder."""
         spots = [Spot(row["x"], row["y"], row["encoder"], joined=f"{row['pair']}") for row in tables["points"]]
-        across, up = PROJECTIONS[self.method].axes
+        across, up = AXES[self.method]
         return draw_spots(spots, across=across, up=up, title=title, same_scale=False)
 
 
@@ -246,11 +234,10 @@ class Neighbours(EncoderAnalysis):
     def across(self, kept: Mapping[str, Any]) -> Tables:
         """The neighbours side by side, and the share of them that each two encoders share."""
         lists = [rows for rows, _ in kept.values()]
-        beside: list[PlainRow] = [
-            {"query": same[0]["query"], "rank": same[0]["rank"]}
-            | dict(zip(kept, (r["sentence"] for r in same), strict=True))
-            for same in zip(*lists, strict=True)
-        ]
+        beside: list[PlainRow] = []
+        for same in zip(*lists, strict=True):
+            found = dict(zip(kept, (row["sentence"] for row in same), strict=True))
+            beside.append({"query": same[0]["query"], "rank": same[0]["rank"], **found})
         agreement: list[PlainRow] = []
         for (one, (_, mine)), (other, (_, theirs)) in product(kept.items(), repeat=2):
             # The mean share of its neighbours that a sentence has in both lists.
@@ -304,17 +291,13 @@ class Closeness(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Encoders coloured by score, and in a panel of its own each training run on its way."""
-        spots = [
-            Spot(row["uniformity"], row["alignment"], "", 100 * row["score"], row["encoder"])
-            for row in tables["encoders"]
-        ]
+        rows = tables["encoders"]
+        spots = [Spot(row["uniformity"], row["alignment"], "", 100 * row["score"], row["encoder"]) for row in rows]
         for row in tables["training"]:
             panel = f"{row['encoder']}, validations"
             spots.append(Spot(row["uniformity"], row["alignment"], panel, 100 * row["score"], joined=panel))
-        return draw_spots(
-            spots, across="uniformity (lower: more even)", up="alignment (lower: closer)", values="score × 100", title=title,
-            same_scale=False,
-        )  # fmt: skip
+        across, up = "uniformity (lower: more even)", "alignment (lower: closer)"
+        return draw_spots(spots, across=across, up=up, values="score × 100", title=title, same_scale=False)
 
 
 DRAWN = 2000

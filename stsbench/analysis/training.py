@@ -64,14 +64,10 @@ class Shift(EncoderAnalysis):
         from stsbench.plots import drawn_name
 
         first, *others = tables["encoders"]
-        dots = [
-            Dot.difference(
-                row["encoder"] + (f", trained on {row['text']}" if row["text"] else ""),
-                "",
-                *(100 * row[key] for key in ("change", "low", "high")),
-            )
-            for row in others
-        ]
+        dots = []
+        for row in others:
+            label = row["encoder"] + (f", trained on {row['text']}" if row["text"] else "")
+            dots.append(Dot.difference(label, "", *(100 * row[key] for key in ("change", "low", "high"))))
         text = f", trained on {first['text']}," if first["text"] else ""
         what = f"score × 100 less that of {drawn_name(first['encoder'])}{text}\nwith its 95% interval; ○ it may be 0"
         return draw_dots(dots, axis=what, title=title, zero=True)
@@ -137,18 +133,14 @@ class SweepCells(Analysis):
         if grid:
             first, _, second = by.partition(" x ")
             cells = [HeatCell(row["row"], row["column"], 100 * row["score"], row["recipe"]) for row in grid]
-            return draw_heat(
-                cells, rows=first, columns=second or by, values="score × 100, mean over seeds", title=title
-            )
+            values = "score × 100, mean over seeds"
+            return draw_heat(cells, rows=first, columns=second or by, values=values, title=title)
         if all(_is_number(row["value"]) for row in points):
             sizes = [row["value"] for row in points]
             wide = min(sizes) > 0 and max(sizes) > 20 * min(sizes)
             line = [LinePoint(row["recipe"], row["value"], 100 * row["score"], _ends(row)) for row in points]
             return draw_lines(line, sizes=by, values=WHAT, title=title, scale="log10" if wide else "linear")
-        dots = [
-            Dot(group=f"{by} = {row['value']}", series=row["recipe"], value=100 * row["score"], interval=_ends(row))
-            for row in points
-        ]
+        dots = [Dot(f"{by} = {row['value']}", row["recipe"], 100 * row["score"], _ends(row)) for row in points]
         return draw_dots(dots, axis=WHAT, title=title)
 
 

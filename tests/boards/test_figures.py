@@ -8,7 +8,7 @@ import pytest
 
 import stsbench
 from stsbench.boards.render.figures import table_figure
-from stsbench.boards.tables.build import with_standings
+from stsbench.boards.tables.table import with_standings
 from stsbench.core.errors import ProtocolError
 from tests.boards.shown import standing
 from tests.cli.commands import Command

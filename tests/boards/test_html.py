@@ -13,8 +13,19 @@ import pytest
 from stsbench.boards.published import sources, table_names
 from stsbench.boards.render import render
 from stsbench.boards.render.html import parameters_said, set_apart
-from stsbench.boards.tables.build import build_table, with_standings
-from stsbench.boards.tables.table import AVERAGE, Group, Number, Row, Table, TableCell, TableColumn, Traits, lay_out
+from stsbench.boards.tables.build import build_table
+from stsbench.boards.tables.table import (
+    AVERAGE,
+    Group,
+    Number,
+    Row,
+    Table,
+    TableCell,
+    TableColumn,
+    Traits,
+    lay_out,
+    with_standings,
+)
 from tests.boards.shown import UNROUNDED, standing, sts
 
 HOSTILE = """</script><script>x()</script>"'><img src=http://x.invalid onerror=x()>&amp;$title"""

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stsbench.boards.render import render
-from stsbench.boards.tables.build import build_table, with_standings
-from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn
+from stsbench.boards.tables.build import build_table
+from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn, with_standings
 from tests.boards.browser import NAMES, Page, find_browser, open_browser
 from tests.boards.shown import STS, UNROUNDED, standing, sts
 from tests.boards.test_html import HOSTILE

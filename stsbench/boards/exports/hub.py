@@ -160,13 +160,9 @@ def _evaluation(one: MeasuredScore) -> dict[str, Any]:
     facts = {"task": first.task, "split": first.split, "data": first.data, "overlap": first.overlap}
     source: dict[str, Any] = {"dataset_name": said.dataset_name, "source_type": "other"}
     if said.dataset_revision is not None:
-        source |= {
-            "source_type": "hf_dataset",
-            "hf_repo": said.dataset_type,
-            "hf_split": said.dataset_split,
-            "samples_number": first.n,
-            "additional_details": _strings({"revision": said.dataset_revision, "config": said.dataset_config}),
-        }
+        source |= {"source_type": "hf_dataset", "hf_repo": said.dataset_type, "hf_split": said.dataset_split}
+        details = _strings({"revision": said.dataset_revision, "config": said.dataset_config})
+        source |= {"samples_number": first.n, "additional_details": details}
     uncertainty: dict[str, Any] = {"num_samples": first.n}
     if one.interval is not None:
         ends = dict(zip(("lower", "upper"), one.interval, strict=True))
@@ -325,10 +321,8 @@ def measured(results: Sequence[Result], catalogue: Catalogue) -> Iterator[Measur
     for result in results:
         groups.setdefault((result.task, result.split, protocol_key(result.protocol)), []).append(result)
     for (task, _, _), same in groups.items():
-        card, score = (
-            catalogue.task(task) if task in catalogue.paths("tasks") else None,
-            spread([one.score for one in same]),
-        )
+        card = catalogue.task(task) if task in catalogue.paths("tasks") else None
+        score = spread([one.score for one in same])
         interval = same[0].interval if len(same) == 1 else mean_interval([same])
         arguments = dict(same[0].protocol)
         if score.deviation is not None:

@@ -20,10 +20,10 @@ from stsbench.core.files import file_part, write_whole
 from stsbench.results.record import Result
 
 DIGITS = 6
-UNKNOWN = (
-    *("loader", "release_date", "languages", "memory_usage_mb", "max_tokens", "license"),
-    *("open_weights", "public_training_code", "public_training_data", "use_instructions", "training_datasets"),
-)
+UNKNOWN = """
+    loader release_date languages memory_usage_mb max_tokens license
+    open_weights public_training_code public_training_data use_instructions training_datasets
+""".split()
 """What MTEB's description of a model must say, and results do not tell."""
 
 
@@ -103,7 +103,7 @@ def _task_result(cells: Sequence[tuple[MtebTask, Result]]) -> dict[str, Any]:
         facts = {"main_score": values["spearman"], "hf_subset": task.subset, "languages": task.languages}
         cosines = {f"cosine_{name}": value for name, value in values.items()}
         scores.setdefault(task.splits[result.split], []).append({**values, **cosines, **facts})
-    newest = max(cells, key=lambda cell: str(cell[1].run.get("created", "")))[1]
+    _, newest = max(cells, key=lambda cell: str(cell[1].run.get("created", "")))
     return {
         "dataset_revision": cells[0][0].revision,
         "task_name": cells[0][0].name,

@@ -132,8 +132,7 @@ def published_row(key: str) -> PublishedRow:
 @cache
 def sources() -> Papers:
     """All sources, and the extra tasks."""
-    path = FOLDER / "papers.toml"
-    return convert(parse_toml(path), Papers, where=str(path))
+    return msgspec.convert(parse_toml(FOLDER / "papers.toml"), Papers)
 
 
 @cache

@@ -114,9 +114,7 @@ def _asset(name: str) -> str:
 def _table(table: Table, layout: Layout, identity: str) -> str:
     lines = [line for block in layout.blocks for line in block.lines]
     scales = _scales(layout)
-    outliers = (
-        not low <= one.value <= high for key, (low, high) in scales.items() for one in layout.with_intervals(key)
-    )
+    beyond = (not a <= one.value <= b for key, (a, b) in scales.items() for one in layout.with_intervals(key))
     return filled(
         "table.html",
         id=identity,
@@ -133,7 +131,7 @@ def _table(table: Table, layout: Layout, identity: str) -> str:
         ranked=any(cell.rank for line in lines for cell in line.cells),
         ranked_apart=layout.show == "both" and {"measured", "published"} <= {line.side for line in lines},
         scales=scales,
-        outliers=any(outliers),
+        outliers=any(beyond),
     ).removesuffix("\n")
 
 

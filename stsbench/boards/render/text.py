@@ -14,10 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.boards.tables.table import (
-    BEST,
     LETTERS,
     RANKS,
-    SECOND,
     SIDES,
     Layout,
     LayoutBlock,
@@ -96,7 +94,7 @@ class Markup(NamedTuple):
             cells = []
             for cell in line.cells:
                 text = self.number(cell.text + cell.deviation)
-                text = {BEST: self.best, SECOND: self.second}.get(cell.rank, "{}").replace("{}", text)
+                text = ("{}", self.best, self.second)[cell.rank].replace("{}", text)
                 cells.append(text + self.escape(cell.mark))
             yield self.row([label, *cells])
 
@@ -213,11 +211,8 @@ def _note(text: str) -> str:
     """A note in which lines may end after signs of a long word too: paths and settings have no blanks."""
     # Long words stand between the parts that have none.
     parts = LONG_WORD.split(text)
-    words = (re.split(r"(?<=[/+=_.,:-])", word) for word in parts)
-    return "".join(
-        r"\allowbreak{}".join(map(escape_latex, pieces)) if at % 2 else escape_latex(part)
-        for at, (part, pieces) in enumerate(zip(parts, words, strict=True))
-    )
+    words = (re.split(r"(?<=[/+=_.,:-])", part) if at % 2 else [part] for at, part in enumerate(parts))
+    return "".join(r"\allowbreak{}".join(map(escape_latex, pieces)) for pieces in words)
 
 
 if TYPE_CHECKING:

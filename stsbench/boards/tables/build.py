@@ -15,21 +15,7 @@ import msgspec
 from stsbench.boards.published import AverageFacts, BoardFacts, TableCard, read_table_card, sources
 from stsbench.boards.tables.columns import MTEB, Filler, as_mteb_scores, expected, results_of, shows_its_score
 from stsbench.boards.tables.rows import Added, all_groups, clean_notes, lacks, not_shown
-from stsbench.boards.tables.table import (
-    AVERAGE,
-    DELTA,
-    EXACT,
-    LETTERS,
-    RANKS,
-    Number,
-    Row,
-    Show,
-    Table,
-    TableCell,
-    TableColumn,
-    distance,
-    has_lines,
-)
+from stsbench.boards.tables.table import AVERAGE, DELTA, EXACT, Row, Show, Table, TableCell, distance, with_standings
 from stsbench.core import settings
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
@@ -42,7 +28,7 @@ from stsbench.results.record import Result, protocol_key
 if TYPE_CHECKING:
     from stsbench.boards.exports.mteb import Imported
     from stsbench.significance.comparison import Effort
-    from stsbench.significance.means import OnRow, RowStanding
+    from stsbench.significance.means import OnRow
 
 
 def build_table(
@@ -208,7 +194,6 @@ class Asked:
         return made
 
     def _made(self, tables: list[Table], left_out: list[str], why: str, unseen: str = "") -> Made:
-        """The tables that have something to show; raises DataError that says why where none has."""
         advice = [*self._advice(tables), *filter(None, [unseen])]
         if self.ranks:
             tables = rank_tables(tables)
@@ -219,7 +204,7 @@ class Asked:
             imported, alone = self.imported, len(tables) == 1
             tables = [with_imported(one, imported) if alone or as_mteb_scores(one.columns) else one for one in tables]
             left_out = [*left_out, *imported.problems]
-        tables = [table for table in tables if has_lines(table, self.show)]
+        tables = [table for table in tables if table.has_lines(self.show)]
         if not tables:
             raise DataError(why)
         return Made(tables, left_out, advice)
@@ -245,7 +230,6 @@ class Asked:
         return lines
 
     def _held(self, tasks: Sequence[str]) -> tuple[list[Result], list[str]]:
-        """The results of some tasks that may stand side by side, and what is left out; ranks need their per-item columns."""
         mine, left_out = side_by_side((result for result in self.results if result.task in tasks), self.catalogue)
         if not self.ranks:
             return mine, left_out
@@ -371,7 +355,6 @@ def _places(table: Table, keys: Sequence[str]) -> tuple[int, ...]:
 def _means_of(
     row: Row, cells: Sequence[Sequence[Result]], keys: Sequence[str], average: tuple[int, ...]
 ) -> dict[str, tuple[int, ...]]:
-    """The columns of a row that hold means, and the tasks, by place, that each is over."""
     found = {}
     for at, key in enumerate(keys):
         number = row.cell(key).measured
@@ -444,29 +427,3 @@ def rank_table(table: Table, effort: Effort | None = None) -> Table:
             f"run: {command_again(found.without_texts)}"
         )
     return replace(with_standings(table, found.rows), measured_notes=[*table.measured_notes, *notes])
-
-
-def with_standings(table: Table, rows: Mapping[int, RowStanding]) -> Table:
-    """The same table with a column of rank intervals, one of letters, and those marked that may be the best.
-
-    ``rows`` says how rows stand, by their place in the table.
-    """
-    rank = TableColumn(key=RANKS, head="Rank", kind="ranks", better="", points=False, decimals=0)
-    columns = [rank, replace(rank, key=LETTERS, head="Ties", kind="letters")]
-    places = iter(range(len(table.rows())))
-    groups = []
-    for group in table.groups:
-        standing = [(rows.get(next(places)), row) for row in group.rows]
-        if table.is_board and not any(cell.published for row in group.rows for cell in row.cells.values()):
-            # A row that lacks a task has no mean, but a rank.
-            standing.sort(key=lambda pair: pair[0].rank if pair[0] else len(standing) + 1)
-        for at, (one, row) in enumerate(standing):
-            if one is not None:
-                shown = "–".join(map(str, dict.fromkeys(one.ranks)))
-                cells = {
-                    RANKS: TableCell(measured=Number(one.rank, interval=one.ranks, text=shown)),
-                    LETTERS: TableCell(measured=Number(one.rank, text=one.letters)),
-                }
-                standing[at] = one, replace(row, cells={**row.cells, **cells}, is_best=one.is_best)
-        groups.append(replace(group, rows=[row for _, row in standing]))
-    return replace(table, columns=[*table.columns, *columns], groups=groups)

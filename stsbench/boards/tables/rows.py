@@ -13,17 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stsbench.boards.published import (
-    FOLDER,
-    BoardFacts,
-    PublishedRow,
-    RowFacts,
-    misprints,
-    published_row,
-    published_rows,
-    row_facts,
-    sources,
-)
+from stsbench.boards.published import FOLDER, PublishedRow, misprints, published_row, published_rows, row_facts, sources
 from stsbench.boards.tables.columns import Filler, Numbers, with_mean
 from stsbench.boards.tables.table import AVERAGE, EXACT, Group, Row, Table, TableCell, Traits
 from stsbench.core.cards import EncoderCard, parse_toml
@@ -118,13 +108,13 @@ Printed = tuple[PublishedRow, Numbers]
 def all_groups(filler: Filler, results: Sequence[Result], runs: Sequence[Runs], added: Sequence[Added]) -> list[Group]:
     """The groups of a table that have a row: of a board or a paper, what is added, the baseline, and without training text."""
     board = filler.card.board
-    groups = _board_groups(filler, board, runs) if board else list(_paper_groups(filler, runs))
+    groups = _board_groups(filler, runs, board.published) if board else list(_paper_groups(filler, runs))
     groups = [*_with_added(filler, groups, runs, added), _baseline_group(results, filler)]
     return [group for group in [*groups, *(_clean_groups(filler, runs) if board else ())] if group.rows]
 
 
-def _paper_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
-    # The runs that measured each published row: its own encoder's, or those of a card that names it.
+def _by_published(filler: Filler, runs: Sequence[Runs]) -> Mapping[str, list[Runs]]:
+    """The runs that measured each published row: its own encoder's, or those of a card that names it."""
     by_row: dict[str, list[Runs]] = {}
     for one in runs:
         for key in one.card.published if one.card else []:
@@ -133,46 +123,45 @@ def _paper_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
             except UnknownName as error:
                 path = filler.catalogue.encoder_path(one.encoder)
                 raise CardError(f"{path}: key 'published': {error}") from error
+    return by_row
+
+
+def _paper_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
+    by_row = _by_published(filler, runs)
     for group in filler.card.groups:
-        rows = [row for facts in row_facts(group) for row in _paper_rows(filler, facts, by_row, group.protocol)]
+        rows = []
+        for facts in row_facts(group):
+            source = published_row(f"{filler.card.paper}/{filler.card.table}/{facts.row}")
+            label, measured = facts.label or facts.row, by_row.get(source.key, [])
+            first = measured[0] if measured else None
+            wrong = misprints().get((source.key, ""))
+            row = encoder_row(
+                filler,
+                label,
+                first,
+                (source, filler.published(source, facts.protocol, metric=facts.metric)),
+                facts.protocol,
+                encoder=first.encoder if first else source.encoder,
+                quoted=sources().papers[source.quoted].name if source.quoted else "",
+                otherwise=facts.protocol or "" if facts.protocol != group.protocol else "",
+                overlap=source.overlap,
+                misprint=wrong.reason if wrong else "",
+                metric=facts.metric,
+                traits=traits_of(filler.catalogue, first.card if first else card_of(filler, source.encoder), source),
+            )
+            rows.append(row)
+            # Further states of the encoder are rows of their own.
+            bare = replace(row, key="", quoted="", misprint="")
+            for other in measured[1:]:
+                own, cells = f"{label} [{other.mark or other.encoder}]", filler.measured(other, facts.protocol)
+                rows.append(replace(bare, label=own, cells=filler.cells({}, cells), results=other.results))
         yield Group(title=group.title, section=group.section, rows=rows)
 
 
-def _paper_rows(
-    filler: Filler, facts: RowFacts, runs: Mapping[str, list[Runs]], protocol_of_group: str | None
-) -> Iterator[Row]:
-    source = published_row(f"{filler.card.paper}/{filler.card.table}/{facts.row}")
-    label, measured = facts.label or facts.row, runs.get(source.key, [])
-    first = measured[0] if measured else None
-    numbers = filler.published(source, facts.protocol, metric=facts.metric)
-    wrong = misprints().get((source.key, ""))
-    row = encoder_row(
-        filler,
-        label,
-        first,
-        (source, numbers),
-        facts.protocol,
-        encoder=first.encoder if first else source.encoder,
-        quoted=sources().papers[source.quoted].name if source.quoted else "",
-        otherwise=facts.protocol or "" if facts.protocol != protocol_of_group else "",
-        overlap=source.overlap,
-        misprint=wrong.reason if wrong else "",
-        metric=facts.metric,
-        traits=traits_of(filler.catalogue, first.card if first else card_of(filler, source.encoder), source),
-    )
-    yield row
-    # Further states of the encoder are rows of their own.
-    for other in measured[1:]:
-        own, cells = f"{label} [{other.mark or other.encoder}]", filler.measured(other, facts.protocol)
-        yield replace(
-            row, label=own, cells=filler.cells({}, cells), key="", quoted="", misprint="", results=other.results
-        )
-
-
-def _board_groups(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> list[Group]:
+def _board_groups(filler: Filler, runs: Sequence[Runs], with_published: bool) -> list[Group]:
     """The rows of a board, sorted by average: by supervision, or in one group where no published ones stand beside them."""
-    rows = list(_rows(filler, facts, runs))
-    if not facts.published:
+    rows = list(_rows(filler, runs, with_published=with_published))
+    if not with_published:
         return [Group(rows=sorted(rows, key=by_average))]
     alike = Counter(row.label for row in rows)
     by: dict[str, list[Row]] = {key: [] for key in SECTIONS}
@@ -239,12 +228,11 @@ def encoder_row(
     return Row(label=label, cells=filler.cells(numbers, measured), **{**said, **facts})
 
 
-def _rows(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[Row]:
-    published = _published(filler, facts) if facts.published else {}
-    done = set()
+def _rows(filler: Filler, runs: Sequence[Runs], *, with_published: bool) -> Iterator[Row]:
+    published, done = _published(filler) if with_published else {}, set()
     for run in runs:
         card, label = run.card, run.name
-        if card and facts.published:
+        if card and with_published:
             label = f"{card.name} [{run.mark}]" if run.mark else card.name
         row = encoder_row(filler, label, run, published.get(run.encoder) if card else None)
         if row.is_measured:
@@ -258,10 +246,10 @@ def _rows(filler: Filler, facts: BoardFacts, runs: Sequence[Runs]) -> Iterator[R
             yield encoder_row(filler, label, None, printed, encoder=name if card else "", traits=traits)
 
 
-def _published(filler: Filler, facts: BoardFacts) -> dict[str, Printed]:
+def _published(filler: Filler) -> dict[str, Printed]:
     """Published rows that fit the board, by encoder, or by paper and row where there is none."""
     found: dict[str, list[Printed]] = {}
-    tasks = {column.key for column in filler.tasks}
+    tasks, whole = {column.key for column in filler.tasks}, filler.card.board is None or filler.card.board.whole
     # Rows read in a text; those at their own source, as far as that is among the papers, come first.
     rows = [row for row in published_rows().values() if all(one.verified not in ("figure", "no") for one in row.scores)]
     papers = {row.paper for row in published_rows().values() if not row.quoted}
@@ -269,14 +257,14 @@ def _published(filler: Filler, facts: BoardFacts) -> dict[str, Printed]:
         numbers = filler.published(row, lenient=True)
         is_whole, is_part = tasks <= numbers.keys(), bool(tasks & numbers.keys())
         # Of an encoder that has a card, the average alone is worth a row.
-        is_worth = is_whole or (is_part and not facts.whole) or (bool(row.encoder) and AVERAGE in numbers)
+        is_worth = is_whole or (is_part and not whole) or (bool(row.encoder) and AVERAGE in numbers)
         if row.quoted in papers:
             # What another work took over counts where its source prints less, as the average without the tasks.
             own = found.get(row.encoder, [])
             is_worth = bool(own) and is_whole and not any(tasks <= others.keys() for _, others in own)
         if is_worth:
             found.setdefault(row.encoder or f"{row.paper}/{row.row}", []).append((row, numbers))
-    chosen = {name: _merged(filler, name, mine, whole=facts.whole) for name, mine in found.items()}
+    chosen = {name: _merged(filler, name, mine, whole=whole) for name, mine in found.items()}
     # Two papers may take the same numbers over from a third.
     seen: dict[tuple[float, ...], str] = {}
     for name, (_, numbers) in chosen.items():

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from stsbench.boards.published import Paper
 from stsbench.core.errors import CHANGE, LABEL, LONGEST, WITH_SETTINGS, choose, cut_name, numbered
 from stsbench.results.record import Result
+
+if TYPE_CHECKING:
+    from stsbench.significance.means import RowStanding
 
 Terms = Sequence[Sequence[str]]
 """Keys of columns: of each list the mean is taken, and of these means the average."""
@@ -215,6 +218,11 @@ class Table:
         groups = [replace(group, rows=mine) for group, mine in zip(self.groups, rows, strict=True) if mine]
         return replace(self, groups=groups)
 
+    def has_lines(self, show: Show | None) -> bool:
+        """Whether anything but the baseline would be shown."""
+        cells = (cell for row in self.rows() if not row.is_baseline for cell in row.cells.values())
+        return any(cell.number(side) for cell in cells for side in SIDES[show or "both"])
+
 
 Show = Literal["published", "measured", "difference", "both", "merged"]
 NumberKind = Literal["published", "measured", "difference"]
@@ -287,6 +295,32 @@ class Layout:
         return [one for line in lines if (one := line.row.cell(key).number(line.side)) and one.interval]
 
 
+def with_standings(table: Table, rows: Mapping[int, RowStanding]) -> Table:
+    """The same table with a column of rank intervals, one of letters, and those marked that may be the best.
+
+    ``rows`` says how rows stand, by their place in the table.
+    """
+    rank = TableColumn(key=RANKS, head="Rank", kind="ranks", better="", points=False, decimals=0)
+    columns = [rank, replace(rank, key=LETTERS, head="Ties", kind="letters")]
+    places = iter(range(len(table.rows())))
+    groups = []
+    for group in table.groups:
+        standing = [(rows.get(next(places)), row) for row in group.rows]
+        if table.is_board and not any(cell.published for row in group.rows for cell in row.cells.values()):
+            # A row that lacks a task has no mean, but a rank.
+            standing.sort(key=lambda pair: pair[0].rank if pair[0] else len(standing) + 1)
+        for at, (one, row) in enumerate(standing):
+            if one is not None:
+                shown = "–".join(map(str, dict.fromkeys(one.ranks)))
+                cells = {
+                    RANKS: TableCell(measured=Number(one.rank, interval=one.ranks, text=shown)),
+                    LETTERS: TableCell(measured=Number(one.rank, text=one.letters)),
+                }
+                standing[at] = one, replace(row, cells={**row.cells, **cells}, is_best=one.is_best)
+        groups.append(replace(group, rows=[row for _, row in standing]))
+    return replace(table, columns=[*table.columns, *columns], groups=groups)
+
+
 def sectioned(blocks: Sequence[LayoutBlock]) -> Iterator[tuple[str, LayoutBlock]]:
     """Each group with its section, which is empty where the group above has the same."""
     above = ""
@@ -313,12 +347,6 @@ def lay_out(table: Table, show: Show | None = None, *, exact: bool = False, ends
     heads = [column.head + (OTHERWISE if column.mixed else "") for column in columns]
     legend = list(_legend(table, columns, blocks))
     return Layout(show=show, caption=table.caption, columns=columns, heads=heads, blocks=blocks, legend=legend)
-
-
-def has_lines(table: Table, show: Show | None) -> bool:
-    """Whether anything but the baseline would be shown."""
-    cells = (cell for row in table.rows() if not row.is_baseline for cell in row.cells.values())
-    return any(cell.number(side) for cell in cells for side in SIDES[show or "both"])
 
 
 def check_show(show: str | None) -> Show | None:
