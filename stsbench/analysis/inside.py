@@ -224,7 +224,6 @@ def _without_tokens(subject: Subject, removed: Sequence[int]) -> list[tuple[int,
     if not isinstance(base.pooling, Mean):
         raise EncoderError(f"'{subject.name}' takes no mean over tokens; give it as '{subject.name}+pooling=mean'")
     frequent = frequent_tokens(base.tokenize(subject.task.texts()), max(removed))
-
     made = {k: PartialMeanEncoder(base, frequent[:k], name=subject.name) for k in removed if k}
     engines = subject.filled(base, made)
     return [*([(0, subject.embed)] if 0 in removed else []), *engines.items()]

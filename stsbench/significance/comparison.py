@@ -106,7 +106,6 @@ def compare(
     """Compare every pair of encoders on the tasks that all of them have.
 
     Holm's correction is taken over the tasks of all pairs, and by itself over the means of all pairs.
-
     Encoders are the results of at least two, by what they are called: of these tasks alone, and of the protocol of this name.
 
     Raises:

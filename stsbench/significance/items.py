@@ -269,9 +269,8 @@ def align(
         raise DataError(f"{names} have no task in common{by}", hint="; ".join(has))
     left = [task for task in order if task not in shared]
     notes = [f"Skipped: not scored for every encoder: {', '.join(left)}"] if left else []
-    return [
-        cells for task in shared for cells in _columns(task, {name: one[task] for name, one in ways.items()})
-    ], notes
+    of_tasks = (_columns(task, {name: one[task] for name, one in ways.items()}) for task in shared)
+    return [cells for of_task in of_tasks for cells in of_task], notes
 
 
 SHOWN = 8

@@ -192,12 +192,7 @@ def _over_unlike_seeds(samples: Sequence[Sample], sharing: Sharing, weights: Flo
 
 
 def joint_draws(
-    samples: Sequence[Sample],
-    sharing: Sharing,
-    *,
-    draws: int,
-    rng: np.random.Generator,
-    owners: Sequence[int] | None = None,
+    samples: Sequence[Sample], sharing: Sharing, *, draws: int, rng: np.random.Generator, owners: Sequence[int] = ()
 ) -> Float64Array:
     """Scores that encoders would have on other items and with other seeds, (k, draws), by the normal law.
 

@@ -20,9 +20,11 @@ from stsbench.numbers.statistics import Float64Array
 from stsbench.significance.comparison import Comparison
 
 Matrix = npt.NDArray[np.floating]
+Sentences = Sequence[tuple[str, str]]
+"""What is special in each, and its text."""
 MOST = 2048
 """So many sentences are compared with each other."""
-PROBES: Sequence[tuple[str, str]] = (
+PROBES: Sentences = (
     ("empty", ""),
     ("blank", " "),
     ("blank", "\t a  dog \n\n ran   home "),
@@ -157,12 +159,7 @@ class Parity:
 
 
 def judge(
-    first: Embedded,
-    second: Embedded,
-    sentences: Sequence[tuple[str, str]],
-    comparison: Comparison,
-    *,
-    margin: float = 0.005,
+    first: Embedded, second: Embedded, sentences: Sentences, comparison: Comparison, *, margin: float = 0.005
 ) -> Parity:
     """Return whether two encoders are one, by their embeddings of the same sentences, each with its kind, and their scores.
 
@@ -202,7 +199,7 @@ def judge(
     )
 
 
-def _astray(sentences: Sequence[tuple[str, str]], found: Matrix) -> Iterator[str]:
+def _astray(sentences: Sentences, found: Matrix) -> Iterator[str]:
     astray = found < ASTRAY
     if not astray.any():
         return
@@ -212,11 +209,7 @@ def _astray(sentences: Sequence[tuple[str, str]], found: Matrix) -> Iterator[str
     yield next((said for said, holds in CAUSES.items() if holds(gone, here)), "they have nothing plain in common")
 
 
-Sentences = Sequence[tuple[str, str]]
-
-
 def _longer(some: Sentences, others: Sentences) -> bool:
-    """Whether they are half as long again in the median."""
     lengths = (median(len(text) for _, text in one) for one in (some, others))
     return next(lengths) > 1.5 * next(lengths)
 

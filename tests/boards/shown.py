@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stsbench.boards.tables import table as laid
 from stsbench.boards.tables.table import AVERAGE, EXACT, Group, Layout, Number, Row, Table, TableCell, TableColumn
 from stsbench.results.record import Result
 from stsbench.significance.means import RowStanding
@@ -27,9 +28,9 @@ def sts(encoder: str, *scores: float, tasks: list[str] = STS, **changes: Any) ->
     ]
 
 
-def standing(low: int, high: int, letters: str = "a", *, is_best: bool = False) -> RowStanding:
-    """A row's standing whose rank is the lowest that it may have."""
-    return RowStanding(low, (low, high), letters, is_best, ())
+def standing(table: Table, low: int, high: int, letters: str = "a", *, is_best: bool = False) -> Table:
+    """The table with a standing of its first row, whose rank is the lowest that it may have."""
+    return laid.with_standings(table, {0: RowStanding(low, (low, high), letters, is_best, ())})
 
 
 def row(table: Table, label: str) -> Row:

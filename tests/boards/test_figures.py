@@ -8,7 +8,6 @@ import pytest
 
 import stsbench
 from stsbench.boards.render.figures import table_figure
-from stsbench.boards.tables.table import with_standings
 from stsbench.core.errors import ProtocolError
 from tests.boards.shown import standing
 from tests.cli.commands import Command
@@ -50,7 +49,7 @@ def test_a_table_has_a_panel_a_column_and_a_line_a_row():
 def test_ranks_and_letters_stand_beside_the_names():
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     (table,) = stsbench.leaderboard(MEASURED).tables
-    ranked = with_standings(table, {0: standing(1, 2, "ab", is_best=True)})
+    ranked = standing(table, 1, 2, "ab", is_best=True)
     chart: Any = table_figure([ranked])
     first, second = (label.get_text() for label in chart.axes[0].get_yticklabels())
     assert first == f"{table.rows()[0].label}≈ (Rank 1–2, Ties ab)" and second == table.rows()[1].label

@@ -14,18 +14,7 @@ from stsbench.boards.published import sources, table_names
 from stsbench.boards.render import render
 from stsbench.boards.render.html import parameters_said, set_apart
 from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.table import (
-    AVERAGE,
-    Group,
-    Number,
-    Row,
-    Table,
-    TableCell,
-    TableColumn,
-    Traits,
-    lay_out,
-    with_standings,
-)
+from stsbench.boards.tables.table import AVERAGE, Group, Number, Row, Table, TableCell, TableColumn, Traits, lay_out
 from tests.boards.shown import UNROUNDED, standing, sts
 
 HOSTILE = """</script><script>x()</script>"'><img src=http://x.invalid onerror=x()>&amp;$title"""
@@ -174,7 +163,7 @@ def test_an_interval_is_a_bar_that_says_its_ends():
 
 
 def test_ranks_have_no_bar_and_the_lowest_is_best():
-    text = render([with_standings(small(), {0: standing(1, 3, "ab", is_best=True)})], "html")
+    text = render([standing(small(), 1, 3, "ab", is_best=True)], "html")
     head = '<th scope="col" data-key="ranks" data-kind="ranks" data-better="low">Rank</th>'
     assert head in text and "<td>1–3</td><td>ab</td>" in text
     assert ">≈</a>" in text and '<li id="t1-note1">≈ best by the mean, or not significantly different' in text

@@ -11,7 +11,7 @@ import pytest
 
 from stsbench.boards.render import render
 from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn, with_standings
+from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn
 from tests.boards.browser import NAMES, Page, find_browser, open_browser
 from tests.boards.shown import STS, UNROUNDED, standing, sts
 from tests.boards.test_html import HOSTILE
@@ -120,9 +120,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "hostile": [strange],
         "intervals": [Table(name="i", title="i", columns=[a, b], groups=[Group(rows=trio)])],
         "formula": [
-            with_standings(
+            standing(
                 Table(name="f", title="f", columns=[a], groups=[Group(rows=[Row(label='=1+1, "x"', cells=formula)])]),
-                {0: standing(1, 3)},
+                1,
+                3,
             )
         ],
     }.items():

@@ -42,7 +42,6 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
     The main score is the Spearman correlation of cosines over all pairs of a task or language, whatever
     aggregation the result was scored by: a result holds that one too. Manhattan and Euclidean distances
     are not measured, and missing. ``mteb_version`` is null: MTEB did not make these scores.
-
     Of several seeds of the evaluation the first counts; ``mteb.ResultCache(out)`` reads the folder.
 
     Raises:

@@ -308,8 +308,7 @@ def to_json(tables: Sequence[Table]) -> str:
 
 def _column(column: TableColumn) -> dict[str, Any]:
     facts: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
-    if column.wanted is not None:
-        wanted = column.wanted
+    if (wanted := column.wanted) is not None:
         facts |= {"task": wanted.task, "split": wanted.printed, "protocol": wanted.protocol, "metric": wanted.metric}
     return facts
 

@@ -206,10 +206,7 @@ class Filler:
         return found | (self._averages(columns, self.card.average) if self.card.average else {})
 
     def _averages(self, columns: Mapping[str, Series], facts: AverageFacts) -> Numbers:
-        """The average as the paper rounds it, and the exact one; nothing where a cell is missing.
-
-        The deviation is that of the averages of single seeds, where every cell has the same seeds.
-        """
+        """The average as the paper rounds it, and the exact one; a deviation where every cell has the same seeds."""
         means = {key: statistics.fmean(one.values()) for key, one in columns.items() if one}
         exact = suite_mean(self.terms, means.get)
         if exact is None:

@@ -292,10 +292,7 @@ def by_average(row: Row) -> tuple[bool, float, str]:
 
 
 def _order(row: Row) -> tuple[int, float, str]:
-    """Best average first, as shown. Rows without follow by the first column that they fill, best first.
-
-    Numbers of two columns are never compared: a mean over other tasks says nothing beside this one.
-    """
+    """Best average first, then by the first column that a row fills: numbers of two columns are never compared."""
     columns = [AVERAGE, *(key for key in row.cells if key != AVERAGE)]
     for place, key in enumerate(columns):
         if best := row.cell(key).measured or row.cell(key).published:
@@ -304,10 +301,7 @@ def _order(row: Row) -> tuple[int, float, str]:
 
 
 def _baseline_group(results: Sequence[Result], filler: Filler) -> Group:
-    """A group of one row, so that it is never ranked with encoders: the share of the most frequent class, as results hold it.
-
-    It has numbers in the columns of accuracies alone.
-    """
+    """The share of the most frequent class, in columns of accuracies: a group of its own is never ranked with encoders."""
     levels = {(r.task, r.split): 100 * r.scores["majority"] for r in results if "majority" in r.scores}
     found = {
         column.key: levels[wanted.task, wanted.split]

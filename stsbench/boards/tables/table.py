@@ -405,10 +405,7 @@ def _shown(cell: TableCell, side: NumberKind, column: TableColumn) -> Shown:
 
 
 def _ranked(lines: Sequence[TableLine], columns: Sequence[TableColumn], *, merged: bool) -> list[TableLine]:
-    """The same lines with best and second best marked among those of one side.
-
-    Numbers scored otherwise, and those marked as wrong in print, are not compared with others.
-    """
+    """Marks best and second best of each side; what is scored otherwise, or wrong in print, is not compared."""
     ranks: dict[tuple[int, int], int] = {}
     for side in ("published", "measured"):
         mine = [i for i, line in enumerate(lines) if (merged or line.side == side) and not line.row.otherwise]
