@@ -582,10 +582,8 @@ def said(value: Any) -> Any:  # noqa: ANN401 - a card's table, or a value in it
     """A table without notes and without what is as usual: a key that cards come to have later changes no hash."""
     if isinstance(value, Mapping):
         return {key: said(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return list(map(said, value))
     if not isinstance(value, msgspec.Struct):
-        return value
+        return list(map(said, value)) if isinstance(value, list) else value
     facts = ((key, getattr(value, key.name)) for key in msgspec.structs.fields(value) if key.name != "note")
     return {key.name: said(one) for key, one in facts if one != usual_value(key)}
 
