@@ -227,10 +227,7 @@ Embed = Callable[[Sequence[str]], Embeddings]
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What an encoder may tell of itself, each by an attribute of this name; None where it does not.
-
-    Results carry it, and nothing is computed by it.
-    """
+    """What an encoder may tell of itself, each by an attribute of this name, or None; results carry it, no more."""
 
     revision: str | None = None
     """The commit its checkpoint was resolved to, where that came from the Hub."""

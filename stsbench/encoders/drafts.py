@@ -27,7 +27,7 @@ FIRST = "---\n"
 
 
 def draft_encoder(source: Path, home: Home) -> Draft:
-    """Draft the card of a checkpoint's folder or a file of word vectors; raises EncoderError, DataError: unusable."""
+    """Draft the card of a checkpoint's folder or a file of word vectors; raises EncoderError or DataError."""
     if not source.exists():
         raise EncoderError(f"'{source}' does not exist; give a checkpoint's folder or a file of word vectors")
     facts: dict[str, Any] = {"name": home.name, "kind": "words", "method": UNKNOWN, "backbone": UNKNOWN}

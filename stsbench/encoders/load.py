@@ -132,7 +132,7 @@ def each_seed(spec: str, catalogue: Catalogue) -> list[str]:
 
 
 def check_loadable(spec: str, catalogue: Catalogue) -> None:
-    """Raise UnknownName where a name stands for nothing, EncoderError where for a recipe that has not been trained."""
+    """Raise UnknownName where a name stands for nothing, EncoderError where a recipe has not been trained."""
     _maker(spec, {}, catalogue)
 
 

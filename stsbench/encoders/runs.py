@@ -100,7 +100,7 @@ def run_folder(out: Path, recipe: str, seed: int) -> Path:
 
 
 def trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
-    """The finished runs of a recipe, by seed; ``name@3`` is that of seed 3 alone. EncoderError: a wrong record."""
+    """The finished runs of a recipe (``name@3``: of seed 3 alone), by seed; raises EncoderError: a wrong record."""
     name, _ = _name_and_seed(recipe)
     runs = [TrainedRun.read(path) for path in run_folders(recipe, out) if (path / RUN_FILE).is_file()]
     for run in runs:

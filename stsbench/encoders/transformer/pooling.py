@@ -163,7 +163,7 @@ class WordKernel(Pooling):
     name, form, bare = "wk", "wk(start)", False
 
     def states(self, depth: int) -> tuple[int, ...]:
-        """All layers from one on, the word embeddings are 0: ``wk(4)`` of 12 is 4 to 12; EncoderError: under three."""
+        """The states from one on, 0 the word embeddings: ``wk(4)`` of 12 is 4 to 12; raises EncoderError: under 3."""
         start = self.layers[0]
         layers = tuple(range(depth + 1)[start:]) if start >= -depth - 1 else ()
         if len(layers) < MIN_LAYERS:
@@ -320,7 +320,8 @@ ENDINGS = (".", "?", '"', "'")
 class Prompt:
     """What is put around every sentence before it is tokenised: ``text`` before it, or a ``template``.
 
-    ``add_full_stop`` first puts one after a sentence that does not end in one of ``. ? " '``. Raises CardError.
+    ``add_full_stop`` first ends sentences without one of ``. ? " '`` by a full stop. Raises CardError: both are given, or
+    the template has neither one place for the sentence nor two.
     """
 
     text: str = ""

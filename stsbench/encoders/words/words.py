@@ -299,7 +299,7 @@ HOMES = {
 
 
 def find_vectors(file: str) -> Path:
-    """Find a file of word vectors, a path or in ``STSBENCH_VECTORS``; raises SourceError, which says where it is."""
+    """Find a file of word vectors, a path or in ``STSBENCH_VECTORS``; raises SourceError: says where to get it."""
     folder = settings.vectors_folder()
     for place in (Path(file).expanduser(), *([folder / file] if folder else [])):
         check_is_file(place)
