@@ -100,11 +100,9 @@ class Spectrum(EncoderAnalysis):
     def draw(self, tables: Tables, title: str) -> Chart:
         """Singular values as shares of the largest, a line an encoder; those that are rounding are left out."""
         rows = [row for row in tables["values"] if row["value"] > 1e-6]
-        points, sizes = (
-            [LinePoint(row["encoder"], row["index"], row["value"]) for row in rows],
-            "index of the singular value",
-        )
-        return draw_lines(points, sizes=sizes, values="share of the largest", title=title, value_scale="log10")
+        points = [LinePoint(row["encoder"], row["index"], row["value"]) for row in rows]
+        sizes, values = "index of the singular value", "share of the largest"
+        return draw_lines(points, sizes=sizes, values=values, title=title, value_scale="log10")
 
 
 def principal_plane(x: EmbeddingRows) -> tuple[Float64Array, Float64Array]:

@@ -18,7 +18,7 @@ from typer.exceptions import TyperException
 
 from stsbench.cli.printing import complain, print_traceback
 from stsbench.core.errors import BUG, MISTAKE, STOPPED, OutputError, Stopped, StsbenchError
-from stsbench.core.settings import share_cores
+from stsbench.core.settings import check_hub, share_cores
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +73,10 @@ def _invoke(arguments: Sequence[str]) -> int:
         if not _is_ours(stop):
             raise
         code = stop.exit_code if isinstance(stop, Exit) else int(stop.code or 0)
+    except ValueError:
+        # So the Hub's library ends, imported by whatever command, at a variable that it cannot read.
+        check_hub()
+        raise
     sys.stdout.flush()
     return code
 

@@ -234,6 +234,11 @@ def test_what_an_encoder_raises_is_its_error(stsbench: Command, endings: Path, e
     assert ended.code == code and says in ended.err and "ready-made" in ended.out
 
 
+def test_a_variable_at_which_a_library_ends_is_no_bug(tmp_path):
+    ended = process("doctor", cwd=tmp_path, HF_HUB_ETAG_TIMEOUT="abc")
+    assert ended.code == 2 and one_line(ended.err).startswith("HF_HUB_ETAG_TIMEOUT='abc' is not a whole number")
+
+
 def shell(line: str, cwd: Path) -> Outcome:
     """Run a line of bash, ``$stsbench`` in it being the command."""
     root = str(Path(package.__file__).parent.parent)

@@ -254,7 +254,7 @@ def fetch_archive(source: HubSource) -> HubPath:
 # Of headers that hold no numbers where numbers belong, or one another, tarfile makes errors of many kinds.
 _DAMAGED = (tarfile.TarError, EOFError, ValueError, LookupError, ArithmeticError, RecursionError,
             FileExistsError, IsADirectoryError, NotADirectoryError)  # fmt: skip
-_HEADER = 1 << 20
+_HEADER = 1 << 17
 
 
 class _InParts(FileIO):

@@ -142,7 +142,7 @@ DAMAGED = {
     "compressed": gzip.compress(tar(MEMBERS)),
     "a file and a folder": tar({"x": b"x"}, member("x/y.txt")),
     "a header in many pieces": GLOBAL,
-    "a header of two million bytes": tarfile.TarInfo.create_pax_global_header({"key": "x" * 2_000_000}) + tar(MEMBERS),
+    "a header of 200,000 bytes": tarfile.TarInfo.create_pax_global_header({"key": "x" * 200_000}) + tar(MEMBERS),
     **{f"a negative size, {kind!r}": tar(MEMBERS)[:1024] + negative(kind) for kind in (b"0", b"7", b"S", b"Z")},
 }
 
