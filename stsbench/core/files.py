@@ -75,7 +75,8 @@ def _is_special(path: Path) -> bool:
     """Whether a device, pipe or socket is there: no end of what it gives is known, and nothing may take its place."""
     try:
         mode = path.stat().st_mode
-    except OSError:
+    except (OSError, ValueError):
+        # No file's name holds a NUL byte.
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 

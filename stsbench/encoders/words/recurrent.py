@@ -32,6 +32,7 @@ from stsbench.encoders.words.words import CONFIG, WEIGHTS, SavedConfig, SavedEnc
 TOKEN_BUDGET = 4096
 Padding = Literal["zeros", "batch", "masked"]
 """What a maximum over time does with padding, see :data:`MAXIMA`."""
+HalfName = Annotated[str, msgspec.Meta(pattern="^(uni|bi|f|g)$")]
 GruCell = Literal["torch", "tensorflow"]
 """Which GRU: the reset gate after the recurrent product (PyTorch, Theano) or before it (TensorFlow)."""
 
@@ -179,7 +180,7 @@ class GruHalf(nn.Module):
 class HalvesConfig(SavedConfig, frozen=True, kw_only=True):
     """``config.json`` of a saved Skip-Thoughts or Quick-Thoughts encoder."""
 
-    halves: dict[str, Half]
+    halves: Annotated[dict[HalfName, Half], msgspec.Meta(min_length=1)]
     unknown: str
     """The word that unknown words are read as."""
     eos: str = ""
@@ -263,8 +264,8 @@ class GruHalvesEncoder(RecurrentEncoder):
     ) -> None:
         """Find the folder, which a training run or ``stsbench convert`` has written.
 
-        ``halves`` are those of its to join, by default all; ``tokens`` is ``whitespace`` for tokenised text, else
-        ``ptb``; ``append_eos`` ends every sentence with the vocabulary's own word for that, as in training.
+        ``halves`` are those to join, in this order, by default all; ``tokens`` is ``whitespace`` for tokenised text,
+        else ``ptb``; ``append_eos`` ends every sentence with the vocabulary's own word for that, as in training.
         """
         super().__init__(model, name, revision, tokens, device)
         for half in halves:
@@ -355,8 +356,8 @@ class InferSentEncoder(RecurrentEncoder):
         """Find the folder, as of :class:`GruHalvesEncoder`, and the word vectors, by default the file that it names.
 
         ``tokens`` is ``whitespace`` as SentEval ran it, ``ptb`` (version 1) or ``moses`` (version 2). ``padding`` is
-        ``zeros`` (default of version 1), ``masked`` (of version 2), or ``batch``: as version 1 was released, with
-        nothing stored, since a sentence depends on its neighbours.
+        ``zeros`` (default of version 1), ``masked`` (of version 2), or ``batch``: as version 1 was released, in batches
+        of 64; nothing is stored then, since a sentence depends on its neighbours.
         """
         super().__init__(model, name, revision, tokens, device)
         self.version = VERSIONS[self.config.version]

@@ -2,9 +2,9 @@
 
 The mean of word vectors (GloVe, word2vec, fastText) is the oldest baseline, in two recipes. ``whitespace`` is
 SentEval's bag of words: what white space parts, as it stands. ``sbert`` is sentence-transformers' ``WordEmbeddings``:
-without 386 stop words and punctuation marks, looked up as they are, then without punctuation around them, then in lower
-case. In both words without a vector are dropped, and with none left the vector is zero. FastSent: Hill et al. 2016
-(arXiv 1602.03483).
+386 stop words and punctuation marks are dropped first, and a token is looked up as it is, then without punctuation
+around it, then in lower case. In both, words without a vector are dropped, and a sentence with no word left is the zero
+vector. FastSent is of Hill et al. 2016 (arXiv 1602.03483).
 """
 
 from __future__ import annotations
@@ -126,10 +126,10 @@ class SavedEncoder:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Read the weights."""
-        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        with failing(f"{self.folder / WEIGHTS}: cannot be read", EncoderError, OSError, SafetensorError):
+        # Of a damaged file torch and safetensors raise errors of many kinds.
+        with failing(f"{self.folder / WEIGHTS}: cannot be read", EncoderError):
             return {name: tensor.float() for name, tensor in load_file(self.folder / WEIGHTS).items()}
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
@@ -326,7 +326,10 @@ class FastSentEncoder(BagEncoder, SavedEncoder):
     def __init__(
         self, model: str, *, name: str = "", revision: str = "unpinned", mean: bool = False, tokens: str = "whitespace"
     ) -> None:
-        """Find the folder of a training run; ``tokens`` is ``whitespace`` for text that is tokenised, else ``ptb``."""
+        """Find the folder of a training run; ``mean`` takes the mean of the word vectors, not their sum.
+
+        ``tokens`` is ``whitespace`` for text that is tokenised already, else ``ptb``.
+        """
         super().__init__(model, name, revision, tokens)
         self.mean = mean
 

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -89,6 +91,24 @@ def test_a_broken_folder_is_one_line(encoder):
         with pytest.raises(EncoderError, match=message):
             broken.encode(["a"])
         assert broken.fingerprint != encoder.fingerprint
+
+
+def test_weights_that_torch_does_not_read_are_one_line(encoder):
+    for kind, shape, size in (("F4", [9, 4], 18), ("F32", [2**63, 0], 0)):
+        header = json.dumps({"a": {"dtype": kind, "shape": shape, "data_offsets": [0, size]}}).encode()
+        (encoder.folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
+        with pytest.raises(EncoderError, match="model.safetensors: "):
+            type(encoder)(str(encoder.folder)).encode(["a"])
+
+
+@pytest.mark.parametrize(
+    "halves", [{}, {"a.b": {"word_size": 3, "hidden": 4}}, {"keys": {"word_size": 3, "hidden": 4}}]
+)
+def test_halves_are_those_that_we_write(encoder, halves):
+    path = encoder.folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "halves": halves}))
+    with pytest.raises(EncoderError, match="config.json: cannot be read: .*halves"):
+        type(encoder)(str(encoder.folder))
 
 
 def test_a_file_fetched_with_the_weights_names_none_but_our_kinds(encoder):

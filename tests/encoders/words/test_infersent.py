@@ -150,6 +150,9 @@ def test_what_does_not_fit_is_one_line(folder, tmp_path, version):
         config.write_text(json.dumps({**facts, "vectors": place, "vectors_sha256": ""}))
         with pytest.raises(DataError, match="names word vectors in a folder and no sha256"):
             InferSentEncoder(str(folder))
+    config.write_text(json.dumps({**facts, "vectors": "glove\0.txt"}))
+    with pytest.raises(SourceError, match="are not on this machine"):
+        InferSentEncoder(str(folder))
     config.write_text(text.replace('"hidden": 2', '"hidden": 3'))
     with pytest.raises(EncoderError, match=r"mismatch for enc_lstm.weight_ih_l0: .*\[8, 3\]"):
         InferSentEncoder(str(folder)).encode(["a"])
