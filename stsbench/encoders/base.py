@@ -150,7 +150,10 @@ class DeviceEncoder(TokenEncoder, Protocol):
 
 @runtime_checkable
 class ServedEncoder(Encoder, Protocol):
-    """An encoder whose embeddings come from a server, some at a time, and may cost money: stored as they come."""
+    """An encoder whose embeddings come from a server, some at a time, and may cost money: stored as they come.
+
+    Nothing is computed here, so no sample sentences tell whether another machine or version still embeds alike.
+    """
 
     def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
         """Pass the embeddings of some rows to ``keep`` as they come, each row once; whatever it raises, what had come is kept."""

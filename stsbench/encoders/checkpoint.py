@@ -120,7 +120,8 @@ def locate_checkpoint(
 ) -> Located:
     """Find a checkpoint's folder: one on this machine, an installed package's, or a model on the Hub.
 
-    ``also`` are further files to fetch. Raises SourceError: it cannot be had. CardError: both are named.
+    ``also`` are further files to fetch, if the Hub has them. Raises SourceError: it cannot be had; says what to do.
+    CardError: both a model and a package are named.
     """
     if package and model:
         both = f"'model' ({model}) and 'package' ({package}) name two checkpoints"

@@ -258,7 +258,7 @@ KEYS = tuple(one.name for one in fields(Variant))
 
 
 def variant_specs(spec: str, grid: Mapping[str, Sequence[Any]], calibration: str = "") -> list[str]:
-    """The names of an encoder's variants: all combinations of ``dimensions`` and ``embeddings``, the last varies first.
+    """The names of an encoder's variants: of all ``dimensions`` and ``embeddings``, the first varying slowest.
 
     Ranges are taken from the texts ``calibration``. Raises CardError: a value is none of its parameter.
     """

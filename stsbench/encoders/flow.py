@@ -88,7 +88,8 @@ class GlowFlow(nn.Module):
     def __init__(self, d: int, *, levels: int = 2, depth: int = 3, width: int = 32, seed: int = 0) -> None:
         """Draw the weights; :meth:`initialise` must see a batch before the flow means anything.
 
-        The coupling networks have hidden layers of ``width``. Raises EncoderError: d does not halve ``levels`` times.
+        Each of the ``levels`` has ``depth`` steps, and half of its channels leave after all but the last; the coupling
+        networks have hidden layers of ``width``. Raises EncoderError: d does not halve ``levels`` times.
         """
         super().__init__()
         if d % 2**levels:

@@ -98,9 +98,9 @@ def info_nce(
     exp(hard_negative_weight) for i = j, else 1. One direction only: a positive is no anchor, and other anchors
     are no negatives. Gao et al., 2021, https://arxiv.org/abs/2104.08821, equations 1, 5 and 8, whose alpha is w_ii.
 
-    ``anchor`` and ``positive`` are (b, d), row for row, and so are hard negatives; of several an anchor they are (k *
-    b, d), the second of all below the first. ``hard_negative_weight`` is added to the logit of each of an anchor's own;
-    raises StsbenchError for one without any. ``similarity`` ``dot`` leaves the lengths in (the paper's table D.1).
+    ``anchor`` and ``positive`` are (b, d), row for row, and so are hard negatives; of several an anchor they are
+    (k * b, d), the second of all below the first. ``hard_negative_weight`` is added to the logit of each of an anchor's
+    own; raises StsbenchError for one without any. ``similarity`` ``dot`` leaves the lengths in (table D.1).
     """
     check_rows(anchor=anchor, positive=positive)
     similarities = choose("similarity", similarity, SIMILARITIES)
@@ -216,9 +216,9 @@ def off_dropout_info_nce(
 def dimension_contrast(view_a: Tensor, view_b: Tensor, *, temperature: float) -> Tensor:
     """Return SimCSE++'s dimension-wise loss: each dimension of one view (b, d) finds itself among those of the other.
 
-    ``-log e(c, c) / sum_d e(c, d)``, mean over the dimensions, with e(c, d) = exp(the mean over sentences of z_c * z'_d
-    / temperature); z and z' are the views with every dimension brought to mean 0 and variance 1 over the batch. Xu et
-    al., 2023, https://arxiv.org/abs/2305.13192; in its code a batch norm without weights.
+    ``-log e(c, c) / sum_d e(c, d)``, mean over the dimensions, with e(c, d) = exp(the mean over sentences of
+    z_c * z'_d / temperature); z and z' are the views with every dimension brought to mean 0 and variance 1 over the
+    batch. Xu et al., 2023, https://arxiv.org/abs/2305.13192; in its code a batch norm without weights.
     """
     check_rows(2, view_a=view_a, view_b=view_b)
     first, second = (F.batch_norm(view, None, None, training=True) for view in (view_a, view_b))
@@ -283,9 +283,9 @@ def ranking_consistency(view_a: Tensor, view_b: Tensor, *, temperature: float, f
 
     With P the softmax of the cosines of ``view_a[i]`` with all of ``view_b``, and Q that of ``view_b[i]`` with all of
     ``view_a``: half of KL(P, M) + KL(Q, M), M = (P + Q) / 2. As released the logarithm of M is clamped from below at
-    1e-7, so M is 1 everywhere: what is left is minus the mean entropy of P and Q, and no divergence. The views are (b,
-    d), row for row of the same sentences. Liu et al. 2023, https://arxiv.org/abs/2305.16726. The authors' code is not
-    public; ``released`` is the reproduction perceptiveshawty/RankCSE, which trained the public checkpoints.
+    1e-7, so M is 1 everywhere: what is left is minus the mean entropy of P and Q, and no divergence. The views are
+    (b, d), row for row of the same sentences. Liu et al. 2023, https://arxiv.org/abs/2305.16726. The authors' code is
+    not public; ``released`` is that of a reproduction, perceptiveshawty/RankCSE, which trained the public checkpoints.
     """
     similarities = rankings(view_a, view_b, temperature=temperature)
     logs = torch.stack([similarities.log_softmax(dim=1), similarities.T.log_softmax(dim=1)])  # (2, b, b)

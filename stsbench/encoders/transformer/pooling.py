@@ -163,7 +163,10 @@ class WordKernel(Pooling):
     name, form, bare = "wk", "wk(start)", False
 
     def states(self, depth: int) -> tuple[int, ...]:
-        """The states from one on, 0 the word embeddings: ``wk(4)`` of 12 is 4 to 12; raises EncoderError: under 3."""
+        """All states from the given one on, which may be counted from the last; raises EncoderError: under three.
+
+        State 0 is the word embeddings, as in the paper's code: ``wk(4)`` of 12 layers is states 4 to 12, nine of them.
+        """
         start = self.layers[0]
         layers = tuple(range(depth + 1)[start:]) if start >= -depth - 1 else ()
         if len(layers) < MIN_LAYERS:
@@ -251,8 +254,9 @@ def wk_pool(states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.
     [SEP], is left out unless it is the only one. A token is the sum of its states weighted by alignment and novelty, a
     sentence the sum of its tokens weighted by the variance of the cosines between adjacent layers.
 
-    Where the formula divides 0 by 0 weights are equal. A zero state has no alignment and no novelty. NaN and infinity
-    in a token that counts make the embedding NaN. All is done on the CPU, each sentence by itself to the last bit.
+    Where the formula divides 0 by 0 the weights are equal: layers that are all alike, tokens whose cosines do not vary.
+    A zero state has no alignment and no novelty. NaN and infinity in a token that counts make the embedding NaN;
+    elsewhere they are ignored. All is done on the CPU, each sentence by itself to the last bit.
     """
     import torch
 
@@ -320,8 +324,8 @@ ENDINGS = (".", "?", '"', "'")
 class Prompt:
     """What is put around every sentence before it is tokenised: ``text`` before it, or a ``template``.
 
-    ``add_full_stop`` first ends sentences without one of ``. ? " '`` by a full stop. Raises CardError: both are given, or
-    the template has neither one place for the sentence nor two.
+    ``add_full_stop`` first puts a full stop after a sentence that does not end in one of ``. ? " '``. Raises CardError:
+    both are given, or the template has neither one place for the sentence nor two.
     """
 
     text: str = ""

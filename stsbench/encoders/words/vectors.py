@@ -2,8 +2,8 @@
 
 Text has a word and its d values a line, parted by single blanks; word2vec's and fastText's begin with a line ``n d``.
 GloVe 840B has words with blanks: of a line with more fields than d + 1 the last d are the vector, unless the field
-before them is a number too. Nothing is skipped: a line that is not so ends the reading. A header may promise fewer
-vectors than follow, never more.
+before them is a number too. Nothing is skipped: a line with too few or too many values, with something else than finite
+numbers, a NUL byte or bad UTF-8 ends the reading. A header may promise fewer vectors than follow, never more.
 
 A converted folder holds the vectors (n, d) as they follow, in ``vectors.f32``, so that millions are never in memory,
 and what finds a word: the hashes of 120 bits, sorted, in ``keys.npy`` (n,), and their rows in ``rows.npy`` (n,). Of a

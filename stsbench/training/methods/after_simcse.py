@@ -221,7 +221,8 @@ class RankCSE(TwoViews):
 class DiffCSE(TwoViews):
     """In-batch contrast under a projection with batch norm, and replaced-token detection given the projected embedding.
 
-    Chuang et al. 2022, https://arxiv.org/abs/2204.10298, section 3; details of the released code. The student embeds without a head of its own: the projection takes its place, and is dropped after training.
+    Chuang et al. 2022, https://arxiv.org/abs/2204.10298, section 3; details of the released code. The student embeds
+    without a head of its own: the projection takes its place, and is dropped after training.
     """
 
     variant: Literal["paper", "released"] = "paper"
@@ -232,8 +233,10 @@ class DiffCSE(TwoViews):
     mask_rate: HiddenShare = 0.3
     """The share of tokens hidden from the generator."""
     generator: str = ""
-    """A masked language model with the student's vocabulary, kept as it is: a folder or Hub name; default its start."""
+    """A masked language model with the student's vocabulary, which stays as it is: a folder or a name on the Hub;
+    default: the student's own start."""
     generator_revision: str = "unpinned"
+    """Its commit on the Hub."""
 
     def __post_init__(self) -> None:
         student, width = self.student, self.student.backbone.width

@@ -38,6 +38,7 @@ class DeCLUTR(seams.Learner):
     max_span: Count = 512
     """Tokens of the longest span; a document needs ``2 * anchors * max_span``."""
     strategy: Strategy = "both"
+    """Where positives lie."""
     temperature: Positive = 0.05
     contrastive_weight: NotNegative = 1.0
     """0 leaves it out. The published models were trained on four GPUs without the later ``scale_fix``, where the

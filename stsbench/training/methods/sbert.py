@@ -189,6 +189,7 @@ class AnglE(ScoredPairs):
     angle_scale: Positive = 20.0
     cosine_scale: Positive = 20.0
     temperature: Positive = 0.05
+    """Of the contrast."""
     lowest_positive: Positive = 1.0
     """Pairs of this score and above are positives in the contrast, as released; others have none."""
     positives: Literal["own", "released"] = "own"

@@ -65,7 +65,8 @@ class SimCSE(Contrast):
     legacy_masked_input: bool = False
     """The contrast too sees hidden tokens, as in the code of the paper's MLM tables (princeton-nlp/SimCSE, PR 121)."""
     two_encoders: bool = False
-    """Positives and hard negatives are encoded by a second model, trained beside the first and not kept (section 4)."""
+    """Positives and hard negatives are encoded by a second model, which begins as the first, is trained beside it and
+    not kept (section 4)."""
 
     def __post_init__(self) -> None:
         self.names = self.needs = PAIRING[self.views]
