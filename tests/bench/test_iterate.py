@@ -70,7 +70,8 @@ def test_the_same_encoder_is_scored_once(place):
 def test_what_nothing_tells_apart_is_refused_before_anything_is_done(place):
     called: list[int] = []
     two = [lambda texts: called.append(1), lambda texts: called.append(2)]
-    with pytest.raises(StsbenchError, match="two of the encoders are called 'lambda'; name each: by --name, or by a"):
+    refused = "^two of the encoders are called 'lambda'; name each: by --name, or by a dict"
+    with pytest.raises(StsbenchError, match=refused):
         evaluate(place, two, "stones")
     with pytest.raises(StsbenchError, match="name='mine' is for one encoder; name several by a dict"):
         evaluate(place, [Plain(), Plain("other")], "stones", name="mine")

@@ -465,5 +465,6 @@ def test_probes_are_allowed_as_much_as_other_stacks_drift():
     ],
 )
 def test_nothing_published_is_an_error(result):
-    with pytest.raises(DataError, match="no result has a published score to check it against: a card's key 'publish"):
+    refused = "no result has a published score to check it against: a card's key 'published'"
+    with pytest.raises(DataError, match=refused):
         published(result)

@@ -178,7 +178,10 @@ def test_what_cannot_be_verified_says_why(tmp_path):
         ({"task_card": "c" * 64}, "field 'task_card': cccccccccccc, the hash of the card is "),
         ({"protocol": {"name": "simsce"}}, "field 'protocol': unknown protocol 'simsce'; did you mean 'simcse'?"),
         ({"protocol": {"more": 1}}, "field 'protocol': protocol 'simcse' has no field 'more'"),
-        ({"protocol": {"similarity": "dott"}}, "field 'protocol': protocol 'simcse': similarity: 'dott' is not one of"),
+        (
+            {"protocol": {"similarity": "dott"}},
+            "field 'protocol': protocol 'simcse': similarity: 'dott' is not one of cosine",
+        ),
     ],
 )
 def test_cards_and_protocols_are_looked_at(tmp_path, change, problem):

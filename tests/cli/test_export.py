@@ -139,8 +139,8 @@ def test_ranks_and_letters_are_columns_in_every_format(stsbench):
 
 def test_ranks_refuse_in_one_line(stsbench):
     ranked(Path("results"))
-    assert stsbench.refused("leaderboard", "--ranks", "--table", "declutr-2").startswith("'declutr-2' has no mean")
-    assert "suite 'quickstart' has no mean" in stsbench.refused("leaderboard", "--ranks", "--suite", "quickstart")
+    for kind, name, called in (("--table", "declutr-2", ""), ("--suite", "quickstart", "suite ")):
+        assert stsbench.refused("leaderboard", "--ranks", kind, name).startswith(f"{called}'{name}' has no mean")
     items_path(next(Path("results/good").glob("sts12*.json"))).unlink()
     out = " ".join(stsbench.fine("leaderboard", "--ranks").split())
     assert "Rank: no per-item columns of good on sts12; run: stsbench run --fresh good --tasks sts12" in out
