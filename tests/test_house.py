@@ -15,7 +15,7 @@ TEXT = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (\d) \| `(\w+)` \|", re.M)
 FACES = {"stsbench", "stsbench.__main__"}
 """What hands the house on: they import from everywhere, and nothing imports them."""
-BUDGET = {"files": 186, "lines": 42_750, "own imports a thousand lines": 26.7, "lines of tests": 42_000}
+BUDGET = {"files": 186, "lines": 41_800, "own imports a thousand lines": 26.9, "lines of tests": 41_850}
 """Ceilings: what exceeds one deletes something first."""
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from stsbench.api.names import added_rows, chosen_results
 from stsbench.boards.published import read_table_card
 from stsbench.boards.render import TERMINAL, check_format, render
-from stsbench.boards.render.figures import table_figure
 from stsbench.boards.tables.build import Asked, find_suite
 from stsbench.boards.tables.table import Show, Table, check_show, lay_out
 from stsbench.cli import options as opt
@@ -18,6 +17,9 @@ from stsbench.core.errors import StsbenchError
 from stsbench.plots import FIGURES
 from stsbench.results.folder import ResultFolder, read_folder
 from stsbench.results.groups import Encoders
+
+if TYPE_CHECKING:
+    from stsbench.boards.exports.mteb import Imported
 
 RESULTS = Path("results")
 OF_SEEDS = (
@@ -81,12 +83,14 @@ def leaderboard_command(
     if fmt == TERMINAL:
         _print_boards(tables, shown, exact=exact)
     elif fmt in FIGURES:
+        from stsbench.boards.render.figures import table_figure
+
         emit(table_figure(tables, shown, exact=exact), out, fmt=fmt)
     else:
         emit(render(tables, fmt, show=shown, exact=exact, rows_only=rows_only), out)
 
 
-def _imported(folder: Path, catalogue: opt.Cards) -> Any:  # noqa: ANN401 - few commands load its type
+def _imported(folder: Path, catalogue: opt.Cards) -> Imported:
     from stsbench.boards.exports.mteb import read_mteb
 
     return read_mteb(folder, catalogue)
