@@ -120,7 +120,10 @@ def over_another(method: type[Any], made: Callable[..., TextFitted] = PostProces
 def find_encoder(
     spec: str, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
 ) -> KnownEncoder:
-    """As :func:`load_encoder`, with its card; a name may say what is replaced, as in ``minilm+pooling=max``."""
+    """As :func:`load_encoder`, with its card; of a recipe trained for many seeds, the lowest.
+
+    A name may say which parameters are replaced, as results' names do: ``minilm+pooling=max``.
+    """
     check_hub()
     return _maker(spec, dict(params or {}), catalogue or Catalogue())()
 
