@@ -187,13 +187,14 @@ def load_text(plan: TrainPlan) -> Corpus:
 
 def in_the_loop(card: RecipeCard) -> bool:
     """Whether the common loop trains a recipe; torch is not loaded to know it of a method of ours."""
-    return card.method in METHODS_BY_TRAINER["loop"] or METHODS.load(card.method).trainer == "loop"
+    ours = {name: trainer for trainer, rows in METHODS_BY_TRAINER.items() for name in rows}
+    return (ours.get(card.method) or METHODS.load(card.method).trainer) == "loop"
 
 
 def check_start(plan: TrainPlan) -> None:
-    """Raise CardError where a checkpoint is needed to start from and none is named, before torch is loaded."""
+    """Raise CardError where no checkpoint to start from is named."""
     base = plan.card.base
-    if in_the_loop(plan.card) and not (plan.base or base.recipe or base.model):
+    if not (plan.base or base.recipe or base.model):
         raise CardError(f"recipe {plan.name}: no checkpoint to start from; pass --base FOLDER ({base.note})")
 
 

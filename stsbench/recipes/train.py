@@ -38,7 +38,7 @@ from stsbench.encoders.runs import (
     recipe_difference,
     run_folder,
 )
-from stsbench.recipes.plan import TrainPlan, as_documents, check_start, load_text, read_recipe
+from stsbench.recipes.plan import TrainPlan, as_documents, check_start, in_the_loop, load_text, read_recipe
 from stsbench.training.methods import METHODS
 
 if TYPE_CHECKING:
@@ -166,7 +166,9 @@ def carry_out(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: Non
     """
     if (done := find_finished(plan)) is not None:
         return done
-    check_start(plan)
+    if in_the_loop(plan.card):
+        # Before torch is loaded.
+        check_start(plan)
     with _open_folder(plan):
         trainer = load_trainer(plan)
         _note_start(plan, trainer)

@@ -107,7 +107,7 @@ class LoopTrainer(Trainer):
         """Train, and leave the learner with the weights that selection keeps; no encoder is written."""
         plan = self.plan
         run = loop.Run(
-            batches=replace(self.batches, rank=plan.place.rank, ranks=plan.place.ranks),
+            batches=BatchPlan(plan.card.training, len(self.corpus), plan.seed, plan.place.rank, plan.place.ranks),
             selection=plan.card.selection,
             folder=plan.folder,
             place=plan.place,

@@ -28,7 +28,7 @@ from stsbench.core.registry import Registry
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
 from stsbench.numbers.statistics import Spread, spread
 from stsbench.recipes.on_ray import check_seen
-from stsbench.recipes.plan import TrainPlan, check_start
+from stsbench.recipes.plan import TrainPlan, check_start, in_the_loop
 from stsbench.recipes.train import TRAINERS, deciding
 from stsbench.results.record import fields_digest
 from stsbench.studies.trials import Trial, TrialWatcher, Workshop, carry_out_trial, plan_trials
@@ -190,7 +190,8 @@ class Sweep:
         for recipe in card.recipes:
             for values in ({**first, key: value} for key, all_of in listed.items() for value in all_of):
                 plan = found._checked(recipe, {**card.set, **values})
-                check_start(plan)
+                if in_the_loop(plan.card):
+                    check_start(plan)
                 method = METHODS.load(plan.card.method)
                 TRAINERS.load_own(method.trainer).check(plan, method)
         return found

@@ -13,7 +13,7 @@ import pytest
 
 from stsbench.core.cards import CorpusFacts, SelectionFacts, TrainingFacts
 from stsbench.core.errors import CardError, StsbenchError
-from stsbench.recipes.plan import TrainPlan
+from stsbench.recipes.plan import TrainPlan, find_start
 from stsbench.recipes.train import TRAINERS, carry_out, load_trainer
 from stsbench.recipes.trainers import LoopTrainer, RoundsTrainer
 from stsbench.training.loop.gather import Place
@@ -68,6 +68,12 @@ def test_each_method_gets_its_trainer_ready_to_train(masked_lm, tmp_path, method
     columns = trainer.columns if isinstance(trainer, RoundsTrainer) else trainer.learner.columns
     assert list(columns["text"]) == list(trainer.corpus.column("text")) == sentences(50)
     assert (trainer.base is None) == own and trainer.device == "cpu"
+
+
+def test_that_no_start_is_named_is_told_to_a_trainer_of_any_kind_that_asks_for_one(tmp_path):
+    for method in ("simcse", "fastsent"):
+        with pytest.raises(CardError, match="recipe little: no checkpoint to start from; pass --base FOLDER"):
+            find_start(plan(tmp_path, method))
 
 
 def test_a_start_that_is_not_there_is_told_before_any_text_is_read(masked_lm, tmp_path, monkeypatch):
