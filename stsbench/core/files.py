@@ -75,15 +75,16 @@ def _is_special(path: Path) -> bool:
     """Whether a device, pipe or socket is there: no end of what it gives is known, and nothing may take its place."""
     try:
         mode = path.stat().st_mode
-    except (OSError, ValueError):
-        # No file's name holds a NUL byte.
+    except OSError:
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def check_is_file(path: Path, error: type[StsbenchError] = DataError) -> None:
     """Refuse, by an ``error``, to read a device or pipe, which may never end; what is not there is left to the reader."""
-    if _is_special(path) and str(path) != os.devnull:
+    with failing(f"{path}: is not a file name", error, ValueError):
+        special = _is_special(path)
+    if special and str(path) != os.devnull:
         raise error(f"{path}: is a pipe or a device, not a file; save what it gives to a file, and name that")
 
 

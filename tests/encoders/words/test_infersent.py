@@ -151,7 +151,7 @@ def test_what_does_not_fit_is_one_line(folder, tmp_path, version):
         with pytest.raises(DataError, match="names word vectors in a folder and no sha256"):
             InferSentEncoder(str(folder))
     config.write_text(json.dumps({**facts, "vectors": "glove\0.txt"}))
-    with pytest.raises(SourceError, match="are not on this machine"):
+    with pytest.raises(DataError, match="is not a file name"):
         InferSentEncoder(str(folder))
     config.write_text(text.replace('"hidden": 2', '"hidden": 3'))
     with pytest.raises(EncoderError, match=r"mismatch for enc_lstm.weight_ih_l0: .*\[8, 3\]"):
