@@ -35,6 +35,7 @@ class Turn:
     steps: Iterator[Sequence[Piece]] = iter(())
     """Pieces that can be done side by side; the next ones when these are done."""
     waiting: int = 0
+    """Pieces that are under way."""
     folder: Path | None = None
     """Where its embeddings are stored here."""
     said: str = ""
