@@ -325,7 +325,7 @@ def test_jsonl_and_parquet(tmp_path):
         ("a.csv", b"x,y\n1,\xff\n", "a.csv: line 2: not valid UTF-8"),
         ("a.txt", "text".encode("utf-16"), "a.txt: is UTF-16; save it as UTF-8"),
         ("a.txt", b"fine\nmodel\x00\n", "a.txt: line 2: a NUL byte; mend it"),
-        ("a.csv", "x,y\n1,2\n3\n", "a.csv: not a valid .csv file: CSV parse error: Row #3: Expected 2 columns, got 1"),
+        ("a.csv", "x,y\n3\n", "a.csv: not a valid .csv file: CSV parse error: Row #2: Expected 2 columns, got 1: 3"),
         ("a.jsonl", '{"text": "a"}\n{"text"\n', "a.jsonl: line 2: not valid JSON: Input data was truncated"),
         ("a.parquet", "text\n", "a.parquet: not a valid .parquet file: "),
         ("a.docx", "text\n", "a.docx: '.docx' is not a kind of training text; known: .txt, .csv, "),
