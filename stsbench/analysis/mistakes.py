@@ -246,22 +246,30 @@ def negate(sentence: str, rng: np.random.Generator) -> str:
     return " ".join([*words[: at + 1], "not", *words[at + 1 :]])
 
 
-EDITS: Mapping[str, Callable[[str, np.random.Generator], str]] = {
-    "lower case": lambda sentence, rng: sentence.lower(),
-    "upper case": lambda sentence, rng: sentence.upper(),
+class Edit(NamedTuple):
+    """A change of a sentence, and whether it changes what the sentence means."""
+
+    make: Callable[[str, np.random.Generator], str]
+    matters: bool
+
+
+EDITS: Mapping[str, Edit] = {
+    "lower case": Edit(lambda sentence, rng: sentence.lower(), matters=False),
+    "upper case": Edit(lambda sentence, rng: sentence.upper(), matters=False),
     # A sentence of nothing but punctuation stays.
-    "no punctuation": lambda sentence, rng: " ".join(sentence.translate(SIGNS).split()) or sentence,
-    "typo": typo,
-    "word order": lambda sentence, rng: " ".join(rng.permutation(sentence.split())),
-    "negation": negate,
+    "no punctuation": Edit(
+        lambda sentence, rng: " ".join(sentence.translate(SIGNS).split()) or sentence, matters=False
+    ),
+    "typo": Edit(typo, matters=False),
+    "word order": Edit(lambda sentence, rng: " ".join(rng.permutation(sentence.split())), matters=True),
+    "negation": Edit(negate, matters=True),
 }
-MATTERS = frozenset({"word order", "negation"})
-"""The edits that change what a sentence means."""
+"""All edits by their names."""
 
 
 def edited(edit: str, sentence: str, seed: int) -> str:
     """The sentence after the edit of this name; chance is drawn by the seed and the sentence alone."""
-    return EDITS[edit](sentence, np.random.default_rng([seed, crc32(sentence.encode("utf-8", "surrogatepass"))]))
+    return EDITS[edit].make(sentence, np.random.default_rng([seed, crc32(sentence.encode("utf-8", "surrogatepass"))]))
 
 
 def score_change(before: Float64Array, after: Float64Array, split: PairSplit) -> Contrast:
@@ -304,7 +312,7 @@ class Robustness(EncoderAnalysis):
             own = subject.cosines_of(moved, [changed[text] for text in moved])
             after = subject.cosines_of(*([changed[text] for text in side] for side in split.sides))
             found = score_change(subject.cosines[None], after[None], split)
-            matters, cosine = name in MATTERS, float(own.mean()) if len(own) else float("nan")
+            matters, cosine = EDITS[name].matters, float(own.mean()) if len(own) else float("nan")
             row = {
                 "edit": name + (" *" if matters else ""),
                 "matters": matters,

@@ -7,7 +7,7 @@ Isola 2020; SimCSE, figures 2 and 3); gold scores against cosines (ConSERT, figu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -117,7 +117,30 @@ def principal_plane(x: EmbeddingRows) -> tuple[Float64Array, Float64Array]:
     return mean, plane * signs
 
 
-AXES = {"pca": ("first main direction", "second main direction"), "tsne": ("t-SNE 1", "t-SNE 2")}
+def _pca(every: EmbeddingRows, drawn: Float64Array, _seed: int) -> Float64Array:
+    mean, plane = principal_plane(every)
+    return np.asarray((drawn - mean) @ plane)
+
+
+def _tsne(every: EmbeddingRows, drawn: Float64Array, seed: int) -> Float64Array:
+    from sklearn.manifold import TSNE
+
+    near = min(30.0, (len(drawn) - 1) / 3)
+    found = TSNE(metric="cosine", init="random", perplexity=near, random_state=seed).fit_transform(drawn)
+    return np.asarray(found, dtype=np.float64)
+
+
+class Projection(NamedTuple):
+    """How points (n, 2) are made of all embeddings and of those that are drawn, and what their axes are."""
+
+    make: Callable[[EmbeddingRows, Float64Array, int], Float64Array]
+    axes: tuple[str, str]
+
+
+PROJECTIONS: Mapping[str, Projection] = {
+    "pca": Projection(_pca, ("first main direction", "second main direction")),
+    "tsne": Projection(_tsne, ("t-SNE 1", "t-SNE 2")),
+}
 
 
 @dataclass(frozen=True)
@@ -142,7 +165,7 @@ class SentenceMap(EncoderAnalysis):
         drawn = np.sort(np.random.default_rng(self.seed).permutation(close)[: self.pairs])
         x = subject.embed(split.texts())
         rows = np.concatenate([drawn, drawn + split.n])
-        points = self._placed(x, x.take(rows).astype(np.float64))
+        points = PROJECTIONS[self.method].make(x, x.take(rows).astype(np.float64), self.seed)
         first, second = np.split(points, 2)
         joins = np.linalg.norm(first - second, axis=1)
         apart = np.linalg.norm(points[:, None] - points[None], axis=2)
@@ -152,20 +175,10 @@ class SentenceMap(EncoderAnalysis):
         table = [{"pair": pair, "side": side, "x": float(x), "y": float(y)} for pair, side, (x, y) in ends]
         return Measurement({"encoders": [number], "points": table})
 
-    def _placed(self, every: EmbeddingRows, drawn: Float64Array) -> Float64Array:
-        if self.method == "pca":
-            mean, plane = principal_plane(every)
-            return np.asarray((drawn - mean) @ plane)
-        from sklearn.manifold import TSNE
-
-        near = min(30.0, (len(drawn) - 1) / 3)
-        made = TSNE(metric="cosine", init="random", perplexity=near, random_state=self.seed)
-        return np.asarray(made.fit_transform(drawn), dtype=np.float64)
-
     def draw(self, tables: Tables, title: str) -> Chart:
         """A panel an encoder."""
         spots = [Spot(row["x"], row["y"], row["encoder"], joined=f"{row['pair']}") for row in tables["points"]]
-        across, up = AXES[self.method]
+        across, up = PROJECTIONS[self.method].axes
         return draw_spots(spots, across=across, up=up, title=title, same_scale=False)
 
 
