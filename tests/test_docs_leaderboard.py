@@ -23,7 +23,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "80")
     (card,) = (block for block in re.findall(r"^```toml\n(.*?)^```", TEXT, re.S | re.M) if block.startswith("title ="))
     (tmp_path / "mine.toml").write_text(card, encoding="utf-8")
-    (tmp_path / "results").symlink_to(ROOT / "results")
+    (tmp_path / "results").symlink_to(ROOT / "project-results")
     return tmp_path
 
 

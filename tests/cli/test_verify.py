@@ -15,6 +15,7 @@ from tests.cli.commands import HASHED, make_own
 from tests.forgeries import resealed
 
 ROOT = Path(package.__file__).parent.parent
+PROJECT_RESULTS = ROOT / "project-results"
 
 
 @pytest.fixture
@@ -64,10 +65,10 @@ def test_a_users_own_task_is_verified_with_its_card_and_data(stsbench, own, tmp_
 
 
 def test_the_committed_results_are_verified(stsbench):
-    found = stsbench.json("verify", ROOT / "results")
+    found = stsbench.json("verify", PROJECT_RESULTS)
     rows = found["results"]
     assert found["exit"] == 0 and not [row for row in rows if row["problems"]]
-    items = {str(path).replace(".items.parquet", ".json") for path in (ROOT / "results").rglob("*.items.parquet")}
+    items = {str(path).replace(".items.parquet", ".json") for path in PROJECT_RESULTS.rglob("*.items.parquet")}
     assert {row["path"] for row in rows if row["verdict"] == "verified"} == items != set()
     reasons = {tuple(row["not_verified"]) for row in rows if row["verdict"] == "not verified"}
     assert reasons == {("its per-item columns are not here",)}
@@ -75,11 +76,11 @@ def test_the_committed_results_are_verified(stsbench):
 
 @pytest.mark.data
 def test_the_committed_results_are_of_the_data_at_hand(stsbench):
-    rows = stsbench.json("verify", ROOT / "results")["results"]
+    rows = stsbench.json("verify", PROJECT_RESULTS)["results"]
     assert {row["data_at_hand"] for row in rows} == {True} and not [row for row in rows if row["problems"]]
 
 
 def test_no_torch_is_needed(tmp_path):
     script = "import sys; from stsbench.cli import main; code = main(sys.argv[1:]); sys.exit(code or 9 * ('torch' in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script, "verify", str(ROOT / "results")], cwd=ROOT, check=False)
+    done = subprocess.run([sys.executable, "-c", script, "verify", str(PROJECT_RESULTS)], cwd=ROOT, check=False)
     assert done.returncode == 0
