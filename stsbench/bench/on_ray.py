@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -90,17 +90,18 @@ def on_ray(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
     if not any(part.missing for part in parts):
         yield from local(work, parts)
         return
-    with workers.joined(work.plan.on) as ray, workers.files_lent(ray):
-        yield from ClusterRun(work, ray).results(parts)
+    libraries = {library for part in parts for library in part.libraries}
+    with workers.joined(work.plan.on, libraries) as ray, workers.files_lent(ray):
+        yield from ClusterRun(work, ray, libraries).results(parts)
 
 
 class ClusterRun:
     """A run whose pieces go to the workers that Ray finds for them."""
 
-    def __init__(self, work: Work, ray: workers.Ray) -> None:
-        """Nothing is under way yet."""
+    def __init__(self, work: Work, ray: workers.Ray, libraries: Iterable[str] = ()) -> None:
+        """Nothing is under way yet; ``libraries`` are the packages that the encoders name."""
         self.work, self.ray, self.pace = work, ray, Pace()
-        self.versions: Mapping[str, str] = scoring_versions()
+        self.versions: Mapping[str, str] = scoring_versions(libraries)
         """What a worker must have: those of this machine."""
         self.pieces: dict[int, Piece] = {}
         """What is under way, by number."""

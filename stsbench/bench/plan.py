@@ -186,6 +186,8 @@ class RunPart:
     """Distinct sentences that the store does not hold; None where only fitting the encoder tells."""
     tokens: int | None = None
     """The tokens, or nearly, that a server would be sent for them; None where the encoder runs here."""
+    libraries: Sequence[str] = ()
+    """The packages that its fingerprint names: those that compute its embeddings."""
 
     @property
     def missing(self) -> list[Cell]:

@@ -45,6 +45,7 @@ from stsbench.core.errors import (
     split_names,
 )
 from stsbench.core.files import remove, remove_stale, write_whole
+from stsbench.core.provenance import versions_in
 from stsbench.core.registry import NAME, NAMES, PLACE, SEED, STORE, Kind, Registry, checked
 from stsbench.data.corpora.load import load_corpus
 from stsbench.data.corpora.overlap import Held, find_held
@@ -134,7 +135,15 @@ class Work:
                 done[cell] = held
         todo = dict.fromkeys(task for cell, task in mine.items() if cell not in done)
         to_embed, tokens = embedder.missing(list(todo))
-        return RunPart(spec=spec, name=encoder.name, cells=list(mine), done=done, to_embed=to_embed, tokens=tokens)
+        return RunPart(
+            spec=spec,
+            name=encoder.name,
+            cells=list(mine),
+            done=done,
+            to_embed=to_embed,
+            tokens=tokens,
+            libraries=list(versions_in(encoder.fingerprint or "")),
+        )
 
     @cached_property
     def tasks(self) -> dict[str, ScoredTask]:

@@ -10,7 +10,7 @@ import socket
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -103,15 +103,17 @@ def check_versions(wanted: Mapping[str, str]) -> None:
 
     Raises OtherVersions: names the machine and what differs.
     """
-    mine = scoring_versions()
-    other = [
-        f"{name} {mine[name]} and not {version}"
+    installed = scoring_versions(wanted)
+    differences = [
+        f"{name} {installed[name]} (not {version})"
         for name, version in wanted.items()
-        if version != mine[name] and version and mine[name]
+        if version != installed[name] and version and installed[name]
     ]
-    if other:
-        what = f"the worker {socket.gethostname()} has {', '.join(other)}, as the machine of the run has"
-        raise OtherVersions(f"{what}; its scores could differ: install the same versions on all machines")
+    if differences:
+        raise OtherVersions(
+            f"the worker {socket.gethostname()} has other versions than the machine of the run: "
+            f"{', '.join(differences)}; its scores could differ: install the same versions on all machines"
+        )
 
 
 def caught(work: Callable[[], T]) -> T | Exception:
@@ -256,10 +258,18 @@ def handed_back(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whatev
 
 
 @contextmanager
-def joined(on: str) -> Iterator[Ray]:
-    """The package ``ray``, connected: to ``ray://HOST:PORT``, to ``RAY_ADDRESS``, or to a Ray that starts here and ends here.
+def joined(on: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
+    """Connect to Ray: to ``ray://HOST:PORT``, to ``RAY_ADDRESS``, or to a Ray that starts here and ends here.
 
-    Raises StsbenchError: Ray is not installed, or no cluster answers at the address.
+    Args:
+        on: The executor, as ``--on`` names it.
+        libraries: The packages that encoders name, which all machines need in the same versions.
+
+    Yields:
+        The package ``ray``.
+
+    Raises:
+        StsbenchError: Ray is not installed, no cluster answers at the address, or a machine has other versions.
     """
     if find_spec("ray") is None:
         raise StsbenchError("--on ray needs Ray, which is not installed; run: pip install 'stsbench[ray]'")
@@ -281,7 +291,7 @@ def joined(on: str) -> Iterator[Ray]:
         raise StsbenchError(f"no Ray cluster answers at '{address}': {why}; {hint}") from error
     try:
         if not alone:
-            refuse_others(ray, scoring_versions())
+            refuse_others(ray, scoring_versions(libraries))
         yield ray
     finally:
         ray.shutdown()

@@ -161,13 +161,14 @@ def _keep(encoder: object, maker: str) -> None:
         ) from error
 
 
+NOT_INSTALLED = "not installed"
 PACKAGES = "stsbench torch transformers tokenizers sentence-transformers numpy scipy scikit-learn".split()
 
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that can move a score."""
-    return {package: version_of(package) or "not installed" for package in ("python", *PACKAGES)}
+    return {package: version_of(package) or NOT_INSTALLED for package in ("python", *PACKAGES)}
 
 
 def version_of(package: str) -> str:
@@ -180,10 +181,22 @@ def version_of(package: str) -> str:
         return ""
 
 
-def scoring_versions() -> dict[str, str]:
-    """What the machines of one run must have in common: stsbench, its commit where it is a checkout, torch, transformers."""
-    found = {package: versions()[package] for package in ("stsbench", "torch", "transformers")}
-    return {**found, "commit of stsbench": (commit()[0] or "")[:12]}
+SCORING_PACKAGES = ("numba",)
+"""Packages that compute scores and no embeddings."""
+
+
+def scoring_versions(libraries: Iterable[str] = ()) -> dict[str, str]:
+    """Return the versions that all machines of one run must have in common.
+
+    Args:
+        libraries: The packages that the run's encoders name, for example ``onnxruntime``.
+
+    Returns:
+        The version of each package, and the commit of stsbench, empty if it is no checkout.
+    """
+    compared = {**versions(), "commit of stsbench": (commit()[0] or "")[:12]}
+    others = [package for package in (*SCORING_PACKAGES, *libraries) if package not in compared]
+    return {**compared, **{package: version_of(package) or NOT_INSTALLED for package in others}}
 
 
 def processor() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,17 @@ from stsbench.bench.plan import Listener
 from stsbench.bench.run import Work, run
 from stsbench.bench.workers import (
     Handed,
+    OtherVersions,
     Report,
     Tell,
     caught,
+    check_versions,
     embed,
     score,
     tokenise,
 )
 from stsbench.core.errors import EncoderError
+from stsbench.core.provenance import scoring_versions
 from stsbench.encoders.engine import embed as engine
 from stsbench.encoders.engine.embed import BatchShare
 from stsbench.encoders.engine.store import FILE, Keys
@@ -64,6 +68,29 @@ def test_shares_together_make_the_bytes_of_one_run(place, monkeypatch, of):
         write_result(result, place / "shared")
     expected = outside_run(place / "results")
     assert outside_run(place / "shared") == expected
+
+
+COMPARED = ["torch", "tokenizers", "sentence-transformers", "numpy", "scipy", "scikit-learn", "numba", "onnxruntime"]
+
+
+@pytest.mark.parametrize("library", COMPARED)
+def test_a_machine_with_another_version_of_what_computes_is_refused(place, monkeypatch, library):
+    class Named(Plain):
+        """Names a runtime that computes its embeddings, as our own kinds do."""
+
+    monkeypatch.setattr("stsbench.core.provenance.is_ours", lambda made: True)
+    encoder = Named("named", "abc by onnxruntime 1.0, tokenizers 0.1")
+    (part,) = Work(plan_of(place, encoder, monkeypatch), Listener()).parts()
+    versions = scoring_versions(part.libraries)
+    check_versions(versions)
+    installed = versions[library]
+    with pytest.raises(OtherVersions, match=re.escape(f"{library} {installed} (not 0.0.1); its scores could differ")):
+        check_versions({**versions, library: "0.0.1"})
+
+
+def test_packages_that_no_encoder_names_are_not_compared(place, monkeypatch):
+    (part,) = Work(plan_of(place, Plain(), monkeypatch), Listener()).parts()
+    assert not part.libraries and "onnxruntime" not in scoring_versions(part.libraries)
 
 
 def test_a_store_that_is_not_shared_is_carried(place, monkeypatch):
