@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +19,20 @@ from stsbench.boards.tables.rows import Added
 from stsbench.boards.tables.table import MARKS
 from stsbench.check.lock import LockedCell, Side, lock_cell
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, UnknownName, split_names, variants
+from stsbench.core.errors import (
+    CHANGE,
+    CardError,
+    DataError,
+    OutputError,
+    StsbenchError,
+    UnknownName,
+    split_names,
+    variants,
+)
 from stsbench.core.files import file_part
 from stsbench.core.settings import key_among
 from stsbench.data.task import tasks_in_order
-from stsbench.encoders.base import ENCODERS, cards_of, is_name
+from stsbench.encoders.base import ENCODERS, cards_of, is_name, variant_name
 from stsbench.encoders.runs import RUN_FILE, run_folders
 from stsbench.results.folder import read_folder, verified
 from stsbench.results.groups import NOT_THE_CARDS, Encoders, is_called
@@ -80,18 +90,29 @@ class Names:
                 found.setdefault(facts.label, set()).add(rows[f"{card.paper}/{card.table}/{facts.row}"].encoder)
         return found | {title: {name} for name, title in titles if counts[title] == 1}
 
-    def whole(self, parts: Sequence[str], known: Container[str] = ()) -> list[str]:
+    @cached_property
+    def called_with_comma(self) -> dict[str, set[int]]:
+        """The lengths of titles and rows that have a comma in them, as :func:`_lengths` has them."""
+        return _lengths(self.called)
+
+    def whole(self, parts: Sequence[str], known: Iterable[str] = ()) -> list[str]:
         """Names of a comma list; those are put together again that have a comma in them: titles, rows, or ``known``."""
 
-        def is_one(text: str) -> bool:
-            stem = list(variants(_plain(text)))[-1][0]
-            return text in known or (not clear and stem in self.called)
+        def is_one(text: str, length: int) -> bool:
+            stem = CHANGE.split(_plain(text), maxsplit=1)[0]
+            is_title = not clear and stem in self.called and length in map(len, _comma_parts(stem))
+            return is_title or text in known_names
 
+        known_names, known_lengths = frozenset(known), _lengths(known)
         names, at = [], 0
         while at < len(parts):
             # No title has a slash: a path or a Hub id is waited for by no reading of all cards.
             clear = "/" in parts[at] or self._is_clear(parts[at])
-            at, name = next((end, text) for end, text in _joined(parts, at) if end == at + 1 or is_one(text))
+            lengths = known_lengths.get(parts[at], set())
+            if not clear:
+                lengths = lengths | self.called_with_comma.get(parts[at], set())
+            joined = _joined(parts, at, lengths)
+            at, name = next((end, text) for end, text in joined if end == at + 1 or is_one(text, end - at))
             names.append(name)
         return names
 
@@ -150,15 +171,32 @@ class Names:
         meant = plain if "/" in plain else self.id_of(plain, measured=True)
         state = name.rstrip(MARKS).removeprefix(plain)
         others = [f"{meant}{state}", name.replace("--", "/"), *(cards_of(name, self.catalogue) if "/" in name else ())]
-        yield from map(Spelling, others)
+        # Results sort the parameters, and print each value in one way.
+        sorted_name = variant_name(*list(variants(meant))[-1])
+        yield from map(Spelling, [*others, f"{sorted_name}{state}"])
         if found := OF_SEED.fullmatch(meant):
             yield Spelling(found["recipe"] + found["changes"], int(found["seed"]))
 
 
-def _joined(parts: Sequence[str], at: int) -> Iterator[tuple[int, str]]:
+def _comma_parts(name: str) -> list[list[str]]:
+    """The parts of a name as a comma list cuts it, and cut at commas inside brackets and quotes too."""
+    return [split_names(name), [part.strip() for part in name.split(",")]]
+
+
+def _lengths(names: Iterable[str]) -> dict[str, set[int]]:
+    """Return into how many parts names with a comma in them are cut, by the first part."""
+    lengths: dict[str, set[int]] = {}
+    for parts in chain.from_iterable(map(_comma_parts, names)):
+        if len(parts) > 1:
+            lengths.setdefault(parts[0], set()).add(len(parts))
+    return lengths
+
+
+def _joined(parts: Sequence[str], at: int, lengths: set[int]) -> Iterator[tuple[int, str]]:
     """What the parts of a comma list from a place on may be together, the longest first, and where it ends."""
-    for end in range(len(parts), at, -1):
-        yield from ((end, comma.join(parts[at:end])) for comma in (", ", ","))
+    for length in sorted(lengths | {1}, reverse=True):
+        if at + length <= len(parts):
+            yield from ((at + length, comma.join(parts[at : at + length])) for comma in (", ", ","))
 
 
 def _plain(name: str) -> str:
@@ -281,8 +319,13 @@ def compared_results(
 def added_rows(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, where: Path) -> list[Added]:
     """The encoders to be added by names, each alone or before a colon and a label, as a comma list is cut."""
     names, found, at = Names(catalogue), list[Added](), 0
+    known = _lengths(name for runs in encoders.all for name in (runs.name, runs.encoder, runs.label))
     while at < len(given):
-        whole = ((end, one) for end, text in _joined(given, at) if (one := _added(text, encoders, names)))
+        lengths = known.get(given[at], set())
+        if at + 1 < len(given):
+            # Not for the last, which no reading of all cards could join to anything.
+            lengths = lengths | names.called_with_comma.get(given[at], set())
+        whole = ((end, one) for end, text in _joined(given, at, lengths) if (one := _added(text, encoders, names)))
         at, one = next(whole, (at, None))
         if one is None:
             name = given[at].rpartition(":")[0] or given[at]

@@ -261,6 +261,9 @@ def replaced_once(name: str, changes: Mapping[str, Any], given: Mapping[str, Any
 
 
 def _value(text: str) -> Any:  # noqa: ANN401 - any parameter
+    # As TOML writes them.
+    if text in ("true", "false"):
+        return text == "true"
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -146,7 +146,7 @@ def _stem(spec: str) -> str:
 def _trained(spec: str, catalogue: Catalogue) -> tuple[str, dict[str, Any], list[TrainedRun]]:
     stem, cards = _stem(spec), catalogue.paths("baselines")
     # A folder of runs may answer to a recipe's name, and to no other thing's.
-    other = stem in cards or stem.endswith(".toml") or stem in _entry_points() or {*stem} & {*"/:"}
+    other = stem in cards or stem.endswith(".toml") or {*stem} & {*"/:"} or stem in _entry_points()
     if other and stem not in catalogue.paths("trainers"):
         return spec, {}, []
     for name, changes in variants(spec):
@@ -172,7 +172,7 @@ def _maker(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> Callable[[
     name, changes, runs = _trained(spec, catalogue)
     if runs:
         return partial(_from_run, runs[0], name, {**changes, **extra}, catalogue)
-    cards, own = catalogue.paths("baselines"), _entry_points()
+    cards = catalogue.paths("baselines")
     if spec.endswith(".toml"):
         path = Path(spec)
         # Called by the file's name, unless that is another card's.
@@ -184,14 +184,15 @@ def _maker(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> Callable[[
     if _is_folder(spec):
         return partial(_from_checkpoint, spec, extra, catalogue)
     for name, changes in variants(spec):
-        named = name in cards or name in own or {*"/:"} & {*name} or name.endswith(".toml") or _is_folder(name)
-        if changes and named:
+        # Entry points last: to look for them reads a file of every installed package.
+        by_sign = name in cards or {*"/:"} & {*name} or name.endswith(".toml")
+        if changes and (by_sign or _is_folder(name) or name in _entry_points()):
             return _maker(name, replaced_once(spec, changes, extra), catalogue)
-    if ":" in spec or spec in own:
+    if ":" in spec or spec in _entry_points():
         return partial(_own, spec, extra, catalogue)
     if "/" in spec:
         return partial(_from_hub, spec, extra, catalogue)
-    raise _unknown(spec, [*cards, *own], catalogue)
+    raise _unknown(spec, [*cards, *_entry_points()], catalogue)
 
 
 def _unknown(spec: str, known: Sequence[str], catalogue: Catalogue) -> EncoderError | UnknownName:

@@ -6,6 +6,10 @@ import csv
 import io
 import json
 import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +117,40 @@ def test_a_name_with_commas_is_one_among_others(stsbench, results):
     board = csv.DictReader(io.StringIO(stsbench.fine("leaderboard", "--format", "csv", "-e", names)))
     assert [row["row"] for row in board] == ["own, of mine", "sbert-small", VIEWS, "minilm+pooling=max"]
     assert NAMES.whole(["SBERT", "small", "SBERT", "small", "minilm"]) == ["SBERT, small", "SBERT, small", "minilm"]
+
+
+def count_calls(function: Callable[[], object]) -> int:
+    """How many functions are called, those written in C among them."""
+    counts: Counter[str] = Counter()
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, argument: counts.update([event]))
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+    return counts["call"] + counts["c_call"]
+
+
+def test_a_list_of_many_names_is_read_in_linear_time():
+    names = [f"mine:Class+seed={seed}" for seed in range(1000)]
+    ten, twenty = (count_calls(partial(NAMES.to_load, names[:count])) for count in (10, 20))
+    assert twenty <= 2 * ten
+    assert count_calls(partial(NAMES.to_load, names)) <= 100 * ten
+    assert NAMES.whole([*names, "SBERT", "small"]) == [*names, "SBERT, small"]
+
+
+def test_a_title_with_a_comma_and_changes_ends_before_the_next_name():
+    parts = ["SBERT", "small+seed=1", "minilm", "SBERT", "small"]
+    assert NAMES.whole(parts) == ["SBERT, small+seed=1", "minilm", "SBERT, small"]
+
+
+def test_a_truth_value_in_a_name_is_written_as_toml_or_as_results_print_it(stsbench, results):
+    write_result(make_result("minilm+normalise=False+pooling=max", "sts12", 0.6), results)
+    for name in ("minilm+normalise=False+pooling=max", "minilm+pooling=max+normalise=false"):
+        chosen = chosen_results([name], Encoders(read_states(results), CATALOGUE), CATALOGUE, results)
+        assert [result.score for result in chosen] == [0.6]
+    out = stsbench.json("run", "-e", "minilm+normalise=false,minilm+normalise=true", *QUICK, "--dry-run")
+    assert [forecast["name"] for forecast in out["encoders"]] == ["minilm+normalise=False", "minilm+normalise=True"]
 
 
 def printed(stsbench: Any, *command: str) -> set[tuple[str, str]]:

@@ -109,6 +109,7 @@ def test_a_comma_inside_brackets_or_quotes_is_part_of_a_name(text, parts):
         {"views": ["none", "none"]},
         {"dtype": "bfloat16", "pooling": "mean(1,-1)"},
         {"normalise": True, "k": 128, "rate": 1e-05},
+        {"normalise": False, "prompt": "false"},
         {"fit": "target+ungraded", "base_params": {"max_length": 64}},
         {"model": "a/b"},
     ],
