@@ -2,11 +2,14 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stsbench.cli import main
+from stsbench.cli.app import COMMANDS as COMMAND_NAMES, made_app
 from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.folder import read_states
@@ -40,6 +43,15 @@ def test_every_table_has_its_command():
     }
     # Seconds are no two times the same: their table is not made again here.
     assert tables == {words[-1] for words in COMMANDS if words[0] in ("leaderboard", "timing", "data")}
+
+
+def test_no_command_writes_among_them_by_default():
+    commands: dict[str, Any] = {name: made_app().commands[name] for name in COMMAND_NAMES}
+    defaults = {one.default for command in commands.values() for one in command.loaded.params if one.name == "results"}
+    # None: 'leaderboard' takes the folder of that name only if it exists.
+    assert defaults == {Path("results"), None}
+    assert "/results/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert not subprocess.run(["git", "ls-files", "results"], cwd=ROOT, capture_output=True, check=False).stdout
 
 
 def test_every_encoder_has_its_command_and_every_command_its_results():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from stsbench.api.progress import Shown, showing
 from stsbench.bench.plan import Doing, Listener, Pace, RunPart
 from stsbench.cli.printing import complain, cut, note, print_traceback, shown_work, subject
-from stsbench.core.errors import BUG, MISTAKE, SourceError, StsbenchError, duration, one_line, visible
+from stsbench.core.errors import BUG, MISTAKE, SourceError, StsbenchError, and_more, duration, one_line, visible
 from stsbench.core.files import append_line, write_whole
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class RunProgress:
         self.failures: dict[str, tuple[str, str]] = {}
         """A line for each, and the same as what failed and why."""
         self.code = 0
+        self.out = out
         self.log = out and out / LOG
         self.parts: Sequence[RunPart] = ()
         self.without_data: list[str] = []
@@ -68,7 +69,8 @@ class RunProgress:
         names, sentences = {part.name for part in parts}, sum(part.to_embed or 0 for part in parts)
         counts = [(len(names), "encoder"), (tasks, "task"), *([(self.seeds, "seed")] if self.seeds > 1 else [])]
         size = " x ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts)
-        line = f"{size}, {self.known} of {self.cells} cells known"
+        known_results = [result for part in parts for result in part.done.values()]
+        line = f"{size}, {self.known} of {self.cells} cells known{describe_origin(known_results, self.out)}"
         self._say("planned", line, encoders=len(parts), cells=self.cells, known=self.known, sentences=sentences)
 
     def on_working(self, pace: Pace) -> None:
@@ -146,6 +148,8 @@ class RunProgress:
         if self.cells:
             seconds, failed = time.monotonic() - self.started, len(self.failures)
             line = f"{self.scored} scored, {self.known} known{f', {failed} failed' if failed else ''} in {duration(seconds)}"
+            if self.known == self.cells:
+                line += "; nothing was measured now (--fresh scores again)"
             self._say("ended", line, scored=self.scored, known=self.known, failed=failed, seconds=round(seconds, 3))
 
     def _say(self, event: str, text: str, /, *, aloud: bool = True, **facts: object) -> None:
@@ -157,6 +161,22 @@ class RunProgress:
         if self.log is not None:
             now = datetime.now().astimezone().isoformat(timespec="seconds")
             append_line(self.log, f"{now} {visible(one_line(text))}")
+
+
+def describe_origin(results: Iterable[Result], folder: Path | None) -> str:
+    """Say in parentheses in which folder known results lie and what made them; empty if there are none.
+
+    For example `` (in results, made by stsbench at commit 0b08261a3f4c)``, or `` (... made by stsbench 0.1.0)`` if an
+    installed stsbench, which knows no commit, made them.
+    """
+    makers = list(dict.fromkeys(map(_maker, results)))
+    return f" (in {folder}, made by {and_more(makers)})" if makers else ""
+
+
+def _maker(result: Result) -> str:
+    if commit := result.run.get("commit"):
+        return f"stsbench at commit {str(commit)[:12]}{' with changes' if result.run.get('dirty') else ''}"
+    return f"stsbench {dict(result.run.get('versions') or {}).get('stsbench', 'of an unknown version')}"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from stsbench.boards.tables.table import OVERLAP_SAID, OVERLAPS, lay_out
 from stsbench.cli import options as opt
 from stsbench.cli.config import resolved
 from stsbench.cli.printing import complain, emit, folded, points, print_json, print_rows, print_table, say, say_words
-from stsbench.cli.progress import run_progress
+from stsbench.cli.progress import describe_origin, run_progress
 from stsbench.core.cards import Suite
 from stsbench.core.errors import StsbenchError, choose, duration, split_names, variants
 from stsbench.data.task import suites_within
@@ -170,7 +170,8 @@ def _forecast(settings: RunPlan, *, as_json: bool) -> int:
     if lines:
         print_rows(["encoder", "task", "protocol", "seeds done", "missing"], lines)
         done, missing = (sum(len(getattr(one.part, what)) for one in forecasts) for what in ("done", "missing"))
-        say(f"{done} of {done + missing} scores are done, {missing} are missing")
+        origin = describe_origin((result for one in forecasts for result in one.part.done.values()), settings.out)
+        say(f"{done} of {done + missing} scores are done{origin}, {missing} are missing")
         if todo := [one for one in forecasts if one.part.missing]:
             _print_todo(todo)
     return progress.code

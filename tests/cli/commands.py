@@ -16,6 +16,7 @@ import pytest
 
 import stsbench
 from stsbench.cli import main
+from stsbench.core import provenance
 
 OWN_ENCODERS = '''
 import hashlib
@@ -63,9 +64,16 @@ HASHED = ("--encoder", "own_encoders:Hashed")
 
 
 PROGRESS = re.compile(
-    r"(\[\d+/\d+\] .*, )?seed \d+: step \d+ of \d+, .*\n|\[\d+/\d+\] .* \([\d.]+ s\)\n|\d+ encoders? x .* cells known\n|\d+ scored, \d+ known.* in [\d.]+ (s|min|h)\n"
+    r"(\[\d+/\d+\] .*, )?seed \d+: step \d+ of \d+, .*\n|\[\d+/\d+\] .* \([\d.]+ s\)\n|\d+ encoders? x .* cells known.*\n|\d+ scored, \d+ known.* in [\d.]+ (s|min|h).*\n"
     r'|\{"event": .*\}\n|scored .*: \S+ -?[\d.]+\n|trying three steps: .*\n|.*: [\d,]+ of [\d,]+(, about .* left)?\n|(\d+/\d+ .*; )?\d+ of \d+ cells done, .*\n'
 )
+
+
+def made_by() -> str:
+    """What makes results in this process: stsbench at a commit, or an installed one."""
+    commit, dirty = provenance.commit()
+    installed = f"stsbench {provenance.version_of('stsbench')}"
+    return f"stsbench at commit {commit[:12]}{' with changes' if dirty else ''}" if commit else installed
 
 
 class Outcome(NamedTuple):

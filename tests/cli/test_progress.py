@@ -15,8 +15,9 @@ from stsbench.api.progress import Shown
 from stsbench.bench.plan import Cell, Doing, Pace, RunPart
 from stsbench.cli.printing import shown_count, shown_work
 from stsbench.cli.progress import LOG, RunProgress
+from stsbench.core import provenance
 from stsbench.core.errors import EncoderError, SourceError
-from tests.cli.commands import HASHED, QUICK, make_own
+from tests.cli.commands import HASHED, QUICK, made_by, make_own
 from tests.made import make_result
 
 BOTH = ("--tasks", "quickstart-en,quickstart-es-en")
@@ -31,7 +32,7 @@ def test_a_run_says_what_there_is_to_do_each_cell_and_what_was_done(stsbench, tm
     stsbench.fine("run", *HASHED, *QUICK)
     out = stsbench.fine("run", *HASHED, "own_encoders:ready", *BOTH)
     first, *cells, last = stsbench.progress
-    assert first == "2 encoders x 2 tasks, 1 of 4 cells known"
+    assert first == f"2 encoders x 2 tasks, 1 of 4 cells known (in results, made by {made_by()})"
     assert [re.sub(r" [\d.-]+ \([\d.]+ s\)", "", line) for line in cells] == [
         "[2/4] ready-made quickstart-en",
         "[3/4] ready-made quickstart-es-en",
@@ -44,6 +45,23 @@ def test_a_run_says_what_there_is_to_do_each_cell_and_what_was_done(stsbench, tm
     when = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d "
     assert [re.sub(when, "", line) for line in log][-5:] == stsbench.progress
     assert len(log) == 3 + 5
+
+
+def test_a_run_says_that_it_measured_nothing_and_what_made_the_known_scores(stsbench, monkeypatch):
+    stsbench.fine("run", *HASHED, *QUICK)
+    assert "nothing was measured" not in stsbench.progress[-1]
+    for task, commit in (("quickstart-es-en", ("ab" * 20, True)), ("quickstart-probe", (None, None))):
+        with monkeypatch.context() as other_stsbench:
+            other_stsbench.setattr(provenance, "commit", lambda commit=commit: commit)
+            stsbench.fine("run", *HASHED, "--tasks", task)
+    out = stsbench.fine("run", *HASHED, "--tasks", "quickstart")
+    makers = f"{made_by()}, stsbench at commit abababababab with changes, stsbench {provenance.version_of('stsbench')}"
+    first, last = stsbench.progress
+    assert first == f"1 encoder x 3 tasks, 3 of 3 cells known (in results, made by {makers})" and "quickstart-en" in out
+    assert re.fullmatch(r"0 scored, 3 known in [\d.]+ s; nothing was measured now \(--fresh scores again\)", last)
+    assert f"3 of 3 scores are done (in results, made by {makers}), 0 are missing" in stsbench.fine(
+        "run", *HASHED, "--tasks", "quickstart", "--dry-run"
+    )
 
 
 def test_a_misspelt_encoder_is_told_before_anything_is_embedded(stsbench, capsys, tmp_path):

@@ -16,7 +16,7 @@ from stsbench.cli.run import chosen_variants, print_scores
 from stsbench.core.catalogue import Catalogue, card_folder
 from stsbench.core.errors import StsbenchError
 from stsbench.results.folder import read_states
-from tests.cli.commands import HASHED, QUICK, Command, make_own, one_line
+from tests.cli.commands import HASHED, QUICK, Command, made_by, make_own, one_line
 from tests.made import make_result
 from tests.own_tasks import VALIDATED, write_data
 
@@ -178,8 +178,8 @@ def test_a_dry_run_shows_what_is_done_and_missing(stsbench, tmp_path):
     stsbench.fine("run", *HASHED, *QUICK)
     lines = stsbench.fine(*run, "--seeds", "0,1").splitlines()
     assert lines[2].split() == ["hashed", "quickstart-en", "simcse", "0", "1"]
-    assert "1 of 4 scores are done, 3 are missing" in lines
-    assert stsbench.fine("run", *HASHED, *QUICK, "--dry-run").endswith("\n1 of 1 scores are done, 0 are missing\n")
+    assert f"1 of 4 scores are done (in results, made by {made_by()}), 3 are missing" in lines
+    assert stsbench.fine("run", *HASHED, *QUICK, "--dry-run").endswith(f", made by {made_by()}), 0 are missing\n")
     ready = stsbench.fine("run", "--encoder", "own_encoders:ready", *QUICK, "--dry-run").splitlines()[-2]
     assert re.fullmatch(r"ready-made +\d+ +[\d.]+ s +[\d.]+ s *", ready)
 
