@@ -325,6 +325,16 @@ def test_shares_are_influences_by_the_weight_of_their_part(metric, aggregation):
     assert weights.sum() == pytest.approx(1) and weights[0] == pytest.approx(weight[0] / len(parts.indices[0]))
 
 
+@pytest.mark.parametrize(("groups", "is_known"), [([0, 1, 2, 3], True), ([0, 1, 2, 2], False), ([0, 1, 2], False)])
+def test_of_fewer_than_four_independent_pairs_no_correlation_is_known(groups, is_known):
+    gold, x = array(0, 1, 2, 4)[: len(groups)], array(0, 2, 1, 3)[: len(groups)]
+    parts = Parts([np.arange(len(gold))], np.ones(1))
+    score = CORRELATIONS["spearman"](x, gold)
+    sharing = grouped(np.array(groups))
+    low, high = correlation_interval(score, "spearman", x, gold, parts=parts, sharing=sharing)
+    assert (-1 < low < score < high < 1) if is_known else (low, high) == (-1, 1)
+
+
 def test_the_interval_is_fishers_around_the_score():
     x, gold = values()
     score, sharing = CORRELATIONS["spearman"](x, gold), grouped(np.arange(40) // 2)

@@ -87,6 +87,11 @@ def test_training_seeds_are_one_encoder_whatever_versions_ran_each() -> None:
     assert names(*seeds, *moved) == ["mine [transformers 5.23.0]", "mine [transformers 5.3.0]"]
 
 
+def test_a_result_of_no_training_seed_is_never_averaged_with_seeds_of_other_weights() -> None:
+    results = [made(score=0.4), made(score=0.5, weights=OTHER, train_seed=1)]
+    assert names(*results) == ["mine [aaaaaa]", "mine [bbbbbb]"]
+
+
 def test_columns_are_in_the_result_or_beside_its_file(tmp_path):
     one, bare = make_result(), make_result(score=0.5)
     assert (has_columns(one), has_columns(bare)) == (True, False)

@@ -280,6 +280,13 @@ def test_seeds_of_each_side_are_averaged_whichever_they_are():
     assert "±" in columns([found])[1][0][1]
 
 
+def test_a_mean_has_as_many_seeds_as_the_task_that_has_fewest():
+    a = [*seeded("a", "sts12", [0, 1, 2]), *seeded("a", "sts13", [0, 1])]
+    b = [*seeded("b", "sts12", [0]), *seeded("b", "sts13", [0, 1, 2])]
+    *_, mean = compare({"a": a, "b": b}, effort=FEW).differences
+    assert mean.is_average and mean.seeds == (2, 1)
+
+
 def test_one_training_run_says_nothing_of_the_recipe():
     a, b = seeded("a", "sts12", [0]), seeded("b", "sts12", [0, 1])
     found = compare({"a": a, "b": b}, effort=FEW)

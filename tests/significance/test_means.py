@@ -144,6 +144,16 @@ def test_of_all_ways_in_which_few_can_differ_every_one_is_told_with_the_fewest_l
         assert len(set("".join(letters))) == fewest_groups(apart), apart
 
 
+def test_a_letter_all_of_whose_pairs_share_another_is_swept_away():
+    # Of six encoders three pairs differ. Splitting alone gives each encoder four of eight letters.
+    apart = np.zeros((6, 6), dtype=bool)
+    for a, b in ((0, 5), (1, 4), (2, 3)):
+        apart[a, b] = apart[b, a] = True
+    letters = letter_display(apart)
+    assert letters == ["ab", "ac", "ad", "bc", "bd", "cd"]
+    assert np.array_equal(different(letters), apart) and fewest_groups(apart) == 4
+
+
 def test_letters_go_on_after_the_alphabet():
     letters = letter_display(~np.eye(106, dtype=bool))
     assert [letters[at] for at in (0, 25, 26, 51, 52, 103, 104)] == ["a", "z", "A", "Z", ".a", ".Z", "..a"]

@@ -263,6 +263,16 @@ def test_the_seeds_that_tasks_share_err_together():
     assert found.error**2 == pytest.approx(variance) and 2 <= found.df <= 3
 
 
+@pytest.mark.parametrize("seed", [1, 9])
+def test_a_task_of_one_seed_varies_as_the_others_do_and_with_them_where_they_share_it(seed):
+    several = Sample(np.array([0.1, 0.4, 0.3]), np.zeros((3, 1)), (1, 2, 3))
+    single = Sample(np.array([0.2]), np.zeros((1, 1)), (seed,))
+    (found,) = mean_sample([several, single], Sharing.none(2), (0.6, 0.4)).drift
+    variance = float(np.var(several.scores, ddof=1))
+    shared = 2 * 0.6 * 0.4 * variance / 3 if seed == 1 else 0.0
+    assert found.error**2 == pytest.approx(0.6**2 * variance / 3 + 0.4**2 * variance + shared)
+
+
 def test_draws_vary_as_shares_and_seeds_do_and_twins_tie():
     a, b = sample(1), sample(2, seeds=1)
     drawn = joint_draws([a, b, b], SHARING, draws=40_000, rng=np.random.default_rng(0))

@@ -110,6 +110,39 @@ def test_few_sentences_astray_tell_them_apart_whatever_scores_say():
     assert [one.cosine for one in found.strays] == sorted(one.cosine for one in found.strays)
 
 
+CAPITALS = "all of them have capitals: one may lower-case"
+NEARLY_ALL = "nearly all: look at pooling, prompt, weights and normalisation"
+LONG = "most are long: one may cut sentences shorter"
+SHORT = "most are short: one may count padding, or pad on another side"
+NOTHING = "they have nothing plain in common"
+
+
+@pytest.mark.parametrize(
+    ("astray", "others", "hint"),
+    [
+        (["A dog"] * 3, ["a dog"] * 9, CAPITALS),
+        (["A dog", "a cat"], ["a dog"] * 9, NOTHING),
+        (["a dog"] * 19, ["a cat"] * 2, NEARLY_ALL),
+        (["a dog"] * 18, ["a cat"] * 2, NOTHING),
+        (["x" * 31] * 3, ["x" * 20] * 9, LONG),
+        (["x" * 30] * 3, ["x" * 20] * 9, NOTHING),
+        (["x" * 20] * 3, ["x" * 30] * 9, NOTHING),
+        (["x" * 20] * 3, ["x" * 31] * 9, SHORT),
+    ],
+)
+def test_what_the_sentences_astray_have_in_common_is_hinted_at(astray, others, hint):
+    texts = [*astray, *others]
+    a = np.random.default_rng(0).normal(size=(len(texts), 16)).astype(np.float32)
+    b = a.copy()
+    b[: len(astray)] *= -1
+    b[len(astray) :, 0] += 0.01
+    comparison = Comparison(encoders=["a", "b"], differences=[DIFFERENCE], level=0.05)
+    first, second = (Embedded(Form("float32", 16), side) for side in (a, b))
+    found = judge(first, second, [("plain", text) for text in texts], comparison)
+    count = f"{len(astray)} of {len(texts)} sentences have a cosine below 0.99"
+    assert (found.verdict, found.reasons) == (DIFFERENT, [count, hint])
+
+
 def test_another_length_alone_is_remarked():
     found = verdict(BASE * 3)
     assert found.verdict == PRACTICAL

@@ -102,6 +102,16 @@ def test_seeds_are_a_mean_and_a_deviation():
     assert shown(board) == [["a", "60.00±10.00", "60.00±0.00", "60.00±5.00"]]
 
 
+def test_an_average_is_over_as_many_seeds_as_the_task_that_has_most():
+    results = [make_result("a", "sts12", 0.5 + seed / 10, eval_seed=seed) for seed in range(3)]
+    (board,) = gather(*results, make_result("a", "sts13", 0.6))
+    (row,) = board.rows()
+    assert [number(row, key).seeds for key in (*TASKS, AVERAGE)] == [3, 1, 3]
+    # Not all tasks have these seeds: how far averages are apart is not known.
+    average = number(row, AVERAGE)
+    assert average.value == pytest.approx(60.0) and average.deviation is None
+
+
 def test_training_seeds_are_one_encoder_though_their_weights_differ():
     results = [
         r

@@ -8,10 +8,11 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from stsbench.data.splits import LabelledSplit
 from stsbench.evaluators.probe.evaluator import PROTOCOLS, ConvergedProtocol, ProbeEvaluator
 from stsbench.evaluators.probe.items import ProbeItems, ProbeRun, items_of
 from stsbench.evaluators.probe.logreg import minimise
-from tests.evaluators.probe.helpers import IntArray, make_pairs, make_split
+from tests.evaluators.probe.helpers import Embedder, IntArray, make_pairs, make_split
 
 TIGHT = ConvergedProtocol(name="tight", tolerance=1e-7)
 
@@ -42,6 +43,16 @@ def test_every_fold_and_penalty_reaches_scikit_learns_optimum(classes, shift):
         np.testing.assert_allclose(found[:, :-1], expected[:, :-1], rtol=1e-3, atol=1e-4)
         logits, expected_logits = (x @ w[:, :-1].T + w[:, -1] for w in (found, expected))
         np.testing.assert_allclose(logits, expected_logits, atol=2e-3)
+
+
+def test_two_classes_part_where_both_are_as_likely():
+    x = np.array([[-0.02], [0.0], [0.02], [0.2]], dtype=np.float32)
+    labels = np.array([0, 0, 1, 1])
+    texts = [f"s{i}" for i in range(len(x))]
+    split = LabelledSplit(sentences=texts, labels=labels)
+    rows = items_of(split, Embedder(dict(zip(texts, x, strict=True))), "u", 1 << 20)
+    # One row of weights, intercept last: the logits are the features.
+    assert TIGHT.solver(ProbeRun(1, 2)).predict(torch.tensor([[1.0, 0.0]]).double(), rows).tolist() == [0, 0, 1, 1]
 
 
 def test_the_protocols_tolerance_gives_the_optimums_predictions():
