@@ -1,4 +1,4 @@
-"""The packages of the house, their floors and their size are those that CONTRIBUTING.md states."""
+"""The packages of the house, and their floors are those that CONTRIBUTING.md states."""
 
 import ast
 import re
@@ -15,8 +15,6 @@ TEXT = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (\d) \| `(\w+)` \|", re.M)
 FACES = {"stsbench", "stsbench.__main__"}
 """What hands the house on: they import from everywhere, and nothing imports them."""
-BUDGET = {"files": 186, "lines": 41_800, "own imports a thousand lines": 26.9, "lines of tests": 41_850}
-"""Ceilings: what exceeds one deletes something first."""
 
 
 @cache
@@ -121,17 +119,3 @@ def test_no_circle_of_files():
 )
 def test_scoring_and_training_do_not_know_each_other(above, below):
     assert not {arrow for arrow in arrows() if (package(arrow[0]), package(arrow[1])) == (above, below)}
-
-
-def test_the_house_keeps_to_its_budget():
-    texts = [path.read_text(encoding="utf-8") for path in modules().values()]
-    lines = sum(text.count("\n") for text in texts)
-    own = sum(len(re.findall(r"(?m)^\s*from stsbench", text)) for text in texts)
-    tests = sum(path.read_text(encoding="utf-8").count("\n") for path in Path(__file__).parent.rglob("*.py"))
-    size = {
-        "files": len(texts),
-        "lines": lines,
-        "own imports a thousand lines": 1000 * own / lines,
-        "lines of tests": tests,
-    }
-    assert {name: value for name, value in size.items() if value > BUDGET[name]} == {}
