@@ -22,6 +22,7 @@ def task_command(
     subset: opt.Subset = "",
     name: opt.DraftName = "",
     columns: opt.Columns,
+    labels: opt.Labels = False,
     out: opt.DraftsFolder = Path("cards"),
     force: opt.Force = False,
 ) -> None:
@@ -40,13 +41,16 @@ def task_command(
     roles = opt.parse_pairs("--columns", parts, "what it holds and its name, such as gold=score")
     for role in roles:
         choose("role in --columns", role, dict.fromkeys(ROLES))
+    if labels and "gold" in roles:
+        raise StsbenchError("--labels and gold in --columns contradict each other; leave out one of them")
     data: Path | HubSource
     if source is not None:
         data, called = source, name_of(source)
     else:
         data = HubSource(repo=hub, revision=revision, config=subset)
         called = name_of(Path(f"{'-'.join(filter(None, [hub.rpartition('/')[2], subset]))}.hub"))
-    _write(draft_task(data, find_home(out, "tasks", name or called), columns=roles), force=force)
+    home = find_home(out, "tasks", name or called)
+    _write(draft_task(data, home, columns=roles, labels=labels), force=force)
 
 
 def encoder_command(

@@ -293,6 +293,7 @@ Subset = Annotated[str, _option("Its configuration (subset), if it has several."
 Columns = Annotated[
     list[str], _many("Columns, where they are not found: sentence1=A,sentence2=B,gold=C; sentence, label.")
 ]
+Labels = Annotated[bool, _option("What is scored are classes, whatever it looks like.", "--labels")]
 CheckpointSource = Annotated[Path, _argument("A checkpoint's folder, or a file of word vectors.")]
 DraftName = Annotated[str, _option("Its name; default that of the file or folder.")]
 MethodName = Annotated[str, _argument("Its name, and that of its module: letters, digits and '_'.")]

@@ -25,7 +25,16 @@ from stsbench.core.errors import CardError, DataError, OutputError, StsbenchErro
 from stsbench.core.files import file_digest, write_whole
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
 from stsbench.data.readers.sentences import GOLD, LABELS, NAMES, Roles, columns_called, find_sentences, plain_name
-from stsbench.data.readers.table import DECIMAL_COMMA, TABLE_FILES, ColumnKey, TextTable, column_at, listed, read_table
+from stsbench.data.readers.table import (
+    DECIMAL_COMMA,
+    TABLE_FILES,
+    ColumnKey,
+    TextTable,
+    column_at,
+    listed,
+    read_table,
+    shown_field,
+)
 from stsbench.data.splits import CaptionSplit, PairSplit, Split, characters
 from stsbench.data.task import load_split
 
@@ -112,11 +121,19 @@ SCALES = ((0, 1), (-1, 1), (0, 5), (0, 10), (0, 100), (0, 4), (1, 5), (1, 7), (1
 """The scales that similarity is judged on, the likely ones first; the last four are known by both their ends."""
 
 
-def draft_task(source: Path | HubSource, home: Home, *, columns: Mapping[str, str]) -> Draft:
+def draft_task(source: Path | HubSource, home: Home, *, columns: Mapping[str, str], labels: bool = False) -> Draft:
     """Draft the card of a task from a file of data, a folder with a file for each split, or a dataset on the Hub.
 
-    ``columns`` are columns by what they hold, where the user says so: ``{"gold": "rating"}``. Of a dataset the card
-    keeps the commit that was read. Raises DataError: the data cannot be read, or no task can be made of them.
+    Of a dataset the card keeps the commit that was read.
+
+    Args:
+        source: The file, folder or dataset.
+        home: Where the card goes.
+        columns: Columns by what they hold, where the user says so: ``{"gold": "rating"}``.
+        labels: Whether what is scored are classes, whatever it looks like.
+
+    Raises:
+        DataError: The data cannot be read, no task can be made of them, or there are scores that are no numbers.
     """
     if isinstance(source, Path):
         where, dataset, found = str(source), None, find_tables(source)
@@ -127,7 +144,9 @@ def draft_task(source: Path | HubSource, home: Home, *, columns: Mapping[str, st
     others = [one for one in every if one.key != found.column]
     names = [str(one.key) for one in every]
     given = {role: every[column_at(names, name, where=where)].key for role, name in columns.items()}
-    roles, doubts = decide(others, given, where=where)
+    roles, doubts = decide(others, given, where=where, labels=labels)
+    if not (labels or "label" in given):
+        _check_scores(found, roles, every)
     found = _fitting(found if dataset is None else _without_secret(found, roles), is_gold=roles.is_gold, where=where)
     params = _reader_params(found, roles, every)
     card = _task_card(home.name, source, dataset, found, roles, params)
@@ -155,6 +174,21 @@ def draft_task(source: Path | HubSource, home: Home, *, columns: Mapping[str, st
         unsure=[*unsure, *notes.values()],
         command=f"stsbench run -t {home.name} {home.option()}",
     )
+
+
+def _check_scores(found: SplitTables, roles: Roles, columns: Sequence[DataColumn]) -> None:
+    """Raise DataError if cells among scores are no numbers; names them."""
+    target = next(column for column in columns if column.key == roles.target)
+    is_called_score = len(roles.sentences) == 2 and plain_name(str(target.key)) in GOLD
+    if not (target.not_numbers and (roles.is_gold or target.is_number or is_called_score)):
+        return
+    lines: list[str] = []
+    for table in found.distinct_tables():
+        cells = [row[table.index(target.key)] or "" for row in table.rows]
+        notes = {row: shown_field(cell) for row, cell in enumerate(cells) if cell.strip() in target.not_numbers}
+        lines += [table.describe_rows(notes)] if notes else []
+    what = f"column {target.key!r} holds scores and cells that are no numbers: {'; '.join(lines)}"
+    raise DataError(what, hint="mend them; --labels takes all that the column holds for classes")
 
 
 def _fitting(found: SplitTables, *, is_gold: bool, where: str) -> SplitTables:
@@ -214,7 +248,7 @@ def _reader_params(found: SplitTables, roles: Roles, columns: Sequence[DataColum
     else:
         target = next(one for one in columns if one.key == roles.target)
         # Numbers in their order.
-        params["classes"] = sorted(sorted(target.distinct - {""}), key=float if target.is_number else str)
+        params["classes"] = sorted(sorted(target.distinct - {""}), key=str if target.not_numbers else float)
     if found.column is not None:
         values = {split: value for split, value in found.values.items() if value != split}
         params |= {"split_column": found.column} | ({"split_values": values} if values else {})
@@ -307,15 +341,21 @@ class DataColumn:
         return frozenset(cell.strip() for cell in self.cells)
 
     @cached_property
+    def not_numbers(self) -> frozenset[str]:
+        """What it holds that is no number; a decimal comma is left to the reader, which refuses it, and so are gaps."""
+        numbers = {cell for cell in self.distinct if _NUMBER.fullmatch(cell) or DECIMAL_COMMA.fullmatch(cell)}
+        return self.distinct - numbers - {""}
+
+    @cached_property
     def is_number(self) -> bool:
-        """Whether it holds numbers; a decimal comma counts, which the reader then refuses, and so do gaps."""
-        filled = [cell for cell in self.distinct if cell]
-        return bool(filled) and all(_NUMBER.fullmatch(cell) or DECIMAL_COMMA.fullmatch(cell) for cell in filled)
+        """Whether more than half of its cells that are filled hold numbers."""
+        filled = [cell.strip() for cell in self.cells if cell.strip()]
+        return 2 * sum(cell not in self.not_numbers for cell in filled) > len(filled)
 
     @cached_property
     def has_fractions(self) -> bool:
         """Whether one of its numbers is written with a decimal sign."""
-        return self.is_number and any(re.search("[.,]", cell) for cell in self.distinct)
+        return self.is_number and any(re.search("[.,]", cell) for cell in self.distinct - self.not_numbers)
 
     @cached_property
     def words(self) -> float:
@@ -353,11 +393,13 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
     return any(column.is_number or (cell and (plain_name(cell) in NAMES or column.is_labels)) for column, cell in pairs)
 
 
-def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, where: str) -> tuple[Roles, Sequence[str]]:
+def decide(
+    columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, where: str, labels: bool = False
+) -> tuple[Roles, Sequence[str]]:
     """Decide which columns hold the sentences and what is scored, with a line for each that is unsure.
 
-    Those ``given`` by what they hold are not doubted. Raises DataError, CardError: nothing fits; says what can be
-    given.
+    Those ``given`` by what they hold are not doubted; with ``labels`` what is scored are classes. Raises DataError,
+    CardError: nothing fits; says what can be given.
     """
     header = [column.key for column in columns if isinstance(column.key, str)]
     unsure: list[str] = []
@@ -375,8 +417,9 @@ def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, whe
         return Roles(sentences, target, is_gold="gold" in given), unsure
     named = columns_called(header, (*GOLD, *LABELS) if len(sentences) == 2 else LABELS)
     likely = [column for column in others if column.key in named and (column.is_number or column.words <= MOST_WORDS)]
-    best = likely or _best_targets([column for column in others if not column.is_id], len(sentences))
-    chosen = next(iter(_best_targets(likely, len(sentences)) or best), None)
+    are_scores_likely = len(sentences) == 2 and not labels
+    best = likely or _best_targets([column for column in others if not column.is_id], numbers_first=are_scores_likely)
+    chosen = next(iter(_best_targets(likely, numbers_first=are_scores_likely) or best), None)
     if chosen is None:
         has, todo = listed([str(one.key) for one in columns]), "--columns gold=NAME or --columns label=NAME"
         raise DataError(f"{where}: no column holds scores or labels (has {has}); name it with {todo}")
@@ -385,7 +428,7 @@ def decide(columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, whe
         unsure.append(f"columns {names} may be what is scored: {chosen.key!r} is taken")
     elif not likely and not chosen.is_number:
         unsure.append(f"column {chosen.key!r} is taken for what is scored, by what it holds")
-    is_gold = len(sentences) == 2 and _are_scores(chosen, unsure)
+    is_gold = are_scores_likely and _are_scores(chosen, unsure)
     return Roles(sentences, chosen.key, is_gold=is_gold), unsure
 
 
@@ -405,10 +448,10 @@ def _sentences_by_content(
     return keys
 
 
-def _best_targets(columns: Sequence[DataColumn], sentences: int) -> list[DataColumn]:
+def _best_targets(columns: Sequence[DataColumn], *, numbers_first: bool) -> list[DataColumn]:
     """What may be scored, the best first: of a pair rather fractions than whole numbers, and numbers than labels."""
     labels = [column for column in columns if column.is_labels]
-    if sentences == 2 and (numbers := [column for column in columns if column.is_number]):
+    if numbers_first and (numbers := [column for column in columns if column.is_number]):
         return sorted(numbers, key=lambda column: not column.has_fractions)
     return [column for column in labels if not column.is_number] or labels
 
@@ -448,10 +491,13 @@ class SplitTables:
     values: Mapping[str, str] = field(default_factory=dict)
     """What that column calls splits, of those that it calls otherwise."""
 
+    def distinct_tables(self) -> list[TextTable]:
+        """Return the tables of all splits, one that splits share once."""
+        return list({table.path: table for part in self.tables.values() for table in part}.values())
+
     def columns(self) -> list[DataColumn]:
         """The columns of all splits together; of rows that differ in length, those that all have."""
-        # Splits may share a table.
-        tables = list({table.path: table for part in self.tables.values() for table in part}.values())
+        tables = self.distinct_tables()
         rows = [row for table in tables for row in table.rows]
         width = min(map(len, rows))
         keys: Sequence[ColumnKey] = tables[0].header[:width] or range(width)
@@ -470,18 +516,15 @@ def find_tables(source: Path) -> SplitTables:
             table = read_table(path, named=True)
         tables[split].append(table)
     first, *others = (table for part in tables.values() for table in part)
+    if uneven := list(filter(None, (table.describe_uneven(with_longer=True) for table in (first, *others)))):
+        raise DataError("; ".join(uneven))
     for table in (first, *others):
         if list(table.header) != list(first.header):
             ours, theirs = (listed(one.header) or "not named" for one in (first, table))
             which = f"its columns ({theirs}) are not those of {Path(first.path).name} ({ours})"
             raise DataError(f"{table.path}: {which}; make them the same")
-        # Rows that are longer than the first, as STS-B's are, and any that are shorter.
-        width = len(table.header or table.rows[0])
-        odd = sorted((len(row) > width, at) for at, row in enumerate(table.rows) if len(row) != width)
-        for longer, at in odd[:1]:
-            line = f"{table.place(at)}: {len(table.rows[at])} fields, expected {width}"
-            if not longer:
-                raise DataError(line)
+        for row, length in list(table.uneven_rows().items())[:1]:
+            line = f"{table.place(row)}: {length} fields, expected {table.width}"
             unsure.append(f"{line}: cells beyond the last column that all rows have are not read")
     if not first.header:
         unsure.append("no line that names the columns was found: the first line is data, columns are counted from 0")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stsbench.core.files import file_digest
 from tests import hub_server
 from tests.hub_files import jsonl
 
@@ -30,6 +31,46 @@ def test_a_task_runs_at_once(stsbench, name, content):
     assert "unsure: English is assumed" in out
     assert Path(f"cards/tasks/{Path(name).stem.replace(' ', '-')}.toml").is_file()
     assert '"score": ' in stsbench.fine(*last(out), "--encoder", "own_encoders:Hashed", "--json")
+
+
+def test_scores_that_are_no_numbers_are_named_and_are_classes_only_where_the_user_says_so(stsbench):
+    scores = ["1.5", "NaN", "80%", "4.0", "0x3", "2", "", "4.0", *["1.5", "2", "4.0", "1.5"] * 4]
+    rows = "".join(f"a cat {at},the dog {at},{score}\n" for at, score in enumerate(scores))
+    for header in ("s1,s2,score", "u,v,w"):
+        Path("pairs.csv").write_text(f"{header}\n{rows}")
+        refused = stsbench.refused("new", "task", "pairs.csv")
+        assert "pairs.csv: line 3: 'NaN', line 4: '80%', line 6: '0x3'" in refused and "--labels" in refused
+        assert not Path("cards").exists()
+    # No number at all where scores are by their name.
+    Path("pairs.csv").write_text("s1,s2,score\n" + "".join(f"a cat {at},the dog {at},{at % 3}0%\n" for at in range(30)))
+    assert "line 20: '00%', line 21: '10%' and 10 more" in stsbench.refused("new", "task", "pairs.csv")
+    Path("pairs.csv").write_text(f"s1,s2,score\n{rows}".replace(",\n", ",2\n"))
+    assert "named" not in stsbench.fine("new", "task", "pairs.csv", "--labels", "--name", "one")
+    stsbench.fine("new", "task", "pairs.csv", "--columns", "label=score", "--name", "two")
+    cards = [Path("cards/tasks", f"{name}.toml").read_text() for name in ("one", "two")]
+    assert all('classes = ["0x3", "1.5", "2", "4.0", "80%", "NaN"]' in card for card in cards)
+    both = stsbench.refused("new", "task", "pairs.csv", "--columns", "gold=score", "--labels")
+    assert both == "--labels and gold in --columns contradict each other; leave out one of them"
+
+
+def test_rows_with_too_many_or_too_few_cells_are_all_named(stsbench):
+    rows = ROWS.replace('"a cat, 3"', "a cat, 3").replace("the dog 25", "the, dog").replace("the dog 49,", "")
+    Path("pairs.csv").write_text(rows)
+    named = "pairs.csv: line 5: 4 fields, line 7: 4 fields, line 9: 2 fields, expected 3; put a cell that holds ',' in"
+    assert stsbench.refused("new", "task", "pairs.csv").startswith(named)
+    assert not Path("cards").exists()
+    # Without a header too, and in every file.
+    Path("train.csv").write_text(rows.partition("\n")[2])
+    Path("test.csv").write_text(rows.partition("\n")[2])
+    refused = stsbench.refused("new", "task", ".")
+    assert "train.csv: line 4: 4 fields" in refused and "test.csv: line 4: 4 fields" in refused
+    # As in a card that says the file's hash.
+    Path("pairs.csv").write_text(ROWS)
+    run = last(stsbench.fine("new", "task", "pairs.csv"))
+    card, digest = Path("cards/tasks/pairs.toml"), file_digest(Path("pairs.csv"))
+    Path("pairs.csv").write_text(rows.replace("the, dog", "the dog").replace(",4.0\n", ",the cat,4.0\n", 1))
+    card.write_text(card.read_text().replace(digest, file_digest(Path("pairs.csv"))))
+    assert "pairs.csv: line 5: 4 fields, line 6: 4 fields, line 9: 2 fields" in stsbench.refused(*run, "-e", "minilm")
 
 
 def test_a_task_of_the_hub_runs_at_once(stsbench, hub):

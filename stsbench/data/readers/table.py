@@ -13,9 +13,10 @@ import csv
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -34,7 +35,7 @@ DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
 ColumnKey = str | int
 """A column by header name or by position."""
 LISTED = 20
-"""So many columns of a file are named in a message."""
+"""So many columns or rows of a file are named in a message."""
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 TEXT = (".csv", ".tsv", ".txt")
 PARQUET = ".parquet"
@@ -135,6 +136,8 @@ class TextTable:
     numbers: Sequence[int]
     unit: Literal["line", "row"] = "line"
     """What ``numbers`` count."""
+    delimiter: str = ""
+    """What separates the cells of a text file; empty for other files."""
 
     def place(self, at: int) -> str:
         """The file and the line of a row, for a message."""
@@ -151,12 +154,40 @@ class TextTable:
             cells.append(cell)
         return cells
 
-    def check_even(self) -> None:
-        """Raise DataError, naming the first row that has not as many fields as the header, or as the first row."""
-        expected = len(self.header or self.rows[0])
-        for at, row in enumerate(self.rows):
-            if len(row) != expected:
-                raise DataError(f"{self.place(at)}: {len(row)} fields, expected {expected}")
+    def describe_rows(self, notes: Mapping[int, str]) -> str:
+        """Return the file with a note on each of some rows, by their positions; if there are many, on the first alone."""
+        texts = [f"{self.unit} {self.numbers[row]}: {note}" for row, note in islice(notes.items(), LISTED)]
+        more = f" and {len(notes) - LISTED:,} more" if len(notes) > LISTED else ""
+        return f"{self.path}: {', '.join(texts)}{more}"
+
+    @property
+    def width(self) -> int:
+        """The number of fields of the header, or of the first row if there is no header."""
+        return len(self.header or self.rows[0])
+
+    def uneven_rows(self) -> dict[int, int]:
+        """Return how many fields rows have, by their position, that are longer or shorter than the header."""
+        return {row: len(cells) for row, cells in enumerate(self.rows) if len(cells) != self.width}
+
+    def describe_uneven(self, *, with_longer: bool = False) -> str:
+        """Name the rows that are longer or shorter than the header; empty if there are none.
+
+        ``with_longer`` lets rows of tab-separated text without a header be longer: STS-B as released has two fields more
+        in some rows, at their end.
+        """
+        may_be_longer = with_longer and self.delimiter == "\t" and not self.header
+        uneven = {row: n for row, n in self.uneven_rows().items() if n < self.width or not may_be_longer}
+        if not uneven:
+            return ""
+        message = f"{self.describe_rows({row: f'{n} fields' for row, n in uneven.items()})}, expected {self.width}"
+        if max(uneven.values()) > self.width and self.delimiter in DELIMITERS:
+            message += f"; put a cell that holds '{self.delimiter}' in double quotes"
+        return message
+
+    def check_even(self, *, with_longer: bool = False) -> None:
+        """Raise DataError if there are rows that :meth:`describe_uneven` names."""
+        if message := self.describe_uneven(with_longer=with_longer):
+            raise DataError(message)
 
     def index(self, key: ColumnKey) -> int:
         """The position of a column; raises as :func:`column_at`."""
@@ -319,14 +350,16 @@ def read_delimited(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
             failures.append(error)
     # By the delimiter that makes them even, a tab rather; where none does, by that of most cells in the first.
     ranks = {sign: (_is_even(rows), sign == "\t", _width(rows)) for sign, rows in found.items()}
-    best = found[max(ranks, key=ranks.__getitem__)] if found else []
+    delimiter = max(ranks, key=ranks.__getitem__, default="")
+    best = found.get(delimiter, [])
     if failures and _width(best) < 2:
         raise failures[0]
     if not best:
         raise DataError(f"{path}: the file holds no row")
     rows, numbers = [cells for _, cells in best], [number for number, _ in best]
     below = int(named if layout.header is None else layout.header)
-    return TextTable(path=path, header=rows[0] if below else [], rows=rows[below:], numbers=numbers[below:])
+    header = rows[0] if below else []
+    return TextTable(path=path, header=header, rows=rows[below:], numbers=numbers[below:], delimiter=delimiter)
 
 
 Rows = list[tuple[int, list[str]]]
