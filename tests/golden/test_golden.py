@@ -98,22 +98,26 @@ def commands(story: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, masked_lm: Path) -> Path:
-    """A user's folder: encoders in Python, a recipe with its text, a checkpoint, pairs of his own."""
-    (tmp_path / "own_encoders.py").write_text(OWN_ENCODERS)
-    (tmp_path / "cards" / "trainers").mkdir(parents=True)
-    (tmp_path / "cards" / "trainers" / "little.toml").write_text(RECIPE)
-    (tmp_path / "text.txt").write_text("\n".join(sentences(60)) + "\n")
-    (tmp_path / "base").symlink_to(masked_lm)
+def write_world(folder: Path, masked_lm: Path) -> None:
+    """Write a user's folder: encoders in Python, a recipe with its text, a checkpoint, pairs of his own."""
+    (folder / "own_encoders.py").write_text(OWN_ENCODERS)
+    (folder / "cards" / "trainers").mkdir(parents=True)
+    (folder / "cards" / "trainers" / "little.toml").write_text(RECIPE)
+    (folder / "text.txt").write_text("\n".join(sentences(60)) + "\n")
+    (folder / "base").symlink_to(masked_lm)
     rows = [
         f"{one},{other},{index % 6}"
         for index, (one, other) in enumerate(zip(sentences(30), sentences(30)[::-1], strict=True))
     ]
-    (tmp_path / "pairs.csv").write_text("\n".join(["first,second,score", *rows]) + "\n")
-    (tmp_path / "values.toml").write_text(
+    (folder / "pairs.csv").write_text("\n".join(["first,second,score", *rows]) + "\n")
+    (folder / "values.toml").write_text(
         'name = "Rates"\nrecipes = ["little"]\n[values]\nlearning_rate = [1e-3, 1e-4]\n'
     )
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, masked_lm: Path) -> Path:
+    write_world(tmp_path, masked_lm)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -1,0 +1,588 @@
+"""Write everything that a user can hold as one JSON file, and compare it with that of another commit.
+
+    python -m benchmarks.net now.json                          # writes it, in about a minute and a half
+    python -m benchmarks.net now.json --against before.json    # prints what differs; exit code 1 if anything does
+    python -m benchmarks.net now.json --only schemas,cards     # some sections alone
+
+Both files must come from one machine, with one set of packages and the same STSBENCH_DATA, STSBENCH_VECTORS and
+STSBENCH_MODELS: fingerprints hold versions, and numbers are compared to their last bit. Everything is reached by a
+command, by the public interface, by a registry, or by an import at the top of this file: names inside the package are
+no fact of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+
+WORLD = tempfile.mkdtemp(prefix="stsbench-net-")
+# The Hub's library, torch and stsbench read these when they are imported.
+os.environ |= {
+    "HF_HOME": f"{WORLD}/hub",
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "OMP_NUM_THREADS": "1",
+    "COLUMNS": "80",
+}
+os.environ |= {"STSBENCH_CACHE": f"{WORLD}/cache", "TOKENIZERS_PARALLELISM": "false"}
+for _name in ("STSBENCH_RUNS", "FORCE_COLOR", "GITHUB_ACTIONS", "TTY_COMPATIBLE"):
+    os.environ.pop(_name, None)
+
+import argparse
+import hashlib
+import inspect
+import io
+import json
+import pkgutil
+import shlex
+import shutil
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import asdict, is_dataclass, replace
+from difflib import unified_diff
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+import numpy as np
+import pyarrow.parquet as pq
+
+import stsbench
+from stsbench.analysis.run import ANALYSES
+from stsbench.bench.run import EXECUTORS
+from stsbench.cli import main as run_command
+from stsbench.cli.app import made_app as make_app
+from stsbench.core.cards import recipe_digest, task_digest
+from stsbench.core.provenance import identity
+from stsbench.data.readers import READERS
+from stsbench.encoders.base import ENCODERS
+from stsbench.encoders.load import find_encoder
+from stsbench.evaluators import EVALUATORS, protocols_of_all
+from stsbench.recipes.train import LAUNCHERS, TRAINERS
+from stsbench.results.record import cell_digest, fields_digest, protocol_key
+from stsbench.studies.sweep import CARRIERS
+from stsbench.training.loop.loop import train_learner
+from stsbench.training.methods import METHODS
+from tests import made_up
+from tests.encoders.made_checkpoints import save_all, save_bert
+from tests.encoders.tiny import MAKES
+from tests.evaluators import test_relatedness, test_retrieval
+from tests.evaluators.probe import helpers as probe_data
+from tests.evaluators.probe.test_evaluator import three_splits
+from tests.golden.test_golden import call, commands, plain, write_world
+from tests.test_registries import table
+from tests.training.methods.every_method import CASES, DRAWN, WHOLE, made as make_learner
+from tests.training.students import run_facts, save_masked_lm, sentences
+from tests.training.words.test_rounds import METHODS as WORD_METHODS, method as make_word_method
+
+Facts = dict[str, Any]
+CHECKOUT = Path(__file__).parents[1]
+RESULTS = CHECKOUT / "results"
+REGISTRIES_OF_CARDS = (ENCODERS, METHODS, EVALUATORS, READERS, ANALYSES)
+"""Those whose rows are called with what a user writes."""
+OTHER_REGISTRIES = (EXECUTORS, LAUNCHERS, TRAINERS, CARRIERS)
+PUBLIC_MODULES = {
+    "stsbench.analysis": ("alignment", "uniformity"),
+    "stsbench.encoders.flow": ("GlowFlow",),
+    "stsbench.encoders.whitening": ("Whitening",),
+    "stsbench.training.augment": ("token_shuffle", "token_cutoff", "feature_cutoff", "embedding_dropout"),
+    "stsbench.training.objectives": ("info_nce", "nt_xent", "self_guided", "contrastive_tension"),
+    "stsbench.training.spans": ("sample_spans",),
+}
+"""The names beside ``stsbench.__all__`` that docs show."""
+SHOWN_KINDS = {"tasks": "task", "encoders": "encoder", "recipes": "recipe", "corpora": "corpus", "suites": "suite"}
+SHOWN_KINDS |= {"tables": "table", "protocols": "protocol"}
+"""By list, the key that holds a row's name."""
+
+
+def sha(content: bytes | str) -> str:
+    """Hash a content, short."""
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:16]
+
+
+def value_of(value: object) -> Any:
+    """A default as plain values, without the names of our classes and functions."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key: value_of(inner) for key, inner in asdict(value).items()}
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
+    if isinstance(value, Mapping):
+        return {str(key): value_of(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [value_of(inner) for inner in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else "an object"
+
+
+# Schemas of what is written and read.
+
+
+def import_all() -> None:
+    """Import every module, so that every record is known."""
+    for module in pkgutil.walk_packages(stsbench.__path__, "stsbench."):
+        if not module.name.endswith("__main__"):
+            with suppress(ImportError):
+                import_module(module.name)
+
+
+def subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    """Yield all classes below one."""
+    for inner in type.__subclasses__(kind):
+        yield inner
+        yield from subclasses(inner)
+
+
+def inlined(schema: Any, components: Mapping[str, Any]) -> Any:
+    """A schema with its parts in their places, without the names and docstrings of our classes."""
+    if isinstance(schema, list):
+        return [inlined(inner, components) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return inlined(components[schema["$ref"]], components)
+    facts = {key: inner for key, inner in schema.items() if key not in ("title", "description", "properties")}
+    facts = {key: inner if key == "default" else inlined(inner, components) for key, inner in facts.items()}
+    if "properties" in schema:
+        facts["properties"] = {name: inlined(inner, components) for name, inner in schema["properties"].items()}
+        facts["order"] = " ".join(schema["properties"])
+    return facts
+
+
+def schema_of(hint: Any) -> Any:
+    """Make the JSON Schema of a type, with what has none as ``an object``."""
+    (schema,), components = msgspec.json.schema_components(
+        (hint,), schema_hook=lambda kind: {"type": "an object"}, ref_template="{name}"
+    )
+    return inlined(schema, components)
+
+
+def schemas() -> Facts:
+    """The JSON Schema of every record, by its fields."""
+    import_all()
+    facts: Facts = {}
+    for kind in set(subclasses(msgspec.Struct)):
+        fields = " ".join(field.encode_name for field in msgspec.structs.fields(kind))
+        if fields and kind.__module__.startswith("stsbench."):
+            facts.setdefault(fields, []).append(schema_of(kind))
+    return {
+        fields: dict(enumerate(sorted(found, key=lambda one: json.dumps(one, sort_keys=True)), 1))
+        for fields, found in facts.items()
+    }
+
+
+# Names, parameters and keys.
+
+
+def parameters_of(function: Callable[..., Any]) -> Facts:
+    """By name what a function takes: position, default and, where msgspec can say it, type."""
+    hints: dict[str, Any] = {}
+    with suppress(Exception):
+        hints = get_type_hints(function.__init__ if isinstance(function, type) else function, include_extras=True)  # type: ignore[misc]
+    facts: Facts = {}
+    for position, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
+        place = "keyword" if parameter.kind is parameter.KEYWORD_ONLY else str(position)
+        required = parameter.default is parameter.empty
+        facts[name] = {"position": place, "default": "required" if required else value_of(parameter.default)}
+        if name in hints:
+            with suppress(Exception):
+                facts[name]["type"] = schema_of(hints[name])
+    return facts
+
+
+def registries() -> Facts:
+    """List the rows of every table that something is chosen from by name, with what each takes."""
+    facts: Facts = {}
+    for registry in (*REGISTRIES_OF_CARDS, *OTHER_REGISTRIES):
+        facts[registry.kind] = {"names": list(registry.table), "group": registry.group}
+    for registry in REGISTRIES_OF_CARDS:
+        for name in registry.table:
+            facts[registry.kind][name] = attempt(lambda: parameters_of(registry.load(name)))  # noqa: B023 - called here
+    facts["other tables"] = {" ".join(names): "in this order" for names in map(table_names, made_up.ROWS)}
+    return facts
+
+
+def table_names(address: str) -> list[str]:
+    """Read the names of the table at an address."""
+    return list(map(str, table(address)))
+
+
+def public() -> Facts:
+    """The public names with their parameters, and those of their methods."""
+    found = {f"stsbench.{name}": getattr(stsbench, name) for name in stsbench.__all__}
+    for module, names in PUBLIC_MODULES.items():
+        found |= {f"{module}.{name}": getattr(import_module(module), name, "absent") for name in names}
+    facts: Facts = {}
+    for name, value in found.items():
+        facts[name] = attempt(lambda: parameters_of(value)) if callable(value) else value_of(value)  # noqa: B023
+        for member in dir(value) if isinstance(value, type) else ():
+            inner = inspect.getattr_static(value, member)
+            if member.startswith("_") or not defined_here(value, member):
+                continue
+            method = getattr(value, member)
+            facts[f"{name}.{member}"] = (
+                attempt(lambda: parameters_of(method)) if callable(method) else type(inner).__name__  # noqa: B023
+            )
+    return facts
+
+
+def defined_here(kind: type, member: str) -> bool:
+    """Tell whether a member comes of our own classes."""
+    homes = [base for base in kind.__mro__ if member in vars(base)]
+    return bool(homes) and homes[0].__module__.startswith("stsbench")
+
+
+def protocols() -> Facts:
+    """List the key of every protocol."""
+    return {
+        f"{name} of {evaluator}": protocol_key(fields)
+        for name, by_evaluator in protocols_of_all().items()
+        for evaluator, fields in by_evaluator.items()
+    }
+
+
+def cards() -> Facts:
+    """What ``list`` and ``show`` say of every card, and the hashes that results carry."""
+    catalogue, facts = stsbench.Catalogue(), Facts()
+    facts["tasks"] = {name: task_digest(catalogue.task(name)) for name in catalogue.paths("tasks")}
+    facts["recipes"] = {name: recipe_digest(catalogue.recipe(name)) for name in catalogue.paths("trainers")}
+    facts["encoders"] = {name: catalogue.digest_of(catalogue.encoder(name)) for name in catalogue.paths("baselines")}
+    for kind, key in SHOWN_KINDS.items():
+        rows = json.loads(printed(["list", kind, "--json"]))
+        facts[f"list {kind}"] = {row[key]: row for row in rows}
+        facts[f"show {kind}"] = {row[key]: json_of(["show", row[key], "--json"]) for row in rows}
+    return facts
+
+
+def results() -> Facts:
+    """Of every committed result: its cell and score, and whether its name and digest are right."""
+    facts: Facts = {}
+    for path in sorted(RESULTS.glob("*/*.json")):
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        cell = cell_digest(fields["protocol"], fields["fingerprint"], fields["train_seed"], fields["eval_seed"])
+        digest = fields.pop("digest", "")
+        stands = "digest right" if fields_digest(fields) == digest else "digest wrong"
+        named = "name right" if path.name.endswith(f".{cell}.json") else "name wrong"
+        facts[f"{path.parent.name}/{path.name}"] = f"{cell} {fields['score']!r} {stands}, {named}"
+    return facts
+
+
+# Commands.
+
+
+def printed(words: list[str]) -> str:
+    """Run a command and return what it prints, or its error."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run_command(words)
+    return out.getvalue() if code == 0 else f"{err.getvalue()}[exit {code}]"
+
+
+def json_of(words: list[str]) -> Any:
+    """Run a command and return its JSON, or the lines of its error."""
+    text = plain(printed(words), Path(WORLD))
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.splitlines()
+
+
+def help_texts() -> Facts:
+    """The help of every command, found from the command line itself."""
+    facts: Facts = {}
+    groups: list[tuple[list[str], Any]] = [([], make_app())]
+    while groups:
+        words, group = groups.pop()
+        facts[" ".join(["stsbench", *words])] = printed([*words, "--help"]).splitlines()
+        groups += [([*words, name], inner) for name, inner in getattr(group, "commands", {}).items()]
+    return facts
+
+
+def boards() -> Facts:
+    """Every suite's and table's numbers from the committed results, and what commands make of these."""
+    suites = [row["suite"] for row in json.loads(printed(["list", "suites", "--json"]))]
+    tables = [row["table"] for row in json.loads(printed(["list", "tables", "--json"]))]
+    from_results = ["--results", str(RESULTS)]
+    lines = [["leaderboard", "--suite", name, "--format", "csv", *from_results] for name in suites]
+    lines += [["leaderboard", "--table", name, "--format", "csv", *from_results] for name in tables]
+    lines += [
+        ["leaderboard", "--suite", "sts", "--format", kind, *from_results]
+        for kind in ("json", "markdown", "latex", "html")
+    ]
+    lines += [
+        ["leaderboard", "--suite", "sts", "--ranks", *from_results],
+        ["compare", "minilm", "minilm-l4-mlm", "--json", *from_results],
+        ["verify", "--json", str(RESULTS)],
+        ["lock", str(RESULTS), "--out", "committed-lock.json"],
+        ["check", str(RESULTS), "--against", "committed-lock.json", "--json"],
+    ]
+    return {
+        shlex.join(words).replace(str(CHECKOUT), "CHECKOUT"): plain(call(words), Path(WORLD)).splitlines()
+        for words in lines
+    }
+
+
+def quick_story() -> Facts:
+    """Run the commands that need no data."""
+    return story_facts("quick")
+
+
+def data_story() -> Facts:
+    """Empty without real data."""
+    return story_facts("data") if os.environ.get("STSBENCH_DATA") else {}
+
+
+def story_facts(story: str) -> Facts:
+    """What the commands of a story of tests/golden print, to the last digit, and the files that they leave."""
+    world = Path(WORLD) / story
+    world.mkdir()
+    write_world(world, Path(WORLD) / "masked-lm")
+    os.environ["STSBENCH_CACHE"] = str(world / "cache")
+    os.chdir(world)
+    sys.modules.pop("own_encoders", None)
+    sys.path.insert(0, str(world))
+    facts: Facts = {}
+    for number, line in enumerate(commands(story)):
+        text = plain(call(shlex.split(line.removeprefix("~ "))), world)
+        facts[f"{number:03} {line}"] = text.splitlines()
+    sys.path.remove(str(world))
+    os.chdir(WORLD)
+    paths = [path for path in sorted(world.rglob("*")) if not path.is_relative_to(world / "base")]
+    # Blocks of a store are cut by the clock, and numba's files are named by their times.
+    facts["files"] = {
+        str(path.relative_to(world)): keys_in(path)
+        for path in paths
+        if path.suffix not in (".npy", ".pyc", ".nbi", ".nbc") and "__pycache__" not in path.parts
+    }
+    return facts
+
+
+def keys_in(path: Path) -> Any:
+    """The keys of a JSON or TOML file, the columns of a table; nothing of other files and of folders."""
+    try:
+        match path.suffix:
+            case ".json":
+                return list(paths_in(json.loads(path.read_text())))
+            case ".jsonl":
+                return list(paths_in([json.loads(line) for line in path.read_text().splitlines()]))
+            case ".toml":
+                return list(paths_in(tomllib.loads(path.read_text())))
+            case ".parquet":
+                return [f"{field.name}: {field.type}" for field in pq.read_schema(path)]
+            case ".csv":
+                return path.read_text().splitlines()[:1]
+    except ValueError as error:
+        return f"cannot be read: {error}"
+    return ""
+
+
+def paths_in(value: Any) -> list[str]:
+    """The keys of nested tables with the types of their values, those of all elements of a list together."""
+    if isinstance(value, dict):
+        return [f"{key}.{inner}".rstrip(".") for key, held in value.items() for inner in paths_in(held)] or ["{}"]
+    if isinstance(value, list):
+        return list(dict.fromkeys(f"[]{inner}" for held in value for inner in paths_in(held))) or ["[]"]
+    return [f": {type(value).__name__}"]
+
+
+# Numbers.
+
+
+def encoders() -> Facts:
+    """What identifies every encoder that loads here, with its embeddings of a few sentences."""
+    catalogue = stsbench.Catalogue()
+    specs = {name: name for name in catalogue.paths("baselines")}
+    specs |= {path.name: path.name for path in RESULTS.iterdir() if "+" in path.name}
+    if models := os.environ.get("STSBENCH_MODELS"):
+        specs |= {f"MODELS/{path.name}": str(path) for path in Path(models).iterdir() if path.is_dir()}
+    bert = save_bert(Path(WORLD) / "bert")
+    specs |= {f"saved {name}": str(path) for name, path in save_all(Path(WORLD) / "saved", bert).items()}
+    specs |= {f"tiny {name}": str(make(Path(WORLD) / "tiny" / name)) for name, make in MAKES.items()}
+    return {name: attempt(lambda: encoder_facts(spec)) for name, spec in sorted(specs.items())}  # noqa: B023
+
+
+def encoder_facts(spec: str) -> Facts:
+    """Load one encoder and embed with it."""
+    texts = ["A man is playing a guitar.", *sentences(40)]
+    known = find_encoder(spec)
+    encoder, facts = known.encoder, {"name": known.name, "identity": identity(known.encoder)}
+    if hasattr(encoder, "fit_texts"):
+        encoder = encoder.fit_texts(texts)
+        facts["fitted"] = identity(encoder)
+    embeddings = np.asarray(encoder.encode(texts[:5]))
+    return facts | {"embeddings": f"{embeddings.dtype} {embeddings.shape} {sha(embeddings.tobytes())}"}
+
+
+def evaluators() -> Facts:
+    """Every evaluator's scores on small data by each of its protocols, and those made again from their items."""
+    relatedness, retrieval, labelled = test_relatedness.make_task(), test_retrieval.make_task(), three_splits()
+    (one_split, one_embed), (pairs, pairs_embed) = probe_data.make_split(120), probe_data.make_pairs(90)
+    (pairs_test, test_embed) = probe_data.make_pairs(60, seed=5)
+    pairs_embed.vectors.update(test_embed.vectors)
+    in_folds: Facts = {"all": one_split}
+    data: dict[str, list[tuple[Any, Any]]] = {
+        "sts": [({"test": relatedness[0]["test"]}, relatedness[1])],
+        "relatedness": [relatedness],
+        "retrieval": [retrieval],
+        "probe": [labelled, (in_folds, one_embed), ({"train": pairs, "test": pairs_test}, pairs_embed)],
+    }
+    facts: Facts = {}
+    for name in EVALUATORS.table:
+        factory = EVALUATORS.load(name)
+        for title, protocol in factory.PROTOCOLS.items():
+            if name == "retrieval":
+                protocol = replace(protocol, **test_retrieval.SIZES, max_epochs=5, learning_rate=0.01)
+            for number, (splits, embed) in enumerate(data[name]):
+                facts[f"{name} {title} {number}"] = attempt(lambda: scores_of(factory(protocol), splits, embed))  # noqa: B023
+    return facts
+
+
+def scores_of(evaluator: Any, splits: Any, embed: Any) -> Facts:
+    """Score with one evaluator, and once more from its items."""
+    scores = evaluator(splits, embed, seed=0)
+    again = evaluator.recompute(scores.per_item)
+    facts = {key: value_of(value) for key, value in asdict(scores).items() if key != "per_item"}
+    items = {name: sha(repr(np.asarray(column).tolist())) for name, column in scores.per_item.items()}
+    return {**facts, "items": items, "made again": again.score, "interval again": list(again.interval)}
+
+
+def training() -> Facts:
+    """Of every method, two steps on a small model: loss, parts of the loss, and the weights that are saved."""
+    folder, facts = Path(WORLD) / "training", Facts()
+    trained = {type_of(METHODS.load(name)): name for name in METHODS.table}
+    for case in (*CASES, *DRAWN, *WHOLE):
+        facts[case] = attempt(lambda: learner_facts(case, folder / sha(case)))  # noqa: B023
+        trained.pop(type_of({**CASES, **DRAWN, **WHOLE}[case][0]), None)
+    for name in WORD_METHODS:
+        facts[name] = attempt(lambda: word_facts(name, folder / name))  # noqa: B023
+        trained.pop(type_of(METHODS.load(name)), None)
+    return facts | {"methods that no case trains": sorted(trained.values())}
+
+
+def type_of(kind: type) -> str:
+    """Name a class by its address."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def learner_facts(case: str, folder: Path) -> Facts:
+    """Train a method of the common loop for two steps."""
+    folder.mkdir(parents=True)
+    learner = make_learner(Path(WORLD) / "masked-lm", case, dropout=0.1)
+    outcome = train_learner(learner, run_facts(folder, 20, training={"steps": 2}, selection={"every": 1}))
+    tensors = sorted(sha(tensor.detach().numpy().tobytes()) for tensor in learner.state_dict().values())
+    learner.save(folder / "saved")
+    return {
+        "curve": list(map(curve_point, outcome.curve)),
+        "weights": sha(repr(tensors)),
+        **saved_facts(folder / "saved"),
+    }
+
+
+def word_facts(name: str, folder: Path) -> Facts:
+    """Train a method that trains itself."""
+    folder.mkdir(parents=True)
+    method, columns = make_word_method(name, folder)
+    outcome = method.fit(columns, folder=folder / "saved", seed=3, validate=None)
+    return {"curve": list(map(curve_point, outcome.curve)), **saved_facts(folder / "saved")}
+
+
+def curve_point(point: Mapping[str, Any]) -> str:
+    """Write one validation without its times."""
+    return json.dumps({key: value for key, value in point.items() if key not in ("seconds", "tokens_per_second")})
+
+
+def saved_facts(folder: Path) -> Facts:
+    """List the files of a saved encoder and hash its weights."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    hashes = {str(path.relative_to(folder)): sha(path.read_bytes()) for path in files if path.suffix == ".safetensors"}
+    return {"files": [str(path.relative_to(folder)) for path in files], "hashes": hashes}
+
+
+# The whole.
+
+SECTIONS: Mapping[str, Callable[[], Facts]] = {
+    "schemas": schemas,
+    "registries": registries,
+    "public": public,
+    "protocols": protocols,
+    "cards": cards,
+    "results": results,
+    "help": help_texts,
+    "boards": boards,
+    "encoders": encoders,
+    "evaluators": evaluators,
+    "training": training,
+    "quick story": quick_story,
+    "data story": data_story,
+}
+
+
+def attempt(facts: Callable[[], Any]) -> Any:
+    """The facts, or the error in a line: that of a user is a fact, and any other shows as a difference."""
+    try:
+        with redirect_stderr(io.StringIO()):
+            return facts()
+    except Exception as error:  # noqa: BLE001 - whatever fails is told as such
+        kind = "an error of a user" if isinstance(error, stsbench.StsbenchError) else type(error).__name__
+        return f"{kind}: {plain(str(error), Path(WORLD)).strip()}"
+
+
+def flat(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Facts by their place; a list of texts is one fact."""
+    if not isinstance(value, dict):
+        yield place, value
+        return
+    for key, inner in value.items():
+        yield from flat(inner, f"{place} / {key}" if place else str(key))
+
+
+def differences(before: Facts, now: Facts) -> Iterator[str]:
+    """Yield what differs, a fact and its two values."""
+    old, new = dict(flat(before)), dict(flat(now))
+    for place in sorted(old.keys() | new.keys()):
+        one, other = old.get(place, "(none)"), new.get(place, "(none)")
+        if one == other:
+            continue
+        if isinstance(one, list) and isinstance(other, list):
+            yield place
+            lines = unified_diff(list(map(str, one)), list(map(str, other)), lineterm="", n=0)
+            yield from (f"    {line}" for line in lines if not line.startswith(("---", "+++", "@@")))
+        else:
+            yield f"{place}\n    -{one}\n    +{other}"
+
+
+def main() -> int:
+    """Write the file and compare it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.net", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("out", type=Path, help="the file to write")
+    parser.add_argument("--against", type=Path, help="an earlier file; what differs is printed")
+    parser.add_argument("--only", default=",".join(SECTIONS), help=f"some of: {', '.join(SECTIONS)}")
+    options = parser.parse_args()
+    out, against = options.out.resolve(), options.against and json.loads(options.against.read_text(encoding="utf-8"))
+    names = options.only.split(",")
+    warnings.simplefilter("ignore")
+    vars(os)["fsync"] = lambda descriptor: None
+    os.chdir(WORLD)
+    save_masked_lm(Path(WORLD) / "masked-lm")
+    facts = {}
+    for name in names:
+        facts[name] = attempt(SECTIONS[name])
+        print(f"{name}: {len(dict(flat(facts[name]))):,} facts, {sum(os.times()[:2]):.0f} s of CPU so far", flush=True)
+    # As JSON has them: tuples as lists, keys as texts.
+    text = json.dumps(facts, sort_keys=True, indent=1, ensure_ascii=False, default=str)
+    out.write_text(text + "\n", encoding="utf-8")
+    if against is None:
+        return 0
+    lines = list(differences({name: against[name] for name in names if name in against}, json.loads(text)))
+    print(*lines, f"{len(lines)} lines of differences" if lines else "no difference", sep="\n")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    finally:
+        os.chdir("/")
+        shutil.rmtree(WORLD, ignore_errors=True)
