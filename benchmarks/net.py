@@ -81,7 +81,7 @@ from tests.training.words.test_rounds import METHODS as WORD_METHODS, method as 
 
 Facts = dict[str, Any]
 CHECKOUT = Path(__file__).parents[1]
-RESULTS = CHECKOUT / "results"
+RESULTS = CHECKOUT / "project-results"
 REGISTRIES_OF_CARDS = (ENCODERS, METHODS, EVALUATORS, READERS, ANALYSES)
 """Those whose rows are called with what a user writes."""
 OTHER_REGISTRIES = (EXECUTORS, LAUNCHERS, TRAINERS, CARRIERS)
@@ -319,7 +319,7 @@ def boards() -> Facts:
         ["check", str(RESULTS), "--against", "committed-lock.json", "--json"],
     ]
     return {
-        shlex.join(words).replace(str(CHECKOUT), "CHECKOUT"): plain(call(words), Path(WORLD)).splitlines()
+        shlex.join(words).replace(str(RESULTS), "COMMITTED"): plain(call(words), Path(WORLD)).splitlines()
         for words in lines
     }
 
