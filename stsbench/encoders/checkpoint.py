@@ -32,6 +32,7 @@ from stsbench.core.errors import (
     shown,
 )
 from stsbench.core.files import file_digest, scratch_beside, write_whole
+from stsbench.encoders.allowed import CONFIGS, MODULES, OWN_CONFIGS, TRANSFORMER, check_config, check_keys
 
 T = TypeVar("T")
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
@@ -161,7 +162,7 @@ def find_checkpoint(
         if found != expected:
             what = f"not the file its card names (sha256 {found[:12]}, card {expected[:12]})"
             raise EncoderError(f"{folder / name}: {what}; reinstall it")
-    check_config(read_json(path), path)
+    check_module(folder, "Transformer")
     return Checkpoint(folder=folder, revision=revision, revision_asked=asked, weights=tuple(_weights(folder)))
 
 
@@ -185,17 +186,23 @@ def _weights(folder: Path) -> Iterator[Path]:
         yield folder / "model.safetensors"
     elif index.is_file():
         listed = read_json(index).get("weight_map")
-        names = sorted(set(map(str, listed.values()))) if isinstance(listed, dict) else []
-        if not names:
+        if not isinstance(listed, dict) or not listed:
             raise EncoderError(f"{index}: names no weights; copy the whole checkpoint")
-        for name in names:
-            if not re.fullmatch(r"[\w.-]+\.safetensors", name) or not (folder / name).is_file():
-                raise EncoderError(f"{folder}: weights file '{name}' of model.safetensors.index.json is missing")
-            yield folder / name
+        yield from (folder / name for name in check_shards(index, listed))
     elif (folder / "pytorch_model.bin").is_file():
         yield as_safetensors(folder / "pytorch_model.bin")
     else:
         raise EncoderError(f"{folder}: no weights (model.safetensors or pytorch_model.bin); copy the whole checkpoint")
+
+
+def check_shards(index: Path, weight_map: Mapping[str, object]) -> list[str]:
+    """Return the names of the files that an index of weights lists; raises EncoderError: one is not beside it."""
+    names = sorted(set(map(str, weight_map.values())))
+    suffix = index.name.removesuffix(".index.json").rpartition(".")[2]
+    for name in names:
+        if not re.fullmatch(rf"[\w.-]+\.{suffix}", name) or not (index.parent / name).is_file():
+            raise EncoderError(f"{index.parent}: weights file '{name}' of {index.name} is missing")
+    return names
 
 
 BROKEN_JSON = (ValueError, RecursionError, msgspec.DecodeError)
@@ -234,29 +241,13 @@ def _number(path: Path, key: str) -> int | None:
     return int(value)
 
 
-MOST: Mapping[str, int] = {
-    r"(.*_)?(n_|num_)?(layers?|blocks|depth)": 1_000,
-    # Heads, experts, labels.
-    r"(n|num)_.*|.*_(heads|experts|labels|groups)": 1_000_000,
-    # Words, positions, widths.
-    r"vocab_size|.*_vocab_size|n_positions|.*max_position_embeddings|.*_size|.*dim|d_.*|.*width": 100_000_000,
-}
-"""How much a configuration may count of anything, by a pattern of its key, the first that fits."""
-
-
-def check_config(config: Mapping[str, Any], path: Path) -> None:
-    """Refuse, by an EncoderError, counts below 0 or too large, and attention whose code is fetched from the Hub."""
-    for key, value in config.items():
-        if isinstance(value, dict):
-            check_config(value, path)
-        elif key in ("attn_implementation", "_attn_implementation") and not re.fullmatch(r"\w+|None", str(value)):
-            raise EncoderError(f"{path}: '{key}' is {shown(value)}, which is not run here; remove it")
-        elif key == "max_seq_length" and value is not None and (type(value) is not int or value < 0):
-            raise EncoderError(f"{path}: '{key}' is {shown(value)}; give the longest input in tokens")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            most = next((most for pattern, most in MOST.items() if re.fullmatch(pattern, key)), None)
-            if most is not None and not 0 <= value <= most:
-                raise EncoderError(f"{path}: '{key}' is {shown(value)}; what is read is 0 to {most:,}")
+def check_module(folder: Path, kind: str) -> None:
+    """Refuse a folder whose files say what no module of this kind may say; raises EncoderError."""
+    for name, rules in MODULES[kind].items():
+        check_keys(optional_json(folder / name), rules, folder / name)
+    if MODULES[kind] is TRANSFORMER:
+        for name in (*OWN_CONFIGS, *CONFIGS):
+            check_config(optional_json(folder / name), folder / name)
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:

@@ -17,8 +17,10 @@ import msgspec
 
 from stsbench.core.errors import CardError, EncoderError, UnknownName, shown
 from stsbench.core.files import write_whole
+from stsbench.encoders.allowed import MODULES, OWN_CONFIGS
 from stsbench.encoders.checkpoint import (
-    check_config,
+    check_module,
+    check_shards,
     check_whole,
     decoded,
     may_be_read,
@@ -62,9 +64,6 @@ _PLAIN = {
     "module_output_name": "token_embeddings",
 }
 """What a transformer's configuration may say beside its length; what is empty or false says nothing."""
-_LIKE_BERT = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-_OWN_CONFIGS = [f"sentence_{kind}_config.json" for kind in _LIKE_BERT]
-"""Where the library looks for it, in this order."""
 _FOR_STS = {"sts", "similarity", "sentence-similarity", "semantic similarity", "text-matching", "semantic-similarity"}
 """What checkpoints call the prompt for STS, whatever the case."""
 _LIBRARY = re.compile(r"sentence_transformers\.(\w+\.)*(models|modules)(\.\w+)+")
@@ -97,22 +96,26 @@ def read_modules(folder: Path) -> list[Module]:
     return [part for module in _modules(folder) for part in _parts(folder, module)]
 
 
+def class_addresses(folder: Path, module: Module) -> list[str]:
+    """List the addresses of the classes that a module names: its own, and that of its tokenizer of words."""
+    if not module.kind.endswith(".WordEmbeddings"):
+        return [module.kind]
+    config = optional_json(folder / module.path / "wordembedding_config.json")
+    return [module.kind, str(config.get("tokenizer_class"))]
+
+
 def _parts(folder: Path, module: Module) -> Iterator[Module]:
     """A module and those inside it; raises EncoderError where one asks for code that is not the library's or torch's."""
     home, kind = folder / module.path, module.kind.rpartition(".")[2]
-    asked = [module.kind]
-    if kind == "WordEmbeddings":
-        asked.append(str(optional_json(home / "wordembedding_config.json").get("tokenizer_class")))
-    for address in asked:
-        if not _LIBRARY.fullmatch(address):
+    for address in class_addresses(folder, module):
+        name = address.rpartition(".")[2]
+        if not _LIBRARY.fullmatch(address) or name not in MODULES:
             what = f"asks for code outside sentence-transformers' modules ('{address}'), which is never run"
             raise EncoderError(f"{folder}: {what}; write an encoder class of your own for it")
+        check_module(home, name)
     yield module
     check_whole(home)
-    if kind == "Transformer":
-        for name in ("config.json", *_OWN_CONFIGS):
-            check_config(optional_json(home / name), home / name)
-    elif kind == "Dense":
+    if kind == "Dense":
         activation = str(optional_json(home / "config.json").get("activation_function", "torch.nn."))
         if not _TORCH.fullmatch(activation):
             # The library would take tanh in its place, and say so in a log only.
@@ -181,7 +184,7 @@ def digests(folder: Path) -> dict[str, str]:
             found.update(_files(home))
     for path in [path for path in found if path.name.endswith(".index.json")]:
         shards = read_json(path).get("weight_map")
-        found.update(path.parent / str(name) for name in (shards.values() if isinstance(shards, dict) else ()))
+        found.update(path.parent / name for name in check_shards(path, shards if isinstance(shards, dict) else {}))
 
     def is_read(path: Path) -> bool:
         # Of weights in both formats only the safetensors are read.
@@ -239,7 +242,7 @@ def _plain_pooling(config: Mapping[str, Any], *, prompted: bool) -> str | None:
 
 def _plain_length(folder: Path) -> int | None:
     """The longest input that a transformer's files set, 0 where they set none, None where we cannot run it."""
-    own = next((read_json(folder / name) for name in _OWN_CONFIGS if (folder / name).is_file()), {})
+    own = next((read_json(folder / name) for name in OWN_CONFIGS if (folder / name).is_file()), {})
     length = own.pop("max_seq_length", None) or 0
     config = optional_json(folder / "config.json")
     kind, positions = str(config.get("model_type", "")), config.get("max_position_embeddings", length)

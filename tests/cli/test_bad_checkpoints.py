@@ -6,6 +6,7 @@ import io
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,3 +156,84 @@ def test_code_beside_a_checkpoint_is_never_run(stsbench, tmp_path, torch):
     write(folder / "modeling.py", f"open({str(mark)!r}, 'w')\n")
     assert str(folder) in run(stsbench, folder)
     assert not mark.exists()
+
+
+# Keys that lead a library to other files than those that are hashed.
+
+MODULES: Any = [
+    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+    {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+]
+BERT: dict[str, Any] = {name: json.loads(content) for name, content in tiny_bert().items() if name.endswith(".json")}
+LED_AWAY: dict[str, tuple[str, str, Any]] = {
+    "another tokenizer": ("sentence_bert_config.json", "tokenizer_name_or_path", "{other}"),
+    "another tokenizer's file": ("sentence_bert_config.json", "processor_kwargs.tokenizer_file", "{other}/vocab.txt"),
+    "old name": ("sentence_bert_config.json", "tokenizer_args.vocab", "{other}/vocab.txt"),
+    "weights beside": ("sentence_bert_config.json", "model_kwargs.use_safetensors", False),
+    "pickles": ("sentence_bert_config.json", "model_args.weights_only", False),
+    "another configuration": ("sentence_bert_config.json", "config_kwargs._configuration_file", "other.json"),
+    "a kernel": ("sentence_bert_config.json", "model_kwargs.attn_implementation", "someone/kernel"),
+    "a method": ("sentence_bert_config.json", "modality_config.text.method", "save_pretrained"),
+    "an unknown key": ("sentence_bert_config.json", "max_seq_lenght", 8),
+    "weights of another name": ("config.json", "transformers_weights", "other.safetensors"),
+    "a kernel for a part": ("config.json", "_attn_implementation", {"": "someone/kernel"}),
+    "a vocabulary": ("tokenizer_config.json", "vocab", "{other}/vocab.txt"),
+    "a vocabulary's file": ("tokenizer_config.json", "vocab_file", "{other}/vocab.txt"),
+    "an argument": ("tokenizer_config.json", "init_inputs", ["{other}/vocab.txt"]),
+    "a dictionary": ("tokenizer_config.json", "mecab_kwargs.mecab_option", "-d {other}"),
+    "a token's name": ("special_tokens_map.json", "vocab", "{other}/vocab.txt"),
+    "another model": ("processor_config.json", "audio_tokenizer", {"audio_tokenizer_name_or_path": "{other}"}),
+    "an unknown key of a module": ("1_Pooling/config.json", "window", 3),
+}
+
+
+@pytest.mark.parametrize("case", LED_AWAY)
+def test_a_key_that_leads_to_other_files_is_refused_by_its_name(stsbench, tmp_path, case):
+    file, key, value = LED_AWAY[case]
+    value = json.loads(json.dumps(value).replace("{other}", str(write_bert(tmp_path / "other"))))
+    for part in reversed(key.split(".")[1:]):
+        value = {part: value}
+    names: dict[str, Any] = {
+        "sentence_bert_config.json": {"do_lower_case": True},
+        "1_Pooling/config.json": {"embedding_dimension": 16},
+    }
+    files: dict[str, Any] = {"modules.json": MODULES, **BERT, **names}
+    files[file] = {**names.get(file, BERT.get(file, {})), key.partition(".")[0]: value}
+    folder = write_bert(tmp_path / "tiny", **files)
+    error = run(stsbench, folder)
+    assert f"{folder / file}: " in error
+    remedy = "; did you mean 'max_seq_length'" if case == "an unknown key" else "; remove it"
+    assert f"'{key}'" in error and remedy in error
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
+def test_an_index_does_not_lead_out_of_the_folder(stsbench, tmp_path, suffix):
+    other = write_bert(tmp_path / "other") / WEIGHTS
+    name = {"safetensors": "model", "bin": "pytorch_model"}[suffix]
+    index = {f"{name}.{suffix}.index.json": {"weight_map": {"a": str(other), "b": "../other/model.safetensors"}}}
+    files: dict[str, Any] = {"modules.json": MODULES, "sentence_bert_config.json": {"do_lower_case": True}, **index}
+    folder = write_bert(tmp_path / "tiny", **files, model__safetensors=None)
+    write(folder / "1_Pooling" / "config.json", '{"embedding_dimension": 16}')
+    assert f"{folder}: weights file '../other/model.safetensors' of {name}.{suffix}.index.json is" in run(
+        stsbench, folder
+    )
+
+
+@pytest.mark.parametrize("name", ["torch", "nn", "json"])
+def test_a_name_that_a_module_file_imports_is_no_module(stsbench, tmp_path, name):
+    address = f"sentence_transformers.sentence_transformer.modules.word_embeddings.{name}"
+    listed = [*MODULES, {"idx": 2, "name": "2", "path": "2_Other", "type": address}]
+    folder = write_bert(tmp_path / "tiny", modules__json=listed)
+    assert f"asks for code outside sentence-transformers' modules ('{address}'), which is never run" in run(
+        stsbench, folder
+    )
+
+
+def test_a_module_of_the_right_name_that_another_library_defines_is_not_run(stsbench, tmp_path, torch, monkeypatch):
+    from sentence_transformers.sentence_transformer.modules import dropout
+
+    monkeypatch.setattr(dropout, "LayerNorm", torch.nn.LayerNorm, raising=False)
+    address = "sentence_transformers.sentence_transformer.modules.dropout.LayerNorm"
+    listed = [*MODULES, {"idx": 2, "name": "2", "path": "2_Other", "type": address}]
+    folder = write_bert(tmp_path / "tiny", modules__json=listed)
+    assert f"'{address}' is not a class of sentence-transformers'; it is never run" in run(stsbench, folder)

@@ -32,7 +32,7 @@ from stsbench.encoders.base import (
     variant_name,
 )
 from stsbench.encoders.checkpoint import LOCAL, Adapter, Checkpoint, find_checkpoint, locate_checkpoint
-from stsbench.encoders.described import digests, named_prompt, read_modules, similarity_notes
+from stsbench.encoders.described import class_addresses, digests, named_prompt, read_modules, similarity_notes
 from stsbench.encoders.engine.embed import TOKEN_BUDGET, Engine, Progress, StoredEncoder, embed_all
 from stsbench.encoders.engine.store import Keys, Shelf
 from stsbench.encoders.transformer.pooling import Pooling, Prompt, cut_to_fit, last_of, second_copies
@@ -472,7 +472,11 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
 
     with failing(f"{folder}: cannot be loaded", EncoderError), quiet() as said:
         from sentence_transformers import SentenceTransformer
+        from sentence_transformers.util import import_from_string
 
+        for address in chain.from_iterable(class_addresses(folder, module) for module in read_modules(folder)):
+            if not str(import_from_string(address).__module__).startswith("sentence_transformers."):
+                raise EncoderError(f"{folder}: '{address}' is not a class of sentence-transformers'; it is never run")
         kept = {"dtype": getattr(torch, dtype)}
         network = SentenceTransformer(str(folder), device=device, model_kwargs=kept, **LOCAL)
     lost = [key for one in said for key in _MISSING.findall(one.getMessage()) if "pooler" not in key]
