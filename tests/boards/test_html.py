@@ -166,7 +166,7 @@ def test_ranks_have_no_bar_and_the_lowest_is_best():
     text = render([standing(small(), 1, 3, "ab", is_best=True)], "html")
     head = '<th scope="col" data-key="ranks" data-kind="ranks" data-better="low">Rank</th>'
     assert head in text and "<td>1–3</td><td>ab</td>" in text
-    assert ">≈</a>" in text and '<li id="t1-note1">≈ best by the mean, or not significantly different' in text
+    assert ">≈</a>" in text and '<li id="t1-note1">≈ best by the mean among the rows measured here, or' in text
     assert text.count('class="ci"') == 1
 
 

@@ -6,7 +6,10 @@ import json
 
 import pytest
 
+from stsbench.boards.published import protocols
+from stsbench.core.catalogue import Catalogue
 from stsbench.results.folder import write_result
+from tests.boards.scored import probe
 from tests.boards.shown import STS, UNROUNDED, sts
 
 TABLE = ("leaderboard", "--table", "simcse-5")
@@ -60,6 +63,54 @@ def test_an_added_row_is_in_every_format(stsbench, results):
     (read,) = stsbench.json(*add)
     assert read["groups"][-1]["rows"][0]["label"] == "Ours"
     assert ">Ours" in stsbench.fine(*add, "--format", "html")
+
+
+def lines_of(out: str) -> dict[str, str]:
+    """The lines of a markdown table by the label and its marks."""
+    return {line.split("|")[1].strip(): line for line in out.splitlines() if line.startswith("| ")}
+
+
+def test_every_row_whose_training_text_is_known_to_overlap_is_marked(stsbench, results):
+    for result in sts("taught", *UNROUNDED, overlap="text"):
+        write_result(result, results)
+    out = stsbench.fine(*TABLE, "--add", "taught:Ours,my-checkpoint", "--format", "markdown")
+    labels = lines_of(out).keys()
+    assert {"Ours§", "my-checkpoint", "InferSent-GloVe†§", "SimCSE-BERT-base (sup.)§", "USE†", "CT-BERT-base"} <= labels
+    assert "§ trained or fitted on text that overlaps the test sentences" in out
+    # Another paper's supervised rows saw the gold scores.
+    assert "SBERT-STSb-base¶" in lines_of(
+        stsbench.fine("leaderboard", "--table", "sbert-2", "--show", "published", "--format", "markdown")
+    )
+
+
+def test_where_the_overlap_of_published_rows_is_not_known_a_note_says_so(stsbench, results):
+    senteval = {"name": "senteval", **protocols()["senteval"].fields["probe"]}
+    for task in ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"):
+        split = Catalogue().task(task).score_split
+        write_result(probe("taught", task, [True, False], split=split, protocol=senteval, overlap="text"), results)
+    note = "§ and ¶ are on measured rows alone: for published rows, only the overlap with tests of STS is known"
+    out = stsbench.fine("leaderboard", "--table", "simcse-e1", "--add", "taught:Ours", "--format", "markdown")
+    assert {"Ours§", "SBERT-base†"} <= lines_of(out).keys() and note in out
+    out = stsbench.fine("leaderboard", "--table", "transfer", "--format", "markdown")
+    assert {"taught§", "SBERT-base-NLI†"} <= lines_of(out).keys() and note in out
+    assert note not in stsbench.fine("leaderboard", "--suite", "transfer", "--format", "markdown")
+
+
+def test_two_averages_of_one_encoder_have_a_note(stsbench, results):
+    # Rounded, the scores have the mean 74.896, and exact, 74.894.
+    for result in sts("uneven", 0.66479, 0.78736, 0.71472, 0.80817, 0.76929, 0.78798, 0.71029):
+        write_result(result, results)
+    board = stsbench.fine("leaderboard", "--suite", "sts", "--format", "markdown")
+    assert lines_of(board)["uneven"].endswith(" **74.89** |") and "Avg. of measured rows" not in board
+    table = (*TABLE, "--add", "uneven:Ours,my-checkpoint", "--format", "markdown")
+    out = stsbench.fine(*table)
+    assert lines_of(out)["Ours"].endswith(" **74.90** |")
+    assert (
+        "Avg. of measured rows: the mean of the rounded scores, as the paper takes it; the mean of the exact scores is "
+        "74.89 for 'Ours'\n"
+    ) in out
+    assert "Avg. of measured rows" not in stsbench.fine(*table, "--exact")
+    assert "Avg. of measured rows" not in stsbench.fine(*TABLE, "--add", "my-checkpoint")
 
 
 @pytest.mark.parametrize(

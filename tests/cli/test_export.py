@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -116,11 +117,11 @@ def test_ranks_and_letters_are_columns_in_every_format(stsbench):
     assert {name: lines[name][-2:] for name in RANKED} == RANKED
     # A row without a mean stands where its rank is.
     assert [name for name in lines if name in RANKED][-1] == "bad"
-    assert "\nRank: by the mean; the 95% interval over other items" in out and max(map(len, out.splitlines())) <= 80
+    assert "\nRank: by the mean, among the rows measured here; the 95%" in out and max(map(len, out.splitlines())) <= 80
     words = " ".join(out.split())
     assert "(paired tests, Holm's correction over 6 pairs, level 0.05)" in words
     assert "hole: not all tasks can be used; compared with each other row on the tasks that both have" in words
-    assert "good≈" in out and "bad≈" not in out and "≈ best by the mean, or not significantly different" in out
+    assert "good≈" in out and "bad≈" not in out and "≈ best by the mean among the rows measured here, or" in out
     for fmt, cell in (("markdown", " 1–2 | a |"), ("latex", " 1--2 & a "), ("html", "<td>1–2</td><td>a</td>")):
         assert cell in stsbench.fine("leaderboard", "--ranks", "--format", fmt)
     rows = list(csv.DictReader(io.StringIO(stsbench.fine("leaderboard", "--ranks", "--format", "csv"))))
@@ -135,6 +136,34 @@ def test_ranks_and_letters_are_columns_in_every_format(stsbench):
     assert of["bad"]["cells"]["letters"] == {"measured": {"value": 4, "text": "b"}}
     assert of["good"]["is_best"] is True and "is_best" not in of["bad"]
     assert "Rank" not in stsbench.fine("leaderboard")
+
+
+@pytest.mark.parametrize("table", [("--suite", "sts"), ("--table", "simcse-5", "--add", "good:Ours")])
+def test_a_row_alone_has_no_rank_letter_or_mark(stsbench, table):
+    ranked(Path("results"))
+    for other in ("also-good", "bad", "hole"):
+        shutil.rmtree(Path("results") / other)
+    ranks = ("leaderboard", *table, "--ranks")
+    label = "Ours" if "--add" in table else "good"
+    note = f"no ranks: they are among the rows measured here, and '{label}' is the only one to rank"
+    assert stsbench.fine(*ranks, "--format", "markdown") == (
+        stsbench.fine("leaderboard", *table, "--format", "markdown") + f"\n{note}\n"
+    )
+    assert "rank_best" not in stsbench.fine(*ranks, "--format", "csv").splitlines()[0]
+    cells = [row["cells"] for group in stsbench.json(*ranks)[0]["groups"] for row in group["rows"]]
+    assert not [one for one in cells if {"ranks", "letters"} & set(one)]
+
+
+def test_ranks_in_a_papers_table_are_among_the_rows_measured_here(stsbench):
+    ranked(Path("results"))
+    out = stsbench.fine(
+        "leaderboard", "--table", "simcse-5", "--add", "good:Ours,bad", "--ranks", "--format", "markdown"
+    )
+    rows = {line.split("|")[1].strip(): line.split("|")[-3:-1] for line in out.splitlines() if line.startswith("| ")}
+    assert rows["Ours≈"] == [" 1 ", " a "] and rows["bad"] == [" 2 ", " b "]
+    assert rows["SimCSE-RoBERTa-large (sup.)§"] == [" – ", " – "]
+    assert "≈ best by the mean among the rows measured here, or not significantly different from that one" in out
+    assert "Rank: by the mean, among the rows measured here;" in out
 
 
 def test_ranks_refuse_in_one_line(stsbench):

@@ -15,7 +15,18 @@ import msgspec
 from stsbench.boards.published import AverageFacts, BoardFacts, TableCard, read_table_card, sources
 from stsbench.boards.tables.columns import MTEB, Filler, as_mteb_scores, expected, results_of, shows_its_score
 from stsbench.boards.tables.rows import Added, all_groups, clean_notes, lacks, not_shown
-from stsbench.boards.tables.table import AVERAGE, DELTA, EXACT, Row, Show, Table, TableCell, distance, with_standings
+from stsbench.boards.tables.table import (
+    AVERAGE,
+    DELTA,
+    EXACT,
+    OVERLAPS,
+    Row,
+    Show,
+    Table,
+    TableCell,
+    distance,
+    with_standings,
+)
 from stsbench.core import settings
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
@@ -59,15 +70,23 @@ def build_table(
             notes.append(
                 f"{old.name} is version {old.version}; {later.name} ({old.superseded_by}) replaces it, scores differ"
             )
+    groups = all_groups(filler, results, runs, added)
+    measured_notes = list(clean_notes(filler, runs)) if card.board else []
+    rows = [row for group in groups for row in group.rows]
+    if not filler.has_sts_tests and any(row.source for row in rows) and any(row.overlap in OVERLAPS for row in rows):
+        marks = " and ".join(OVERLAPS.values())
+        measured_notes.append(
+            f"{marks} are on measured rows alone: for published rows, only the overlap with tests of STS is known"
+        )
     made = Table(
         name=name,
         title=card.title,
         paper=None if card.board else sources().papers[card.paper],
         number=number_of(card),
         columns=filler.columns,
-        groups=all_groups(filler, results, runs, added),
+        groups=groups,
         notes=notes,
-        measured_notes=list(clean_notes(filler, runs)) if card.board else (),
+        measured_notes=measured_notes,
         terms=filler.terms,
     )
     if card.delta:
@@ -404,13 +423,20 @@ def rank_table(table: Table, effort: Effort | None = None) -> Table:
         if not found.lacking:
             raise DataError(f"'{table.name}' has no measured row to rank; 'stsbench run' measures")
         raise DataError(f"{lacking_said(found.lacking)}, which ranks need; run: {command_again(found.lacking)}")
+    labels = [row.label for row in table.rows()]
+    lacking_notes = []
+    if found.lacking:
+        lacking_notes = [f"Rank: {lacking_said(found.lacking)}; run: {command_again(found.lacking)}"]
+    if len(found.rows) == 1:
+        (place,) = found.rows
+        alone = f"no ranks: they are among the rows measured here, and '{labels[place]}' is the only one to rank"
+        return replace(table, measured_notes=[*table.measured_notes, alone, *lacking_notes])
     pairs = f"{found.tests} {'pair' if found.tests == 1 else 'pairs'}"
     notes = [
-        "Rank: by the mean; the 95% interval over other items and seeds",
+        "Rank: by the mean, among the rows measured here; the 95% interval over other items and seeds",
         "Ties: rows that share a letter are not significantly different by the mean "
         f"(paired tests, Holm's correction over {pairs}, level {found.level:g})",
     ]
-    labels = [row.label for row in table.rows()]
     if gaps := [labels[place] for place, one in found.rows.items() if len(one.tasks) < len(wanted)]:
         notes.append(
             f"{', '.join(gaps)}: not all tasks can be used; compared with each other row on the tasks that both have, "
@@ -418,8 +444,7 @@ def rank_table(table: Table, effort: Effort | None = None) -> Table:
         )
     if once := ", ".join(labels[place] for place in found.one_run):
         notes.append(f"{once}: one training seed, so the rank says nothing of the recipe")
-    if found.lacking:
-        notes.append(f"Rank: {lacking_said(found.lacking)}; run: {command_again(found.lacking)}")
+    notes += lacking_notes
     if found.without_texts:
         tasks = ", ".join(dict.fromkeys(one.task for one in found.without_texts))
         notes.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 
 from stsbench.boards.published import (
@@ -25,6 +26,7 @@ from stsbench.boards.published import (
     sources,
 )
 from stsbench.boards.tables.table import AVERAGE, DELTA, EXACT, Number, TableCell, TableColumn, Terms, Wanted
+from stsbench.core.cards import Overlap
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, ProtocolError, choose, did_you_mean
 from stsbench.numbers.statistics import spread
@@ -36,6 +38,8 @@ Series = Mapping[Seeds, float]
 """A score a seed."""
 Numbers = dict[str, Number]
 NO_FACTS = ProtocolFacts(metric="")
+STS_EVALUATORS = ("sts", "relatedness")
+"""The evaluators of tasks whose test sentences are those of STS and SICK."""
 
 
 def series(runs: Runs, wanted: Wanted) -> Series:
@@ -153,12 +157,27 @@ class Filler:
             made.insert(1, TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals))
         return [*self.tasks, *made]
 
+    @cached_property
+    def has_sts_tests(self) -> bool:
+        """Whether any score is of a test of STS, also by way of a suite or another table."""
+        names, suites = set(self.all_tasks()), self.catalogue.suites()
+        tasks = names.union(*(suites[name].tasks for name in names if name in suites))
+        cards = map(self.catalogue.task, sorted(tasks & self.catalogue.paths("tasks").keys()))
+        return any(card.evaluator in STS_EVALUATORS for card in cards)
+
+    def overlap(self, row: PublishedRow) -> Overlap:
+        """Return whether a published row's training text overlaps the table's tests.
+
+        The catalogue knows this of the STS tests alone, so it is unknown if no column is of one.
+        """
+        return row.overlap if self.has_sts_tests else "unknown"
+
     def all_tasks(self) -> Iterator[str]:
         """The tasks that it takes scores of, also by way of other tables."""
         for column, other in zip(self.tasks, self.others, strict=True):
             if other is not None:
                 yield from other.all_tasks()
-            elif column.wanted is not None:
+            elif column.wanted is not None and column.points:
                 yield column.wanted.task
 
     def published(

@@ -144,7 +144,7 @@ def _paper_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
                 encoder=first.encoder if first else source.encoder,
                 quoted=sources().papers[source.quoted].name if source.quoted else "",
                 otherwise=facts.protocol or "" if facts.protocol != group.protocol else "",
-                overlap=source.overlap,
+                overlap=filler.overlap(source),
                 misprint=wrong.reason if wrong else "",
                 metric=facts.metric,
                 traits=traits_of(filler.catalogue, first.card if first else card_of(filler, source.encoder), source),
@@ -220,7 +220,7 @@ def encoder_row(
     said: dict[str, Any] = {}
     row, numbers = printed or (None, {})
     if row is not None:
-        said = {"key": row.key, "source": sources().papers[row.paper].name, "overlap": row.overlap}
+        said = {"key": row.key, "source": sources().papers[row.paper].name, "overlap": filler.overlap(row)}
     if run is not None:
         said |= {"encoder": run.encoder, "overlap": run.overlap, "results": run.results}
         said["traits"] = traits_of(filler.catalogue, run.card)

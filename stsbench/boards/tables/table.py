@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from stsbench.boards.published import Paper
-from stsbench.core.errors import CHANGE, LABEL, LONGEST, WITH_SETTINGS, choose, cut_name, numbered
+from stsbench.core.errors import CHANGE, LABEL, LONGEST, WITH_SETTINGS, and_more, choose, cut_name, numbered
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
@@ -242,7 +242,10 @@ OVERLAP_SAID = {
     TEXT: f"{TEXT} trained or fitted on text that overlaps the test sentences",
     GOLD: f"{GOLD} trained on gold scores that overlap the test pairs",
 }
-SAID = {**OVERLAP_SAID, TIED: f"{TIED} best by the mean, or not significantly different from the best"}
+SAID = {
+    **OVERLAP_SAID,
+    TIED: f"{TIED} best by the mean among the rows measured here, or not significantly different from that one",
+}
 NONE = "–"
 BEST, SECOND = 1, 2
 
@@ -386,7 +389,7 @@ def _marks(table: Table, row: Row, side: NumberKind) -> str:
         published = QUOTED if side == "published" and row.source else ""
         return published + (IMPORTED if row.imported else "") + overlap + tied
     facts = {QUOTED: row.quoted, OTHERWISE: row.otherwise, WRONG: row.misprint, IMPORTED: row.imported}
-    return "".join(mark for mark, there in facts.items() if there) + (overlap if row.is_added else "") + tied
+    return "".join(mark for mark, there in facts.items() if there) + overlap + tied
 
 
 def _shown(cell: TableCell, side: NumberKind, column: TableColumn) -> Shown:
@@ -443,9 +446,26 @@ def _legend(table: Table, columns: Sequence[TableColumn], blocks: Sequence[Layou
     if table.is_board and (empty := [c.head for c in table.columns if c.kind == "task" and c not in columns]):
         yield f"no score yet: {', '.join(empty)}"
     yield from table.notes
+    yield from _exact_means(columns, lines)
     if any(column.kind == "interval" for column in columns):
         yield "95% interval: of the mean, over other items and, where there are several seeds, over other seeds"
     yield from table.measured_notes if any(line.side == "measured" for line in lines) else ()
+
+
+def _exact_means(columns: Sequence[TableColumn], lines: Sequence[TableLine]) -> Iterator[str]:
+    """Give the exact mean of each measured row whose average, taken as the paper rounds it, is printed otherwise."""
+    for column in (column for column in columns if column.kind == "average"):
+        exact_means = []
+        for line in lines:
+            average, exact = line.row.cell(AVERAGE).measured, line.row.cell(EXACT).measured
+            if line.side == "measured" and average and exact:
+                printed, other = (f"{number.value:.{column.decimals}f}" for number in (average, exact))
+                exact_means += [f"{other} for '{line.row.label}'"] if printed != other else []
+        if exact_means:
+            yield (
+                f"{column.head} of measured rows: the mean of the rounded scores, as the paper takes it; the mean of the "
+                f"exact scores is {and_more(exact_means)}"
+            )
 
 
 def _misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> Iterator[str]:

@@ -147,13 +147,15 @@ def test_groups_are_those_of_the_paper():
 def test_marks_say_what_is_quoted_scored_otherwise_and_misprinted():
     layout = lay_out(build_table("sgopt-1"))
     lines = {(b.title, line.label): line for b in layout.blocks for line in b.lines}
-    assert lines["SBERT-base", "Flow, mean-2"].marks == "†‡"
-    assert lines["BERT-base", "Flow, mean-2"].marks == ""
+    assert lines["SBERT-base", "Flow, mean-2"].marks == "†‡§"
+    assert lines["BERT-base", "Flow, mean-2"].marks == "§"
+    assert lines["BERT-base", "No tuning, CLS"].marks == ""
     assert lines["BERT-large", "Flow, mean-2"].cells[-1] == ("70.07", "±0.81", 0, "*")
-    assert lines["SBERT-large", "Contrastive (BT)"].marks == "*"
-    assert layout.legend[:2] == [
+    assert lines["SBERT-large", "Contrastive (BT)"].marks == "*§"
+    assert layout.legend[:3] == [
         "† taken over from SBERT, BERT-flow",
         "‡ scored otherwise than the columns say (wmean); not ranked",
+        "§ trained or fitted on text that overlaps the test sentences",
     ]
     assert "* BERT-large, Flow, mean-2, Avg.: the row's mean is 69.74" in layout.legend
 
