@@ -112,10 +112,12 @@ class ResetBeforeGru(nn.Module):
     """TensorFlow's GRU: the state is reset before its product, and gates begin open (bias 1)."""
 
     def __init__(self, word_size: int, hidden: int) -> None:
-        """Make the layer: uniform weights as LSTM and GRU layers have them, gate biases 1, others 0."""
+        """Make the layer with TensorFlow's initial weights: Glorot's uniform ones, gate biases 1, others 0."""
         super().__init__()
         self.gates = nn.Linear(word_size + hidden, 2 * hidden)
         self.candidate = nn.Linear(word_size + hidden, hidden)
+        nn.init.xavier_uniform_(self.gates.weight)
+        nn.init.xavier_uniform_(self.candidate.weight)
         nn.init.ones_(self.gates.bias)
         nn.init.zeros_(self.candidate.bias)
         self.hidden = hidden

@@ -5,7 +5,7 @@ InferSent learns from labelled pairs (Conneau et al. 2017, arXiv 1705.02364, sec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Literal, NamedTuple
@@ -55,15 +55,18 @@ class SkipThoughts(GruHalf):
         wide = half.word_size + (half.size if self.each_step else 0)
         self.decoders = nn.ModuleDict({side: nn.GRU(wide, half.size, batch_first=True) for side in NEIGHBOURS})
         self.output = nn.Linear(half.size, words)
-        # Recurrent weights orthogonal, one gate at a time, others uniform, biases zero.
+        # One gate at a time: square matrices, all recurrent ones among them, orthogonal, others uniform; biases zero.
         for name, parameter in self.named_parameters():
-            if "weight_hh" in name:
-                for gate in parameter.detach().chunk(3):
-                    nn.init.orthogonal_(gate)
-            elif "bias" in name:
+            if "bias" in name:
                 nn.init.zeros_(parameter)
+                # The released GRU has one bias a gate.
+                parameter.requires_grad_("bias_hh" not in name)
             elif name != "embedding":
-                nn.init.uniform_(parameter, -0.1, 0.1)
+                for matrix in parameter.detach().chunk(1 if name == "output.weight" else 3):
+                    if matrix.shape[0] == matrix.shape[1]:
+                        nn.init.orthogonal_(matrix)
+                    else:
+                        nn.init.uniform_(matrix, -0.1, 0.1)
 
     def cost(self, tokens: TokenIds, rows: Rows) -> Tensor:
         """Return the cost of some sentences: minus the log probability of every word of both neighbours, summed."""
@@ -96,9 +99,24 @@ def released_adam_factor(step: int) -> float:
     return float(own / usual)
 
 
+def released_adam_epsilon(step: int) -> float:
+    """Return the epsilon with which PyTorch's Adam takes the released step, at this step from 0.
+
+    TensorFlow's code, and Skip-Thoughts' own, add 1e-8 to the root of the second mean before its correction, PyTorch after.
+    """
+    return TINY / float((1 - 0.999 ** (step + 1)) ** 0.5)
+
+
+def limit_norm(gradients: Sequence[Tensor], norm: Tensor, limit: float) -> None:
+    """Scale gradients in place by the factor that brings this norm down to a limit; 1 if it is not above."""
+    factor = limit / max(float(norm), limit)
+    for gradient in gradients:
+        gradient.mul_(factor)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NeighbourTraining(StandaloneMethod):
-    """What both share: settings, and a step of their optimiser."""
+    """The settings that both share."""
 
     word_size: int = 620
     clip: float = 5.0
@@ -107,14 +125,6 @@ class NeighbourTraining(StandaloneMethod):
     lowercase: bool = False
     every: int = 1000
     steps: int | None = None
-
-    def descend(self, model: nn.Module, optimiser: torch.optim.Optimizer, loss: Tensor) -> float:
-        """Take a step down a loss, its gradient clipped, and return the loss."""
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(model.parameters(), self.clip)
-        optimiser.step()
-        return float(loss.detach())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,14 +156,17 @@ class SkipThoughtsTraining(NeighbourTraining):
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
         def learn(rows: Rows, step: int) -> tuple[float, int]:
-            optimiser.param_groups[0]["lr"] = self.learning_rate * released_adam_factor(step)
-            cost = self.descend(model, optimiser, model.cost(tokens, rows))
-            # Not in the released GRU: the encoder and the decoders have one bias a gate.
-            for bias in recurrent_biases:
-                bias.detach().zero_()
-            return cost / sum(int(tokens.lengths[rows + side].sum()) for side in NEIGHBOURS.values()), 1
+            rate = self.learning_rate * released_adam_factor(step)
+            optimiser.param_groups[0].update(lr=rate, eps=released_adam_epsilon(step))
+            optimiser.zero_grad()
+            cost = model.cost(tokens, rows)
+            cost.backward()  # type: ignore[no-untyped-call]
+            gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+            limit_norm(gradients, nn.utils.get_total_norm(gradients), self.clip)
+            optimiser.step()
+            words = sum(int(tokens.lengths[rows + side].sum()) for side in NEIGHBOURS.values())
+            return float(cost.detach()) / words, 1
 
-        recurrent_biases = [parameter for key, parameter in model.named_parameters() if "bias_hh" in key]
         name, state = "bi" if self.bidirectional else "uni", model.state_dict()
         config = HalvesConfig(halves={name: half}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase)
         tensors = {f"{name}.{key}": t for key, t in state.items() if key.startswith(("embedding", "gru."))}
@@ -195,7 +208,8 @@ class QuickThoughtsTraining(NeighbourTraining):
     """Train Quick-Thoughts, which finds the neighbours among a batch of text (Logeswaran and Lee 2018, arXiv 1803.02893).
 
     The defaults are the released configuration's (trained word vectors). Batches are stretches of the text in its
-    order, over the borders of documents too; sentences are cut at ``max_words``.
+    order, over the borders of documents too; sentences are cut at ``max_words``. As TensorFlow does, each tensor's
+    gradient is clipped by its own norm, that of a word table before the rows of one word are summed.
     """
 
     hidden: int = 600
@@ -215,15 +229,29 @@ class QuickThoughtsTraining(NeighbourTraining):
         if len(tokens) < self.batch_size:
             raise TrainingError(f"{len(tokens)} sentences make no batch of {self.batch_size}; lower batch_size")
         half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell)
-        made = {name: GruHalf(len(vocabulary.words), half, scale=self.scale) for name in ("f", "g")}
-        model = nn.ModuleDict(made)
+        halves = {name: GruHalf(len(vocabulary.words), half, scale=self.scale) for name in ("f", "g")}
+        model = nn.ModuleDict(halves)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
-        config = HalvesConfig(halves=dict.fromkeys(made, half), unknown="<unk>", lowercase=self.lowercase)
+        config = HalvesConfig(halves=dict.fromkeys(halves, half), unknown="<unk>", lowercase=self.lowercase)
 
         def learn(rows: Rows, step: int) -> tuple[float, int]:
-            f, g = (one(*as_batch(tokens, rows)) for one in made.values())
-            return self.descend(model, optimiser, quick_thoughts(f, g)), 1
+            ids, lengths = as_batch(tokens, rows)
+            looked_up = [table[ids] for table in tables]
+            f, g = (half.gru(vectors, lengths) for half, vectors in zip(halves.values(), looked_up, strict=True))
+            loss = quick_thoughts(f, g)
+            gradients = torch.autograd.grad(loss, [*layers, *looked_up])
+            for gradient in gradients:
+                limit_norm([gradient], gradient.norm(), self.clip)
+            for layer, gradient in zip(layers, gradients, strict=False):
+                layer.grad = gradient
+            for table, gradient in zip(tables, gradients[len(layers) :], strict=True):
+                table.grad = torch.zeros_like(table).index_add_(0, ids.flatten(), gradient.flatten(0, 1))
+            optimiser.param_groups[0]["eps"] = released_adam_epsilon(step)
+            optimiser.step()
+            return float(loss.detach()), 1
 
+        tables = [half.embedding for half in halves.values()]
+        layers = [parameter for half in halves.values() for parameter in half.gru.parameters()]
         # What is left over at the text's end is not a whole batch.
         batches = np.arange(len(tokens) // self.batch_size * self.batch_size).reshape(-1, self.batch_size)
         return Lesson(
@@ -322,7 +350,8 @@ class InferSentTraining(StandaloneMethod):
             return self.step(model, optimiser, *pairs.batch(rows)), 1
 
         def examine(best: float) -> tuple[float, dict[str, float]]:
-            correct = accuracy(model, pairs, np.arange(cut, count))
+            # The released code compares hundredths of a point.
+            correct = round(accuracy(model, pairs, np.arange(cut, count)), 4)
             if correct <= best:
                 optimiser.param_groups[0]["lr"] /= self.shrink
             return correct, {"accuracy": correct, "learning_rate": optimiser.param_groups[0]["lr"]}

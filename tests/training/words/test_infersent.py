@@ -102,6 +102,13 @@ def test_rate_falls_by_epoch_and_is_divided_without_a_better_accuracy(tmp_path, 
     assert rates[-1] < 1e-5 < rates[-2]
 
 
+def test_accuracies_are_compared_in_hundredths_of_a_point(vectors, monkeypatch):
+    monkeypatch.setattr("stsbench.training.words.recurrent.accuracy", lambda *_: 1 / 3)
+    lesson = make(vectors).prepare(pairs(30), seed=1)
+    # As released: 33.33 is not above 33.33.
+    assert lesson.examine(0.3333) == (0.3333, {"accuracy": 0.3333, "learning_rate": pytest.approx(0.1 / 5)})
+
+
 def test_best_accuracy_is_kept_and_validation_watches(tmp_path, vectors):
     seen = []
 
