@@ -204,7 +204,8 @@ def train_progress(plan: TrainPlan, about: str = "") -> Iterator[OnProgress]:
                 return
             scores = []
             if progress.score is not None and progress.best is not None:
-                scores = [f"dev {100 * progress.score:.2f} (best {100 * progress.best:.2f})"]
+                kept = "" if progress.kept in (None, progress.best) else f", kept {100 * progress.kept:.2f}"
+                scores = [f"dev {100 * progress.score:.2f} (best {100 * progress.best:.2f}{kept})"]
             left = shown.left("work", progress.step, progress.steps)
             if shown.bars is None and progress.point is not None:
                 point = [(name.replace("_", " "), x) for name, x in progress.point.items() if name not in NOT_LOSSES]

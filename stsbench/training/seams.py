@@ -69,6 +69,8 @@ class TrainingProgress:
     loss: float
     score: float | None
     best: float | None
+    kept: float | None = None
+    """The score of the weights that are kept, where they are chosen by something else."""
     point: Point | None = None
     """What was seen at the validation that this step ended with, if it did."""
 

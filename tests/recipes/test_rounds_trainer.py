@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from stsbench.encoders.runs import STATE, trained_runs
 from stsbench.recipes.trainers import make_training
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
 from stsbench.training.seams import TrainingProgress
+from tests.encoders.words.word_encoders import COMMON, write_vectors
 from tests.training.words.ordered_text import STORY
 
 CARD = """\
@@ -143,6 +145,28 @@ def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsy
     assert resumed.facts["curve"] == curve
     assert (whole.folder / "model.safetensors").read_bytes() == weights
     assert not (whole.folder / STATE).exists()
+
+
+def test_a_line_says_the_score_of_the_weights_that_are_kept(tmp_path, monkeypatch, capsys):
+    words = [line.split()[0] for line in COMMON.splitlines()]
+    rows = [f"{words[i % 7]} {words[i % 5]},{words[i % 3]},{'yes' if i % 2 else 'no'}" for i in range(20)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["first,second,label", *rows]))
+    vectors = write_vectors(tmp_path / "vectors.txt", 1)
+    recipe = write(tmp_path, method="infersent", params=f'vectors = "{vectors}"\nhidden = 2\nhead_size = 3')
+    text = recipe.read_text().replace("size = 8\nmin_count = 1\n", "").replace("text.txt", "pairs.csv")
+    recipe.write_text(text)
+    accuracies = iter([0.4, 0.5, 0.9])
+    monkeypatch.setattr("stsbench.training.words.recurrent.accuracy", lambda *_: next(accuracies))
+    assert train(recipe) == 0
+    said = capsys.readouterr().err
+    # InferSent keeps the best accuracy, here the last, though the first weights have the best development score.
+    first, second, third = (float(score) for score in re.findall(r"dev (-?[0-9.]+)", said))
+    assert max(second, third) < first
+    assert [line.partition(", dev ")[2].partition(", about")[0] for line in said.splitlines()] == [
+        f"{first:.2f} (best {first:.2f})",
+        f"{second:.2f} (best {first:.2f}, kept {second:.2f})",
+        f"{third:.2f} (best {first:.2f}, kept {third:.2f})",
+    ]
 
 
 def test_a_corpus_without_its_columns_is_one_line(tmp_path, capsys):

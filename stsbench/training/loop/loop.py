@@ -430,7 +430,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
     def report_progress(self, step: int) -> None:
         """Call who watches with the step, the loss and the scores so far."""
         score, best = self.curve[-1]["score"] if self.curve else None, self.best["score"] if self.best else None
-        seen = seams.TrainingProgress(step, self.plan.steps, self.losses.last, score, best, self._new)
+        seen = seams.TrainingProgress(step, self.plan.steps, self.losses.last, score, best, point=self._new)
         self._new = None
         self.run.on_progress(seen)
 

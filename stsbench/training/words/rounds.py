@@ -158,7 +158,8 @@ class _Keeper:
     def progress(self, step: int, steps: int, loss: float, point: seams.Point | None = None) -> seams.TrainingProgress:
         scores = [one["score"] for one in self.curve if one["step"] and one["score"] is not None]
         last, best = (scores[-1], max(scores)) if scores else (None, None)
-        return seams.TrainingProgress(step=step, steps=steps, loss=loss, score=last, best=best, point=point)
+        kept = self.chosen["score"] if self.chosen else None
+        return seams.TrainingProgress(step=step, steps=steps, loss=loss, score=last, best=best, kept=kept, point=point)
 
     def close(self, step: int, loss: float, parts: int) -> seams.Point:
         """End a round: score the weights as they are, and keep them if they are the best."""
