@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.core.cards import Record, convert, parse_toml, toml
-from stsbench.core.errors import StsbenchError, split_names
+from stsbench.core.errors import CardError, StsbenchError, failing, split_names
 
 if TYPE_CHECKING:
     from stsbench.bench.plan import RunPlan
@@ -43,14 +43,14 @@ def defaults(given: Path | None, *, of_run: bool) -> dict[str, Any]:
     path = given or found_config(Path.cwd())
     if path is None:
         return {}
-    found, folder = read_config(path), path.parent
+    found = read_config(path)
     places: dict[str, Any] = {
-        "data": found.data and _path(found.data, folder),
-        "results": found.results and _path(found.results, folder),
-    } | dict.fromkeys(("catalogue", "cards"), [_path(one, folder) for one in found.cards or ()])
+        "data": found.data and _path(found.data, path, "data"),
+        "results": found.results and _path(found.results, path, "results"),
+    } | dict.fromkeys(("catalogue", "cards"), [_path(one, path, "cards") for one in found.cards or ()])
     named = found.encoders or ()
     # Of encoders a path begins with a dot or ends like a card's.
-    moved = {one: str(_path(one, folder)) for one in named if one.startswith(".") or one.endswith(".toml")}
+    moved = {one: str(_path(one, path, "encoders")) for one in named if one.startswith(".") or one.endswith(".toml")}
     runs: dict[str, Any] = {
         "encoder": [moved.get(one, one) for one in named],
         "names": found.names,
@@ -63,8 +63,12 @@ def defaults(given: Path | None, *, of_run: bool) -> dict[str, Any]:
     return {name: value for name, value in (places | runs if of_run else places).items() if value}
 
 
-def _path(value: str, folder: Path) -> Path:
-    return folder / Path(value).expanduser()
+def _path(value: str, file: Path, key: str) -> Path:
+    """Return what a path in the file names; raises CardError: no file or folder can have that name."""
+    with failing(f"{file}: key '{key}': {value!r} is no path", CardError, RuntimeError, ValueError):
+        if "\0" in value:
+            raise ValueError("it holds a NUL byte")
+        return file.parent / Path(value).expanduser()
 
 
 def _joined(value: Sequence[object] | None) -> str:
@@ -75,7 +79,9 @@ def _joined(value: Sequence[object] | None) -> str:
 def found_config(folder: Path) -> Path | None:
     """The file of a folder or the nearest above it: ``stsbench.toml``, or a ``pyproject.toml`` that has our table."""
     for path in (home / name for home in (folder, *folder.parents) for name in (FILE, PROJECT)):
-        if path.is_file() and (path.name == FILE or TABLE in path.read_text(encoding="utf-8", errors="replace")):
+        # A folder or pipe of the name is refused when it is read.
+        is_own = path.name == FILE and path.exists()
+        if is_own or (path.is_file() and TABLE in path.read_text(encoding="utf-8", errors="replace")):
             # The file says which encoders' code is run.
             if os.name == "posix" and path.stat().st_uid not in (os.geteuid(), 0):
                 what = f"{path} belongs to another user"

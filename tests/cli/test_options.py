@@ -217,6 +217,7 @@ def test_what_was_asked_for_lies_beside_the_results_and_repeats_the_run(stsbench
         ("seeds = ['1']", "key 'seeds[0]': expected a whole number, got text"),
         ("seeds = [1", "not valid TOML"),
         ("tasks = []\ntasks = []", "not valid TOML: Cannot overwrite a value"),
+        ("data = 'a\0b'", "not valid TOML: Found invalid character '\\x00' (at line 1, column 10)"),
     ],
 )
 def test_a_mistake_in_it_is_one_line_that_names_it(stsbench, tmp_path, text, message):
@@ -227,6 +228,36 @@ def test_a_mistake_in_it_is_one_line_that_names_it(stsbench, tmp_path, text, mes
         read_config(path)
     missing = stsbench.refused("run", "--config", tmp_path / "none.toml")
     assert missing == f"{tmp_path / 'none.toml'}: cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (r'data = "a\u0000b"', r"key 'data': 'a\x00b' is no path: it holds a NUL byte"),
+        (r'cards = ["here", "a\u0000b"]', r"key 'cards': 'a\x00b' is no path: it holds a NUL byte"),
+        (
+            "results = '~nobody-here/a'",
+            "key 'results': '~nobody-here/a' is no path: Could not determine home directory",
+        ),
+    ],
+)
+def test_what_is_no_path_is_one_line_that_names_it(stsbench, tmp_path, text, message):
+    path = write_config(tmp_path, text)
+    for command in ("run", "leaderboard"):
+        assert stsbench.refused(command).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (Path.mkdir, "cannot be read: Is a directory"),
+        (os.mkfifo, "is a pipe or a device, not a file; save what it gives"),
+    ],
+)
+def test_no_file_of_its_name_is_one_line_that_names_it(stsbench, tmp_path, make, message):
+    found_config.cache_clear()
+    make(tmp_path / "stsbench.toml")
+    assert stsbench.refused("leaderboard").startswith(f"{tmp_path / 'stsbench.toml'}: {message}")
 
 
 def test_what_another_user_has_put_there_is_refused(tmp_path, monkeypatch):

@@ -71,6 +71,21 @@ def test_a_bug_in_the_users_module_keeps_its_traceback(body, tmp_path, monkeypat
         ANIMALS.load("broken_at_import:Name")
 
 
+def test_an_entry_point_that_fails_is_one_line_that_names_it(tmp_path, monkeypatch):
+    (tmp_path / "broken_package.py").write_text("{}['no\\nsuch']")
+    monkeypatch.syspath_prepend(tmp_path)
+    points = [EntryPoint("zebra", "broken_package:Zebra", "stsbench.animals")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    message = (
+        r"animal 'zebra': its entry point broken_package:Zebra fails: KeyError: 'no\\nsuch'; repair its package, or"
+    )
+    with pytest.raises(StsbenchError, match=f"^{message}"):
+        ANIMALS.load("zebra")
+    points[0] = EntryPoint("zebra", "no_such_package:Zebra", "stsbench.animals")
+    with pytest.raises(StsbenchError, match="^animal 'no_such_package:Zebra': no module named .*; is it installed?"):
+        ANIMALS.load("zebra")
+
+
 def make(size: int, *, rate: float = 0.5, kind: Literal["flat", "deep"] = "flat", **rest: Any) -> tuple[Any, ...]:
     return size, rate, kind, rest
 
