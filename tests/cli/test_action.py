@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 
 import stsbench as package
 from stsbench.check.lock import read_lock, to_lock
-from tests.cli.commands import Command, write
+from tests.cli.commands import OWN_ENCODERS, Command, write
 
 ROOT = Path(package.__file__).parent.parent
 
@@ -109,6 +110,32 @@ def test_the_actions_steps_score_and_check(stsbench: Command, own: Path, tmp_pat
     assert list((tmp_path / "runner/stsbench/store").rglob("*"))
     where = action.step("Keep embeddings")["with"]["path"]
     assert where.replace("${{ runner.temp }}", str(tmp_path / "runner")) == str(tmp_path / "runner/stsbench/store")
+
+
+def test_the_page_on_ci_locks_what_its_workflow_scores(stsbench: Command, own: Path, tmp_path: Path):
+    """The commands of the page and the inputs of its workflow, word for word."""
+    import yaml
+
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    write(
+        tmp_path / "my_package" / "my_module.py",
+        OWN_ENCODERS.replace("class Hashed", "class Name", 1).split("class Broken")[0],
+    )
+    commands = re.search(r"```sh\n(.*?)```", page, re.S)
+    workflow = re.search(r"```yaml\n(.*?)```", page, re.S)
+    assert commands is not None and workflow is not None
+    for line in commands[1].splitlines():
+        stsbench.fine(*shlex.split(line, comments=True)[1:])
+    shutil.rmtree(tmp_path / "stsbench-results")
+    *_, use = yaml.safe_load(workflow[1])["jobs"]["scores"]["steps"]
+    assert use["uses"] == "stsbench/stsbench@main"
+    action = Action(tmp_path, own)
+    assert action("Score", **use["with"]).code == 0
+    checked = action("Check", **use["with"])
+    assert checked.code == 0 and "2 cells: 2 fine" in checked.out, checked.out
+    assert action.told()["verdict"] == "fine"
+    # What an action scores by default is what the page locks.
+    assert action.card["inputs"]["tasks"]["default"] == use["with"]["tasks"]
 
 
 def test_the_action_keeps_downloads_and_embeddings_by_what_decides_them(own: Path, tmp_path: Path):
