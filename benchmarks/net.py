@@ -1,8 +1,8 @@
 """Write everything that a user can hold as one JSON file, and compare it with that of another commit.
 
-    python -m benchmarks.net now.json                          # writes it, in about a minute and a half
+    python -m benchmarks.net now.json                          # writes it: a minute and a half of one core
     python -m benchmarks.net now.json --against before.json    # prints what differs; exit code 1 if anything does
-    python -m benchmarks.net now.json --only schemas,cards     # some sections alone
+    python -m benchmarks.net now.json --only schemas,cards     # some sections alone; 'all' adds commands on real data
 
 Both files must come from one machine, with one set of packages and the same STSBENCH_DATA, STSBENCH_VECTORS and
 STSBENCH_MODELS: fingerprints hold versions, and numbers are compared to their last bit. Everything is reached by a
@@ -306,7 +306,9 @@ def boards() -> Facts:
     tables = [row["table"] for row in json.loads(printed(["list", "tables", "--json"]))]
     from_results = ["--results", str(RESULTS)]
     lines = [["leaderboard", "--suite", name, "--format", "csv", *from_results] for name in suites]
-    lines += [["leaderboard", "--table", name, "--format", "csv", *from_results] for name in tables]
+    # Published numbers alone: of the same results, suites and the tables below show the measured ones.
+    lines += [["leaderboard", "--table", name, "--format", "csv", "--show", "published"] for name in tables]
+    lines += [["leaderboard", "--table", name, "--format", "csv", *from_results] for name in ("simcse-5", "sgopt-1")]
     lines += [
         ["leaderboard", "--suite", "sts", "--format", kind, *from_results]
         for kind in ("json", "markdown", "latex", "html")
@@ -517,6 +519,8 @@ SECTIONS: Mapping[str, Callable[[], Facts]] = {
     "quick story": quick_story,
     "data story": data_story,
 }
+SLOW = {"data story"}
+"""Those that are made only if they are named."""
 
 
 def attempt(facts: Callable[[], Any]) -> Any:
@@ -542,10 +546,12 @@ def differences(before: Facts, now: Facts) -> Iterator[str]:
     """Yield what differs, a fact and its two values."""
     old, new = dict(flat(before)), dict(flat(now))
     for place in sorted(old.keys() | new.keys()):
-        one, other = old.get(place, "(none)"), new.get(place, "(none)")
-        if one == other:
+        one, other = old.get(place, []), new.get(place, [])
+        if one == other and (place in old) == (place in new):
             continue
-        if isinstance(one, list) and isinstance(other, list):
+        if place not in old or place not in new:
+            yield f"{place}: {'new' if place in new else 'gone'}"
+        elif isinstance(one, list) and isinstance(other, list):
             yield place
             lines = unified_diff(list(map(str, one)), list(map(str, other)), lineterm="", n=0)
             yield from (f"    {line}" for line in lines if not line.startswith(("---", "+++", "@@")))
@@ -558,10 +564,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.net", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("out", type=Path, help="the file to write")
     parser.add_argument("--against", type=Path, help="an earlier file; what differs is printed")
-    parser.add_argument("--only", default=",".join(SECTIONS), help=f"some of: {', '.join(SECTIONS)}")
+    usual = [name for name in SECTIONS if name not in SLOW]
+    parser.add_argument("--only", default=",".join(usual), help=f"'all', or some of: {', '.join(SECTIONS)}")
     options = parser.parse_args()
     out, against = options.out.resolve(), options.against and json.loads(options.against.read_text(encoding="utf-8"))
-    names = options.only.split(",")
+    names = list(SECTIONS) if options.only == "all" else options.only.split(",")
     warnings.simplefilter("ignore")
     vars(os)["fsync"] = lambda descriptor: None
     os.chdir(WORLD)

@@ -109,6 +109,7 @@ def test_a_file_comes_from_the_hub_with_its_checkpoint(exported, hub: Hub, monke
 def test_what_is_asked_for_is_exported_once(onnx, tiny, monkeypatch, capfd, make, params):
     # One of the decoder's rows is ten times as rough as the others.
     close: Any = {"rtol": 0, "atol": 2e-4}
+    files = sorted(tiny[make].rglob("*"))
     encoder = TransformerEncoder(str(tiny[make]), backend="onnx", **params)
     embeddings = encoder.encode(SENTENCES)
     np.testing.assert_allclose(embeddings, TransformerEncoder(str(tiny[make]), **params).encode(SENTENCES), **close)
@@ -117,6 +118,7 @@ def test_what_is_asked_for_is_exported_once(onnx, tiny, monkeypatch, capfd, make
     monkeypatch.setattr(torch.onnx, "export", no_export)
     again = TransformerEncoder(str(tiny[make]), backend="onnx", **params)
     assert again.encode(SENTENCES).tobytes() == embeddings.tobytes()
+    assert sorted(tiny[make].rglob("*")) == files
     if importlib.util.find_spec("openvino") is not None:
         other = TransformerEncoder(str(tiny[make]), backend="openvino", **params)
         np.testing.assert_allclose(other.encode(SENTENCES), embeddings, **close)
