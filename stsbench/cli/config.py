@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.core.cards import Record, convert, parse_toml, toml
-from stsbench.core.errors import CardError, StsbenchError, failing, split_names
+from stsbench.core.errors import CardError, StsbenchError, failing, redact_name, split_names
+from stsbench.core.secrets import REDACTED, redact
 
 if TYPE_CHECKING:
     from stsbench.bench.plan import RunPlan
@@ -105,19 +106,30 @@ def resolved(settings: RunPlan) -> str:
     # No folder has a name that is too long for one, which Path would raise.
     places = {one for one in settings.encoders if one.endswith(".toml") or os.path.isdir(one)}  # noqa: PTH112
     facts: Mapping[str, object] = {
-        "encoders": [_relative(one, here) if one in places else one for one in settings.encoders],
+        "encoders": [_relative(one, here) if one in places else redact_name(one) for one in settings.encoders],
         "names": list(settings.called.values()),
         "tasks": split_names(str(settings.tasks)),
         "protocols": split_names(str(settings.protocol or "")),
         "split": settings.split,
         "seeds": list(settings.seeds),
-        "set": dict(settings.params),
+        "set": redact(settings.params),
         "data": settings.data and _relative(settings.data, here),
         "cards": [_relative(one, here) for one in settings.catalogue.folders],
         "results": ".",
     }
     lines = [f"{key} = {toml(value)}" for key, value in facts.items() if value]
-    return "\n".join(["# The settings of the last run into this folder; --config of this file repeats it.", *lines, ""])
+    head = ["# The settings of the last run into this folder; --config of this file repeats it."]
+    if any(REDACTED in line for line in lines):
+        head.append(f"# {REDACTED} stands for a secret: type that parameter again beside --config, by --set KEY=VALUE.")
+    return "\n".join([*head, *lines, ""])
+
+
+def join_assignments(typed: Sequence[str], filed: Sequence[str]) -> list[str]:
+    """Return the ``key=value`` texts of ``--set``, and of a file with secrets left out those whose keys are not typed."""
+    if not any(REDACTED in text for text in filed):
+        return list(typed)
+    keys = {text.partition("=")[0].strip() for text in typed}
+    return [*(text for text in filed if text.partition("=")[0] not in keys), *typed]
 
 
 def _relative(path: str | Path, folder: Path) -> str:

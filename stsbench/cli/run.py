@@ -17,7 +17,7 @@ from stsbench.bench.run import EXECUTORS, EncoderForecast, forecast_run, run
 from stsbench.boards.tables.build import Asked
 from stsbench.boards.tables.table import OVERLAP_SAID, OVERLAPS, lay_out
 from stsbench.cli import options as opt
-from stsbench.cli.config import resolved
+from stsbench.cli.config import join_assignments, resolved
 from stsbench.cli.printing import complain, emit, folded, points, print_json, print_rows, print_table, say, say_words
 from stsbench.cli.progress import describe_origin, run_progress
 from stsbench.core.cards import Suite
@@ -76,7 +76,8 @@ def run_command(
     Example: stsbench run minilm --tasks sts --data DIR
     Example: stsbench run simcse-small --clean own
     """
-    given, params = _check_options(context, on), opt.parse_assignments(assign)
+    given = _check_options(context, on)
+    params = opt.parse_assignments(join_assignments(assign, (context.default_map or {}).get("assign", [])))
     # Encoders that are typed, either way, take the place of those in the file of settings, and of their names.
     named = [*encoders, *(encoder if not encoders or "--encoder" in given else [])]
     own_names = names if "--name" in given or not {"encoders", "--encoder"} & given else []

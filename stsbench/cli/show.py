@@ -16,7 +16,8 @@ from stsbench.cli import options as opt
 from stsbench.cli.printing import emit, print_facts, print_json, say
 from stsbench.core import settings
 from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionFacts
-from stsbench.core.errors import DataError, UnknownName, did_you_mean, split_names, variants
+from stsbench.core.errors import DataError, UnknownName, did_you_mean, redact_name, split_names, variants
+from stsbench.core.secrets import redact
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, UnfinishedRun, trained_runs, trained_variants, unfinished_runs
 from stsbench.plots.draw import Curve, CurvePoint, draw_curves
 from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
@@ -82,9 +83,10 @@ def _encoder(name: str, catalogue: opt.Cards) -> CardFacts | None:
         return None
     card = catalogue.encoder(stem)
     if changes:
-        title = f"{card.name}{name.removeprefix(stem)}"
+        title = redact_name(f"{card.name}{name.removeprefix(stem)}")
         card = msgspec.structs.replace(card, params={**card.params, **changes}, published=[], name=title)
-    facts: CardFacts = msgspec.to_builtins(card) | {"to run it": to_run(card, catalogue), "how exact": how_exact(card)}
+    facts: CardFacts = msgspec.to_builtins(card) | {"params": redact(card.params)}
+    facts |= {"to run it": to_run(card, catalogue), "how exact": how_exact(card)}
     if name in trainers:
         recipe = catalogue.recipe(name)
         facts |= {"to train it": to_train(name, recipe, catalogue), "recipe": _values(name, recipe), **_runs(name)}

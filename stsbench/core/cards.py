@@ -16,6 +16,7 @@ from msgspec import Meta, field
 
 from stsbench.core.errors import CardError, did_you_mean, in_words, one_line
 from stsbench.core.files import check_is_file
+from stsbench.core.secrets import redact
 from stsbench.core.settings import key_among
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
@@ -415,6 +416,13 @@ class RecipeCard(Record, frozen=True, kw_only=True):
     """Whether the published settings and data can be had, see ``REPRODUCIBLE``."""
     published: list[str] = []
     """Keys of the published rows that it is to give, ``paper/table/row``."""
+
+    def __post_init__(self) -> None:
+        """Refuse a secret, which others would read beside what is trained; msgspec makes it an error of the card."""
+        for name, value in self.params.items():
+            if redact(value, name) != value:
+                what = "holds a secret, which would be written beside what is trained"
+                raise ValueError(f"'{name}' {what}; let your code read it from an environment variable")
 
 
 class Range(Record, frozen=True, kw_only=True, rename={"low": "from", "high": "to"}):

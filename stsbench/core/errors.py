@@ -27,6 +27,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from stsbench.core.secrets import redact, redact_text
+
 RowT = TypeVar("RowT")
 NOT_SAME, MISTAKE, BUG, STOPPED = 1, 2, 3, 130
 """Exit codes of every command; 0 is fine, 1 a regression that ``check`` found, or two encoders that ``parity`` tells apart."""
@@ -42,6 +44,7 @@ class StsbenchError(Exception):
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
         """Say what is wrong, and what to do."""
+        message, hint = redact_text(message), redact_text(hint)
         self.problem, self.hint = message, hint
         super().__init__(f"{message}; {hint}" if hint else message)
 
@@ -180,9 +183,9 @@ def visible(text: str) -> str:
 
     These are the control characters but tab and newline, what turns the direction of writing, line and paragraph
     separators, and what is no character: lone surrogates and the two non-characters. Within JSON strings the text
-    written out means the same character.
+    written out means the same character. Secrets are left out, as :func:`redact_text` finds them.
     """
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", redact_text(text))
 
 
 _CONTROL = re.compile(
@@ -244,6 +247,15 @@ def variants(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for cut in [len(name), *reversed(cuts)]:
         changes = [part.partition("=") for part in CHANGE.split(name[cut:])[1:]]
         yield name[:cut], {key: _value(text) for key, _, text in changes}
+
+
+def redact_name(name: str) -> str:
+    """Return a name without secrets among the parameters that it says were replaced."""
+    stem, changes = list(variants(name))[-1]
+    redacted = redact(changes)
+    if redacted == changes:
+        return redact_text(name)
+    return "+".join([redact_text(stem), *(f"{key}={printed(value)}" for key, value in redacted.items())])
 
 
 def printed(value: object) -> str:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stsbench.core.errors import EncoderError
+from stsbench.core.secrets import redact_with_digest
 
 _FORM = re.compile(
     r"(?P<state>.*?)(?: by (?P<versions>[\w.-]+ [\w.+!-]+(?:, [\w.-]+ [\w.+!-]+)*))?(?P<texts> fitted on [0-9a-f]{64})?",
@@ -78,7 +79,7 @@ def remember_maker(encoder: Identified, maker: Callable[..., Any], params: Mappi
     """
     if is_ours(maker):
         return
-    kept = {key: value for key, value in sorted(params.items()) if key not in PLACES}
+    kept = {key: redact_with_digest(value, key) for key, value in sorted(params.items()) if key not in PLACES}
     given = ", ".join(f"{key}={json.dumps(value, sort_keys=True, default=str)}" for key, value in kept.items())
     if maker is type(encoder) and not given:
         return

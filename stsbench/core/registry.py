@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, ParamSpec, TypeVar, get_a
 import msgspec
 
 from stsbench.core.errors import CardError, StsbenchError, UnknownName, choose, did_you_mean, in_words, one_line, shown
+from stsbench.core.secrets import redact
 
 
 class Registry:
@@ -159,7 +160,7 @@ def check_params(
     # None of annotations that cannot be resolved.
     with suppress(NameError, TypeError, AttributeError):
         hints = get_type_hints(factory.__init__ if isinstance(factory, type) else factory, include_extras=True)  # type: ignore[misc]
-    given = {key: fit(value, hints.get(key, Any), where=f"{where}: key '{key}'") for key, value in params.items()}
+    given = {key: fit(value, hints.get(key, Any), key, where=f"{where}: key '{key}'") for key, value in params.items()}
     try:
         signature.bind(**given)
     except TypeError as error:
@@ -171,8 +172,8 @@ def _takes(signature: inspect.Signature, name: str) -> bool:
     return name in signature.parameters or any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
 
 
-def fit(value: Any, hint: Any, *, where: str) -> Any:  # noqa: ANN401 - any TOML value, any type
-    """Return a TOML value as the type of an annotation: a whole number as a float, a list as a tuple.
+def fit(value: Any, hint: Any, name: str = "", *, where: str) -> Any:  # noqa: ANN401 - any TOML value, any type
+    """Return the TOML value of a parameter as the type of an annotation: a whole number as a float, a list as a tuple.
 
     What is no TOML value, and a type that TOML has not, is let through. Raises CardError: the value is of another type,
     or none of a Literal's choices.
@@ -181,7 +182,8 @@ def fit(value: Any, hint: Any, *, where: str) -> Any:  # noqa: ANN401 - any TOML
         return value
     if get_origin(hint) is Literal and value not in get_args(hint):
         choices = list(map(str, get_args(hint)))
-        raise CardError(f"{where}: {value!r} is not one of {', '.join(choices)}{did_you_mean(str(value), choices)}")
+        near = did_you_mean(str(value), choices)
+        raise CardError(f"{where}: {redact(value, name)!r} is not one of {', '.join(choices)}{near}")
 
     def no_type_of_toml(kind: type, value: object) -> NoReturn:
         raise LookupError(kind)
@@ -192,7 +194,7 @@ def fit(value: Any, hint: Any, *, where: str) -> Any:  # noqa: ANN401 - any TOML
         # TOML has no null: what may be None is left out.
         said = one_line(error).partition(", got ")[0].partition(" - at ")[0].replace(" | null", "")
         said = in_words(said[0].lower() + said[1:].replace("null", "None"))
-        raise CardError(f"{where}: {said}, not {value!r}") from error
+        raise CardError(f"{where}: {said}, not {redact(value, name)!r}") from error
     except (LookupError, TypeError):
         return value
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from stsbench.core.errors import CardError, StsbenchError, one_line
+from stsbench.core.secrets import REDACTED, SECRET_NAME
 
 KERNEL = frozenset({"proc", "sys"})
 """What the kernel shows as folders at the top of Linux."""
@@ -132,8 +133,12 @@ def secret(variable: str) -> str:
 def key_among(params: Mapping[str, object]) -> str:
     """What is wrong with an encoder's parameters that hold a server's key where its variable's name belongs; empty if none do.
 
-    The key would stand in names, results and logs, so the message does not show it either.
+    The key would stand in names, results and logs, so the message does not show it either. Nor may a parameter have what
+    stands in files in the place of a secret.
     """
+    for name, value in params.items():
+        if REDACTED in str(value):
+            return f"{name}: {REDACTED} stands for a secret, which is never written; type it again: --set {name}=VALUE"
     variable, body = params.get("key_variable"), params.get("body")
     inside = [key_among(one) for key, one in params.items() if key != "body" and isinstance(one, Mapping)]
     if variable and not (isinstance(variable, str) and (variable in os.environ or _VARIABLE.fullmatch(variable))):
@@ -148,13 +153,12 @@ def _holds_key(value: object, name: str = "") -> bool:
         return any(_holds_key(one, str(key)) for key, one in value.items())
     if isinstance(value, list | tuple):
         return any(_holds_key(one, name) for one in value)
-    return isinstance(value, str) and bool(value and _KEY_NAME.search(name) or _KEY.search(value))
+    return isinstance(value, str) and bool(value and SECRET_NAME.fullmatch(name) or _KEY.search(value))
 
 
 _KEY_BELONGS = "put the key into an environment variable and name that: --set key_variable=NAME"
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{,63}")
 """As variables are spelled; of others a name is shown only where they are set."""
-_KEY_NAME = re.compile(r"(^|[_-])(key|token|secret|password|auth|authorization|bearer|credentials?)$", re.IGNORECASE)
 _KEY = re.compile(r"(?=\S*\d)(\b(sk|pk|hf|pa|gsk|xai|jina|nvapi)[-_][\w-]{8,}|[\w-]{32,})|\bbearer\s", re.IGNORECASE)
 """A known beginning, or 32 signs and more without a blank; with a digit."""
 

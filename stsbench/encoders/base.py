@@ -27,6 +27,7 @@ from stsbench.core.errors import EncoderError, one_line, printed, shown, visible
 from stsbench.core.files import without_folders
 from stsbench.core.provenance import PLACES, fitted_on, identity, is_ours
 from stsbench.core.registry import Registry
+from stsbench.core.secrets import redact, redact_text
 from stsbench.encoders.runs import TrainedRun
 
 FloatArray = npt.NDArray[np.float32]
@@ -271,7 +272,7 @@ def _are_texts(given: Any) -> bool:  # noqa: ANN401
 
 
 SAID: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "name": (is_name, "a line of text, for results go into a folder of that name"),
+    "name": (is_name, "a line of text without a key, for results go into a folder of that name"),
     "fingerprint": (lambda given: given is None or _is_text(given), "text, or None"),
     "encode": (callable, "a method"),
     **dict.fromkeys((field.name for field in fields(Facts)), (_is_text, "text")),
@@ -315,7 +316,7 @@ def facts_of(encoder: object) -> Facts:
 def notes_of(encoder: object) -> list[str]:
     """What a reader of its scores should know; asking may fit it. Raises EncoderError: its ``notes`` are no texts."""
     notes = getattr(encoder, "notes", None)
-    return [] if notes is None else list(_checked(encoder, "notes", notes))
+    return [] if notes is None else list(map(redact_text, _checked(encoder, "notes", notes)))
 
 
 def base_of(encoder: object) -> Encoder | None:
@@ -499,9 +500,9 @@ class KnownEncoder:
 
 
 def variant_name(name: str, extra: Mapping[str, Any], *, places: Sequence[str] = ()) -> str:
-    """The name of an encoder with parameters replaced, without its device, ``places`` and the folders of files."""
+    """The name of an encoder with parameters replaced, without its device, ``places``, the folders of files, and secrets."""
     said = sorted((key, value) for key, value in extra.items() if key not in (*PLACES, *places))
-    return "+".join([name, *(f"{key}={printed(without_folders(value))}" for key, value in said)])
+    return "+".join([name, *(f"{key}={printed(redact(without_folders(value), key))}" for key, value in said)])
 
 
 def keep_known(known: KnownEncoder) -> Encoder:

@@ -41,7 +41,7 @@ def with_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN40
         if key not in known:
             raise ProtocolError(f"protocol '{protocol.name}' has no field '{key}'{did_you_mean(key, known)}")
         try:
-            fitted[key] = fit(value, hints[key], where=f"protocol '{protocol.name}': {key}")
+            fitted[key] = fit(value, hints[key], key, where=f"protocol '{protocol.name}': {key}")
         except CardError as error:
             raise ProtocolError(str(error)) from error
     return replace(protocol, **fitted)
