@@ -97,6 +97,31 @@ PUBLIC_MODULES = {
 SHOWN_KINDS = {"tasks": "task", "encoders": "encoder", "recipes": "recipe", "corpora": "corpus", "suites": "suite"}
 SHOWN_KINDS |= {"tables": "table", "protocols": "protocol"}
 """By list, the key that holds a row's name."""
+WITH_JSON = (
+    "run -e own_encoders:Hashed -t quickstart",
+    "run -e own_encoders:Hashed -t quickstart --dry-run",
+    "run -e own_encoders:Broken -t quickstart-en",
+    "train little --cards cards --base base --dry-run",
+    "train little --cards cards --base base --seeds 1",
+    "sweep values.toml --cards cards --base base --text text.txt --dry-run",
+    "reproduce simcse-table-3 --small --base base --dry-run",
+    "show little --cards cards",
+    "doctor",
+    "leaderboard --suite quickstart",
+    "leaderboard --table simcse-5 --add hashed:Ours",
+    "export --format model-index -e minilm",
+    "export --format eval-results -e minilm",
+    "export --format every-eval-ever -e minilm",
+    "export --format mteb --out mteb",
+    "compare minilm hashed",
+    "parity own_encoders:Hashed own_encoders:ready -t quickstart-en",
+    "check results --against results/lock.json",
+    "lock --out more-lock.json",
+    "verify",
+    "data verify quickstart",
+    "data overlap text.txt --tasks quickstart",
+)
+"""Commands behind the quick story, of whose JSON the keys are facts: times and machines stand in it."""
 
 
 def sha(content: bytes | str) -> str:
@@ -349,6 +374,9 @@ def story_facts(story: str) -> Facts:
     for number, line in enumerate(commands(story)):
         text = plain(call(shlex.split(line.removeprefix("~ "))), world)
         facts[f"{number:03} {line}"] = text.splitlines()
+    for line in WITH_JSON if story == "quick" else ():
+        text, exit_code = call([*shlex.split(line), "--json"]).rstrip().rsplit("\n", 1)
+        facts[f"keys of {line} --json"] = [exit_code, *keys_of_json(text)]
     sys.path.remove(str(world))
     os.chdir(WORLD)
     paths = [path for path in sorted(world.rglob("*")) if not path.is_relative_to(world / "base")]
@@ -359,6 +387,14 @@ def story_facts(story: str) -> Facts:
         if path.suffix not in (".npy", ".pyc", ".nbi", ".nbc") and "__pycache__" not in path.parts
     }
     return facts
+
+
+def keys_of_json(text: str) -> list[str]:
+    """List the keys of what a command prints as JSON, without what it says on stderr."""
+    try:
+        return paths_in(json.loads(text.partition("\n[stderr]")[0]))
+    except ValueError:
+        return plain(text, Path(WORLD)).splitlines()
 
 
 def keys_in(path: Path) -> Any:
