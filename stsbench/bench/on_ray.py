@@ -14,7 +14,7 @@ from typing import Any
 from stsbench.bench import workers
 from stsbench.bench.plan import Cell, Doing, Pace, RunPart, RunPlan, ScoredTask
 from stsbench.bench.run import Work, isolated, local
-from stsbench.bench.score import Embedder
+from stsbench.bench.score import Embedder, select_current
 from stsbench.core import settings as places
 from stsbench.core.errors import EncoderError, StsbenchError, one_line
 from stsbench.core.provenance import scoring_versions
@@ -108,8 +108,7 @@ class ClusterRun:
         self.waiting: deque[RunPart] = deque()
         """The encoders whose turns have not come."""
         self.made: dict[Cell, Result] = {}
-        self.renewed: set[str] = set()
-        """The encoders whose stored embeddings, and so whose Results, are of before."""
+        """Results that are there, earlier ones among them."""
         self._kept: dict[Hashable, workers.Reference] = {}
         """Ray's references of what several pieces need: texts and tasks."""
         self._given = 0
@@ -168,7 +167,7 @@ class ClusterRun:
     def results(self, parts: Sequence[RunPart]) -> Iterator[Result]:
         """Carry out the parts and yield the Results of all their cells in order, those that the folder held among them."""
         self.pace = Pace(parts)
-        self.waiting.extend(part for part in parts if part.missing)
+        self.waiting.extend(parts)
         try:
             while self.waiting or self.pieces:
                 while self.waiting and self._free() > 0:
@@ -182,37 +181,54 @@ class ClusterRun:
         finally:
             workers.stop(self.ray, [piece.reference for piece in self.pieces.values()])
         for part in parts:
-            # What stored embeddings of before have made counts no more.
-            held = {} if part.name in self.renewed else part.done
-            found = (self.made.get(cell) or held.get(cell) for cell in part.cells)
-            yield from (result for result in found if result is not None)
+            yield from (self.made[cell] for cell in part.cells if cell in self.made)
 
     def _steps(self, turn: Turn) -> Iterator[Sequence[Piece]]:
         """The pieces of an encoder's work, each time those that can be done side by side."""
         part, known = turn.part, self.work.encoder(turn.part)
-        turn.encoder = self.put(known)
         tasks = self.work.tasks_of(part.cells)
         embedder = self.work.embedder(known, tasks)
+        yield from self._compare_earlier(turn, embedder)
+        if not turn.cells:
+            return
+        turn.encoder = turn.encoder or self.put(known)
+        if turn.said:
+            # Not by the engine of before, which variants of an encoder share.
+            embedder = Embedder(known, tasks, self.work.plan, self.work.listener, only_look=True)
         shared = embedder.divisible(self.work.tasks_of(turn.cells))
         if shared is None:
             # Kept in memory alone, batches are planned over the tasks too that are done.
             yield [self._scoring(turn, embedder, tasks, None)]
             return
-        if shared[0].shelf.width is not None:
-            yield [seen := turn.piece("comparing with stored embeddings", workers.see_stored, self.plan.store)]
-            if seen.handed.said:
-                turn.said, turn.cells = seen.handed.said, part.cells
-                self.pace.cells += len(part.done)
-                self.renewed.add(part.name)
-                # Not by the engine of before, which variants of an encoder share.
-                embedder = Embedder(known, tasks, self.work.plan, self.work.listener, only_look=True)
-                shared = embedder.divisible(self.work.tasks_of(turn.cells)) or shared
         engine, texts = shared
         turn.folder = engine.shelf.folder
         encoded = yield from self._embedding(turn, engine, texts)
         blocks = {} if self.is_shared else workers.blocks_of(engine.shelf)
         embedded = self.put(workers.Handed(encoded=encoded, said=turn.said, blocks=blocks))
         yield [self._scoring(turn, embedder, [task], embedded) for task in self.work.tasks_of(turn.cells)]
+
+    def _compare_earlier(self, turn: Turn, embedder: Embedder) -> Iterator[Sequence[Piece]]:
+        """Keep the earlier results that still count; a piece asks a worker if only embedding tells."""
+        done = turn.part.done
+        earlier = {(self.work.tasks[cell.task], cell.seed): result for cell, result in done.items()}
+        is_unsure = any(embedder.is_current(result, task) is None for (task, _), result in earlier.items())
+        shared = embedder.divisible(self.work.tasks_of(turn.cells))
+        if is_unsure or (turn.cells and shared is not None and shared[0].shelf.width is not None):
+            turn.encoder = self.put(embedder.encoder)
+            tasks = map(self.keep, self.work.tasks_of(turn.part.cells))
+            given = [self.plan, list(done.values()), *tasks]
+            yield [piece := turn.piece("comparing with stored embeddings", workers.compare_earlier, *given)]
+            turn.said, current = piece.handed.said, piece.handed.current
+        else:
+            current = list(select_current(embedder, earlier, self.work.listener).values())
+        counted = {(result.task, result.eval_seed): result for result in current}
+        for cell, result in done.items():
+            if (kept := counted.get((cell.task, cell.seed))) is not None:
+                self.made[cell] = kept
+                if kept.run != result.run:
+                    write_result(kept, self.work.plan.out)
+        turn.cells = [cell for cell in turn.part.cells if cell not in self.made]
+        self.pace.cells += len(turn.cells) - len(turn.part.missing)
 
     def _embedding(
         self, turn: Turn, engine: Engine, texts: Sequence[str]

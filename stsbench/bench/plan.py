@@ -384,7 +384,7 @@ class Pace:
         One worker embeds and scores in turn; of several, which do so side by side, the longer one counts.
         """
         speed, waiting, ended = self.speed(), max(0.0, self.to_embed - self.sentences), self.scored + self.failed
-        cells = self.cells - ended
+        cells = max(0, self.cells - ended)
         if (waiting and speed is None) or (cells and not ended and not waiting):
             return None
         embedding = waiting / speed if speed is not None else 0.0

@@ -199,7 +199,7 @@ def local(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
             embedder = work.embedder(work.encoder(part), work.tasks_of(part.cells), listener)
             wanted = {(work.tasks[cell.task], cell.seed): part.done.get(cell) for cell in part.cells}
             for result in score_tasks(embedder, wanted, listener=listener):
-                if result.per_item:
+                if all(result is not known for known in part.done.values()):
                     write_result(result, work.plan.out)
                 yield result
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -21,7 +22,7 @@ from stsbench.core import provenance, settings
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, StsbenchError, UnknownName, shown
 from stsbench.core.files import without_folders
-from stsbench.core.provenance import fitted_on, identity, inherit_maker, same_encoder, without_texts
+from stsbench.core.provenance import fitted_on, identity, inherit_maker, is_ours, same_encoder, without_texts
 from stsbench.data.corpora.load import TEXT_COLUMNS, load_corpus
 from stsbench.data.corpora.overlap import text_key
 from stsbench.data.task import Task, load_task
@@ -38,11 +39,12 @@ from stsbench.encoders.base import (
     base_of,
     check_encoder,
     facts_of,
+    is_served,
     notes_of,
     without_known_words,
 )
 from stsbench.encoders.engine.embed import Engine, StoredEncoder, check_embeddings, transformed
-from stsbench.encoders.engine.store import Shelf, StoredEmbeddings, Watch
+from stsbench.encoders.engine.store import Origin, Shelf, StoredEmbeddings, Watch, conditions, digest_of
 from stsbench.encoders.fitted import (
     TARGET,
     FittedEncoder,
@@ -67,18 +69,18 @@ def open_shelf(
     With ``checked`` another process of this run has seen that the encoder still embeds as it did.
     """
     identified = identity(encoder)
-    if store is None or identified is None:
+    if identified is None:
         return Shelf(None)
-    identified = fitted_on(identified, texts) if texts else identified
-    folder = settings.store_folder() if store == "default" else Path(store)
-    mine = folder / hashlib.sha256(identified.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    if isinstance(encoder, ServedEncoder):
-        # Nothing here computes: what is paid for stays, whatever machine it is read on.
-        return Shelf(mine, only_look=only_look)
-    watch = Watch(mine, encoder)
-    if not only_look and not checked:
+    mine = None
+    if store is not None:
+        identified = fitted_on(identified, texts) if texts else identified
+        folder = settings.store_folder() if store == "default" else Path(store)
+        mine = folder / hashlib.sha256(identified.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    # Nothing here computes what a server embeds: what is paid for stays, whatever machine it is read on.
+    watch = None if is_served(encoder) else Watch(mine, encoder)
+    if watch is not None and not only_look and not checked:
         watch.check()
-    return Shelf(watch.folder, watch, only_look=only_look)
+    return Shelf(mine, watch, only_look=only_look)
 
 
 UNGRADED = "+ungraded"
@@ -198,6 +200,7 @@ class Embedder:
         """
         made, shared = encoder.encoder, shared or Shared()
         self.encoder, self.tasks, self._plan, self._listener = encoder, tasks, plan, listener
+        self._only_look = only_look
         self._texts: Mapping[str, FitTexts] = {}
         self._fits, self._engines = dict[str, Encoder](), dict[str, Engine]()
         self._base: BaseEngine | None = None
@@ -319,6 +322,45 @@ class Embedder:
         watch = self.watch(task)
         return watch.said if watch is not None else ""
 
+    @cached_property
+    def _conditions(self) -> Origin:
+        """The environment and code that a Result records."""
+        encoder = self.encoder.encoder
+        environment = conditions(encoder)
+        code = digest_of(environment["code"]) if "code" in environment else ""
+        return Origin(environment="" if is_served(encoder) else digest_of(environment), code=code)
+
+    def origin(self, task: ScoredTask) -> Origin | None:
+        """Return what a Result of this task records of what made its embeddings; None if there is nothing to record."""
+        watch, here = self.watch(task), self._conditions
+        if self.encoder.fingerprint is None or here == Origin():
+            return None
+        stored = watch.origin() if watch is not None else Origin()
+        return msgspec.structs.replace(stored, environment=here.environment, code=here.code)
+
+    def is_current(self, result: Result, task: ScoredTask) -> bool | None:
+        """Return whether a Result is of the embeddings that the encoder makes now, of which its fingerprint does not say all.
+
+        Results of earlier versions, which do not record what made them, are believed unless embeddings were set aside.
+
+        Returns:
+            None if only embedding the sample sentences tells, and the embedder only looks.
+        """
+        origin, watch, encoder = Origin.of(result.run), self.watch(task), self.encoder.encoder
+        is_changed_by_own_code = what_embeds(encoder) is not encoder and not is_ours(type(encoder))
+        if origin is not None and is_changed_by_own_code and origin.code != self._conditions.code:
+            return False
+        stored = watch.stores(origin) if watch is not None else None
+        if stored is not None or origin is None:
+            return stored is not False
+        if origin.environment == self._conditions.environment:
+            return True
+        if not origin.samples or self._only_look:
+            return None if origin.samples else False
+        if watch is None and self._base is None:
+            watch = self._fitted_engine(task).shelf.watch
+        return watch is not None and watch.makes(origin)
+
     def notes(self, task: ScoredTask) -> list[str]:
         """What a reader of the task's score should know of its embeddings."""
         if not self._texts:
@@ -332,10 +374,38 @@ def what_embeds(encoder: Encoder) -> Encoder:
     return encoder.base if isinstance(encoder, VariantEncoder | PostProcessor) else encoder
 
 
-def is_of_now(result: Result, watch: Watch | None) -> bool:
-    """Whether a Result's embeddings have not been set aside since it was made."""
-    # Both are in whole seconds: what was made within the same one may be of before.
-    return watch is None or not watch.since or str(result.run.get("created", "")) > watch.since
+WITHOUT_ORIGIN = (
+    "results of an earlier version do not record which code made them: they are believed this once and record it "
+    "from now on; a fresh run scores them again"
+)
+EarlierResults = Mapping[tuple[ScoredTask, int], Result | None]
+"""Results that a results folder holds, by task and seed; None if it holds none."""
+
+
+def select_current(
+    embedder: Embedder, earlier: EarlierResults, listener: Listener
+) -> dict[tuple[ScoredTask, int], Result]:
+    """Select the results that still count; those of an earlier version are believed, and record from now on what made them."""
+    current: dict[tuple[ScoredTask, int], Result] = {}
+    notices = dict[str, None]()
+    for (task, seed), result in earlier.items():
+        if result is None:
+            continue
+        if not embedder.is_current(result, task):
+            # Where stored embeddings are set aside, that is said.
+            if not embedder.said(task):
+                notices[f"'{result.encoder}' now embeds otherwise than for earlier results: they are scored again"] = (
+                    None
+                )
+            continue
+        current[task, seed] = result
+        if "origin" not in result.run and (origin := embedder.origin(task)) is not None:
+            notices[WITHOUT_ORIGIN] = None
+            run = {**result.run, "origin": msgspec.to_builtins(origin)}
+            current[task, seed] = msgspec.structs.replace(result, run=run)
+    for notice in notices:
+        listener.noticed(notice)
+    return current
 
 
 def find_result(folder: Path, task: ScoredTask, embedder: Embedder, seed: int, listener: Listener) -> Result | None:
@@ -359,7 +429,7 @@ def find_result(folder: Path, task: ScoredTask, embedder: Embedder, seed: int, l
         return None
     same = (encoder.name, task.name, task.digest, task.task.card_digest, encoder.card_digest)
     held = (result.encoder, result.task, result.data, result.task_card, result.encoder_card)
-    return result if held == same and is_of_now(result, embedder.watch(task)) else None
+    return result if held == same and embedder.is_current(result, task) is not False else None
 
 
 def holds_another(folder: Path, name: str, encoder: KnownEncoder) -> bool:
@@ -379,16 +449,14 @@ def holds_another(folder: Path, name: str, encoder: KnownEncoder) -> bool:
     )
 
 
-def score_tasks(
-    embedder: Embedder, wanted: Mapping[tuple[ScoredTask, int], Result | None], *, listener: Listener
-) -> Iterator[Result]:
+def score_tasks(embedder: Embedder, wanted: EarlierResults, *, listener: Listener) -> Iterator[Result]:
     """Embed what all tasks need, then yield the Result of each task and seed that is ``wanted``, in their order.
 
-    The listener hears of each task that cannot be scored. A Result that is there already is not made again, unless its
-    embeddings are set aside.
+    The listener hears of each task that cannot be scored. A Result that is there already is not made again, unless the
+    encoder now embeds otherwise.
     """
     tasks = list(embedder.tasks)
-    done = {key: one for key, one in wanted.items() if one is not None and is_of_now(one, embedder.watch(key[0]))}
+    done = select_current(embedder, wanted, listener)
     todo = {task for task, seed in wanted if (task, seed) not in done}
     embedder.prepare([task for task in tasks if task in todo], tasks)
     for line in dict.fromkeys(filter(None, map(embedder.said, tasks))):
@@ -479,6 +547,7 @@ def _run_facts(embedder: Embedder, task: ScoredTask, embed: Embed, seconds: floa
         "tf32": uses_tf32(),
         "folder": encoder.folder,
         "set_aside": embedder.said(task),
+        "origin": msgspec.to_builtins(embedder.origin(task)),
     }
     return facts | {name: value for name, value in where_known.items() if value}
 

@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stsbench.bench.plan import Listener, RunPlan, ScoredTask, Store
-from stsbench.bench.score import Embedder, open_shelf, score_tasks, what_embeds
+from stsbench.bench.score import Embedder, open_shelf, score_tasks, select_current, what_embeds
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, StsbenchError, one_line
 from stsbench.core.files import remove, write_whole
@@ -69,6 +69,8 @@ class Handed:
     """Where the store is not shared, all that the worker's own holds of the encoder."""
     said: str = ""
     """What became of embeddings that were stored before."""
+    current: Sequence[Result] = ()
+    """Those of the earlier results that still count."""
     noticed: Sequence[str] = ()
     device: str | None = None
     seconds: float = 0.0
@@ -143,10 +145,20 @@ def kept(encoder: Encoder) -> Encoder:
     return _KEPT[identified]
 
 
-def see_stored(tell: Tell, known: KnownEncoder, store: Store) -> Handed:
-    """See whether an encoder still embeds as when its stored embeddings were made."""
-    shelf = open_shelf(store, kept(what_embeds(known.encoder)))
-    return Handed(said=shelf.watch.said if shelf.watch is not None else "")
+def compare_earlier(
+    tell: Tell, known: KnownEncoder, plan: RunPlan, earlier: Sequence[Result], *tasks: ScoredTask
+) -> Handed:
+    """See whether an encoder still embeds as for its stored embeddings and for its earlier results."""
+    noticed = list[str]()
+    listener = Listener(noticed=noticed.append)
+    if what_embeds(known.encoder) is known.encoder:
+        known = replace(known, encoder=kept(known.encoder))
+    embedder = Embedder(known, tasks, plan, listener)
+    by_name = {task.name: task for task in embedder.tasks}
+    results = {(by_name[result.task], result.eval_seed): result for result in earlier if result.task in by_name}
+    current = select_current(embedder, results, listener)
+    said = next(filter(None, map(embedder.said, embedder.tasks)), "")
+    return Handed(current=list(current.values()), said=said, noticed=noticed)
 
 
 def tokenise(tell: Tell, known: KnownEncoder, texts: Sequence[str], share: BatchShare) -> Handed:

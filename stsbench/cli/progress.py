@@ -101,6 +101,8 @@ class RunProgress:
     def on_scored(self, result: Result) -> None:
         """A cell is finished."""
         self.scored += 1
+        # Of the cells that were known some may turn out to be of an encoder that now embeds otherwise.
+        self.known = min(self.known, self.cells - self.scored)
         seed = f" seed {result.eval_seed}" if self.seeds > 1 else ""
         if len(self.parts) > len({part.name for part in self.parts}):
             seed = f" training seed {result.train_seed}{seed}"

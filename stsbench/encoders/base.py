@@ -325,6 +325,21 @@ def base_of(encoder: object) -> Encoder | None:
     return cast(Encoder, base) if is_encoder(base) else None
 
 
+def layers_of(encoder: Encoder) -> list[Encoder]:
+    """Return an encoder, then the encoder that it is made over, and so on down to the one that reads sentences."""
+    layers = list[Encoder]()
+    layer: Encoder | None = encoder
+    while layer is not None and all(layer is not other for other in layers):
+        layers.append(layer)
+        layer = base_of(layer)
+    return layers
+
+
+def is_served(encoder: Encoder) -> bool:
+    """Return whether a server embeds for an encoder, or for one that it is made over."""
+    return any(isinstance(layer, ServedEncoder) for layer in layers_of(encoder))
+
+
 def without_known_words(encoder: WordEncoder, sentences: Sequence[str]) -> list[str]:
     """Those of the sentences in which an encoder of words knows none; raises EncoderError where it returns no texts."""
     return list(_checked(encoder, "unknown(sentences)", encoder.unknown(sentences)))

@@ -42,7 +42,7 @@ LEFT_OUT = (
         ),
         r'"\1": 0',
     ),
-    (re.compile(r'"(commit|dirty|device|cpu|processor|threads)": ("[^"]*"|\w+)'), r'"\1": 0'),
+    (re.compile(r'"(commit|dirty|device|cpu|processor|threads|samples)": ("[^"]*"|\w+)'), r'"\1": 0'),
 )
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]\d+)?")
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
+import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +31,7 @@ from stsbench.core import provenance as machine
 from stsbench.core.errors import OutputError
 from stsbench.core.files import file_digest, remove, remove_stale, write_whole
 from stsbench.encoders.backends import uses_tf32
-from stsbench.encoders.base import Embeddings, Encoder, FloatArray, facts_of
+from stsbench.encoders.base import Embeddings, Encoder, FloatArray, facts_of, layers_of
 from stsbench.encoders.checkpoint import kept_record
 
 KEY = np.dtype([("hi", "<u8"), ("lo", "<u8")])
@@ -252,7 +254,36 @@ class StoredFacts(msgspec.Struct, kw_only=True):
     rows: bytes = b""
     """The samples' embeddings (n, d), float32; nothing where they cannot be embedded."""
     since: str = ""
-    """When they began anew after others were set aside; older results are not of them."""
+    """Empty unless an earlier version set embeddings aside; its results do not say whether they are of these."""
+
+    @property
+    def generation(self) -> str:
+        """Distinguishes these embeddings from those that are set aside: where they began, and their samples."""
+        return digest_of({"place": self.places[:1], "rows": self.rows.hex()})
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What made the embeddings that a Result is scored on: the field ``origin`` of its ``run`` block."""
+
+    environment: str = ""
+    """The hash of :func:`conditions`; empty for a server's embeddings."""
+    code: str = ""
+    """The hash of the code of the encoder's class; empty for our own classes."""
+    generation: str = ""
+    """That of the store."""
+    samples: bytes = b""
+    """The samples' embeddings as :func:`sketch` shortens them; empty if they cannot be embedded."""
+
+    @classmethod
+    def of(cls, run: Mapping[str, Any]) -> Origin | None:
+        """Read the field of a ``run`` block; None if an earlier version wrote it."""
+        if "origin" not in run:
+            return None
+        try:
+            return msgspec.convert(run["origin"], cls)
+        except msgspec.ValidationError:
+            # Nothing has such an origin.
+            return cls(environment="unreadable")
 
 
 class Watch:
@@ -260,45 +291,85 @@ class Watch:
 
     Beside them lie those of a few sample sentences, and where all were made: the packages' versions, the machine, and
     of a class that is not ours the hashes of its files. Where any is new, the samples are embedded again. What moves by
-    more than rounding has changed, whatever its fingerprint says, and its stored embeddings are set aside.
+    more than rounding has changed, whatever its fingerprint says, and its stored embeddings are set aside. Results record
+    the same of the embeddings that they are scored on. Without a folder all of it is kept in memory.
     """
 
-    def __init__(self, folder: Path, encoder: Encoder) -> None:
+    def __init__(self, folder: Path | None, encoder: Encoder) -> None:
         """Keep what is watched; nothing is embedded yet."""
         self.folder, self.encoder, self.said = folder, encoder, ""
-
-    @property
-    def since(self) -> str:
-        """When its embeddings began anew; nothing where none were set aside."""
-        return self._read().since
+        self._in_memory = StoredFacts(places=[])
 
     def check(self) -> None:
         """Compare the samples where something is new, and set aside what has moved; ``said`` says so. Raises OutputError."""
-        record, here = self._read(), conditions(self.encoder)
-        if here in record.places or not any(self.folder.glob("*.npy")):
+        record, here = self._read(), self._environment
+        if self.folder is None or here in record.places or not any(self.folder.glob("*.npy")):
             return
         if not (why := self._moved(record)):
             record.places.append(here)
             self._write(record)
             return
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        aside = self.folder.with_name(f"{self.folder.name}.aside-{now.replace(':', '')}")
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
+        # Clocks may show the same second twice.
+        aside = self.folder.with_name(f"{self.folder.name}.aside-{now}-{secrets.token_hex(4)}")
         try:
             self.folder.rename(aside)
         except OSError as error:
             raise OutputError(f"{self.folder}: cannot be set aside: {error.strerror}; pass --no-store") from error
-        self._write(StoredFacts(places=[here], since=now))
+        self._write(self._new_record())
         what = f"stored embeddings of '{self.encoder.name}' are set aside, and all are made again"
         self.said = f"{what}: {why} (now in {aside.name})"
 
     def begin(self) -> None:
         """Keep the samples and where they are embedded, before the first embeddings are stored."""
-        record = self._read()
-        if not record.rows:
-            record.places = record.places or [conditions(self.encoder)]
-            record.rows = self._samples().astype("<f4").tobytes()
-            self._write(record)
+        if not self._read().rows:
+            self._write(self._new_record())
 
+    def origin(self) -> Origin:
+        """Return what a Result records of the stored embeddings, without environment and code."""
+        record = self._read()
+        if not record.places:
+            return Origin()
+        samples = sketch(_sample_rows(record)).tobytes() if record.rows else b""
+        return Origin(generation=record.generation, samples=samples)
+
+    def stores(self, origin: Origin | None) -> bool | None:
+        """Return whether the stored embeddings are of this origin; ``origin`` is None if a Result records none.
+
+        Returns:
+            None if they do not tell: there are none, or they are not compared in this environment.
+        """
+        record = self._read()
+        if origin is None:
+            return False if self.said or record.since else None
+        if self._environment not in record.places:
+            return None
+        if origin.generation == record.generation:
+            return True
+        return self._is_alike(origin, _sample_rows(record)) if record.rows and origin.samples else None
+
+    def makes(self, origin: Origin) -> bool:
+        """Return whether the encoder now embeds the samples as those of this origin; they are embedded."""
+        return self._is_alike(origin, self._samples)
+
+    def _is_alike(self, origin: Origin, samples: FloatArray) -> bool:
+        if not samples.size or len(origin.samples) != len(SAMPLES) * SKETCH_SIZE * 4:
+            return False
+        before = np.frombuffer(origin.samples, dtype="<f4").reshape(len(SAMPLES), SKETCH_SIZE)
+        return _largest_move(before, sketch(samples)) <= self._bound
+
+    @cached_property
+    def _environment(self) -> dict[str, str]:
+        return conditions(self.encoder)
+
+    @property
+    def _bound(self) -> float:
+        return BOUNDS.get(facts_of(self.encoder).dtype or "float32", BOUNDS["float32"])
+
+    def _new_record(self) -> StoredFacts:
+        return StoredFacts(places=[self._environment], rows=self._samples.astype("<f4").tobytes())
+
+    @cached_property
     def _samples(self) -> FloatArray:
         nothing = np.empty((0, 0), dtype=np.float32)
         try:
@@ -311,21 +382,57 @@ class Watch:
         # In words; nothing where by rounding alone.
         if not record.rows:
             return "their samples are lost"
-        before, now = np.frombuffer(record.rows, dtype="<f4").astype(np.float64), self._samples()
-        if before.size != now.size:
+        before, now = _sample_rows(record), self._samples
+        if before.shape != now.shape:
             return "the samples have embeddings of another size, or none"
-        before = before.reshape(now.shape)
-        lengths = np.linalg.norm(before, axis=1)
-        shares = np.linalg.norm(now - before, axis=1) / np.maximum(lengths, 1e-6 + lengths.mean() / 100)
-        bound = BOUNDS.get(facts_of(self.encoder).dtype or "float32", BOUNDS["float32"])
-        moved = f"samples moved by {shares.max():.1g} of their length, rounding by {bound:g}"
-        return "" if shares.max() <= bound else moved
+        share = _largest_move(before, now)
+        moved = f"samples moved by {share:.1g} of their length, rounding by {self._bound:g}"
+        return "" if share <= self._bound else moved
 
     def _read(self) -> StoredFacts:
-        return kept_record(self.folder / FILE, StoredFacts) or StoredFacts(places=[])
+        if self.folder is None:
+            return self._in_memory
+        record = kept_record(self.folder / FILE, StoredFacts)
+        is_whole = record is not None and len(record.rows) % (len(SAMPLES) * 4) == 0
+        return record if record is not None and is_whole else StoredFacts(places=[])
 
     def _write(self, record: StoredFacts) -> None:
-        write_whole(self.folder / FILE, msgspec.json.encode(record))
+        if self.folder is None:
+            self._in_memory = record
+        else:
+            write_whole(self.folder / FILE, msgspec.json.encode(record))
+
+
+def _sample_rows(record: StoredFacts) -> FloatArray:
+    """The samples' embeddings, (n, d); (n, 0) if they could not be embedded."""
+    return np.frombuffer(record.rows, dtype="<f4").reshape(len(SAMPLES), -1)
+
+
+def _largest_move(before: FloatArray, now: FloatArray) -> float:
+    """The largest distance between rows of the same number, (n, d), as a share of the row's length before."""
+    lengths = np.linalg.norm(before.astype(np.float64), axis=1)
+    moves = np.linalg.norm(now.astype(np.float64) - before, axis=1)
+    return float((moves / np.maximum(lengths, 1e-6 + lengths.mean() / 100)).max())
+
+
+SKETCH_SIZE = 16
+
+
+def sketch(embeddings: FloatArray) -> FloatArray:
+    """Shorten embeddings (n, d) to (n, SKETCH_SIZE): sums of all their numbers with fixed signs.
+
+    A change of an embedding by a share of its length changes its sketch by about the same share (Johnson and
+    Lindenstrauss; Achlioptas 2003, Journal of Computer and System Sciences 66), and takes 64 bytes for any d.
+    """
+    d = embeddings.shape[1]
+    bits = np.unpackbits(np.frombuffer(hashlib.shake_256(b"signs").digest(d * SKETCH_SIZE // 8), np.uint8))
+    signs = 2.0 * bits.reshape(d, SKETCH_SIZE) - 1
+    return (embeddings @ signs / np.sqrt(SKETCH_SIZE)).astype("<f4")  # type: ignore[no-any-return]
+
+
+def digest_of(facts: object) -> str:
+    """The short hash of JSON values."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def conditions(encoder: Encoder) -> dict[str, str]:
@@ -338,8 +445,9 @@ def conditions(encoder: Encoder) -> dict[str, str]:
         found["flash-attn"] = flash
     if uses_tf32():
         found["float32"] = "tf32"
-    if not machine.is_ours(type(encoder)):
-        found["code"] = _code(type(encoder))
+    classes = dict.fromkeys(map(type, layers_of(encoder)))
+    if code := " ".join(_code(kind) for kind in classes if not machine.is_ours(kind)):
+        found["code"] = code
     return found
 
 

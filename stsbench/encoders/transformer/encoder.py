@@ -330,7 +330,7 @@ def fill(
 ) -> None:
     """Embed what the shelves of some engines lack, whose encoders pool the states of ``base``, in one forward pass a sentence."""
     for engine in engines:
-        if engine.shelf.watch is not None:
+        if engine.shelf.watch is not None and engine.shelf.folder is not None:
             engine.shelf.watch.begin()
     made = cast(list[TransformerEncoder], [engine.encoder for engine in engines])
     shelf = _SplitShelf([engine.shelf for engine in engines])

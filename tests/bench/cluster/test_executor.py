@@ -25,6 +25,7 @@ from stsbench.core.provenance import scoring_versions
 from stsbench.encoders.engine.store import FILE
 from stsbench.encoders.fitted import PostProcessed
 from stsbench.encoders.whitening import WhiteningMethod
+from stsbench.results.folder import read_states, write_result
 from stsbench.results.record import Result
 from tests.encoders.fakes import Neighbourly, Plain, Shifted, Unsteady
 from tests.own_tasks import TASKS, outside_run, place, plan_of
@@ -146,19 +147,46 @@ def test_stores_that_are_not_shared_are_gathered(place, monkeypatch, ray):
 @pytest.mark.parametrize("variant", ["", "+dimensions=2"])
 def test_an_encoder_that_embeds_otherwise_is_scored_again(place, monkeypatch, ray, variant):
     encoders = [f"tests.own_tasks:ENCODER{variant}"]
-    list(run(plan_of(place, Shifted(0), monkeypatch, encoders=encoders), Listener()))
+    with monkeypatch.context() as first:
+        # Undone at once: variants share a base that something still holds.
+        list(run(plan_of(place, Shifted(0), first, encoders=encoders), Listener()))
     before = outside_run(place / "results")
     (record,) = (place / "cache").rglob(FILE)
     record.write_text(json.dumps({**json.loads(record.read_text()), "places": []}))
     heard = Heard()
     settings = plan_of(place, Shifted(0.5), monkeypatch, encoders=encoders, seeds=(0, 1), on="ray")
     found = spread(ray, settings, heard)
+    assert heard.failed == []
     said = heard.noticed[0]
     assert heard.noticed == [said]
     assert said.startswith("stored embeddings of 'shifted' are set aside, and all are made again: samples moved by")
     assert len(found) == heard.pace.scored == 6 and {one.run["set_aside"] for one in found} == {said}
     after = outside_run(place / "results")
     assert set(before) < set(after) and all(after[name] != before[name] for name in before if name.endswith("json"))
+
+
+@needs_ray
+@pytest.mark.parametrize("store", [None, "store"])
+@pytest.mark.parametrize(("shift", "scored"), [(0, 3), (0.5, 6)])
+def test_results_of_another_machine_count_if_a_worker_embeds_alike(place, monkeypatch, ray, store, shift, scored):
+    def make(shift: float) -> Shifted:
+        encoder = Shifted(shift)
+        # A worker keeps the encoder of this fingerprint that it embedded with last.
+        encoder.fingerprint = f"shifted {store} {scored}"
+        return encoder
+
+    with monkeypatch.context() as first:
+        list(run(plan_of(place, make(0), first, store=None), Listener()))
+    for result in read_states(place / "results").results:
+        result.run["origin"]["environment"] = "of another machine"
+        write_result(result, place / "results")
+    # Of the first encoder all is known, of the second nothing.
+    encoders, heard = ["tests.own_tasks:ENCODER", ALL[-1]], Heard()
+    settings = plan_of(place, make(shift), monkeypatch, encoders=encoders, store=store and place / store, on="ray")
+    found = spread(ray, settings, heard)
+    moved = ["'shifted' now embeds otherwise than for earlier results: they are scored again"]
+    assert (heard.failed, heard.noticed, len(found)) == ([], moved if shift else [], 6)
+    assert (heard.pace.cells, heard.pace.scored) == (scored, scored)
 
 
 class Endless(Neighbourly):

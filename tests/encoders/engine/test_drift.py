@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from stsbench.bench.score import is_of_now, open_shelf
+from stsbench.bench.score import open_shelf
 from stsbench.core import provenance as machine
 from stsbench.encoders.engine import store as drift
 from stsbench.encoders.engine.embed import Engine
@@ -18,7 +16,6 @@ from stsbench.encoders.engine.store import BOUNDS, FILE, SAMPLES
 from stsbench.results.folder import read_states
 from tests.cli.commands import Command, write
 from tests.encoders.fakes import Array, Plain
-from tests.made import make_result
 
 TEXTS = ["one text", "another", "a third"]
 
@@ -157,9 +154,3 @@ def test_a_class_that_changed_under_one_fingerprint_is_scored_again(tmp_path, mo
     assert scores[2][0] != scores[0][0] and scores[2][1] == scores[0][1]
     assert "samples moved" in scores[2][2]
     assert err == f"stsbench: {scores[2][2]}\n"
-
-
-def test_a_result_of_the_second_in_which_embeddings_were_set_aside_is_scored_again():
-    beside: Any = SimpleNamespace(since="2026-01-01T00:00:01+00:00")
-    results = [make_result(run={"created": f"2026-01-01T00:00:0{second}+00:00"}) for second in (1, 2)]
-    assert [is_of_now(one, beside) for one in results] == [False, True]
