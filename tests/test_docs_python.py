@@ -39,6 +39,8 @@ def test_every_snippet_runs(place, capsys):
         exec(compile(snippet, "docs/python.md", "exec"), names)  # noqa: S102 - our own page
     said = capsys.readouterr().out
     assert names["embeddings"].shape == (2, 384)
+    assert (names["whitened"].shape, names["z"].shape) == ((len(names["x"]), 16), names["x"].shape)
+    assert "(384,) (384, 16)" in said
     assert re.search(r"^quickstart-es-en: 0\.\d{4}, 95% interval ", said, re.M)
     assert (names["of_class"].encoder, names["of_function"].encoder, names["named"].encoder) == (
         "letters",

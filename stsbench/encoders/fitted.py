@@ -170,6 +170,17 @@ def embedded_chunks(base: Encoder, sentences: Sequence[str]) -> Iterator[FloatAr
     return (base.encode(sentences[start : start + CHUNK]) for start in range(0, len(sentences), CHUNK))
 
 
+def check_embeddings(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return embeddings to fit on, (n, d), in float64; raises EncoderError: another shape, or a value that is not finite."""
+    rows = np.asarray(x, dtype=np.float64)
+    if rows.ndim != 2:
+        raise EncoderError(f"fitting takes embeddings (n, d), not shape {rows.shape}")
+    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(broken):
+        raise EncoderError(f"fitting takes finite embeddings; row {broken[0]} (from 0) has a value that is not")
+    return rows
+
+
 CALIBRATION = "stsb.train"
 """The texts that ranges are taken from where nobody says: no split that is scored."""
 

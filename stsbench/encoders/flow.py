@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
 from stsbench.core.errors import EncoderError
 from stsbench.encoders.base import Encoder, FloatArray, IndexArray, NotNegative, OfRows, Positive
-from stsbench.encoders.fitted import Method, Tensors
+from stsbench.encoders.fitted import Method, Tensors, check_embeddings
 from stsbench.encoders.load import over_another
 
 SCALE = 3.0
@@ -83,7 +85,11 @@ class Coupling(nn.Module):
 
 
 class GlowFlow(nn.Module):
-    """The flow: embeddings (b, d) to z (b, d)."""
+    """The flow: embeddings (b, d) to z (b, d); :meth:`fit` and :meth:`transform` take plain arrays.
+
+    Attributes:
+        losses_: the loss at each step of :meth:`fit`.
+    """
 
     def __init__(self, d: int, *, levels: int = 2, depth: int = 3, width: int = 32, seed: int = 0) -> None:
         """Draw the weights; :meth:`initialise` must see a batch before the flow means anything.
@@ -94,7 +100,7 @@ class GlowFlow(nn.Module):
         super().__init__()
         if d % 2**levels:
             raise EncoderError(f"a flow of {levels} levels halves embeddings {levels} times; {d} cannot be")
-        self.d, self.levels, self.depth, self.width = d, levels, depth, width
+        self.d, self.levels, self.depth, self.width, self.seed = d, levels, depth, width, seed
         generator = torch.Generator().manual_seed(seed)
         sizes = [d // 2**level for level in range(levels)]
         self.norms = nn.ModuleList([ActNorm(c) for c in sizes for _ in range(depth)])
@@ -135,6 +141,27 @@ class GlowFlow(nn.Module):
     def loss(self, x: torch.Tensor) -> torch.Tensor:
         """Return the mean negative log-likelihood of a batch in bits per dimension, a scalar."""
         return -self.log_likelihood(x).mean() / (math.log(2) * self.d)
+
+    def fit(self, x: npt.ArrayLike, method: FlowMethod | None = None) -> GlowFlow:
+        """Train anew on embeddings (n, d) of texts, rows 2i and 2i + 1 being pairs.
+
+        ``method`` has the settings of training, by default the encoders'; levels, depth, width and seed are the flow's own,
+        and its ``dropout``, which is of encoders, does not count.
+        Raises EncoderError: fewer than two pairs, another d, or a value that is not finite.
+        """
+        rows = check_embeddings(x)
+        if rows.shape[1] != self.d:
+            raise EncoderError(f"a flow of d = {self.d} takes embeddings (n, {self.d}), not shape {rows.shape}")
+        method = replace(method or FlowMethod(), levels=self.levels, depth=self.depth, width=self.width, seed=self.seed)
+        trained, self.losses_ = method.train(rows.astype(np.float32))
+        self.load_state_dict(trained.state_dict())
+        return self
+
+    def transform(self, x: npt.ArrayLike) -> FloatArray:
+        """Return z (n, d), computed in float64: an embedding then does not depend on those beside it."""
+        with torch.inference_mode():
+            z: FloatArray = deepcopy(self).double()(torch.from_numpy(np.asarray(x, dtype=np.float64))).numpy()
+        return z.astype(np.float32)
 
 
 class DecayedAdam:
@@ -239,18 +266,11 @@ class FlowMethod(Method):
         return {name: p.detach().numpy() for name, p in self.train(x)[0].named_parameters()}
 
     def transform(self, learned: Tensors) -> OfRows:
-        """What gives z (n, d), in float64: an embedding then does not depend on those beside it."""
+        """What gives z (n, d), see :meth:`GlowFlow.transform`."""
         d = len(learned["norms.0.shift"])
         flow = GlowFlow(d, levels=self.levels, depth=self.depth, width=self.width)
         flow.load_state_dict({name: torch.from_numpy(array) for name, array in learned.items()})
-        flow.double()
-
-        def embed(embeddings: FloatArray) -> FloatArray:
-            with torch.inference_mode():
-                z: FloatArray = flow(torch.from_numpy(np.asarray(embeddings, dtype=np.float64))).numpy()
-            return z.astype(np.float32)
-
-        return embed
+        return flow.transform
 
 
 flow_encoder = over_another(FlowMethod)

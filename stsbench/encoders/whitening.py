@@ -27,7 +27,7 @@ from threadpoolctl import ThreadpoolController
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.core.provenance import derived
 from stsbench.encoders.base import Encoder, FloatArray, IndexArray, OfRows, Positive, TokenIds
-from stsbench.encoders.fitted import Method, Tensors, embedded_chunks
+from stsbench.encoders.fitted import Method, Tensors, check_embeddings, embedded_chunks
 from stsbench.encoders.load import over_another
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.transformer.pooling import Mean
@@ -45,12 +45,10 @@ class Moments:
     """
 
     def __init__(self, chunks: Iterable[npt.ArrayLike]) -> None:
-        """Take embeddings, (n, d) each. Raises EncoderError: not of two axes."""
+        """Take embeddings, (n, d) each; raises as :func:`stsbench.encoders.fitted.check_embeddings`."""
         self.count, self.mean, self.scatter = 0, np.zeros(()), np.zeros(())
         for chunk in chunks:
-            rows: Array = np.asarray(chunk, dtype=np.float64)
-            if rows.ndim != 2:
-                raise EncoderError(f"fitting takes embeddings (n, d), not shape {rows.shape}")
+            rows = check_embeddings(chunk)
             n, m = self.count, len(rows)
             if m:
                 mean = rows.mean(axis=0)
@@ -120,6 +118,35 @@ class WhiteningMethod(Method):
 
 
 whitened_encoder = over_another(WhiteningMethod)
+
+
+class Whitening:
+    """Whitening of plain arrays, in the manners of scikit-learn, with the numbers of the encoders.
+
+    Attributes:
+        mean_: the mean of the embeddings it was fitted on, (d,).
+        components_: what centred embeddings are multiplied by, (d, k).
+    """
+
+    def __init__(self, k: int | None = None) -> None:
+        """Keep ``k``, the number of components; None for all."""
+        self.k = k
+
+    def fit(self, x: npt.ArrayLike) -> Whitening:
+        """Fit on embeddings (n, d).
+
+        Raises EncoderError: k is below 1, fewer than two embeddings, all the same, or a value that is not finite.
+        """
+        if self.k is not None and self.k < 1:
+            raise EncoderError(f"k = {self.k}: give 1 or more components, or None for all")
+        learned = WhiteningMethod(self.k).fit_moments(Moments([x]))
+        self.mean_, self.components_ = learned["mean"], learned["components"]
+        return self
+
+    def transform(self, x: npt.ArrayLike) -> Array:
+        """Return whitened embeddings, (n, d) to (n, k), in float64, whose lengths are left as they are."""
+        whitened: Array = (np.asarray(x, dtype=np.float64) - self.mean_) @ self.components_
+        return whitened
 
 
 @dataclass(frozen=True, kw_only=True)

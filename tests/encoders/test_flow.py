@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,26 @@ def test_texts_that_are_too_few_or_too_narrow():
         FlowMethod().train(x[:3])
     with pytest.raises(EncoderError, match="halves embeddings 4 times; 8 cannot be"):
         FlowMethod(levels=4).train(x)
+
+
+def test_plain_arrays_are_fitted_as_by_the_encoder():
+    x = Plain(d=8).encode(PAIRS)
+    flow = GlowFlow(8, seed=1234)
+    assert flow.fit(x) is flow
+    np.testing.assert_array_equal(flow.transform(x), over(Plain(d=8)).fit_texts(PAIRS).encode(PAIRS))
+    method = FlowMethod(epochs=3, batch_pairs=8, learning_rate=1e-2)
+    # It begins anew, and the method's own seed and levels do not count.
+    flow.fit(x.tolist(), method)
+    assert flow.losses_ == GlowFlow(8, seed=1234).fit(x, replace(method, seed=1, levels=1)).losses_
+    assert len(flow.losses_) == 15 and np.mean(flow.losses_[-3:]) < np.mean(flow.losses_[:3])
+    for wrong, message in (
+        (x[:3], "two pairs of texts, not 3"),
+        (x[:, :6], r"d = 8 takes embeddings \(n, 8\), not shape"),
+    ):
+        with pytest.raises(EncoderError, match=message):
+            flow.fit(wrong)
+    with pytest.raises(EncoderError, match="finite embeddings; row 1 "):
+        flow.fit(np.array([[0.0] * 8, [np.inf] * 8]))
 
 
 # --- the encoder ---

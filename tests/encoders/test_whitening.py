@@ -22,6 +22,7 @@ from stsbench.encoders.load import find_encoder
 from stsbench.encoders.whitening import (
     CalibrationMethod,
     Moments,
+    Whitening,
     WhiteningMethod,
     calibrated_encoder,
     frequent_tokens,
@@ -47,8 +48,7 @@ def cosines(x: np.ndarray) -> Any:
 
 
 def whiten(x: np.ndarray, k: int | None = None) -> Any:
-    learned = WhiteningMethod(k).fit_moments(Moments([x]))
-    return (x - learned["mean"]) @ learned["components"]
+    return Whitening(k).fit(x).transform(x)
 
 
 @pytest.mark.parametrize("k", [1, 5, 12])
@@ -81,7 +81,13 @@ def test_directions_without_variance_are_left_out_and_said():
     assert fitted.notes == ["the texts' embeddings vary in 4 directions only: 4 components are kept, not 9"]
 
 
-@pytest.mark.parametrize(("x", "message"), [(X[:1], "two texts"), (np.ones((9, 3)), "are the same"), (X[0], "shape")])
+BROKEN = np.where(np.arange(200)[:, None] == 7, np.nan, X)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [(X[:1], "two texts"), (np.ones((9, 3)), "are the same"), (X[0], "shape"), (BROKEN, "finite embeddings; row 7 ")],
+)
 def test_what_cannot_be_whitened(x, message):
     with pytest.raises(EncoderError, match=message):
         whiten(x)
@@ -130,6 +136,20 @@ def test_the_encoder_whitens_its_base():
     np.testing.assert_allclose(cosines(embeddings), cosines(due), atol=1e-6)
     plain = whitened(3, normalise=False).fit_texts(TEXTS).encode(TEXTS)
     np.testing.assert_allclose(plain, due, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("k", [3, None])
+def test_plain_arrays_are_whitened_as_by_the_encoder(k):
+    x = Plain(d=8).encode(TEXTS)
+    whitening = Whitening(k)
+    assert whitening.fit(x) is whitening and whitening.k == k
+    assert (whitening.mean_.shape, whitening.components_.shape) == ((8,), (8, k or 8))
+    encoded = whitened(k, normalise=False).fit_texts(TEXTS).encode(TEXTS)
+    np.testing.assert_array_equal(whitening.transform(x).astype(np.float32), encoded)
+    # It takes lists too, and forgets what it learned before.
+    np.testing.assert_array_equal(whitening.fit(X).fit(x.tolist()).transform(x), Whitening(k).fit(x).transform(x))
+    with pytest.raises(EncoderError, match="k = 0: give 1 or more components"):
+        Whitening(0).fit(x)
 
 
 METHODS = {
