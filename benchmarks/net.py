@@ -371,14 +371,10 @@ def story_facts(story: str) -> Facts:
     sys.modules.pop("own_encoders", None)
     sys.path.insert(0, str(world))
     facts: Facts = {}
-    for number, line in enumerate(commands(story)):
+    for line in commands(story):
         text = plain(call(shlex.split(line.removeprefix("~ "))), world)
-        facts[f"{number:03} {line}"] = text.splitlines()
-    for line in WITH_JSON if story == "quick" else ():
-        text, exit_code = call([*shlex.split(line), "--json"]).rstrip().rsplit("\n", 1)
-        facts[f"keys of {line} --json"] = [exit_code, *keys_of_json(text)]
-    sys.path.remove(str(world))
-    os.chdir(WORLD)
+        repeats = sum(name.partition(" #")[0] == line for name in facts)
+        facts[f"{line} #{repeats + 1}" if repeats else line] = text.splitlines()
     paths = [path for path in sorted(world.rglob("*")) if not path.is_relative_to(world / "base")]
     # Blocks of a store are cut by the clock, and numba's files are named by their times.
     facts["files"] = {
@@ -386,6 +382,11 @@ def story_facts(story: str) -> Facts:
         for path in paths
         if path.suffix not in (".npy", ".pyc", ".nbi", ".nbc") and "__pycache__" not in path.parts
     }
+    for line in WITH_JSON if story == "quick" else ():
+        text, exit_code = call([*shlex.split(line), "--json"]).rstrip().rsplit("\n", 1)
+        facts[f"keys of {line} --json"] = [exit_code, *keys_of_json(text)]
+    sys.path.remove(str(world))
+    os.chdir(WORLD)
     return facts
 
 
