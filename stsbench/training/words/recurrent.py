@@ -215,6 +215,8 @@ class QuickThoughtsTraining(NeighbourTraining):
     hidden: int = 600
     """Size of the state of each of an encoder's two directions."""
     cell: GruCell = "tensorflow"
+    max_words: int = 50
+    """As ``data_prep.sh`` cuts; the 30 of the training script is never read there."""
     vocabulary: int = 50001
     batch_size: int = 400
     learning_rate: float = 5e-4
