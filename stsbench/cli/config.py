@@ -65,7 +65,7 @@ def defaults(given: Path | None, *, of_run: bool) -> dict[str, Any]:
 
 
 def _path(value: str, file: Path, key: str) -> Path:
-    """Return what a path in the file names; raises CardError: no file or folder can have that name."""
+    """Return what a path in the file names; raises CardError: nothing can have that name."""
     with failing(f"{file}: key '{key}': {value!r} is no path", CardError, RuntimeError, ValueError):
         if "\0" in value:
             raise ValueError("it holds a NUL byte")

@@ -68,8 +68,11 @@ class Registry:
                 raise
             except Exception as error:
                 # Whoever types the name did not write the package, and cannot use its traceback.
-                problem = f"its entry point {points[name]} fails: {type(error).__name__}: {one_line(error)[:200]}"
-                raise StsbenchError(f"{self.kind} '{name}': {problem}; repair its package, or remove it") from error
+                problem = f"{type(error).__name__}: {one_line(error)[:200]}"
+                raise StsbenchError(
+                    f"{self.kind} '{name}': its entry point {points[name]} fails: {problem}; "
+                    "repair its package, or remove it"
+                ) from error
         else:
             raise UnknownName(self.kind, name, self.names(), hint=f"known: {', '.join(self.names())}")
         # Before anybody calls it.

@@ -171,13 +171,17 @@ def embedded_chunks(base: Encoder, sentences: Sequence[str]) -> Iterator[FloatAr
 
 
 def check_embeddings(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return embeddings to fit on, (n, d), in float64; raises EncoderError: another shape, or a value that is not finite."""
+    """Return embeddings to fit on, (n, d), in float64.
+
+    Raises EncoderError: another shape, or a value that is not finite.
+    """
     rows = np.asarray(x, dtype=np.float64)
     if rows.ndim != 2:
         raise EncoderError(f"fitting takes embeddings (n, d), not shape {rows.shape}")
     broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(broken):
-        raise EncoderError(f"fitting takes finite embeddings; row {broken[0]} (from 0) has a value that is not")
+        problem = f"row {broken[0]} (from 0) has a value that is not"
+        raise EncoderError(f"fitting takes finite embeddings; {problem}")
     return rows
 
 

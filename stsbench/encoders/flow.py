@@ -145,22 +145,34 @@ class GlowFlow(nn.Module):
     def fit(self, x: npt.ArrayLike, method: FlowMethod | None = None) -> GlowFlow:
         """Train anew on embeddings (n, d) of texts, rows 2i and 2i + 1 being pairs.
 
-        ``method`` has the settings of training, by default the encoders'; levels, depth, width and seed are the flow's own,
-        and its ``dropout``, which is of encoders, does not count.
-        Raises EncoderError: fewer than two pairs, another d, or a value that is not finite.
+        Args:
+            x: the embeddings.
+            method: the settings of training, by default those of the encoders. Its levels, depth,
+                width and seed are replaced by the flow's, and its dropout has no effect.
+
+        Raises:
+            EncoderError: fewer than two pairs, another d, or a value that is not finite.
         """
         rows = check_embeddings(x)
         if rows.shape[1] != self.d:
-            raise EncoderError(f"a flow of d = {self.d} takes embeddings (n, {self.d}), not shape {rows.shape}")
-        method = replace(method or FlowMethod(), levels=self.levels, depth=self.depth, width=self.width, seed=self.seed)
+            due = f"takes embeddings (n, {self.d}), not shape {rows.shape}"
+            raise EncoderError(f"a flow of d = {self.d} {due}")
+        method = replace(
+            method or FlowMethod(),
+            levels=self.levels,
+            depth=self.depth,
+            width=self.width,
+            seed=self.seed,
+        )
         trained, self.losses_ = method.train(rows.astype(np.float32))
         self.load_state_dict(trained.state_dict())
         return self
 
     def transform(self, x: npt.ArrayLike) -> FloatArray:
-        """Return z (n, d), computed in float64: an embedding then does not depend on those beside it."""
+        """Return z (n, d), computed in float64, so that no embedding depends on those beside it."""
+        rows = torch.from_numpy(np.asarray(x, dtype=np.float64))
         with torch.inference_mode():
-            z: FloatArray = deepcopy(self).double()(torch.from_numpy(np.asarray(x, dtype=np.float64))).numpy()
+            z: FloatArray = deepcopy(self).double()(rows).numpy()
         return z.astype(np.float32)
 
 

@@ -45,7 +45,7 @@ class Moments:
     """
 
     def __init__(self, chunks: Iterable[npt.ArrayLike]) -> None:
-        """Take embeddings, (n, d) each; raises as :func:`stsbench.encoders.fitted.check_embeddings`."""
+        """Take embeddings, (n, d) each; raises as :func:`.fitted.check_embeddings`."""
         self.count, self.mean, self.scatter = 0, np.zeros(()), np.zeros(())
         for chunk in chunks:
             rows = check_embeddings(chunk)
@@ -135,7 +135,9 @@ class Whitening:
     def fit(self, x: npt.ArrayLike) -> Whitening:
         """Fit on embeddings (n, d).
 
-        Raises EncoderError: k is below 1, fewer than two embeddings, all the same, or a value that is not finite.
+        Raises:
+            EncoderError: k is below 1; the embeddings are fewer than two, all the same, or hold a
+                value that is not finite.
         """
         if self.k is not None and self.k < 1:
             raise EncoderError(f"k = {self.k}: give 1 or more components, or None for all")
@@ -144,7 +146,7 @@ class Whitening:
         return self
 
     def transform(self, x: npt.ArrayLike) -> Array:
-        """Return whitened embeddings, (n, d) to (n, k), in float64, whose lengths are left as they are."""
+        """Return whitened embeddings, (n, d) to (n, k), in float64; lengths are not made 1."""
         whitened: Array = (np.asarray(x, dtype=np.float64) - self.mean_) @ self.components_
         return whitened
 

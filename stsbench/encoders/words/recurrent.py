@@ -112,7 +112,7 @@ class ResetBeforeGru(nn.Module):
     """TensorFlow's GRU: the state is reset before its product, and gates begin open (bias 1)."""
 
     def __init__(self, word_size: int, hidden: int) -> None:
-        """Make the layer with TensorFlow's initial weights: Glorot's uniform ones, gate biases 1, others 0."""
+        """Make the layer with TensorFlow's first weights: Glorot's, gate biases 1, others 0."""
         super().__init__()
         self.gates = nn.Linear(word_size + hidden, 2 * hidden)
         self.candidate = nn.Linear(word_size + hidden, hidden)

@@ -55,7 +55,7 @@ class SkipThoughts(GruHalf):
         wide = half.word_size + (half.size if self.each_step else 0)
         self.decoders = nn.ModuleDict({side: nn.GRU(wide, half.size, batch_first=True) for side in NEIGHBOURS})
         self.output = nn.Linear(half.size, words)
-        # One gate at a time: square matrices, all recurrent ones among them, orthogonal, others uniform; biases zero.
+        # One gate at a time: square matrices (all recurrent ones) orthogonal, others uniform.
         for name, parameter in self.named_parameters():
             if "bias" in name:
                 nn.init.zeros_(parameter)
@@ -102,13 +102,14 @@ def released_adam_factor(step: int) -> float:
 def released_adam_epsilon(step: int) -> float:
     """Return the epsilon with which PyTorch's Adam takes the released step, at this step from 0.
 
-    TensorFlow's code, and Skip-Thoughts' own, add 1e-8 to the root of the second mean before its correction, PyTorch after.
+    TensorFlow's code, and Skip-Thoughts' own, add 1e-8 to the root of the second mean before its
+    correction, PyTorch after.
     """
     return TINY / float((1 - 0.999 ** (step + 1)) ** 0.5)
 
 
 def limit_norm(gradients: Sequence[Tensor], norm: Tensor, limit: float) -> None:
-    """Scale gradients in place by the factor that brings this norm down to a limit; 1 if it is not above."""
+    """Scale gradients in place by what brings this norm down to a limit, if it is above."""
     factor = limit / max(float(norm), limit)
     for gradient in gradients:
         gradient.mul_(factor)
@@ -161,7 +162,7 @@ class SkipThoughtsTraining(NeighbourTraining):
             optimiser.zero_grad()
             cost = model.cost(tokens, rows)
             cost.backward()  # type: ignore[no-untyped-call]
-            gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+            gradients = [p.grad for p in model.parameters() if p.grad is not None]
             limit_norm(gradients, nn.utils.get_total_norm(gradients), self.clip)
             optimiser.step()
             words = sum(int(tokens.lengths[rows + side].sum()) for side in NEIGHBOURS.values())
@@ -207,9 +208,10 @@ class SkipThoughtsTraining(NeighbourTraining):
 class QuickThoughtsTraining(NeighbourTraining):
     """Train Quick-Thoughts, which finds the neighbours among a batch of text (Logeswaran and Lee 2018, arXiv 1803.02893).
 
-    The defaults are the released configuration's (trained word vectors). Batches are stretches of the text in its
-    order, over the borders of documents too; sentences are cut at ``max_words``. As TensorFlow does, each tensor's
-    gradient is clipped by its own norm, that of a word table before the rows of one word are summed.
+    The defaults are the released configuration's (trained word vectors). Batches are stretches of
+    the text in its order, over the borders of documents too; sentences are cut at ``max_words``. As
+    TensorFlow does, each tensor's gradient is clipped by its own norm, that of a word table before
+    the rows of one word are summed.
     """
 
     hidden: int = 600
@@ -239,7 +241,8 @@ class QuickThoughtsTraining(NeighbourTraining):
         def learn(rows: Rows, step: int) -> tuple[float, int]:
             ids, lengths = as_batch(tokens, rows)
             looked_up = [table[ids] for table in tables]
-            f, g = (half.gru(vectors, lengths) for half, vectors in zip(halves.values(), looked_up, strict=True))
+            pairs = zip(halves.values(), looked_up, strict=True)
+            f, g = (half.gru(vectors, lengths) for half, vectors in pairs)
             loss = quick_thoughts(f, g)
             gradients = torch.autograd.grad(loss, [*layers, *looked_up])
             for gradient in gradients:
@@ -247,7 +250,8 @@ class QuickThoughtsTraining(NeighbourTraining):
             for layer, gradient in zip(layers, gradients, strict=False):
                 layer.grad = gradient
             for table, gradient in zip(tables, gradients[len(layers) :], strict=True):
-                table.grad = torch.zeros_like(table).index_add_(0, ids.flatten(), gradient.flatten(0, 1))
+                rows_of_words = gradient.flatten(0, 1)
+                table.grad = torch.zeros_like(table).index_add_(0, ids.flatten(), rows_of_words)
             optimiser.param_groups[0]["eps"] = released_adam_epsilon(step)
             optimiser.step()
             return float(loss.detach()), 1
