@@ -149,6 +149,10 @@ class DeviceEncoder(TokenEncoder, Protocol):
         """Return what its device has left; None on a CPU."""
 
 
+class EmbeddingsDiffer(EncoderError):
+    """A server embeds a text in two ways: nothing that it gave is believed, stored or not."""
+
+
 @runtime_checkable
 class ServedEncoder(Encoder, Protocol):
     """An encoder whose embeddings come from a server, some at a time, and may cost money: stored as they come.
@@ -157,7 +161,10 @@ class ServedEncoder(Encoder, Protocol):
     """
 
     def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
-        """Pass the embeddings of some rows to ``keep`` as they come, each row once; whatever it raises, what had come is kept."""
+        """Pass the embeddings of some rows to ``keep`` as they come, each row once.
+
+        Whatever it raises, what had come is kept, unless it is :class:`EmbeddingsDiffer`.
+        """
 
     def count_tokens(self, sentences: Sequence[str]) -> int:
         """Return how many tokens these sentences have for the server, or nearly."""

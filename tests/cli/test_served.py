@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_a_run_goes_on_where_its_server_went(stsbench, card, tmp_path):
         assert "503 *** is fine; what has come is kept" in stsbench.refused(*run)
         server.faults.clear()
         out = stsbench.fine(*run)
-        assert max(Counter(server.texts).values()) == 1 and len(server.texts) == forecast["to_embed"]
+        assert len(server.texts) == forecast["to_embed"] and len(server.again) < len(server.answered) + 2
     assert "ours" in out
     (path,) = (tmp_path / "results" / "ours").glob("*.json")
     notes = json.loads(path.read_text())["notes"]
@@ -50,6 +51,33 @@ def test_a_run_goes_on_where_its_server_went(stsbench, card, tmp_path):
     written = {file: file.read_bytes() for file in (tmp_path / "results").rglob("*") if file.is_file()}
     assert not any(b"sk-secret" in content for content in written.values())
     assert not any(b"127.0.0.1" in content for file, content in written.items() if file.parent.name == "ours")
+
+
+def test_a_server_that_changes_is_one_line_and_the_next_run_believes_nothing_of_before(stsbench, card, tmp_path):
+    with serving(key="sk-secret-1234") as server:
+        run = ["run", "--encoder", card, "--set", f"url={server.url}"]
+        stsbench.fine(*run, "--tasks", "quickstart-es-en")
+        counted = count(1)
+
+        def change(answer: Any) -> Any:
+            rows = [{**row, "embedding": row["embedding"][::-1]} for row in answer["data"]]
+            return {"data": rows} if next(counted) > 10 else answer
+
+        server.fail(change=change)
+        refused = stsbench.refused(*run, *QUICK)
+        assert refused.startswith(
+            f"ours: the server at {server.url} embeds a text otherwise when it is asked for again ("
+        )
+        assert refused.endswith(
+            "nothing that it gave before counts any more: run again, with --set batch=1 if this comes again"
+        )
+        assert len(list((tmp_path / "results" / "ours").glob("quickstart-en.*"))) == 0
+        embedded = len(server.texts)
+        stsbench.fine(*run, "--tasks", "quickstart-en,quickstart-es-en")
+        # The task that was scored by the model of before is scored again.
+        assert "0 of 2 cells known" in stsbench.progress[0] and len(server.texts) > embedded
+    results = [json.loads(path.read_text()) for path in (tmp_path / "results" / "ours").glob("*.json")]
+    assert len(results) == 3 and len({result["fingerprint"] for result in results}) == 2
 
 
 @pytest.mark.parametrize(

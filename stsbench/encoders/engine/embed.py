@@ -29,6 +29,7 @@ from stsbench.encoders.base import (
     DeviceEncoder,
     Embed,
     Embeddings,
+    EmbeddingsDiffer,
     Encoder,
     FloatArray,
     IndexArray,
@@ -268,6 +269,9 @@ class Engine:
                 self.encoder.embed_into([texts[i] for i in asked], lambda rows, found: keep(asked[rows], found))
             if done != total:
                 raise EncoderError(f"encoder '{self.encoder.name}' passed {done} embeddings of {total}")
+        except EmbeddingsDiffer:
+            self.shelf.set_aside()
+            raise
         finally:
             # Also on Ctrl-C and on errors: what is embedded is kept.
             self.shelf.flush()

@@ -179,6 +179,12 @@ class Shelf:
             self._index, self._pending = None, []
         self._flushed = time.monotonic()
 
+    def set_aside(self) -> None:
+        """Let nothing that is stored be found any more, nor what waits to be; raises OutputError."""
+        self._blocks, self._index, self._pending = [], None, []
+        if self.folder is not None:
+            set_aside(self.folder)
+
     def view(self, keys: Keys) -> StoredEmbeddings:
         """Return a view of the rows of these keys, all of which must be there."""
         at = self.find(keys)
@@ -286,6 +292,20 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return cls(environment="unreadable")
 
 
+def set_aside(folder: Path) -> Path:
+    """Give a folder of stored embeddings another name, which is returned; raises OutputError."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
+    # Clocks may show the same second twice.
+    aside = folder.with_name(f"{folder.name}.aside-{now}-{secrets.token_hex(4)}")
+    try:
+        # Another process may have done so.
+        with suppress(FileNotFoundError):
+            folder.rename(aside)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be set aside: {error.strerror}; pass --no-store") from error
+    return aside
+
+
 class Watch:
     """Watches whether an encoder still embeds as when its embeddings were stored; ``said`` is what became of them.
 
@@ -309,13 +329,7 @@ class Watch:
             record.places.append(here)
             self._write(record)
             return
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
-        # Clocks may show the same second twice.
-        aside = self.folder.with_name(f"{self.folder.name}.aside-{now}-{secrets.token_hex(4)}")
-        try:
-            self.folder.rename(aside)
-        except OSError as error:
-            raise OutputError(f"{self.folder}: cannot be set aside: {error.strerror}; pass --no-store") from error
+        aside = set_aside(self.folder)
         self._write(self._new_record())
         what = f"stored embeddings of '{self.encoder.name}' are set aside, and all are made again"
         self.said = f"{what}: {why} (now in {aside.name})"

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -33,6 +36,10 @@ LONGEST_ASKED = 600.0
 """Seconds that a server may ask us to wait."""
 LARGEST = 1 << 28
 """Bytes of an answer, unpacked: more than 2,048 embeddings of 4,096 numbers have, written out."""
+LONGEST_MESSAGE = 20_000
+"""Characters of a server's message that are looked at."""
+QUOTE = 10
+"""So many characters of a text make a quote of it."""
 OPENAI_HOST, OPENAI_KEY = "api.openai.com", "OPENAI_API_KEY"
 NAME_A_KEY = "put a key into an environment variable and name that: --set key_variable=NAME"
 KEPT = "what has come is kept: run the same command to continue"
@@ -132,7 +139,9 @@ class Link:
             # Without a key, what is stored can still be found and counted.
             return None
         said = answer.parsed() if answer.status == 200 else {}
-        return None if not 0 < answer.status < 500 else said if isinstance(said, dict) else {}
+        # A server that has no such page may say that it is not implemented.
+        answers = 0 < answer.status < 500 or answer.status == 501
+        return None if not answers else said if isinstance(said, dict) else {}
 
     def post(self, path: str, body: Mapping[str, Any], *, tokens: int, stop: threading.Event) -> Any:  # noqa: ANN401 - JSON
         """Send a request and return the answer's JSON; what may pass is tried again, until ``stop`` is set.
@@ -140,7 +149,7 @@ class Link:
         Raises TooLarge: the server wants fewer texts at once; SourceError: it cannot be reached, or gives up;
         EncoderError: it refuses.
         """
-        why = ""
+        why, sent = "", [text for field in body.values() if isinstance(field, list) for text in field]
         for attempt in range(self.retries + 1):
             self._keep_pace(tokens, stop)
             if stop.is_set():
@@ -148,11 +157,11 @@ class Link:
             answer = self._send("POST", path, seconds=self.timeout, body=body)
             if answer.status == 200:
                 if isinstance(found := answer.parsed(), str):
-                    raise EncoderError(f"the server at {self.url} answered no JSON: {self._clean(found)}")
+                    raise EncoderError(f"the server at {self.url} answered no JSON: {self._clean(found, sent)}")
                 return found
             if not answer.may_pass():
-                raise self._refusal(path, answer)
-            why = f"{answer.status or ''} {self._said(answer)}".lstrip()
+                raise self._refusal(path, answer, sent)
+            why = f"{answer.status or ''} {self._said(answer, sent)}".lstrip()
             if attempt < self.retries:
                 self._wait(attempt, answer, why, stop)
         raise SourceError(f"the server at {self.url} gave no embeddings in {self.retries + 1} attempts: {why}; {KEPT}")
@@ -223,8 +232,8 @@ class Link:
         with self._lock:
             self._held_until = max(self._held_until, time.monotonic() + seconds)
 
-    def _refusal(self, path: str, answer: _Answer) -> EncoderError:
-        status, said = answer.status, self._said(answer)
+    def _refusal(self, path: str, answer: _Answer, sent: Sequence[str]) -> EncoderError:
+        status, said = answer.status, self._said(answer, sent)
         what = f"the server at {self.url} answered {status}: {said}"
         if status == 413:
             return TooLarge(f"the server at {self.url} finds the text too long: {said}")
@@ -234,13 +243,35 @@ class Link:
             what += f"; is {path} there? the address of most servers ends in /v1, and 'model' must be theirs"
         return EncoderError(what)
 
-    def _said(self, answer: _Answer) -> str:
+    def _said(self, answer: _Answer, sent: Sequence[str]) -> str:
         said = answer.parsed()
         for key in ("error", "detail", "message"):
             said = said[key] if isinstance(said, dict) and key in said else said
-        return self._clean(str(said))
+        return self._clean(str(said), sent)
 
-    def _clean(self, text: str) -> str:
-        """A text in one line and without the key."""
+    def _clean(self, text: str, sent: Sequence[str]) -> str:
+        """Return a text of the server in one line, without the key and without what it quotes of the texts that it was sent."""
         key = self.key()
-        return visible(one_line(text.replace(key, "***") if key else text))[:200]
+        text = text[:LONGEST_MESSAGE]
+        return visible(one_line(without_quotes(text.replace(key, "***") if key else text, sent)))[:200]
+
+
+def without_quotes(message: str, sent: Sequence[str]) -> str:
+    """Return a message with ``[…]`` in the place of what it quotes of texts, which may be confidential.
+
+    A quote is a text as a whole, or any part of it of ``QUOTE`` characters, also as JSON (within JSON) and Python write it.
+    """
+    escaped = [json.dumps(text)[1:-1] for text in sent]
+    twice = [json.dumps(text)[1:-1] for text in escaped]
+    forms = {form for form in (*sent, *escaped, *twice, *(repr(text)[1:-1] for text in sent)) if form.strip()}
+    parts = {form[start : start + QUOTE] for form in forms for start in range(len(form) - QUOTE + 1)}
+    quoted = [False] * len(message)
+    for start in range(len(message)):
+        if message[start : start + QUOTE] in parts:
+            quoted[start : start + QUOTE] = [True] * QUOTE
+    for form in forms:
+        if len(form) < QUOTE:
+            for found in re.finditer(rf"(?<!\w){re.escape(form)}(?!\w)", message):
+                quoted[found.start() : found.end()] = [True] * len(form)
+    runs = groupby(zip(message, quoted, strict=True), key=itemgetter(1))
+    return "".join("[…]" if is_quoted else "".join(sign for sign, _ in signs) for is_quoted, signs in runs)

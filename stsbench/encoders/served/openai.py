@@ -14,32 +14,53 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, SourceError, choose, failing, shown, which_sentence
 from stsbench.core.files import write_whole
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.base import FloatArray, IndexArray, KeepRows, NotNegative, Positive, valid_text
+from stsbench.encoders.base import (
+    EmbeddingsDiffer,
+    FloatArray,
+    IndexArray,
+    KeepRows,
+    NotNegative,
+    Positive,
+    valid_text,
+)
 from stsbench.encoders.checkpoint import kept_record
 from stsbench.encoders.served.link import Link, NotAsked, TooLarge
+from stsbench.encoders.served.requests import MAX_SERVER_DRIFT, RepeatedTexts, RequestLimits, plan_requests
 from stsbench.encoders.transformer.pooling import Prompt
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
-SAME = 0.1
-"""How far an embedding may move with other texts in its request, as a share of its length: rounding in 8 bits moves it by .05."""
+PROBE = "A man is playing a guitar."
+"""The text by which a run sees whether the server still embeds as in earlier runs."""
 BYTES_A_TOKEN = 4
 """Bytes of UTF-8 for each token of an estimate. English text has 4 to 5 with the vocabularies in use; other scripts have fewer."""
 
 
 class _Row(msgspec.Struct):
     index: int
-    embedding: str | list[float | None]
+    embedding: str | list[float | None] | None
 
 
 class _Rows(msgspec.Struct):
     data: list[_Row]
     model: Any = None
+
+
+class Answer(NamedTuple):
+    """What a server gave for some texts."""
+
+    embeddings: FloatArray
+    """(n, d), NaN where no number stands."""
+    has_null: npt.NDArray[np.bool_]
+    """Whether null stands in the place of an embedding, or of a number of it, (n,)."""
+    model: str
+    """The model that the answer names; empty if it names none."""
 
 
 class Api(NamedTuple):
@@ -59,8 +80,8 @@ class Api(NamedTuple):
         fields = {"model": model, "encoding_format": encoding}
         return {self.own[0]: list(texts), **{key: value for key, value in fields.items() if key in self.own}}
 
-    def read(self, answer: object, n: int, where: str) -> tuple[FloatArray, str]:
-        """The embeddings (n, d) of an answer, NaN where no number stands, and the model that it names, "" for none.
+    def read(self, answer: object, n: int, where: str) -> Answer:
+        """Read the answer for ``n`` texts.
 
         Raises EncoderError, which begins with ``where``: it is not one embedding a text, all of one size.
         """
@@ -68,14 +89,22 @@ class Api(NamedTuple):
             found = msgspec.convert(answer, self.answer)
             listed = found if isinstance(found, _Rows) else _Rows([_Row(i, one) for i, one in enumerate(found)])
             rows = sorted(listed.data, key=lambda row: row.index)
-            embeddings = [_numbers(row.embedding) for row in rows]
+            embeddings = [None if row.embedding is None else _numbers(row.embedding) for row in rows]
         if [row.index for row in rows] != list(range(n)):
             what = f"the answer holds {len(rows)} embeddings for {n} texts, or their 'index' is not 0 to {n - 1}"
             raise EncoderError(f"{where}: {what}")
-        sizes = {len(embedding) for embedding in embeddings}
-        if len(sizes) != 1 or 0 in sizes:
-            raise EncoderError(f"{where}: the answer holds embeddings of sizes {', '.join(map(str, sorted(sizes)))}")
-        return np.stack(embeddings).astype(np.float32), listed.model if isinstance(listed.model, str) else ""
+        sizes = sorted({len(embedding) for embedding in embeddings if embedding is not None})
+        if not sizes:
+            raise EncoderError(f"{where}: the answer holds null in the place of every embedding")
+        if len(sizes) > 1 or 0 in sizes:
+            raise EncoderError(f"{where}: the answer holds embeddings of sizes {', '.join(map(str, sizes))}")
+        missing = np.full(sizes[0], np.nan)
+        stacked = np.stack([missing if embedding is None else embedding for embedding in embeddings])
+        has_null = [
+            row.embedding is None or (isinstance(row.embedding, list) and None in row.embedding) for row in rows
+        ]
+        model = listed.model if isinstance(listed.model, str) else ""
+        return Answer(stacked.astype(np.float32), np.array(has_null), model)
 
 
 def _numbers(embedding: str | list[float | None]) -> FloatArray:
@@ -92,7 +121,7 @@ APIS = {
     # As OpenAI, vLLM, TEI, Ollama, llama.cpp, LM Studio and Infinity have it.
     "openai": Api("/embeddings", "/models", _Rows, ("input", "model", "encoding_format", "dimensions"), OPENAI_SAYS),
     # Text Embeddings Inference.
-    "tei": Api("/embed", "/info", list[list[float | None]], ("inputs", "dimensions"), TEI_SAYS),
+    "tei": Api("/embed", "/info", list[list[float | None] | None], ("inputs", "dimensions"), TEI_SAYS),
 }
 """The ways to ask a server, by name."""
 
@@ -102,6 +131,15 @@ class Said(msgspec.Struct):
 
     said: dict[str, Any]
     answers: str = ""
+
+
+class History(msgspec.Struct):
+    """What earlier runs saw of a server's model."""
+
+    changes: int = 0
+    """How often it embedded a text in two ways."""
+    probe: bytes = b""
+    """The embedding of :data:`PROBE` (d,), float32; empty before the first run of several texts."""
 
 
 class OpenAIEncoder:
@@ -168,13 +206,37 @@ class OpenAIEncoder:
         facts = {key: mine[key] for key in self.api.says if mine.get(key) is not None}
         return Said(facts, known.answers if known else "")
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
-        """The hash of what is asked and of what the server says of its model; its address is no part of it."""
+        """The hash of what is asked, of what the server says of its model, and of how often it was seen to change.
+
+        Its address is no part of it.
+        """
+        changes = self._history.changes
+        return fingerprint({"model": self._state, "changes": changes}) if changes else self._state
+
+    @cached_property
+    def _state(self) -> str:
+        """The hash of what is asked and of what the server says."""
         asked = {key: getattr(self, key) for key in ("model", "dimensions", "encoding", "body")}
         asked |= {"api": self.api_name, "template": self.prompt.facts()}
         said = self._said.said if self._said else {}
         return fingerprint({"kind": "openai", "code": CODE_VERSION, **asked, "server": said})
+
+    @property
+    def _history_file(self) -> Path:
+        # By no address: a model may answer at several.
+        return (
+            settings.cache_folder() / "served" / f"history-{hashlib.sha256(self._state.encode()).hexdigest()[:32]}.json"
+        )
+
+    @cached_property
+    def _history(self) -> History:
+        return kept_record(self._history_file, History) or History()
+
+    def _keep_history(self, history: History) -> None:
+        self._history = history
+        write_whole(self._history_file, msgspec.json.encode(history))
 
     @property
     def notes(self) -> list[str]:
@@ -204,8 +266,17 @@ class OpenAIEncoder:
         return self._size or 0
 
     def count_tokens(self, sentences: Sequence[str]) -> int:
-        """How many tokens the server would be sent; without a tokenizer an estimate."""
-        return int(self._costs(self._texts(sentences)).sum())
+        """How many tokens the server would be sent, texts that are asked for twice among them; without a tokenizer an estimate."""
+        texts = self._texts([*sentences, PROBE])
+        costs = self._costs(texts)
+        phases = self._plan(texts, costs)
+        return sum(int(costs[rows].sum()) for phase in phases for rows in phase)
+
+    def _plan(self, texts: Sequence[str], costs: IndexArray) -> list[list[IndexArray]]:
+        """Plan the requests for texts (n,), the last of which is the probe; empty if all others are blank."""
+        rows = np.array([row for row, text in enumerate(texts[:-1]) if text.strip()], dtype=np.int64)
+        limits = RequestLimits(self.batch, self.batch_tokens)
+        return plan_requests(rows, costs, limits, probe=len(texts) - 1) if len(rows) else []
 
     @cached_property
     def _counter(self) -> Callable[[Sequence[str]], list[int]]:
@@ -222,48 +293,65 @@ class OpenAIEncoder:
     def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
         """Pass on the embeddings (m, d) of some rows (m,) as they come, until all have.
 
-        The first text and the last are asked for again alone, the first before other requests are sent. After a failure
-        no more are sent, and what was under way is passed on. Raises SourceError: the server cannot be reached, or gives
-        up; EncoderError: it refuses, or answers nonsense.
+        Some texts are asked for twice (:mod:`stsbench.encoders.served.requests`). After a failure no more are sent, and what was
+        under way is passed on.
+
+        Raises:
+            SourceError: The server cannot be reached, or gives up.
+            EmbeddingsDiffer: It embeds a text in two ways.
+            EncoderError: It refuses, or answers nonsense.
         """
-        texts = self._texts(sentences)
-        full = np.array([bool(text.strip()) for text in texts], dtype=bool)
-
-        def take(rows: IndexArray, found: FloatArray) -> None:
-            finite = np.isfinite(found).all(axis=1)
-            if finite.any():
-                keep(rows[finite], found[finite])
-            if not finite.all():
-                where = which_sentence(sentences, int(rows[int(np.argmin(finite))]))
-                raise EncoderError(f"encoder '{self.name}' returned NaN or infinity for {where}")
-
-        if full.any():
+        texts = self._texts([*sentences, PROBE])
+        probe = len(sentences)
+        phases = self._plan(texts, self._costs(texts))
+        if phases:
             self.link.key()
             if self._said is None:
                 what = f"no server answers at {self.link.url}"
                 raise SourceError(f"{what}; start it, or give another by --set url=ADDRESS")
-            requests = self._requests(np.flatnonzero(full), self._costs(texts))
-            again, stop = (requests[0][0], requests[-1][-1]), threading.Event()
-            with ThreadPoolExecutor(self.in_flight, thread_name_prefix="stsbench-server") as pool:
-                for some in (requests[:1], requests[1:]):
-                    _answered(some, lambda rows: pool.submit(self._embed, texts, rows, again, stop), take, stop)
-        if not full.all():
-            keep(np.flatnonzero(~full), np.zeros((int((~full).sum()), self.width), dtype=np.float32))
+            repeated = RepeatedTexts(phases, probe)
+            if self._history.probe:
+                repeated.embeddings[probe] = np.frombuffer(self._history.probe, dtype="<f4")
+            is_due = np.array([bool(text.strip()) for text in texts[:-1]] + [False])
 
-    def _embed(
-        self, texts: Sequence[str], rows: IndexArray, again: Sequence[int], stop: threading.Event
-    ) -> FloatArray | None:
-        """The embeddings of some texts, those in ``again`` also asked for alone; None: nothing is asked any more."""
+            def take(rows: IndexArray, answer: Answer) -> None:
+                finite = np.isfinite(answer.embeddings).all(axis=1)
+                move = repeated.largest_move(rows[finite], answer.embeddings[finite])
+                if not move <= MAX_SERVER_DRIFT:
+                    far = f"its embedding moves by {move:.2g} of its length"
+                    what = f"the server at {self.link.url} embeds a text otherwise when it is asked for again ({far})"
+                    raise self._changed(f"{what}: its answers are in another order, or its model has changed")
+                new = finite & is_due[rows]
+                is_due[rows[new]] = False
+                if new.any():
+                    keep(rows[new], answer.embeddings[new])
+                if not finite.all():
+                    index = int(np.argmin(finite))
+                    what = "null" if answer.has_null[index] else "NaN or infinity"
+                    where = "a text of our own" if rows[index] == probe else which_sentence(sentences, int(rows[index]))
+                    raise EncoderError(f"encoder '{self.name}' returned {what} for {where}")
+
+            stop = threading.Event()
+            with ThreadPoolExecutor(self.in_flight, thread_name_prefix="stsbench-server") as pool:
+                for requests in phases:
+                    _answered(requests, lambda rows: pool.submit(self._embed, texts, rows, stop), take, stop)
+                    if not self._history.probe and probe in repeated.embeddings:
+                        embedding = repeated.embeddings[probe].astype("<f4").tobytes()
+                        self._keep_history(History(self._history.changes, embedding))
+        blank = np.array([row for row, text in enumerate(texts[:-1]) if not text.strip()], dtype=np.int64)
+        if len(blank):
+            keep(blank, np.zeros((len(blank), self.width), dtype=np.float32))
+
+    def _changed(self, problem: str) -> EmbeddingsDiffer:
+        """Return the error for a server that has changed; what it gave before is found no more, stored or scored."""
+        self._keep_history(History(self._history.changes + 1))
+        todo = "nothing that it gave before counts any more: run again, with --set batch=1 if this comes again"
+        return EmbeddingsDiffer(problem, hint=todo)
+
+    def _embed(self, texts: Sequence[str], rows: IndexArray, stop: threading.Event) -> Answer | None:
+        """Ask for some texts; None if nothing is asked any more."""
         try:
-            found = self.ask([texts[row] for row in rows], stop)
-            for at in np.flatnonzero(np.isin(rows, again) & np.isfinite(found).all(axis=1) & (len(rows) > 1)):
-                alone = self.ask([texts[rows[at]]], stop)[0]
-                moved = float(np.linalg.norm(found[at] - alone) / max(float(np.linalg.norm(alone)), 1e-12))
-                if not moved <= SAME:
-                    what = f"the server at {self.link.url} embeds a text differently alone than among {len(rows)}"
-                    why = "its answers are in another order, or its model has changed"
-                    far = f"its embedding moves by {moved:.2g} of its length"
-                    raise EncoderError(f"{what} ({far}): {why}; try --set batch=1, with another --store")
+            return self.ask([texts[row] for row in rows], stop)
         except NotAsked:
             return None
         except BaseException as error:
@@ -271,50 +359,38 @@ class OpenAIEncoder:
             if not isinstance(error, TooLarge):
                 stop.set()
             raise
-        return found
 
     def _texts(self, sentences: Sequence[str]) -> list[str]:
         return [valid_text(text) for text in self.prompt.around(sentences)]
 
-    def _requests(self, rows: IndexArray, costs: IndexArray) -> list[IndexArray]:
-        """Cut rows into requests of not too many texts and tokens, longest first; a text that is too long goes alone."""
-        requests: list[list[int]] = []
-        left = 0
-        for row in rows[np.argsort(-costs[rows], kind="stable")].tolist():
-            if not requests or len(requests[-1]) == self.batch or costs[row] > left:
-                requests.append([])
-                left = self.batch_tokens
-            requests[-1].append(row)
-            left -= int(costs[row])
-        return [np.array(request, dtype=np.int64) for request in requests]
-
-    def ask(self, texts: Sequence[str], stop: threading.Event) -> FloatArray:
-        """Send one request: its embeddings (n, d), NaN where the server gave no number.
+    def ask(self, texts: Sequence[str], stop: threading.Event) -> Answer:
+        """Send one request and read its answer.
 
         Raises NotAsked: ``stop`` was set before it could be sent; others as :meth:`embed_into`.
         """
-        size = {} if self.dimensions is None else {"dimensions": self.dimensions}
-        body = {**self.body, **self.api.request(texts, self.model, self.encoding), **size}
+        dimensions = {} if self.dimensions is None else {"dimensions": self.dimensions}
+        body = {**self.body, **self.api.request(texts, self.model, self.encoding), **dimensions}
         answer = self.link.post(self.api.path, body, tokens=int(self._costs(texts).sum()), stop=stop)
         where = f"the server at {self.link.url}"
-        rows, model = self.api.read(answer, len(texts), where)
-        if self.dimensions not in (None, rows.shape[1]):
-            what = f"gave embeddings of size {rows.shape[1]}, not the {self.dimensions} of 'dimensions'"
+        found = self.api.read(answer, len(texts), where)
+        size, model = found.embeddings.shape[1], found.model
+        if self.dimensions not in (None, size):
+            what = f"gave embeddings of size {size}, not the {self.dimensions} of 'dimensions'"
             raise EncoderError(f"{where} {what}: it does not offer them for '{self.model}'; leave dimensions out")
         if (before := self._answers.setdefault("model", model)) != model:
             what = f"{where} answered as model {shown(before)}, and now as {shown(model)}"
-            raise EncoderError(f"{what}: it was changed in mid-run; run again with another --store")
-        self._size = rows.shape[1]
+            raise self._changed(f"{what}: it was changed in mid-run")
+        self._size = size
         now = Said(self._said.said if self._said else {}, model)
         if kept_record(self._memory, Said) != now:
             write_whole(self._memory, msgspec.json.encode(now, order="sorted"))
-        return rows
+        return found
 
 
 def _answered(
     requests: Sequence[IndexArray],
-    send: Callable[[IndexArray], Future[FloatArray | None]],
-    take: KeepRows,
+    send: Callable[[IndexArray], Future[Answer | None]],
+    take: Callable[[IndexArray, Answer], None],
     stop: threading.Event,
 ) -> None:
     """Send requests and take their answers as they come; one that is too large is halved; raises the first failure at the end."""

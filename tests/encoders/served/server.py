@@ -7,14 +7,17 @@ import json
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from stsbench.encoders.served.openai import PROBE
 from tests.encoders.fakes import hashed
 
 
@@ -45,6 +48,8 @@ class Server:
     """Texts that it takes at once."""
     key: str = ""
     models: dict[str, Any] = field(default_factory=lambda: {"data": [{"id": "m", "created": 1, "root": "weights-1"}]})
+    models_status: int = 200
+    """How it answers where it is asked for its models."""
     faults: list[Fault] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
     answered: list[list[str]] = field(default_factory=list)
@@ -60,15 +65,14 @@ class Server:
 
     @property
     def texts(self) -> list[str]:
-        """Every text that it has embedded, each as often as it was; but not those of :attr:`again`."""
-        again = self.again
-        return [text for texts in self.answered for text in texts if text not in again or len(texts) > 1]
+        """Every text that it has embedded, once; without the one that every run asks for."""
+        return [text for text in dict.fromkeys(chain.from_iterable(self.answered)) if text != PROBE]
 
     @property
     def again(self) -> list[str]:
-        """The texts that it was asked for alone after it had embedded them among others."""
-        among = {text for texts in self.answered if len(texts) > 1 for text in texts}
-        return [text for texts in self.answered if len(texts) == 1 for text in texts if text in among]
+        """The texts that it has embedded before, each as often as it was asked for again."""
+        texts = Counter(text for text in chain.from_iterable(self.answered) if text != PROBE)
+        return [*(texts - Counter(dict.fromkeys(texts, 1))).elements()]
 
     def fault(self, body: bytes) -> Fault | None:
         with self.lock:
@@ -110,8 +114,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         facts = self.server_facts
-        known = self.path.removeprefix("/v1") in ("/models", "/info")
-        self.send(200 if known else 404, json.dumps(facts.models if known else {}).encode(), {})
+        is_known = self.path.removeprefix("/v1") in ("/models", "/info") and facts.models_status == 200
+        status = facts.models_status if facts.models_status != 200 or is_known else 404
+        self.send(status, json.dumps(facts.models if is_known else {}).encode(), {})
 
     def do_POST(self) -> None:
         facts = self.server_facts

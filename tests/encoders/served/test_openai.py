@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import json
 import re
 import shutil
 import socket
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +31,12 @@ from stsbench.core.registry import call_with_params
 from stsbench.encoders.base import ServedEncoder
 from stsbench.encoders.engine.embed import BatchShare, Engine
 from stsbench.encoders.served import link
-from stsbench.encoders.served.openai import OpenAIEncoder
+from stsbench.encoders.served.openai import PROBE, OpenAIEncoder
 from tests.encoders.served.server import Server, serving
 
+OTHERWISE = (
+    r"embeds a text otherwise when it is asked for again \(.*another order, or its model has changed; nothing that"
+)
 TEXTS = [f"sentence {'number ' * (i % 7)}{i}" for i in range(50)]
 
 
@@ -114,7 +119,10 @@ def same(answer: Any) -> Any:
         (replaced(index="0"), "not as it must be", {}),
         (replaced(embedding=[1.0] * 7), "sizes 7, 8", {}),
         (replaced(embedding=[]), "sizes 0, 8", {}),
-        (replaced(embedding=[None] * 8), "returned NaN or infinity for sentence ", {}),
+        (replaced(embedding=[None] * 8), "returned null for sentence ", {}),
+        (replaced(embedding=None), "returned null for sentence ", {}),
+        (lambda rows: [None, *rows[1:]], "returned null for sentence ", {"api": "tei"}),
+        (lambda rows: [None] * len(rows), "holds null in the place of every embedding", {"api": "tei"}),
         (replaced(embedding=[float("nan")] * 8), "returned NaN or infinity", {}),
         (replaced(embedding=[1e99] * 8), "returned NaN or infinity", {}),
         (replaced(embedding=NAN), "returned NaN or infinity", {}),
@@ -138,21 +146,19 @@ def test_wrong_order_under_right_indices_is_refused(server, tmp_path):
     server.fail(change=turned)
     made = encoder(server)
     engine = engine_of(made, tmp_path)
-    with pytest.raises(
-        EncoderError, match=r"differently alone than among 8 .* another order, or its model has changed"
-    ):
+    with pytest.raises(EncoderError, match=OTHERWISE):
         engine.prepare(TEXTS)
-    # Nothing of it is kept, and one text at a time is as it should be.
-    assert len(engine.missing(TEXTS)) == len(TEXTS) and server.again
+    # Nothing of it is kept, no more than two requests are paid, and one text at a time is as it should be.
+    assert len(engine.missing(TEXTS)) == len(TEXTS) and len(server.answered) == 2
     np.testing.assert_array_equal(encoder(server, batch=1).encode(TEXTS[:3]), expected(server, TEXTS[:3]))
 
 
-def test_of_many_texts_the_first_and_the_last_are_asked_again(server):
-    encoder(server).encode(TEXTS)
-    assert [len(texts) for texts in server.answered[:2]] == [8, 1] and len(server.again) == 2
-    assert server.again[0] == server.answered[0][0]
-    longest, shortest = max(map(len, TEXTS)), min(map(len, TEXTS))
-    assert len(server.again[0]) >= longest - 1 and len(server.again[1]) <= shortest + 1
+def test_the_first_text_the_last_and_an_inner_one_of_each_request_are_asked_again(server):
+    encoder(server, in_flight=1).encode(TEXTS)
+    first, alone, *others, last = server.answered
+    assert len(first) == 8 and PROBE in first and {*alone} < {*first} and {*alone} < {*last}
+    # An inner text of each but the last, which has none, and the first text and the last at the end.
+    assert len(server.again) == len([first, *others]) - 1 + 3
     # Rounding may move an embedding.
     server.fail(
         change=lambda answer: [[value * 1.01 for value in row] for row in answer] if len(answer) > 1 else answer
@@ -160,14 +166,68 @@ def test_of_many_texts_the_first_and_the_last_are_asked_again(server):
     assert encoder(server, api="tei").encode(TEXTS).shape == (50, 8)
 
 
-def test_a_model_that_changes_in_mid_run_stops_it(server, tmp_path):
+def other_weights(answer: Any) -> Any:
+    """The answer of another model under the same name."""
+    return {"data": [{**row, "embedding": row["embedding"][::-1]} for row in answer["data"]]}
+
+
+def exchanged(answer: Any) -> Any:
+    """An answer with its embeddings in another order, but for the first and the last."""
+    first, *inner, last = (row["embedding"] for row in answer["data"])
+    rows = [first, *inner[1:], *inner[:1], last]
+    return {"data": [{**row, "embedding": other} for row, other in zip(answer["data"], rows, strict=True)]}
+
+
+def after(requests: int, change: Any) -> Any:
+    counted = count()
+    return lambda answer: change(answer) if next(counted) >= requests and len(answer["data"]) > 2 else answer
+
+
+@pytest.mark.parametrize("change", [after(4, other_weights), after(0, exchanged), after(4, exchanged)])
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_embeddings_that_a_server_makes_in_two_ways_are_not_believed(server, tmp_path, change, in_flight):
+    # Some are there from a run before, which nothing was wrong with.
+    engine_of(encoder(server), tmp_path).prepare(TEXTS[:20])
+    before, paid = encoder(server).fingerprint, len(server.answered)
+    server.fail(change=change)
+    made = encoder(server, in_flight=in_flight)
+    engine = engine_of(made, tmp_path)
+    with pytest.raises(EncoderError, match=OTHERWISE):
+        engine.prepare(TEXTS)
+    assert len(server.answered) - paid < 4 + 2 + 2 * in_flight
+    assert before != made.fingerprint == encoder(server).fingerprint
+    # Not under the fingerprint of before either, should what was seen be lost with the cache.
+    shutil.rmtree(settings.cache_folder() / "served")
+    assert len(engine.missing(TEXTS)) == len(engine_of(encoder(server), tmp_path).missing(TEXTS)) == len(TEXTS)
+    server.faults.clear()
+    np.testing.assert_array_equal(np.asarray(engine_of(encoder(server), tmp_path)(TEXTS)), expected(server, TEXTS))
+
+
+def test_a_model_that_has_changed_between_two_runs_is_noticed_before_anything_is_stored(server, tmp_path):
+    def stop(done: int, total: int) -> None:
+        if done > 20:
+            raise KeyboardInterrupt
+
+    made = encoder(server, in_flight=1)
+    with pytest.raises(KeyboardInterrupt):
+        Engine(made, open_shelf(tmp_path, made), progress=stop).prepare(TEXTS)
+    server.fail(change=other_weights)
+    paid = len(server.answered)
+    with pytest.raises(EncoderError, match=OTHERWISE):
+        engine_of(encoder(server), tmp_path).prepare(TEXTS)
+    assert len(server.answered) == paid + 1
+    found = np.asarray(engine_of(encoder(server), tmp_path)(TEXTS))
+    np.testing.assert_array_equal(found, expected(server, TEXTS)[:, ::-1])
+
+
+def test_a_model_that_changes_its_name_in_mid_run_stops_it(server, tmp_path):
     models = iter([*["m-1"] * 4, *["m-2"] * 9])
     server.fail(change=lambda answer: {**answer, "model": next(models)})
     made = encoder(server, in_flight=1)
     engine = engine_of(made, tmp_path)
     with pytest.raises(EncoderError, match="answered as model 'm-1', and now as 'm-2': it was changed in mid-run"):
         engine.prepare(TEXTS)
-    assert "its answers name 'm-1'" in made.notes[0] and len(engine.missing(TEXTS)) == 50 - 3 * 8
+    assert "its answers name 'm-1'" in made.notes[0] and len(engine.missing(TEXTS)) == 50
     # Another process, whose embeddings are all stored, says so too.
     assert "its answers name 'm-1'" in encoder(server).notes[0]
 
@@ -215,6 +275,43 @@ def test_what_may_pass_is_tried_again(server, fault):
     server.fail(times=3, **fault)
     found = encoder(server, timeout=0.2, in_flight=2).encode(TEXTS)
     np.testing.assert_array_equal(found, expected(server, TEXTS))
+
+
+SECRET = 'Patient Müller, born 1961, has "chronic" pain'
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"error": {"message": f"input '{SECRET}' is too long for m"}},
+        {"error": {"message": f"input '{SECRET[:30]}…' is too long for m"}},
+        {"detail": [{"loc": ["body", "input"], "msg": "too long for m", "input": [SECRET]}]},
+        {"message": f"bad request {json.dumps({'input': SECRET})}: too long for m"},
+        f"<p>{SECRET} is too long for m</p>",
+    ],
+)
+@pytest.mark.parametrize("status", [400, 200, 413, 503])
+def test_an_error_that_quotes_its_input_shows_no_sentence(server, answer, status):
+    body = answer if isinstance(answer, str) else json.dumps(answer)
+    server.fail(status=status, body=(body if status != 200 else json.dumps(body)).encode())
+    with pytest.raises((EncoderError, SourceError), match="for m") as caught:
+        encoder(server, retries=0, prompt="query: ").encode([SECRET])
+    words = ("Patient", "ller", "1961", "chronic", "pain")
+    assert not any(word in str(caught.value) for word in words) and "[…]" in str(caught.value)
+
+
+def test_a_short_sentence_is_not_quoted_either(server):
+    server.fail(status=400, body=b'{"error": "bad model for \'my cat\' (8 tokens)"}')
+    with pytest.raises(EncoderError, match=r"answered 400: bad model for '\[…\]' \(8 tokens\)$"):
+        encoder(server).encode(["my cat"])
+
+
+def test_a_server_that_lists_no_models_answers_all_the_same(server):
+    for status in (200, 404, 501):
+        server.models_status = status
+        assert encoder(server, name=str(status)).encode(TEXTS[:1]).shape == (1, 8)
+    server.models_status = 503
+    assert len(server.asked) == 3
 
 
 @pytest.mark.parametrize("date", [False, True])
@@ -378,8 +475,8 @@ def test_a_certificate_that_ssl_cert_file_names_is_taken_on_this_machine_too(tmp
 
 def test_one_bad_embedding_costs_no_other(server, tmp_path):
     server.fail(change=replaced(embedding=[None] * 8), times=1)
-    made = encoder(server, in_flight=1, batch=50)
-    with pytest.raises(EncoderError, match="NaN"):
+    made = encoder(server, in_flight=1, batch=51)
+    with pytest.raises(EncoderError, match="returned null for sentence"):
         engine_of(made, tmp_path).prepare(TEXTS)
     assert len(engine_of(made, tmp_path).missing(TEXTS)) == 1
 
@@ -439,6 +536,8 @@ def test_the_fingerprint_is_what_is_asked_and_what_the_server_says(server):
 
 def test_tokens_are_counted_by_the_models_tokenizer(server, bert: Path):
     counted, guessed = encoder(server, tokenizer=str(bert)), encoder(server)
-    assert counted.count_tokens(["a dog runs", "the cat"]) == 5
-    assert guessed.count_tokens(["a dog runs", "the cat"]) == 4 + 3
+    # Both are asked for twice, and the text that every run asks for once.
+    assert counted.count_tokens(["a dog runs", "the cat"]) == 2 * 5 + 7
+    assert guessed.count_tokens(["a dog runs", "the cat"]) == 2 * (4 + 3) + 8
+    assert guessed.count_tokens(["a dog runs", " "]) == 4
     assert counted.count_tokens([]) == guessed.count_tokens([]) == 0
