@@ -30,10 +30,16 @@ def count_tokens(source: str) -> int:
     """Count the tokens of a file that are code."""
     docstring_lines: set[int] = set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             docstring_lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return sum(token.type not in NOT_CODE and token.start[0] not in docstring_lines for token in tokens)
+    return sum(
+        token.type not in NOT_CODE and token.start[0] not in docstring_lines for token in tokens
+    )
 
 
 def main() -> int:

@@ -29,17 +29,22 @@ from stsbench.data.task import load_task
 from stsbench.numbers.statistics import (
     Float64Array,
     IntArray,
-    Parts,
-    Sharing,
+    ItemDependence,
     StandardError,
+    SubsetWeights,
     correlation_interval,
+    read_sentence_ids,
     sentence_columns,
-    sentences_of,
     share_interval,
     spearman,
     wilson_interval,
 )
-from stsbench.significance.paired import Contrast, Correlated, Sample, mean_sample
+from stsbench.significance.paired import (
+    EstimatedDifference,
+    PairedCorrelation,
+    ScoreSample,
+    average_samples,
+)
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 EFFECTS = (0.0, 0.2, 0.45)
@@ -58,12 +63,12 @@ class Structure:
     task: str
     sentences: IntArray
     pair: IntArray
-    sharing: Sharing
+    sharing: ItemDependence
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> SubsetWeights:
         """One correlation over all pairs."""
-        return Parts([np.arange(len(self.pair))], np.ones(1))
+        return SubsetWeights([np.arange(len(self.pair))], np.ones(1))
 
 
 class Field:
@@ -78,7 +83,9 @@ class Field:
     def __call__(self, one: Structure) -> Float64Array:
         """A task's values, (n,), of mean 0 and variance 1."""
         own = np.sqrt(1 - 2 * self._effect) * self._pair[one.pair]
-        found: Float64Array = own + np.sqrt(self._effect) * self._sentence[one.sentences].sum(axis=1)
+        found: Float64Array = own + np.sqrt(self._effect) * self._sentence[one.sentences].sum(
+            axis=1
+        )
         return found
 
 
@@ -87,7 +94,7 @@ def structures(tasks: Sequence[str], data: Path | None) -> list[Structure]:
     catalogue, keys = Catalogue(), []
     for name in tasks:
         split = load_task(name, data=data, catalogue=catalogue).load("test")
-        columns = sentences_of(sentence_columns(*split.sides))
+        columns = read_sentence_ids(sentence_columns(*split.sides))
         assert columns is not None, f"{name} holds no sentences"
         keys.append(columns)
     _, flat = np.unique(np.concatenate(keys).ravel(), return_inverse=True)
@@ -96,7 +103,10 @@ def structures(tasks: Sequence[str], data: Path | None) -> list[Structure]:
     _, pairs = np.unique(sides[:, 0] * (1 + sides.max()) + sides[:, 1], return_inverse=True)
     own = np.split(pairs, np.cumsum([len(one) for one in keys])[:-1])
     rows = zip(tasks, numbered, own, strict=True)
-    return [Structure(task, sentences, pair, Sharing(sentences)) for task, sentences, pair in rows]
+    return [
+        Structure(task, sentences, pair, ItemDependence(sentences))
+        for task, sentences, pair in rows
+    ]
 
 
 def gold_of(meaning: Float64Array) -> Float64Array:
@@ -113,20 +123,29 @@ def truth(quality: float) -> float:
     return spearman(gold_of(meaning), quality * meaning + np.sqrt(1 - quality**2) * error)
 
 
-def encode(meaning: Float64Array, shared: Float64Array, own: Float64Array, quality: float = QUALITY) -> Float64Array:
+def encode(
+    meaning: Float64Array, shared: Float64Array, own: Float64Array, quality: float = QUALITY
+) -> Float64Array:
     """An encoder's similarities, (n,), of which part of the errors is shared by all encoders."""
     error: Float64Array = np.sqrt(COMMON) * shared + np.sqrt(1 - COMMON) * own
     found: Float64Array = quality * meaning + np.sqrt(1 - quality**2) * error
     return found
 
 
-def two_encoders(tasks: Sequence[Structure], effect: float, rng: Rng) -> Iterator[tuple[Structure, Correlated]]:
+def two_encoders(
+    tasks: Sequence[Structure], effect: float, rng: Rng
+) -> Iterator[tuple[Structure, PairedCorrelation]]:
     """Each task with gold scores and two encoders of one quality."""
     fields = [Field(tasks, effect, rng) for _ in range(4)]
     for one in tasks:
         meaning, shared, *own = (field(one) for field in fields)
         values = [encode(meaning, shared, error)[None] for error in own]
-        yield one, Correlated(values=values, gold=gold_of(meaning), parts=one.parts, metric="spearman")
+        yield (
+            one,
+            PairedCorrelation(
+                values=values, gold=gold_of(meaning), subset_weights=one.parts, metric="spearman"
+            ),
+        )
 
 
 def rates(tasks: Sequence[Structure], effect: float, trials: int) -> dict[str, Float64Array]:
@@ -135,33 +154,49 @@ def rates(tasks: Sequence[Structure], effect: float, trials: int) -> dict[str, F
     found = {name: np.zeros(4) for name in (*(one.task for one in tasks), "mean")}
     joint = joint_sharing_of(tasks)
     for _ in range(trials):
-        kept: list[tuple[Sample, Sample]] = []
+        kept: list[tuple[ScoreSample, ScoreSample]] = []
         for one, data in two_encoders(tasks, effect, rng):
-            first, second = (Sample(data.scores(at), data.shares(at), ()) for at in (0, 1))
+            first, second = (ScoreSample(data.scores(at), data.influences(at), ()) for at in (0, 1))
             kept.append((first, second))
-            for way, sharing in enumerate((one.sharing, Sharing.none(len(one.pair)))):
+            for way, sharing in enumerate(
+                (one.sharing, ItemDependence.without_shared(len(one.pair)))
+            ):
                 low, high = correlation_interval(
-                    first.score, "spearman", data.values[0][0], data.gold, parts=one.parts, sharing=sharing
+                    first.score,
+                    "spearman",
+                    data.values[0][0],
+                    data.gold,
+                    subset_weights=one.parts,
+                    dependence=sharing,
                 )
-                found[one.task][way] += Contrast.between(first, second, sharing, data.weights).p <= 0.05
+                found[one.task][way] += (
+                    EstimatedDifference.estimate(first, second, sharing, data.weights).p <= 0.05
+                )
                 found[one.task][2 + way] += low <= true <= high
-        for way, sharing in enumerate((joint, Sharing.none(len(joint)))):
+        for way, sharing in enumerate((joint, ItemDependence.without_shared(len(joint)))):
             found["mean"][[way, 2 + way]] += mean_rates(tasks, kept, sharing, true)
     return {name: counts / trials for name, counts in found.items()}
 
 
 def mean_rates(
-    tasks: Sequence[Structure], pairs: Sequence[tuple[Sample, Sample]], sharing: Sharing, true: float
+    tasks: Sequence[Structure],
+    pairs: Sequence[tuple[ScoreSample, ScoreSample]],
+    sharing: ItemDependence,
+    true: float,
 ) -> tuple[bool, bool]:
     """Whether the mean over tasks is called different, and whether one encoder's interval holds the truth."""
-    first, second = (mean_sample([pair[at] for pair in pairs], sharing) for at in (0, 1))
-    low, high = Contrast.between(always(first, true), first, sharing, weights_of(tasks)).interval()
-    return Contrast.between(first, second, sharing, weights_of(tasks)).p <= 0.05, low <= 0 <= high
+    first, second = (average_samples([pair[at] for pair in pairs], sharing) for at in (0, 1))
+    low, high = EstimatedDifference.estimate(
+        always(first, true), first, sharing, weights_of(tasks)
+    ).interval()
+    return EstimatedDifference.estimate(
+        first, second, sharing, weights_of(tasks)
+    ).p <= 0.05, low <= 0 <= high
 
 
-def always(sample: Sample, score: float) -> Sample:
+def always(sample: ScoreSample, score: float) -> ScoreSample:
     """A sample that is always the same score, to hold another against."""
-    return Sample(np.array([score]), np.zeros_like(sample.shares), ())
+    return ScoreSample(np.array([score]), np.zeros_like(sample.influences), ())
 
 
 def weights_of(tasks: Sequence[Structure]) -> Float64Array:
@@ -171,7 +206,9 @@ def weights_of(tasks: Sequence[Structure]) -> Float64Array:
 
 def print_items(tasks: Sequence[Structure], trials: int) -> None:
     """A table in markdown: one row a task, for each effect false positives and coverage, beside the independent way."""
-    head = " | ".join(f"effect {effect}: FP | (independent) | coverage | (independent)" for effect in EFFECTS)
+    head = " | ".join(
+        f"effect {effect}: FP | (independent) | coverage | (independent)" for effect in EFFECTS
+    )
     print(f"| task | {head} |\n|{' --- |' * (1 + 4 * len(EFFECTS))}")
     table = [rates(tasks, effect, trials) for effect in EFFECTS]
     for name in (*(one.task for one in tasks), "mean"):
@@ -187,11 +224,23 @@ def print_found(tasks: Sequence[Structure], trials: int) -> None:
         meaning, shared, *own = (Field(tasks, 0.0, rng) for _ in range(4))
         for one in tasks:
             quality = (QUALITY, QUALITY + points(1.0))
-            values = [encode(meaning(one), shared(one), f(one), q)[None] for f, q in zip(own, quality, strict=True)]
-            data = Correlated(values=values, gold=gold_of(meaning(one)), parts=one.parts, metric="spearman")
-            first, second = (Sample(data.scores(at), data.shares(at), ()) for at in (0, 1))
-            for way, sharing in enumerate((one.sharing, Sharing.none(len(one.pair)))):
-                found[one.task][way] += Contrast.between(first, second, sharing, data.weights).p <= 0.05
+            values = [
+                encode(meaning(one), shared(one), f(one), q)[None]
+                for f, q in zip(own, quality, strict=True)
+            ]
+            data = PairedCorrelation(
+                values=values,
+                gold=gold_of(meaning(one)),
+                subset_weights=one.parts,
+                metric="spearman",
+            )
+            first, second = (ScoreSample(data.scores(at), data.influences(at), ()) for at in (0, 1))
+            for way, sharing in enumerate(
+                (one.sharing, ItemDependence.without_shared(len(one.pair)))
+            ):
+                found[one.task][way] += (
+                    EstimatedDifference.estimate(first, second, sharing, data.weights).p <= 0.05
+                )
     print("| task | found | by the independent test |\n| --- | --- | --- |")
     for name, counts in found.items():
         print(f"| {name} | {' | '.join(f'{100 * count / trials:.0f}%' for count in counts)} |")
@@ -199,7 +248,7 @@ def print_found(tasks: Sequence[Structure], trials: int) -> None:
 
 def trained(
     tasks: Sequence[Structure], quality: Float64Array, fields: tuple[Field, Field, Field], rng: Rng
-) -> list[Sample]:
+) -> list[ScoreSample]:
     """One recipe's encoders on each task, one a quality: errors of the recipe, and of each seed's own."""
     meaning, shared, recipe = fields
     rows: list[list[Float64Array]] = [[] for _ in tasks]
@@ -211,12 +260,19 @@ def trained(
     seeds = tuple(range(len(quality)))
     found = []
     for one, values in zip(tasks, rows, strict=True):
-        data = Correlated(values=[np.array(values)], gold=gold_of(meaning(one)), parts=one.parts, metric="spearman")
-        found.append(Sample(data.scores(0), data.shares(0), seeds))
+        data = PairedCorrelation(
+            values=[np.array(values)],
+            gold=gold_of(meaning(one)),
+            subset_weights=one.parts,
+            metric="spearman",
+        )
+        found.append(ScoreSample(data.scores(0), data.influences(0), seeds))
     return found
 
 
-def seed_rates(tasks: Sequence[Structure], count: int, spread: float, better: float, trials: int) -> Float64Array:
+def seed_rates(
+    tasks: Sequence[Structure], count: int, spread: float, better: float, trials: int
+) -> Float64Array:
     """How often recipes with this true difference are called different, by seeds and items, and by items alone, (2,)."""
     rng = np.random.default_rng([len(tasks), count, int(1e5 * spread), int(1e5 * better), trials])
     joint, weights = joint_sharing_of(tasks), weights_of(tasks)
@@ -227,9 +283,15 @@ def seed_rates(tasks: Sequence[Structure], count: int, spread: float, better: fl
             trained(tasks, qualities(count, spread, gain, rng), (meaning, shared, recipe), rng)
             for gain, recipe in zip((0.0, better), own, strict=True)
         ]
-        a, b = (mean_sample(side, joint) for side in sides)
-        c, d = (Sample(s.scores.mean(keepdims=True), s.shares.mean(axis=0, keepdims=True), ()) for s in (a, b))
-        called += [Contrast.between(x, y, joint, weights).p <= 0.05 for x, y in ((a, b), (c, d))]
+        a, b = (average_samples(side, joint) for side in sides)
+        c, d = (
+            ScoreSample(s.scores.mean(keepdims=True), s.influences.mean(axis=0, keepdims=True), ())
+            for s in (a, b)
+        )
+        called += [
+            EstimatedDifference.estimate(x, y, joint, weights).p <= 0.05
+            for x, y in ((a, b), (c, d))
+        ]
     return called / trials
 
 
@@ -239,9 +301,9 @@ def qualities(count: int, spread: float, better: float, rng: Rng) -> Float64Arra
     return found
 
 
-def joint_sharing_of(tasks: Sequence[Structure]) -> Sharing:
+def joint_sharing_of(tasks: Sequence[Structure]) -> ItemDependence:
     """Who shares among all tasks' items."""
-    return Sharing(np.concatenate([one.sentences for one in tasks]))
+    return ItemDependence(np.concatenate([one.sentences for one in tasks]))
 
 
 def points(value: float) -> float:
@@ -251,7 +313,9 @@ def points(value: float) -> float:
 
 def print_seeds(tasks: Sequence[Structure], trials: int) -> None:
     """False positives of recipes without a difference."""
-    print("| deviation over seeds | seeds | seeds and items | items alone |\n| --- | --- | --- | --- |")
+    print(
+        "| deviation over seeds | seeds | seeds and items | items alone |\n| --- | --- | --- | --- |"
+    )
     for deviation in (0.3, 1.0, 1.5):
         for count in (3, 5):
             both, items = seed_rates(tasks, count, points(deviation), 0.0, trials)
@@ -261,26 +325,33 @@ def print_seeds(tasks: Sequence[Structure], trials: int) -> None:
 def print_missing(tasks: Sequence[Structure], trials: int) -> None:
     """False positives of six tasks by three seeds where one score is missing: jointly, and task by task."""
     del tasks
-    print("| correlation of tasks over seeds | missing | seeds that are shared | tasks as independent |")
+    print(
+        "| correlation of tasks over seeds | missing | seeds that are shared | tasks as independent |"
+    )
     print("| --- | --- | --- | --- |")
-    sharing, weights = Sharing.none(6 * ITEMS), np.full(6 * ITEMS, 1 / 6 / ITEMS)
+    sharing, weights = ItemDependence.without_shared(6 * ITEMS), np.full(6 * ITEMS, 1 / 6 / ITEMS)
     for together in (0.0, 0.5, 1.0):
         for missing in (0, 1, 3):
             rng, called = np.random.default_rng([int(10 * together), missing, trials]), np.zeros(2)
             for _ in range(trials):
                 sides = [six_tasks(rng, together, missing if side else 0) for side in range(2)]
                 alone = [
-                    [replace(one, seeds=tuple((at, seed) for seed in one.seeds)) for at, one in enumerate(side)]
+                    [
+                        replace(one, seeds=tuple((at, seed) for seed in one.seeds))
+                        for at, one in enumerate(side)
+                    ]
                     for side in sides
                 ]
                 for way, ways in enumerate((sides, alone)):
-                    first, second = (mean_sample(side, sharing) for side in ways)
-                    called[way] += Contrast.between(first, second, sharing, weights).p <= 0.05
+                    first, second = (average_samples(side, sharing) for side in ways)
+                    called[way] += (
+                        EstimatedDifference.estimate(first, second, sharing, weights).p <= 0.05
+                    )
             cells = " | ".join(f"{100 * count / trials:.1f}" for count in called)
             print(f"| {together} | {missing} of 18 | {cells} |", flush=True)
 
 
-def six_tasks(rng: Rng, together: float, missing: int) -> list[Sample]:
+def six_tasks(rng: Rng, together: float, missing: int) -> list[ScoreSample]:
     """Six tasks by three seeds that differ by one point; of the first tasks, one each, a score is missing."""
     seeds = np.sqrt(together) * rng.normal(size=3) + np.sqrt(1 - together) * rng.normal(size=(6, 3))
     found = []
@@ -291,20 +362,25 @@ def six_tasks(rng: Rng, together: float, missing: int) -> list[Sample]:
             0.7 + 0.01 * deviations + items.mean(axis=1),
             (items - items.mean(axis=1, keepdims=True)) / ITEMS,
         )
-        found.append(Sample(scores[kept], shares[kept], tuple(kept)))
+        found.append(ScoreSample(scores[kept], shares[kept], tuple(kept)))
     return found
 
 
 def print_clusters(tasks: Sequence[Structure], trials: int) -> None:
     """Coverage of the interval of an accuracy of texts of twenty items, and its width in points; beside the normal quantile."""
     del tasks
-    print("| texts | accuracy | correlation within a text | coverage | width | normal quantile | width |")
+    print(
+        "| texts | accuracy | correlation within a text | coverage | width | normal quantile | width |"
+    )
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for texts in (5, 10, 20):
-        sharing = Sharing(np.repeat(np.arange(texts), 20)[:, None])
+        sharing = ItemDependence(np.repeat(np.arange(texts), 20)[:, None])
         for accuracy in (0.5, 0.8, 0.95):
             for within in (0.1, 0.5):
-                rng, found = np.random.default_rng([texts, int(100 * accuracy), int(10 * within)]), np.zeros(4)
+                rng, found = (
+                    np.random.default_rng([texts, int(100 * accuracy), int(10 * within)]),
+                    np.zeros(4),
+                )
                 prior = 1 / within - 1
                 for _ in range(trials):
                     hard = rng.beta(accuracy * prior, (1 - accuracy) * prior, size=(texts, 1))
@@ -340,7 +416,9 @@ PRINTERS = {
 
 def main() -> None:
     """Print the chosen table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=tuple(PRINTERS))
     parser.add_argument("--data", type=Path, default=os.environ.get("STSBENCH_DATA"))
     parser.add_argument("--trials", type=int, default=600)
@@ -348,7 +426,11 @@ def main() -> None:
     given = parser.parse_args()
     printer = PRINTERS[given.what]
     drawn = printer in (print_missing, print_clusters)
-    tasks = [] if drawn else structures(given.tasks.split(","), Path(given.data) if given.data else None)
+    tasks = (
+        []
+        if drawn
+        else structures(given.tasks.split(","), Path(given.data) if given.data else None)
+    )
     printer(tasks, given.trials)
 
 

@@ -30,7 +30,7 @@ import torch
 from peak import machine, product, work
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.data.corpora.load import load_corpus
+from stsbench.data.corpora.corpus import load_corpus
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
 from stsbench.encoders.engine.embed import Engine
@@ -94,7 +94,9 @@ def peer(checkpoint: Path, dtype: str) -> Callable[[Columns], list[tuple[Array, 
     """sentence-transformers: each column of each task on its own, as its evaluators call it."""
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(checkpoint), device="cpu", model_kwargs={"dtype": getattr(torch, dtype)})
+    model = SentenceTransformer(
+        str(checkpoint), device="cpu", model_kwargs={"dtype": getattr(torch, dtype)}
+    )
     model.encode(["warm up"])
 
     def run(columns: Columns) -> list[tuple[Array, Array]]:
@@ -103,7 +105,9 @@ def peer(checkpoint: Path, dtype: str) -> Callable[[Columns], list[tuple[Array, 
     return run
 
 
-def runtimes(checkpoint: Path, scratch: Path) -> dict[str, Callable[[Columns], list[tuple[Array, Array]]]]:
+def runtimes(
+    checkpoint: Path, scratch: Path
+) -> dict[str, Callable[[Columns], list[tuple[Array, Array]]]]:
     """This engine over each runtime that is installed."""
     sides = {}
     if find_spec("onnxruntime"):
@@ -115,7 +119,9 @@ def runtimes(checkpoint: Path, scratch: Path) -> dict[str, Callable[[Columns], l
         quantise_openvino(str(checkpoint), scratch / "int8", load_corpus("stsb_train_pairs"))
         for dtype in ("float32", "bfloat16"):
             name = f"stsbench openvino int8, {dtype}"
-            sides[name] = ours(scratch / "int8", backend="openvino", dtype=dtype, file=OPENVINO_FILE)
+            sides[name] = ours(
+                scratch / "int8", backend="openvino", dtype=dtype, file=OPENVINO_FILE
+            )
     return sides
 
 
@@ -134,9 +140,13 @@ def timed(run: Callable[[Columns], object], columns: Columns, threads: int) -> t
     return time.perf_counter() - start, result
 
 
-def scores(embeddings: list[tuple[Array, Array]], gold: list[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+def scores(
+    embeddings: list[tuple[Array, Array]], gold: list[npt.NDArray[np.float64]]
+) -> npt.NDArray[np.float64]:
     """Spearman of each task, in points."""
-    return np.array([100 * spearman(paired_cosine(*e)[0], g) for e, g in zip(embeddings, gold, strict=True)])
+    return np.array(
+        [100 * spearman(paired_cosine(*e)[0], g) for e, g in zip(embeddings, gold, strict=True)]
+    )
 
 
 def second_run(checkpoint: Path) -> tuple[float, float]:
@@ -144,7 +154,16 @@ def second_run(checkpoint: Path) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         seconds = []
         for out in ("first", "second"):
-            command = [sys.executable, "-m", "stsbench", "run", "--encoder", str(checkpoint), "--tasks", "sts"]
+            command = [
+                sys.executable,
+                "-m",
+                "stsbench",
+                "run",
+                "--encoder",
+                str(checkpoint),
+                "--tasks",
+                "sts",
+            ]
             start = time.perf_counter()
             subprocess.run([*command, "--store", f"{folder}/store", "--results", f"{folder}/{out}"], check=True,
                            capture_output=True)  # fmt: skip
@@ -180,7 +199,9 @@ def where_time_goes(run: Callable[[Columns], object], columns: Columns, threads:
     wall = time.perf_counter() - start
     rows = sorted(profile.key_averages(), key=lambda row: -row.self_cpu_time_total)
     inside = sum(row.self_cpu_time_total for row in rows) / 1e6
-    print(f"  of {wall:.2f} s (profiled): outside torch (tokeniser, planning) {100 * (1 - inside / wall):.0f}%")
+    print(
+        f"  of {wall:.2f} s (profiled): outside torch (tokeniser, planning) {100 * (1 - inside / wall):.0f}%"
+    )
     for row in rows[:7]:
         print(f"    {row.key:45s} {100 * row.self_cpu_time_total / 1e6 / wall:5.1f}%")
 
@@ -204,13 +225,19 @@ def compare(
             results[name] = result  # type: ignore[assignment]
     first = next(iter(sides))
     reference, base = results[first], float(np.median(seconds[first]))
-    print(f"{sum(len(a) + len(b) for a, b in columns)} sentences, {rounds} alternating rounds, median seconds")
+    print(
+        f"{sum(len(a) + len(b) for a, b in columns)} sentences, {rounds} alternating rounds, median seconds"
+    )
     print(f"{flop / 1e12:.2f} TFLOP are needed; {machine(max(threads.values()))}")
     for name in sides:
         dtype = torch.bfloat16 if "bfloat16" in name else torch.float32
         peak = product(dtype, threads[name])
         median = float(np.median(seconds[name]))
-        pairs = [(a, b) for p, q in zip(results[name], reference, strict=True) for a, b in zip(p, q, strict=True)]
+        pairs = [
+            (a, b)
+            for p, q in zip(results[name], reference, strict=True)
+            for a, b in zip(p, q, strict=True)
+        ]
         apart = max(np.abs(a - b).max() for a, b in pairs)
         cosine = min(float(paired_cosine(a, b)[0].min()) for a, b in pairs)
         shift = np.abs(scores(results[name], gold) - scores(reference, gold)).max()
@@ -222,7 +249,9 @@ def compare(
 
 def main() -> None:
     """Run the comparison and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--checkpoint", type=Path, default=None)
     parser.add_argument("--threads", type=int, nargs="*", default=None, help="thread counts to try")
@@ -238,7 +267,10 @@ def main() -> None:
     own = {f"stsbench {dtype}": ours(checkpoint, dtype=dtype) for dtype in ("float32", "bfloat16")}
     with tempfile.TemporaryDirectory() as scratch:
         sides = {
-            **{f"sentence-transformers {dtype}": peer(checkpoint, dtype) for dtype in ("float32", "bfloat16")},
+            **{
+                f"sentence-transformers {dtype}": peer(checkpoint, dtype)
+                for dtype in ("float32", "bfloat16")
+            },
             **own,
             **runtimes(checkpoint, Path(scratch)),
         }
@@ -250,7 +282,9 @@ def main() -> None:
         print(f"{name}: where the time goes")
         where_time_goes(run, columns, threads[name])
     first, second = second_run(checkpoint)
-    print(f"stsbench run --tasks sts: {first:.1f} s with an empty store, {second:.1f} s from the store (wall, imports)")
+    print(
+        f"stsbench run --tasks sts: {first:.1f} s with an empty store, {second:.1f} s from the store (wall, imports)"
+    )
 
 
 if __name__ == "__main__":

@@ -24,11 +24,13 @@ from typing import NamedTuple, TypeVar
 import torch
 from peak import machine, product, work
 
-from stsbench.bench.plan import RunPlan, read_tasks
-from stsbench.encoders.base import TokenEncoder, plan_batches
-from stsbench.encoders.engine.embed import TOKEN_BUDGET, BatchShare, Engine, tokens_of
-from stsbench.encoders.engine.store import Shelf, text_keys
+from stsbench.bench.plan import RunPlan
+from stsbench.bench.protocols import load_tasks
+from stsbench.encoders.base import TokenEncoder
+from stsbench.encoders.engine.embed import TOKEN_BUDGET, BatchShare, Engine, tokenize_texts
+from stsbench.encoders.engine.store import EmbeddingStore, text_keys
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.tokens import plan_batches
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 
 Made = TypeVar("Made")
@@ -55,7 +57,9 @@ class Clock:
         """Do a step, of which ``times`` as much is to be done in all."""
         wall, own = time.perf_counter(), time.process_time()
         made = work()
-        self.steps.append(Step(name, times * (time.perf_counter() - wall), times * (time.process_time() - own)))
+        self.steps.append(
+            Step(name, times * (time.perf_counter() - wall), times * (time.process_time() - own))
+        )
         return made
 
 
@@ -66,16 +70,18 @@ def measure(options: argparse.Namespace) -> list[Step]:
     if not isinstance(encoder, TokenEncoder):
         raise SystemExit(f"{options.encoder}: give an encoder that has tokens")
     encoder.encode(["The weights are loaded before the clock is started."])
-    planned = RunPlan(tasks=options.tasks).scored
-    tasks = clock.time(BEFORE[0], lambda: read_tasks(planned, lambda name, error: missing.append(name)))
+    planned = RunPlan(tasks=options.tasks).planned_tasks
+    tasks = clock.time(
+        BEFORE[0], lambda: load_tasks(planned, lambda name, error: missing.append(name))
+    )
     texts = clock.time(BEFORE[1], lambda: sorted({text for task in tasks for text in task.texts()}))
     clock.time(BEFORE[1], lambda: text_keys(texts))
-    tokens = clock.time("tokenise", lambda: tokens_of(encoder, texts))
+    tokens = clock.time("tokenise", lambda: tokenize_texts(encoder, texts))
     batches = clock.time(BEFORE[2], lambda: list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET)))
     some = batches[:: options.every]
     share = sum(int(tokens.lengths[rows].sum()) for rows in some) / int(tokens.lengths.sum())
     with tempfile.TemporaryDirectory() as place:
-        engine = Engine(encoder, Shelf(Path(place) / "store"))
+        engine = Engine(encoder, EmbeddingStore(Path(place) / "store"))
         clock.time(
             "embed into the store",
             lambda: engine.prepare(texts, share=BatchShare(0, options.every), tokens=tokens),
@@ -88,16 +94,22 @@ def measure(options: argparse.Namespace) -> list[Step]:
     if isinstance(encoder, TransformerEncoder):
         flop = work(encoder.checkpoint.folder, tokens.lengths.tolist())
         reached = flop / clock.steps[-1].seconds / product(torch.float32, options.threads)
-        print(f"{flop / 1e12:.2f} TFLOP to embed, at {100 * reached:.0f}% of the peak; {machine(options.threads)}")
+        print(
+            f"{flop / 1e12:.2f} TFLOP to embed, at {100 * reached:.0f}% of the peak; {machine(options.threads)}"
+        )
     return clock.steps
 
 
 def main() -> None:
     """Run the benchmark and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tasks", default="sts,transfer,probing", help="tasks or suites")
     parser.add_argument("--encoder", default="minilm")
-    parser.add_argument("--every", type=int, default=32, help="of the batches so many-th are embedded")
+    parser.add_argument(
+        "--every", type=int, default=32, help="of the batches so many-th are embedded"
+    )
     parser.add_argument("--threads", type=int, default=1, help="of the CPU")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

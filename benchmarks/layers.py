@@ -14,8 +14,8 @@ import numpy as np
 
 from stsbench.data.task import load_task
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.engine.store import Shelf
-from stsbench.encoders.load import find_encoder
+from stsbench.encoders.engine.store import EmbeddingStore
+from stsbench.encoders.load import load_named
 from stsbench.encoders.transformer.encoder import TransformerEncoder, fill, with_pooling
 from stsbench.encoders.transformer.pooling import Pooling
 
@@ -27,18 +27,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     texts = load_task("stsb").texts("test")[: asked.sentences]
-    base = find_encoder("minilm").encoder
+    base = load_named("minilm").encoder
     if not isinstance(base, TransformerEncoder):
         raise SystemExit("minilm is no transformer here")
-    poolings = [Pooling.parse(f"{name}({layer})") for name in ("mean", "max") for layer in range(1, 7)]
+    poolings = [
+        Pooling.parse(f"{name}({layer})") for name in ("mean", "max") for layer in range(1, 7)
+    ]
     base.encode(texts[:32])
     for number in range(asked.rounds):
         start = time.perf_counter()
-        together = [Engine(with_pooling(base, one), Shelf(None)) for one in poolings]
+        together = [Engine(with_pooling(base, one), EmbeddingStore(None)) for one in poolings]
         fill(base, together, texts)
         once = time.perf_counter() - start
         start = time.perf_counter()
-        alone = [Engine(with_pooling(base, one), Shelf(None)) for one in poolings]
+        alone = [Engine(with_pooling(base, one), EmbeddingStore(None)) for one in poolings]
         for engine in alone:
             engine.prepare(texts)
         twelve = time.perf_counter() - start

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.engine.store import Shelf
+from stsbench.encoders.engine.store import EmbeddingStore
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 
 WORDS = 2000
@@ -33,11 +33,15 @@ CHUNK = 50_000
 
 def main() -> int:
     """Run the benchmark and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--n", type=int, default=1_000_000, help="distinct sentences")
     parser.add_argument("--layers", type=int, default=1, help="of the encoder")
     parser.add_argument("--width", type=int, default=32, help="of the embeddings")
-    parser.add_argument("--limit", type=float, default=1.5, help="gigabytes that memory may grow by")
+    parser.add_argument(
+        "--limit", type=float, default=1.5, help="gigabytes that memory may grow by"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of the CPU")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -47,7 +51,9 @@ def main() -> int:
         encoder = TransformerEncoder(str(place / "bert"), device="cpu")
         encoder.encode(["w1 w2 w3"])
         sentences = make_sentences(options.n)
-        print(f"{options.n} sentences, BERT of {options.layers} layers of {options.width}, {options.threads} threads")
+        print(
+            f"{options.n} sentences, BERT of {options.layers} layers of {options.width}, {options.threads} threads"
+        )
         before = resident()
         print(f"before: {before / 1e9:.2f} GB, sentences and libraries included")
         run(encoder, sentences, place / "store")
@@ -60,18 +66,20 @@ def run(encoder: TransformerEncoder, sentences: Sequence[str], store: Path) -> N
     """Embed all, read all back, and do both again from the store alone."""
     n = len(sentences)
     with timed("encode", n):
-        engine = Engine(encoder, Shelf(store))
+        engine = Engine(encoder, EmbeddingStore(store))
         engine.prepare(sentences)
     blocks = list(store.glob("*.npy"))
-    print(f"  store: {sum(path.stat().st_size for path in blocks) / 1e6:.0f} MB in {len(blocks)} blocks")
+    print(
+        f"  store: {sum(path.stat().st_size for path in blocks) / 1e6:.0f} MB in {len(blocks)} blocks"
+    )
     with timed("read back", n):
         total = read(engine, sentences)
     with timed("open again and find", n):
-        engine = Engine(encoder, Shelf(store))
+        engine = Engine(encoder, EmbeddingStore(store))
         engine.prepare(sentences)
     with timed("read back", n):
         again = read(engine, sentences)
-    if total != again or engine.encoded_among(sentences):
+    if total != again or engine.count_encoded(sentences):
         sys.exit("the store gave other embeddings than were put in")
     sample = sentences[:: max(n // 500, 1)]
     np.testing.assert_allclose(np.asarray(engine(sample)), encoder.encode(sample), atol=1e-5)
@@ -91,7 +99,10 @@ def timed(what: str, n: int) -> Iterator[None]:
     start = time.perf_counter()
     yield
     seconds = time.perf_counter() - start
-    print(f"{what}: {seconds:.1f} s, {n / seconds:.0f} sentences/s; peak so far {peak() / 1e9:.2f} GB", flush=True)
+    print(
+        f"{what}: {seconds:.1f} s, {n / seconds:.0f} sentences/s; peak so far {peak() / 1e9:.2f} GB",
+        flush=True,
+    )
 
 
 def make_sentences(n: int) -> list[str]:
@@ -122,8 +133,12 @@ def make_checkpoint(folder: Path, *, layers: int, width: int) -> None:
     vocab = {word: i for i, word in enumerate(listed)}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"]))
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"])
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]"
+    ).save_pretrained(folder)
     config = BertConfig(
         vocab_size=len(vocab),
         hidden_size=width,

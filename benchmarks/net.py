@@ -52,21 +52,21 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import stsbench
-from stsbench.analysis.run import ANALYSES
+from stsbench.analysis.context import ANALYSES
 from stsbench.bench.run import EXECUTORS
-from stsbench.cli import main as run_command
 from stsbench.cli.app import made_app as make_app
+from stsbench.cli.main import main as run_command
 from stsbench.core.cards import recipe_digest, task_digest
-from stsbench.core.provenance import identity
-from stsbench.data.readers import READERS
-from stsbench.encoders.base import ENCODERS
-from stsbench.encoders.load import find_encoder
-from stsbench.evaluators import EVALUATORS, protocols_of_all
+from stsbench.core.provenance import encoder_identity
+from stsbench.data.readers.registry import READERS
+from stsbench.encoders.kinds import ENCODERS
+from stsbench.encoders.load import load_named
+from stsbench.evaluators.registry import EVALUATORS, all_protocols
 from stsbench.recipes.train import LAUNCHERS, TRAINERS
-from stsbench.results.record import cell_digest, fields_digest, protocol_key
+from stsbench.results.record import cell_id, digest_fields, protocol_key
 from stsbench.studies.sweep import CARRIERS
 from stsbench.training.loop.loop import train_learner
-from stsbench.training.methods import METHODS
+from stsbench.training.methods.registry import METHODS
 from tests import made_up
 from tests.encoders.made_checkpoints import save_all, save_bert
 from tests.encoders.tiny import MAKES
@@ -89,12 +89,23 @@ PUBLIC_MODULES = {
     "stsbench.analysis": ("alignment", "uniformity"),
     "stsbench.encoders.flow": ("GlowFlow",),
     "stsbench.encoders.whitening": ("Whitening",),
-    "stsbench.training.augment": ("token_shuffle", "token_cutoff", "feature_cutoff", "embedding_dropout"),
+    "stsbench.training.augment": (
+        "token_shuffle",
+        "token_cutoff",
+        "feature_cutoff",
+        "embedding_dropout",
+    ),
     "stsbench.training.objectives": ("info_nce", "nt_xent", "self_guided", "contrastive_tension"),
     "stsbench.training.spans": ("sample_spans",),
 }
 """The names beside ``stsbench.__all__`` that docs show."""
-SHOWN_KINDS = {"tasks": "task", "encoders": "encoder", "recipes": "recipe", "corpora": "corpus", "suites": "suite"}
+SHOWN_KINDS = {
+    "tasks": "task",
+    "encoders": "encoder",
+    "recipes": "recipe",
+    "corpora": "corpus",
+    "suites": "suite",
+}
 SHOWN_KINDS |= {"tables": "table", "protocols": "protocol"}
 """By list, the key that holds a row's name."""
 WITH_JSON = (
@@ -126,7 +137,9 @@ WITH_JSON = (
 
 def sha(content: bytes | str) -> str:
     """Hash a content, short."""
-    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:16]
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[
+        :16
+    ]
 
 
 def value_of(value: object) -> Any:
@@ -168,10 +181,19 @@ def inlined(schema: Any, components: Mapping[str, Any]) -> Any:
         return schema
     if "$ref" in schema:
         return inlined(components[schema["$ref"]], components)
-    facts = {key: inner for key, inner in schema.items() if key not in ("title", "description", "properties")}
-    facts = {key: inner if key == "default" else inlined(inner, components) for key, inner in facts.items()}
+    facts = {
+        key: inner
+        for key, inner in schema.items()
+        if key not in ("title", "description", "properties")
+    }
+    facts = {
+        key: inner if key == "default" else inlined(inner, components)
+        for key, inner in facts.items()
+    }
     if "properties" in schema:
-        facts["properties"] = {name: inlined(inner, components) for name, inner in schema["properties"].items()}
+        facts["properties"] = {
+            name: inlined(inner, components) for name, inner in schema["properties"].items()
+        }
         facts["order"] = " ".join(schema["properties"])
     return facts
 
@@ -205,12 +227,18 @@ def parameters_of(function: Callable[..., Any]) -> Facts:
     """By name what a function takes: position, default and, where msgspec can say it, type."""
     hints: dict[str, Any] = {}
     with suppress(Exception):
-        hints = get_type_hints(function.__init__ if isinstance(function, type) else function, include_extras=True)  # type: ignore[misc]
+        annotated: Any = (
+            vars(function).get("__init__", function) if isinstance(function, type) else function
+        )
+        hints = get_type_hints(annotated, include_extras=True)
     facts: Facts = {}
     for position, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
         place = "keyword" if parameter.kind is parameter.KEYWORD_ONLY else str(position)
         required = parameter.default is parameter.empty
-        facts[name] = {"position": place, "default": "required" if required else value_of(parameter.default)}
+        facts[name] = {
+            "position": place,
+            "default": "required" if required else value_of(parameter.default),
+        }
         if name in hints:
             with suppress(Exception):
                 facts[name]["type"] = schema_of(hints[name])
@@ -225,7 +253,9 @@ def registries() -> Facts:
     for registry in REGISTRIES_OF_CARDS:
         for name in registry.table:
             facts[registry.kind][name] = attempt(lambda: parameters_of(registry.load(name)))  # noqa: B023 - called here
-    facts["other tables"] = {" ".join(names): "in this order" for names in map(table_names, made_up.ROWS)}
+    facts["other tables"] = {
+        " ".join(names): "in this order" for names in map(table_names, made_up.ROWS)
+    }
     return facts
 
 
@@ -238,7 +268,9 @@ def public() -> Facts:
     """The public names with their parameters, and those of their methods."""
     found = {f"stsbench.{name}": getattr(stsbench, name) for name in stsbench.__all__}
     for module, names in PUBLIC_MODULES.items():
-        found |= {f"{module}.{name}": getattr(import_module(module), name, "absent") for name in names}
+        found |= {
+            f"{module}.{name}": getattr(import_module(module), name, "absent") for name in names
+        }
     facts: Facts = {}
     for name, value in found.items():
         facts[name] = attempt(lambda: parameters_of(value)) if callable(value) else value_of(value)  # noqa: B023
@@ -263,7 +295,7 @@ def protocols() -> Facts:
     """List the key of every protocol."""
     return {
         f"{name} of {evaluator}": protocol_key(fields)
-        for name, by_evaluator in protocols_of_all().items()
+        for name, by_evaluator in all_protocols().items()
         for evaluator, fields in by_evaluator.items()
     }
 
@@ -272,8 +304,12 @@ def cards() -> Facts:
     """What ``list`` and ``show`` say of every card, and the hashes that results carry."""
     catalogue, facts = stsbench.Catalogue(), Facts()
     facts["tasks"] = {name: task_digest(catalogue.task(name)) for name in catalogue.paths("tasks")}
-    facts["recipes"] = {name: recipe_digest(catalogue.recipe(name)) for name in catalogue.paths("trainers")}
-    facts["encoders"] = {name: catalogue.digest_of(catalogue.encoder(name)) for name in catalogue.paths("baselines")}
+    facts["recipes"] = {
+        name: recipe_digest(catalogue.recipe(name)) for name in catalogue.paths("trainers")
+    }
+    facts["encoders"] = {
+        name: catalogue.digest_of(catalogue.encoder(name)) for name in catalogue.paths("baselines")
+    }
     for kind, key in SHOWN_KINDS.items():
         rows = json.loads(printed(["list", kind, "--json"]))
         facts[f"list {kind}"] = {row[key]: row for row in rows}
@@ -286,9 +322,11 @@ def results() -> Facts:
     facts: Facts = {}
     for path in sorted(RESULTS.glob("*/*.json")):
         fields = json.loads(path.read_text(encoding="utf-8"))
-        cell = cell_digest(fields["protocol"], fields["fingerprint"], fields["train_seed"], fields["eval_seed"])
+        cell = cell_id(
+            fields["protocol"], fields["fingerprint"], fields["train_seed"], fields["eval_seed"]
+        )
         digest = fields.pop("digest", "")
-        stands = "digest right" if fields_digest(fields) == digest else "digest wrong"
+        stands = "digest right" if digest_fields(fields) == digest else "digest wrong"
         named = "name right" if path.name.endswith(f".{cell}.json") else "name wrong"
         facts[f"{path.parent.name}/{path.name}"] = f"{cell} {fields['score']!r} {stands}, {named}"
     return facts
@@ -321,7 +359,9 @@ def help_texts() -> Facts:
     while groups:
         words, group = groups.pop()
         facts[" ".join(["stsbench", *words])] = printed([*words, "--help"]).splitlines()
-        groups += [([*words, name], inner) for name, inner in getattr(group, "commands", {}).items()]
+        groups += [
+            ([*words, name], inner) for name, inner in getattr(group, "commands", {}).items()
+        ]
     return facts
 
 
@@ -332,8 +372,14 @@ def boards() -> Facts:
     from_results = ["--results", str(RESULTS)]
     lines = [["leaderboard", "--suite", name, "--format", "csv", *from_results] for name in suites]
     # Published numbers alone: of the same results, suites and the tables below show the measured ones.
-    lines += [["leaderboard", "--table", name, "--format", "csv", "--show", "published"] for name in tables]
-    lines += [["leaderboard", "--table", name, "--format", "csv", *from_results] for name in ("simcse-5", "sgopt-1")]
+    lines += [
+        ["leaderboard", "--table", name, "--format", "csv", "--show", "published"]
+        for name in tables
+    ]
+    lines += [
+        ["leaderboard", "--table", name, "--format", "csv", *from_results]
+        for name in ("simcse-5", "sgopt-1")
+    ]
     lines += [
         ["leaderboard", "--suite", "sts", "--format", kind, *from_results]
         for kind in ("json", "markdown", "latex", "html")
@@ -346,7 +392,9 @@ def boards() -> Facts:
         ["check", str(RESULTS), "--against", "committed-lock.json", "--json"],
     ]
     return {
-        shlex.join(words).replace(str(RESULTS), "COMMITTED"): plain(call(words), Path(WORLD)).splitlines()
+        shlex.join(words).replace(str(RESULTS), "COMMITTED"): plain(
+            call(words), Path(WORLD)
+        ).splitlines()
         for words in lines
     }
 
@@ -420,9 +468,13 @@ def keys_in(path: Path) -> Any:
 def paths_in(value: Any) -> list[str]:
     """The keys of nested tables with the types of their values, those of all elements of a list together."""
     if isinstance(value, dict):
-        return [f"{key}.{inner}".rstrip(".") for key, held in value.items() for inner in paths_in(held)] or ["{}"]
+        return [
+            f"{key}.{inner}".rstrip(".") for key, held in value.items() for inner in paths_in(held)
+        ] or ["{}"]
     if isinstance(value, list):
-        return list(dict.fromkeys(f"[]{inner}" for held in value for inner in paths_in(held))) or ["[]"]
+        return list(dict.fromkeys(f"[]{inner}" for held in value for inner in paths_in(held))) or [
+            "[]"
+        ]
     return [f": {type(value).__name__}"]
 
 
@@ -435,29 +487,47 @@ def encoders() -> Facts:
     specs = {name: name for name in catalogue.paths("baselines")}
     specs |= {path.name: path.name for path in RESULTS.iterdir() if "+" in path.name}
     if models := os.environ.get("STSBENCH_MODELS"):
-        specs |= {f"MODELS/{path.name}": str(path) for path in Path(models).iterdir() if path.is_dir()}
+        specs |= {
+            f"MODELS/{path.name}": str(path) for path in Path(models).iterdir() if path.is_dir()
+        }
     bert = save_bert(Path(WORLD) / "bert")
-    specs |= {f"saved {name}": str(path) for name, path in save_all(Path(WORLD) / "saved", bert).items()}
-    specs |= {f"tiny {name}": str(make(Path(WORLD) / "tiny" / name)) for name, make in MAKES.items()}
+    specs |= {
+        f"saved {name}": str(path) for name, path in save_all(Path(WORLD) / "saved", bert).items()
+    }
+    specs |= {
+        f"tiny {name}": str(make(Path(WORLD) / "tiny" / name)) for name, make in MAKES.items()
+    }
     return {name: attempt(lambda: encoder_facts(spec)) for name, spec in sorted(specs.items())}  # noqa: B023
 
 
 def encoder_facts(spec: str) -> Facts:
     """Load one encoder and embed with it."""
     texts = ["A man is playing a guitar.", *sentences(40)]
-    known = find_encoder(spec)
-    encoder, facts = known.encoder, {"name": known.name, "identity": identity(known.encoder)}
+    known = load_named(spec)
+    encoder, facts = (
+        known.encoder,
+        {"name": known.name, "identity": encoder_identity(known.encoder)},
+    )
     if hasattr(encoder, "fit_texts"):
         encoder = encoder.fit_texts(texts)
-        facts["fitted"] = identity(encoder)
+        facts["fitted"] = encoder_identity(encoder)
     embeddings = np.asarray(encoder.encode(texts[:5]))
-    return facts | {"embeddings": f"{embeddings.dtype} {embeddings.shape} {sha(embeddings.tobytes())}"}
+    return facts | {
+        "embeddings": f"{embeddings.dtype} {embeddings.shape} {sha(embeddings.tobytes())}"
+    }
 
 
 def evaluators() -> Facts:
     """Every evaluator's scores on small data by each of its protocols, and those made again from their items."""
-    relatedness, retrieval, labelled = test_relatedness.make_task(), test_retrieval.make_task(), three_splits()
-    (one_split, one_embed), (pairs, pairs_embed) = probe_data.make_split(120), probe_data.make_pairs(90)
+    relatedness, retrieval, labelled = (
+        test_relatedness.make_task(),
+        test_retrieval.make_task(),
+        three_splits(),
+    )
+    (one_split, one_embed), (pairs, pairs_embed) = (
+        probe_data.make_split(120),
+        probe_data.make_pairs(90),
+    )
     (pairs_test, test_embed) = probe_data.make_pairs(60, seed=5)
     pairs_embed.vectors.update(test_embed.vectors)
     in_folds: Facts = {"all": one_split}
@@ -465,16 +535,24 @@ def evaluators() -> Facts:
         "sts": [({"test": relatedness[0]["test"]}, relatedness[1])],
         "relatedness": [relatedness],
         "retrieval": [retrieval],
-        "probe": [labelled, (in_folds, one_embed), ({"train": pairs, "test": pairs_test}, pairs_embed)],
+        "probe": [
+            labelled,
+            (in_folds, one_embed),
+            ({"train": pairs, "test": pairs_test}, pairs_embed),
+        ],
     }
     facts: Facts = {}
     for name in EVALUATORS.table:
         factory = EVALUATORS.load(name)
         for title, protocol in factory.PROTOCOLS.items():
             if name == "retrieval":
-                protocol = replace(protocol, **test_retrieval.SIZES, max_epochs=5, learning_rate=0.01)
+                protocol = replace(
+                    protocol, **test_retrieval.SIZES, max_epochs=5, learning_rate=0.01
+                )
             for number, (splits, embed) in enumerate(data[name]):
-                facts[f"{name} {title} {number}"] = attempt(lambda: scores_of(factory(protocol), splits, embed))  # noqa: B023
+                facts[f"{name} {title} {number}"] = attempt(
+                    lambda: scores_of(factory(protocol), splits, embed)  # noqa: B023
+                )  # noqa: B023
     return facts
 
 
@@ -483,8 +561,15 @@ def scores_of(evaluator: Any, splits: Any, embed: Any) -> Facts:
     scores = evaluator(splits, embed, seed=0)
     again = evaluator.recompute(scores.per_item)
     facts = {key: value_of(value) for key, value in asdict(scores).items() if key != "per_item"}
-    items = {name: sha(repr(np.asarray(column).tolist())) for name, column in scores.per_item.items()}
-    return {**facts, "items": items, "made again": again.score, "interval again": list(again.interval)}
+    items = {
+        name: sha(repr(np.asarray(column).tolist())) for name, column in scores.per_item.items()
+    }
+    return {
+        **facts,
+        "items": items,
+        "made again": again.score,
+        "interval again": list(again.interval),
+    }
 
 
 def training() -> Facts:
@@ -509,8 +594,12 @@ def learner_facts(case: str, folder: Path) -> Facts:
     """Train a method of the common loop for two steps."""
     folder.mkdir(parents=True)
     learner = make_learner(Path(WORLD) / "masked-lm", case, dropout=0.1)
-    outcome = train_learner(learner, run_facts(folder, 20, training={"steps": 2}, selection={"every": 1}))
-    tensors = sorted(sha(tensor.detach().numpy().tobytes()) for tensor in learner.state_dict().values())
+    outcome = train_learner(
+        learner, run_facts(folder, 20, training={"steps": 2}, selection={"every": 1})
+    )
+    tensors = sorted(
+        sha(tensor.detach().numpy().tobytes()) for tensor in learner.state_dict().values()
+    )
     learner.save(folder / "saved")
     return {
         "curve": list(map(curve_point, outcome.curve)),
@@ -529,13 +618,19 @@ def word_facts(name: str, folder: Path) -> Facts:
 
 def curve_point(point: Mapping[str, Any]) -> str:
     """Write one validation without its times."""
-    return json.dumps({key: value for key, value in point.items() if key not in ("seconds", "tokens_per_second")})
+    return json.dumps(
+        {key: value for key, value in point.items() if key not in ("seconds", "tokens_per_second")}
+    )
 
 
 def saved_facts(folder: Path) -> Facts:
     """List the files of a saved encoder and hash its weights."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    hashes = {str(path.relative_to(folder)): sha(path.read_bytes()) for path in files if path.suffix == ".safetensors"}
+    hashes = {
+        str(path.relative_to(folder)): sha(path.read_bytes())
+        for path in files
+        if path.suffix == ".safetensors"
+    }
     return {"files": [str(path.relative_to(folder)) for path in files], "hashes": hashes}
 
 
@@ -566,7 +661,11 @@ def attempt(facts: Callable[[], Any]) -> Any:
         with redirect_stderr(io.StringIO()):
             return facts()
     except Exception as error:  # noqa: BLE001 - whatever fails is told as such
-        kind = "an error of a user" if isinstance(error, stsbench.StsbenchError) else type(error).__name__
+        kind = (
+            "an error of a user"
+            if isinstance(error, stsbench.StsbenchError)
+            else type(error).__name__
+        )
         return f"{kind}: {plain(str(error), Path(WORLD)).strip()}"
 
 
@@ -591,20 +690,29 @@ def differences(before: Facts, now: Facts) -> Iterator[str]:
         elif isinstance(one, list) and isinstance(other, list):
             yield place
             lines = unified_diff(list(map(str, one)), list(map(str, other)), lineterm="", n=0)
-            yield from (f"    {line}" for line in lines if not line.startswith(("---", "+++", "@@")))
+            yield from (
+                f"    {line}" for line in lines if not line.startswith(("---", "+++", "@@"))
+            )
         else:
             yield f"{place}\n    -{one}\n    +{other}"
 
 
 def main() -> int:
     """Write the file and compare it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.net", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.net", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("out", type=Path, help="the file to write")
     parser.add_argument("--against", type=Path, help="an earlier file; what differs is printed")
     usual = [name for name in SECTIONS if name not in SLOW]
-    parser.add_argument("--only", default=",".join(usual), help=f"'all', or some of: {', '.join(SECTIONS)}")
+    parser.add_argument(
+        "--only", default=",".join(usual), help=f"'all', or some of: {', '.join(SECTIONS)}"
+    )
     options = parser.parse_args()
-    out, against = options.out.resolve(), options.against and json.loads(options.against.read_text(encoding="utf-8"))
+    out, against = (
+        options.out.resolve(),
+        options.against and json.loads(options.against.read_text(encoding="utf-8")),
+    )
     names = list(SECTIONS) if options.only == "all" else options.only.split(",")
     warnings.simplefilter("ignore")
     vars(os)["fsync"] = lambda descriptor: None
@@ -613,13 +721,18 @@ def main() -> int:
     facts = {}
     for name in names:
         facts[name] = attempt(SECTIONS[name])
-        print(f"{name}: {len(dict(flat(facts[name]))):,} facts, {sum(os.times()[:2]):.0f} s of CPU so far", flush=True)
+        print(
+            f"{name}: {len(dict(flat(facts[name]))):,} facts, {sum(os.times()[:2]):.0f} s of CPU so far",
+            flush=True,
+        )
     # As JSON has them: tuples as lists, keys as texts.
     text = json.dumps(facts, sort_keys=True, indent=1, ensure_ascii=False, default=str)
     out.write_text(text + "\n", encoding="utf-8")
     if against is None:
         return 0
-    lines = list(differences({name: against[name] for name in names if name in against}, json.loads(text)))
+    lines = list(
+        differences({name: against[name] for name in names if name in against}, json.loads(text))
+    )
     print(*lines, f"{len(lines)} lines of differences" if lines else "no difference", sep="\n")
     return 1 if lines else 0
 

@@ -59,16 +59,16 @@ import torch
 from peak import machine
 from torch import nn
 
-from stsbench.bench.score import open_shelf
+from stsbench.bench.score import open_store
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.registry import call_with_params
+from stsbench.core.parameters import call_with_params
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
 from stsbench.data.task import load_task
 from stsbench.encoders.base import Embed, FloatArray
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import load_encoder
 from stsbench.evaluators.probe.evaluator import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
-from stsbench.evaluators.probe.items import Orders, ProbeRun, items_of
+from stsbench.evaluators.probe.items import EpochOrders, ProbeRun, make_items
 from stsbench.evaluators.probe.minibatch import CompiledSolver, Fold
 
 IntArray = npt.NDArray[np.int64]
@@ -120,33 +120,45 @@ def evaluator(name: str, protocol: str, threads: int | None = None) -> ProbeEval
 
 def classifiers(split: LabelledSplit, embed: Embed) -> list[Fold]:
     """The 410 of nested cross-validation, each with its weight decay; refits take the first."""
-    rows = items_of(split, embed, "u", 1 << 30)
-    orders: dict[tuple[int, float], Orders] = {}
+    rows = make_items(split, embed, "u", 1 << 30)
+    orders: dict[tuple[int, float], EpochOrders] = {}
 
-    def orders_of(n: int, holdout: float = 0.0) -> Orders:
-        return orders.setdefault((n, holdout), Orders(1111, n, holdout=holdout))
+    def orders_of(n: int, holdout: float = 0.0) -> EpochOrders:
+        return orders.setdefault((n, holdout), EpochOrders(1111, n, holdout=holdout))
 
     found: list[Fold] = []
     for outer, _ in rows.folds(10, 1111):
         for fit, dev in outer.folds(10, 1111):
-            found += [Fold(fit, dev, orders_of(len(fit)), [decay]) for decay in SENTEVAL.weight_decays]
+            found += [
+                Fold(fit, dev, orders_of(len(fit)), [decay]) for decay in SENTEVAL.weight_decays
+            ]
         draws = orders_of(len(outer), SENTEVAL.holdout)
-        found.append(Fold(outer.select(draws.kept), outer.select(draws.held_out), draws, SENTEVAL.weight_decays[:1]))
+        found.append(
+            Fold(
+                outer.select(draws.training_items),
+                outer.select(draws.validation_items),
+                draws,
+                SENTEVAL.weight_decays[:1],
+            )
+        )
     return found
 
 
 def train_with_torch(fold: Fold) -> tuple[int, float]:
     """SentEval's loop for one linear classifier; epochs trained and best accuracy."""
-    (block,), (dev_block,) = fold.train.blocks(), fold.dev.blocks()
+    (block,), (dev_block,) = fold.train.blocks(), fold.development.blocks()
     x, y = torch.from_numpy(block.u[block.rows]), torch.from_numpy(fold.train.labels)
-    dev_x, dev_y = torch.from_numpy(dev_block.u[dev_block.rows]), torch.from_numpy(fold.dev.labels)
+    dev_x, dev_y = (
+        torch.from_numpy(dev_block.u[dev_block.rows]),
+        torch.from_numpy(fold.development.labels),
+    )
     torch.manual_seed(1111)
     model, loss_of = nn.Linear(x.shape[1], 2), nn.CrossEntropyLoss()
     optimiser = torch.optim.Adam(model.parameters(), weight_decay=fold.decays[0])
     best, failures, epochs = -1.0, 0, 0
     while epochs <= SENTEVAL.max_epochs and failures <= SENTEVAL.tenacity:
         for epoch in range(epochs, epochs + SENTEVAL.epoch_size):
-            order = torch.from_numpy(fold.orders.epoch(epoch))
+            order = torch.from_numpy(fold.orders.permutation(epoch))
             for at in torch.split(order, SENTEVAL.batch_size):
                 loss = loss_of(model(x[at]), y[at])
                 optimiser.zero_grad()
@@ -163,7 +175,9 @@ def train_with_torch(fold: Fold) -> tuple[int, float]:
 def compare_with_torch(split: LabelledSplit, embed: Embed, *, rounds: int, sample: int) -> None:
     """Print seconds of both sides for CR's whole search, and that they agree."""
     everything = classifiers(split, embed)
-    chosen = [everything[i] for i in np.linspace(0, len(everything) - 1, sample).round().astype(int)]
+    chosen = [
+        everything[i] for i in np.linspace(0, len(everything) - 1, sample).round().astype(int)
+    ]
     counts = sorted({1, torch.get_num_threads()})
 
     def theirs(threads: int, some: list[Fold]) -> list[tuple[int, float]]:
@@ -182,8 +196,12 @@ def compare_with_torch(split: LabelledSplit, embed: Embed, *, rounds: int, sampl
         our_seconds.append(timed(lambda: ours(our_threads))[0])
     a, b = statistics.median(their_seconds), statistics.median(our_seconds)
     print(f"CR, kfold 10, {len(everything)} classifiers; medians of {rounds} rounds (all rounds)")
-    print(f"  torch, one at a time, {their_threads} thread(s), from {sample}: {a:8.1f} s  {_list(their_seconds)}")
-    print(f"  compiled, {our_threads} thread(s), whole evaluation:    {b:8.2f} s  {_list(our_seconds)}")
+    print(
+        f"  torch, one at a time, {their_threads} thread(s), from {sample}: {a:8.1f} s  {_list(their_seconds)}"
+    )
+    print(
+        f"  compiled, {our_threads} thread(s), whole evaluation:    {b:8.2f} s  {_list(our_seconds)}"
+    )
     print(f"  times faster: {a / b:.0f}")
     print(f"  same epochs and accuracy: {_agreeing(chosen, found)} of {sample} classifiers\n")
 
@@ -191,7 +209,9 @@ def compare_with_torch(split: LabelledSplit, embed: Embed, *, rounds: int, sampl
 def _agreeing(chosen: list[Fold], found: list[tuple[int, float]]) -> int:
     mine = CompiledSolver(SENTEVAL, ProbeRun(chosen[0].train.pool.width, 2)).fit(chosen)
     pairs = zip(mine, found, strict=True)
-    return sum(t.epochs == epochs and abs(t.accuracy - best) < 1e-6 for (t,), (epochs, best) in pairs)
+    return sum(
+        t.epochs == epochs and abs(t.accuracy - best) < 1e-6 for (t,), (epochs, best) in pairs
+    )
 
 
 def _list(seconds: list[float]) -> str:
@@ -214,7 +234,11 @@ def seven_tasks(embed: Embed) -> None:
             means[protocol] += 100 * scores.score / len(names)
             cells.append(f"{seconds:9.1f} ({100 * scores.score:.2f})")
         print(f"  {name:6s}" + "".join(f"{cell:>18s}" for cell in cells), flush=True)
-    print(f"  {'all':6s}" + "".join(f"{f'{totals[p]:.1f} ({means[p]:.2f})':>18s}" for p in protocols) + "\n")
+    print(
+        f"  {'all':6s}"
+        + "".join(f"{f'{totals[p]:.1f} ({means[p]:.2f})':>18s}" for p in protocols)
+        + "\n"
+    )
 
 
 def growth(split: LabelledSplit, embed: Embed) -> None:
@@ -232,7 +256,9 @@ def growth(split: LabelledSplit, embed: Embed) -> None:
     for n in (1250, 2500, 5000, 10000):
         at = np.random.default_rng(0).permutation(larger.n)[:n]
         part = LabelledSplit(sentences=[larger.sentences[i] for i in at], labels=larger.labels[at])
-        print(f"  n = {n:6d}, d = {rows.shape[1]:5d}: {_nested_seconds(part, known):7.1f}", flush=True)
+        print(
+            f"  n = {n:6d}, d = {rows.shape[1]:5d}: {_nested_seconds(part, known):7.1f}", flush=True
+        )
 
 
 def _nested_seconds(split: LabelledSplit, vectors: Mapping[str, FloatArray]) -> float:
@@ -262,10 +288,14 @@ def stream_pairs(folder: Path, *, n: int = 549_367, d: int = 384) -> None:
             rows = np.memmap(folder / side[0].replace(" ", "-"), np.float32, "w+", shape=(size, d))
             for at in range(0, size, 10_000):
                 part = labels[at : at + 10_000, None]
-                rows[at : at + 10_000] = rng.standard_normal((len(part), d), dtype=np.float32) + 0.1 * part
+                rows[at : at + 10_000] = (
+                    rng.standard_normal((len(part), d), dtype=np.float32) + 0.1 * part
+                )
             views[side[0]] = FromDisk(rows)
     held = sum(4 * size * 2 * d for size in sizes.values())
-    print(f"{n} training pairs, d = {d}: embeddings {_mib(held)}, their features {_mib(4 * held // 2)}")
+    print(
+        f"{n} training pairs, d = {d}: embeddings {_mib(held)}, their features {_mib(4 * held // 2)}"
+    )
     for what, memory in (("embeddings in memory", 4 << 30), ("read chunk by chunk", 0)):
         probe = evaluator("snli", "senteval")
         probe.memory = memory
@@ -282,9 +312,13 @@ def _mib(size: int) -> str:
 
 def main() -> None:
     """Run the comparison and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--sample", type=int, default=20, help="classifiers that torch's loop is timed on")
+    parser.add_argument(
+        "--sample", type=int, default=20, help="classifiers that torch's loop is timed on"
+    )
     parser.add_argument("--store", type=Path, default=None, help="where embeddings are kept")
     parser.add_argument("--parts", default=",".join(PARTS), help="which of the four to run")
     options = parser.parse_args()
@@ -298,9 +332,11 @@ def main() -> None:
     if parts == ["pairs"]:
         return
     encoder = load_encoder("minilm")
-    engine = Engine(encoder, open_shelf(options.store or "default", encoder))
+    engine = Engine(encoder, open_store(options.store or "default", encoder))
     tasks = {name: splits_of(name) for name in Catalogue().suites()["transfer"].tasks}
-    engine.prepare([text for splits in tasks.values() for split in splits.values() for text in split.texts()])
+    engine.prepare(
+        [text for splits in tasks.values() for split in splits.values() for text in split.texts()]
+    )
     reviews = tasks["cr"]["all"]
     assert isinstance(reviews, LabelledSplit)
     if "torch" in parts:

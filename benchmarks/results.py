@@ -37,11 +37,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stsbench.boards.render import TERMINAL, WRITERS
+from stsbench.boards.render.formats import TERMINAL, WRITERS
 from stsbench.core.catalogue import Catalogue
 from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS
 from stsbench.results.folder import read_states, result_to_json, to_parquet
-from stsbench.results.record import Result, columns_digest, items_path
+from stsbench.results.record import Result, digest_columns, items_path
 
 Made = TypeVar("Made")
 PROTOCOL = {"name": "simcse", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
@@ -65,7 +65,10 @@ def made_columns(n: int, rng: np.random.Generator) -> dict[str, Any]:
 
 def made_result(encoder: str, task: str, columns: dict[str, Any]) -> Result:
     """A result as a run makes it, but for metrics and subsets, which are not those of the columns."""
-    n, score = len(columns["gold"]), CORRELATIONS["spearman"](columns["similarity"], columns["gold"])
+    n, score = (
+        len(columns["gold"]),
+        CORRELATIONS["spearman"](columns["similarity"], columns["gold"]),
+    )
     sizes = Counter(columns["subset"])
     metrics = {metric: score for metric in CORRELATIONS}
     return Result(
@@ -74,7 +77,7 @@ def made_result(encoder: str, task: str, columns: dict[str, Any]) -> Result:
         per_subset={name: {**metrics, "n": size} for name, size in sizes.items()},
         interval=(score - 0.02, score + 0.02), interval_method="percentile bootstrap over pairs, 1000 resamples",
         n=n, zero_vectors=0, overlap="unknown", train_seed=None, eval_seed=0, encoder_card="0" * 64,
-        fingerprint=encoder, revision=None, task_card="1" * 64, data="2" * 64, items=columns_digest(columns), notes=[],
+        fingerprint=encoder, revision=None, task_card="1" * 64, data="2" * 64, items=digest_columns(columns), notes=[],
         run=RUN, per_item=columns,
     )  # fmt: skip
 
@@ -83,12 +86,16 @@ def fill(folder: Path, count: int) -> None:
     """Write results of the suite ``sts`` as a run writes them, and four files that are none."""
     catalogue, rng = Catalogue(), np.random.default_rng(0)
     tasks = catalogue.suites()["sts"].tasks
-    of_tasks = {task: made_columns(catalogue.task(task).splits["test"].n or 1000, rng) for task in tasks}
+    of_tasks = {
+        task: made_columns(catalogue.task(task).splits["test"].n or 1000, rng) for task in tasks
+    }
     for number in range(count):
         task = tasks[number % len(tasks)]
         gold = of_tasks[task]["gold"]
         similarity = gold / 5 + (0.1 + number % 300 / 500) * rng.standard_normal(len(gold))
-        one = made_result(f"encoder-{number // len(tasks)}", task, {**of_tasks[task], "similarity": similarity})
+        one = made_result(
+            f"encoder-{number // len(tasks)}", task, {**of_tasks[task], "similarity": similarity}
+        )
         path = one.path_in(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(result_to_json(one))
@@ -113,17 +120,25 @@ def timed(what: Callable[[], Made]) -> tuple[float, Made]:
 def command(cache: str, *arguments: str) -> tuple[float, float, subprocess.CompletedProcess[str]]:
     """Seconds of a command, those its processor was busy, and what it printed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "STSBENCH_CACHE": cache}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parent.parent),
+        "STSBENCH_CACHE": cache,
+    }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     whole = [sys.executable, "-m", "stsbench", *arguments]
-    seconds, done = timed(lambda: subprocess.run(whole, env=environment, check=True, capture_output=True, text=True))
+    seconds, done = timed(
+        lambda: subprocess.run(whole, env=environment, check=True, capture_output=True, text=True)
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done
 
 
 def main() -> None:
     """Print the seconds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--results", type=int, default=10_000)
     count = parser.parse_args().results
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as cache:
@@ -137,7 +152,9 @@ def main() -> None:
         print("the command: start, read and render")
         for fmt, when in ((TERMINAL, "first"), *((fmt, "later") for fmt in (TERMINAL, *WRITERS))):
             whole, busy, done = command(cache, "leaderboard", "--results", name, "--format", fmt)
-            print(f"  {fmt:8} {when} {whole:.2f} s, processor {busy:.2f} s, {len(done.stdout):9,} characters")
+            print(
+                f"  {fmt:8} {when} {whole:.2f} s, processor {busy:.2f} s, {len(done.stdout):9,} characters"
+            )
         largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         print(f"  at most {largest / 1024:,.0f} MiB")
     print(done.stderr, end="")

@@ -33,10 +33,11 @@ from sleeping import ENCODER, TASK, Threads, Told
 
 import stsbench
 from stsbench.bench import workers as worker
-from stsbench.bench.on_ray import ClusterRun
-from stsbench.bench.plan import Listener, RunPlan
-from stsbench.bench.run import Work
-from stsbench.bench.workers import Ray, joined
+from stsbench.bench.plan import RunPlan
+from stsbench.bench.progress import RunCallbacks
+from stsbench.bench.ray_run import RayRun
+from stsbench.bench.run import RunContext
+from stsbench.bench.workers import Ray, connect_ray
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
@@ -69,7 +70,8 @@ def task_sizes() -> dict[str, tuple[int, bool]]:
         probed = card.evaluator == "probe"
         used = card.splits.values() if probed else [card.splits[card.score_split]]
         found[name] = (
-            sum(split.n or 0 for split in used) * (1 if name in suites["probing"].tasks else 2 - probed),
+            sum(split.n or 0 for split in used)
+            * (1 if name in suites["probing"].tasks else 2 - probed),
             probed,
         )
     return found
@@ -80,7 +82,9 @@ def whole_run(costs: Costs) -> tuple[float, float]:
     sizes = task_sizes().values()
     sentences = sum(n for n, _ in sizes)
     embedding = costs.load + sentences * (costs.tokenise + costs.embed)
-    return ENCODERS * embedding, ENCODERS * SEEDS * sum(costs.of_task(n, probed=probed) for n, probed in sizes)
+    return ENCODERS * embedding, ENCODERS * SEEDS * sum(
+        costs.of_task(n, probed=probed) for n, probed in sizes
+    )
 
 
 def make_run(folder: Path, costs: Costs, factor: float) -> RunPlan:
@@ -100,10 +104,12 @@ def make_run(folder: Path, costs: Costs, factor: float) -> RunPlan:
         (folder / "data" / f"x-{name}.tsv").write_text("".join(rows))
     for number in range(ENCODERS):
         values = {**asdict(costs), "load": costs.load / factor, "number": number, "log": log}
-        (folder / "cards/baselines" / f"simulated-{number}.toml").write_text(ENCODER.format(**values))
+        (folder / "cards/baselines" / f"simulated-{number}.toml").write_text(
+            ENCODER.format(**values)
+        )
     return RunPlan(
         encoders=[f"simulated-{number}" for number in range(ENCODERS)], tasks=",".join(f"x-{name}" for name in sizes),
-        out=folder / "results", store=folder / "store", data=folder / "data", on="ray", seeds=tuple(range(SEEDS)),
+        results_folder=folder / "results", store=folder / "store", data=folder / "data", executor="ray", seeds=tuple(range(SEEDS)),
         catalogue=Catalogue([folder / "cards"]),
     )  # fmt: skip
 
@@ -127,11 +133,11 @@ def devices_of(count: int, *, threads: bool) -> Iterator[Any]:
     """Ray with so many workers, or as many threads."""
     if threads:
         # The encoder of a process would be that of all threads.
-        worker.kept = lambda encoder: encoder
+        worker.get_encoder = lambda encoder: encoder
         yield Threads(count)
         return
     os.environ["RAY_OVERRIDE_RESOURCES"] = json.dumps({"CPU": count})
-    with joined("ray") as ray:
+    with connect_ray("ray") as ray:
         yield ray
 
 
@@ -143,15 +149,18 @@ def simulate(costs: Costs, devices: int, seconds: float, *, threads: bool) -> No
         folder = Path(place)
         settings = make_run(folder, costs, factor)
         failures: list[str] = []
-        listener = Listener(failed=lambda what, error: failures.append(f"{what}: {error}"), noticed=failures.append)
-        work = Work(settings, listener)
-        cluster = ClusterRun(work, ray)
+        listener = RunCallbacks(
+            on_failure=lambda what, error: failures.append(f"{what}: {error}"),
+            on_notice=failures.append,
+        )
+        work = RunContext(settings, listener)
+        cluster = RayRun(work, ray)
         if threads:
             cluster.__dict__["_events"] = Told()
         else:
             start_workers(ray, devices, folder)
         began, own = time.time(), time.process_time()
-        parts = list(work.parts())
+        parts = list(work.encoder_plans())
         planned = time.time() - began
         results = list(cluster.results(parts))
         took, own = time.time() - began, time.process_time() - own
@@ -163,21 +172,28 @@ def simulate(costs: Costs, devices: int, seconds: float, *, threads: bool) -> No
     print(f"{devices} devices: {took:.0f} s, speed-up {ideal / factor / took:.1f}, "
           f"{100 * ideal / factor / took / devices:.1f}% of ideal; load of this machine's {os.cpu_count()} cores {os.getloadavg()[1]:.0f}")  # fmt: skip
     whole = devices * took
-    print("of the devices' time: " + ", ".join(f"{what} {100 * one / whole:.1f}%" for what, one in spent.items()))
+    print(
+        "of the devices' time: "
+        + ", ".join(f"{what} {100 * one / whole:.1f}%" for what, one in spent.items())
+    )
     print("waiting: " + ", ".join(f"{what} {100 * one / whole:.1f}%" for what, one in idle.items()))
     print(
         f"the driver planned for {planned:.0f} s and needed {own:.0f} s of processor time, {100 * own / took:.0f}% of a core"
     )
 
 
-def accounts(log: Path, began: float, ended: float, devices: int) -> tuple[dict[str, float], dict[str, float]]:
+def accounts(
+    log: Path, began: float, ended: float, devices: int
+) -> tuple[dict[str, float], dict[str, float]]:
     """Seconds of all devices by what they did, and by when they did nothing."""
     spent: dict[str, float] = defaultdict(float)
     idle = {"before the first piece": 0.0, "between pieces": 0.0, "after the last": 0.0}
     found = sorted(log.iterdir())
     for path in found:
         rows = [line.split() for line in path.read_text().splitlines()]
-        spans = [(what, float(start), float(end)) for what, start, end in rows if float(start) >= began]
+        spans = [
+            (what, float(start), float(end)) for what, start, end in rows if float(start) >= began
+        ]
         for what, start, end in spans:
             spent[what] += end - start
         idle["before the first piece"] += spans[0][1] - began
@@ -217,7 +233,8 @@ def measure() -> Costs:
         def score(task: str) -> float:
             list(stsbench.evaluate(loaded, task, store=store))
             n = sum(
-                len(set(one.texts())) for one in [load_task(task).load(name) for name in load_task(task).card.splits]
+                len(set(one.texts()))
+                for one in [load_task(task).load(name) for name in load_task(task).card.splits]
             )
             return spent_in(lambda: list(stsbench.evaluate(loaded, task, store=store))) / n
 
@@ -240,18 +257,34 @@ def workers(tasks: str, rounds: int) -> None:
             ("2 workers", ["--on", "ray"], 2),
         ):
             with tempfile.TemporaryDirectory() as folder:
-                command = [sys.executable, "-m", "stsbench", "run", "minilm", "--tasks", tasks, *options]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "stsbench",
+                    "run",
+                    "minilm",
+                    "--tasks",
+                    tasks,
+                    *options,
+                ]
                 places = ["--store", f"{folder}/store", "--results", f"{folder}/results"]
                 own = {"RAY_OVERRIDE_RESOURCES": json.dumps({"CPU": count}), "OMP_NUM_THREADS": "1"}
                 began = time.perf_counter()
-                subprocess.run([*command, *places], check=True, capture_output=True, env={**os.environ, **own})
+                subprocess.run(
+                    [*command, *places], check=True, capture_output=True, env={**os.environ, **own}
+                )
                 best[name] = min(best.get(name, float("inf")), time.perf_counter() - began)
-    print(f"minilm on {tasks}, best of {rounds}: " + ", ".join(f"{name} {took:.1f} s" for name, took in best.items()))
+    print(
+        f"minilm on {tasks}, best of {rounds}: "
+        + ", ".join(f"{name} {took:.1f} s" for name, took in best.items())
+    )
 
 
 def main() -> None:
     """Measure, simulate or run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("costs").add_argument("file", type=Path)
     simulation = commands.add_parser("simulate")
@@ -268,7 +301,10 @@ def main() -> None:
         print(options.file.read_text(), end="")
     elif options.command == "simulate":
         simulate(
-            Costs(**json.loads(options.file.read_text())), options.devices, options.seconds, threads=options.threads
+            Costs(**json.loads(options.file.read_text())),
+            options.devices,
+            options.seconds,
+            threads=options.threads,
         )
     elif options.command == "workers":
         workers(options.tasks, options.rounds)

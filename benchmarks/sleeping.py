@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from stsbench.bench.workers import Report
 from stsbench.data.splits import PairSplit, Split
-from stsbench.encoders.base import Embed, FloatArray, TokenIds
-from stsbench.evaluators.seams import Scores
+from stsbench.encoders.base import Embed, FloatArray
+from stsbench.encoders.tokens import TokenIds
+from stsbench.evaluators.base import Scores
 
 TASK = """
 name = "{name}"
@@ -110,7 +111,9 @@ class SleepingProtocol:
 class SleepingEvaluator:
     """An evaluator that takes as long as a real one."""
 
-    PROTOCOLS: ClassVar[dict[str, SleepingProtocol]] = {"sleeping": SleepingProtocol(name="sleeping")}
+    PROTOCOLS: ClassVar[dict[str, SleepingProtocol]] = {
+        "sleeping": SleepingProtocol(name="sleeping")
+    }
     ONE_SPLIT: ClassVar[bool] = True
 
     def __init__(self, protocol: SleepingProtocol, *, seconds: float, log: str) -> None:
@@ -125,7 +128,12 @@ class SleepingEvaluator:
         slept("score", self.seconds, self.log)
         items = {"similarity": np.full(n, 0.5)}
         return Scores(
-            score=0.5, scores={"score": 0.5}, interval=(0.4, 0.6), interval_method="none", per_item=items, n=n
+            score=0.5,
+            scores={"score": 0.5},
+            interval=(0.4, 0.6),
+            interval_method="none",
+            per_item=items,
+            n=n,
         )
 
 
@@ -156,7 +164,9 @@ class Threads:
         """Make of a function one that threads carry out."""
 
         def carried_out(*given: object) -> Future[object]:
-            return self.pool.submit(lambda: work(*(one.result() if isinstance(one, Future) else one for one in given)))
+            return self.pool.submit(
+                lambda: work(*(one.result() if isinstance(one, Future) else one for one in given))
+            )
 
         return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=carried_out))
 

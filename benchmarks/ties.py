@@ -21,8 +21,8 @@ from calibration import QUALITY, TASKS, Field, Rng, Structure, encode, gold_of, 
 
 from stsbench.numbers.statistics import Float64Array
 from stsbench.results.record import Result
-from stsbench.significance.comparison import Effort
-from stsbench.significance.means import Standings, standings
+from stsbench.significance.comparison import TestSettings
+from stsbench.significance.means import Standings, rank_rows
 
 EFFECT = 0.2
 ENCODERS, WITHOUT = 5, 2
@@ -44,7 +44,9 @@ def result(name: str, one: Structure, gold: Float64Array, similarity: Float64Arr
     )  # fmt: skip
 
 
-def drawn_rows(tasks: Sequence[Structure], count: int, step: float, rng: Rng) -> dict[int, list[list[Result]]]:
+def drawn_rows(
+    tasks: Sequence[Structure], count: int, step: float, rng: Rng
+) -> dict[int, list[list[Result]]]:
     """Encoders on all tasks, best first, each by so many points better than the next."""
     meaning, shared, *own = (Field(tasks, EFFECT, rng) for _ in range(2 + count))
     rows: dict[int, list[list[Result]]] = {at: [] for at in range(count)}
@@ -73,16 +75,24 @@ def trial(tasks: Sequence[Structure], step: float, gap: str | None, seed: int) -
     """Whether any equal ones are told apart or any order is wrong, and what share of true ranks is in its interval."""
     rows = drawn_rows(tasks, ENCODERS, step, np.random.default_rng([seed, int(100 * step)]))
     if gap is not None:
-        rows[WITHOUT] = [[] if one.task == gap else cell for one, cell in zip(tasks, rows[WITHOUT], strict=True)]
-    found = standings(rows, effort=Effort(draws=500, seed=seed))
+        rows[WITHOUT] = [
+            [] if one.task == gap else cell for one, cell in zip(tasks, rows[WITHOUT], strict=True)
+        ]
+    found = rank_rows(rows, effort=TestSettings(n_draws=500, seed=seed))
     if step == 0:
         return [float(_told_apart(found)), np.nan, np.nan, np.nan]
-    inside = [one.ranks[0] <= at + 1 <= one.ranks[1] for at, one in found.rows.items()]
+    inside = [
+        one.rank_interval[0] <= at + 1 <= one.rank_interval[1] for at, one in found.rows.items()
+    ]
     return [np.nan, float(_wrong_order(found)), float(np.mean(inside)), float(inside[WITHOUT])]
 
 
 def _told_apart(found: Standings[int]) -> bool:
-    return any(not set(a.letters) & set(b.letters) for a in found.rows.values() for b in found.rows.values())
+    return any(
+        not set(a.letters) & set(b.letters)
+        for a in found.rows.values()
+        for b in found.rows.values()
+    )
 
 
 def _wrong_order(found: Standings[int]) -> bool:
@@ -97,14 +107,16 @@ def print_time(tasks: Sequence[Structure], trials: int) -> None:
     seconds = []
     for _ in range(min(trials, 3)):
         start = time.perf_counter()
-        standings(rows)
+        rank_rows(rows)
         seconds.append(time.perf_counter() - start)
     print(f"60 encoders on {len(tasks)} tasks: {min(seconds):.1f} s")
 
 
 def main() -> None:
     """Print the chosen table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("wrong", "time"))
     parser.add_argument("--data", type=Path, default=os.environ.get("STSBENCH_DATA"))
     parser.add_argument("--trials", type=int, default=200)

@@ -48,18 +48,18 @@ LENGTH, RATE, TEMPERATURE = 64, 5e-5, 0.05
 
 def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None], int]:
     """Our loop, ready to run, and its number of steps."""
-    from stsbench.core.cards import SelectionFacts, StudentFacts, TrainingFacts
+    from stsbench.core.cards import SelectionSection, StudentSection, TrainingSection
     from stsbench.encoders.checkpoint import find_checkpoint
     from stsbench.training.loop.batches import BatchPlan
-    from stsbench.training.loop.gather import Place
-    from stsbench.training.loop.loop import Run, train_learner
+    from stsbench.training.loop.gather import ProcessGroup
+    from stsbench.training.loop.loop import LoopSettings, train_learner
     from stsbench.training.methods.simcse import SimCSE
     from stsbench.training.student import Student
 
     columns = _triplets(options)
-    student = Student(find_checkpoint(str(options.model)), StudentFacts(max_length=LENGTH))
+    student = Student(find_checkpoint(str(options.model)), StudentSection(max_length=LENGTH))
     learner = SimCSE(student, views="triplets", temperature=TEMPERATURE)
-    facts = TrainingFacts(
+    facts = TrainingSection(
         batch_size=options.batch,
         learning_rate=RATE,
         steps=options.steps,
@@ -67,11 +67,11 @@ def ours(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None],
         clip=1.0,
         chunk=options.chunk or None,
     )
-    run = Run(
+    run = LoopSettings(
         batches=BatchPlan(facts, len(columns["anchor"]), seed=0),
-        selection=SelectionFacts(),
+        selection=SelectionSection(),
         folder=folder,
-        place=Place.find(),
+        place=ProcessGroup.find(),
         validate=None,
         checkpoint_seconds=1e9,
         workers=options.workers,
@@ -96,7 +96,9 @@ def theirs(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None
     from sentence_transformers.sentence_transformer import losses, modules
 
     # A checkpoint in half precision would be trained in it: asked for, both sides start from float32.
-    transformer = modules.Transformer(str(options.model), max_seq_length=LENGTH, model_kwargs={"dtype": torch.float32})
+    transformer = modules.Transformer(
+        str(options.model), max_seq_length=LENGTH, model_kwargs={"dtype": torch.float32}
+    )
     pooling = modules.Pooling(transformer.get_embedding_dimension(), "mean")
     model = SentenceTransformer(modules=[transformer, pooling], device=None)
     arguments = Arguments(
@@ -122,7 +124,9 @@ def theirs(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None
     trainer = SentenceTransformerTrainer(
         model=model,
         args=arguments,
-        train_dataset=Dataset.from_dict({name: list(column) for name, column in _triplets(options).items()}),
+        train_dataset=Dataset.from_dict(
+            {name: list(column) for name, column in _triplets(options).items()}
+        ),
         loss=loss,
     )
 
@@ -133,7 +137,7 @@ def theirs(options: argparse.Namespace, folder: Path) -> tuple[Callable[[], None
 
 
 def _triplets(options: argparse.Namespace) -> dict[str, list[str]]:
-    from stsbench.data.corpora.load import load_corpus
+    from stsbench.data.corpora.corpus import load_corpus
 
     corpus = load_corpus("nli_triplets_small", corpora=options.corpora)
     return {name: list(corpus.column(name)) for name in ("anchor", "positive", "negative")}
@@ -154,19 +158,24 @@ def measure(side: str, options: argparse.Namespace) -> dict[str, Any]:
         started, busy = time.perf_counter(), time.process_time()
         work()
         seconds, busy = time.perf_counter() - started, time.process_time() - busy
-    return {"seconds": seconds / steps, "busy": busy / steps, "memory": _peak(), "added": _peak() - loaded}
+    return {
+        "seconds": seconds / steps,
+        "busy": busy / steps,
+        "memory": _peak(),
+        "added": _peak() - loaded,
+    }
 
 
 @cache
 def needed(model: Path, corpora: Path, batch: int) -> float:
     """FLOP of an average step: the forward pass over its tokens, and twice as much backward."""
-    from stsbench.core.cards import StudentFacts
+    from stsbench.core.cards import StudentSection
     from stsbench.encoders.checkpoint import find_checkpoint
     from stsbench.training.student import Student
 
     columns = _triplets(argparse.Namespace(corpora=corpora))
     checkpoint = find_checkpoint(str(model))
-    lengths = Student(checkpoint, StudentFacts(max_length=LENGTH)).tokenize(
+    lengths = Student(checkpoint, StudentSection(max_length=LENGTH)).tokenize(
         [text for column in columns.values() for text in column]
     )
     return 3 * work(checkpoint.folder, lengths.lengths.tolist()) / len(columns["anchor"]) * batch
@@ -190,7 +199,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--chunk", type=int, default=0, help="texts at a time; 0: the whole batch")
     parser.add_argument("--workers", type=int, default=0, help="processes that make batches ahead")
-    parser.add_argument("--precision", default="float32,bfloat16", help="float32, bfloat16, or both with a comma")
+    parser.add_argument(
+        "--precision", default="float32,bfloat16", help="float32, bfloat16, or both with a comma"
+    )
     parser.add_argument("--side", choices=list(SIDES))
     options = parser.parse_args()
     if options.side:
@@ -208,7 +219,15 @@ def compare(precision: str, options: argparse.Namespace) -> None:
     for _ in range(options.rounds):
         for side in SIDES:
             # What is said last counts.
-            command = [sys.executable, __file__, *sys.argv[1:], "--side", side, "--precision", precision]
+            command = [
+                sys.executable,
+                __file__,
+                *sys.argv[1:],
+                "--side",
+                side,
+                "--precision",
+                precision,
+            ]
             said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             found[side].append(json.loads(said.splitlines()[-1]))
     threads = options.threads or torch.get_num_threads()

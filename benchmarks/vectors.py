@@ -47,7 +47,9 @@ def main() -> None:
         print(f"the vectors alone would take {held:,.0f} MiB")
         for what in ("first run (converts)", "second run"):
             command = [sys.executable, __file__, "--encode", str(path)]
-            facts = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            facts = json.loads(
+                subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            )
             print(
                 f"{what}: {facts['sentences']:,} sentences, {facts['seconds']:.1f} s, peak {facts['peak']:,.0f} MiB, "
                 f"{facts['above']:,.0f} above the libraries' {facts['start']:,.0f}; {facts['zero']} zero vectors"
@@ -57,7 +59,9 @@ def main() -> None:
 def write(path: Path, words: int, size: int) -> None:
     """Write a fastText file: a header, the tests' words, then made-up ones."""
     rng = np.random.default_rng(0)
-    lines = [" ".join(f"{value:.4f}" for value in vector) for vector in rng.normal(size=(1000, size))]
+    lines = [
+        " ".join(f"{value:.4f}" for value in vector) for vector in rng.normal(size=(1000, size))
+    ]
     own = sorted({word for sentence in sentences() for word in sentence.split()})[:words]
     with path.open("w", encoding="utf-8") as stream:
         stream.write(f"{words} {size}\n")
@@ -70,7 +74,11 @@ def sentences() -> list[str]:
     from stsbench.core.catalogue import Catalogue
     from stsbench.data.task import expand_names, load_task
 
-    texts = {text for name in expand_names("sts", Catalogue()) for text in load_task(name).texts(["test"])}
+    texts = {
+        text
+        for name in expand_names("sts", Catalogue())
+        for text in load_task(name).texts(["test"])
+    }
     return sorted(texts)
 
 

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stsbench.encoders.base import plan_batches
 from stsbench.encoders.engine.embed import TOKEN_BUDGET
+from stsbench.encoders.tokens import plan_batches
 from stsbench.encoders.transformer.pooling import wk_pool
 from tests.encoders.transformer.test_pooling import literal_wk
 
@@ -35,7 +35,9 @@ def main(sentences: int = 300, rounds: int = 3) -> None:
     """Time both and print the ratios and the largest difference."""
     lengths = np.random.default_rng(0).integers(8, 41, size=sentences)
     threads = torch.get_num_threads()
-    print(f"{sentences} sentences, {lengths.sum()} tokens, {LAYERS} layers of {WIDTH}, {threads} threads")
+    print(
+        f"{sentences} sentences, {lengths.sum()} tokens, {LAYERS} layers of {WIDTH}, {threads} threads"
+    )
     best: dict[str, float] = {}
     for _ in range(rounds):
         spent, worst = run(lengths, threads)
@@ -43,12 +45,17 @@ def main(sentences: int = 300, rounds: int = 3) -> None:
     print(f"largest difference {worst:.1e}: the loop's QR is in float32, as published")
     for clock in ("processor", "wall"):
         loop, ours = (best[f"{name} {clock}"] / lengths.sum() * 1e6 for name in ("loop", "wk_pool"))
-        print(f"{clock} time: loop {loop:.0f} us a token, wk_pool {ours:.1f} us, {loop / ours:.0f} times as fast")
+        print(
+            f"{clock} time: loop {loop:.0f} us a token, wk_pool {ours:.1f} us, {loop / ours:.0f} times as fast"
+        )
 
 
 def run(lengths: Lengths, threads: int) -> tuple[dict[str, float], float]:
     """Pool all batches both ways; return the seconds each took by each clock and the largest difference."""
-    spent, worst = dict.fromkeys(["loop wall", "loop processor", "wk_pool wall", "wk_pool processor"], 0.0), 0.0
+    spent, worst = (
+        dict.fromkeys(["loop wall", "loop processor", "wk_pool wall", "wk_pool processor"], 0.0),
+        0.0,
+    )
     for states, mask in batches(lengths):
         torch.set_num_threads(1)
         spent["wk_pool processor"] += timed(time.thread_time, wk_pool, states, mask)[0]
@@ -66,10 +73,14 @@ def run(lengths: Lengths, threads: int) -> tuple[dict[str, float], float]:
 def pool_in_a_loop(states: list[torch.Tensor], mask: torch.Tensor) -> npt.NDArray[np.floating]:
     """Pool as published."""
     stacked = torch.stack(states, dim=1).numpy()  # (b, l, t, h)
-    return np.stack([literal_wk(one[:, : int(n)]) for one, n in zip(stacked, mask.sum(dim=1), strict=True)])
+    return np.stack(
+        [literal_wk(one[:, : int(n)]) for one, n in zip(stacked, mask.sum(dim=1), strict=True)]
+    )
 
 
-def timed(clock: Callable[[], float], work: Callable[P, T], *args: P.args, **options: P.kwargs) -> tuple[float, T]:
+def timed(
+    clock: Callable[[], float], work: Callable[P, T], *args: P.args, **options: P.kwargs
+) -> tuple[float, T]:
     """Return the seconds the work took by this clock and what it returned."""
     started = clock()
     done = work(*args, **options)

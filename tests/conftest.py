@@ -97,7 +97,11 @@ def masked_lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True, scope="session")
 def no_network_and_no_waiting() -> Iterator[None]:
     """Fail a test that connects to anything but this machine, or looks a name up; nobody waits for the disk."""
-    connect, connect_ex, getaddrinfo = socket.socket.connect, socket.socket.connect_ex, socket.getaddrinfo
+    connect, connect_ex, getaddrinfo = (
+        socket.socket.connect,
+        socket.socket.connect_ex,
+        socket.getaddrinfo,
+    )
 
     def guarded_connect(self: socket.socket, address: Any) -> None:
         _stay_home(self.family, address)

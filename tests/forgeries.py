@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from stsbench.results.folder import read_result, result_to_json
-from stsbench.results.record import fields_digest, items_path
+from stsbench.results.record import digest_fields, items_path
 
 Forgery = Callable[[Path], None]
 
@@ -22,7 +22,9 @@ def edited(**changes: Any) -> Forgery:
     def forge(path: Path) -> None:
         fields = json.loads(path.read_text())
         for key, value in changes.items():
-            fields[key] = {**fields.get(key, {}), **value} if isinstance(value, dict) and value else value
+            fields[key] = (
+                {**fields.get(key, {}), **value} if isinstance(value, dict) and value else value
+            )
         path.write_text(json.dumps(fields, indent=1))
 
     return forge
@@ -33,8 +35,10 @@ def resealed(**changes: Any) -> Forgery:
 
     def forge(path: Path) -> None:
         edited(**changes)(path)
-        fields = {key: value for key, value in json.loads(path.read_text()).items() if key != "digest"}
-        edited(digest=fields_digest(fields))(path)
+        fields = {
+            key: value for key, value in json.loads(path.read_text()).items() if key != "digest"
+        }
+        edited(digest=digest_fields(fields))(path)
 
     return forge
 
@@ -71,13 +75,19 @@ def empty(path: Path) -> None:
 def items_of_others(path: Path) -> None:
     result = read_result(path)
     rng = np.random.default_rng(5)
-    columns = {"subset": ["x"] * result.n, "gold": rng.normal(size=result.n), "similarity": rng.normal(size=result.n)}
+    columns = {
+        "subset": ["x"] * result.n,
+        "gold": rng.normal(size=result.n),
+        "similarity": rng.normal(size=result.n),
+    }
     write_columns(path, columns)
 
 
 def nan_items(path: Path) -> None:
     n = read_result(path).n
-    write_columns(path, {"subset": ["x"] * n, "gold": np.arange(n) / n, "similarity": np.full(n, np.nan)})
+    write_columns(
+        path, {"subset": ["x"] * n, "gold": np.arange(n) / n, "similarity": np.full(n, np.nan)}
+    )
 
 
 def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
@@ -97,16 +107,33 @@ FORGERIES: Mapping[str, tuple[Forgery, str]] = {
     "another fingerprint": (edited(fingerprint="other"), EDITED),
     "a fact of the run": (edited(run={"seconds": -1.0}), EDITED),
     "clean score": (
-        edited(clean=[{"corpora": ["mine"], "text": "a", "near": None, "n": 2, "score": 5, "interval": [0, 1]}]),
+        edited(
+            clean=[
+                {
+                    "corpora": ["mine"],
+                    "text": "a",
+                    "near": None,
+                    "n": 2,
+                    "score": 5,
+                    "interval": [0, 1],
+                }
+            ]
+        ),
         EDITED,
     ),
     "per_item in the file": (edited(per_item={"gold": [1.0]}), EDITED),
     "another digest": (edited(digest="0" * 64), EDITED),
-    "no digest": (edited(digest=""), "has no digest, so an earlier stsbench wrote it; run the cell again"),
+    "no digest": (
+        edited(digest=""),
+        "has no digest, so an earlier stsbench wrote it; run the cell again",
+    ),
     "NaN": (replaced('"score": ', '"score": NaN, "x": '), "is not a result file"),
     "NaN as text": (edited(score="NaN"), "$.score"),
     "too large for a float": (replaced('"score": ', '"score": 1e999'), "is not a result file"),
-    "deep": (replaced('"run": {', '"run": {"deep": ' + "[" * 5000 + "]" * 5000 + ","), "is not a result file"),
+    "deep": (
+        replaced('"run": {', '"run": {"deep": ' + "[" * 5000 + "]" * 5000 + ","),
+        "is not a result file",
+    ),
     "moved": (moved, "is not where it belongs"),
     "cut": (cut, "is not a result file"),
     "empty": (empty, "is not a result file"),

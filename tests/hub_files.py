@@ -17,9 +17,19 @@ import numpy as np
 from tests.cli.commands import write
 
 ROWS = [
-    {"sentence1": "A man plays a guitar.", "sentence2": "Someone plays music.", "score": 3.4, "genre": "captions"},
+    {
+        "sentence1": "A man plays a guitar.",
+        "sentence2": "Someone plays music.",
+        "score": 3.4,
+        "genre": "captions",
+    },
     {"sentence1": "Zwei Hunde rennen.", "sentence2": "Two dogs run.", "score": 5, "genre": "news"},
-    {"sentence1": "It rains.", "sentence2": "The stock fell\u2028again.", "score": 0.0, "genre": "news"},
+    {
+        "sentence1": "It rains.",
+        "sentence2": "The stock fell\u2028again.",
+        "score": 0.0,
+        "genre": "news",
+    },
 ]
 """Three pairs; a gold score without decimals and a Unicode line end among them."""
 
@@ -50,7 +60,11 @@ def tar(members: Mapping[str, bytes], *extra: tarfile.TarInfo) -> bytes:
     return stream.getvalue()
 
 
-WORDS = list(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz.,", "the"]))
+WORDS = list(
+    dict.fromkeys(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz.,", "the"]
+    )
+)
 
 
 def tiny_bert(*, hidden: int = 16, layers: int = 2) -> dict[str, bytes]:
@@ -71,7 +85,9 @@ def tiny_bert(*, hidden: int = 16, layers: int = 2) -> dict[str, bytes]:
     return {
         "config.json": json.dumps(config).encode(),
         "vocab.txt": "".join(f"{word}\n" for word in vocabulary).encode(),
-        "tokenizer_config.json": json.dumps({"tokenizer_class": "BertTokenizer", "do_lower_case": True}).encode(),
+        "tokenizer_config.json": json.dumps(
+            {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
+        ).encode(),
         "model.safetensors": safetensors(bert_shapes(len(vocabulary), hidden, layers)),
     }
 
@@ -82,9 +98,17 @@ def bert_shapes(words: int, hidden: int, layers: int) -> dict[str, tuple[int, ..
     norms = ["embeddings.LayerNorm"]
     for at in range(layers):
         layer = f"encoder.layer.{at}"
-        names = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense")
+        names = (
+            "attention.self.query",
+            "attention.self.key",
+            "attention.self.value",
+            "attention.output.dense",
+        )
         dense |= {f"{layer}.{name}": (hidden, hidden) for name in names}
-        dense |= {f"{layer}.intermediate.dense": (2 * hidden, hidden), f"{layer}.output.dense": (hidden, 2 * hidden)}
+        dense |= {
+            f"{layer}.intermediate.dense": (2 * hidden, hidden),
+            f"{layer}.output.dense": (hidden, 2 * hidden),
+        }
         norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
     shapes: dict[str, tuple[int, ...]] = {
         f"embeddings.{name}_embeddings.weight": (rows, hidden)
@@ -106,7 +130,11 @@ def safetensors(shapes: Mapping[str, tuple[int, ...]], *, seed: int = 0) -> byte
         values = rng.normal(0, 0.05, size=shape).astype("<f4")
         values = values + 1 if name.endswith("LayerNorm.weight") else values
         data = values.astype("<f4").tobytes()
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [len(body), len(body) + len(data)]}
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(shape),
+            "data_offsets": [len(body), len(body) + len(data)],
+        }
         body += data
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -130,5 +158,7 @@ def write_bert(folder: Path, *, hidden: int = 16, **files: Any) -> Path:
         **{key.replace("__", "."): one for key, one in files.items()},
     }.items():
         if content is not None:
-            write(folder / name, content if isinstance(content, str | bytes) else json.dumps(content))
+            write(
+                folder / name, content if isinstance(content, str | bytes) else json.dumps(content)
+            )
     return folder

@@ -43,14 +43,23 @@ class Repo:
     def commit(self) -> str:
         if self.pinned:
             return self.pinned
-        content = "".join(f"{name}{hashlib.sha1(data).hexdigest()}" for name, data in sorted(self.files.items()))
-        return hashlib.sha1(f"{self.kind}{self.name}{content}".encode(errors="surrogatepass")).hexdigest()
+        content = "".join(
+            f"{name}{hashlib.sha1(data).hexdigest()}" for name, data in sorted(self.files.items())
+        )
+        return hashlib.sha1(
+            f"{self.kind}{self.name}{content}".encode(errors="surrogatepass")
+        ).hexdigest()
 
     def tree(self, *, name_key: str, git_key: str, lfs_key: str) -> list[dict[str, Any]]:
         """The files, whose facts different answers of the Hub call by different names."""
         rows = []
         for name, data in self.files.items():
-            row: dict[str, Any] = {"type": "file", name_key: name, "size": len(data), git_key: git_hash(data)}
+            row: dict[str, Any] = {
+                "type": "file",
+                name_key: name,
+                "size": len(data),
+                git_key: git_hash(data),
+            }
             if name.endswith(LARGE):
                 row["lfs"] = {lfs_key: sha256(data), "size": len(data), "pointerSize": 134}
             rows.append(row)
@@ -181,7 +190,11 @@ class Handler(BaseHTTPRequestHandler):
         if repo is None:
             # What the real one says to those who are not logged in.
             self.refuse(401, "RepoNotFound", "Invalid username or password.")
-        elif rest and rest[1] != "main" and not (len(rest[1]) >= 7 and repo.commit.startswith(rest[1])):
+        elif (
+            rest
+            and rest[1] != "main"
+            and not (len(rest[1]) >= 7 and repo.commit.startswith(rest[1]))
+        ):
             # The beginning of a commit is enough here, but not where files are served.
             self.refuse(404, "RevisionNotFound", f"Invalid rev id: {rest[1]}")
         else:
@@ -203,12 +216,18 @@ class Handler(BaseHTTPRequestHandler):
             return self.refuse(403, "", "Access to this resource is disabled.")
         name = "/".join(rest[2:])
         if name not in repo.files:
-            return self.refuse(404, "EntryNotFound", "Entry not found", {"X-Repo-Commit": repo.commit})
+            return self.refuse(
+                404, "EntryNotFound", "Entry not found", {"X-Repo-Commit": repo.commit}
+            )
         return self.send_file(name, repo, fault)
 
     def send_file(self, name: str, repo: Repo, fault: Fault | None) -> None:
         data = repo.files[name]
-        headers = {"X-Repo-Commit": repo.commit, "ETag": f'"{git_hash(data)}"', "Accept-Ranges": "bytes"}
+        headers = {
+            "X-Repo-Commit": repo.commit,
+            "ETag": f'"{git_hash(data)}"',
+            "Accept-Ranges": "bytes",
+        }
         if name.endswith(LARGE):
             headers |= {"X-Linked-Etag": f'"{sha256(data)}"', "X-Linked-Size": str(len(data))}
         status, first = 200, 0
@@ -216,19 +235,29 @@ class Handler(BaseHTTPRequestHandler):
             status, first = 206, int(asked.removeprefix("bytes=").split("-")[0])
             headers["Content-Range"] = f"bytes {first}-{len(data) - 1}/{len(data)}"
         if fault and fault.etag:
-            headers |= {key: f'"{fault.etag}"' for key in ("ETag", "X-Linked-Etag") if key in headers}
+            headers |= {
+                key: f'"{fault.etag}"' for key in ("ETag", "X-Linked-Etag") if key in headers
+            }
         if fault and fault.commit:
             headers["X-Repo-Commit"] = fault.commit
         if fault and fault.wrong_bytes:
             data = bytes(byte ^ 255 for byte in data)
         self.send(status, data[first:], headers, cut_after=fault.cut_after if fault else -1)
 
-    def refuse(self, status: int, code: str, message: str = "", headers: Mapping[str, str] | None = None) -> None:
+    def refuse(
+        self, status: int, code: str, message: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
         extra = {"X-Error-Code": code} if code else {}
         extra |= {"X-Error-Message": message} if message else {}
-        self.send(status, json.dumps({"error": message or "Internal Error"}).encode(), {**extra, **(headers or {})})
+        self.send(
+            status,
+            json.dumps({"error": message or "Internal Error"}).encode(),
+            {**extra, **(headers or {})},
+        )
 
-    def send(self, status: int, body: bytes, headers: Mapping[str, str], *, cut_after: int = -1) -> None:
+    def send(
+        self, status: int, body: bytes, headers: Mapping[str, str], *, cut_after: int = -1
+    ) -> None:
         self.send_response(status)
         for key, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(key, value)
@@ -249,7 +278,9 @@ def start(hub: Hub) -> ThreadingHTTPServer:
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("HubHandler", (Handler,), {"hub": hub}))
     server.daemon_threads = True
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    ).start()
     return server
 
 

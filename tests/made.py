@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.results.record import Result, bounds, columns_digest, score_name
+from stsbench.results.record import Result, digest_columns, score_bounds, score_name
 
 CATALOGUE = Catalogue()
 SIMCSE = {"name": "simcse", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
@@ -29,12 +29,14 @@ def card_of(encoder: str) -> str | None:
     return min(CATALOGUE.digests(stem)) if CATALOGUE.is_taken(encoder) else None
 
 
-def make_result(encoder: str = "minilm", task: str = "sts12", score: float | None = None, **changes: Any) -> Result:
+def make_result(
+    encoder: str = "minilm", task: str = "sts12", score: float | None = None, **changes: Any
+) -> Result:
     """A Result of three pairs; every field can be given. One whose score is given holds no per-item columns."""
     columns, score = (COLUMNS, 1.0) if score is None else ({}, score)
     protocol, n = changes.get("protocol", SIMCSE), changes.get("n", 3)
     name = score_name(protocol)
-    low, high = bounds(name)
+    low, high = score_bounds(name)
     fields: dict[str, Any] = {
         "encoder": encoder,
         "task": task,
@@ -42,7 +44,10 @@ def make_result(encoder: str = "minilm", task: str = "sts12", score: float | Non
         "score": score,
         "protocol": protocol,
         "scores": {name: score, **({"pearson.all": 1 / 3} if "similarity" in protocol else {})},
-        "per_subset": {"news": {"spearman": 0.1 + 0.2, "n": 2}, "forum": {"spearman": -1e-17, "n": 1}}
+        "per_subset": {
+            "news": {"spearman": 0.1 + 0.2, "n": 2},
+            "forum": {"spearman": -1e-17, "n": 1},
+        }
         if n == 3 and protocol == SIMCSE and "scores" not in changes
         else {},
         "interval": (max(score - 0.1, low), min(score + 0.1, high)),
@@ -57,9 +62,13 @@ def make_result(encoder: str = "minilm", task: str = "sts12", score: float | Non
         "revision": None,
         "task_card": "c" * 64,
         "data": "d" * 64,
-        "items": columns_digest(COLUMNS),
+        "items": digest_columns(COLUMNS),
         "notes": ["a note, señor"],
-        "run": {"created": "2026-01-01T00:00:00+00:00", "seconds": 0.25, "versions": {"python": "3.11.7"}},
+        "run": {
+            "created": "2026-01-01T00:00:00+00:00",
+            "seconds": 0.25,
+            "versions": {"python": "3.11.7"},
+        },
         "per_item": columns,
     }
     return Result(**{**fields, **changes})

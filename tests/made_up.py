@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from stsbench.analysis.run import EncoderAnalysis, Measurement, Subject, Tables
-from stsbench.bench.plan import RunPart
-from stsbench.bench.run import Work, local
+from stsbench.analysis.context import EncoderAnalysis, EncoderFindings, EncoderOnTask, Tables
+from stsbench.bench.plan import EncoderPlan
+from stsbench.bench.run import RunContext, run_locally
 from stsbench.boards.exports.hub import HubTask
 from stsbench.cli.convert import Conversion
-from stsbench.data.corpora.load import TextFile
+from stsbench.data.corpora.corpus import TextFile
 from stsbench.data.splits import PairSplit
 from stsbench.encoders.backends import TorchBackend
-from stsbench.encoders.transformer.pooling import Mean
-from stsbench.encoders.words.words import Recipe, whitespace_bags
+from stsbench.encoders.transformer.pooling import MeanPooling
+from stsbench.encoders.words.words import BagRecipe, whitespace_bags
 from stsbench.evaluators.probe.evaluator import ConvergedProtocol
 from stsbench.evaluators.sts import StsEvaluator, StsProtocol
 from stsbench.numbers.similarity import paired_cosine
@@ -58,9 +58,9 @@ class Counts(EncoderAnalysis):
 
     about, printed = "how many pairs there are", ("pairs",)
 
-    def measure(self, subject: Subject) -> Measurement:
+    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         USED.add("analysis.run:ANALYSES")
-        return Measurement({"pairs": [{"pairs": subject.pairs().n}]})
+        return EncoderFindings({"pairs": [{"pairs": subject.pairs().n}]})
 
     def draw(self, tables: Tables, title: str) -> Any:
         raise NotImplementedError
@@ -72,7 +72,10 @@ def read(files: Any) -> PairSplit:
     rows = [line.split("\t") for line in files[0].path.read_text().splitlines()]
     first, second, gold = zip(*rows, strict=True)
     return PairSplit(
-        sentences1=list(first), sentences2=list(second), gold=np.array(gold, np.float64), subset=[""] * len(rows)
+        sentences1=list(first),
+        sentences2=list(second),
+        gold=np.array(gold, np.float64),
+        subset=[""] * len(rows),
     )
 
 
@@ -84,10 +87,15 @@ class Encoder:
 
     def encode(self, sentences: list[str]) -> Any:
         USED.add("encoders.base:ENCODERS")
-        return np.array([[s.count(letter) for letter in "abcdefghijklmnop"] for s in sentences], np.float32) + 0.5
+        return (
+            np.array(
+                [[s.count(letter) for letter in "abcdefghijklmnop"] for s in sentences], np.float32
+            )
+            + 0.5
+        )
 
 
-class Pooling(Mean):
+class Pooling(MeanPooling):
     """The mean."""
 
     name = "mine"
@@ -141,10 +149,10 @@ def _text(path: Any, content: bytes, header: bool) -> pa.Table:
     return pa.table({"text": content.decode().splitlines()})
 
 
-def execute(work: Work, parts: Sequence[RunPart]) -> Iterator[Result]:
+def execute(work: RunContext, parts: Sequence[EncoderPlan]) -> Iterator[Result]:
     """Carry out parts as the local executor does."""
     USED.add("bench.run:EXECUTORS")
-    yield from local(work, parts)
+    yield from run_locally(work, parts)
 
 
 @contextmanager
@@ -168,7 +176,9 @@ ROWS: dict[str, Any] = {
     "encoders.base:ENCODERS": "tests.made_up:Encoder",
     "encoders.backends:BACKENDS": Backend,
     "encoders.transformer.pooling:POOLINGS": Pooling,
-    "encoders.words.words:RECIPES": Recipe(noting("encoders.words.words:RECIPES", whitespace_bags)),
+    "encoders.words.words:RECIPES": BagRecipe(
+        noting("encoders.words.words:RECIPES", whitespace_bags)
+    ),
     "training.methods:METHODS": "tests.made_up:Method",
     "recipes.train:TRAINERS": "tests.made_up:Trainer",
     "recipes.train:LAUNCHERS": "tests.made_up:launch",
@@ -184,7 +194,10 @@ ROWS: dict[str, Any] = {
     ),
     "data.corpora.load:TEXT_FILES": TextFile(noting("data.corpora.load:TEXT_FILES", _text)),
     "numbers.statistics:CORRELATIONS": Correlation(
-        name="mine", label="Mine", function=noting("numbers.statistics:CORRELATIONS", agreement), scale=None
+        name="mine",
+        label="Mine",
+        compute=noting("numbers.statistics:CORRELATIONS", agreement),
+        scale=None,
     ),
     "numbers.statistics:AGGREGATIONS": noting("numbers.statistics:AGGREGATIONS", np.ones_like),
     "evaluators.probe.evaluator:PROTOCOLS": Probe(name="mine", kfold=2, penalties=(1.0,)),
@@ -193,8 +206,12 @@ ROWS: dict[str, Any] = {
         lambda tables, show, exact: "".join(f"{r.label}\n" for t in tables for r in t.rows()),
     ),
     "boards.exports.hub:KINDS": HubTask("task-of-mine", "Mine"),
-    "check.gate:RULES": noting("check.gate:RULES", lambda judged, effort: [one.verdict for one in judged]),
-    "cli.export:FORMATS": noting("cli.export:FORMATS", lambda results, out, catalogue, as_json: None),
+    "check.gate:RULES": noting(
+        "check.gate:RULES", lambda judged, effort: [one.verdict for one in judged]
+    ),
+    "cli.export:FORMATS": noting(
+        "cli.export:FORMATS", lambda results, out, catalogue, as_json: None
+    ),
     "cli.list:LISTS": noting("cli.list:LISTS", lambda cards: [{"thing": "a thing of mine"}]),
     "cli.show:KINDS": noting(
         "cli.show:KINDS", lambda name, cards: {"of": "mine"} if name == "a thing of mine" else None

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import stsbench
-from stsbench.bench.plan import GivenTasks, Listener, RunPlan
+from stsbench.bench.plan import RunPlan, TaskSpecs
+from stsbench.bench.progress import RunCallbacks
 from stsbench.core.catalogue import Catalogue
 from stsbench.data.task import Task, load_task
 from stsbench.encoders.base import Encoder
@@ -49,7 +50,10 @@ ENCODER: Encoder = Plain()
 
 def write_data(folder: Path, task: str, n: int, *, shift: int = 0) -> None:
     # Every task has sentence 0 and its like: they are embedded once.
-    lines = [f"{'word ' * (i % 5)}{i}\t{task} {'and ' * (i % 7)}{i}\t{(i * 7 + shift) % 11}\n" for i in range(n)]
+    lines = [
+        f"{'word ' * (i % 5)}{i}\t{task} {'and ' * (i % 7)}{i}\t{(i * 7 + shift) % 11}\n"
+        for i in range(n)
+    ]
     (folder / f"{task}.tsv").write_text("".join(lines))
 
 
@@ -59,26 +63,30 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("STSBENCH_DATA", raising=False)
     monkeypatch.setattr(engine, "TOKEN_BUDGET", 40)
-    monkeypatch.setattr(engine, "CHUNK", 16)
+    monkeypatch.setattr(engine, "TEXTS_PER_BATCH", 16)
     (tmp_path / "cards" / "tasks").mkdir(parents=True)
     (tmp_path / "data").mkdir()
     for task, n in TASKS.items():
         (tmp_path / "cards" / "tasks" / f"{task}.toml").write_text(VALIDATED.format(task=task, n=n))
         write_data(tmp_path / "data", task, n)
         write_data(tmp_path / "data", f"{task}-validation", 4)
-    (tmp_path / "cards" / "tasks" / "suites.toml").write_text('[mine]\nname = "Mine"\ntasks = ["plants", "pets"]\n')
+    (tmp_path / "cards" / "tasks" / "suites.toml").write_text(
+        '[mine]\nname = "Mine"\ntasks = ["plants", "pets"]\n'
+    )
     return tmp_path
 
 
-def evaluate(place: Path, encoder: Any, tasks: GivenTasks = "pets,plants", **options: Any) -> list[Result]:
+def evaluate(
+    place: Path, encoder: Any, tasks: TaskSpecs = "pets,plants", **options: Any
+) -> list[Result]:
     options = {"data": place / "data", "catalogue": Catalogue([place / "cards"]), **options}
     return list(stsbench.evaluate(encoder, tasks, **options))
 
 
-def telling() -> tuple[list[str], Listener]:
+def telling() -> tuple[list[str], RunCallbacks]:
     """What fails of a run, line by line, and the listener that notes it."""
     told: list[str] = []
-    return told, Listener(failed=lambda what, error: told.append(f"{what}: {error}"))
+    return told, RunCallbacks(on_failure=lambda what, error: told.append(f"{what}: {error}"))
 
 
 def plan_of(place: Path, encoder: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> RunPlan:

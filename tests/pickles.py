@@ -24,12 +24,20 @@ python2.register(bytes, lambda value: b"T" + struct.pack("<i", len(value)) + val
 python2.register(str, lambda value: b"X" + struct.pack("<I", len(value.encode())) + value.encode())
 python2.register(tuple, lambda value: b"(" + b"".join(map(python2, value)) + b"t")
 python2.register(list, lambda value: b"](" + b"".join(map(python2, value)) + b"e")
-python2.register(dict, lambda value: b"}(" + b"".join(python2(part) for item in value.items() for part in item) + b"u")
+python2.register(
+    dict,
+    lambda value: b"}(" + b"".join(python2(part) for item in value.items() for part in item) + b"u",
+)
 
 
 @python2.register
 def _(value: np.integer) -> bytes:
-    return b"cnumpy.core.multiarray\nscalar\n" + python2_dtype(value.dtype) + python2(value.tobytes()) + b"\x86R"
+    return (
+        b"cnumpy.core.multiarray\nscalar\n"
+        + python2_dtype(value.dtype)
+        + python2(value.tobytes())
+        + b"\x86R"
+    )
 
 
 @dataclass(frozen=True)
@@ -45,23 +53,43 @@ class Call:
 @python2.register
 def _(value: Call) -> bytes:
     if value.by_protocol_4:
-        names = b"".join(b"\x8c" + bytes([len(name)]) + name.encode() for name in (value.module, value.name))
+        names = b"".join(
+            b"\x8c" + bytes([len(name)]) + name.encode() for name in (value.module, value.name)
+        )
         return names + b"\x93" + python2(value.arguments) + b"R"
     return f"c{value.module}\n{value.name}\n".encode() + python2(value.arguments) + b"R"
 
 
 @python2.register
 def _(value: np.ndarray) -> bytes:
-    made = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + python2((0,)) + python2(b"b") + b"\x87R"
+    made = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n"
+        + python2((0,))
+        + python2(b"b")
+        + b"\x87R"
+    )
     fortran = not value.flags.c_contiguous
-    data = value.ravel().tolist() if value.dtype.hasobject else value.tobytes("F" if fortran else "C")
-    state = python2(1) + python2(value.shape) + python2_dtype(value.dtype) + (b"\x88" if fortran else b"\x89")
+    data = (
+        value.ravel().tolist() if value.dtype.hasobject else value.tobytes("F" if fortran else "C")
+    )
+    state = (
+        python2(1)
+        + python2(value.shape)
+        + python2_dtype(value.dtype)
+        + (b"\x88" if fortran else b"\x89")
+    )
     return made + b"(" + state + python2(data) + b"tb"
 
 
 def python2_dtype(dtype: np.dtype[Any]) -> bytes:
     named = python2((dtype.str[1:].encode(), 0, 1))
-    return b"cnumpy\ndtype\n" + named + b"R" + python2((3, dtype.str[:1].encode(), None, None, None, -1, -1, 0)) + b"b"
+    return (
+        b"cnumpy\ndtype\n"
+        + named
+        + b"R"
+        + python2((3, dtype.str[:1].encode(), None, None, None, -1, -1, 0))
+        + b"b"
+    )
 
 
 def written(value: Any) -> bytes:

@@ -14,12 +14,15 @@ from typing import Any
 import pytest
 
 from stsbench import evaluate
-from stsbench.boards.published import misprints, published_row
+from stsbench.boards.published.rows import misprints, published_row
 from stsbench.core.catalogue import Catalogue
-from stsbench.encoders.load import find_encoder
+from stsbench.encoders.load import load_named
 
 CATALOGUE = Catalogue()
-CHECKPOINTS, VECTORS = os.environ.get("STSBENCH_CHECKPOINTS", ""), os.environ.get("STSBENCH_VECTORS", "")
+CHECKPOINTS, VECTORS = (
+    os.environ.get("STSBENCH_CHECKPOINTS", ""),
+    os.environ.get("STSBENCH_VECTORS", ""),
+)
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 
 POINTS = 0.02
@@ -66,7 +69,9 @@ def at_hand(name: str) -> dict[str, Any]:
 
     # The beginning of a commit is known to the Hub alone.
     revision = params["revision"] if len(params["revision"]) == 40 else None
-    found = try_to_load_from_cache(params["model"], "config.json", cache_dir=CHECKPOINTS, revision=revision)
+    found = try_to_load_from_cache(
+        params["model"], "config.json", cache_dir=CHECKPOINTS, revision=revision
+    )
     if not isinstance(found, str):
         pytest.skip(f"{CHECKPOINTS} has no {params['model']} ({params['revision'][:12]})")
     return {"model": str(Path(found).parent)}
@@ -74,11 +79,14 @@ def at_hand(name: str) -> dict[str, Any]:
 
 def distances(name: str, key: str, tasks: list[str]) -> dict[tuple[str, str], float]:
     """How far each score is from what is printed of it, in points."""
-    encoder = find_encoder(name, params=at_hand(name), catalogue=CATALOGUE)
+    encoder = load_named(name, params=at_hand(name), catalogue=CATALOGUE)
     row = published_row(key)
-    results = {result.task: result for result in evaluate(encoder, tasks, data=os.environ["STSBENCH_DATA"])}
+    results = {
+        result.task: result for result in evaluate(encoder, tasks, data=os.environ["STSBENCH_DATA"])
+    }
     return {
-        (score.task, score.aggregation): 100 * results[score.task].scores[f"{score.metric}.{score.aggregation}"]
+        (score.task, score.aggregation): 100
+        * results[score.task].scores[f"{score.metric}.{score.aggregation}"]
         - score.value
         for score in row.scores
         if score.task in results and (key, score.task) not in misprints()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stsbench.cli import main
 from stsbench.cli.app import COMMANDS as COMMAND_NAMES, made_app
+from stsbench.cli.main import main
 from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.folder import read_states
@@ -38,20 +38,31 @@ def test_what_tests_share_is_counted_again(tmp_path, monkeypatch):
 
 
 def test_every_table_has_its_command():
-    tables = {path.relative_to(ROOT).as_posix() for path in (ROOT / "project-results").iterdir() if path.is_file()} - {
-        "project-results/README.md"
-    }
+    tables = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "project-results").iterdir()
+        if path.is_file()
+    } - {"project-results/README.md"}
     # Seconds are no two times the same: their table is not made again here.
-    assert tables == {words[-1] for words in COMMANDS if words[0] in ("leaderboard", "timing", "data")}
+    assert tables == {
+        words[-1] for words in COMMANDS if words[0] in ("leaderboard", "timing", "data")
+    }
 
 
 def test_no_command_writes_among_them_by_default():
     commands: dict[str, Any] = {name: made_app().commands[name] for name in COMMAND_NAMES}
-    defaults = {one.default for command in commands.values() for one in command.loaded.params if one.name == "results"}
+    defaults = {
+        one.default
+        for command in commands.values()
+        for one in command.loaded.params
+        if one.name == "results"
+    }
     # None: 'leaderboard' takes the folder of that name only if it exists.
     assert defaults == {Path("results"), None}
     assert "/results/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
-    assert not subprocess.run(["git", "ls-files", "results"], cwd=ROOT, capture_output=True, check=False).stdout
+    assert not subprocess.run(
+        ["git", "ls-files", "results"], cwd=ROOT, capture_output=True, check=False
+    ).stdout
 
 
 def test_every_encoder_has_its_command_and_every_command_its_results():
@@ -72,7 +83,11 @@ def test_every_encoder_has_its_command_and_every_command_its_results():
         if encoder in catalogue.paths("trainers"):
             assert {"stsb", "sickr"} <= tasks
             continue
-        assert {*Catalogue().suites()["sts"].tasks, *Catalogue().suites()["sts-mteb"].tasks, "sts17-en-en"} <= tasks
+        assert {
+            *Catalogue().suites()["sts"].tasks,
+            *Catalogue().suites()["sts-mteb"].tasks,
+            "sts17-en-en",
+        } <= tasks
 
 
 def test_results_were_made_by_committed_code_of_the_locked_versions():
@@ -87,21 +102,33 @@ def test_results_were_made_by_committed_code_of_the_locked_versions():
 def test_results_are_of_tasks_as_their_cards_score_them():
     catalogue = Catalogue()
     due = {task: task_digest(catalogue.task(task)) for task in catalogue.paths("tasks")}
-    assert {r.task for r in read_states(ROOT / "project-results").results if r.task_card != due[r.task]} == set()
+    assert {
+        r.task for r in read_states(ROOT / "project-results").results if r.task_card != due[r.task]
+    } == set()
 
 
 def test_trained_encoders_have_the_seeds_of_their_command():
-    trained = {words[1]: words[words.index("--seeds") + 1] for words in COMMANDS if words[0] == "train"}
+    trained = {
+        words[1]: words[words.index("--seeds") + 1] for words in COMMANDS if words[0] == "train"
+    }
     found = read_states(ROOT / "project-results").results
     for recipe, seeds in trained.items():
-        runs = {(result.task, result.split, result.train_seed) for result in found if result.encoder == recipe}
+        runs = {
+            (result.task, result.split, result.train_seed)
+            for result in found
+            if result.encoder == recipe
+        }
         for task in (("stsb", "test"), ("stsb", "validation")):
-            assert {seed for *where, seed in runs if tuple(where) == task} == set(map(int, seeds.split(",")))
+            assert {seed for *where, seed in runs if tuple(where) == task} == set(
+                map(int, seeds.split(","))
+            )
 
 
 def test_the_weekly_workflow_runs_weekly_and_on_demand_with_the_lowest_and_the_newest():
     yaml = pytest.importorskip("yaml")
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "weekly.yml").read_text(encoding="utf-8"))
+    workflow = yaml.safe_load(
+        (ROOT / ".github" / "workflows" / "weekly.yml").read_text(encoding="utf-8")
+    )
     when = workflow[True]  # YAML 1.1 reads the key "on" so
     assert len(when["schedule"]) == 1 and "workflow_dispatch" in when
     jobs = workflow["jobs"]

@@ -36,7 +36,9 @@ def put(copy: Path, block: str) -> None:
     text = path.read_text(encoding="utf-8")
     imports, code = re.fullmatch(r"((?:from [^\n]*\n)*)\s*(.*)", code, re.S).groups()  # type: ignore[union-attr]
     text = text.replace("\nfrom stsbench.", f"\n{imports}from stsbench.", 1)
-    (start,) = [found.start() for found in re.finditer(rf"^{match[4]}\b.* = \w*[{{(]\n", text, re.M)]
+    (start,) = [
+        found.start() for found in re.finditer(rf"^{match[4]}\b.* = \w*[{{(]\n", text, re.M)
+    ]
     ends = [found for sign in ("\n}\n", "\n)\n") if (found := text.find(sign, start)) >= 0]
     at = start if match[3] == "before" else min(ends) + 1
     end = ",\n" if match[3] == "in" else "\n\n\n"
@@ -80,10 +82,14 @@ def test_all_of_them_are_seen_on_a_board(place):
 
 
 def test_a_classifier_that_is_not_there_offers_the_nearest(place):
-    command = "stsbench run --encoder smallest --tasks quickstart-probe --protocol nearest-mien --cards ."
+    command = (
+        "stsbench run --encoder smallest --tasks quickstart-probe --protocol nearest-mien --cards ."
+    )
     refused = run(place, command)
     assert refused.code == 2
-    assert refused.err.startswith("stsbench: unknown protocol 'nearest-mien'; did you mean 'nearest-mean'?")
+    assert refused.err.startswith(
+        "stsbench: unknown protocol 'nearest-mien'; did you mean 'nearest-mean'?"
+    )
 
 
 def test_the_table_of_costs_names_files_that_are_there():

@@ -21,7 +21,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the page's own table, and the results that the project ships."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    (card,) = (block for block in re.findall(r"^```toml\n(.*?)^```", TEXT, re.S | re.M) if block.startswith("title ="))
+    (card,) = (
+        block
+        for block in re.findall(r"^```toml\n(.*?)^```", TEXT, re.S | re.M)
+        if block.startswith("title =")
+    )
     (tmp_path / "mine.toml").write_text(card, encoding="utf-8")
     (tmp_path / "results").symlink_to(ROOT / "project-results")
     return tmp_path

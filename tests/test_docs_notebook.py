@@ -14,7 +14,11 @@ import pytest
 from tests.api.notebook import page_of
 
 PATH = Path(__file__).parents[1] / "docs" / "notebook.ipynb"
-CELLS = [cell for cell in json.loads(PATH.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+CELLS = [
+    cell
+    for cell in json.loads(PATH.read_text(encoding="utf-8"))["cells"]
+    if cell["cell_type"] == "code"
+]
 NUMBER = re.compile(r"-?\d*\.\d+")
 NEAR = 0.02
 """How far a number may lie from the page's: processors differ in the last digits."""
@@ -29,7 +33,9 @@ def value_of(source: str, names: dict[str, Any]) -> Any:
 
 def shown(cell: dict[str, Any]) -> dict[str, str]:
     """What the page has for the last line of a cell, by its form."""
-    (data,) = (output["data"] for output in cell["outputs"] if output["output_type"] == "execute_result")
+    (data,) = (
+        output["data"] for output in cell["outputs"] if output["output_type"] == "execute_result"
+    )
     return {form: "".join(text) for form, text in data.items()}
 
 

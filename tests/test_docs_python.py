@@ -20,7 +20,9 @@ SNIPPETS = re.findall(r"^```python\n(.*?)^```", TEXT, re.S | re.M)
 
 
 @pytest.fixture
-def place(tmp_path: Path, cards: Path, masked_lm: Path, bert: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(
+    tmp_path: Path, cards: Path, masked_lm: Path, bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """A folder with a user's cards and two checkpoints."""
     monkeypatch.chdir(tmp_path)
     cards.rename("my_cards")

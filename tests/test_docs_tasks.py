@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stsbench.core.cards import FileFacts, FileSource, HubSource, SplitFacts, Suite, TaskCard
+from stsbench.core.cards import FileSection, FileSource, HubSource, SplitSection, Suite, TaskCard
 from stsbench.core.catalogue import Catalogue
-from stsbench.data.readers import READERS
+from stsbench.data.readers.registry import READERS
 from stsbench.data.task import load_task
-from stsbench.evaluators import EVALUATORS
+from stsbench.evaluators.registry import EVALUATORS
 
 TEXT = (Path(__file__).parents[1] / "docs" / "tasks.md").read_text(encoding="utf-8")
 GIVEN = {"files", "split", "protocol"}
@@ -25,7 +25,9 @@ def tables(heading: str) -> list[list[list[str]]]:
     """The tables of a section: their rows, without the head."""
     section = TEXT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     blocks = re.findall(r"(?:^\|.*\|\n)+", section, re.M)
-    return [[re.split(r"(?<!\\)\|", line)[1:-1] for line in block.splitlines()[2:]] for block in blocks]
+    return [
+        [re.split(r"(?<!\\)\|", line)[1:-1] for line in block.splitlines()[2:]] for block in blocks
+    ]
 
 
 def keys(rows: list[list[str]]) -> dict[str, str]:
@@ -38,9 +40,9 @@ def keys(rows: list[list[str]]) -> dict[str, str]:
     ("heading", "at", "record"),
     [
         ("The card", 0, TaskCard),
-        ("`[splits.NAME]`", 0, SplitFacts),
+        ("`[splits.NAME]`", 0, SplitSection),
         ("`[local]`", 0, FileSource),
-        ("`[local]`", 1, FileFacts),
+        ("`[local]`", 1, FileSection),
         ("`[hub]`", 0, HubSource),
         ("Suites", 0, Suite),
     ],
@@ -73,7 +75,12 @@ def test_every_reader_and_its_parameters_are_in_the_page_and_the_reverse():
 def test_every_option_of_an_evaluator_is_in_the_page_and_the_reverse():
     probe, retrieval = map(keys, tables("`[options]`"))
     code = {name: set(parameters(EVALUATORS.load(name))) for name in EVALUATORS.table}
-    assert code == {"probe": set(probe), "retrieval": set(retrieval), "sts": set(), "relatedness": set()}
+    assert code == {
+        "probe": set(probe),
+        "retrieval": set(retrieval),
+        "sts": set(),
+        "relatedness": set(),
+    }
 
 
 def test_every_evaluator_says_which_splits_it_needs():
@@ -84,7 +91,9 @@ def test_the_first_card_of_the_page_is_enough(tmp_path):
     place, card = re.search(r"^```toml\n# (\S+)\n(.*?)^```", TEXT, re.S | re.M).groups()  # type: ignore[union-attr]
     (tmp_path / place).parent.mkdir(parents=True)
     (tmp_path / place).write_text(card, encoding="utf-8")
-    (tmp_path / "pairs.csv").write_text('sentence1,sentence2,score\n"a, b",c,1\nd,e,2.5\n', encoding="utf-8")
+    (tmp_path / "pairs.csv").write_text(
+        'sentence1,sentence2,score\n"a, b",c,1\nd,e,2.5\n', encoding="utf-8"
+    )
     split = load_task("pairs", catalogue=Catalogue(tmp_path / "cards")).load()
     assert [list(side) for side in split.sides] == [["a, b", "d"], ["c", "e"]]
 
@@ -94,15 +103,17 @@ def test_the_first_card_of_the_page_is_enough(tmp_path):
 TRAINING = (Path(__file__).parents[1] / "docs" / "training.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"(?:stsbench train|…) ([a-z][\w-]+)", TRAINING))))
+@pytest.mark.parametrize(
+    "name", sorted(set(re.findall(r"(?:stsbench train|…) ([a-z][\w-]+)", TRAINING)))
+)
 def test_every_recipe_named_is_there(name):
     assert name in Catalogue().paths("trainers")
 
 
 def test_every_value_that_an_ablation_replaces_is_one():
     from stsbench.cli.options import parse_assignments
-    from stsbench.recipes.plan import read_recipe
-    from stsbench.training.methods import METHODS
+    from stsbench.recipes.train_plan import read_recipe
+    from stsbench.training.methods.registry import METHODS
 
     commands = re.findall(r"`stsbench train ([\w-]+)((?: --set (?:'[^']+'|[^ `]+))+)", TRAINING)
     methods = set()

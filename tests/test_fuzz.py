@@ -35,13 +35,18 @@ LEAVES = st.one_of(
     st.sampled_from(["\x00", "\x1b[2J", "../../x", "/etc/passwd", "os:system", "=1+1", "x" * 5000, "nan"]),
 )  # fmt: skip
 VALUES = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
 )
 
 
 def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The way to each value within a value."""
-    keys = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    keys = (
+        value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    )
     for key in keys:
         yield (*above, key)
         yield from places(value[key], (*above, key))
@@ -91,9 +96,16 @@ def tokenizer() -> dict[str, Any]:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
     words = tiny_bert()["vocab.txt"].decode().split()
-    made = Tokenizer(models.WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
-    made.normalizer, made.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    made.post_processor = processors.BertProcessing(("[SEP]", words.index("[SEP]")), ("[CLS]", words.index("[CLS]")))
+    made = Tokenizer(
+        models.WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]")
+    )
+    made.normalizer, made.pre_tokenizer = (
+        normalizers.BertNormalizer(),
+        pre_tokenizers.BertPreTokenizer(),
+    )
+    made.post_processor = processors.BertProcessing(
+        ("[SEP]", words.index("[SEP]")), ("[CLS]", words.index("[CLS]"))
+    )
     found: dict[str, Any] = json.loads(made.to_str())
     return found
 
@@ -116,12 +128,16 @@ MODULES = [
     {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
 ]
 LOCK = json.loads((ROOT / ".github" / "results.lock.json").read_text())
-CELLS = [c for c in LOCK["cells"] if c["encoder"] == "minilm" and (c["paired"] or c["task"] == "sts12")]
+CELLS = [
+    c for c in LOCK["cells"] if c["encoder"] == "minilm" and (c["paired"] or c["task"] == "sts12")
+]
 """The result that is here, and cells with what a paired test needs."""
 CARDS = ("--cards", "../in/cards")
 SMALL = ("run", "--tasks", "quickstart-es-en", "--no-store", "--fresh")
 RUN = (*SMALL, "--encoder", "../in/tiny")
-BERT = {name: json.loads(content) for name, content in tiny_bert().items() if name.endswith(".json")}
+BERT = {
+    name: json.loads(content) for name, content in tiny_bert().items() if name.endswith(".json")
+}
 RECORD = {
     "recipe": "simcse-small", "seed": 1, "overlap": {"quickstart-en": "none"},
     "card": msgspec.to_builtins(Catalogue().recipe("simcse-small")),
@@ -130,7 +146,14 @@ TABLE = {
     "title": "Mine", "paper": "sgopt", "table": "table-2", "protocol": "semeval", "columns": ["sts14-es"],
     "groups": [{"rows": ["mBERT SG"], "title": "a"}], "decimals": 2,
 }  # fmt: skip
-FACTS = {"name": "Mine", "file": "text.txt", "license": "mine", "source": "mine", "columns": {"text": 0}, "rows": 3}
+FACTS = {
+    "name": "Mine",
+    "file": "text.txt",
+    "license": "mine",
+    "source": "mine",
+    "columns": {"text": 0},
+    "rows": 3,
+}
 CASES = [
     Case("tiny/stsbench.json", {"kind": "transformer", "params": {"pooling": "mean", "max_length": 16}}, RUN),
     Case("tiny/modules.json", MODULES, RUN),
@@ -162,7 +185,12 @@ def bounded_memory() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-NOT_AT_FIRST = ("tiny/modules.json", "tiny/tokenizer.json", "tiny/run.json", "cards/trainers/corpora.toml")
+NOT_AT_FIRST = (
+    "tiny/modules.json",
+    "tiny/tokenizer.json",
+    "tiny/run.json",
+    "cards/trainers/corpora.toml",
+)
 
 
 def lay_out(folder: Path) -> None:
@@ -185,7 +213,9 @@ def files_of(folder: Path) -> Mapping[Path, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.path.replace(RESULT.name, "result.json"))
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: case.path.replace(RESULT.name, "result.json")
+)
 def test_a_changed_file_is_read_or_refused(case, stsbench: Command, tmp_path, monkeypatch, request):
     folder, work = tmp_path / "in", tmp_path / "work"
     lay_out(folder)
@@ -200,7 +230,12 @@ def test_a_changed_file_is_read_or_refused(case, stsbench: Command, tmp_path, mo
     assert right.code != 3 and not right.err, right.err
     request.getfixturevalue("bounded_memory")
 
-    @settings(max_examples=EXAMPLES, deadline=SECONDS * 1000, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=SECONDS * 1000,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(changed(case.right, case.write))
     def check(text: str) -> None:
         path.write_text(text, encoding="utf-8")

@@ -48,7 +48,10 @@ def addressed(node: ast.AST) -> Iterator[str]:
 
 @cache
 def statements() -> dict[str, list[ast.AST]]:
-    return {name: list(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) for name, path in modules().items()}
+    return {
+        name: list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        for name, path in modules().items()
+    }
 
 
 @cache
@@ -92,11 +95,15 @@ def without_leaves(graph: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def test_nothing_imports_the_face():
-    assert not {name for name, targets in imports().items() if targets & FACES and name not in FACES}
+    assert not {
+        name for name, targets in imports().items() if targets & FACES and name not in FACES
+    }
 
 
 def test_the_packages_are_those_drawn():
-    assert sorted(name for name, _ in drawn()) == sorted({package(name) for name in modules() if name not in FACES})
+    assert sorted(name for name, _ in drawn()) == sorted(
+        {package(name) for name in modules() if name not in FACES}
+    )
     assert len(drawn()) <= 17
     assert len({floor for _, floor in drawn()}) <= 8
 
@@ -115,7 +122,10 @@ def test_no_circle_of_files():
 
 
 @pytest.mark.parametrize(
-    ("above", "below"), [("training", "evaluators"), ("evaluators", "training"), ("bench", "training")]
+    ("above", "below"),
+    [("training", "evaluators"), ("evaluators", "training"), ("bench", "training")],
 )
 def test_scoring_and_training_do_not_know_each_other(above, below):
-    assert not {arrow for arrow in arrows() if (package(arrow[0]), package(arrow[1])) == (above, below)}
+    assert not {
+        arrow for arrow in arrows() if (package(arrow[0]), package(arrow[1])) == (above, below)
+    }

@@ -9,7 +9,7 @@ import pytest
 
 import stsbench
 from stsbench.core.errors import StsbenchError
-from stsbench.core.registry import check_params
+from stsbench.core.parameters import check_params
 from stsbench.training.methods.after_simcse import DiffCSE, ESimCSE, RankCSE
 from stsbench.training.methods.denoising import TSDAE
 from stsbench.training.methods.own_encoders import ISBERT, PromptBERT
@@ -96,7 +96,9 @@ METHODS_TAKE: list[tuple[Any, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("method", "params", "names"), METHODS_TAKE)
-def test_a_method_takes_no_name_that_it_does_not_know(method: Any, params: dict[str, Any], names: str) -> None:
+def test_a_method_takes_no_name_that_it_does_not_know(
+    method: Any, params: dict[str, Any], names: str
+) -> None:
     wrong, right = names.split("|")
     with pytest.raises(StsbenchError, match=f"'{wrong}' is not one of .*; did you mean '{right}"):
         check_params(method, {"student": None, **params}, where="[params]")

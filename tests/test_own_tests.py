@@ -20,7 +20,10 @@ LIBRARIES_OWN = {
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    return {path.relative_to(HERE).as_posix(): ast.parse(path.read_text("utf-8")) for path in HERE.rglob("*.py")}
+    return {
+        path.relative_to(HERE).as_posix(): ast.parse(path.read_text("utf-8"))
+        for path in HERE.rglob("*.py")
+    }
 
 
 def checks(function: ast.AST) -> bool:
@@ -42,16 +45,24 @@ def private(name: str) -> bool:
 def private_names(tree: ast.Module) -> Iterator[str]:
     """The private names that a file takes from others: imported, fetched from an object, or patched by their path."""
     own = {
-        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "self"
     }
-    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    own |= {
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             yield from (alias.name for alias in node.names if private(alias.name))
         elif isinstance(node, ast.Attribute) and private(node.attr) and node.attr not in own:
             yield ast.unparse(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
-            texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            texts = [
+                arg.value
+                for arg in node.args
+                if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+            ]
             yield from (text for text in texts if any(map(private, text.split("."))))
 
 

@@ -26,8 +26,15 @@ def quick_tests(path: str) -> frozenset[str]:
     """The tests of a file that pytest collects and runs by default."""
     assert re.fullmatch(r"tests/(\w+/)*test_\w+\.py", path), path
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
-    marks = {node.name: {ast.unparse(mark).partition("(")[0] for mark in node.decorator_list} for node in functions}
+    functions = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+    marks = {
+        node.name: {ast.unparse(mark).partition("(")[0] for mark in node.decorator_list}
+        for node in functions
+    }
     return frozenset(name for name in marks if not marks[name] & SKIPPING_MARKS)
 
 

@@ -29,7 +29,9 @@ public: Any = stsbench
 
 
 def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return done.stdout
 
 
@@ -52,11 +54,13 @@ for name in stsbench.__all__:
 MARKDOWN = ["--results", "results", "--format", "markdown"]
 
 
-@pytest.mark.parametrize("arguments", [["--suite", "sts", *MARKDOWN], ["--table", "simcse-5", *MARKDOWN]])
+@pytest.mark.parametrize(
+    "arguments", [["--suite", "sts", *MARKDOWN], ["--table", "simcse-5", *MARKDOWN]]
+)
 def test_tables_without_ranks_import_no_scipy(arguments):
     code = f"""
 import sys
-from stsbench.cli import main
+from stsbench.cli.main import main
 main(["leaderboard", *{arguments}])
 print(*sorted(sys.modules), file=sys.stderr)
 """
@@ -81,34 +85,85 @@ def test_the_public_names():
     [
         (lambda: public.evaluate("minilm", 7), "a Task or a list of them; it is 7"),
         (lambda: public.evaluate("minilm", []), "no task is named; give tasks or suites"),
-        (lambda: public.evaluate(42, "quickstart"), "42 is not an encoder; give a name, an object with name"),
+        (
+            lambda: public.evaluate(42, "quickstart"),
+            "42 is not an encoder; give a name, an object with name",
+        ),
         (lambda: public.evaluate("", "quickstart"), "no encoder is given"),
         (lambda: public.evaluate({"mine": "minilm"}, "quickstart"), "'minilm' is a name already"),
-        (lambda: public.iterate("minilm", 7), "iterate: tasks must be a name, a Task or a list of them; it is 7"),
-        (lambda: public.evaluate("minilm", "quickstrat"), "unknown task or suite 'quickstrat'; did you mean"),
-        (lambda: public.evaluate("minilmm", "quickstart"), "unknown encoder 'minilmm'; did you mean 'minilm'"),
-        (lambda: public.evaluate("minilm", "stsb", seed="a"), "evaluate: seed must be a whole number from 0 to"),
-        (lambda: public.evaluate("minilm", "stsb", store=3), "evaluate: store must be a path, 'default' or None"),
-        (lambda: public.evaluate("minilm", "stsb", catalogue="mine"), "evaluate: catalogue must be a Catalogue"),
-        (lambda: public.load_encoder(None), "load_encoder: name must be a name or a path; it is None"),
-        (lambda: public.load_encoder("minilm", params=["a"]), "load_encoder: params must be a dict of values by"),
+        (
+            lambda: public.iterate("minilm", 7),
+            "iterate: tasks must be a name, a Task or a list of them; it is 7",
+        ),
+        (
+            lambda: public.evaluate("minilm", "quickstrat"),
+            "unknown task or suite 'quickstrat'; did you mean",
+        ),
+        (
+            lambda: public.evaluate("minilmm", "quickstart"),
+            "unknown encoder 'minilmm'; did you mean 'minilm'",
+        ),
+        (
+            lambda: public.evaluate("minilm", "stsb", seed="a"),
+            "evaluate: seed must be a whole number from 0 to",
+        ),
+        (
+            lambda: public.evaluate("minilm", "stsb", store=3),
+            "evaluate: store must be a path, 'default' or None",
+        ),
+        (
+            lambda: public.evaluate("minilm", "stsb", catalogue="mine"),
+            "evaluate: catalogue must be a Catalogue",
+        ),
+        (
+            lambda: public.load_encoder(None),
+            "load_encoder: name must be a name or a path; it is None",
+        ),
+        (
+            lambda: public.load_encoder("minilm", params=["a"]),
+            "load_encoder: params must be a dict of values by",
+        ),
         (lambda: public.load_task(None), "load_task: name must be a name; it is None"),
-        (lambda: public.load_task("quickstart-en").load(3), "Task.load: split must be a name; it is 3"),
-        (lambda: public.load_task("quickstart-en").texts(3), "Task.texts: splits must be a name or a list of names"),
-        (lambda: public.Catalogue(3), "Catalogue: folders must be a path or a list of paths; it is 3"),
+        (
+            lambda: public.load_task("quickstart-en").load(3),
+            "Task.load: split must be a name; it is 3",
+        ),
+        (
+            lambda: public.load_task("quickstart-en").texts(3),
+            "Task.texts: splits must be a name or a list of names",
+        ),
+        (
+            lambda: public.Catalogue(3),
+            "Catalogue: folders must be a path or a list of paths; it is 3",
+        ),
         (lambda: public.Catalogue("nowhere"), "cards folder 'nowhere' does not exist"),
         (lambda: public.read_results(None), "read_results: folder must be a path; it is None"),
-        (lambda: public.Results([3]), "Results: 3 is not a Result; give what evaluate or read_results returns"),
+        (
+            lambda: public.Results([3]),
+            "Results: 3 is not a Result; give what evaluate or read_results returns",
+        ),
         (lambda: public.Results(5), "Results: results must be a sequence of Result; it is 5"),
         (lambda: public.Results().save(3), "Results.save: folder must be a path; it is 3"),
         (lambda: public.Results().compare(), "compare needs at least two encoders"),
         (lambda: public.Results().plot(), "there are no scores to draw"),
         (lambda: public.compare(), "compare needs at least two encoders"),
-        (lambda: public.compare(3, 4), "compare: 3 is neither Results nor the name or folder of an encoder"),
-        (lambda: public.compare("minilm", "mpnet", results="nowhere"), "results folder 'nowhere' does not exist"),
-        (lambda: public.leaderboard(3), "leaderboard: results must be Results or a results folder; it is 3"),
+        (
+            lambda: public.compare(3, 4),
+            "compare: 3 is neither Results nor the name or folder of an encoder",
+        ),
+        (
+            lambda: public.compare("minilm", "mpnet", results="nowhere"),
+            "results folder 'nowhere' does not exist",
+        ),
+        (
+            lambda: public.leaderboard(3),
+            "leaderboard: results must be Results or a results folder; it is 3",
+        ),
         (lambda: public.leaderboard(suite="stss"), "unknown suite 'stss'; did you mean 'sts'"),
-        (lambda: public.leaderboard(table="simcse-5", suite="sts"), "suite and protocol have no effect beside table"),
+        (
+            lambda: public.leaderboard(table="simcse-5", suite="sts"),
+            "suite and protocol have no effect beside table",
+        ),
         (lambda: public.leaderboard(show="mesured"), "unknown show 'mesured'"),
         (lambda: public.leaderboard(exact=1), "leaderboard: exact must be True or False; it is 1"),
         (lambda: public.leaderboard([]), "no results for suite 'sts'"),
@@ -117,7 +172,10 @@ def test_the_public_names():
         (lambda: public.train(3), "train: recipe must be a name or a path; it is 3"),
         (lambda: public.train("simcse-smal"), "unknown recipe 'simcse-smal'"),
         (lambda: public.train("simcse-small", params={"temprature": 1}), "temprature"),
-        (lambda: public.train("simcse-small", on_step=3), "train: on_step must be a function; it is 3"),
+        (
+            lambda: public.train("simcse-small", on_step=3),
+            "train: on_step must be a function; it is 3",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_at_the_call(call, message):
@@ -137,10 +195,13 @@ def test_results_that_a_run_has_written_are_read_and_checked(tmp_path):
     for path in (tmp_path / "plain").glob("*.json"):
         path.write_text(path.read_text().replace('"score": ', '"score": 0.123, "was": '))
     with pytest.raises(
-        DataError, match=r"plain/quickstart-en.* \(and 1 files more\); on_error='skip' leaves such files"
+        DataError,
+        match=r"plain/quickstart-en.* \(and 1 files more\); on_error='skip' leaves such files",
     ):
         stsbench.read_results(tmp_path)
-    with pytest.warns(UserWarning, match=r"plain/quickstart-(en|es-en)\.test\..*is not a result file") as said:
+    with pytest.warns(
+        UserWarning, match=r"plain/quickstart-(en|es-en)\.test\..*is not a result file"
+    ) as said:
         assert len(stsbench.read_results(tmp_path, on_error="skip")) == 0
     assert len(said) == 2
 
@@ -159,7 +220,9 @@ def test_train_returns_the_encoder_that_its_name_finds(cards, masked_lm, tmp_pat
     steps: list[int] = []
     mine = stsbench.Catalogue(cards)
     options: dict[str, Any] = {"base": masked_lm, "params": {"steps": 4}, "catalogue": mine}
-    encoder = stsbench.train("little", seed=3, on_step=lambda progress: steps.append(progress.step), **options)
+    encoder = stsbench.train(
+        "little", seed=3, on_step=lambda progress: steps.append(progress.step), **options
+    )
     assert steps[-1] == 4
     assert (tmp_path / "runs" / "little+steps=4" / "seed3" / "run.json").is_file()
     (result,) = stsbench.evaluate(encoder, "quickstart-en", catalogue=mine)
@@ -197,8 +260,16 @@ def test_the_signatures_that_people_rely_on():
     parameters = inspect.signature(stsbench.evaluate).parameters
     assert list(parameters) == list(inspect.signature(stsbench.iterate).parameters)
     assert list(parameters)[:2] == ["encoder", "tasks"]
-    defaults = {name: parameters[name].default for name in ("protocol", "data", "seed", "store", "on_error")}
-    assert defaults == {"protocol": None, "data": None, "seed": 0, "store": "default", "on_error": "raise"}
+    defaults = {
+        name: parameters[name].default for name in ("protocol", "data", "seed", "store", "on_error")
+    }
+    assert defaults == {
+        "protocol": None,
+        "data": None,
+        "seed": 0,
+        "store": "default",
+        "on_error": "raise",
+    }
     keyword = {name for name, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
     assert keyword == set(parameters) - {"encoder", "tasks"}
     assert list(inspect.signature(stsbench.load_task).parameters)[0] == "name"
@@ -223,7 +294,9 @@ def test_load_task():
 def test_evaluate_an_encoder_of_ones_own(tmp_path):
     encoder = Plain()
     assert isinstance(encoder, stsbench.Encoder)
-    results = stsbench.evaluate(encoder, ["quickstart-en", "quickstart-es-en"], store=tmp_path, seed=1)
+    results = stsbench.evaluate(
+        encoder, ["quickstart-en", "quickstart-es-en"], store=tmp_path, seed=1
+    )
     assert isinstance(results, Sequence)
     first, second = results
     assert isinstance(first, stsbench.Result)
@@ -242,7 +315,9 @@ def test_one_of_several_encoders_that_breaks_is_skipped_and_kept_as_a_failure():
     def lengths(sentences: list[str]) -> Any:
         return np.array([[len(text), 1.0] for text in sentences])
 
-    found = public.evaluate({"broken": broken, "lengths": lengths}, "quickstart-en", on_error="skip", store=None)
+    found = public.evaluate(
+        {"broken": broken, "lengths": lengths}, "quickstart-en", on_error="skip", store=None
+    )
     assert [one.encoder for one in found] == ["lengths"]
     assert "broken" in str(found.failures[0]) and "division by zero" in str(found.failures[0])
     with pytest.raises(ZeroDivisionError):
@@ -250,7 +325,9 @@ def test_one_of_several_encoders_that_breaks_is_skipped_and_kept_as_a_failure():
 
 
 def test_wrong_arguments_of_the_interface_are_one_line():
-    with pytest.raises(StsbenchError, match="unknown argument of evaluate 'protocl'; did you mean 'protocol'"):
+    with pytest.raises(
+        StsbenchError, match="unknown argument of evaluate 'protocl'; did you mean 'protocol'"
+    ):
         public.evaluate("minilm", "quickstart-en", protocl="simcse")
     with pytest.raises(StsbenchError, match="Results are taken by place"):
         public.Results([])["minilm"]

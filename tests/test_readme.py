@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from stsbench.cli import main
 from stsbench.cli.app import made_app
+from stsbench.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -45,14 +45,31 @@ def test_command_and_its_options_exist(page, words):
 
 
 def test_example_encoder_runs_as_printed(tmp_path, monkeypatch, capsys):
-    code = re.search(r"```python\n# my_package/my_module.py\n(.*?)```", PAGES[0].read_text(encoding="utf-8"), re.S)
+    code = re.search(
+        r"```python\n# my_package/my_module.py\n(.*?)```",
+        PAGES[0].read_text(encoding="utf-8"),
+        re.S,
+    )
     assert code is not None
     assert len([line for line in code[1].splitlines() if line.strip()]) <= 10
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package/my_module.py").write_text(code[1], encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     out = str(tmp_path / "results")
-    assert main(["run", "--encoder", "my_package.my_module:Hashed", "--tasks", "quickstart-en", "--results", out]) == 0
+    assert (
+        main(
+            [
+                "run",
+                "--encoder",
+                "my_package.my_module:Hashed",
+                "--tasks",
+                "quickstart-en",
+                "--results",
+                out,
+            ]
+        )
+        == 0
+    )
     assert "hashed" in capsys.readouterr().out
     # What its fingerprint promises: the same embeddings in every process.
     script = "from my_package.my_module import Hashed; print(Hashed().encode(['a man plays', '']).nonzero())"
@@ -85,5 +102,9 @@ def test_table_is_made_from_the_committed_results(command, table, capsys, monkey
     monkeypatch.chdir(ROOT)
     assert main(shlex.split(command)) == 0
     # Most per-item columns are not in the repository, as a note below says; without them there are no intervals.
-    printed, _, note = capsys.readouterr().out.strip().partition("\n\nno 95% interval of the mean of ")
-    assert printed == table.strip() and ("Avg." in table) == ("per-item columns are missing" in note)
+    printed, _, note = (
+        capsys.readouterr().out.strip().partition("\n\nno 95% interval of the mean of ")
+    )
+    assert printed == table.strip() and ("Avg." in table) == (
+        "per-item columns are missing" in note
+    )

@@ -54,9 +54,7 @@ CARDS = {
         measure = "mine"
         """,
 }
-ENCODER = (
-    'method = "none"\nbackbone = "none"\nsupervision = "none"\noverlap = "none"\npaper = "none"\nlicense = "mine"\n'
-)
+ENCODER = 'method = "none"\nbackbone = "none"\nsupervision = "none"\noverlap = "none"\npaper = "none"\nlicense = "mine"\n'
 ENCODERS = {
     "kinded": 'kind = "mine"',
     "pooled": 'kind = "transformer"\nparams = {model = "MODEL", pooling = "mine", backend = "mine"}',
@@ -77,12 +75,20 @@ def place(tmp_path_factory: pytest.TempPathFactory, masked_lm: Path) -> Path:
     """A user's folder: cards, data, text and word vectors."""
     folder = tmp_path_factory.mktemp("made-up")
     for name, text in CARDS.items():
-        write(folder / name, "\n".join(line.strip() for line in text.replace("MODEL", str(masked_lm)).splitlines()))
+        write(
+            folder / name,
+            "\n".join(line.strip() for line in text.replace("MODEL", str(masked_lm)).splitlines()),
+        )
     for name, text in ENCODERS.items():
-        write(folder / f"baselines/{name}.toml", f'name = "{name}"\n{ENCODER}{text.replace("MODEL", str(masked_lm))}\n')
+        write(
+            folder / f"baselines/{name}.toml",
+            f'name = "{name}"\n{ENCODER}{text.replace("MODEL", str(masked_lm))}\n',
+        )
     write(folder / "data" / "mine" / "pairs.tsv", PAIRS)
     write(folder / "text.mine.mine", "\n".join(sentences(16))[::-1])
-    words = sorted({word for sentence in PAIRS.split() for word in sentence.split()} | {"the", "of", "is"})
+    words = sorted(
+        {word for sentence in PAIRS.split() for word in sentence.split()} | {"the", "of", "is"}
+    )
     write(folder / "words.txt", "".join(f"{word} {i}.5 {-i} 1\n" for i, word in enumerate(words)))
     return folder
 
@@ -119,7 +125,17 @@ def test_made_up_rows_go_the_whole_way(place, patched, capsys):
     assert "task-of-mine" in index.out, index.err
     assert command("check", "results", "--against", "results", "--rule", "mine", *cards).code == 0
     analysed = command(
-        "analyze", "mine", "-e", "kinded", "--tasks", "mine", "--out", "a.mine", "--data", "data", *cards
+        "analyze",
+        "mine",
+        "-e",
+        "kinded",
+        "--tasks",
+        "mine",
+        "--out",
+        "a.mine",
+        "--data",
+        "data",
+        *cards,
     )
     assert analysed.code == 0, analysed.err
     assert Path("a.mine").read_text() == "mine: mine (test)"

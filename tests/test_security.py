@@ -22,7 +22,9 @@ from tests.encoders.tiny import SENTENCES
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_server_s_redirects_are_not_followed(status):
     with serving() as other_server, serving() as server:
-        server.fail(status=status, body=b"{}", headers={"Location": f"{other_server.url}/embeddings"})
+        server.fail(
+            status=status, body=b"{}", headers={"Location": f"{other_server.url}/embeddings"}
+        )
         with pytest.raises(stsbench.StsbenchError, match=f"answered {status}"):
             OpenAIEncoder("m", url=server.url, retries=0).encode(["a dog"])
         assert len(server.asked) == 1
@@ -44,7 +46,9 @@ def test_a_runtime_s_file_is_opened_only_if_a_parameter_asks_for_it(tiny, tmp_pa
 def test_a_lock_holds_no_gold_scores():
     gold, similarity = drawn(1, 300)
     result = sts("a", "stsb", gold, similarity)
-    other_gold = msgspec.structs.replace(result, per_item={**result.per_item, "gold": gold[::-1].copy()})
+    other_gold = msgspec.structs.replace(
+        result, per_item={**result.per_item, "gold": gold[::-1].copy()}
+    )
     lock = to_lock(lock_cells([result]))
     assert json.loads(lock)["cells"][0]["paired"]["column"] == "similarity"
     assert to_lock(lock_cells([other_gold])) == lock

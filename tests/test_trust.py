@@ -54,11 +54,14 @@ def test_a_checkpoint_names_no_code_and_no_other_encoder(stsbench, tmp_path, sav
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("key", ["model", "package", "revision", "subfolder", "name", "catalogue", "device", "vectors"])
+@pytest.mark.parametrize(
+    "key", ["model", "package", "revision", "subfolder", "name", "catalogue", "device", "vectors"]
+)
 def test_a_checkpoint_does_not_say_where_it_lies_or_what_it_is_called(stsbench, tmp_path, key):
     folder = made(tmp_path / "evil", {"kind": "transformer", "params": {key: "x"}})
-    assert f"stsbench.json: the params say '{key}', which is not for a checkpoint to say" in stsbench.refused(
-        *QUICK, "--encoder", folder
+    assert (
+        f"stsbench.json: the params say '{key}', which is not for a checkpoint to say"
+        in stsbench.refused(*QUICK, "--encoder", folder)
     )
 
 
@@ -119,7 +122,11 @@ def test_how_a_checkpoint_is_run_may_be_of_any_type(tmp_path, file, key, value):
     from stsbench.encoders.described import plain_transformer_params, read_modules
 
     folder = made(tmp_path / "odd", modules__json=MODULES)
-    for name in ("1_Pooling/config.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
+    for name in (
+        "1_Pooling/config.json",
+        "config_sentence_transformers.json",
+        "sentence_bert_config.json",
+    ):
         write(folder / name, "{}")
     facts = json.loads((folder / file).read_text()) if (folder / file).is_file() else {}
     write(folder / file, json.dumps({**facts, key: value}))
@@ -136,9 +143,21 @@ def test_how_a_checkpoint_is_run_may_be_of_any_type(tmp_path, file, key, value):
         ("os.path", "config.json", {}),
         ("sentence_transformers.SentenceTransformer", "config.json", {}),
         ("sentence_transformers.util.import_from_string", "config.json", {}),
-        ("sentence_transformers.models.Dense", "config.json", {"activation_function": "torch.hub.load"}),
-        ("sentence_transformers.models.Router", "router_config.json", {"types": {"a": "evil.Code"}}),
-        ("sentence_transformers.models.Asym", "config.json", {"types": {"../a": "sentence_transformers.models.Dense"}}),
+        (
+            "sentence_transformers.models.Dense",
+            "config.json",
+            {"activation_function": "torch.hub.load"},
+        ),
+        (
+            "sentence_transformers.models.Router",
+            "router_config.json",
+            {"types": {"a": "evil.Code"}},
+        ),
+        (
+            "sentence_transformers.models.Asym",
+            "config.json",
+            {"types": {"../a": "sentence_transformers.models.Dense"}},
+        ),
         ("sentence_transformers.models.Router", "router_config.json", {"types": 3}),
     ],
 )
@@ -170,34 +189,57 @@ def test_a_package_is_named_and_never_imported(stsbench, tmp_path, package, said
     write(cards / "baselines" / "packed.toml", f'{card}[params]\npackage = "{package}"\n')
     assert said in stsbench.refused(*QUICK, "--encoder", "packed", "--cards", cards)
     code, out, err = stsbench("show", "packed", "--cards", cards)
-    assert (code, "Traceback" in err) == ((0, False) if "not installed" in said else (2, False)), out
+    assert (code, "Traceback" in err) == ((0, False) if "not installed" in said else (2, False)), (
+        out
+    )
 
 
 @pytest.mark.parametrize("key", ["name", "catalogue"])
 @pytest.mark.parametrize("encoder", ["minilm", "minilm-whitening", "checkpoint"])
 def test_what_we_tell_an_encoder_is_no_parameter(stsbench, tmp_path, encoder, key):
     spec = str(made(tmp_path / "tiny")) if encoder == "checkpoint" else encoder
-    assert f"'{key}' cannot be set" in stsbench.refused(*QUICK, "--encoder", spec, "--set", f"{key}=x")
+    assert f"'{key}' cannot be set" in stsbench.refused(
+        *QUICK, "--encoder", spec, "--set", f"{key}=x"
+    )
 
 
 # --- callables that are of another kind ---
 
-OTHERS = ["os:system", "subprocess:run", "subprocess:Popen", "shutil:rmtree", "builtins:print", "os:environ", "math:pi"]
+OTHERS = [
+    "os:system",
+    "subprocess:run",
+    "subprocess:Popen",
+    "shutil:rmtree",
+    "builtins:print",
+    "os:environ",
+    "math:pi",
+]
 
 
 @pytest.mark.parametrize("address", OTHERS)
 def test_what_is_of_another_kind_is_refused_before_it_is_called(stsbench, tmp_path, address):
-    from stsbench.training.methods import METHODS
+    from stsbench.training.methods.registry import METHODS
 
     own = make_own(tmp_path)
     task = f'evaluator = "{address}"\noptions = {{command = "touch ran"}}'
     write(own.cards / "tasks" / "evaluated.toml", PAIR_TABLE.replace('evaluator = "sts"', task))
-    write(own.cards / "tasks" / "read.toml", PAIR_TABLE.replace('reader = "pair_table"', f'reader = "{address}"'))
+    write(
+        own.cards / "tasks" / "read.toml",
+        PAIR_TABLE.replace('reader = "pair_table"', f'reader = "{address}"'),
+    )
     card = ENCODER.replace("own_encoders:Hashed", address) + '[params]\ncommand = "touch ran"\n'
     write(own.cards / "baselines" / "odd.toml", card)
     for kind, options, wanted in (
-        ("evaluator", ("--tasks", "evaluated", "--encoder", "own_encoders:Hashed"), "give a class of evaluators"),
-        ("reader", ("--tasks", "read", "--encoder", "own_encoders:Hashed"), "give a function (files, **params)"),
+        (
+            "evaluator",
+            ("--tasks", "evaluated", "--encoder", "own_encoders:Hashed"),
+            "give a class of evaluators",
+        ),
+        (
+            "reader",
+            ("--tasks", "read", "--encoder", "own_encoders:Hashed"),
+            "give a function (files, **params)",
+        ),
         ("encoder kind", (*QUICK[1:], "--encoder", "odd"), ""),
         ("encoder kind", (*QUICK[1:], "--encoder", address, "--set", "command=touch ran"), ""),
     ):
@@ -213,7 +255,9 @@ def test_a_function_may_make_an_encoder(stsbench, tmp_path, monkeypatch):
     code = "from own_encoders import Hashed\ndef make(size: int = 4) -> Hashed: return Hashed(size)\ndef number() -> int: ..."
     write(tmp_path / "own_functions.py", code)
     assert stsbench.fine(*QUICK, "--encoder", "own_functions:make").startswith("hashed\n")
-    assert "is of type function; give" in stsbench.refused(*QUICK, "--encoder", "own_functions:number")
+    assert "is of type function; give" in stsbench.refused(
+        *QUICK, "--encoder", "own_functions:number"
+    )
 
 
 # --- the current folder ---
@@ -225,13 +269,15 @@ def test_no_library_is_taken_from_the_current_folder(tmp_path):
     for name in ("pydot", "cython", "Cython", "typer", "msgspec", "rich", "own_encoders_"):
         write(tmp_path / f"{name}.py", TRAP)
     # By python -m, and as an installed command starts: without the current folder.
-    code = "import sys; sys.path.remove(''); from stsbench.cli import main; sys.exit(main(['list', 'suites']))"
+    code = "import sys; sys.path.remove(''); from stsbench.cli.main import main; sys.exit(main(['list', 'suites']))"
     for done in (process("list", "suites", cwd=tmp_path), python("-c", code, cwd=tmp_path)):
         assert (done.code, done.err) == (0, "") and "quickstart" in done.out
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_module_of_the_current_folder_is_found_by_its_name_and_the_folder_not_left_on_the_path(tmp_path):
+def test_a_module_of_the_current_folder_is_found_by_its_name_and_the_folder_not_left_on_the_path(
+    tmp_path,
+):
     write(tmp_path / "here_encoders.py", f"import here_helper{OWN_ENCODERS}")
     write(tmp_path / "here_helper.py", "")
     write(tmp_path / "later.py", TRAP)

@@ -22,7 +22,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("stsbench is installed, not a checkout")
     out = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    build = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(out),
+        str(ROOT),
+    ]
     done = subprocess.run(build, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = out.glob("*.whl")
@@ -31,7 +40,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def digests(archive: zipfile.ZipFile, folder: str) -> dict[str, str]:
     names = [name for name in archive.namelist() if name.startswith(f"{folder}/")]
-    return {name.removeprefix(f"{folder}/"): hashlib.sha256(archive.read(name)).hexdigest() for name in names}
+    return {
+        name.removeprefix(f"{folder}/"): hashlib.sha256(archive.read(name)).hexdigest()
+        for name in names
+    }
 
 
 def on_disk(folder: Path, pattern: str) -> dict[str, str]:
@@ -51,7 +63,10 @@ def test_cards_are_those_of_the_checkout(wheel, kind):
 
 def test_it_knows_what_the_results_were_made_with(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        assert archive.read("stsbench/_cards/constraints.txt") == (ROOT / "constraints.txt").read_bytes()
+        assert (
+            archive.read("stsbench/_cards/constraints.txt")
+            == (ROOT / "constraints.txt").read_bytes()
+        )
 
 
 def test_packaged_data_and_code_are_inside_and_nothing_else(wheel):
@@ -66,7 +81,10 @@ def test_packaged_data_and_code_are_inside_and_nothing_else(wheel):
     for pattern in ("*.toml", "*.csv", "*.txt", "*.html", "*.css", "*.js", "py.typed"):
         inside = {f"stsbench/{name}" for name in on_disk(ROOT / "stsbench", pattern)}
         assert inside and inside <= set(names), pattern
-    assert {name.split("/")[0] for name in names} == {"stsbench", f"stsbench-{stsbench.__version__}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {
+        "stsbench",
+        f"stsbench-{stsbench.__version__}.dist-info",
+    }
     assert f"Version: {stsbench.__version__}\n" in metadata
     assert "License-Expression: Apache-2.0\n" in metadata
 
@@ -75,7 +93,7 @@ def test_it_runs_without_the_checkout(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     code = (
-        "import sys; from stsbench.core import cards; from stsbench.cli import main;"
+        "import sys; from stsbench.core import cards; from stsbench.cli.main import main;"
         f"assert cards.__file__.startswith({str(tmp_path)!r}), cards.__file__;"
         "sys.exit(main(sys.argv[1:]))"
     )

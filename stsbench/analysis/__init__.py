@@ -2,7 +2,14 @@
 
 from stsbench.analysis.inside import near_vectors
 from stsbench.analysis.mistakes import pair_costs, slice_cost, suppression
-from stsbench.analysis.space import collapse, mean_cosine, nearest, partition_isotropy, principal_plane, singular_values
+from stsbench.analysis.space import (
+    collapse,
+    mean_cosine,
+    nearest,
+    partition_isotropy,
+    principal_plane,
+    singular_values,
+)
 from stsbench.numbers.similarity import alignment, uniformity
 
 __all__ = [

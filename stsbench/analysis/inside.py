@@ -18,14 +18,20 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables
+from stsbench.analysis.context import (
+    EncoderAnalysis,
+    EncoderFindings,
+    EncoderOnTask,
+    PlainRow,
+    Tables,
+)
 from stsbench.core import settings
 from stsbench.core.errors import DataError, EncoderError
-from stsbench.encoders.base import Embed, Encoder, FloatArray, blocks
+from stsbench.encoders.base import Embed, Encoder, FloatArray, iter_blocks
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.engine.store import Shelf
+from stsbench.encoders.engine.store import EmbeddingStore
 from stsbench.encoders.words.words import WordsEncoder, sum_vectors
-from stsbench.evaluators.seams import Count, FromZero
+from stsbench.evaluators.base import NonNegativeInt, PositiveInt
 from stsbench.numbers.statistics import Float64Array, IntArray
 from stsbench.plots.draw import HeatCell, LinePoint, draw_heat, draw_lines
 
@@ -47,7 +53,7 @@ class Layers(EncoderAnalysis):
     poolings: Sequence[str] = ("cls", "mean", "max")
     picture: Literal["lines", "heat"] = "lines"
 
-    def measure(self, subject: Subject) -> Measurement:
+    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Score each layer under each pooling of one encoder."""
         base = transformer_of(subject)
         engines = layer_engines(subject, base, self.poolings)
@@ -59,34 +65,51 @@ class Layers(EncoderAnalysis):
             except EncoderError:
                 # The first token's word embedding is the same in every sentence: layer 0 has no correlation under cls.
                 score = low = high = float("nan")
-            rows.append({"pooling": pooling, "layer": layer, "score": score, "low": low, "high": high})
-        return Measurement({"layers": rows})
+            rows.append(
+                {"pooling": pooling, "layer": layer, "score": score, "low": low, "high": high}
+            )
+        return EncoderFindings({"layers": rows})
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """A panel an encoder."""
         rows = tables["layers"]
         if self.picture == "heat":
-            cells = [HeatCell(r["pooling"], f"{r['layer']}", 100 * r["score"], r["encoder"]) for r in rows]
-            return draw_heat(cells, rows="pooling", columns="layer", values="score × 100", title=title)
-        points = [_point(r, r["pooling"], r["layer"], r["encoder"]) for r in rows if not math.isnan(r["score"])]
-        return draw_lines(points, sizes="layer (0: word embeddings)", values="score × 100", title=title)
+            cells = [
+                HeatCell(r["pooling"], f"{r['layer']}", 100 * r["score"], r["encoder"])
+                for r in rows
+            ]
+            return draw_heat(
+                cells, rows="pooling", columns="layer", values="score × 100", title=title
+            )
+        points = [
+            _point(r, r["pooling"], r["layer"], r["encoder"])
+            for r in rows
+            if not math.isnan(r["score"])
+        ]
+        return draw_lines(
+            points, sizes="layer (0: word embeddings)", values="score × 100", title=title
+        )
 
 
 def _point(row: PlainRow, series: str, size: int, panel: str = "") -> LinePoint:
     return LinePoint(series, size, 100 * row["score"], (100 * row["low"], 100 * row["high"]), panel)
 
 
-def transformer_of(subject: Subject) -> TransformerEncoder:
+def transformer_of(subject: EncoderOnTask) -> TransformerEncoder:
     """The encoder of a subject, if it is a transformer whose layers can be had; raises EncoderError."""
     from stsbench.encoders.transformer.encoder import TransformerEncoder
 
     encoder: Encoder = subject.known.encoder
     if not isinstance(encoder, TransformerEncoder):
-        raise EncoderError(f"encoder '{subject.name}' has no layers that can be pooled; give one of kind transformer")
+        raise EncoderError(
+            f"encoder '{subject.name}' has no layers that can be pooled; give one of kind transformer"
+        )
     return encoder
 
 
-def layer_engines(subject: Subject, base: TransformerEncoder, poolings: Sequence[str]) -> dict[tuple[str, int], Engine]:
+def layer_engines(
+    subject: EncoderOnTask, base: TransformerEncoder, poolings: Sequence[str]
+) -> dict[tuple[str, int], Engine]:
     """The engine of each pooling of each layer."""
     from stsbench.encoders.transformer.encoder import with_pooling
     from stsbench.encoders.transformer.pooling import Pooling
@@ -98,7 +121,9 @@ def layer_engines(subject: Subject, base: TransformerEncoder, poolings: Sequence
         for name in poolings
         for layer in range(depth + 1)
     }
-    return subject.filled(base, {key: with_pooling(base, pooling) for key, pooling in wanted.items()})
+    return subject.filled(
+        base, {key: with_pooling(base, pooling) for key, pooling in wanted.items()}
+    )
 
 
 EDGES = (0, 100, 500, 5000, 10000)
@@ -122,7 +147,7 @@ def near_vectors(x: npt.NDArray[np.floating], at: IntArray, k: int) -> NearVecto
     squares = (queries**2).sum(axis=1)
     distance, product = np.full((len(at), k), np.inf), np.full((len(at), k), -np.inf)
     start = 0
-    for block in blocks(x):
+    for block in iter_blocks(x):
         rows = block.astype(np.float64)
         dots = queries @ rows.T
         apart = np.sqrt(np.maximum(squares[:, None] + (rows**2).sum(axis=1) - 2 * dots, 0.0))
@@ -137,9 +162,13 @@ def near_vectors(x: npt.NDArray[np.floating], at: IntArray, k: int) -> NearVecto
 def read_counts(name: str) -> list[str]:
     """The words of a file of words and their counts, the most frequent first; raises DataError where there is none."""
     folder = settings.vectors_folder()
-    path = next((one for one in (Path(name), *([folder / name] if folder else [])) if one.is_file()), None)
+    path = next(
+        (one for one in (Path(name), *([folder / name] if folder else [])) if one.is_file()), None
+    )
     if path is None:
-        raise DataError(f"no file of words and counts '{name}', here or in STSBENCH_VECTORS; --set counts=FILE")
+        raise DataError(
+            f"no file of words and counts '{name}', here or in STSBENCH_VECTORS; --set counts=FILE"
+        )
     counts: Counter[str] = Counter()
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
@@ -162,12 +191,22 @@ class TokenFrequency(EncoderAnalysis):
     printed = ("bands", "removal")
 
     counts: str = "enwiki_vocab_min200.txt"
-    removed: Annotated[Sequence[FromZero], Meta(min_length=1)] = (0, 1, 2, 4, 8, 16, 32, 64, 128)
-    sample: Count = 1000
-    seed: FromZero = 0
+    removed: Annotated[Sequence[NonNegativeInt], Meta(min_length=1)] = (
+        0,
+        1,
+        2,
+        4,
+        8,
+        16,
+        32,
+        64,
+        128,
+    )
+    sample: PositiveInt = 1000
+    seed: NonNegativeInt = 0
     picture: Literal["removal", "bands"] = "removal"
 
-    def measure(self, subject: Subject) -> Measurement:
+    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Measure one encoder."""
         words, removed = read_counts(self.counts), sorted(set(self.removed))
         encoder = subject.known.encoder
@@ -180,8 +219,11 @@ class TokenFrequency(EncoderAnalysis):
             x, places = _input_embeddings(subject, words)
             removal = _without_tokens(subject, removed)
         scores = ((k, subject.score(embed)) for k, embed in removal)
-        scored = [{"removed": k, "score": s.score, "low": s.interval[0], "high": s.interval[1]} for k, s in scores]
-        return Measurement({"bands": list(self._bands(x, places)), "removal": scored})
+        scored = [
+            {"removed": k, "score": s.score, "low": s.interval[0], "high": s.interval[1]}
+            for k, s in scores
+        ]
+        return EncoderFindings({"bands": list(self._bands(x, places)), "removal": scored})
 
     def _bands(self, x: FloatArray, places: IntArray) -> Iterator[PlainRow]:
         """Each band of ranks; ``places`` are the rows of x by rank, -1 for a word without one."""
@@ -191,10 +233,19 @@ class TokenFrequency(EncoderAnalysis):
             if len(mine) < 1 or len(x) <= max(NEAR):
                 continue
             drawn = np.sort(rng.permutation(mine)[: self.sample])
-            row = {"from": low, "to": high, "words": len(mine), "norm": float(np.linalg.norm(x[mine], axis=1).mean())}
+            row = {
+                "from": low,
+                "to": high,
+                "words": len(mine),
+                "norm": float(np.linalg.norm(x[mine], axis=1).mean()),
+            }
             near = near_vectors(x, drawn, max(NEAR))
             distances = {f"distance_{k}": float(near.distances[:, :k].mean()) for k in NEAR}
-            yield {**row, **distances, **{f"product_{k}": float(near.products[:, :k].mean()) for k in NEAR}}
+            yield {
+                **row,
+                **distances,
+                **{f"product_{k}": float(near.products[:, :k].mean()) for k in NEAR},
+            }
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Scores by how many tokens are left out, or the bands."""
@@ -205,7 +256,7 @@ class TokenFrequency(EncoderAnalysis):
         return draw_lines(points, sizes=what, values="score × 100", title=title, scale="log2p1")
 
 
-def _input_embeddings(subject: Subject, words: Sequence[str]) -> tuple[FloatArray, IntArray]:
+def _input_embeddings(subject: EncoderOnTask, words: Sequence[str]) -> tuple[FloatArray, IntArray]:
     """The input word embeddings (v, h) of a transformer, and the row of each word, -1 where it is not one token."""
     backbone = transformer_of(subject).backbone
     x: FloatArray = backbone.model.get_input_embeddings().weight.detach().float().cpu().numpy()
@@ -215,14 +266,16 @@ def _input_embeddings(subject: Subject, words: Sequence[str]) -> tuple[FloatArra
     return x, np.array([one[0] if len(one) == 1 else -1 for one in ids], dtype=np.int64)
 
 
-def _without_tokens(subject: Subject, removed: Sequence[int]) -> list[tuple[int, Embed]]:
+def _without_tokens(subject: EncoderOnTask, removed: Sequence[int]) -> list[tuple[int, Embed]]:
     """What embeds with so many token types left out of a transformer's mean; all from one forward pass."""
-    from stsbench.encoders.transformer.pooling import Mean
+    from stsbench.encoders.transformer.pooling import MeanPooling
     from stsbench.encoders.whitening import PartialMeanEncoder, frequent_tokens
 
     base = transformer_of(subject)
-    if not isinstance(base.pooling, Mean):
-        raise EncoderError(f"'{subject.name}' takes no mean over tokens; give it as '{subject.name}+pooling=mean'")
+    if not isinstance(base.pooling, MeanPooling):
+        raise EncoderError(
+            f"'{subject.name}' takes no mean over tokens; give it as '{subject.name}+pooling=mean'"
+        )
     frequent = frequent_tokens(base.tokenize(subject.task.texts()), max(removed))
     made = {k: PartialMeanEncoder(base, frequent[:k], name=subject.name) for k in removed if k}
     engines = subject.filled(base, made)
@@ -230,7 +283,7 @@ def _without_tokens(subject: Subject, removed: Sequence[int]) -> list[tuple[int,
 
 
 @dataclass
-class _FewerWords:
+class _TokenRemovedEncoder:
     base: WordsEncoder
     gone: frozenset[int]
     name: str
@@ -241,10 +294,21 @@ class _FewerWords:
         return sum_vectors(bags, self.base.take, mean=True)
 
 
-def _without_words(subject: Subject, encoder: WordsEncoder, removed: Sequence[int]) -> list[tuple[int, Embed]]:
+def _without_words(
+    subject: EncoderOnTask, encoder: WordsEncoder, removed: Sequence[int]
+) -> list[tuple[int, Embed]]:
     counts = Counter(row for bag in encoder.bags(subject.task.texts()) for row in bag)
     frequent = [row for row, _ in counts.most_common(max(removed))]
-    return [(k, Engine(_FewerWords(encoder, frozenset(frequent[:k]), encoder.name), Shelf(None))) for k in removed]
+    return [
+        (
+            k,
+            Engine(
+                _TokenRemovedEncoder(encoder, frozenset(frequent[:k]), encoder.name),
+                EmbeddingStore(None),
+            ),
+        )
+        for k in removed
+    ]
 
 
 def _drawn_bands(rows: Sequence[PlainRow], title: str) -> Chart:
@@ -253,5 +317,16 @@ def _drawn_bands(rows: Sequence[PlainRow], title: str) -> Chart:
     cells = []
     for row, column in product(rows, columns):
         times = row[column] / first[row["encoder"]][column]
-        cells.append(HeatCell(f"{row['from']} to {row['to']}", column.replace("_", " "), times, row["encoder"]))
-    return draw_heat(cells, rows="rank", columns="", values="times that of the most frequent", title=title, form=".2f")
+        cells.append(
+            HeatCell(
+                f"{row['from']} to {row['to']}", column.replace("_", " "), times, row["encoder"]
+            )
+        )
+    return draw_heat(
+        cells,
+        rows="rank",
+        columns="",
+        values="times that of the most frequent",
+        title=title,
+        form=".2f",
+    )

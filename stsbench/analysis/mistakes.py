@@ -21,23 +21,29 @@ from zlib import crc32
 
 import numpy as np
 
-from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables
+from stsbench.analysis.context import (
+    EncoderAnalysis,
+    EncoderFindings,
+    EncoderOnTask,
+    PlainRow,
+    Tables,
+)
 from stsbench.core.errors import DataError
 from stsbench.data.splits import PairSplit
-from stsbench.evaluators.seams import Count, FromZero
+from stsbench.evaluators.base import NonNegativeInt, PositiveInt
 from stsbench.numbers.statistics import (
     Float64Array,
-    Sharing,
+    ItemDependence,
     centred_ranks,
-    mean_above,
+    read_dependence,
     sentence_columns,
     share_interval,
-    sharing_from,
-    split_parts,
     standard_error,
+    weigh_subsets,
+    weighted_rank_sums,
 )
-from stsbench.plots.draw import Dot, draw_dots
-from stsbench.significance.paired import Contrast, Correlated, Sample
+from stsbench.plots.draw import DotPoint, draw_dots
+from stsbench.significance.paired import EstimatedDifference, PairedCorrelation, ScoreSample
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -45,7 +51,13 @@ if TYPE_CHECKING:
 
 WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 NEGATIONS = frozenset("no not never none nobody nothing neither nor nowhere cannot without".split())
-NUMBERS = dict(zip("zero one two three four five six seven eight nine ten".split(), map(str, range(11)), strict=True))
+NUMBERS = dict(
+    zip(
+        "zero one two three four five six seven eight nine ten".split(),
+        map(str, range(11)),
+        strict=True,
+    )
+)
 
 
 def words_of(sentence: str) -> list[str]:
@@ -74,13 +86,19 @@ def is_negated(sentence: str) -> bool:
 def numbers_in(sentence: str) -> set[str]:
     """The numbers of a sentence, in digits, small ones in words too."""
     found = re.findall(r"\d+(?:[.,]\d+)*", sentence)
-    return {one.replace(",", "") for one in found} | {NUMBERS[word] for word in words_of(sentence) if word in NUMBERS}
+    return {one.replace(",", "") for one in found} | {
+        NUMBERS[word] for word in words_of(sentence) if word in NUMBERS
+    }
 
 
 def names_in(sentence: str) -> set[str]:
     """Words that begin with a capital and do not begin the sentence; none of a sentence that is all in capitals."""
     words = WORD.findall(sentence)
-    return set() if sentence.isupper() else {word.lower() for word in words[1:] if word[0].isupper() and word != "I"}
+    return (
+        set()
+        if sentence.isupper()
+        else {word.lower() for word in words[1:] if word[0].isupper() and word != "I"}
+    )
 
 
 def _alike(found: Callable[[str], set[str]]) -> Callable[[str, str], str]:
@@ -94,7 +112,9 @@ def _alike(found: Callable[[str], set[str]]) -> Callable[[str, str], str]:
 SLICINGS: Mapping[str, Callable[[str, str], str]] = {
     "overlap": overlap,
     "length": length,
-    "negation": lambda first, second: ("neither", "one", "both")[is_negated(first) + is_negated(second)],
+    "negation": lambda first, second: ("neither", "one", "both")[
+        is_negated(first) + is_negated(second)
+    ],
     "numbers": _alike(numbers_in),
     "names": _alike(names_in),
 }
@@ -130,7 +150,10 @@ def _standard_ranks(x: Float64Array) -> Float64Array:
 
 
 def slice_cost(
-    cosines: Float64Array, gold: Float64Array, members: Float64Array, sharing: Sharing | None = None
+    cosines: Float64Array,
+    gold: Float64Array,
+    members: Float64Array,
+    sharing: ItemDependence | None = None,
 ) -> SliceCost:
     """Return what some pairs cost of Spearman's correlation: those of which ``members`` is 1 and not 0, (n,); both occur.
 
@@ -143,37 +166,51 @@ def slice_cost(
     of_overall = costs - overall + _through_ranks(cosines, gold, np.ones(n))
     of_excess = (of_inside - (members - share) * inside / share) / share - of_overall
     excess = inside / share - overall
-    sharing = sharing or Sharing.none(n)
-    return SliceCost(inside, *_interval(inside, of_inside, sharing), excess, *_interval(excess, of_excess, sharing))
+    sharing = sharing or ItemDependence.without_shared(n)
+    return SliceCost(
+        inside,
+        *_interval(inside, of_inside, sharing),
+        excess,
+        *_interval(excess, of_excess, sharing),
+    )
 
 
 def _through_ranks(x: Float64Array, y: Float64Array, members: Float64Array) -> Float64Array:
     """How much each pair moves the cost of the members by moving the ranks of pairs above it."""
     gap = members * (_standard_ranks(x) - _standard_ranks(y))
     ranks = ((one, centred_ranks(one)) for one in (x, y))
-    of_x, of_y = ((mean_above(one, gap) - (gap * (rank + 0.5)).mean()) / rank.std() for one, rank in ranks)
+    of_x, of_y = (
+        (weighted_rank_sums(one, gap) - (gap * (rank + 0.5)).mean()) / rank.std()
+        for one, rank in ranks
+    )
     return of_x - of_y  # type: ignore[no-any-return]
 
 
-def _sharing(first: Sequence[str], second: Sequence[str]) -> Sharing:
-    return sharing_from(sentence_columns(first, second), len(first))
+def _sharing(first: Sequence[str], second: Sequence[str]) -> ItemDependence:
+    return read_dependence(sentence_columns(first, second), len(first))
 
 
-def _interval(value: float, influence: Float64Array, sharing: Sharing) -> tuple[float, float]:
+def _interval(
+    value: float, influence: Float64Array, sharing: ItemDependence
+) -> tuple[float, float]:
     n = len(influence)
-    return Contrast(value, *standard_error(influence / n, sharing, np.full(n, 1 / n))).interval()
+    return EstimatedDifference(
+        value, *standard_error(influence / n, sharing, np.full(n, 1 / n))
+    ).interval()
 
 
 @dataclass(frozen=True)
 class Mistakes(EncoderAnalysis):
     """The ``k`` pairs that are ranked most wrongly, and kinds of pairs."""
 
-    about = "pairs ranked most wrongly, and what each kind of pair costs in points, with 95% intervals"
+    about = (
+        "pairs ranked most wrongly, and what each kind of pair costs in points, with 95% intervals"
+    )
     printed = ("slices", "worst", "differ")
 
-    k: Count = 5
+    k: PositiveInt = 5
 
-    def measure(self, subject: Subject) -> Measurement:
+    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Measure one encoder."""
         split, cosines = subject.pairs(), subject.cosines
         error = centred_ranks(cosines) - centred_ranks(split.gold)
@@ -187,16 +224,21 @@ class Mistakes(EncoderAnalysis):
                     costs = {key: 100 * value for key, value in found._asdict().items()}
                     rows.append({"slicing": name, "kind": kind, "n": int(members.sum()), **costs})
         order = np.argsort(-np.abs(error), kind="stable")[: self.k]
-        worst = [_pair_row(split, int(at), {"cosine": float(cosines[at]), "error": float(error[at])}) for at in order]
-        return Measurement({"slices": rows, "worst": worst}, (split, cosines, error))
+        worst = [
+            _pair_row(split, int(at), {"cosine": float(cosines[at]), "error": float(error[at])})
+            for at in order
+        ]
+        return EncoderFindings({"slices": rows, "worst": worst}, (split, cosines, error))
 
-    def across(self, kept: Mapping[str, Any]) -> Tables:
+    def compare_encoders(self, kept: Mapping[str, Any]) -> Tables:
         """The pairs that two encoders rank most differently."""
         rows: list[PlainRow] = []
         for (first, (split, a, left)), (second, (_, b, right)) in combinations(kept.items(), 2):
             for at in np.argsort(-np.abs(left - right), kind="stable")[: self.k]:
                 cosines = {"cosine": float(a[at]), "other_cosine": float(b[at])}
-                rows.append({"encoder": first, "other": second, **_pair_row(split, int(at), cosines)})
+                rows.append(
+                    {"encoder": first, "other": second, **_pair_row(split, int(at), cosines)}
+                )
         return {"differ": rows}
 
     def draw(self, tables: Tables, title: str) -> Chart:
@@ -204,7 +246,7 @@ class Mistakes(EncoderAnalysis):
         dots, numbers = [], ("excess", "excess_low", "excess_high")
         for row in tables["slices"]:
             kind = f"{row['slicing']}: {row['kind']}"
-            dots.append(Dot.difference(kind, row["encoder"], *(row[key] for key in numbers)))
+            dots.append(DotPoint.difference(kind, row["encoder"], *(row[key] for key in numbers)))
         what = "points that a pair costs more than the mean pair, with 95% interval; ○ it may be 0"
         return draw_dots(dots, axis=what, title=title, zero=True)
 
@@ -261,7 +303,9 @@ EDITS: Mapping[str, Edit] = {
         lambda sentence, rng: " ".join(sentence.translate(SIGNS).split()) or sentence, matters=False
     ),
     "typo": Edit(typo, matters=False),
-    "word order": Edit(lambda sentence, rng: " ".join(rng.permutation(sentence.split())), matters=True),
+    "word order": Edit(
+        lambda sentence, rng: " ".join(rng.permutation(sentence.split())), matters=True
+    ),
     "negation": Edit(negate, matters=True),
 }
 """All edits by their names."""
@@ -269,15 +313,24 @@ EDITS: Mapping[str, Edit] = {
 
 def edited(edit: str, sentence: str, seed: int) -> str:
     """The sentence after the edit of this name; chance is drawn by the seed and the sentence alone."""
-    return EDITS[edit].make(sentence, np.random.default_rng([seed, crc32(sentence.encode("utf-8", "surrogatepass"))]))
+    return EDITS[edit].make(
+        sentence, np.random.default_rng([seed, crc32(sentence.encode("utf-8", "surrogatepass"))])
+    )
 
 
-def score_change(before: Float64Array, after: Float64Array, split: PairSplit) -> Contrast:
+def score_change(
+    before: Float64Array, after: Float64Array, split: PairSplit
+) -> EstimatedDifference:
     """Return by how much Spearman's correlation with gold differs, after minus before: cosines of pairs by seed, (s, n)."""
-    parts = split_parts(split.subset, "all")
-    both = Correlated(values=[before, after], gold=split.gold, parts=parts, metric="spearman")
-    first, second = (Sample(both.scores(at), both.shares(at), tuple(range(len(both.values[at])))) for at in (0, 1))
-    return Contrast.between(first, second, _sharing(*split.sides), both.weights)
+    parts = weigh_subsets(split.subset, "all")
+    both = PairedCorrelation(
+        values=[before, after], gold=split.gold, subset_weights=parts, metric="spearman"
+    )
+    first, second = (
+        ScoreSample(both.scores(at), both.influences(at), tuple(range(len(both.values[at]))))
+        for at in (0, 1)
+    )
+    return EstimatedDifference.estimate(first, second, _sharing(*split.sides), both.weights)
 
 
 def suppression(to_negation: Float64Array, to_paraphrase: Float64Array) -> float:
@@ -299,9 +352,9 @@ class Robustness(EncoderAnalysis):
     printed = ("edits", "suppression")
 
     above: float = 4.0
-    seed: FromZero = 0
+    seed: NonNegativeInt = 0
 
-    def measure(self, subject: Subject) -> Measurement:
+    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Measure one encoder; a score is Spearman's correlation of all pairs."""
         split = subject.pairs()
         texts = list(dict.fromkeys(split.texts()))
@@ -321,16 +374,23 @@ class Robustness(EncoderAnalysis):
             }
             ends = dict(zip(("low", "high"), found.interval(), strict=True))
             rows.append({**row, "score_change": found.difference, **ends})
-        return Measurement({"edits": rows, "suppression": [self._suppression(subject, split)]})
+        return EncoderFindings({"edits": rows, "suppression": [self._suppression(subject, split)]})
 
-    def _suppression(self, subject: Subject, split: PairSplit) -> dict[str, float]:
-        first, second = ([side[at] for at in subject.positives(split, self.above)] for side in split.sides)
+    def _suppression(self, subject: EncoderOnTask, split: PairSplit) -> dict[str, float]:
+        first, second = (
+            [side[at] for at in subject.positives(split, self.above)] for side in split.sides
+        )
         pairs = [(a, b) for a, b in zip(first, second, strict=True) if a != b]
         if not pairs:
-            raise DataError(f"both sentences of each positive of {subject.task.name} are the same; --set above=…")
+            raise DataError(
+                f"both sentences of each positive of {subject.task.name} are the same; --set above=…"
+            )
         first, second = map(list, zip(*pairs, strict=True))
         negated = [edited("negation", text, self.seed) for text in first]
-        to_negation, to_paraphrase = subject.cosines_of(first, negated), subject.cosines_of(first, second)
+        to_negation, to_paraphrase = (
+            subject.cosines_of(first, negated),
+            subject.cosines_of(first, second),
+        )
         nearer = (to_negation >= to_paraphrase).astype(np.float64)
         low, high = share_interval(nearer, _sharing(first, second))
         return {
@@ -345,7 +405,11 @@ class Robustness(EncoderAnalysis):
     def draw(self, tables: Tables, title: str) -> Chart:
         """The change of the score by each edit."""
         dots = [
-            Dot.difference(row["edit"], row["encoder"], *(100 * row[key] for key in ("score_change", "low", "high")))
+            DotPoint.difference(
+                row["edit"],
+                row["encoder"],
+                *(100 * row[key] for key in ("score_change", "low", "high")),
+            )
             for row in tables["edits"]
         ]
         what = "change of the score × 100, with its 95% interval; ○ it may be 0; * the edit changes what is said"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stsbench.analysis.run import Findings, make_analysis, value_text
+from stsbench.analysis.context import AnalysisResult, make_analysis, value_text
 from stsbench.boards.render.figures import comparison_layouts
 from stsbench.boards.render.html import filled, html_page, table_body
 from stsbench.boards.tables.table import Table
@@ -26,7 +26,7 @@ class ReportParts:
     title: str
     boards: Sequence[Table]
     comparison: Comparison | None
-    figures: Sequence[Findings]
+    figures: Sequence[AnalysisResult]
     missing: Sequence[str]
 
 
@@ -37,27 +37,42 @@ def report_html(report: ReportParts) -> str:
     """
     pairs = []
     for layout in comparison_layouts(report.comparison) if report.comparison is not None else []:
-        rows = [[line.label, *(one.text for one in line.cells)] for block in layout.blocks for line in block.lines]
+        rows = [
+            [line.label, *(one.text for one in line.cells)]
+            for block in layout.blocks
+            for line in block.lines
+        ]
         pairs.append((layout, [layout.label_head, *layout.heads], rows))
     figures, boards = [_figure(one) for one in report.figures], "\n".join(table_body(report.boards))
     body = filled("report.html", report=report, boards=boards, pairs=pairs, figures=figures)
     return html_page(report.title, [body.removesuffix("\n")], images=True)
 
 
-def _figure(found: Findings) -> dict[str, Any]:
+def _figure(found: AnalysisResult) -> dict[str, Any]:
     analysis = make_analysis(found.analysis, found.parameters)
     return {
         "key": f"figure-{found.analysis}",
         "title": found.title,
         "said": f"{analysis.about}; {found.task}, protocol {found.protocol}",
-        "picture": base64.b64encode(analysis.draw(found.tables, found.title).to_bytes("svg")).decode(),
+        "picture": base64.b64encode(
+            analysis.draw(found.tables, found.title).to_bytes("svg")
+        ).decode(),
         "tables": list(_tables(found, analysis.printed)),
     }
 
 
-def _tables(found: Findings, names: Sequence[str]) -> Iterator[tuple[str, int, list[str], list[list[str]]]]:
+def _tables(
+    found: AnalysisResult, names: Sequence[str]
+) -> Iterator[tuple[str, int, list[str], list[list[str]]]]:
     """Name, number of rows, heads and first rows of each table that is printed, without sentences."""
     for name in names:
-        rows = [{key: row[key] for key in row if key not in TEXTS} for row in found.tables.get(name, [])]
+        rows = [
+            {key: row[key] for key in row if key not in TEXTS} for row in found.tables.get(name, [])
+        ]
         if rows and name != "side_by_side":
-            yield name, len(rows), list(rows[0]), [[*map(value_text, row.values())] for row in rows[:MOST]]
+            yield (
+                name,
+                len(rows),
+                list(rows[0]),
+                [[*map(value_text, row.values())] for row in rows[:MOST]],
+            )

@@ -15,12 +15,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from stsbench.analysis.run import EncoderAnalysis, Measurement, PlainRow, Subject, Tables
-from stsbench.encoders.base import ROWS, EmbeddingRows, blocks
-from stsbench.evaluators.seams import Count, FromZero, Positive
+from stsbench.analysis.context import (
+    EncoderAnalysis,
+    EncoderFindings,
+    EncoderOnTask,
+    PlainRow,
+    Tables,
+)
+from stsbench.encoders.base import ROWS_AT_ONCE, EmbeddingRows, iter_blocks
+from stsbench.evaluators.base import NonNegativeInt, PositiveFloat, PositiveInt
 from stsbench.numbers.similarity import alignment, uniformity, unit_rows
 from stsbench.numbers.statistics import Float64Array, IntArray
-from stsbench.plots.draw import HeatCell, LinePoint, Spot, Violin, draw_heat, draw_lines, draw_spots
+from stsbench.plots.draw import (
+    HeatCell,
+    LinePoint,
+    ScatterPoint,
+    Violin,
+    draw_heat,
+    draw_lines,
+    draw_spots,
+)
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -42,7 +56,7 @@ def mean_cosine(x: EmbeddingRows) -> float:
     length of the sum of unit vectors, less each one's own, over n(n - 1).
     """
     total, own = np.zeros(x.shape[1]), 0.0
-    for block in blocks(x):
+    for block in iter_blocks(x):
         unit = unit_rows(block)
         total, own = total + unit.sum(axis=0), own + float((unit * unit).sum())
     return float((total @ total - own) / (x.shape[0] * (x.shape[0] - 1)))
@@ -55,18 +69,24 @@ def partition_isotropy(x: EmbeddingRows) -> float:
     round (Mu and Viswanath 2018, section 2.2). Rows are scaled to a mean length of 1 first: without that the number depends
     on the scale of embeddings.
     """
-    length = sum(float(np.linalg.norm(block.astype(np.float64), axis=1).sum()) for block in blocks(x)) / x.shape[0]
+    length = (
+        sum(
+            float(np.linalg.norm(block.astype(np.float64), axis=1).sum())
+            for block in iter_blocks(x)
+        )
+        / x.shape[0]
+    )
     if length == 0:
         return 1.0
     _, directions = np.linalg.eigh(_products(x))
     both = np.concatenate([directions, -directions], axis=1) / length
-    sums = sum(np.exp(block.astype(np.float64) @ both).sum(axis=0) for block in blocks(x))
+    sums = sum(np.exp(block.astype(np.float64) @ both).sum(axis=0) for block in iter_blocks(x))
     return float(np.min(sums) / np.max(sums))
 
 
 def _products(x: EmbeddingRows, mean: Float64Array | float = 0.0) -> Float64Array:
     total = np.zeros((x.shape[1], x.shape[1]))
-    for block in blocks(x):
+    for block in iter_blocks(x):
         rows = block.astype(np.float64) - mean
         total += rows.T @ rows
     return total
@@ -78,7 +98,7 @@ class Spectrum(EncoderAnalysis):
     about = "singular values, isotropy and the mean cosine of all pairs of sentences (SimCSE figure F.1)"
     printed = ("encoders",)
 
-    def measure(self, subject: Subject) -> Measurement:
+    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Measure one encoder."""
         x = subject.embed(subject.task.task.texts())
         values = singular_values(x)
@@ -94,8 +114,10 @@ class Spectrum(EncoderAnalysis):
             "effective_rank": float(np.exp(-(used * np.log(used)).sum())),
             "first_share": float(values[0] ** 2 / max(float((values**2).sum()), 1e-300)),
         }
-        spectrum = [{"index": at, "value": float(share)} for at, share in enumerate(shares, start=1)]
-        return Measurement({"encoders": [row], "values": spectrum})
+        spectrum = [
+            {"index": at, "value": float(share)} for at, share in enumerate(shares, start=1)
+        ]
+        return EncoderFindings({"encoders": [row], "values": spectrum})
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Singular values as shares of the largest, a line an encoder; those that are rounding are left out."""
@@ -110,7 +132,7 @@ def principal_plane(x: EmbeddingRows) -> tuple[Float64Array, Float64Array]:
 
     A direction's sign is such that its largest number is positive.
     """
-    mean = sum(block.astype(np.float64).sum(axis=0) for block in blocks(x)) / x.shape[0]
+    mean = sum(block.astype(np.float64).sum(axis=0) for block in iter_blocks(x)) / x.shape[0]
     _, vectors = np.linalg.eigh(_products(x, mean))
     plane = vectors[:, ::-1][:, :2]
     signs = np.sign(plane[np.abs(plane).argmax(axis=0), np.arange(plane.shape[1])])
@@ -126,7 +148,9 @@ def _tsne(every: EmbeddingRows, drawn: Float64Array, seed: int) -> Float64Array:
     from sklearn.manifold import TSNE
 
     near = min(30.0, (len(drawn) - 1) / 3)
-    found = TSNE(metric="cosine", init="random", perplexity=near, random_state=seed).fit_transform(drawn)
+    found = TSNE(metric="cosine", init="random", perplexity=near, random_state=seed).fit_transform(
+        drawn
+    )
     return np.asarray(found, dtype=np.float64)
 
 
@@ -156,9 +180,9 @@ class SentenceMap(EncoderAnalysis):
     method: Literal["pca", "tsne"] = "pca"
     above: float = 4.0
     pairs: Annotated[int, Meta(ge=3)] = 60
-    seed: FromZero = 0
+    seed: NonNegativeInt = 0
 
-    def measure(self, subject: Subject) -> Measurement:
+    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Place the sentences by one encoder."""
         split = subject.pairs()
         close = subject.positives(split, self.above, least=3)
@@ -170,35 +194,51 @@ class SentenceMap(EncoderAnalysis):
         joins = np.linalg.norm(first - second, axis=1)
         apart = np.linalg.norm(points[:, None] - points[None], axis=2)
         any_two = float(apart[np.triu_indices(len(points), 1)].mean())
-        number = {"join": float(joins.mean()), "any_two": any_two, "ratio": float(joins.mean()) / max(any_two, 1e-300)}
-        ends = ((pair, side, point) for side, ends in enumerate((first, second), 1) for pair, point in enumerate(ends))
-        table = [{"pair": pair, "side": side, "x": float(x), "y": float(y)} for pair, side, (x, y) in ends]
-        return Measurement({"encoders": [number], "points": table})
+        number = {
+            "join": float(joins.mean()),
+            "any_two": any_two,
+            "ratio": float(joins.mean()) / max(any_two, 1e-300),
+        }
+        ends = (
+            (pair, side, point)
+            for side, ends in enumerate((first, second), 1)
+            for pair, point in enumerate(ends)
+        )
+        table = [
+            {"pair": pair, "side": side, "x": float(x), "y": float(y)}
+            for pair, side, (x, y) in ends
+        ]
+        return EncoderFindings({"encoders": [number], "points": table})
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """A panel an encoder."""
-        spots = [Spot(row["x"], row["y"], row["encoder"], joined=f"{row['pair']}") for row in tables["points"]]
+        spots = [
+            ScatterPoint(row["x"], row["y"], row["encoder"], joined=f"{row['pair']}")
+            for row in tables["points"]
+        ]
         across, up = PROJECTIONS[self.method].axes
         return draw_spots(spots, across=across, up=up, title=title, same_scale=False)
 
 
-class Nearest(NamedTuple):
+class NearestRows(NamedTuple):
     """For each of q queries its k nearest rows, the nearest first, and their cosines; both (q, k)."""
 
     rows: IntArray
     cosines: Float64Array
 
 
-def nearest(queries: EmbeddingRows, x: EmbeddingRows, k: int, *, but: IntArray | None = None) -> Nearest:
+def nearest(
+    queries: EmbeddingRows, x: EmbeddingRows, k: int, *, but: IntArray | None = None
+) -> NearestRows:
     """Return the k rows of x (n, d) nearest to each query (q, d) by cosine, k being n at most; of equals the first.
 
     ``but`` is for each query the row that is itself, (q,), which is passed over; -1 for none. x is read a block at a time.
     """
-    wanted = unit_rows(np.concatenate(list(blocks(queries))))
+    wanted = unit_rows(np.concatenate(list(iter_blocks(queries))))
     rows = np.empty((len(wanted), 0), dtype=np.int64)
     cosines = np.empty((len(wanted), 0))
     start = 0
-    for block in blocks(x):
+    for block in iter_blocks(x):
         found = wanted @ unit_rows(block).T
         at = np.arange(start, start + len(block))
         if but is not None:
@@ -206,9 +246,12 @@ def nearest(queries: EmbeddingRows, x: EmbeddingRows, k: int, *, but: IntArray |
         rows = np.concatenate([rows, np.broadcast_to(at, found.shape)], axis=1)
         cosines = np.concatenate([cosines, found], axis=1)
         best = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
-        rows, cosines = np.take_along_axis(rows, best, axis=1), np.take_along_axis(cosines, best, axis=1)
+        rows, cosines = (
+            np.take_along_axis(rows, best, axis=1),
+            np.take_along_axis(cosines, best, axis=1),
+        )
         start += len(block)
-    return Nearest(rows, cosines)
+    return NearestRows(rows, cosines)
 
 
 @dataclass(frozen=True)
@@ -222,15 +265,19 @@ class Neighbours(EncoderAnalysis):
     printed = ("side_by_side", "agreement")
 
     query: Sequence[str] | str = ()
-    k: Count = 5
-    sample: Count = 500
-    seed: FromZero = 0
+    k: PositiveInt = 5
+    sample: PositiveInt = 500
+    seed: NonNegativeInt = 0
 
-    def measure(self, subject: Subject) -> Measurement:
+    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Find the neighbours by one encoder."""
         texts = list(dict.fromkeys(subject.task.texts()))
         drawn = np.random.default_rng(self.seed).permutation(len(texts))[: self.sample]
-        queries = [self.query] if isinstance(self.query, str) else list(self.query) or [texts[at] for at in drawn[:3]]
+        queries = (
+            [self.query]
+            if isinstance(self.query, str)
+            else list(self.query) or [texts[at] for at in drawn[:3]]
+        )
         place = {text: at for at, text in enumerate(texts)}
         itself = np.array([place.get(text, -1) for text in queries])
         x = subject.embed(texts)
@@ -240,9 +287,11 @@ class Neighbours(EncoderAnalysis):
             for query, ats, cosines in zip(queries, *found, strict=True)
             for rank, (at, cosine) in enumerate(zip(ats.tolist(), cosines.tolist(), strict=True))
         ]
-        return Measurement({"neighbours": rows}, (rows, nearest(x.take(drawn), x, self.k, but=drawn).rows.tolist()))
+        return EncoderFindings(
+            {"neighbours": rows}, (rows, nearest(x.take(drawn), x, self.k, but=drawn).rows.tolist())
+        )
 
-    def across(self, kept: Mapping[str, Any]) -> Tables:
+    def compare_encoders(self, kept: Mapping[str, Any]) -> Tables:
         """The neighbours side by side, and the share of them that each two encoders share."""
         lists = [rows for rows, _ in kept.values()]
         beside: list[PlainRow] = []
@@ -252,14 +301,21 @@ class Neighbours(EncoderAnalysis):
         agreement: list[PlainRow] = []
         for (one, (_, mine)), (other, (_, theirs)) in product(kept.items(), repeat=2):
             # The mean share of its neighbours that a sentence has in both lists.
-            shared = float(np.mean([len({*a} & {*b}) / len(a) for a, b in zip(mine, theirs, strict=True)]))
+            shared = float(
+                np.mean([len({*a} & {*b}) / len(a) for a, b in zip(mine, theirs, strict=True)])
+            )
             agreement.append({"encoder": one, "other": other, "shared": shared})
         return {"side_by_side": beside, "agreement": agreement}
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Which encoders find the same neighbours."""
-        cells = [HeatCell(row["encoder"], row["other"], 100 * row["shared"]) for row in tables["agreement"]]
-        return draw_heat(cells, rows="", columns="", values="shared neighbours in percent", title=title)
+        cells = [
+            HeatCell(row["encoder"], row["other"], 100 * row["shared"])
+            for row in tables["agreement"]
+        ]
+        return draw_heat(
+            cells, rows="", columns="", values="shared neighbours in percent", title=title
+        )
 
 
 MOST = 20_000
@@ -267,7 +323,7 @@ MOST = 20_000
 
 
 @dataclass(frozen=True)
-class Closeness(EncoderAnalysis):
+class AlignmentAndUniformity(EncoderAnalysis):
     """Alignment of pairs above a gold score, uniformity of all sentences, both over all splits, and the task's score.
 
     The larger ``t``, the more uniformity counts what is near.
@@ -277,17 +333,19 @@ class Closeness(EncoderAnalysis):
     printed = ("encoders",)
 
     above: float = 4.0
-    t: Positive = 2.0
+    t: PositiveFloat = 2.0
 
-    def measure(self, subject: Subject) -> Measurement:
+    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Measure one encoder; of a trained one also its validations, on the split it was chosen by."""
         pairs = subject.pairs(everywhere=True)
         close = subject.positives(pairs, self.above)
         texts = list(dict.fromkeys(pairs.texts()))
         texts = texts[:: -(-len(texts) // MOST)]
         # So many pairs at a time.
-        parts = [close[at : at + ROWS] for at in range(0, len(close), ROWS)]
-        sides = ([subject.array([side[at] for at in part]) for side in pairs.sides] for part in parts)
+        parts = [close[at : at + ROWS_AT_ONCE] for at in range(0, len(close), ROWS_AT_ONCE)]
+        sides = (
+            [subject.array([side[at] for at in part]) for side in pairs.sides] for part in parts
+        )
         row: PlainRow = {
             "alignment": sum(len(a) * alignment(a, b) for a, b in sides) / len(close),
             "uniformity": uniformity(subject.array(texts), self.t),
@@ -297,18 +355,31 @@ class Closeness(EncoderAnalysis):
         }
         curve = subject.known.run.facts.get("curve", []) if subject.known.run is not None else []
         wanted = ("step", "alignment", "uniformity", "score")
-        training = [{key: point[key] for key in wanted} for point in curve if {*wanted} <= point.keys()]
-        return Measurement({"encoders": [row], "training": training})
+        training = [
+            {key: point[key] for key in wanted} for point in curve if {*wanted} <= point.keys()
+        ]
+        return EncoderFindings({"encoders": [row], "training": training})
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """Encoders coloured by score, and in a panel of its own each training run on its way."""
         rows = tables["encoders"]
-        spots = [Spot(row["uniformity"], row["alignment"], "", 100 * row["score"], row["encoder"]) for row in rows]
+        spots = [
+            ScatterPoint(
+                row["uniformity"], row["alignment"], "", 100 * row["score"], row["encoder"]
+            )
+            for row in rows
+        ]
         for row in tables["training"]:
             panel = f"{row['encoder']}, validations"
-            spots.append(Spot(row["uniformity"], row["alignment"], panel, 100 * row["score"], joined=panel))
+            spots.append(
+                ScatterPoint(
+                    row["uniformity"], row["alignment"], panel, 100 * row["score"], joined=panel
+                )
+            )
         across, up = "uniformity (lower: more even)", "alignment (lower: closer)"
-        return draw_spots(spots, across=across, up=up, values="score × 100", title=title, same_scale=False)
+        return draw_spots(
+            spots, across=across, up=up, values="score × 100", title=title, same_scale=False
+        )
 
 
 DRAWN = 2000
@@ -330,7 +401,9 @@ def collapse(cosines: Float64Array, gold: Float64Array, *, bins: int = 5) -> flo
 def gold_bins(gold: Float64Array, bins: int) -> IntArray:
     """Return the bin of each gold score, (n,), of so many equal ones between the lowest and the highest."""
     low, high = float(gold.min()), float(gold.max())
-    return np.asarray(np.minimum(((gold - low) / max(high - low, 1e-12) * bins).astype(np.int64), bins - 1))
+    return np.asarray(
+        np.minimum(((gold - low) / max(high - low, 1e-12) * bins).astype(np.int64), bins - 1)
+    )
 
 
 @dataclass(frozen=True)
@@ -342,7 +415,7 @@ class GoldAgainstCosine(EncoderAnalysis):
 
     bins: Annotated[int, Meta(ge=2)] = 5
 
-    def measure(self, subject: Subject) -> Measurement:
+    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Measure one encoder."""
         cosines, gold = subject.cosines, subject.pairs().gold
         whole: PlainRow = {
@@ -353,8 +426,12 @@ class GoldAgainstCosine(EncoderAnalysis):
             "collapse": collapse(cosines, gold, bins=self.bins),
         }
         drawn = np.unique(np.linspace(0, len(gold) - 1, min(DRAWN, len(gold))).astype(np.int64))
-        pairs: list[PlainRow] = [{"gold": float(gold[at]), "cosine": float(cosines[at])} for at in drawn]
-        return Measurement({"encoders": [whole], "bins": list(self._bins(cosines, gold)), "pairs": pairs})
+        pairs: list[PlainRow] = [
+            {"gold": float(gold[at]), "cosine": float(cosines[at])} for at in drawn
+        ]
+        return EncoderFindings(
+            {"encoders": [whole], "bins": list(self._bins(cosines, gold)), "pairs": pairs}
+        )
 
     def _bins(self, cosines: Float64Array, gold: Float64Array) -> Iterator[PlainRow]:
         at, edges = gold_bins(gold, self.bins), np.linspace(gold.min(), gold.max(), self.bins + 1)
@@ -363,17 +440,28 @@ class GoldAgainstCosine(EncoderAnalysis):
             if len(mine):
                 quarters = np.quantile(mine, [0.25, 0.5, 0.75]).tolist()
                 named = dict(zip(("quarter", "median", "three_quarters"), quarters, strict=True))
-                yield {"from": float(edges[place]), "to": float(edges[place + 1]), "n": len(mine), **named}
+                yield {
+                    "from": float(edges[place]),
+                    "to": float(edges[place + 1]),
+                    "n": len(mine),
+                    **named,
+                }
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """A panel an encoder: its pairs, and the density of the cosines of each bin."""
         rows, violins = tables["pairs"], []
         edges = {(row["from"], row["to"]) for row in tables["bins"]}
         last = max(high for _, high in edges)
-        for name, (low, high) in product(dict.fromkeys(row["encoder"] for row in rows), sorted(edges)):
+        for name, (low, high) in product(
+            dict.fromkeys(row["encoder"] for row in rows), sorted(edges)
+        ):
             below = high if high < last else high + 1
-            mine = [row["cosine"] for row in rows if row["encoder"] == name and low <= row["gold"] < below]
+            mine = [
+                row["cosine"]
+                for row in rows
+                if row["encoder"] == name and low <= row["gold"] < below
+            ]
             if len(set(mine)) > 1:
                 violins.append(Violin(name, (low + high) / 2, 0.9 * (high - low), mine))
-        spots = [Spot(row["gold"], row["cosine"], row["encoder"]) for row in rows]
+        spots = [ScatterPoint(row["gold"], row["cosine"], row["encoder"]) for row in rows]
         return draw_spots(spots, violins=violins, across="gold score", up="cosine", title=title)

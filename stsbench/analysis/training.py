@@ -13,45 +13,58 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from stsbench.analysis.context import (
+    Analysis,
+    AnalysisContext,
+    EncoderAnalysis,
+    EncoderFindings,
+    EncoderOnTask,
+    PlainRow,
+    Tables,
+)
 from stsbench.analysis.mistakes import score_change
-from stsbench.analysis.run import Analysis, Bed, EncoderAnalysis, Measurement, PlainRow, Subject, Tables
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, UnknownName, variants
-from stsbench.numbers.statistics import spearman, spread
-from stsbench.plots.draw import Dot, HeatCell, LinePoint, draw_dots, draw_heat, draw_lines
+from stsbench.core.errors import DataError, UnknownName
+from stsbench.core.names import split_params
+from stsbench.numbers.statistics import mean_and_deviation, spearman
+from stsbench.plots.draw import DotPoint, HeatCell, LinePoint, draw_dots, draw_heat, draw_lines
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
 
-class Shift(EncoderAnalysis):
+class DomainShift(EncoderAnalysis):
     """The first encoder's score, and what each other one's differs by; runs of several seeds are one encoder."""
 
-    about = "what an encoder loses that was trained on other text than the first one (SG, domain shift)"
+    about = (
+        "what an encoder loses that was trained on other text than the first one (SG, domain shift)"
+    )
     printed = ("encoders",)
 
-    def measure(self, subject: Subject) -> Measurement:
+    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Keep the cosines of one encoder, and what it was trained on."""
         run = subject.known.run
         trained = {
             "text": run.card.data.corpus if run is not None else None,
             "overlap": subject.known.overlap_with(subject.task.name),
         }
-        return Measurement({}, (subject.known.name, trained, subject.cosines, subject.pairs()))
+        return EncoderFindings({}, (subject.known.name, trained, subject.cosines, subject.pairs()))
 
-    def across(self, kept: Mapping[str, Any]) -> Tables:
+    def compare_encoders(self, kept: Mapping[str, Any]) -> Tables:
         """The differences from the first encoder, paired over the same items."""
         groups: dict[str, list[Any]] = {}
         for name, *rest in kept.values():
             groups.setdefault(name, []).append(rest)
         if len(groups) < 2:
-            raise DataError("shift compares encoders: name that trained on the target's text, then others")
+            raise DataError(
+                "shift compares encoders: name that trained on the target's text, then others"
+            )
         split = next(iter(kept.values()))[3]
         cosines = {name: np.array([one[1] for one in mine]) for name, mine in groups.items()}
         first = next(iter(cosines))
         rows = []
         for name, mine in cosines.items():
-            scores = spread([spearman(row, split.gold) for row in mine])
+            scores = mean_and_deviation([spearman(row, split.gold) for row in mine])
             change = score_change(cosines[first], mine, split) if name != first else None
             row = {"encoder": name, **groups[name][0][0], "seeds": len(mine), "score": scores.mean}
             numbers = (None,) * 3 if change is None else (change.difference, *change.interval())
@@ -61,13 +74,17 @@ class Shift(EncoderAnalysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """The differences from the first encoder."""
-        from stsbench.plots import drawn_name
+        from stsbench.plots.labels import drawn_name
 
         first, *others = tables["encoders"]
         dots = []
         for row in others:
             label = row["encoder"] + (f", trained on {row['text']}" if row["text"] else "")
-            dots.append(Dot.difference(label, "", *(100 * row[key] for key in ("change", "low", "high"))))
+            dots.append(
+                DotPoint.difference(
+                    label, "", *(100 * row[key] for key in ("change", "low", "high"))
+                )
+            )
         text = f", trained on {first['text']}," if first["text"] else ""
         what = f"score × 100 less that of {drawn_name(first['encoder'])}{text}\nwith its 95% interval; ○ it may be 0"
         return draw_dots(dots, axis=what, title=title, zero=True)
@@ -87,7 +104,7 @@ class SweepCells(Analysis):
 
     by: str = ""
 
-    def tables(self, bed: Bed) -> Tables:
+    def tables(self, bed: AnalysisContext) -> Tables:
         """Gather the scores: points by one key, and a grid by two keys or by the two values of one key."""
         points: list[PlainRow] = []
         grid: list[PlainRow] = []
@@ -95,9 +112,11 @@ class SweepCells(Analysis):
         for name in bed.plan.encoders:
             cells: dict[Replaced, list[float]] = {}
             for result in results:
-                stem, replaced = list(variants(result.encoder))[-1]
+                stem, replaced = list(split_params(result.encoder))[-1]
                 if stem == name:
-                    cells.setdefault(tuple(sorted(replaced.items(), key=str)), []).append(result.score)
+                    cells.setdefault(tuple(sorted(replaced.items(), key=str)), []).append(
+                        result.score
+                    )
             if not any(cells):
                 raise DataError(
                     f"there are no results of '{name}' with values replaced for {bed.planned.name}, as {name}+temperature=0.1; "
@@ -106,9 +125,13 @@ class SweepCells(Analysis):
             shared, cells = _shared(cells)
             recipe = "+".join([name, *(f"{key}={value}" for key, value in shared)])
             keys = dict.fromkeys(key for changes in cells for key, _ in changes)
-            own = {key: value for key in keys if (value := recipe_value(name, key, bed.plan.catalogue)) is not None}
+            own = {
+                key: value
+                for key in keys
+                if (value := recipe_value(name, key, bed.plan.catalogue)) is not None
+            }
             for changes, scores in cells.items():
-                mean, deviation = spread(scores)
+                mean, deviation = mean_and_deviation(scores)
                 facts = {"seeds": len(scores), "score": mean, "deviation": deviation}
                 for key in keys:
                     # The recipe itself has its own value; else nothing but this key is replaced, by one value.
@@ -122,7 +145,9 @@ class SweepCells(Analysis):
 
     def draw(self, tables: Tables, title: str) -> Chart:
         """A line over a number, dots over words, a heat map over two."""
-        keys = list(dict.fromkeys(row["key"] for name in ("points", "grid") for row in tables[name]))
+        keys = list(
+            dict.fromkeys(row["key"] for name in ("points", "grid") for row in tables[name])
+        )
         if self.by and self.by not in keys:
             raise UnknownName("key of the sweep", self.by, keys)
         if len(keys) > 1 and not self.by:
@@ -132,15 +157,26 @@ class SweepCells(Analysis):
         points = [row for row in tables["points"] if row["key"] == by]
         if grid:
             first, _, second = by.partition(" x ")
-            cells = [HeatCell(row["row"], row["column"], 100 * row["score"], row["recipe"]) for row in grid]
+            cells = [
+                HeatCell(row["row"], row["column"], 100 * row["score"], row["recipe"])
+                for row in grid
+            ]
             values = "score × 100, mean over seeds"
             return draw_heat(cells, rows=first, columns=second or by, values=values, title=title)
         if all(_is_number(row["value"]) for row in points):
             sizes = [row["value"] for row in points]
             wide = min(sizes) > 0 and max(sizes) > 20 * min(sizes)
-            line = [LinePoint(row["recipe"], row["value"], 100 * row["score"], _ends(row)) for row in points]
-            return draw_lines(line, sizes=by, values=WHAT, title=title, scale="log10" if wide else "linear")
-        dots = [Dot(f"{by} = {row['value']}", row["recipe"], 100 * row["score"], _ends(row)) for row in points]
+            line = [
+                LinePoint(row["recipe"], row["value"], 100 * row["score"], _ends(row))
+                for row in points
+            ]
+            return draw_lines(
+                line, sizes=by, values=WHAT, title=title, scale="log10" if wide else "linear"
+            )
+        dots = [
+            DotPoint(f"{by} = {row['value']}", row["recipe"], 100 * row["score"], _ends(row))
+            for row in points
+        ]
         return draw_dots(dots, axis=WHAT, title=title)
 
 
@@ -148,7 +184,10 @@ def _shared(cells: Mapping[Replaced, list[float]]) -> tuple[Replaced, dict[Repla
     """What all cells have replaced alike, as a sweep's ``[set]``; and the cells by what is replaced beside it."""
     first, *others = cells
     shared = tuple(one for one in first if others and all(one in other for other in others))
-    return shared, {tuple(one for one in changes if one not in shared): scores for changes, scores in cells.items()}
+    return shared, {
+        tuple(one for one in changes if one not in shared): scores
+        for changes, scores in cells.items()
+    }
 
 
 def recipe_value(name: str, key: str, catalogue: Catalogue) -> Any:  # noqa: ANN401 - any value of a recipe
@@ -163,7 +202,12 @@ def recipe_value(name: str, key: str, catalogue: Catalogue) -> Any:  # noqa: ANN
 
 def _order(row: PlainRow) -> tuple[Any, ...]:
     value = row["value"]
-    return row["recipe"], row["key"], not _is_number(value), value if _is_number(value) else str(value)
+    return (
+        row["recipe"],
+        row["key"],
+        not _is_number(value),
+        value if _is_number(value) else str(value),
+    )
 
 
 def _place(changes: Replaced) -> PlainRow | None:

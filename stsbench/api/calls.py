@@ -11,22 +11,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from stsbench.api.names import compared_results
-from stsbench.api.progress import watching
-from stsbench.api.results import EncoderComparison, NotScored, Results, compared, html_so_far
+from stsbench.api.progress_display import show_run
+from stsbench.api.results import (
+    EncoderComparison,
+    FailedCell,
+    Results,
+    build_comparison,
+    html_so_far,
+)
 from stsbench.bench.run import iterate
 from stsbench.boards.exports.mteb import read_mteb
-from stsbench.boards.published import read_table_card
-from stsbench.boards.render import render
+from stsbench.boards.published.rows import read_table_card
 from stsbench.boards.render.figures import table_figure
+from stsbench.boards.render.formats import render
 from stsbench.boards.render.html import notebook_layout
 from stsbench.boards.render.text import frame
-from stsbench.boards.tables.build import Asked, find_suite
-from stsbench.boards.tables.table import Show, Table, check_show, lay_out
+from stsbench.boards.tables.build import TableRequest, find_suite
+from stsbench.boards.tables.table import Show, Table, build_layout, check_show
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, StsbenchError, choose, shown
-from stsbench.core.registry import NAME, NAME_OR_PLACE, PLACE, SWITCH, checked, takes_arguments_of
+from stsbench.core.errors import DataError, StsbenchError, look_up
+from stsbench.core.parameters import (
+    NAME,
+    NAME_OR_PATH,
+    PATH,
+    SWITCH,
+    takes_arguments_of,
+    validate_arguments,
+)
+from stsbench.core.wording import format_repr
 from stsbench.results.folder import read_folder, verified
-from stsbench.results.groups import Encoders
+from stsbench.results.groups import EncoderDirectory
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
@@ -38,9 +52,12 @@ if TYPE_CHECKING:
 RESULTS = Path("results")
 
 
-@checked(folder=PLACE, on_error=NAME, catalogue=Catalogue)
+@validate_arguments(folder=PATH, on_error=NAME, catalogue=Catalogue)
 def read_results(
-    folder: str | Path = RESULTS, *, on_error: Literal["raise", "skip"] = "raise", catalogue: Catalogue | None = None
+    folder: str | Path = RESULTS,
+    *,
+    on_error: Literal["raise", "skip"] = "raise",
+    catalogue: Catalogue | None = None,
 ) -> Results:
     """Read all Results of a results folder, or of the folder of one encoder in it.
 
@@ -51,20 +68,22 @@ def read_results(
         DataError: a file is broken, or its columns do not make its score.
         OutputError: there is no such folder, or it cannot be read.
     """
-    choose("on_error", on_error, {"raise": None, "skip": None})
+    look_up("on_error", on_error, {"raise": None, "skip": None})
     there = read_folder(Path(folder))
     found = verified(there.results)
     problems = [*there.problems, *found.problems]
     if problems and on_error == "raise":
         more = f" (and {len(problems) - 1} files more)" if len(problems) > 1 else ""
-        raise DataError(f"{problems[0].line}{more}; on_error='skip' leaves such files out")
-    older = Encoders(there._replace(results=found.results), catalogue).older_line(found.results)
-    for line in filter(None, [*(problem.line for problem in problems), older]):
+        raise DataError(f"{problems[0].message}{more}; on_error='skip' leaves such files out")
+    older = EncoderDirectory(there._replace(results=found.results), catalogue).describe_omitted(
+        found.results
+    )
+    for line in filter(None, [*(problem.message for problem in problems), older]):
         warnings.warn(line, stacklevel=3)
     return Results(found.results, catalogue=catalogue)
 
 
-@checked(results=PLACE, catalogue=Catalogue)
+@validate_arguments(results=PATH, catalogue=Catalogue)
 def compare(
     *encoders: str | Path | Result | Sequence[Result],
     results: str | Path = RESULTS,
@@ -98,7 +117,9 @@ def compare(
         elif isinstance(one, Sequence) and all(isinstance(part, Result) for part in one):
             handed += [*one]
         elif not isinstance(one, str | Path):
-            raise StsbenchError(f"compare: {shown(one)} is neither Results nor the name or folder of an encoder")
+            raise StsbenchError(
+                f"compare: {format_repr(one)} is neither Results nor the name or folder of an encoder"
+            )
 
     def refuse(line: str) -> None:
         raise DataError(line)
@@ -112,7 +133,9 @@ def compare(
         if runs.name in found:
             raise StsbenchError(f"compare was given '{runs.name}' twice")
         found[runs.name] = runs.results
-    return compared(found, catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent)
+    return build_comparison(
+        found, catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent
+    )
 
 
 @takes_arguments_of(iterate)
@@ -144,16 +167,20 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
         StsbenchError: data or encoder cannot be used; see :mod:`stsbench.core.errors`.
     """
     found: list[Result] = []
-    failures: list[NotScored] = []
+    failures: list[FailedCell] = []
     catalogue, listener = arguments.get("catalogue") or Catalogue(), arguments.get("listener")
-    shown = watching(lambda: html_so_far(found, catalogue)) if listener is None else nullcontext(listener)
+    shown = (
+        show_run(lambda: html_so_far(found, catalogue))
+        if listener is None
+        else nullcontext(listener)
+    )
     with shown as watcher:
 
         def failed(what: str, error: Exception) -> None:
-            failures.append(NotScored(what, error))
-            watcher.failed(what, error)
+            failures.append(FailedCell(what, error))
+            watcher.on_failure(what, error)
 
-        heard = {"catalogue": catalogue, "listener": replace(watcher, failed=failed)}
+        heard = {"catalogue": catalogue, "listener": replace(watcher, on_failure=failed)}
         for result in iterate(**{**arguments, **heard}):
             found.append(result)
     return Results(found, failures=failures, catalogue=catalogue)
@@ -178,7 +205,10 @@ class Leaderboard:
         return self.to_markdown()
 
     def _repr_html_(self) -> str:
-        return "\n".join(notebook_layout(lay_out(table, self.show, exact=self.exact)) for table in self.tables)
+        return "\n".join(
+            notebook_layout(build_layout(table, self.show, exact=self.exact))
+            for table in self.tables
+        )
 
     def to_markdown(self) -> str:
         """The tables in markdown."""
@@ -200,7 +230,9 @@ class Leaderboard:
         """The lines of the CSV as a DataFrame of pandas, by the table's caption, section, group, row and side."""
         import pandas as pd
 
-        return pd.concat({table.caption: frame(table, self.show) for table in self.tables}, names=["caption"])
+        return pd.concat(
+            {table.caption: frame(table, self.show) for table in self.tables}, names=["caption"]
+        )
 
     def plot(self) -> Chart:
         """Draw a table: a panel a column, a dot a measured number with its 95% interval, a ring a published one.
@@ -214,8 +246,8 @@ class Leaderboard:
         return render(self.tables, fmt, show=self.show, exact=self.exact)
 
 
-@checked(
-    table=NAME_OR_PLACE, suite=NAME, protocol=NAME, show=NAME, exact=SWITCH, ranks=SWITCH, mteb=PLACE,
+@validate_arguments(
+    table=NAME_OR_PATH, suite=NAME, protocol=NAME, show=NAME, exact=SWITCH, ranks=SWITCH, mteb=PATH,
     catalogue=Catalogue,
 )  # fmt: skip
 def leaderboard(
@@ -248,16 +280,18 @@ def leaderboard(
         StsbenchError: no such table or suite, or nothing to show in it.
     """
     catalogue = catalogue or Catalogue()
-    choose("show", show or "both", dict.fromkeys(get_args(Show)))
+    look_up("show", show or "both", dict.fromkeys(get_args(Show)))
     shown_as = check_show(show)
     # A wrong name is an error before any result is read.
     if table is None:
         find_suite(suite or SUITE, catalogue)
     elif suite is not None or protocol is not None:
-        raise StsbenchError("leaderboard: suite and protocol have no effect beside table; leave them out")
+        raise StsbenchError(
+            "leaderboard: suite and protocol have no effect beside table; leave them out"
+        )
     else:
         read_table_card(str(table))
-    asked = Asked(
+    asked = TableRequest(
         catalogue=catalogue,
         results=_results(results, catalogue, needed=table is None and mteb is None),
         where=Path(results) if isinstance(results, str | Path) else RESULTS,
@@ -266,7 +300,11 @@ def leaderboard(
         imported=read_mteb(Path(mteb), catalogue) if mteb is not None else None,
         ranks=ranks,
     )
-    made = asked.boards(suite or asked.likely_suite() or SUITE) if table is None else asked.declared(str(table))
+    made = (
+        asked.boards(suite or asked.likely_suite() or SUITE)
+        if table is None
+        else asked.declared(str(table))
+    )
     return Leaderboard(tables=made.tables, show=shown_as, exact=exact, left_out=made.left_out)
 
 
@@ -277,4 +315,6 @@ def _results(given: object, catalogue: Catalogue, *, needed: bool) -> Sequence[R
         return read_results(given, catalogue=catalogue)
     if isinstance(given, Sequence) and all(isinstance(one, Result) for one in given):
         return list(given)
-    raise StsbenchError(f"leaderboard: results must be Results or a results folder; it is {shown(given)}")
+    raise StsbenchError(
+        f"leaderboard: results must be Results or a results folder; it is {format_repr(given)}"
+    )

@@ -14,52 +14,60 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from stsbench.boards.published import published_rows, read_table_card, row_facts, sources, table_names
-from stsbench.boards.tables.rows import Added
-from stsbench.boards.tables.table import MARKS
-from stsbench.check.lock import LockedCell, Side, lock_cell
-from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import (
-    CHANGE,
-    CardError,
-    DataError,
-    OutputError,
-    StsbenchError,
-    UnknownName,
-    split_names,
-    variants,
+from stsbench.boards.published.rows import (
+    published_rows,
+    read_table_card,
+    row_facts,
+    sources,
+    table_names,
 )
-from stsbench.core.files import file_part
+from stsbench.boards.tables.rows import AddedRow
+from stsbench.boards.tables.table import MARKS
+from stsbench.check.lock import CheckSide, LockedCell, lock_cell
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, UnknownName
+from stsbench.core.files import safe_file_name
+from stsbench.core.names import PARAM_SEPARATOR, split_names, split_params
 from stsbench.core.settings import key_among
 from stsbench.data.task import tasks_in_order
-from stsbench.encoders.base import ENCODERS, cards_of, is_name, variant_name
+from stsbench.encoders.kinds import ENCODERS, cards_of_model
+from stsbench.encoders.metadata import is_name
+from stsbench.encoders.named import variant_name
 from stsbench.encoders.runs import RUN_FILE, run_folders
 from stsbench.results.folder import read_folder, verified
-from stsbench.results.groups import NOT_THE_CARDS, Encoders, is_called
-from stsbench.results.record import ENCODER_LENGTH, Result
+from stsbench.results.groups import UNMATCHED_CARD_SUFFIX, EncoderDirectory, matches_name
+from stsbench.results.record import MAX_ENCODER_BYTES, Result
 
-STATE = re.compile(rf"(?P<plain>.*?)(?P<state>({re.escape(NOT_THE_CARDS)})?( \[[^\[\]]+\])?)")
+STATE = re.compile(
+    rf"(?P<plain>.*?)(?P<state>({re.escape(UNMATCHED_CARD_SUFFIX)})?( \[[^\[\]]+\])?)"
+)
 OF_SEED = re.compile(r"(?P<recipe>[^@+]+)@(?P<seed>\d{1,10})(?P<changes>(\+.*)?)")
 Say = Callable[[str], None]
 
 
-class Spelling(NamedTuple):
+class NameCandidate(NamedTuple):
     """A name as results may have it, and the training seed that is meant alone."""
 
     name: str
     seed: int | None = None
 
-    def among(self, encoders: Encoders) -> set[int]:
+    def find_in(self, encoders: EncoderDirectory) -> set[int]:
         """The results that it means, by their identity in this process."""
-        return {id(result) for result in encoders.called(self.name) if self.seed in (None, result.train_seed)}
+        return {
+            id(result)
+            for result in encoders.resolve(self.name)
+            if self.seed in (None, result.train_seed)
+        }
 
     def is_of(self, cell: LockedCell) -> bool:
         """Whether it means a row of a lock, which tells no card."""
-        named = is_called(self.name, (cell.encoder, f"{cell.encoder}{NOT_THE_CARDS}"), cell.fingerprint)
+        named = matches_name(
+            self.name, (cell.encoder, f"{cell.encoder}{UNMATCHED_CARD_SUFFIX}"), cell.fingerprint
+        )
         return named and self.seed in (None, cell.train_seed)
 
 
-class Names:
+class NameResolver:
     """What the cards and recipes of a catalogue are called beside their ids."""
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -75,8 +83,12 @@ class Names:
     def called(self) -> dict[str, set[str]]:
         """The encoder of each title that one has, and those of each row of papers' tables; ``""`` is one that no card is of."""
         # A card and a recipe of one id may have two titles.
-        titles = [(name, self.catalogue.recipe(name).name) for name in self.catalogue.paths("trainers")]
-        titles += [(name, self.catalogue.encoder(name).name) for name in self.catalogue.paths("baselines")]
+        titles = [
+            (name, self.catalogue.recipe(name).name) for name in self.catalogue.paths("trainers")
+        ]
+        titles += [
+            (name, self.catalogue.encoder(name).name) for name in self.catalogue.paths("baselines")
+        ]
         counts = Counter(title for _, title in set(titles))
         own = {name: title for name, title in titles if counts[title] == 1}
         found: dict[str, set[str]] = {}
@@ -86,8 +98,12 @@ class Names:
                 for text in (label, f"{label} ({sources().papers[row.paper].name})"):
                     found.setdefault(text, set()).add(row.encoder)
         for card in map(read_table_card, table_names()):
-            for facts in (facts for group in card.groups for facts in row_facts(group) if facts.label):
-                found.setdefault(facts.label, set()).add(rows[f"{card.paper}/{card.table}/{facts.row}"].encoder)
+            for facts in (
+                facts for group in card.groups for facts in row_facts(group) if facts.label
+            ):
+                found.setdefault(facts.label, set()).add(
+                    rows[f"{card.paper}/{card.table}/{facts.row}"].encoder
+                )
         return found | {title: {name} for name, title in titles if counts[title] == 1}
 
     @cached_property
@@ -95,11 +111,11 @@ class Names:
         """The lengths of titles and rows that have a comma in them, as :func:`_lengths` has them."""
         return _lengths(self.called)
 
-    def whole(self, parts: Sequence[str], known: Iterable[str] = ()) -> list[str]:
+    def join_parts(self, parts: Sequence[str], known: Iterable[str] = ()) -> list[str]:
         """Names of a comma list; those are put together again that have a comma in them: titles, rows, or ``known``."""
 
         def is_one(text: str, length: int) -> bool:
-            stem = CHANGE.split(_plain(text), maxsplit=1)[0]
+            stem = PARAM_SEPARATOR.split(_plain(text), maxsplit=1)[0]
             is_title = not clear and stem in self.called and length in map(len, _comma_parts(stem))
             return is_title or text in known_names
 
@@ -112,7 +128,9 @@ class Names:
             if not clear:
                 lengths = lengths | self.called_with_comma.get(parts[at], set())
             joined = _joined(parts, at, lengths)
-            at, name = next((end, text) for end, text in joined if end == at + 1 or is_one(text, end - at))
+            at, name = next(
+                (end, text) for end, text in joined if end == at + 1 or is_one(text, end - at)
+            )
             names.append(name)
         return names
 
@@ -122,7 +140,7 @@ class Names:
         Raises:
             StsbenchError: a row of tables of which it is not clear what encoder it is; says which it may be.
         """
-        for stem, _ in variants(name):
+        for stem, _ in split_params(name):
             if stem in self.ids:
                 return name
             if stem in self.called:
@@ -130,17 +148,19 @@ class Names:
                 if len(known) != 1 or not (measured or self.called[stem] == {*known}):
                     several = f"of several encoders; give {' or '.join(map(repr, known))}"
                     none = "that no card is of; 'stsbench list encoders' shows what can be named"
-                    raise StsbenchError(f"'{stem}' is a row of papers' tables {several if known else none}")
+                    raise StsbenchError(
+                        f"'{stem}' is a row of papers' tables {several if known else none}"
+                    )
                 return known[0] + name.removeprefix(stem)
         return name
 
-    def to_load(self, parts: Sequence[str], results: Path = Path("results")) -> list[str]:
+    def resolve_specs(self, parts: Sequence[str], results: Path = Path("results")) -> list[str]:
         """Names as an encoder or a recipe is loaded by them; one that tells some of several results is refused."""
-        return list(dict.fromkeys(self._to_load(name, results) for name in self.whole(parts)))
+        return list(dict.fromkeys(self._to_load(name, results) for name in self.join_parts(parts)))
 
     def one_to_load(self, name: str) -> str:
         """The same of one name, in which a comma is a sign like any other; nothing is nothing."""
-        return self.to_load([name])[0] if name else ""
+        return self.resolve_specs([name])[0] if name else ""
 
     def _is_clear(self, name: str) -> bool:
         # A card's or recipe's, a path or code: no other meaning is looked for.
@@ -149,7 +169,7 @@ class Names:
         return is_card or ":" in name or name.endswith(".toml") or os.path.exists(name)  # noqa: PTH110
 
     def _to_load(self, name: str, results: Path) -> str:
-        stem, changes = list(variants(name))[-1]
+        stem, changes = list(split_params(name))[-1]
         if problem := key_among(changes):
             raise CardError(f"--encoder {stem}: {problem}")
         plain = _plain(name)
@@ -164,18 +184,22 @@ class Names:
             raise StsbenchError(of)
         return meant
 
-    def spellings(self, name: str) -> Iterator[Spelling]:
+    def spellings(self, name: str) -> Iterator[NameCandidate]:
         """What results may call the encoder of a name, nearest first."""
-        yield Spelling(name)
+        yield NameCandidate(name)
         plain = _plain(name)
         meant = plain if "/" in plain else self.id_of(plain, measured=True)
         state = name.rstrip(MARKS).removeprefix(plain)
-        others = [f"{meant}{state}", name.replace("--", "/"), *(cards_of(name, self.catalogue) if "/" in name else ())]
+        others = [
+            f"{meant}{state}",
+            name.replace("--", "/"),
+            *(cards_of_model(name, self.catalogue) if "/" in name else ()),
+        ]
         # Results sort the parameters, and print each value in one way.
-        sorted_name = variant_name(*list(variants(meant))[-1])
-        yield from map(Spelling, [*others, f"{sorted_name}{state}"])
+        sorted_name = variant_name(*list(split_params(meant))[-1])
+        yield from map(NameCandidate, [*others, f"{sorted_name}{state}"])
         if found := OF_SEED.fullmatch(meant):
-            yield Spelling(found["recipe"] + found["changes"], int(found["seed"]))
+            yield NameCandidate(found["recipe"] + found["changes"], int(found["seed"]))
 
 
 def _comma_parts(name: str) -> list[list[str]]:
@@ -208,7 +232,7 @@ def _plain(name: str) -> str:
 def _held_name(name: str, results: Path) -> str:
     """What to give in the place of a name that only results have: of a folder, a file or a class."""
     try:
-        held = read_folder(results, file_part(name, ENCODER_LENGTH)).states
+        held = read_folder(results, safe_file_name(name, MAX_ENCODER_BYTES)).all_results
     except (OutputError, DataError):
         return ""
     if not held or any(one.revision for one in held):
@@ -219,11 +243,15 @@ def _held_name(name: str, results: Path) -> str:
 
 
 def _chosen(
-    given: Sequence[str], catalogue: Catalogue, known: Sequence[str], where: Path, meant: Callable[[Spelling], set[int]]
+    given: Sequence[str],
+    catalogue: Catalogue,
+    known: Sequence[str],
+    where: Path,
+    meant: Callable[[NameCandidate], set[int]],
 ) -> Iterator[tuple[str, set[int]]]:
     """For each name how ``where`` spells it, and what is meant; raises UnknownName for one that it has not."""
-    names = Names(catalogue)
-    for name in names.whole(given, known):
+    names = NameResolver(catalogue)
+    for name in names.join_parts(given, known):
         for one in names.spellings(name):
             if (mine := meant(one)) or one.name in known:
                 yield one.name, mine
@@ -232,21 +260,25 @@ def _chosen(
             raise UnknownName("encoder", name, known, hint=f"{where} has no results of it")
 
 
-def chosen_results(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, where: Path) -> list[Result]:
+def select_results(
+    given: Sequence[str], encoders: EncoderDirectory, catalogue: Catalogue, where: Path
+) -> list[Result]:
     """The results of the encoders named, or all current ones where none is, in their order.
 
     Raises:
         UnknownName: ``where`` has no results of one.
     """
     if not given:
-        return list(encoders.found.results)
+        return list(encoders.folder.results)
     known = [*encoders.names, *(one.encoder for one in encoders.current)]
-    found = _chosen(given, catalogue, known, where, lambda one: one.among(encoders))
+    found = _chosen(given, catalogue, known, where, lambda one: one.find_in(encoders))
     chosen = {result for _, mine in found for result in mine}
-    return [result for result in encoders.found.states if id(result) in chosen]
+    return [result for result in encoders.folder.all_results if id(result) in chosen]
 
 
-def chosen_side(given: Sequence[str], side: Side, catalogue: Catalogue, where: Path) -> Side:
+def filter_side(
+    given: Sequence[str], side: CheckSide, catalogue: Catalogue, where: Path
+) -> CheckSide:
     """The same of one side of a check; a lock file's cells tell no card, and are chosen by name and fingerprint.
 
     Raises:
@@ -257,9 +289,13 @@ def chosen_side(given: Sequence[str], side: Side, catalogue: Catalogue, where: P
     encoders = side.by_name(catalogue)
     every = [*side.cells, *map(lock_cell, side.older)]
 
-    def meant(one: Spelling) -> set[int]:
-        picked = one.among(encoders)
-        return {id(cell) for cell in every if (id(cell.result) in picked if cell.result else one.is_of(cell))}
+    def meant(one: NameCandidate) -> set[int]:
+        picked = one.find_in(encoders)
+        return {
+            id(cell)
+            for cell in every
+            if (id(cell.result) in picked if cell.result else one.is_of(cell))
+        }
 
     found = list(_chosen(given, catalogue, side.encoders(), where, meant))
     chosen = {cell for _, mine in found for cell in mine}
@@ -282,50 +318,66 @@ def compared_results(
     if len(set(given)) < len(given):
         raise StsbenchError(f"compare was given '{max(given, key=given.count)}' twice")
     if not folder.is_dir() and not all(Path(spec).is_dir() for spec in given):
-        raise OutputError(f"results folder '{folder}' does not exist", hint="'stsbench run' makes it")
-    held: dict[Path, Encoders] = {}
+        raise OutputError(
+            f"results folder '{folder}' does not exist", hint="'stsbench run' makes it"
+        )
+    held: dict[Path, EncoderDirectory] = {}
 
-    def read(place: Path) -> Encoders:
+    def read(place: Path) -> EncoderDirectory:
         if place not in held:
-            held[place] = Encoders(read_folder(place), catalogue)
-            for problem in held[place].found.problems:
-                skipped(problem.line)
+            held[place] = EncoderDirectory(read_folder(place), catalogue)
+            for problem in held[place].folder.problems:
+                skipped(problem.message)
         return held[place]
 
     known = {one.encoder for one in read(folder).current} if folder.is_dir() else {}
     found: dict[str, Sequence[Result]] = {}
     for spec in given:
         of_folder = Path(spec).is_dir() and spec not in known
-        if of_folder and (Path(spec) / RUN_FILE).is_file() and not read_folder(Path(spec)).states:
+        if (
+            of_folder
+            and (Path(spec) / RUN_FILE).is_file()
+            and not read_folder(Path(spec)).all_results
+        ):
             raise OutputError(
                 f"'{spec}' holds a trained encoder and no results",
                 hint=f"'stsbench run --encoder {spec}' scores it; then compare what the results call it",
             )
         there = read(Path(spec) if of_folder else folder)
-        chosen = there.found.results if of_folder else chosen_results([spec], there, catalogue, folder)
-        found[spec] = there.of_one(spec, chosen)
+        chosen = (
+            there.folder.results if of_folder else select_results([spec], there, catalogue, folder)
+        )
+        found[spec] = there.require_one_encoder(spec, chosen)
     every = [one for mine in found.values() for one in mine]
-    for line in filter(None, (there.older_line(every) for there in held.values())):
+    for line in filter(None, (there.describe_omitted(every) for there in held.values())):
         older(line)
     places = {task: place for place, task in enumerate(tasks_in_order(catalogue))}
     for spec, results in found.items():
         made = verified(results)
         for problem in made.problems:
-            skipped(problem.line)
+            skipped(problem.message)
         found[spec] = sorted(made.results, key=lambda one: places.get(one.task, len(places)))
     return found
 
 
-def added_rows(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, where: Path) -> list[Added]:
+def added_rows(
+    given: Sequence[str], encoders: EncoderDirectory, catalogue: Catalogue, where: Path
+) -> list[AddedRow]:
     """The encoders to be added by names, each alone or before a colon and a label, as a comma list is cut."""
-    names, found, at = Names(catalogue), list[Added](), 0
-    known = _lengths(name for runs in encoders.all for name in (runs.name, runs.encoder, runs.label))
+    names, found, at = NameResolver(catalogue), list[AddedRow](), 0
+    known = _lengths(
+        name for runs in encoders.groups for name in (runs.name, runs.encoder, runs.label)
+    )
     while at < len(given):
         lengths = known.get(given[at], set())
         if at + 1 < len(given):
             # Not for the last, which no reading of all cards could join to anything.
             lengths = lengths | names.called_with_comma.get(given[at], set())
-        whole = ((end, one) for end, text in _joined(given, at, lengths) if (one := _added(text, encoders, names)))
+        whole = (
+            (end, one)
+            for end, text in _joined(given, at, lengths)
+            if (one := _added(text, encoders, names))
+        )
         at, one = next(whole, (at, None))
         if one is None:
             name = given[at].rpartition(":")[0] or given[at]
@@ -334,7 +386,7 @@ def added_rows(given: Sequence[str], encoders: Encoders, catalogue: Catalogue, w
     return found
 
 
-def _added(text: str, encoders: Encoders, names: Names) -> Added | None:
+def _added(text: str, encoders: EncoderDirectory, names: NameResolver) -> AddedRow | None:
     """What a text adds, of which the name is as long as it can be: names may have colons, and so may labels."""
     for cut in [len(text), *reversed([place for place, sign in enumerate(text) if sign == ":"])]:
         name, label = text[:cut].strip(), text[cut + 1 :].strip()
@@ -342,16 +394,20 @@ def _added(text: str, encoders: Encoders, names: Names) -> Added | None:
             # It is the next one's name.
             continue
         try:
-            mine = next(filter(None, (one.among(encoders) for one in names.spellings(name))), set())
+            mine = next(
+                filter(None, (one.find_in(encoders) for one in names.spellings(name))), set()
+            )
         except StsbenchError:
             # It is not clear what it means.
             continue
         if mine:
             if cut < len(text) and not label.strip("'\""):
-                raise StsbenchError(f"--add '{text}': no label stands behind the colon; leave it out or write one")
+                raise StsbenchError(
+                    f"--add '{text}': no label stands behind the colon; leave it out or write one"
+                )
             is_quoted = len(label) > 1 and label[0] == label[-1] and label[0] in "'\""
-            results = [result for result in encoders.found.states if id(result) in mine]
-            return Added(name, label[1:-1] if is_quoted else label, results)
+            results = [result for result in encoders.folder.all_results if id(result) in mine]
+            return AddedRow(name, label[1:-1] if is_quoted else label, results)
     return None
 
 
@@ -360,4 +416,6 @@ def check_own_name(name: str, catalogue: Catalogue) -> None:
     if not is_name(name) or "@" in name or "+" in name:
         raise StsbenchError(f"--name '{name}': give a line of text without @ and +")
     if catalogue.is_taken(name):
-        raise StsbenchError(f"--name '{name}' is the name of a card or recipe; give one of your own")
+        raise StsbenchError(
+            f"--name '{name}' is the name of a card or recipe; give one of your own"
+        )

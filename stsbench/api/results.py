@@ -12,18 +12,32 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 import msgspec
 
 from stsbench.bench.run import check_writable
-from stsbench.boards.render.figures import comparison_figure, comparison_layouts, comparison_records, render_comparison
+from stsbench.boards.render.figures import (
+    comparison_figure,
+    comparison_layouts,
+    comparison_records,
+    render_comparison,
+)
 from stsbench.boards.render.html import notebook_layout, notebook_table
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import StsbenchError, one_line, shown
-from stsbench.core.registry import NAME, NAMES, PLACE, SEED, SWITCH, Kind, checked
+from stsbench.core.errors import StsbenchError
+from stsbench.core.parameters import (
+    NAME,
+    NAMES,
+    PATH,
+    SEED,
+    SWITCH,
+    ArgumentKind,
+    validate_arguments,
+)
+from stsbench.core.wording import format_repr, join_lines
 from stsbench.data.task import expand_names, suites_within
-from stsbench.numbers.statistics import spread
-from stsbench.results.folder import columns_of, write_result
-from stsbench.results.groups import Runs, gather_runs, seed_means
+from stsbench.numbers.statistics import mean_and_deviation
+from stsbench.results.folder import read_item_columns, write_result
+from stsbench.results.groups import EncoderResults, group_by_encoder, seed_means
 from stsbench.results.record import Result, items_path, protocol_key
-from stsbench.significance.comparison import Comparison, Effort, compare, sentences
-from stsbench.significance.means import mean_interval
+from stsbench.significance.comparison import Comparison, TestSettings, compare, describe_comparison
+from stsbench.significance.means import compute_mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +57,7 @@ class GridCell(NamedTuple):
     interval: tuple[float, float] | None
 
 
-class Way(NamedTuple):
+class ScoringSetup(NamedTuple):
     """One way to score a task: its split, its protocol's fields as text, the protocol's name, and the version of the task."""
 
     task: str
@@ -54,34 +68,45 @@ class Way(NamedTuple):
     """The hashes of its data and of its card: scores of two versions share no column."""
 
     @classmethod
-    def of(cls, result: Result) -> Way:
+    def of(cls, result: Result) -> ScoringSetup:
         """The way that made a Result."""
         version = f"{result.data[:6]} {result.task_card[:6]}"
-        return cls(result.task, result.split, protocol_key(result.protocol), str(result.protocol["name"]), version)
+        return cls(
+            result.task,
+            result.split,
+            protocol_key(result.protocol),
+            str(result.protocol["name"]),
+            version,
+        )
 
 
 class GridColumn(NamedTuple):
     """One task scored in one way, or the mean over several such."""
 
     head: str
-    parts: Sequence[Way]
+    parts: Sequence[ScoringSetup]
 
     def cell(self, results: Sequence[Result]) -> GridCell | None:
         """An encoder's score in it; a mean is had where all its tasks were scored with the same seeds."""
-        parts = [[one for one in results if Way.of(one) == way] for way in self.parts]
+        parts = [[one for one in results if ScoringSetup.of(one) == way] for way in self.parts]
         if not (means := seed_means(parts)):
             return None
         alone = len(parts) == len(parts[0]) == 1
-        return GridCell(*spread(means), parts[0][0].interval if alone else mean_interval(parts))
+        return GridCell(
+            *mean_and_deviation(means),
+            parts[0][0].interval if alone else compute_mean_interval(parts),
+        )
 
 
-def grid_columns(results: Sequence[Result], catalogue: Catalogue, *, means: bool = True) -> list[GridColumn]:
+def grid_columns(
+    results: Sequence[Result], catalogue: Catalogue, *, means: bool = True
+) -> list[GridColumn]:
     """A column for each way to score a task, in the order of the results; behind them the means.
 
     There is a mean for each suite all of whose tasks are there, else one for each protocol of several tasks; none where
     the only suites of these tasks have no common mean.
     """
-    ways = list(dict.fromkeys(map(Way.of, results)))
+    ways = list(dict.fromkeys(map(ScoringSetup.of, results)))
     versions = Counter(way[:4] for way in ways)
     times = Counter(way[:2] for way in versions)
     columns = []
@@ -93,15 +118,17 @@ def grid_columns(results: Sequence[Result], catalogue: Catalogue, *, means: bool
     return [*columns, *(_means(ways, catalogue) if means else ())]
 
 
-def _means(ways: Sequence[Way], catalogue: Catalogue) -> Iterator[GridColumn]:
+def _means(ways: Sequence[ScoringSetup], catalogue: Catalogue) -> Iterator[GridColumn]:
     """Scores of other protocols or of splits that are not the usual have no mean with the rest."""
-    alike: dict[tuple[str, ...], list[Way]] = {}
+    alike: dict[tuple[str, ...], list[ScoringSetup]] = {}
     times = Counter((way.task, way.name) for way in ways)
     twice = {name for (_, name), count in times.items() if count > 1}
     for way in ways:
         # Tasks may fix fields of a protocol of one name; the same task scored twice under it is another protocol.
         fields = way.protocol if way.name in twice else ""
-        alike.setdefault((way.name, fields, "" if way.split in USUAL_SPLITS else way.split), []).append(way)
+        alike.setdefault(
+            (way.name, fields, "" if way.split in USUAL_SPLITS else way.split), []
+        ).append(way)
     for mine in alike.values():
         tasks = {way.task: way for way in mine}
         if len(tasks) < len(mine):
@@ -117,17 +144,26 @@ def _means(ways: Sequence[Way], catalogue: Catalogue) -> Iterator[GridColumn]:
             yield GridColumn(f"mean of {len(tasks)}{whose}", mine)
 
 
-def grid_html(columns: Sequence[GridColumn], runs: Sequence[Runs], notes: Sequence[str] = ()) -> str:
+def grid_html(
+    columns: Sequence[GridColumn], runs: Sequence[EncoderResults], notes: Sequence[str] = ()
+) -> str:
     """Encoders by tasks, in points with their intervals below."""
 
     def points(cell: GridCell | None) -> str:
         if cell is None:
             return "–"
         deviation = "" if cell.deviation is None else f"±{100 * cell.deviation:.2f}"
-        ends = "\n{:.2f} to {:.2f}".format(*(100 * end for end in cell.interval)) if cell.interval else ""
+        ends = (
+            "\n{:.2f} to {:.2f}".format(*(100 * end for end in cell.interval))
+            if cell.interval
+            else ""
+        )
         return f"{100 * cell.score:.2f}{deviation}{ends}"
 
-    rows = [[one_line(one.name), *(points(column.cell(one.results)) for column in columns)] for one in runs]
+    rows = [
+        [join_lines(one.name), *(points(column.cell(one.results)) for column in columns)]
+        for one in runs
+    ]
     return notebook_table(["encoder", *(column.head for column in columns)], rows, notes)
 
 
@@ -141,7 +177,7 @@ class EncoderComparison(Comparison):
     @property
     def sentences(self) -> list[str]:
         """For each pair of encoders, which differences are significant."""
-        return sentences(self)
+        return describe_comparison(self)
 
     def __repr__(self) -> str:
         """The sentences."""
@@ -173,8 +209,8 @@ class EncoderComparison(Comparison):
         return comparison_figure(self)
 
 
-@checked("compare", tasks=NAMES, protocol=NAME, seed=SEED, independent=SWITCH)
-def compared(
+@validate_arguments("compare", tasks=NAMES, protocol=NAME, seed=SEED, independent=SWITCH)
+def build_comparison(
     encoders: Mapping[str, Sequence[Result]],
     catalogue: Catalogue,
     *,
@@ -187,7 +223,7 @@ def compared(
     if len(encoders) < 2:
         there = f"; there is '{next(iter(encoders))}' alone" if encoders else ""
         raise StsbenchError(f"compare needs at least two encoders{there}")
-    effort = Effort(seed=int(seed), dependence="none" if independent else "sentences")
+    effort = TestSettings(seed=int(seed), dependence="none" if independent else "sentences")
     wanted = expand_names(tasks, catalogue) if tasks is not None else None
     found = compare(encoders, tasks=wanted, protocol=protocol, effort=effort)
     return EncoderComparison(**vars(found))
@@ -197,7 +233,7 @@ MOST_ROWS = 20
 """So many encoders a notebook shows; the mean's interval of more takes its time."""
 
 
-class NotScored(NamedTuple):
+class FailedCell(NamedTuple):
     """What could not be scored, and why."""
 
     what: str
@@ -205,7 +241,7 @@ class NotScored(NamedTuple):
 
     def __str__(self) -> str:
         """One line."""
-        return f"{self.what}: {one_line(self.error) or type(self.error).__name__}"
+        return f"{self.what}: {join_lines(self.error) or type(self.error).__name__}"
 
 
 class Results(Sequence[Result]):
@@ -214,9 +250,16 @@ class Results(Sequence[Result]):
     A sequence of :class:`stsbench.Result` that does not change; a slice and a sum with others are Results too.
     """
 
-    @checked(results=Kind(lambda given: isinstance(given, Iterable), "a sequence of Result"), catalogue=Catalogue)
+    @validate_arguments(
+        results=ArgumentKind(lambda given: isinstance(given, Iterable), "a sequence of Result"),
+        catalogue=Catalogue,
+    )
     def __init__(
-        self, results: Iterable[Result] = (), *, failures: Iterable[NotScored] = (), catalogue: Catalogue | None = None
+        self,
+        results: Iterable[Result] = (),
+        *,
+        failures: Iterable[FailedCell] = (),
+        catalogue: Catalogue | None = None,
     ) -> None:
         """Keep results of whatever encoders and tasks, and ``failures``: what could not be scored.
 
@@ -229,9 +272,16 @@ class Results(Sequence[Result]):
         for one in self._results:
             if not isinstance(one, Result):
                 raise StsbenchError(
-                    f"Results: {shown(one)} is not a Result; give what evaluate or read_results returns"
+                    f"Results: {format_repr(one)} is not a Result; give what evaluate or read_results returns"
                 )
-            cell = (one.encoder, one.task, one.split, protocol_key(one.protocol), one.data, *one.seeds)
+            cell = (
+                one.encoder,
+                one.task,
+                one.split,
+                protocol_key(one.protocol),
+                one.data,
+                *one.seeds,
+            )
             if one.fingerprint is None and held.setdefault(cell, one.items) != one.items:
                 raise StsbenchError(
                     f"two encoders are called '{one.encoder}', and nothing tells their results on {one.task} apart; "
@@ -259,7 +309,9 @@ class Results(Sequence[Result]):
         """All results of both; names are looked up in the first's cards."""
         if not isinstance(other, Results):
             return NotImplemented
-        return Results([*self, *other], failures=[*self.failures, *other.failures], catalogue=self._catalogue)
+        return Results(
+            [*self, *other], failures=[*self.failures, *other.failures], catalogue=self._catalogue
+        )
 
     @property
     def encoders(self) -> list[str]:
@@ -272,9 +324,9 @@ class Results(Sequence[Result]):
         return list(dict.fromkeys(one.task for one in self))
 
     @cached_property
-    def runs(self) -> list[Runs]:
+    def runs(self) -> list[EncoderResults]:
         """The results by encoder: several training seeds are one."""
-        return gather_runs(self._results, self._catalogue)
+        return group_by_encoder(self._results, self._catalogue)
 
     def __repr__(self) -> str:
         """How much there is, in one line."""
@@ -282,7 +334,9 @@ class Results(Sequence[Result]):
         failed = f", {len(self.failures)} failed" if self.failures else ""
         count = f"{_count(len(self), 'result')}{failed}: {_count(len(self.runs), 'encoder')}"
         return (
-            f"<Results, {count} ({names}) on {_count(len(self.tasks), 'task')}>" if self else f"<Results, none{failed}>"
+            f"<Results, {count} ({names}) on {_count(len(self.tasks), 'task')}>"
+            if self
+            else f"<Results, none{failed}>"
         )
 
     def _repr_html_(self) -> str:
@@ -322,18 +376,27 @@ class Results(Sequence[Result]):
     ) -> EncoderComparison:
         """Compare every two encoders on the items that both have; see :func:`stsbench.compare`."""
         by_name = {one.name: one.results for one in self.runs}
-        return compared(by_name, self._catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent)
+        return build_comparison(
+            by_name,
+            self._catalogue,
+            tasks=tasks,
+            protocol=protocol,
+            seed=seed,
+            independent=independent,
+        )
 
     def plot(self) -> Chart:
         """Draw each score as a dot with its 95% interval, by task, as a figure of matplotlib (extra ``plots``)."""
-        from stsbench.plots.draw import Dot, draw_dots
+        from stsbench.plots.draw import DotPoint, draw_dots
 
         dots = [
-            Dot(
+            DotPoint(
                 group=column.head,
                 series=one.name,
                 value=100 * cell.score,
-                interval=(100 * cell.interval[0], 100 * cell.interval[1]) if cell.interval else None,
+                interval=(100 * cell.interval[0], 100 * cell.interval[1])
+                if cell.interval
+                else None,
             )
             for column in grid_columns(self._results, self._catalogue)
             for one in self.runs
@@ -342,7 +405,7 @@ class Results(Sequence[Result]):
         title = self.runs[0].name if len(self.runs) == 1 else ""
         return draw_dots(dots, axis="score × 100, with its 95% interval", title=title)
 
-    @checked(folder=PLACE)
+    @validate_arguments(folder=PATH)
     def save(self, folder: str | Path) -> list[Path]:
         """Write all results into a results folder, with their per-item columns, as ``stsbench run`` does; returns their files.
 
@@ -355,7 +418,7 @@ class Results(Sequence[Result]):
         for one in self:
             if one.path is not None and items_path(one.path).exists():
                 # What was read is written with its per-item columns, where they are there.
-                one = msgspec.structs.replace(one, per_item=dict(columns_of(one)), path=None)
+                one = msgspec.structs.replace(one, per_item=dict(read_item_columns(one)), path=None)
             made.append(write_result(one, Path(folder)))
         return made
 
@@ -364,7 +427,10 @@ def html_so_far(results: Sequence[Result], catalogue: Catalogue) -> str:
     """The table of a notebook while scores come in: without means, whose intervals take their time; nothing at first."""
     if not results:
         return ""
-    return grid_html(grid_columns(results, catalogue, means=False), gather_runs(results, catalogue)[-MOST_ROWS:])
+    return grid_html(
+        grid_columns(results, catalogue, means=False),
+        group_by_encoder(results, catalogue)[-MOST_ROWS:],
+    )
 
 
 FACTS = (

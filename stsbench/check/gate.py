@@ -17,23 +17,36 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from stsbench.boards.published import ColumnFacts, misprints, protocols, published_row
-from stsbench.boards.tables.columns import series, wanted_of
-from stsbench.check.lock import LockedCell, Side, unpack
+from stsbench.boards.published.rows import ColumnFacts, misprints, protocols, published_row
+from stsbench.boards.tables.columns import make_column_spec, series
+from stsbench.check.lock import CheckSide, LockedCell, unpack
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, UnknownName
-from stsbench.core.provenance import same_encoder
-from stsbench.numbers.statistics import spread
-from stsbench.results.folder import columns_of
-from stsbench.results.groups import Runs, gather_runs, suite_mean, why_not_comparable
+from stsbench.core.provenance import is_same_encoder
+from stsbench.numbers.statistics import mean_and_deviation
+from stsbench.results.folder import read_item_columns
+from stsbench.results.groups import EncoderResults, describe_mismatch, group_by_encoder, suite_mean
 from stsbench.results.record import Result
-from stsbench.significance.comparison import Effort, Measured, compare_column, mean_difference
+from stsbench.significance.comparison import (
+    MeasuredDifference,
+    TestSettings,
+    compare_on_task,
+    mean_difference,
+)
 from stsbench.significance.paired import holm
 
 Rule = Literal["absolute", "statistical"]
 Outcome = Literal[
-    "regression", "not comparable", "missing", "unreadable", "not checked", "higher", "lower", "fine", "new"
+    "regression",
+    "not comparable",
+    "missing",
+    "unreadable",
+    "not checked",
+    "higher",
+    "lower",
+    "fine",
+    "new",
 ]
 Kind = Literal["failure", "error", "skipped", ""]
 KINDS: Mapping[Outcome, Kind] = {
@@ -76,13 +89,16 @@ class Verdict:
     @classmethod
     def of(cls, cell: LockedCell, outcome: Outcome, reason: str, **more: Any) -> Verdict:  # noqa: ANN401 - fields
         """The verdict on one cell."""
-        named = {key: getattr(cell, key) for key in ("encoder", "task", "split", "train_seed", "eval_seed")}
+        named = {
+            key: getattr(cell, key)
+            for key in ("encoder", "task", "split", "train_seed", "eval_seed")
+        }
         protocol = str(cell.protocol["name"])
         return cls(**{**named, "protocol": protocol, "outcome": outcome, "reason": reason, **more})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class CheckReport:
     """The verdicts on all cells, and what they come to."""
 
     verdicts: Sequence[Verdict]
@@ -99,13 +115,23 @@ class Check:
         """What a verdict is to a regression test; nothing: it passes."""
         if self.exact and verdict.outcome == "higher":
             return "failure"
-        return "skipped" if self.allow_missing and verdict.outcome == "missing" else KINDS[verdict.outcome]
+        return (
+            "skipped"
+            if self.allow_missing and verdict.outcome == "missing"
+            else KINDS[verdict.outcome]
+        )
 
     @property
     def exit_code(self) -> int:
         """0 fine; 1 a regression; 2 none, but something that was not compared, or nothing compared at all."""
         kinds = set(map(self.kind, self.verdicts))
-        return 1 if "failure" in kinds else 2 if "error" in kinds or not self.count("fine", "lower", "higher") else 0
+        return (
+            1
+            if "failure" in kinds
+            else 2
+            if "error" in kinds or not self.count("fine", "lower", "higher")
+            else 0
+        )
 
     @property
     def summary(self) -> str:
@@ -114,15 +140,22 @@ class Check:
         counts = [f"{self.count(one)} {words.get(one, one)}" for one in KINDS if self.count(one)]
         means = sum(verdict.is_mean for verdict in self.verdicts)
         cells = len(self.verdicts) - means
-        said = f"{cells} cell{'s' * (cells != 1)}" + (f" and {means} mean{'s' * (means != 1)}" if means else "")
+        said = f"{cells} cell{'s' * (cells != 1)}" + (
+            f" and {means} mean{'s' * (means != 1)}" if means else ""
+        )
         return f"{said}: {', '.join(counts) or 'none'}"
 
 
-def unreadable(new: Side, old: Side | None = None) -> list[Verdict]:
+def report_unreadable(new: CheckSide, old: CheckSide | None = None) -> list[Verdict]:
     """A verdict on each file of both sides that holds no result as results must be: a check is not fine beside it."""
     sides = {"new": new, "old": old}
     return [
-        Verdict(encoder=at.parent.name, task=at.name, outcome="unreadable", reason=f"{side} results: {line}")
+        Verdict(
+            encoder=at.parent.name,
+            task=at.name,
+            outcome="unreadable",
+            reason=f"{side} results: {line}",
+        )
         for side, held in sides.items()
         for at, line in (held.problems if held else ())
     ]
@@ -155,19 +188,27 @@ TOLERANCES = {
     t.name: t
     for t in (
         Tolerance(name="same", points=0.001, why="same encoder, device, dtype and versions"),
-        Tolerance(name="other-machine", points=0.01, why="same encoder, another device or other versions"),
-        Tolerance(name="half", points=0.1, why="half precision on one side or both", by_root=True),
-        Tolerance(name="probe", points=0.5, why="a probe trained by another device or other versions"),
         Tolerance(
-            name="probe-few", points=1.5, why="a probe trained by another device or other versions, on few test items"
+            name="other-machine", points=0.01, why="same encoder, another device or other versions"
+        ),
+        Tolerance(name="half", points=0.1, why="half precision on one side or both", by_root=True),
+        Tolerance(
+            name="probe", points=0.5, why="a probe trained by another device or other versions"
+        ),
+        Tolerance(
+            name="probe-few",
+            points=1.5,
+            why="a probe trained by another device or other versions, on few test items",
         ),
         Tolerance(name="changed", points=0.01, why="another encoder"),
-        Tolerance(name="published", points=0.1, why="a score printed to two decimals, of another stack"),
+        Tolerance(
+            name="published", points=0.1, why="a score printed to two decimals, of another stack"
+        ),
     )
 }
 
 
-def within(verdict: Verdict, tolerance: Tolerance, n: int) -> Verdict:
+def apply_tolerance(verdict: Verdict, tolerance: Tolerance, n: int) -> Verdict:
     """The verdict on a score of n items by tolerance alone."""
     difference, points = (verdict.new or 0.0) - (verdict.old or 0.0), tolerance.allowed(n)
     size, moved = abs(100 * difference), "is within the tolerance"
@@ -178,13 +219,18 @@ def within(verdict: Verdict, tolerance: Tolerance, n: int) -> Verdict:
         moved = f"{way} by {size:.3f} points"
     reason = f"{moved}; {points:.3g} allowed: {tolerance.why}"
     return replace(
-        verdict, outcome=outcome, reason=reason, difference=difference, tolerance=tolerance.name, points=points
+        verdict,
+        outcome=outcome,
+        reason=reason,
+        difference=difference,
+        tolerance=tolerance.name,
+        points=points,
     )
 
 
 def classify(new: LockedCell, old: LockedCell) -> str:
     """The class of two scores that may be compared, one of ``TOLERANCES``."""
-    same = same_encoder(new.fingerprint, old.fingerprint)
+    same = is_same_encoder(new.fingerprint, old.fingerprint)
     half = any(cell.dtype in HALF for cell in (new, old))
     if same and new.place == old.place and not half:
         return "same"
@@ -206,25 +252,30 @@ def parse_tolerances(texts: Sequence[str]) -> dict[str, Tolerance]:
     for text in sorted(texts, key=lambda one: "=" in one):
         name, equals, value = text.rpartition("=")
         if equals and name not in TOLERANCES:
-            raise UnknownName("tolerance class", name, TOLERANCES, hint=f"one of {', '.join(TOLERANCES)}")
+            raise UnknownName(
+                "tolerance class", name, TOLERANCES, hint=f"one of {', '.join(TOLERANCES)}"
+            )
         try:
             points = float(value)
         except ValueError:
             points = -1.0
         if not 0 <= points < float("inf"):
             raise StsbenchError(f"--tolerance '{text}': give points, such as 0.5 or half=0.2")
-        found |= {key: replace(found[key], points=points, by_root=False) for key in ([name] if equals else TOLERANCES)}
+        found |= {
+            key: replace(found[key], points=points, by_root=False)
+            for key in ([name] if equals else TOLERANCES)
+        }
     return found
 
 
-class Judged(NamedTuple):
+class ToleranceVerdict(NamedTuple):
     """What tolerance alone says of a cell, or of the mean of several; ``pairs`` is empty where nothing was compared."""
 
     verdict: Verdict
     pairs: Sequence[Pair]
 
 
-class Tested(NamedTuple):
+class TestResult(NamedTuple):
     """A p-value and the test it is of; where none could be made, p is 1."""
 
     p: float
@@ -233,7 +284,7 @@ class Tested(NamedTuple):
     """Why no test was made, or why the one that was made finds too little for a fall to be called chance."""
 
 
-def mean_p(pairs: Sequence[Pair], effort: Effort) -> Tested:
+def mean_p(pairs: Sequence[Pair], effort: TestSettings) -> TestResult:
     """Test the difference of a cell, or of the mean of several, of which some may share sentences.
 
     The test is paired where both sides have their items, else by their intervals, which excuse no fall.
@@ -241,17 +292,17 @@ def mean_p(pairs: Sequence[Pair], effort: Effort) -> Tested:
     from scipy import special
 
     try:
-        paired: list[Measured] = []
+        paired: list[MeasuredDifference] = []
         for new, old in pairs:
             ours, theirs = _result(new, old), _result(old, new)
             if ours is not None and theirs is not None:
-                paired += compare_column({"old": [theirs], "new": [ours]}, effort)
+                paired += compare_on_task({"old": [theirs], "new": [ours]}, effort)
     except DataError as broken:
-        return Tested(1.0, "none", problem=str(broken))
+        return TestResult(1.0, "none", problem=str(broken))
     if len(paired) == len(pairs):
         difference = mean_difference(paired) if len(paired) > 1 else paired[0].difference
         if difference.p is not None:
-            return Tested(difference.p, "paired test")
+            return TestResult(difference.p, "paired test")
     # Of independent normal scores whose 95% intervals are known: it does not see that items are the same.
     widths = [high - low for pair in pairs for low, high in (cell.interval for cell in pair)]
     error = sum((width / (2 * special.ndtri(0.975))) ** 2 for width in widths) ** 0.5
@@ -261,21 +312,29 @@ def mean_p(pairs: Sequence[Pair], effort: Effort) -> Tested:
     if any(cell.paired is None for cell in locked):
         why = "the lock holds no per-item values; lock again beside them"
     else:
-        why = "two locks hold no gold scores" if len(locked) > len(pairs) else "no paired test is known"
-    return Tested(p, "from the intervals", problem=why)
+        why = (
+            "two locks hold no gold scores"
+            if len(locked) > len(pairs)
+            else "no paired test is known"
+        )
+    return TestResult(p, "from the intervals", problem=why)
 
 
 def _result(cell: LockedCell, other: LockedCell) -> Result | None:
     """A cell's Result: its own, or one made of the locked column and the other side's data, which are the same."""
     if cell.result is not None or cell.paired is None or other.result is None:
         return cell.result
-    columns = {**columns_of(other.result), cell.paired.column: unpack(cell.paired, cell.n)}
-    return msgspec.structs.replace(other.result, score=cell.score, interval=cell.interval, per_item=columns, path=None)
+    columns = {**read_item_columns(other.result), cell.paired.column: unpack(cell.paired, cell.n)}
+    return msgspec.structs.replace(
+        other.result, score=cell.score, interval=cell.interval, per_item=columns, path=None
+    )
 
 
-def find_means(cells: Sequence[Judged], suites: Mapping[str, Suite]) -> list[Judged]:
+def compare_suite_means(
+    cells: Sequence[ToleranceVerdict], suites: Mapping[str, Suite]
+) -> list[ToleranceVerdict]:
     """The mean of each suite that has one, for each encoder, protocol and seed all of whose cells were compared."""
-    groups: dict[tuple[object, ...], dict[str, Judged]] = {}
+    groups: dict[tuple[object, ...], dict[str, ToleranceVerdict]] = {}
     for one in cells:
         verdict = one.verdict
         if one.pairs and verdict.split in ("test", "all"):
@@ -285,7 +344,7 @@ def find_means(cells: Sequence[Judged], suites: Mapping[str, Suite]) -> list[Jud
     return [one for mine in groups.values() for suite in averaged for one in _mean(suite, mine)]
 
 
-def _mean(suite: Suite, mine: Mapping[str, Judged]) -> Iterator[Judged]:
+def _mean(suite: Suite, mine: Mapping[str, ToleranceVerdict]) -> Iterator[ToleranceVerdict]:
     new = suite_mean(suite.tasks, {task: one.verdict.new for task, one in mine.items()}.get)
     old = suite_mean(suite.tasks, {task: one.verdict.old for task, one in mine.items()}.get)
     if new is None or old is None:
@@ -293,10 +352,14 @@ def _mean(suite: Suite, mine: Mapping[str, Judged]) -> Iterator[Judged]:
     cells, k = [mine[task] for task in suite.tasks], len(suite.tasks)
     names = list(dict.fromkeys(str(one.verdict.tolerance) for one in cells))
     points = sum((one.verdict.points or 0.0) ** 2 for one in cells) ** 0.5 / k
-    bare = replace(cells[0].verdict, task=f"mean of {suite.name}", split="test", new=new, old=old, is_mean=True)
+    bare = replace(
+        cells[0].verdict, task=f"mean of {suite.name}", split="test", new=new, old=old, is_mean=True
+    )
     why = f"the mean of {k} cells, each with a tolerance of its own"
     allowed = Tolerance(name=names[0] if len(names) == 1 else "several", points=points, why=why)
-    yield Judged(within(bare, allowed, k), [pair for one in cells for pair in one.pairs])
+    yield ToleranceVerdict(
+        apply_tolerance(bare, allowed, k), [pair for one in cells for pair in one.pairs]
+    )
 
 
 UNCHANGED = ("same", "other-machine")
@@ -304,8 +367,8 @@ UNCHANGED = ("same", "other-machine")
 
 
 def check(
-    new: Side,
-    old: Side,
+    new: CheckSide,
+    old: CheckSide,
     *,
     rule: Rule = "absolute",
     exact: bool = False,
@@ -313,8 +376,8 @@ def check(
     chosen: bool = False,
     tolerances: Mapping[str, Tolerance] = TOLERANCES,
     suites: Mapping[str, Suite] | None = None,
-    effort: Effort | None = None,
-) -> Check:
+    effort: TestSettings | None = None,
+) -> CheckReport:
     """Judge every cell of both sides, and the means over suites all of whose cells are compared.
 
     Each side has the current score of each cell. A score may lie below the old one by its class's tolerance. By the rule
@@ -325,26 +388,31 @@ def check(
     per-item columns do not make, is a verdict of its own. Means are judged in the same way, and corrected by themselves.
 
     With ``chosen`` the new side's encoders were chosen by name: those that only the old side has are none of this check's.
-    ``suites`` are those whose means are judged. For ``exact`` and ``allow_missing`` see :class:`Check`.
+    ``suites`` are those whose means are judged. For ``exact`` and ``allow_missing`` see :class:`CheckReport`.
 
     Raises:
         DataError: no encoder is in both; per-item columns that a test needs are missing or broken.
     """
-    effort = effort or Effort()
+    effort = effort or TestSettings()
     if chosen:
         # What the old side has of the new side's encoders, be it readable or not; all of it where they are others.
         found = old.only(list({cell.encoder: None for cell in new.cells}))
         old = found if found.cells or found.problems else old
     new, old = new.verified(), old.verified()
-    verdicts = broken = unreadable(new, old)
+    verdicts = broken = report_unreadable(new, old)
     if (names := match_encoders(new, old)) or not broken:
-        cells = [_judge(*pair, tolerances) for pair in match_cells(new.cells, old.cells, names)]
-        judged = [*RULES[rule](cells, effort), *RULES[rule](find_means(cells, suites or {}), effort)]
+        cells = [
+            _compare_cells(*pair, tolerances) for pair in match_cells(new.cells, old.cells, names)
+        ]
+        judged = [
+            *RULES[rule](cells, effort),
+            *RULES[rule](compare_suite_means(cells, suites or {}), effort),
+        ]
         verdicts = [*judged, *_only_old(old, names), *broken]
-    return Check(verdicts=verdicts, rule=rule, exact=exact, allow_missing=allow_missing)
+    return CheckReport(verdicts=verdicts, rule=rule, exact=exact, allow_missing=allow_missing)
 
 
-def _by_test(judged: Sequence[Judged], effort: Effort) -> list[Verdict]:
+def _by_test(judged: Sequence[ToleranceVerdict], effort: TestSettings) -> list[Verdict]:
     """The verdicts on lower scores put right by their tests, corrected over all that were compared."""
     tests = {
         at: mean_p(one.pairs, effort)
@@ -352,7 +420,9 @@ def _by_test(judged: Sequence[Judged], effort: Effort) -> list[Verdict]:
         if one.verdict.outcome == "regression" and one.verdict.tolerance not in UNCHANGED
     }
     compared = [at for at, one in enumerate(judged) if one.pairs]
-    corrected = dict(zip(compared, holm([tests[at].p if at in tests else 1.0 for at in compared]), strict=True))
+    corrected = dict(
+        zip(compared, holm([tests[at].p if at in tests else 1.0 for at in compared]), strict=True)
+    )
     verdicts = [one.verdict for one in judged]
     for at, tested in tests.items():
         verdict, p = verdicts[at], corrected[at]
@@ -362,18 +432,20 @@ def _by_test(judged: Sequence[Judged], effort: Effort) -> list[Verdict]:
         else:
             said = f"{'real' if p < effort.level else 'may be chance'}, corrected p {p:.2g} ({tested.test})"
             outcome: Outcome = "regression" if p < effort.level else "lower"
-            verdicts[at] = replace(verdict, outcome=outcome, reason=f"{verdict.reason}; {said}", p=p)
+            verdicts[at] = replace(
+                verdict, outcome=outcome, reason=f"{verdict.reason}; {said}", p=p
+            )
     return verdicts
 
 
-RULES: Mapping[Rule, Callable[[Sequence[Judged], Effort], list[Verdict]]] = {
+RULES: Mapping[Rule, Callable[[Sequence[ToleranceVerdict], TestSettings], list[Verdict]]] = {
     "absolute": lambda judged, effort: [one.verdict for one in judged],
     "statistical": _by_test,
 }
 """What makes verdicts of the judgements by tolerance: of all cells, and again of all means over suites."""
 
 
-def match_encoders(new: Side, old: Side) -> dict[str, str]:
+def match_encoders(new: CheckSide, old: CheckSide) -> dict[str, str]:
     """The old name of each of the new side's encoders that has one; none where a side has files that cannot be read.
 
     Where each side has one encoder only, its name may be another: unless a file that cannot be read may be its own. Raises
@@ -404,7 +476,9 @@ def match_cells(
         ours = [cell for cell in new if cell.encoder == encoder]
         others = [cell for cell in old if cell.encoder == names.get(encoder)]
         for task in dict.fromkeys(cell.task for cell in (*ours, *others)):
-            mine, left = ({cell.scored: cell for cell in side if cell.task == task} for side in (ours, others))
+            mine, left = (
+                {cell.scored: cell for cell in side if cell.task == task} for side in (ours, others)
+            )
             alike = {scored: left.pop(scored) for scored in mine if scored in left}
             for scored, cell in mine.items():
                 near = [one for one in left if one[:2] == scored[:2]] or list(left)
@@ -412,7 +486,7 @@ def match_cells(
             yield from ((None, theirs) for theirs in left.values())
 
 
-def _only_old(old: Side, names: Mapping[str, str]) -> Iterator[Verdict]:
+def _only_old(old: CheckSide, names: Mapping[str, str]) -> Iterator[Verdict]:
     left: dict[str, list[LockedCell]] = {}
     for cell in old.cells:
         if cell.encoder not in names.values():
@@ -420,28 +494,42 @@ def _only_old(old: Side, names: Mapping[str, str]) -> Iterator[Verdict]:
     hint = "choose others with --encoder, or allow it with --allow-missing"
     for first, *others in left.values():
         more = {"task": f"all {1 + len(others)} cells", "protocol": ""} if others else {}
-        yield Verdict.of(first, "missing", f"the new results have no encoder of this name; {hint}", **more)
+        yield Verdict.of(
+            first, "missing", f"the new results have no encoder of this name; {hint}", **more
+        )
 
 
-def _judge(ours: LockedCell | None, theirs: LockedCell | None, tolerances: Mapping[str, Tolerance]) -> Judged:
+def _compare_cells(
+    ours: LockedCell | None, theirs: LockedCell | None, tolerances: Mapping[str, Tolerance]
+) -> ToleranceVerdict:
     if theirs is None:
         assert ours is not None, "a pair has a side"
-        return Judged(Verdict.of(ours, "new", "the old results have no such cell", new=ours.score), [])
+        return ToleranceVerdict(
+            Verdict.of(ours, "new", "the old results have no such cell", new=ours.score), []
+        )
     if ours is None:
-        return Judged(Verdict.of(theirs, "missing", "the new results have no such cell", old=theirs.score), [])
-    why = why_not_comparable(ours, theirs)
+        return ToleranceVerdict(
+            Verdict.of(theirs, "missing", "the new results have no such cell", old=theirs.score), []
+        )
+    why = describe_mismatch(ours, theirs)
     for seed in ("train_seed", "eval_seed"):
         if why is None and getattr(ours, seed) != getattr(theirs, seed):
             why = f"{seed} differs: {getattr(ours, seed)} against {getattr(theirs, seed)}"
     bare = Verdict.of(ours, "not comparable", why or "", new=ours.score, old=theirs.score)
     if why is not None:
-        return Judged(bare, [])
-    return Judged(within(bare, tolerances[classify(ours, theirs)], ours.n), [(ours, theirs)])
+        return ToleranceVerdict(bare, [])
+    return ToleranceVerdict(
+        apply_tolerance(bare, tolerances[classify(ours, theirs)], ours.n), [(ours, theirs)]
+    )
 
 
 def check_published(
-    new: Side, catalogue: Catalogue, *, exact: bool = False, tolerances: Mapping[str, Tolerance] = TOLERANCES
-) -> Check:
+    new: CheckSide,
+    catalogue: Catalogue,
+    *,
+    exact: bool = False,
+    tolerances: Mapping[str, Tolerance] = TOLERANCES,
+) -> CheckReport:
     """Judge every measured score that a published row of the encoder's card has too, by the tolerance alone.
 
     STS is of class ``published``; what trains a classifier or regressor of ``probe`` or ``probe-few``. Where
@@ -455,31 +543,54 @@ def check_published(
     """
     new = new.verified()
     results = [cell.result for cell in new.cells if cell.result is not None]
-    verdicts = [v for runs in gather_runs(results, catalogue) for v in _of_encoder(runs, catalogue, tolerances)]
-    broken = unreadable(new)
+    verdicts = [
+        v
+        for runs in group_by_encoder(results, catalogue)
+        for v in _of_encoder(runs, catalogue, tolerances)
+    ]
+    broken = report_unreadable(new)
     if not verdicts and not broken:
         raise DataError(
             "no result has a published score to check it against: a card's key 'published' names rows, "
             "and only results that carry the card's hash count, not those with --set or of another encoder of its name"
         )
-    return Check(verdicts=[*verdicts, *broken], rule="absolute", exact=exact)
+    return CheckReport(verdicts=[*verdicts, *broken], rule="absolute", exact=exact)
 
 
-def _of_encoder(runs: Runs, catalogue: Catalogue, tolerances: Mapping[str, Tolerance]) -> Iterator[Verdict]:
+def _of_encoder(
+    runs: EncoderResults, catalogue: Catalogue, tolerances: Mapping[str, Tolerance]
+) -> Iterator[Verdict]:
     for row in [published_row(key) for key in (runs.card.published if runs.card else [])]:
         for score in row.scores:
-            is_wrong = score.verified in ("figure", "no") or {(row.key, ""), (row.key, score.task)} & {*misprints()}
-            if is_wrong or score.protocol not in protocols() or score.task not in catalogue.paths("tasks"):
+            is_wrong = score.verified in ("figure", "no") or {
+                (row.key, ""),
+                (row.key, score.task),
+            } & {*misprints()}
+            if (
+                is_wrong
+                or score.protocol not in protocols()
+                or score.task not in catalogue.paths("tasks")
+            ):
                 continue
             facts = ColumnFacts(task=score.task, split=score.split)
-            wanted, _ = wanted_of(facts, score.protocol, score.metric, catalogue)
+            wanted, _ = make_column_spec(facts, score.protocol, score.metric, catalogue)
             if not (measured := list(series(runs, wanted).values())):
                 continue
-            result = next(r for r in runs.results if (r.task, r.split) == (wanted.task, wanted.split))
-            name = "published" if wanted.evaluator == "sts" else "probe-few" if result.n < FEW else "probe"
+            result = next(
+                r for r in runs.results if (r.task, r.split) == (wanted.task, wanted.split)
+            )
+            name = (
+                "published"
+                if wanted.evaluator == "sts"
+                else "probe-few"
+                if result.n < FEW
+                else "probe"
+            )
             allowed, usual = tolerances[name], protocols()[score.protocol].metric
             if score.deviation is not None and 2 * score.deviation > allowed.points:
-                allowed = replace(allowed, points=2 * score.deviation, why="twice the printed deviation")
+                allowed = replace(
+                    allowed, points=2 * score.deviation, why="twice the printed deviation"
+                )
             bare = Verdict(
                 encoder=result.encoder,
                 task=score.task if score.metric == usual else f"{score.task} {score.metric}",
@@ -487,7 +598,7 @@ def _of_encoder(runs: Runs, catalogue: Catalogue, tolerances: Mapping[str, Toler
                 protocol=score.protocol,
                 outcome="fine",
                 reason="",
-                new=spread(measured).mean / 100,
+                new=mean_and_deviation(measured).mean / 100,
                 old=score.value / 100,
             )
-            yield within(bare, replace(allowed, why=f"{allowed.why}; {row.key}"), result.n)
+            yield apply_tolerance(bare, replace(allowed, why=f"{allowed.why}; {row.key}"), result.n)

@@ -19,12 +19,27 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, OutputError, cut, one_line
-from stsbench.core.files import file_part, read_bounded
+from stsbench.core.errors import DataError, OutputError
+from stsbench.core.files import read_bounded, safe_file_name
+from stsbench.core.wording import join_lines, shorten
 from stsbench.numbers.statistics import Float64Array
-from stsbench.results.folder import Problem, ResultFolder, columns_of, has_columns, lost, read_folder, verified
-from stsbench.results.groups import Encoders
-from stsbench.results.record import ENCODER_LENGTH, NAME_LENGTH, Result, fields_digest, protocol_key
+from stsbench.results.folder import (
+    Problem,
+    ResultFolder,
+    find_lost_results,
+    has_columns,
+    read_folder,
+    read_item_columns,
+    verified,
+)
+from stsbench.results.groups import EncoderDirectory
+from stsbench.results.record import (
+    MAX_ENCODER_BYTES,
+    MAX_NAME_BYTES,
+    Result,
+    digest_fields,
+    protocol_key,
+)
 
 PackedKind = Literal["ranks", "levels", "right"]
 LEVEL_BITS = 16
@@ -32,7 +47,9 @@ LEVEL_BITS = 16
 MOST_BITS = 32
 
 
-class Packed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class PackedColumn(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """One per-item column of n items, in their order.
 
     ``ranks``: dense ranks from 0, all that Spearman's correlation sees of similarities. ``levels``: from ``low`` (0)
@@ -48,31 +65,37 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     text: str
 
 
-def pack(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]) -> Packed | None:
+def pack(
+    columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]
+) -> PackedColumn | None:
     """Pack the column that a paired test compares; None where no paired test is known."""
-    from stsbench.significance.items import tested_column
+    from stsbench.significance.items import find_tested_column
 
-    tested = tested_column(columns, protocol)
+    tested = find_tested_column(columns, protocol)
     if tested is None:
         return None
     kind: PackedKind
     values, low, high = np.asarray(columns[tested.name]), 0.0, 1.0
-    if tested.metric is not None and tested.metric.by_rank:
+    if tested.metric is not None and tested.metric.depends_on_ranks_only:
         _, codes = np.unique(values, return_inverse=True)
         kind, bits = "ranks", max(1, int(codes.max()).bit_length())
     elif values.dtype == np.bool_:
         kind, bits, codes = "right", 1, values
     else:
         kind, bits, low, high = "levels", LEVEL_BITS, float(values.min()), float(values.max())
-        codes = np.rint((values.astype(np.float64) - low) / ((high - low) or 1.0) * (2**LEVEL_BITS - 1))
+        codes = np.rint(
+            (values.astype(np.float64) - low) / ((high - low) or 1.0) * (2**LEVEL_BITS - 1)
+        )
     each = np.unpackbits(codes.astype(">u4").view(np.uint8).reshape(-1, 4), axis=1)
     text = base64.b64encode(np.packbits(each[:, MOST_BITS - bits :]).tobytes()).decode()
-    return Packed(column=tested.name, kind=kind, bits=bits, low=low, high=high, text=text)
+    return PackedColumn(column=tested.name, kind=kind, bits=bits, low=low, high=high, text=text)
 
 
-def unpack(packed: Packed, n: int) -> Float64Array | npt.NDArray[np.bool_]:
+def unpack(packed: PackedColumn, n: int) -> Float64Array | npt.NDArray[np.bool_]:
     """The column, (n,): ranks, levels as values, or whether items are right."""
-    each = np.unpackbits(np.frombuffer(base64.b64decode(packed.text), dtype=np.uint8), count=n * packed.bits)
+    each = np.unpackbits(
+        np.frombuffer(base64.b64decode(packed.text), dtype=np.uint8), count=n * packed.bits
+    )
     rows = np.zeros((n, MOST_BITS), dtype=np.uint8)
     rows[:, MOST_BITS - packed.bits :] = each.reshape(n, packed.bits)
     codes = np.packbits(rows, axis=1).view(">u4").ravel()
@@ -80,7 +103,9 @@ def unpack(packed: Packed, n: int) -> Float64Array | npt.NDArray[np.bool_]:
         return codes.astype(np.bool_)
     if packed.kind == "ranks":
         return codes.astype(np.float64)
-    return np.asarray(packed.low + codes.astype(np.float64) / (2**LEVEL_BITS - 1) * (packed.high - packed.low))
+    return np.asarray(
+        packed.low + codes.astype(np.float64) / (2**LEVEL_BITS - 1) * (packed.high - packed.low)
+    )
 
 
 VERSION = 3
@@ -113,7 +138,7 @@ class LockedCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     versions: dict[str, str]
     task_card: str
     items: str
-    paired: Packed | None = None
+    paired: PackedColumn | None = None
     digest: str = ""
     result: Result | None = None
 
@@ -131,7 +156,7 @@ class LockedCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """The row of the file, with the digest over its other fields."""
         row = msgspec.to_builtins(msgspec.structs.replace(self, digest="", result=None))
         del row["result"]
-        return {**row, "digest": fields_digest(row)}
+        return {**row, "digest": digest_fields(row)}
 
 
 class _Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -139,7 +164,7 @@ class _Lock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cells: msgspec.Raw
 
 
-class Side(NamedTuple):
+class CheckSide(NamedTuple):
     """One side of a check: its cells, and what is wrong with each file that is none."""
 
     cells: list[LockedCell]
@@ -147,9 +172,9 @@ class Side(NamedTuple):
     older: Sequence[Result] = ()
     """A folder's results of other states than the current ones."""
 
-    def by_name(self, catalogue: Catalogue) -> Encoders:
+    def by_name(self, catalogue: Catalogue) -> EncoderDirectory:
         """The encoders of its results, by the names that tables have for them."""
-        return Encoders(ResultFolder(self.results(), [], self.older), catalogue)
+        return EncoderDirectory(ResultFolder(self.results(), [], self.older), catalogue)
 
     def results(self) -> list[Result]:
         """The Results of its cells, where there are some."""
@@ -161,11 +186,15 @@ class Side(NamedTuple):
         named = [name for folder in folders for name in (folder, folder.replace("--", "/"))]
         return list(dict.fromkeys([*(cell.encoder for cell in self.cells), *named]))
 
-    def only(self, encoders: Sequence[str]) -> Side:
+    def only(self, encoders: Sequence[str]) -> CheckSide:
         """Of these encoders alone, if any are named."""
-        folders = {file_part(name, ENCODER_LENGTH) for name in encoders}
+        folders = {safe_file_name(name, MAX_ENCODER_BYTES) for name in encoders}
         cells = [cell for cell in self.cells if not encoders or cell.encoder in encoders]
-        problems = [one for one in self.problems if not encoders or folders & {one.path.name, one.path.parent.name}]
+        problems = [
+            one
+            for one in self.problems
+            if not encoders or folders & {one.path.name, one.path.parent.name}
+        ]
         return self._replace(cells=cells, problems=problems)
 
     def is_in(self, folder: Path) -> bool:
@@ -174,7 +203,7 @@ class Side(NamedTuple):
         files += [problem.path for problem in self.problems]
         return bool(files) and all(file.parent.samefile(folder) for file in files)
 
-    def verified(self) -> Side:
+    def verified(self) -> CheckSide:
         """Without the cells whose per-item columns do not make their score, which are problems then."""
         found = verified(self.results())
         left = {problem.path for problem in found.problems}
@@ -182,7 +211,7 @@ class Side(NamedTuple):
         return self._replace(cells=cells, problems=[*self.problems, *found.problems])
 
 
-def lock_cell(result: Result, paired: Packed | None = None) -> LockedCell:
+def lock_cell(result: Result, paired: PackedColumn | None = None) -> LockedCell:
     """The row of one Result, with what a paired test needs of its items."""
     both = set(LockedCell.__struct_fields__) & set(Result.__struct_fields__) - {"digest"}
     run = {"device": None, "dtype": None, "versions": {}, **result.run}
@@ -197,17 +226,23 @@ def lock_cells(results: Iterable[Result], kept: Iterable[LockedCell] = ()) -> li
     Where the per-item columns are missing (they hold gold scores, and are not kept under version control), a row
     takes over what an earlier lock, ``kept``, holds of the very same items. Raises DataError where they are broken.
     """
-    earlier = {(cell.encoder, cell.task, cell.items): cell.paired for cell in kept if cell.paired is not None}
+    earlier = {
+        (cell.encoder, cell.task, cell.items): cell.paired
+        for cell in kept
+        if cell.paired is not None
+    }
     cells = []
     for one in results:
-        paired = pack(columns_of(one), one.protocol) if has_columns(one) else None
+        paired = pack(read_item_columns(one), one.protocol) if has_columns(one) else None
         cells.append(lock_cell(one, paired or earlier.get((one.encoder, one.task, one.items))))
     return cells
 
 
 def to_lock(cells: Iterable[LockedCell]) -> bytes:
     """The bytes of a lock file: sorted, one row a line, so that a change of a score is one line in a diff."""
-    body = ",\n".join(sorted(json.dumps(cell.sealed(), ensure_ascii=False, allow_nan=False) for cell in cells))
+    body = ",\n".join(
+        sorted(json.dumps(cell.sealed(), ensure_ascii=False, allow_nan=False) for cell in cells)
+    )
     return f'{{"lock": {VERSION}, "cells": [\n{body}\n]}}\n'.encode()
 
 
@@ -218,18 +253,26 @@ def read_lock(path: Path) -> list[LockedCell]:
     twice, or was edited.
     """
     if not path.exists():
-        raise OutputError(f"{path}: cannot be read: No such file or directory; 'stsbench lock' makes a lock file")
+        raise OutputError(
+            f"{path}: cannot be read: No such file or directory; 'stsbench lock' makes a lock file"
+        )
     content = read_bounded(path, LARGEST)
     try:
         lock = msgspec.json.decode(content, type=_Lock)
-        cells = msgspec.json.decode(lock.cells, type=list[LockedCell]) if lock.lock == VERSION else []
+        cells = (
+            msgspec.json.decode(lock.cells, type=list[LockedCell]) if lock.lock == VERSION else []
+        )
         edited = [cell for cell in cells if cell.digest != cell.sealed()["digest"]]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{path}: is not a lock file: {one_line(error)[:300]}; 'stsbench lock' makes one") from error
+        raise DataError(
+            f"{path}: is not a lock file: {join_lines(error)[:300]}; 'stsbench lock' makes one"
+        ) from error
     if lock.lock != VERSION:
-        raise DataError(f"{path}: is a lock file of version {lock.lock}, this stsbench reads {VERSION}; lock again")
+        raise DataError(
+            f"{path}: is a lock file of version {lock.lock}, this stsbench reads {VERSION}; lock again"
+        )
     if edited:
-        named = f"{cut(edited[0].encoder)} on {cut(edited[0].task)}"
+        named = f"{shorten(edited[0].encoder)} on {shorten(edited[0].task)}"
         raise DataError(
             f"{path}: {named}: was edited after it was locked: its digest is that of other fields; lock again"
         )
@@ -238,24 +281,31 @@ def read_lock(path: Path) -> list[LockedCell]:
         key = cell.encoder, cell.task, *cell.scored
         if key in seen:
             raise DataError(
-                f"{path}: {cut(cell.encoder)} on {cut(cell.task)}: is locked twice, and nothing says which of the two counts; lock again"
+                f"{path}: {shorten(cell.encoder)} on {shorten(cell.task)}: is locked twice, and nothing says which of the two counts; lock again"
             )
         seen.add(key)
     return cells
 
 
-def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> Side:
+def read_side(path: Path, *, tasks: Sequence[str] | None = None) -> CheckSide:
     """The cells of a results folder, of one encoder's folder in it, or of a lock file; of these tasks alone.
 
     Raises OutputError: there is neither folder nor file; DataError: the file is not a lock file.
     """
     if not path.is_dir() and (path.exists() or path.suffix == ".json"):
-        return Side([cell for cell in read_lock(path) if tasks is None or cell.task in tasks], [])
+        return CheckSide(
+            [cell for cell in read_lock(path) if tasks is None or cell.task in tasks], []
+        )
     found = read_folder(path)
-    found.problems.extend(lost(path))
+    found.problems.extend(find_lost_results(path))
     cells = [lock_cell(one) for one in found.results if tasks is None or one.task in tasks]
     older = [one for one in found.older if tasks is None or one.task in tasks]
     # A file that cannot be read may be of one of these tasks, unless its name is that of another's result.
-    named = [(one, re.fullmatch(r"(.+)\.[^.]+\.[0-9a-f]{8}\.json", one.path.name)) for one in found.problems]
-    parts = None if tasks is None else [file_part(task, NAME_LENGTH) for task in tasks]
-    return Side(cells, [one for one, of in named if parts is None or of is None or of[1] in parts], older)
+    named = [
+        (one, re.fullmatch(r"(.+)\.[^.]+\.[0-9a-f]{8}\.json", one.path.name))
+        for one in found.problems
+    ]
+    parts = None if tasks is None else [safe_file_name(task, MAX_NAME_BYTES) for task in tasks]
+    return CheckSide(
+        cells, [one for one, of in named if parts is None or of is None or of[1] in parts], older
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from stsbench.boards.render.text import escape_markdown
-from stsbench.check.gate import Check, Kind, Verdict
-from stsbench.core.errors import visible
+from stsbench.check.gate import CheckReport, Kind, Verdict
+from stsbench.core.wording import escape_controls
 
 COLUMNS = ["encoder", "task", "old", "new", "difference", "allowed", "verdict"]
 
@@ -36,7 +36,7 @@ def row(verdict: Verdict) -> list[str]:
     ]
 
 
-def junit(check: Check) -> bytes:
+def junit(check: CheckReport) -> bytes:
     """One test case a cell: a regression is a failure, what cannot be compared or read an error, a new cell is skipped.
 
     What XML 1.0 cannot hold is written out, with all other control characters.
@@ -45,15 +45,20 @@ def junit(check: Check) -> bytes:
     named: dict[str, Kind] = {"failures": "failure", "errors": "error", "skipped": "skipped"}
     found = list(kinds.values())
     counts = {name: str(found.count(kind)) for name, kind in named.items()}
-    suite = ElementTree.Element("testsuite", {"name": "stsbench check", "tests": str(len(found)), **counts})
+    suite = ElementTree.Element(
+        "testsuite", {"name": "stsbench check", "tests": str(len(found)), **counts}
+    )
     for verdict, kind in kinds.items():
         case = ElementTree.SubElement(
-            suite, "testcase", classname=visible(verdict.encoder), name=visible(name(verdict))
+            suite,
+            "testcase",
+            classname=escape_controls(verdict.encoder),
+            name=escape_controls(name(verdict)),
         )
         if kind:
-            ElementTree.SubElement(case, kind, message=visible(message(verdict)))
+            ElementTree.SubElement(case, kind, message=escape_controls(message(verdict)))
         else:
-            ElementTree.SubElement(case, "system-out").text = visible(message(verdict))
+            ElementTree.SubElement(case, "system-out").text = escape_controls(message(verdict))
     suites = ElementTree.Element("testsuites")
     suites.append(suite)
     ElementTree.indent(suites)
@@ -69,14 +74,18 @@ def message(verdict: Verdict) -> str:
     return f"{verdict.outcome}: {scores}{verdict.reason}"
 
 
-def github_lines(check: Check) -> list[str]:
+def github_lines(check: CheckReport) -> list[str]:
     """GitHub workflow commands: an error for what fails or cannot be compared or read, a notice for a higher score."""
     lines = []
     for verdict in check.verdicts:
         bad = check.kind(verdict) in ("failure", "error")
         if bad or verdict.outcome == "higher":
-            title = _data(f"{verdict.encoder}: {name(verdict)}").replace(":", "%3A").replace(",", "%2C")
-            lines.append(f"::{'error' if bad else 'notice'} title={title}::{_data(message(verdict))}")
+            title = (
+                _data(f"{verdict.encoder}: {name(verdict)}").replace(":", "%3A").replace(",", "%2C")
+            )
+            lines.append(
+                f"::{'error' if bad else 'notice'} title={title}::{_data(message(verdict))}"
+            )
     return lines
 
 
@@ -90,22 +99,22 @@ def no_command(text: str, *, as_json: bool = False) -> str:
 
 def _data(text: str) -> str:
     """Escape text as GitHub's toolkit does; other control characters are written out."""
-    return visible(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
+    return escape_controls(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
 
 
-def markdown(check: Check) -> str:
+def markdown(check: CheckReport) -> str:
     """A job summary: the verdict, then a table of all cells, those that matter first."""
     verdict = {0: "fine", 1: "regression", 2: "not comparable"}[check.exit_code]
     lines = [f"### stsbench check: {verdict}", "", f"{check.summary}; rule {check.rule}.", ""]
     lines += [_line(COLUMNS), _line(["---", "---", "---:", "---:", "---:", "---:", "---"])]
-    for one in sorted(check.verdicts, key=lambda verdict: not matters(verdict)):
+    for one in sorted(check.verdicts, key=lambda verdict: not is_reported(verdict)):
         *cells, outcome = map(escape_markdown, row(one))
-        said = f"**{outcome}**: {escape_markdown(one.reason)}" if matters(one) else outcome
+        said = f"**{outcome}**: {escape_markdown(one.reason)}" if is_reported(one) else outcome
         lines.append(_line([*cells, said]))
     return "\n".join([*lines, ""])
 
 
-def matters(verdict: Verdict) -> bool:
+def is_reported(verdict: Verdict) -> bool:
     """Whether a verdict is one to look at."""
     return verdict.outcome != "fine"
 

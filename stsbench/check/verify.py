@@ -14,31 +14,32 @@ import numpy.typing as npt
 
 from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import StsbenchError, cut, one_line
-from stsbench.evaluators import EVALUATORS, evaluator_of
-from stsbench.evaluators.seams import Evaluator, Items
-from stsbench.numbers.statistics import COLUMNS
-from stsbench.results.folder import columns_of, has_columns, lost, read_states
-from stsbench.results.record import ROUNDING, Result, columns_digest, score_name
+from stsbench.core.errors import StsbenchError
+from stsbench.core.wording import join_lines, shorten
+from stsbench.evaluators.base import Evaluator, ItemColumns
+from stsbench.evaluators.registry import EVALUATORS, make_task_evaluator
+from stsbench.numbers.statistics import SENTENCE_COLUMNS
+from stsbench.results.folder import find_lost_results, has_columns, read_item_columns, read_states
+from stsbench.results.record import BOUND_TOLERANCE, Result, digest_columns, score_name
 
 OFF = 1e-6
 """Ends of intervals this close are the same: sums in another order differ by less."""
 Standing = Literal["verified", "failed", "not verified"]
 
 
-class Known(NamedTuple):
+class LocalData(NamedTuple):
     """The data of one score, where they are at hand: their hash, and the columns of the split that the items must have."""
 
     digest: str
     columns: Mapping[str, npt.NDArray[Any] | list[str]]
 
 
-DataAtHand = Callable[[Result], Known | None]
+DataAtHand = Callable[[Result], LocalData | None]
 """Gives the data of a Result, None where they are not at hand; raises StsbenchError where they cannot be read."""
 
 
 @dataclass(kw_only=True)
-class Verified:
+class VerifiedFile:
     """One file of a results folder: what is wrong with it, and what could not be looked at, each in one line."""
 
     path: Path
@@ -55,12 +56,12 @@ class Verified:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verification:
+class VerificationReport:
     """All files of a results folder."""
 
-    files: Sequence[Verified]
+    files: Sequence[VerifiedFile]
 
-    def of(self, standing: Standing) -> list[Verified]:
+    def of(self, standing: Standing) -> list[VerifiedFile]:
         """Those of this standing."""
         return [one for one in self.files if one.standing == standing]
 
@@ -72,15 +73,22 @@ class Verification:
     @property
     def summary(self) -> str:
         """How many are of which standing, in one line."""
-        counts = [f"{len(self.of(one))} {one}" for one in ("verified", "failed", "not verified") if self.of(one)]
+        counts = [
+            f"{len(self.of(one))} {one}"
+            for one in ("verified", "failed", "not verified")
+            if self.of(one)
+        ]
         data = sum(one.data for one in self.files)
         results = "1 result" if len(self.files) == 1 else f"{len(self.files)} results"
         return f"{results}: {', '.join(counts) or 'none'}; data found for {data}"
 
 
 def verify(
-    folder: Path, catalogue: Catalogue, data: DataAtHand, progress: Callable[[int, int], object] | None = None
-) -> Verification:
+    folder: Path,
+    catalogue: Catalogue,
+    data: DataAtHand,
+    progress: Callable[[int, int], object] | None = None,
+) -> VerificationReport:
     """Verify every Result of a results folder, or of one encoder's folder in it.
 
     Digest, place, protocol and card are looked at always; scores, those of each subset and intervals where the per-item
@@ -92,34 +100,41 @@ def verify(
         OutputError: there is no such folder.
     """
     found = read_states(folder)
-    files = [Verified(path=one.path, problems=[one.line]) for one in (*found.problems, *lost(folder))]
+    files = [
+        VerifiedFile(path=one.path, problems=[one.message])
+        for one in (*found.problems, *find_lost_results(folder))
+    ]
     # Results of the same data have the same gold scores and subsets: one whose own differ from most others' has made them up.
-    groups: dict[tuple[str, str, str], list[tuple[Verified, str]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[VerifiedFile, str]]] = {}
     for done, result in enumerate(found.results, 1):
-        one = Verified(path=result.path or Path(), result=result)
+        one = VerifiedFile(path=result.path or Path(), result=result)
         files.append(one)
         evaluator, columns = _evaluator(one, result, catalogue), None
         if result.path is None or not has_columns(result):
             one.unknown.append("its per-item columns are not here")
         else:
             with _noted(one.problems):
-                columns = columns_of(result)
+                columns = read_item_columns(result)
         labels = _look_at_data(one, result, columns, data)
         if columns is not None and not one.problems:
             if evaluator is not None:
-                _make_again(one, result, {**columns, **labels}, evaluator)
-            of_data = {name: column for name, column in columns.items() if name in ("gold", "subset")}
+                _recompute(one, result, {**columns, **labels}, evaluator)
+            of_data = {
+                name: column for name, column in columns.items() if name in ("gold", "subset")
+            }
             if of_data:
                 group = groups.setdefault((result.task, result.split, result.data), [])
-                group.append((one, columns_digest(of_data)))
+                group.append((one, digest_columns(of_data)))
         if progress:
             progress(done, len(found.results))
     for group in groups.values():
         ((usual, count), *others) = Counter(digest for _, digest in group).most_common()
         for one, digest in group:
             if others and (digest != usual or count == others[0][1]):
-                one.problems.append("column 'gold' or 'subset' differs from that of other results of the same data")
-    return Verification(files=sorted(files, key=lambda one: one.path))
+                one.problems.append(
+                    "column 'gold' or 'subset' differs from that of other results of the same data"
+                )
+    return VerificationReport(files=sorted(files, key=lambda one: one.path))
 
 
 @contextmanager
@@ -127,68 +142,85 @@ def _noted(lines: list[str], said: str = "") -> Iterator[None]:
     try:
         yield
     except StsbenchError as error:
-        lines.append(f"{said}{one_line(error)}")
+        lines.append(f"{said}{join_lines(error)}")
 
 
-def _evaluator(one: Verified, result: Result, catalogue: Catalogue) -> Evaluator | None:
+def _evaluator(one: VerifiedFile, result: Result, catalogue: Catalogue) -> Evaluator | None:
     if result.task not in catalogue.paths("tasks"):
         one.unknown.append("the card of its task is not here; give --cards")
         return None
     card = catalogue.task(result.task)
     if (due := task_digest(card)) != result.task_card:
-        one.problems.append(f"field 'task_card': {result.task_card[:12]}, the hash of the card is {due[:12]}")
+        one.problems.append(
+            f"field 'task_card': {result.task_card[:12]}, the hash of the card is {due[:12]}"
+        )
     with _noted(one.unknown, "its evaluator is not here: "):
         EVALUATORS.load(card.evaluator)
         with _noted(one.problems, "field 'protocol': "):
-            return evaluator_of(result.task, card, result.protocol)
+            return make_task_evaluator(result.task, card, result.protocol)
     return None
 
 
-def _make_again(one: Verified, result: Result, items: Items, evaluator: Evaluator) -> None:
+def _recompute(one: VerifiedFile, result: Result, items: ItemColumns, evaluator: Evaluator) -> None:
     """Hold a Result to what its evaluator makes of its items; what training items or other splits decide is let be."""
     if not hasattr(evaluator, "recompute"):
         one.unknown.append("its evaluator cannot make scores again from items")
         return
     with _noted(one.problems):
         made = evaluator.recompute(items)
-        scores = {name: value for name, value in result.scores.items() if name != score_name(result.protocol)}
+        scores = {
+            name: value
+            for name, value in result.scores.items()
+            if name != score_name(result.protocol)
+        }
         one.problems += _differing("field 'scores'", scores, made.scores)
-        for (name, values), again in zip(result.per_subset.items(), made.per_subset.values(), strict=False):
-            one.problems += _differing(f"field 'per_subset': '{cut(name)}'", values, again)
+        for (name, values), again in zip(
+            result.per_subset.items(), made.per_subset.values(), strict=False
+        ):
+            one.problems += _differing(f"field 'per_subset': '{shorten(name)}'", values, again)
         (low, high), (low_due, high_due) = result.interval, made.interval
         if made.interval_method == result.interval_method:
             if max(abs(low - low_due), abs(high - high_due)) > OFF:
                 said = f"field 'interval': {low:.6g} to {high:.6g}, the items make {low_due:.6g} to {high_due:.6g}"
                 one.problems.append(said)
         else:
-            one.unknown.append(f"its interval was made in another way ('{cut(result.interval_method)}')")
+            one.unknown.append(
+                f"its interval was made in another way ('{shorten(result.interval_method)}')"
+            )
 
 
 def _differing(where: str, values: Mapping[str, float], made: Mapping[str, float]) -> Iterator[str]:
     for name, value in values.items():
-        if name in made and not abs(value - made[name]) <= ROUNDING:
-            yield f"{where}: '{cut(name)}' is {value:.6g}, the items make {made[name]:.6g}"
+        if name in made and not abs(value - made[name]) <= BOUND_TOLERANCE:
+            yield f"{where}: '{shorten(name)}' is {value:.6g}, the items make {made[name]:.6g}"
 
 
 def _look_at_data(
-    one: Verified, result: Result, columns: Mapping[str, npt.NDArray[Any]] | None, data: DataAtHand
-) -> Items:
+    one: VerifiedFile,
+    result: Result,
+    columns: Mapping[str, npt.NDArray[Any]] | None,
+    data: DataAtHand,
+) -> ItemColumns:
     """The labels of the items, where the data are at hand and have some; notes what is not the data's."""
-    known: Known | None = None
+    known: LocalData | None = None
     with _noted(one.unknown, "its data cannot be read: "):
         known = data(result)
     if known is None:
         return {}
     one.data = known.digest == result.data
     if not one.data:
-        one.problems.append(f"field 'data': {result.data[:12]}, the hash of the data found is {known.digest[:12]}")
+        one.problems.append(
+            f"field 'data': {result.data[:12]}, the hash of the data found is {known.digest[:12]}"
+        )
     elif columns is not None:
-        for name in ("gold", "subset", *COLUMNS):
+        for name in ("gold", "subset", *SENTENCE_COLUMNS):
             if {name} <= columns.keys() & known.columns.keys():
                 if not np.array_equal(columns[name], np.asarray(known.columns[name])):
                     one.problems.append(f"column '{name}' is not that of the data")
         if {"prediction", "correct"} <= columns.keys() and "labels" in known.columns:
             right = columns["prediction"] == np.asarray(known.columns["labels"])
             if not np.array_equal(columns["correct"].astype(bool), right):
-                one.problems.append("column 'correct' is not what the data's labels make of the predictions")
+                one.problems.append(
+                    "column 'correct' is not what the data's labels make of the predictions"
+                )
     return {"label": known.columns["labels"]} if one.data and "labels" in known.columns else {}

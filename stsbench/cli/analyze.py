@@ -6,13 +6,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stsbench.analysis.run import ANALYSES, WRITERS, Findings, analyse, findings_json, make_analysis, value_text
-from stsbench.api.names import Names
+from stsbench.analysis.context import (
+    ANALYSES,
+    WRITERS,
+    AnalysisResult,
+    analyse,
+    findings_json,
+    make_analysis,
+    value_text,
+)
+from stsbench.api.names import NameResolver
 from stsbench.bench.plan import RunPlan
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, cut, emit, print_rows, say, say_words, shown_work
-from stsbench.core.errors import StsbenchError, choose
-from stsbench.plots import FIGURES
+from stsbench.cli.printing import (
+    cut,
+    emit,
+    print_error,
+    print_paragraph,
+    print_rows,
+    print_text,
+    shown_work,
+)
+from stsbench.core.errors import StsbenchError, look_up
+from stsbench.plots.labels import FIGURES
 
 PRINTED_ROWS = 40
 NAME_COLUMNS = ("encoder", "other", "recipe")
@@ -41,7 +57,7 @@ def analyze_command(
 
     Example: stsbench analyze alignment --encoder minilm,glove-6b --out alignment.svg
     """
-    given = opt.Given.of(context)
+    given = opt.TypedOptions.of(context)
     if ANALYSES.load(what).reads_results:
         given.idle(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
     else:
@@ -49,33 +65,46 @@ def analyze_command(
     parameters = opt.parse_assignments(assign)
     endings = [path.suffix.removeprefix(".") for path in out]
     for ending in endings:
-        choose("kind of file for --out", ending, {**WRITERS, **dict.fromkeys(FIGURES)})
-    made, kept = make_analysis(what, parameters), opt.kept_in(store, no_store=no_store)
-    plan = plan_of(encoder, results, catalogue, tasks=tasks, protocol=protocol, data=data, split=split, store=kept)
+        look_up("kind of file for --out", ending, {**WRITERS, **dict.fromkeys(FIGURES)})
+    made, kept = make_analysis(what, parameters), opt.resolve_store(store, no_store=no_store)
+    plan = plan_of(
+        encoder,
+        results,
+        catalogue,
+        tasks=tasks,
+        protocol=protocol,
+        data=data,
+        split=split,
+        store=kept,
+    )
     with shown_work() as shown:
-        listener = shown.listener(what, noticed=complain).raising()
+        listener = shown.listener(what, noticed=print_error).with_raised_failures()
         found = analyse(what, made, plan, parameters=parameters, listener=listener)
     if as_json:
-        say(findings_json(found), end="")
+        print_text(findings_json(found), end="")
     else:
         _print(found, made.about, made.printed)
     for path, ending in zip(out, endings, strict=True):
-        content = made.draw(found.tables, found.title) if ending in FIGURES else WRITERS[ending](found)
+        content = (
+            made.draw(found.tables, found.title) if ending in FIGURES else WRITERS[ending](found)
+        )
         emit(content, path, silent=as_json)
 
 
 def plan_of(names: Sequence[str], results: Path, catalogue: opt.Cards, **more: Any) -> RunPlan:  # noqa: ANN401 - other fields
     """A plan for these encoders, some of whose names the results may tell; raises StsbenchError where none is named."""
-    encoders = Names(catalogue).to_load(names, results)
+    encoders = NameResolver(catalogue).resolve_specs(names, results)
     if not encoders:
         raise StsbenchError("no encoder is named; give some by --encoder A,B")
-    return RunPlan(encoders=encoders, out=results, catalogue=catalogue, **more)
+    return RunPlan(encoders=encoders, results_folder=results, catalogue=catalogue, **more)
 
 
-def _print(found: Findings, about: str, printed: Sequence[str]) -> None:
-    say_words(f"{found.title}, protocol {found.protocol}: {about}")
-    say("")
-    encoders = {row["encoder"] for rows in found.tables.values() for row in rows if "encoder" in row}
+def _print(found: AnalysisResult, about: str, printed: Sequence[str]) -> None:
+    print_paragraph(f"{found.title}, protocol {found.protocol}: {about}")
+    print_text("")
+    encoders = {
+        row["encoder"] for rows in found.tables.values() for row in rows if "encoder" in row
+    }
     for name, rows in ((name, found.tables.get(name, [])) for name in printed):
         if not rows:
             continue
@@ -83,10 +112,16 @@ def _print(found: Findings, about: str, printed: Sequence[str]) -> None:
         print_rows(
             [key if key in encoders else key.replace("_", " ") for key in keys],
             [[cut(value_text(value)) for value in row.values()] for row in shown],
-            right=[at for at, key in enumerate(keys) if not any(isinstance(row[key], str) for row in shown)],
+            right=[
+                at
+                for at, key in enumerate(keys)
+                if not any(isinstance(row[key], str) for row in shown)
+            ],
             names=[at for at, key in enumerate(keys) if key in NAME_COLUMNS],
             heads=[at for at, key in enumerate(keys) if key in encoders],
         )
-        say("")
+        print_text("")
         if len(rows) > PRINTED_ROWS:
-            say_words(f"{len(rows) - PRINTED_ROWS} more rows of '{name}' are in a file: --out FILE.csv")
+            print_paragraph(
+                f"{len(rows) - PRINTED_ROWS} more rows of '{name}' are in a file: --out FILE.csv"
+            )

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from stsbench.cli import options
 from stsbench.cli.options import FOLDERS, OUTPUT, WORK
-from stsbench.cli.printing import say
+from stsbench.cli.printing import print_text
 
 COMMANDS = (
     "run train reproduce sweep list show doctor leaderboard export convert compare analyze report parity check lock "
@@ -51,11 +51,16 @@ class LazyCommand(TyperCommand):
     def __init__(self, name: str, home: str) -> None:
         """Note in which file the command is; of its text help and completion are made, for it imports all that the command needs."""
         super().__init__(name, rich_markup_mode=None)
-        self.path, self.function = Path(__file__).with_name(f"{home}.py"), f"{name.replace('-', '_')}_command"
+        self.path, self.function = (
+            Path(__file__).with_name(f"{home}.py"),
+            f"{name.replace('-', '_')}_command",
+        )
 
     def get_short_help_str(self, limit: int = 45) -> str:
         """The first line of the command's docstring."""
-        found = re.search(rf'(?ms)^def {self.function}\(.*?"""([^\n]+)', self.path.read_text(encoding="utf-8"))
+        found = re.search(
+            rf'(?ms)^def {self.function}\(.*?"""([^\n]+)', self.path.read_text(encoding="utf-8")
+        )
         self.help = found and found[1]
         return super().get_short_help_str(limit)
 
@@ -66,13 +71,19 @@ class LazyCommand(TyperCommand):
         Its signature and docstring alone are compiled. A default is a constant or a path.
         """
         tree = ast.parse(self.path.read_text(encoding="utf-8"))
-        (function,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == self.function)
+        (function,) = (
+            one
+            for one in tree.body
+            if isinstance(one, ast.FunctionDef) and one.name == self.function
+        )
         function.body, arguments = function.body[:1], function.args
         names = [one.arg for one in arguments.kwonlyargs]
         if cards := {"catalogue", "cards"} & {*names}:
             # Where cards are read settings are, before all other options and not by the command itself.
             place = names.index(cards.pop())
-            arguments.kwonlyargs.insert(place, ast.arg("config", ast.parse("opt.Config", mode="eval").body))
+            arguments.kwonlyargs.insert(
+                place, ast.arg("config", ast.parse("opt.Config", mode="eval").body)
+            )
             arguments.kw_defaults.insert(place, ast.Constant(None))
         scope: dict[str, Any] = {"opt": options, "Path": Path}
         module = ast.fix_missing_locations(ast.Module([function], []))
@@ -81,7 +92,7 @@ class LazyCommand(TyperCommand):
         @wraps(scope[self.function])
         def call(**given: Any) -> Any:  # noqa: ANN401 - what the signature says
             given.pop("config", None)
-            command = getattr(import_module(f"stsbench.cli.{self.path.stem}"), self.function)
+            command = getattr(import_module(f"stsbench.cli.main.{self.path.stem}"), self.function)
             if "catalogue" in given:
                 given["catalogue"] = options.read_cards(given["catalogue"])
             return command(**given)
@@ -104,20 +115,22 @@ Version = Annotated[bool, typer.Option("--version", help="Print the version.")]
 
 def _help_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
-        say(context.get_help())
+        print_text(context.get_help())
 
 
 def _root(context: typer.Context, version: Version = False) -> None:
     if version:
         from stsbench.core.provenance import version_of
 
-        say(version_of("stsbench"))
+        print_text(version_of("stsbench"))
         raise typer.Exit
     _help_alone(context)
 
 
 def _group(name: str, text: str, commands: Sequence[str], **more: Any) -> TyperGroup:  # noqa: ANN401
-    root = typer.Typer(name=name, help=text, invoke_without_command=True, rich_markup_mode=None, **more)
+    root = typer.Typer(
+        name=name, help=text, invoke_without_command=True, rich_markup_mode=None, **more
+    )
     group = get_command(root)
     assert isinstance(group, TyperGroup), "an app with a callback is a group"
     for command in commands:
@@ -131,6 +144,10 @@ def made_app() -> TyperGroup:
     more: dict[str, Any] = {"callback": _help_alone, "add_completion": False}
     about = "Benchmark sentence encoders on STS and SentEval."
     app = _group("stsbench", about, COMMANDS, callback=_root, context_settings=wide)
-    app.add_command(_group("data", "Fetch and verify evaluation data and training text.", DATA_COMMANDS, **more))
-    app.add_command(_group("new", "Draft a card for data, an encoder or a method.", NEW_COMMANDS, **more))
+    app.add_command(
+        _group("data", "Fetch and verify evaluation data and training text.", DATA_COMMANDS, **more)
+    )
+    app.add_command(
+        _group("new", "Draft a card for data, an encoder or a method.", NEW_COMMANDS, **more)
+    )
     return app

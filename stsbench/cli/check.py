@@ -11,15 +11,23 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-from stsbench.api.names import chosen_side
+from stsbench.api.names import filter_side
 from stsbench.check import reports
-from stsbench.check.gate import RULES, Check, Verdict, check, check_published, parse_tolerances
-from stsbench.check.lock import Side, read_side
+from stsbench.check.gate import (
+    RULES,
+    CheckReport,
+    Verdict,
+    check,
+    check_published,
+    parse_tolerances,
+)
+from stsbench.check.lock import CheckSide, read_side
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, print_json, print_rows, say, say_words
+from stsbench.cli.printing import print_error, print_json, print_paragraph, print_rows, print_text
 from stsbench.core import settings
-from stsbench.core.errors import StsbenchError, choose, one_line
-from stsbench.core.files import append_line, write_whole
+from stsbench.core.errors import StsbenchError, look_up
+from stsbench.core.files import append_line, write_atomically
+from stsbench.core.wording import join_lines
 from stsbench.data.task import expand_names
 
 SHORT = 24
@@ -53,17 +61,20 @@ def check_command(
     published = str(against) == "published" and not against.exists()
     if published:
         idle = ("--against-encoder", "--rule", "--allow-missing")
-        opt.Given.of(context).idle("with --against published", *idle)
+        opt.TypedOptions.of(context).idle("with --against published", *idle)
 
-    def judge() -> Check:
+    def judge() -> CheckReport:
         # Here, so that a folder of cards that is not there is in the reports too.
         tolerances, catalogue = parse_tolerances(tolerance), opt.read_cards(cards)
         side = read_one(new, encoder, tasks, catalogue)
         if published:
             return check_published(side, catalogue, exact=exact, tolerances=tolerances)
-        old, chosen = read_one(against, against_encoder, tasks, catalogue), bool(encoder) or side.is_in(new)
+        old, chosen = (
+            read_one(against, against_encoder, tasks, catalogue),
+            bool(encoder) or side.is_in(new),
+        )
         return check(
-            side, old, rule=choose("rule", rule, {one: one for one in RULES}), exact=exact, chosen=chosen,
+            side, old, rule=look_up("rule", rule, {one: one for one in RULES}), exact=exact, chosen=chosen,
             allow_missing=allow_missing, tolerances=tolerances, suites=catalogue.suites(),
         )  # fmt: skip
 
@@ -72,10 +83,15 @@ def check_command(
     with _no_commands(stream if watched else None):
         found, mistake = _report(judge, junit, summary)
         if mistake is not None:
-            complain(reports.no_command(str(mistake)) if watched else mistake)
+            print_error(reports.no_command(str(mistake)) if watched else mistake)
         elif as_json:
             verdicts = [asdict(verdict) for verdict in found.verdicts]
-            facts = {"exit": found.exit_code, "rule": found.rule, "summary": found.summary, "verdicts": verdicts}
+            facts = {
+                "exit": found.exit_code,
+                "rule": found.rule,
+                "summary": found.summary,
+                "verdicts": verdicts,
+            }
             print_json(facts, shown=partial(reports.no_command, as_json=True) if watched else str)
         else:
             _print_check(found)
@@ -84,17 +100,21 @@ def check_command(
     return found.exit_code
 
 
-def _report(judge: Callable[[], Check], junit: Path | None, summary: Path | None) -> tuple[Check, StsbenchError | None]:
+def _report(
+    judge: Callable[[], CheckReport], junit: Path | None, summary: Path | None
+) -> tuple[CheckReport, StsbenchError | None]:
     """What was judged, or why nothing was, in the files of reports too."""
     try:
         return _write_reports(judge(), junit, summary), None
     except Exception as error:
-        said = one_line(error)
+        said = join_lines(error)
         if not isinstance(error, StsbenchError):
             said = f"stsbench itself failed: {type(error).__name__}: {said}"
         # Reports must say that nothing was found fine.
-        verdict = Verdict(encoder="stsbench check", task="check", outcome="not checked", reason=said)
-        found = Check(verdicts=[verdict], rule="absolute")
+        verdict = Verdict(
+            encoder="stsbench check", task="check", outcome="not checked", reason=said
+        )
+        found = CheckReport(verdicts=[verdict], rule="absolute")
         for files in ((junit, None), (None, summary)):
             with suppress(StsbenchError):
                 _write_reports(found, *files)
@@ -103,9 +123,9 @@ def _report(judge: Callable[[], Check], junit: Path | None, summary: Path | None
         return found, error
 
 
-def _write_reports(found: Check, junit: Path | None, summary: Path | None) -> Check:
+def _write_reports(found: CheckReport, junit: Path | None, summary: Path | None) -> CheckReport:
     if junit is not None:
-        write_whole(junit, reports.junit(found))
+        write_atomically(junit, reports.junit(found))
     if summary is not None:
         # GitHub's job summary is one that every step adds to.
         append_line(summary, reports.markdown(found).removesuffix("\n"))
@@ -132,28 +152,32 @@ def _no_commands(stream: TextIO | None) -> Iterator[None]:
         stream.flush()
 
 
-def read_one(path: Path, encoders: Sequence[str], tasks: str | None, catalogue: opt.Cards) -> Side:
+def read_one(
+    path: Path, encoders: Sequence[str], tasks: str | None, catalogue: opt.Cards
+) -> CheckSide:
     """The cells of one side, a folder or a lock file, of these encoders and tasks or of all; says if there are older states."""
     read = read_side(path, tasks=expand_names(tasks, catalogue) if tasks else None)
-    side = chosen_side(encoders, read, catalogue, path)
+    side = filter_side(encoders, read, catalogue, path)
     named = side.by_name(catalogue)
-    if line := named.older_line(named.found.results):
-        complain(line)
+    if line := named.describe_omitted(named.folder.results):
+        print_error(line)
     return side
 
 
-def _print_check(found: Check) -> None:
+def _print_check(found: CheckReport) -> None:
     shown = list(found.verdicts)
     if len(shown) > SHORT:
-        shown = [verdict for verdict in shown if reports.matters(verdict)]
+        shown = [verdict for verdict in shown if reports.is_reported(verdict)]
     cells = [reports.row(verdict) for verdict in shown]
     if len({verdict.encoder for verdict in found.verdicts}) == 1:
-        say(f"{found.verdicts[0].encoder}\n")
+        print_text(f"{found.verdicts[0].encoder}\n")
         cells = [["", *one[1:]] for one in cells]
     if cells:
         print_rows(reports.COLUMNS, cells, right=[2, 3, 4, 5], sparse=True)
-        say("")
+        print_text("")
     for verdict in shown:
-        if reports.matters(verdict):
-            say_words(f"{verdict.encoder} on {verdict.task}: {verdict.outcome}: {verdict.reason}")
-    say(f"{found.summary}; scores are times 100")
+        if reports.is_reported(verdict):
+            print_paragraph(
+                f"{verdict.encoder} on {verdict.task}: {verdict.outcome}: {verdict.reason}"
+            )
+    print_text(f"{found.summary}; scores are times 100")

@@ -8,8 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.core.cards import Record, convert, parse_toml, toml
-from stsbench.core.errors import CardError, StsbenchError, failing, redact_name, split_names
+from stsbench.core.cards import StrictRecord, convert, parse_toml, toml
+from stsbench.core.errors import CardError, StsbenchError, translate_errors
+from stsbench.core.names import redact_name, split_names
 from stsbench.core.secrets import REDACTED, redact
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 FILE, PROJECT, TABLE = "stsbench.toml", "pyproject.toml", "[tool.stsbench]"
 
 
-class Settings(Record, frozen=True, kw_only=True):
+class ProjectConfig(StrictRecord, frozen=True, kw_only=True):
     """The keys of the file; paths are relative to its folder."""
 
     encoders: list[str] | None = None
@@ -48,10 +49,16 @@ def defaults(given: Path | None, *, of_run: bool) -> dict[str, Any]:
     places: dict[str, Any] = {
         "data": found.data and _path(found.data, path, "data"),
         "results": found.results and _path(found.results, path, "results"),
-    } | dict.fromkeys(("catalogue", "cards"), [_path(one, path, "cards") for one in found.cards or ()])
+    } | dict.fromkeys(
+        ("catalogue", "cards"), [_path(one, path, "cards") for one in found.cards or ()]
+    )
     named = found.encoders or ()
     # Of encoders a path begins with a dot or ends like a card's.
-    moved = {one: str(_path(one, path, "encoders")) for one in named if one.startswith(".") or one.endswith(".toml")}
+    moved = {
+        one: str(_path(one, path, "encoders"))
+        for one in named
+        if one.startswith(".") or one.endswith(".toml")
+    }
     runs: dict[str, Any] = {
         "encoder": [moved.get(one, one) for one in named],
         "names": found.names,
@@ -66,7 +73,9 @@ def defaults(given: Path | None, *, of_run: bool) -> dict[str, Any]:
 
 def _path(value: str, file: Path, key: str) -> Path:
     """Return what a path in the file names; raises CardError: nothing can have that name."""
-    with failing(f"{file}: key '{key}': {value!r} is no path", CardError, RuntimeError, ValueError):
+    with translate_errors(
+        f"{file}: key '{key}': {value!r} is no path", CardError, RuntimeError, ValueError
+    ):
         if "\0" in value:
             raise ValueError("it holds a NUL byte")
         return file.parent / Path(value).expanduser()
@@ -82,7 +91,9 @@ def found_config(folder: Path) -> Path | None:
     for path in (home / name for home in (folder, *folder.parents) for name in (FILE, PROJECT)):
         # A folder or pipe of the name is refused when it is read.
         is_own = path.name == FILE and path.exists()
-        if is_own or (path.is_file() and TABLE in path.read_text(encoding="utf-8", errors="replace")):
+        if is_own or (
+            path.is_file() and TABLE in path.read_text(encoding="utf-8", errors="replace")
+        ):
             # The file says which encoders' code is run.
             if os.name == "posix" and path.stat().st_uid not in (os.geteuid(), 0):
                 what = f"{path} belongs to another user"
@@ -91,23 +102,25 @@ def found_config(folder: Path) -> Path | None:
     return None
 
 
-def read_config(path: Path) -> Settings:
+def read_config(path: Path) -> ProjectConfig:
     """Read the file; raises CardError for what it may not hold."""
     table = parse_toml(path)
     where = str(path)
     if path.name == PROJECT:
         table, where = table.get("tool", {}).get("stsbench", {}), f"{path}: {TABLE}"
-    return convert(table, Settings, where=where)
+    return convert(table, ProjectConfig, where=where)
 
 
-def resolved(settings: RunPlan) -> str:
+def format_settings(settings: RunPlan) -> str:
     """What a run was asked for, as the text of a file in its results folder: ``--config`` of it repeats the run."""
-    here = settings.out.resolve()
+    here = settings.results_folder.resolve()
     # No folder has a name that is too long for one, which Path would raise.
     places = {one for one in settings.encoders if one.endswith(".toml") or os.path.isdir(one)}  # noqa: PTH112
     facts: Mapping[str, object] = {
-        "encoders": [_relative(one, here) if one in places else redact_name(one) for one in settings.encoders],
-        "names": list(settings.called.values()),
+        "encoders": [
+            _relative(one, here) if one in places else redact_name(one) for one in settings.encoders
+        ],
+        "names": list(settings.names.values()),
         "tasks": split_names(str(settings.tasks)),
         "protocols": split_names(str(settings.protocol or "")),
         "split": settings.split,
@@ -120,7 +133,9 @@ def resolved(settings: RunPlan) -> str:
     lines = [f"{key} = {toml(value)}" for key, value in facts.items() if value]
     head = ["# The settings of the last run into this folder; --config of this file repeats it."]
     if any(REDACTED in line for line in lines):
-        head.append(f"# {REDACTED} stands for a secret: type that parameter again beside --config, by --set KEY=VALUE.")
+        head.append(
+            f"# {REDACTED} stands for a secret: type that parameter again beside --config, by --set KEY=VALUE."
+        )
     return "\n".join([*head, *lines, ""])
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import say
-from stsbench.core.errors import CardError, choose
-from stsbench.data.corpora.load import load_corpus
+from stsbench.cli.printing import print_text
+from stsbench.core.errors import CardError, look_up
+from stsbench.data.corpora.corpus import load_corpus
 from stsbench.encoders.load import load_encoder
 
 FIRST = 10_000
@@ -36,12 +36,18 @@ def convert_command(
     Example: stsbench convert infersent infersent1.pkl infersent-1
     Example: stsbench convert openvino-int8 minilm minilm-int8 --text wiki1m_head
     """
-    chosen = choose("conversion", kind, KINDS)
+    chosen = look_up("conversion", kind, KINDS)
     others = {*chain(*(one.uses for one in KINDS.values()))} - {*chosen.uses}
-    opt.Given.of(context).idle(f"with '{kind}'", *sorted(others))
-    given = {"--version": version, "--vectors": vectors, "--limit": limit, "--text": text, "--corpora": corpora}
+    opt.TypedOptions.of(context).idle(f"with '{kind}'", *sorted(others))
+    given = {
+        "--version": version,
+        "--vectors": vectors,
+        "--limit": limit,
+        "--text": text,
+        "--corpora": corpora,
+    }
     how = chosen.convert(source, out, *(given[flag] for flag in chosen.uses))
-    say(f"wrote {out}; run it with: stsbench run --encoder {out}{how or ''}")
+    print_text(f"wrote {out}; run it with: stsbench run --encoder {out}{how or ''}")
 
 
 def _published(source: Path, out: Path, version: int | None = None, vectors: str = "") -> None:
@@ -66,7 +72,12 @@ def _expand(source: Path, out: Path, vectors: str, limit: int | None) -> None:
 
 
 def _int8(source: Path, out: Path, text: str | None = None, corpora: Path | None = None) -> str:
-    from stsbench.encoders.quantise import ONNX_FILE, OPENVINO_FILE, quantise_onnx, quantise_openvino
+    from stsbench.encoders.quantise import (
+        ONNX_FILE,
+        OPENVINO_FILE,
+        quantise_onnx,
+        quantise_openvino,
+    )
 
     name = opt.to_load(str(source))
     if text is None:

@@ -9,12 +9,21 @@ from typing import Any, cast
 import numpy as np
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import print_json, print_records, say, say_words, shown_count, shown_work, write_records
+from stsbench.cli.printing import (
+    print_json,
+    print_paragraph,
+    print_records,
+    print_text,
+    shown_count,
+    shown_work,
+    write_records,
+)
 from stsbench.core import settings
 from stsbench.core.cards import TaskCard
-from stsbench.core.errors import MISTAKE, SourceError, StsbenchError, UnknownName, one_line
-from stsbench.data.corpora.load import fetch_corpus, load_corpus
-from stsbench.data.corpora.overlap import Held, How, find_held, text_key
+from stsbench.core.errors import EXIT_USER_ERROR, SourceError, StsbenchError, UnknownName
+from stsbench.core.wording import join_lines
+from stsbench.data.corpora.corpus import fetch_corpus, load_corpus
+from stsbench.data.corpora.overlap import How, OverlapMatches, find_overlap_matches, text_key
 from stsbench.data.splits import PairSplit, Split, characters
 from stsbench.data.task import Task, expand_names, files_of, is_at_hand, load_task, tasks_in_order
 
@@ -31,29 +40,44 @@ def fetch_command(names: opt.NamesToFetch, *, data: opt.Data = None, catalogue: 
         if name not in corpora and name not in suites and name not in tasks:
             raise UnknownName("task, suite or corpus", name, [*suites, *tasks, *corpora])
     if data and all(name in corpora and not corpora[name].tasks for name in names):
-        raise StsbenchError("--data has no effect: a corpus is not evaluation data; leave --data out")
+        raise StsbenchError(
+            "--data has no effect: a corpus is not evaluation data; leave --data out"
+        )
     failures: list[str] = []
     # A corpus made of tasks is fetched with them.
-    wanted = [task for name in names for task in (corpora[name].tasks if name in corpora else []) or [name]]
-    for what in [n for name in wanted for n in ([name] if name in corpora else expand_names(name, catalogue))]:
+    wanted = [
+        task
+        for name in names
+        for task in (corpora[name].tasks if name in corpora else []) or [name]
+    ]
+    for what in [
+        n for name in wanted for n in ([name] if name in corpora else expand_names(name, catalogue))
+    ]:
         try:
             if what in corpora:
                 found = str(fetch_corpus(what, corpora[what]))
             else:
                 task = load_task(what, data=data, catalogue=catalogue)
                 loaded = [(split, task.loaded(split)) for split in task.card.splits]
-                rows = [f"{s} {one.split.n} rows ({'; '.join([one.source, *one.notes])})" for s, one in loaded]
+                rows = [
+                    f"{s} {one.split.n} rows ({'; '.join([one.source, *one.notes])})"
+                    for s, one in loaded
+                ]
                 found = ", ".join(rows)
-            say(f"{what}: {found}")
+            print_text(f"{what}: {found}")
         except StsbenchError as error:
-            failures.append(one_line(error))
+            failures.append(join_lines(error))
     if failures:
         more = f" (and {len(failures) - 1} more not available)" if len(failures) > 1 else ""
         raise SourceError(f"{failures[0]}{more}")
 
 
 def verify_command(
-    *, names: opt.NamesToVerify, data: opt.Data = None, catalogue: opt.Cards, as_json: opt.AsJson = False
+    *,
+    names: opt.NamesToVerify,
+    data: opt.Data = None,
+    catalogue: opt.Cards,
+    as_json: opt.AsJson = False,
 ) -> int:
     """Check data against the cards.
 
@@ -61,7 +85,10 @@ def verify_command(
 
     Example: stsbench data verify sts --data DIR
     """
-    folder, cards = opt.data_folder(data), ((name, catalogue.task(name)) for name in catalogue.paths("tasks"))
+    folder, cards = (
+        opt.data_folder(data),
+        ((name, catalogue.task(name)) for name in catalogue.paths("tasks")),
+    )
     # Without names: what is in the package, or has some of its files in the data folder.
     here = (name for name, card in cards if card.package is not None or _any_file(card, folder))
     wanted = expand_names(names, catalogue) if names else here
@@ -72,24 +99,36 @@ def verify_command(
         print_json(rows)
     else:
         print_records(rows, right=["rows"])
-        say(f"\n{len(rows) - bad} of {len(rows)} splits match their cards (counts, characters, means, sha256)")
-    return MISTAKE if bad else 0
+        print_text(
+            f"\n{len(rows) - bad} of {len(rows)} splits match their cards (counts, characters, means, sha256)"
+        )
+    return EXIT_USER_ERROR if bad else 0
 
 
 def _any_file(card: TaskCard, folder: Path | None) -> bool:
-    return any(path.is_file() for split in card.splits for path, _ in files_of(card.local, split, folder))
+    return any(
+        path.is_file() for split in card.splits for path, _ in files_of(card.local, split, folder)
+    )
 
 
 def _verified(task: Task, split: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"task": task.name, "split": split, "rows": "", "characters": "", "mean": ""}
-    missing = [path for path, _ in files_of(task.card.local, split, task.data) if not path.is_file()]
+    row: dict[str, Any] = {
+        "task": task.name,
+        "split": split,
+        "rows": "",
+        "characters": "",
+        "mean": "",
+    }
+    missing = [
+        path for path, _ in files_of(task.card.local, split, task.data) if not path.is_file()
+    ]
     if missing and _any_file(task.card, task.data):
         # The Hub may have it; a folder that has lost a file has to know it.
         return {**row, "verdict": f"{missing[0]}: is missing"}
     try:
         loaded = task.loaded(split)
     except StsbenchError as error:
-        return {**row, "verdict": one_line(error)}
+        return {**row, "verdict": join_lines(error)}
     read, verdict = loaded.split, "; ".join(loaded.differences) or "OK"
     mean = f"{np.mean(read.gold):.6f}" if isinstance(read, PairSplit) else ""
     signs = " + ".join(map(str, characters(read)))
@@ -106,10 +145,12 @@ def convert_coco_command(source: opt.CocoSource, target: opt.CocoTarget) -> None
     from stsbench.data.coco import convert_coco
 
     for made in convert_coco(source, target):
-        say(f"{made.split}: {made.images} images, {made.captions} captions")
+        print_text(f"{made.split}: {made.images} images, {made.captions} captions")
 
 
-def make_command(name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, catalogue: opt.Cards) -> None:
+def make_command(
+    name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, catalogue: opt.Cards
+) -> None:
     """Make training text of what is published.
 
     It is made as its card says, and checked.
@@ -126,10 +167,14 @@ def make_command(name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, c
 
     folder = corpora or settings.corpora_folder()
     if folder is None:
-        raise SourceError("data make: give --corpora DIR (or set STSBENCH_CORPORA): the folder for the file")
+        raise SourceError(
+            "data make: give --corpora DIR (or set STSBENCH_CORPORA): the folder for the file"
+        )
     with shown_count("files read") as progress:
-        path, rows = make_corpus(name, corpora=folder, catalogue=catalogue, open_tokenizer=counter, progress=progress)
-    say(f"{path}: {rows:,} rows")
+        path, rows = make_corpus(
+            name, corpora=folder, catalogue=catalogue, open_tokenizer=counter, progress=progress
+        )
+    print_text(f"{path}: {rows:,} rows")
 
 
 def back_translate_command(
@@ -157,17 +202,25 @@ def back_translate_command(
 
     Example: stsbench data back-translate stsb.txt pairs.csv
     """
-    given = opt.Given.of(context)
+    given = opt.TypedOptions.of(context)
     if mode == "greedy":
         given.idle("with --mode greedy", "--temperature", "--seed")
     if Path(forward).is_dir() and Path(backward).is_dir():
         given.idle("where both models are folders", "--revisions")
-    from stsbench.training.translation import Decoding, Mode, Translator, check_output, write_back_translations
+    from stsbench.training.translation import (
+        Decoding,
+        Mode,
+        Translator,
+        check_output,
+        write_back_translations,
+    )
 
     check_output(output)
     corpus = load_corpus(source, corpora=corpora, data=data, limit=limit, catalogue=catalogue)
     # Decoding itself refuses any other mode.
-    chosen = Decoding(mode=cast(Mode, mode), temperature=temperature, seed=seed, max_tokens=max_tokens)
+    chosen = Decoding(
+        mode=cast(Mode, mode), temperature=temperature, seed=seed, max_tokens=max_tokens
+    )
     there, back = (
         Translator(model, revision=revision, decoding=chosen, batch_size=batch_size, device=device)
         for model, revision in zip((forward, backward), revisions, strict=True)
@@ -178,9 +231,9 @@ def back_translate_command(
             shown.update(f"translating {direction}", done, total)
 
         written = write_back_translations(corpus, output, there, back, show)
-    say(f"{output}: {written.rows} pairs of {written.distinct} distinct sentences")
-    say(f"unchanged: {written.same}; cut at {chosen.max_tokens} tokens: {written.cut}")
-    say(f"models and settings: {written.record}")
+    print_text(f"{output}: {written.rows} pairs of {written.distinct} distinct sentences")
+    print_text(f"unchanged: {written.same}; cut at {chosen.max_tokens} tokens: {written.cut}")
+    print_text(f"models and settings: {written.record}")
 
 
 HOW: Sequence[How] = ("exact", "normalised", "near")
@@ -211,7 +264,7 @@ def overlap_command(
     Example: stsbench data overlap --tasks sts
     """
     if not corpora_named:
-        opt.Given.of(context).idle("without a CORPUS", "--near", "--corpora")
+        opt.TypedOptions.of(context).idle("without a CORPUS", "--near", "--corpora")
     if out is not None and out.suffix not in (".csv", ".json"):
         raise StsbenchError(f"--out '{out}': give a file that ends in .csv or .json")
     # What is asked for, or all that needs no network.
@@ -219,36 +272,47 @@ def overlap_command(
     tests = [load_task(name, data=data, catalogue=catalogue) for name in named]
     here = tests if tasks else [task for task in tests if is_at_hand(task.card, task.data)]
     if not here:
-        raise SourceError("no task's data are on this machine; run 'stsbench data fetch sts', or give --data DIR")
+        raise SourceError(
+            "no task's data are on this machine; run 'stsbench data fetch sts', or give --data DIR"
+        )
     splits = {task.name: task.load(task.card.score_split) for task in here}
     if not corpora_named:
         rows = _shared(splits)
         written: tuple[Rows, Sequence[str]] = rows, SHARED
-        said = ["shared: distinct sentences of the test in the other's; held: items with one; pairs: those of both"]
+        said = [
+            "shared: distinct sentences of the test in the other's; held: items with one; pairs: those of both"
+        ]
         said = said if rows else ["no test shares a sentence with another"]
     else:
-        loaded = [load_corpus(name, corpora=corpora, data=data, catalogue=catalogue) for name in corpora_named]
+        loaded = [
+            load_corpus(name, corpora=corpora, data=data, catalogue=catalogue)
+            for name in corpora_named
+        ]
         with shown_count("rows read") as progress:
             texts = [text for split in splits.values() for text in split.texts()]
-            held = find_held(loaded, texts, near=near, progress=progress)
+            held = find_overlap_matches(loaded, texts, near=near, progress=progress)
         written = [row for name, split in splits.items() for row in _items(name, split, held)], HELD
-        counts = [_counts(name, split, held, near=near is not None) for name, split in splits.items()]
+        counts = [
+            _counts(name, split, held, near=near is not None) for name, split in splits.items()
+        ]
         rows, where = [row for row in counts if row["held"]], ", ".join(corpora_named)
         nothing = ", ".join(row["task"] for row in counts if not row["held"])
         said = [f"{where}: nothing of {nothing}"] if nothing else []
-        said += [f"held: items with a sentence in {where}; pairs: side by side there; graded: with a score or label"]
+        said += [
+            f"held: items with a sentence in {where}; pairs: side by side there; graded: with a score or label"
+        ]
     if out is not None:
         write_records(out, *written)
     if as_json:
         print_json(rows)
         return
     print_records(rows, right=NUMBERS)
-    say_words(*said)
+    print_paragraph(*said)
     if out is not None:
-        say(f"wrote {out}")
+        print_text(f"wrote {out}")
 
 
-def _counts(name: str, split: Split, held: Held, *, near: bool) -> dict[str, Any]:
+def _counts(name: str, split: Split, held: OverlapMatches, *, near: bool) -> dict[str, Any]:
     found = [held.how[text] for text in set(split.texts()) if text in held.how]
     items = sum(map(any, held.items(split)))
     return {
@@ -263,7 +327,7 @@ def _counts(name: str, split: Split, held: Held, *, near: bool) -> dict[str, Any
     }
 
 
-def _items(name: str, split: Split, held: Held) -> Iterator[dict[str, Any]]:
+def _items(name: str, split: Split, held: OverlapMatches) -> Iterator[dict[str, Any]]:
     sides = zip(held.items(split), zip(*split.sides, strict=True), strict=True)
     facts = zip(sides, held.paired(split), held.graded(split), strict=True)
     for item, ((how, texts), paired, graded) in enumerate(facts):
@@ -274,9 +338,14 @@ def _items(name: str, split: Split, held: Held) -> Iterator[dict[str, Any]]:
 
 
 def _shared(splits: Mapping[str, Split]) -> Rows:
-    items = {name: [tuple(map(text_key, row)) for row in zip(*one.sides, strict=True)] for name, one in splits.items()}
+    items = {
+        name: [tuple(map(text_key, row)) for row in zip(*one.sides, strict=True)]
+        for name, one in splits.items()
+    }
     keys = {name: {key for item in found for key in item} - {b""} for name, found in items.items()}
-    pairs = {name: {frozenset(item) for item in found if len(item) > 1} for name, found in items.items()}
+    pairs = {
+        name: {frozenset(item) for item in found if len(item) > 1} for name, found in items.items()
+    }
     rows: Rows = []
     for name, mine in items.items():
         found = []
@@ -285,6 +354,11 @@ def _shared(splits: Mapping[str, Split]) -> Rows:
                 share = round(100 * len(both) / len(keys[name]), 1)
                 touched = sum(not both.isdisjoint(item) for item in mine)
                 alike = sum(frozenset(item) in pairs[other] for item in mine)
-                found.append((name, len(keys[name]), other, len(both), share, len(mine), touched, alike))
-        rows += [dict(zip(SHARED, facts, strict=True)) for facts in sorted(found, key=lambda facts: -facts[3])]
+                found.append(
+                    (name, len(keys[name]), other, len(both), share, len(mine), touched, alike)
+                )
+        rows += [
+            dict(zip(SHARED, facts, strict=True))
+            for facts in sorted(found, key=lambda facts: -facts[3])
+        ]
     return rows

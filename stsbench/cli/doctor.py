@@ -15,18 +15,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from stsbench.boards.published import published_row
+from stsbench.boards.published.rows import published_row
 from stsbench.cli import options as opt
-from stsbench.cli.printing import print_json, print_records, say
+from stsbench.cli.printing import print_json, print_records, print_text
 from stsbench.core import settings
 from stsbench.core.cards import TaskCard
 from stsbench.core.catalogue import Catalogue, card_folder
-from stsbench.core.errors import DataError, EncoderError, StsbenchError, one_line
+from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.provenance import processor, version_of
+from stsbench.core.wording import join_lines
 from stsbench.data.splits import check_file
 from stsbench.data.task import files_of, load_task
-from stsbench.encoders.base import KnownEncoder, TokenEncoder, facts_of
-from stsbench.encoders.load import find_encoder
+from stsbench.encoders.base import TokenEncoder
+from stsbench.encoders.load import load_named
+from stsbench.encoders.metadata import read_metadata
+from stsbench.encoders.named import NamedEncoder
 from stsbench.results.record import Result
 
 ANCHORS = "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py"
@@ -47,42 +50,82 @@ def doctor_command(
 
     Example: stsbench doctor --data DIR
     """
-    opt.Given.of(context).apart("--hub", "--data")
+    opt.TypedOptions.of(context).apart("--hub", "--data")
     versions = list(_versions())
-    report: dict[str, Any] = {"stsbench": version_of("stsbench"), "versions": versions, "devices": list(_devices())}
+    report: dict[str, Any] = {
+        "stsbench": version_of("stsbench"),
+        "versions": versions,
+        "devices": list(_devices()),
+    }
     if hub:
         settings.cache_folder().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=settings.cache_folder(), prefix="doctor-") as folder:
             found = try_hub(replace(minilm_trial(), catalogue=catalogue, folder=Path(folder)))
-        report |= {"versions": [one for one in versions if one["package"] in HUB_PACKAGES], "steps": found}
-        problems = [f"{one['step']}: {one['detail']}" for one in found if one["verdict"] == "failed"]
+        report |= {
+            "versions": [one for one in versions if one["package"] in HUB_PACKAGES],
+            "steps": found,
+        }
+        problems = [
+            f"{one['step']}: {one['detail']}" for one in found if one["verdict"] == "failed"
+        ]
     else:
-        states = {n: _state(catalogue.task(n), data or settings.data_folder()) for n in catalogue.paths("tasks")}
+        states = {
+            n: _state(catalogue.task(n), data or settings.data_folder())
+            for n in catalogue.paths("tasks")
+        }
         wrong = {task: state for task, state in states.items() if state not in ("found", "missing")}
-        suites = [(name, [states[task] for task in suite.tasks]) for name, suite in catalogue.suites().items()]
-        missing = {name: use for name, (package, use) in EXTRAS.items() if find_spec(package) is None}
+        suites = [
+            (name, [states[task] for task in suite.tasks])
+            for name, suite in catalogue.suites().items()
+        ]
+        missing = {
+            name: use for name, (package, use) in EXTRAS.items() if find_spec(package) is None
+        }
         report["folders"] = list(_folders())
         report["data"] = [
-            {"suite": name, "found": (there := mine.count("found")), "missing": (gone := mine.count("missing"))}
+            {
+                "suite": name,
+                "found": (there := mine.count("found")),
+                "missing": (gone := mine.count("missing")),
+            }
             | {"wrong": len(mine) - there - gone}
             for name, mine in suites
         ]
         report["missing extras"] = [{"extra": name, "for": use} for name, use in missing.items()]
-        problems = [f"{one['package']} {one['here']} is not {one['allowed']}" for one in versions if not one["fits"]]
+        problems = [
+            f"{one['package']} {one['here']} is not {one['allowed']}"
+            for one in versions
+            if not one["fits"]
+        ]
         problems += [f"{task}: {why}" for task, why in wrong.items()]
     report = _without_places({**report, "problems": problems})
     if as_json:
         print_json(report)
     else:
-        say(f"stsbench {report['stsbench']}")
+        print_text(f"stsbench {report['stsbench']}")
         for title, rows in report.items():
             if rows and title not in ("stsbench", "problems"):
-                say(f"\n{title}")
-                shown = [{column: value for column, value in row.items() if column != "fits"} for row in rows]
+                print_text(f"\n{title}")
+                shown = [
+                    {column: value for column, value in row.items() if column != "fits"}
+                    for row in rows
+                ]
                 print_records(shown, right=["found", "missing", "wrong", "size"])
-        say("\n".join(["", *([f"problem: {problem}" for problem in report["problems"]] or ["no problems found"])]))
+        print_text(
+            "\n".join(
+                [
+                    "",
+                    *(
+                        [f"problem: {problem}" for problem in report["problems"]]
+                        or ["no problems found"]
+                    ),
+                ]
+            )
+        )
         if hub:
-            say(f"\nPaste the above into an issue: it holds no folders and no token. Then, in a checkout: {ANCHORS}")
+            print_text(
+                f"\nPaste the above into an issue: it holds no folders and no token. Then, in a checkout: {ANCHORS}"
+            )
     return 2 if problems else 0
 
 
@@ -145,11 +188,17 @@ def _devices() -> Iterator[dict[str, str]]:
     yield {"device": "processor", "what": f"{processor()}, {torch.get_num_threads()} threads"}
     for number in range(gpus := torch.cuda.device_count()):
         facts = torch.cuda.get_device_properties(number)
-        yield {"device": f"cuda:{number}", "what": f"{facts.name}, {facts.total_memory / (1 << 30):.0f} GB"}
+        yield {
+            "device": f"cuda:{number}",
+            "what": f"{facts.name}, {facts.total_memory / (1 << 30):.0f} GB",
+        }
     if torch.backends.mps.is_available():
         yield {"device": "mps", "what": "Apple's GPU"}
     elif not gpus:
-        yield {"device": "no GPU", "what": "needed for dtype float16, and for training at the papers' sizes"}
+        yield {
+            "device": "no GPU",
+            "what": "needed for dtype float16, and for training at the papers' sizes",
+        }
 
 
 def _folders() -> Iterator[dict[str, str]]:
@@ -172,8 +221,16 @@ def _folders() -> Iterator[dict[str, str]]:
         if path is not None and path.is_dir():
             state = "found"
             # Of the cache the parts say it. Links in the Hub's cache point to its own blobs.
-            files = (one for one in path.rglob("*") if path != cache and not one.is_symlink() and one.is_file())
-            size = f"{sum(one.lstat().st_size for one in files) / 1e6:,.1f} MB" if path != cache else ""
+            files = (
+                one
+                for one in path.rglob("*")
+                if path != cache and not one.is_symlink() and one.is_file()
+            )
+            size = (
+                f"{sum(one.lstat().st_size for one in files) / 1e6:,.1f} MB"
+                if path != cache
+                else ""
+            )
         yield {"folder": name, "state": state, "size": size}
 
 
@@ -188,7 +245,7 @@ def _state(card: TaskCard, data: Path | None) -> str:
         try:
             check_file(path, fact)
         except DataError as error:
-            return one_line(error).replace(str(path), path.name)
+            return join_lines(error).replace(str(path), path.name)
         except OSError as error:
             return f"{path.name}: {error.strerror}"
     return "found"
@@ -210,7 +267,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(kw_only=True)
-class HubTrial:
+class HubCheck:
     """What is fetched, and what it must give; each step says what it has found, or raises StsbenchError."""
 
     model: str
@@ -225,9 +282,9 @@ class HubTrial:
     """For a store, and data of nobody's."""
 
     @cached_property
-    def encoder(self) -> KnownEncoder:
+    def encoder(self) -> NamedEncoder:
         """The checkpoint as any run would load it."""
-        return find_encoder(self.model, params={"revision": self.revision}, catalogue=self.catalogue)
+        return load_named(self.model, params={"revision": self.revision}, catalogue=self.catalogue)
 
     def _hub(self) -> str:
         from huggingface_hub import get_token
@@ -239,46 +296,66 @@ class HubTrial:
 
     def _data(self) -> str:
         # Without the user's folder, whatever it holds.
-        tasks = [replace(load_task(name, catalogue=self.catalogue), data=None) for name in self.published]
+        tasks = [
+            replace(load_task(name, catalogue=self.catalogue), data=None) for name in self.published
+        ]
         loaded = [(task.name, task.loaded(task.card.score_split)) for task in tasks]
-        return ", ".join(f"{name} {one.split.n} pairs ({(one.revision or one.source)[:12]})" for name, one in loaded)
+        return ", ".join(
+            f"{name} {one.split.n} pairs ({(one.revision or one.source)[:12]})"
+            for name, one in loaded
+        )
 
     def _checkpoint(self) -> str:
         from stsbench.encoders.checkpoint import find_checkpoint
 
-        size = sum(path.stat().st_size for path in find_checkpoint(self.model, revision=self.revision).weights)
+        size = sum(
+            path.stat().st_size
+            for path in find_checkpoint(self.model, revision=self.revision).weights
+        )
         return f"{self.model} ({self.revision[:12]}), weights of {size / 1e6:.0f} MB"
 
     def _cache(self) -> str:
         from huggingface_hub import try_to_load_from_cache
 
-        if not isinstance(try_to_load_from_cache(self.model, "config.json", revision=self.revision), str):
-            raise DataError(f"{self.model} is not in the Hub's cache; is HF_HOME or HF_HUB_CACHE set?")
+        if not isinstance(
+            try_to_load_from_cache(self.model, "config.json", revision=self.revision), str
+        ):
+            raise DataError(
+                f"{self.model} is not in the Hub's cache; is HF_HOME or HF_HUB_CACHE set?"
+            )
         return "the checkpoint is kept in the Hub's cache, for a run without a network"
 
     def _tokenizer(self) -> str:
         encoder = self.encoder.encoder
         if not isinstance(encoder, TokenEncoder):
-            raise EncoderError(f"{self.model} is run by sentence-transformers; its files say other than expected")
+            raise EncoderError(
+                f"{self.model} is run by sentence-transformers; its files say other than expected"
+            )
         ids = tuple(encoder.tokenize([self.sentence]).ids.tolist())
         if ids != self.ids:
-            raise EncoderError(f"'{self.sentence}' gives the tokens {list(ids)}, not {list(self.ids)}")
+            raise EncoderError(
+                f"'{self.sentence}' gives the tokens {list(ids)}, not {list(self.ids)}"
+            )
         return f"'{self.sentence}' gives the {len(ids)} tokens that it should"
 
     def _device(self) -> str:
         encoded = sum(one.run["encoded"] for one in self._scored().values())
-        return f"{encoded} sentences embedded on {facts_of(self.encoder.encoder).device_used}"
+        return f"{encoded} sentences embedded on {read_metadata(self.encoder.encoder).device_used}"
 
     def _store(self) -> str:
         found = self._scored().values()
         if encoded := sum(one.run["encoded"] for one in found):
-            raise EncoderError(f"{encoded} embeddings were stored a moment ago and are not found again")
+            raise EncoderError(
+                f"{encoded} embeddings were stored a moment ago and are not found again"
+            )
         return f"all {sum(one.run['from_store'] for one in found)} embeddings are found again"
 
     def _score(self) -> str:
         found = self._scored()
         pairs = [(task, 100 * found[task].score, value) for task, value in self.published.items()]
-        text = ", ".join(f"{task} {score:.2f} (published {value:.2f})" for task, score, value in pairs)
+        text = ", ".join(
+            f"{task} {score:.2f} (published {value:.2f})" for task, score, value in pairs
+        )
         if any(abs(score - value) > POINTS for _, score, value in pairs):
             raise EncoderError(f"{text}: more than {POINTS} apart")
         return text
@@ -294,10 +371,10 @@ class HubTrial:
         return {result.task: result for result in found}
 
 
-def minilm_trial() -> HubTrial:
+def minilm_trial() -> HubCheck:
     """All-MiniLM-L6-v2 (90 MB) on 250 and 1,379 pairs; the ids are those of BERT's vocabulary."""
     scores = {one.task: one.value for one in published_row("mteb/results/all-MiniLM-L6-v2").scores}
-    return HubTrial(
+    return HubCheck(
         model="sentence-transformers/all-MiniLM-L6-v2",
         revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
         sentence="A Man is playing a guitar.",
@@ -306,7 +383,7 @@ def minilm_trial() -> HubTrial:
     )
 
 
-def try_hub(trial: HubTrial) -> list[dict[str, str]]:
+def try_hub(trial: HubCheck) -> list[dict[str, str]]:
     """Take every step that can be taken: what came of each; a mistake or a fault of the network is reported, a bug is raised."""
     found: dict[str, dict[str, str]] = {}
     for step, needs in NEEDS.items():
@@ -317,6 +394,6 @@ def try_hub(trial: HubTrial) -> list[dict[str, str]]:
             try:
                 verdict, detail = "fine", getattr(trial, f"_{step.lower()}")()
             except StsbenchError as error:
-                verdict, detail = "failed", one_line(error)
+                verdict, detail = "failed", join_lines(error)
         found[step] = {"step": step, "verdict": verdict, "detail": detail}
     return list(found.values())

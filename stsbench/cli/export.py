@@ -7,15 +7,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stsbench.api.names import chosen_results
-from stsbench.boards.exports.hub import eval_results, every_eval_ever, model_index, to_yaml, write_card
+from stsbench.api.names import select_results
+from stsbench.boards.exports.hub import (
+    eval_results,
+    every_eval_ever,
+    model_index,
+    to_yaml,
+    write_card,
+)
 from stsbench.boards.exports.mteb import export_mteb
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, complain_of_all, emit, print_json, say
-from stsbench.core.errors import DataError, StsbenchError, choose
+from stsbench.cli.printing import complain_of_all, emit, print_error, print_json, print_text
+from stsbench.core.errors import DataError, StsbenchError, look_up
 from stsbench.data.task import expand_names
 from stsbench.results.folder import read_folder, verified
-from stsbench.results.groups import Encoders, Runs, gather_runs
+from stsbench.results.groups import EncoderDirectory, EncoderResults, group_by_encoder
 from stsbench.results.record import Result
 
 SHOWN = 5
@@ -39,15 +45,19 @@ def export_command(
 
     Example: stsbench export --format mteb --out mteb-files
     """
-    write = choose("format", fmt, FORMATS)
+    write = look_up("format", fmt, FORMATS)
     only = expand_names(tasks, catalogue) if tasks else []
-    encoders = Encoders(read_folder(results), catalogue)
-    complain_of_all("skipped", (problem.line for problem in encoders.found.problems))
-    mine = chosen_results(encoder, encoders, catalogue, results)
-    if older := encoders.older_line(mine):
-        complain(older)
-    held = verified(one for one in mine if (not tasks or one.task in only) and protocol in (None, one.protocol["name"]))
-    complain_of_all("skipped", (problem.line for problem in held.problems))
+    encoders = EncoderDirectory(read_folder(results), catalogue)
+    complain_of_all("skipped", (problem.message for problem in encoders.folder.problems))
+    mine = select_results(encoder, encoders, catalogue, results)
+    if older := encoders.describe_omitted(mine):
+        print_error(older)
+    held = verified(
+        one
+        for one in mine
+        if (not tasks or one.task in only) and protocol in (None, one.protocol["name"])
+    )
+    complain_of_all("skipped", (problem.message for problem in held.problems))
     if not held.results:
         raise DataError(f"{results}: no results of these tasks by this protocol to export")
     write(held.results, out, catalogue, as_json)
@@ -61,10 +71,12 @@ def _mteb(results: Sequence[Result], out: Path | None, catalogue: opt.Cards, as_
         print_json({"files": [str(path) for path in made.paths], "left_out": made.left_out})
         return
     for line in made.left_out[:SHOWN]:
-        say(f"skipped: {line}")
+        print_text(f"skipped: {line}")
     if len(made.left_out) > SHOWN:
-        say(f"skipped: {len(made.left_out) - SHOWN} more; --json lists them")
-    say(f"wrote {len(made.paths)} file{'s' * (len(made.paths) != 1)}; mteb.ResultCache('{out}') reads them")
+        print_text(f"skipped: {len(made.left_out) - SHOWN} more; --json lists them")
+    print_text(
+        f"wrote {len(made.paths)} file{'s' * (len(made.paths) != 1)}; mteb.ResultCache('{out}') reads them"
+    )
 
 
 def _one_file(
@@ -74,30 +86,36 @@ def _one_file(
     as_json: bool,
     *,
     what: str,
-    made: Callable[[Runs, opt.Cards], tuple[str, Any]],
+    made: Callable[[EncoderResults, opt.Cards], tuple[str, Any]],
 ) -> None:
     """Write or print the text made of one encoder's results; what JSON shows of it, if more than that, has a place in a card."""
-    runs = gather_runs(results, catalogue)
+    runs = group_by_encoder(results, catalogue)
     if len(runs) > 1:
         names = ", ".join(f"'{one.name}'" for one in runs[:SHOWN])
-        raise StsbenchError(f"{what} is of one encoder, these results are of {len(runs)} ({names}); give --encoder")
+        raise StsbenchError(
+            f"{what} is of one encoder, these results are of {len(runs)} ({names}); give --encoder"
+        )
     text, index = made(runs[0], catalogue)
     if out is not None and index is not None:
         write_card(out, index)
     elif out is not None:
         emit(text, out, silent=True)
     if as_json:
-        print_json(index if index is not None else {"out": str(out) if out is not None else None, "text": text})
+        print_json(
+            index
+            if index is not None
+            else {"out": str(out) if out is not None else None, "text": text}
+        )
     else:
-        say(f"wrote {out}" if out is not None else text.rstrip("\n"))
+        print_text(f"wrote {out}" if out is not None else text.rstrip("\n"))
 
 
-def _model_index(one: Runs, catalogue: opt.Cards) -> tuple[str, Any]:
+def _model_index(one: EncoderResults, catalogue: opt.Cards) -> tuple[str, Any]:
     index = model_index(one.encoder, one.results, catalogue)
     return to_yaml(index), index
 
 
-def _eval_results(one: Runs, catalogue: opt.Cards) -> tuple[str, Any]:
+def _eval_results(one: EncoderResults, catalogue: opt.Cards) -> tuple[str, Any]:
     text, left_out = eval_results(one.results, catalogue)
     complain_of_all("left out", left_out)
     return text, None
@@ -108,6 +126,8 @@ FORMATS: Mapping[str, Callable[..., None]] = {
     "model-index": partial(_one_file, what="a model card", made=_model_index),
     "eval-results": partial(_one_file, what="a file of the Hub's", made=_eval_results),
     "every-eval-ever": partial(
-        _one_file, what="a record", made=lambda one, known: (every_eval_ever(one.results, known), None)
+        _one_file,
+        what="a record",
+        made=lambda one, known: (every_eval_ever(one.results, known), None),
     ),
 }

@@ -6,20 +6,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stsbench.api.names import added_rows, chosen_results
-from stsbench.boards.published import read_table_card
-from stsbench.boards.render import TERMINAL, check_format, render
-from stsbench.boards.tables.build import Asked, find_suite
-from stsbench.boards.tables.table import Show, Table, check_show, lay_out
+from stsbench.api.names import added_rows, select_results
+from stsbench.boards.published.rows import read_table_card
+from stsbench.boards.render.formats import TERMINAL, check_format, render
+from stsbench.boards.tables.build import TableRequest, find_suite
+from stsbench.boards.tables.table import Show, Table, build_layout, check_show
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, complain_of_all, emit, print_table, say_words, shown_count
+from stsbench.cli.printing import (
+    complain_of_all,
+    emit,
+    print_error,
+    print_paragraph,
+    print_table,
+    shown_count,
+)
 from stsbench.core.errors import StsbenchError
-from stsbench.plots import FIGURES
+from stsbench.plots.labels import FIGURES
 from stsbench.results.folder import ResultFolder, read_folder
-from stsbench.results.groups import Encoders
+from stsbench.results.groups import EncoderDirectory
 
 if TYPE_CHECKING:
-    from stsbench.boards.exports.mteb import Imported
+    from stsbench.boards.exports.mteb import ImportedScores
 
 RESULTS = Path("results")
 OF_SEEDS = (
@@ -54,7 +61,7 @@ def leaderboard_command(
     Example: stsbench leaderboard --table simcse-5 --add minilm:Ours
     """
     fmt, shown = check_format(opt.written_as(output, out, as_json=as_json)), check_show(show)
-    _check_options(opt.Given.of(context), fmt, table, show, out)
+    _check_options(opt.TypedOptions.of(context), fmt, table, show, out)
     # A wrong name is refused before any result is read.
     if table is not None:
         read_table_card(table)
@@ -63,20 +70,23 @@ def leaderboard_command(
     # Published and imported rows stand alone where no results are asked for and there is no folder.
     where = results or RESULTS
     alone = (table or mteb) and not (results or encoder or add or where.is_dir())
-    encoders = Encoders(ResultFolder([], []) if alone else read_folder(where), catalogue)
-    complain_of_all("skipped", (problem.line for problem in encoders.found.problems))
-    added, chosen = added_rows(add, encoders, catalogue, where), chosen_results(encoder, encoders, catalogue, where)
+    encoders = EncoderDirectory(ResultFolder([], []) if alone else read_folder(where), catalogue)
+    complain_of_all("skipped", (problem.message for problem in encoders.folder.problems))
+    added, chosen = (
+        added_rows(add, encoders, catalogue, where),
+        select_results(encoder, encoders, catalogue, where),
+    )
     wanted = {id(result) for one in (chosen, *(one.results for one in added)) for result in one}
-    found = [result for result in encoders.found.states if id(result) in wanted]
+    found = [result for result in encoders.folder.all_results if id(result) in wanted]
     with shown_count("rows with intervals") as progress:
-        asked = Asked(
+        asked = TableRequest(
             catalogue=catalogue, results=found, where=where, added=added, protocol=protocol, show=shown, ranks=ranks,
             imported=_imported(mteb, catalogue) if mteb else None, progress=progress,
         )  # fmt: skip
         made = asked.boards(suite) if table is None else asked.declared(table)
     complain_of_all("skipped", made.left_out)
-    for line in filter(None, [*made.advice, encoders.older_line(found)]):
-        complain(line)
+    for line in filter(None, [*made.advice, encoders.describe_omitted(found)]):
+        print_error(line)
     tables = made.tables
     if rows_only and add:
         tables = [one.with_rows(lambda row: row if row.is_added else None) for one in tables]
@@ -90,13 +100,15 @@ def leaderboard_command(
         emit(render(tables, fmt, show=shown, exact=exact, rows_only=rows_only), out)
 
 
-def _imported(folder: Path, catalogue: opt.Cards) -> Imported:
+def _imported(folder: Path, catalogue: opt.Cards) -> ImportedScores:
     from stsbench.boards.exports.mteb import read_mteb
 
     return read_mteb(folder, catalogue)
 
 
-def _check_options(given: opt.Given, fmt: str, table: str | None, show: str | None, out: Path | None) -> None:
+def _check_options(
+    given: opt.TypedOptions, fmt: str, table: str | None, show: str | None, out: Path | None
+) -> None:
     given.apart("--table", "--suite", "--protocol")
     given.apart("--json", "--format")
     if fmt in FIGURES and out is None:
@@ -106,7 +118,12 @@ def _check_options(given: opt.Given, fmt: str, table: str | None, show: str | No
     if table and fmt == "json":
         given.idle("as json, which holds all that there is", "--show")
     if show == "published":
-        given.idle("with --show published", "--ranks", "--add", *(("--results", "--encoder") if table else ()))
+        given.idle(
+            "with --show published",
+            "--ranks",
+            "--add",
+            *(("--results", "--encoder") if table else ()),
+        )
     if show in ("measured", "difference"):
         given.idle(f"with --show {show}", "--mteb")
     if table and show == "difference":
@@ -119,7 +136,7 @@ def _check_options(given: opt.Given, fmt: str, table: str | None, show: str | No
 
 def _print_boards(tables: Sequence[Table], show: Show | None, *, exact: bool) -> None:
     for one in tables:
-        print_table(lay_out(one, show, exact=exact))
+        print_table(build_layout(one, show, exact=exact))
     cells = (cell for one in tables for row in one.rows() for cell in row.cells.values())
     if any(cell.measured and cell.measured.seeds > 1 for cell in cells):
-        say_words(OF_SEEDS)
+        print_paragraph(OF_SEEDS)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import print_json, print_records, say
-from stsbench.core.errors import StsbenchError, UnknownName, choose
+from stsbench.cli.printing import print_json, print_records, print_text
+from stsbench.core.errors import StsbenchError, UnknownName, look_up
 
 
 def list_command(
-    *, kind: opt.Kind = "", language: opt.Language = None, catalogue: opt.Cards, as_json: opt.AsJson = False
+    *,
+    kind: opt.Kind = "",
+    language: opt.Language = None,
+    catalogue: opt.Cards,
+    as_json: opt.AsJson = False,
 ) -> None:
     """List tasks, encoders, recipes, tables and more.
 
@@ -19,9 +23,9 @@ def list_command(
     if language is not None and kind != "tasks":
         raise StsbenchError("--language chooses tasks; give: stsbench list tasks --language CODE")
     if not kind:
-        say(f"'stsbench list KIND' lists {', '.join(LISTS)}")
+        print_text(f"'stsbench list KIND' lists {', '.join(LISTS)}")
         return
-    rows = list(choose("list", kind, LISTS)(catalogue))
+    rows = list(look_up("list", kind, LISTS)(catalogue))
     if language is not None:
         known = sorted({code for row in rows for code in row["language"].split(",")})
         rows = [row for row in rows if language in row["language"].split(",")]
@@ -32,7 +36,7 @@ def list_command(
     elif rows:
         print_records(rows, right=["n"])
     else:
-        say(f"no {kind} here; pass --cards DIR with cards of your own")
+        print_text(f"no {kind} here; pass --cards DIR with cards of your own")
 
 
 Listed = Iterator[dict[str, str]]
@@ -41,30 +45,53 @@ Listed = Iterator[dict[str, str]]
 def _tasks(catalogue: opt.Cards) -> Listed:
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
-        n, sources = card.splits[card.score_split].n, [one for one in ("package", "local", "hub") if getattr(card, one)]
-        facts = {"task": name, "name": card.name, "evaluator": card.evaluator, "language": ",".join(card.languages)}
+        n, sources = (
+            card.splits[card.score_split].n,
+            [one for one in ("package", "local", "hub") if getattr(card, one)],
+        )
+        facts = {
+            "task": name,
+            "name": card.name,
+            "evaluator": card.evaluator,
+            "language": ",".join(card.languages),
+        }
         yield facts | {"n": str(n or ""), "sources": ", ".join(sources)}
 
 
 def _encoders(catalogue: opt.Cards) -> Listed:
     for name, card in ((name, catalogue.encoder(name)) for name in catalogue.paths("baselines")):
-        yield {"encoder": name, "name": card.name, "backbone": card.backbone, "supervision": card.supervision}
+        yield {
+            "encoder": name,
+            "name": card.name,
+            "backbone": card.backbone,
+            "supervision": card.supervision,
+        }
 
 
 def _recipes(catalogue: opt.Cards) -> Listed:
     for name, card in ((name, catalogue.recipe(name)) for name in catalogue.paths("trainers")):
-        yield {"recipe": name, "method": card.method, "backbone": card.backbone, "corpus": card.data.corpus}
+        yield {
+            "recipe": name,
+            "method": card.method,
+            "backbone": card.backbone,
+            "corpus": card.data.corpus,
+        }
 
 
 def _corpora(catalogue: opt.Cards) -> Listed:
     for name, card in catalogue.corpora().items():
         columns = ["text", "document_id"] if card.split_sentences else list(card.columns)
         sources = "tasks" if card.tasks else "local, hub" if card.repo else "local"
-        yield {"corpus": name, "columns": ", ".join(columns), "n": str(card.rows), "sources": sources}
+        yield {
+            "corpus": name,
+            "columns": ", ".join(columns),
+            "n": str(card.rows),
+            "sources": sources,
+        }
 
 
 def _tables(catalogue: opt.Cards) -> Listed:
-    from stsbench.boards.published import read_table_card, sources, table_names
+    from stsbench.boards.published.rows import read_table_card, sources, table_names
 
     for name, card in ((name, read_table_card(name)) for name in table_names()):
         source = f"{sources().papers[card.paper].name} {card.table}" if card.paper else "ours"
@@ -72,7 +99,7 @@ def _tables(catalogue: opt.Cards) -> Listed:
 
 
 def _ablations(catalogue: opt.Cards) -> Listed:
-    from stsbench.boards.published import sources
+    from stsbench.boards.published.rows import sources
     from stsbench.studies.reproduction import FOLDER, load_ablation
 
     for name, made in ((name, load_ablation(name, catalogue)) for name in catalogue.paths(FOLDER)):
@@ -82,9 +109,11 @@ def _ablations(catalogue: opt.Cards) -> Listed:
 
 
 def _protocols(catalogue: opt.Cards) -> Listed:
-    from stsbench.evaluators import protocols_of_all
+    from stsbench.evaluators.registry import all_protocols
 
-    yield from ({"protocol": name, "evaluators": ", ".join(of)} for name, of in protocols_of_all().items())
+    yield from (
+        {"protocol": name, "evaluators": ", ".join(of)} for name, of in all_protocols().items()
+    )
 
 
 LISTS: Mapping[str, Callable[[opt.Cards], Iterable[dict[str, str]]]] = {
@@ -92,7 +121,8 @@ LISTS: Mapping[str, Callable[[opt.Cards], Iterable[dict[str, str]]]] = {
     "encoders": _encoders,
     "recipes": _recipes,
     "suites": lambda known: [
-        {"suite": name, "name": suite.name, "tasks": ", ".join(suite.tasks)} for name, suite in known.suites().items()
+        {"suite": name, "name": suite.name, "tasks": ", ".join(suite.tasks)}
+        for name, suite in known.suites().items()
     ],
     "corpora": _corpora,
     "tables": _tables,

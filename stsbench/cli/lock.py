@@ -8,9 +8,9 @@ from pathlib import Path
 from stsbench.check.lock import LockedCell, lock_cells, read_lock, to_lock
 from stsbench.cli import options as opt
 from stsbench.cli.check import read_one
-from stsbench.cli.printing import print_json, say
+from stsbench.cli.printing import print_json, print_text
 from stsbench.core.errors import DataError, OutputError
-from stsbench.core.files import write_whole
+from stsbench.core.files import write_atomically
 
 
 def lock_command(
@@ -32,18 +32,26 @@ def lock_command(
         raise OutputError(f"results folder '{results}' does not exist; 'stsbench run' makes it")
     side = read_one(results, encoder, tasks, catalogue).verified()
     for problem in side.problems:
-        raise DataError(f"{problem.line}; repair or remove the file, for a lock without it would not check it")
+        raise DataError(
+            f"{problem.message}; repair or remove the file, for a lock without it would not check it"
+        )
     if not (held := side.results()):
         raise DataError(f"{results}: holds no results to lock")
     kept: list[LockedCell] = []
     with suppress(DataError, OutputError):
         kept = read_lock(out)
     cells = lock_cells(held, kept)
-    write_whole(out, to_lock(cells))
+    write_atomically(out, to_lock(cells))
     bare = sum(cell.paired is None for cell in cells)
     if as_json:
         encoders = sorted({cell.encoder for cell in cells})
-        print_json({"lock": str(out), "cells": len(cells), "encoders": encoders, "without_items": bare})
+        print_json(
+            {"lock": str(out), "cells": len(cells), "encoders": encoders, "without_items": bare}
+        )
     else:
-        more = f"; {bare} without what a paired test needs, for their per-item columns are missing" if bare else ""
-        say(f"locked {len(cells)} cell{'' if len(cells) == 1 else 's'} in {out}{more}")
+        more = (
+            f"; {bare} without what a paired test needs, for their per-item columns are missing"
+            if bare
+            else ""
+        )
+        print_text(f"locked {len(cells)} cell{'' if len(cells) == 1 else 's'} in {out}{more}")

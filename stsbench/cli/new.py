@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import say, say_words
+from stsbench.cli.printing import print_paragraph, print_text
 from stsbench.core.cards import HubSource
-from stsbench.core.errors import StsbenchError, choose, split_names
-from stsbench.data.drafts import ROLES, Draft, draft_task, find_home, name_of
-from stsbench.encoders.drafts import draft_encoder
-from stsbench.recipes.drafts import draft_method
+from stsbench.core.errors import StsbenchError, look_up
+from stsbench.core.names import split_names
+from stsbench.data.task_draft import ROLES, Draft, draft_task, find_home, name_of
+from stsbench.encoders.encoder_draft import draft_encoder
+from stsbench.recipes.method_draft import draft_method
 
 
 def task_command(
@@ -36,13 +37,15 @@ def task_command(
     """
     if (source is None) == (not hub):
         raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
-    opt.Given.of(context).needs("--hub", "--revision", "--subset")
+    opt.TypedOptions.of(context).needs("--hub", "--revision", "--subset")
     parts = [name for text in columns for name in split_names(text)]
     roles = opt.parse_pairs("--columns", parts, "what it holds and its name, such as gold=score")
     for role in roles:
-        choose("role in --columns", role, dict.fromkeys(ROLES))
+        look_up("role in --columns", role, dict.fromkeys(ROLES))
     if labels and "gold" in roles:
-        raise StsbenchError("--labels and gold in --columns contradict each other; leave out one of them")
+        raise StsbenchError(
+            "--labels and gold in --columns contradict each other; leave out one of them"
+        )
     data: Path | HubSource
     if source is not None:
         data, called = source, name_of(source)
@@ -67,7 +70,9 @@ def encoder_command(
     _write(draft_encoder(source, find_home(out, "baselines", name or name_of(source))), force=force)
 
 
-def method_command(name: opt.MethodName, *, out: opt.DraftsFolder = Path("cards"), force: opt.Force = False) -> None:
+def method_command(
+    name: opt.MethodName, *, out: opt.DraftsFolder = Path("cards"), force: opt.Force = False
+) -> None:
     """Draft a training method and its recipe.
 
     Example: stsbench new method pull
@@ -77,5 +82,5 @@ def method_command(name: opt.MethodName, *, out: opt.DraftsFolder = Path("cards"
 
 def _write(draft: Draft, *, force: bool) -> None:
     draft.write(force=force)
-    say_words(*draft.found, *(f"unsure: {line}" for line in draft.unsure))
-    say(draft.command)
+    print_paragraph(*draft.found, *(f"unsure: {line}" for line in draft.unsure))
+    print_text(draft.command)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, CallbackParam, Context as Context, Option
 
 from stsbench.core import settings
-from stsbench.core.errors import SourceError, StsbenchError, has_gap, split_names
-from stsbench.plots import FIGURES
+from stsbench.core.errors import SourceError, StsbenchError
+from stsbench.core.names import has_empty_name, split_names
+from stsbench.plots.labels import FIGURES
 
 MOST = 10**9
 """No count that is meant is larger."""
@@ -21,7 +22,7 @@ FOLDERS, OUTPUT, WORK = "Data and folders", "Output", "How the work is done"
 """Groups of options in a command's help; the others come first."""
 
 
-def offered(*kinds: str) -> Callable[[str], Iterator[str]]:
+def complete_names(*kinds: str) -> Callable[[str], Iterator[str]]:
     """What a shell offers for the last name of a comma list: names of cards of these kinds, suites, tables or analyses."""
 
     def complete(incomplete: str) -> Iterator[str]:
@@ -35,11 +36,11 @@ def offered(*kinds: str) -> Callable[[str], Iterator[str]]:
 def known_names(kind: str) -> Iterable[str]:
     """What a shell offers of one kind: names of cards, suites, tables or analyses."""
     if kind == "tables":
-        from stsbench.boards.published import table_names
+        from stsbench.boards.published.rows import table_names
 
         return table_names()
     if kind == "analyses":
-        from stsbench.analysis.run import ANALYSES
+        from stsbench.analysis.context import ANALYSES
 
         return ANALYSES.names()
     # Only the names of files are read.
@@ -53,15 +54,15 @@ def read_cards(folders: Sequence[Path] = ()) -> "Catalogue":
     return Catalogue(folders)
 
 
-encoder_names = offered("baselines", "trainers")
-recipe_names = offered("trainers")
-task_names = offered("tasks", "suites")
-all_names = offered("tasks", "baselines", "trainers", "suites")
+encoder_names = complete_names("baselines", "trainers")
+recipe_names = complete_names("trainers")
+task_names = complete_names("tasks", "suites")
+all_names = complete_names("tasks", "baselines", "trainers", "suites")
 
 
 def each_name(parameter: CallbackParam, given: list[str]) -> list[str]:
     """The names of an option that may be repeated, each a comma list; none of them may be empty."""
-    if gap := next(filter(has_gap, given), None):
+    if gap := next(filter(has_empty_name, given), None):
         raise StsbenchError(f"{parameter.opts[0]} '{gap}': a name is missing beside a comma")
     names = [name for one in given for name in split_names(one)]
     if given and not names:
@@ -71,7 +72,9 @@ def each_name(parameter: CallbackParam, given: list[str]) -> list[str]:
 
 def _figure(parameter: CallbackParam, path: Path | None) -> Path | None:
     if path is not None and path.suffix.removeprefix(".") not in FIGURES:
-        raise StsbenchError(f"{parameter.opts[0]} '{path}': give a file that ends in .{', .'.join(FIGURES)}")
+        raise StsbenchError(
+            f"{parameter.opts[0]} '{path}': give a file that ends in .{', .'.join(FIGURES)}"
+        )
     return path
 
 
@@ -83,7 +86,14 @@ def _configured(context: Context, config: Path | None) -> Path | None:
     return config
 
 
-def _option(text: str, flags: str = "", complete: Any = None, *, panel: str | None = None, **more: Any) -> Any:  # noqa: ANN401
+def _option(
+    text: str,
+    flags: str = "",
+    complete: Any = None,
+    *,
+    panel: str | None = None,
+    **more: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
     """An option, called as its parameter where no ``flags`` are given; those of switches are, which have no ``--no-``."""
     return Option(*flags.split(), help=text, rich_help_panel=panel, autocompletion=complete, **more)
 
@@ -102,57 +112,105 @@ _arguments = partial(_argument, default_factory=list, show_default=False)
 # What is measured.
 EncoderArguments = Annotated[
     list[str],
-    _arguments("Encoders: card names, Hub ids, folders, card files.", callback=each_name, complete=encoder_names),
+    _arguments(
+        "Encoders: card names, Hub ids, folders, card files.",
+        callback=each_name,
+        complete=encoder_names,
+    ),
 ]
-EncoderAgain = Annotated[list[str], _names("The same as an option; comma list.", "--encoder -e", encoder_names)]
+EncoderAgain = Annotated[
+    list[str], _names("The same as an option; comma list.", "--encoder -e", encoder_names)
+]
 Encoders = Annotated[list[str], _names("Encoders; comma list.", "--encoder -e", encoder_names)]
-OnlyEncoders = Annotated[list[str], _names("Only these encoders; comma list.", "--encoder -e", encoder_names)]
-AgainstEncoders = Annotated[list[str], _names("Check against these encoders only; comma list.", "", encoder_names)]
-ComparedEncoders = Annotated[list[str], _argument("Encoders of the results folder, or folders of results.")]
-FirstEncoder = Annotated[str, _argument("An encoder: a card's name, a Hub id, a folder or a card file.", encoder_names)]
+OnlyEncoders = Annotated[
+    list[str], _names("Only these encoders; comma list.", "--encoder -e", encoder_names)
+]
+AgainstEncoders = Annotated[
+    list[str], _names("Check against these encoders only; comma list.", "", encoder_names)
+]
+ComparedEncoders = Annotated[
+    list[str], _argument("Encoders of the results folder, or folders of results.")
+]
+FirstEncoder = Annotated[
+    str, _argument("An encoder: a card's name, a Hub id, a folder or a card file.", encoder_names)
+]
 SecondEncoder = Annotated[str, _argument("The encoder that should be the same.", encoder_names)]
-Tasks = Annotated[str | None, _option("Tasks and suites, comma list; default suite 'sts'.", "--tasks -t", task_names)]
-TasksToScore = Annotated[str, _option("Tasks and suites to score, comma list.", "--tasks -t", task_names)]
+Tasks = Annotated[
+    str | None,
+    _option("Tasks and suites, comma list; default suite 'sts'.", "--tasks -t", task_names),
+]
+TasksToScore = Annotated[
+    str, _option("Tasks and suites to score, comma list.", "--tasks -t", task_names)
+]
 OnlyTasks = Annotated[str | None, _option("Only these tasks and suites.", "--tasks -t", task_names)]
 OneTask = Annotated[str, _option("The task whose sentences are used.", "--tasks -t", task_names)]
-Suite = Annotated[str, _option("The suite whose results are shown.", "", offered("suites"))]
-Protocols = Annotated[str | None, _option("Protocols, e.g. simcse, wmean, mean, semeval.", "--protocol -p")]
+Suite = Annotated[str, _option("The suite whose results are shown.", "", complete_names("suites"))]
+Protocols = Annotated[
+    str | None, _option("Protocols, e.g. simcse, wmean, mean, semeval.", "--protocol -p")
+]
 Protocol = Annotated[str | None, _option("How the task is scored.", "--protocol -p")]
 OnlyProtocol = Annotated[str | None, _option("Only this protocol's results.", "--protocol -p")]
 Split = Annotated[str | None, _option("Score this split (default: test).")]
 TimedSplit = Annotated[str, _option("Embed the sentences of this split.")]
 EvaluationSeeds = Annotated[str, _option("Seeds of the evaluation, comma list.")]
 OwnNames = Annotated[list[str], _names("What results call the encoders, one name each.", "--name")]
-SetEncoder = Annotated[list[str], _many("Replace a parameter of the encoder, e.g. dtype=bfloat16.", "--set")]
-SetAnalysis = Annotated[list[str], _many("Replace a parameter of the analysis, e.g. k=10; may be repeated.", "--set")]
-Variants = Annotated[list[str], _many("Values of 'dimensions' or 'embeddings' to score, e.g. embeddings=float32,int8.")]
+SetEncoder = Annotated[
+    list[str], _many("Replace a parameter of the encoder, e.g. dtype=bfloat16.", "--set")
+]
+SetAnalysis = Annotated[
+    list[str], _many("Replace a parameter of the analysis, e.g. k=10; may be repeated.", "--set")
+]
+Variants = Annotated[
+    list[str],
+    _many("Values of 'dimensions' or 'embeddings' to score, e.g. embeddings=float32,int8."),
+]
 Clean = Annotated[
-    list[str], _names("Score also without the items that these corpora or files hold; 'own': the recipe's corpus.")
+    list[str],
+    _names(
+        "Score also without the items that these corpora or files hold; 'own': the recipe's corpus."
+    ),
 ]
 Near = Annotated[
-    float | None, _option("Near-duplicates too, from this similarity on, e.g. 0.8 (needs rensa).", min=0.5, max=1)
+    float | None,
+    _option(
+        "Near-duplicates too, from this similarity on, e.g. 0.8 (needs rensa).", min=0.5, max=1
+    ),
 ]
-Analysis = Annotated[str, _argument("The analysis.", offered("analyses"))]
+Analysis = Annotated[str, _argument("The analysis.", complete_names("analyses"))]
 Figures = Annotated[str, _option("Analyses whose figures are made; comma list.")]
 Title = Annotated[str, _option("What stands above the page.")]
-Margin = Annotated[float, _option("Points by which a score may differ between the same encoders.", min=0, max=100)]
+Margin = Annotated[
+    float, _option("Points by which a score may differ between the same encoders.", min=0, max=100)
+]
 BatchSize = Annotated[int, _option("Sentences per batch.", **COUNT)]
 Rounds = Annotated[int, _option("Repeats; the median is reported.", min=1, max=1000)]
 
 # What is trained.
 Recipe = Annotated[str, _argument("A recipe, or a recipe's TOML file.", recipe_names)]
-TimedRecipes = Annotated[list[str], _names("Recipes to train and time, comma list.", "--recipe -r", recipe_names)]
-AblationTable = Annotated[str, _argument("A table or figure.", offered("trainers/tables"))]
+TimedRecipes = Annotated[
+    list[str], _names("Recipes to train and time, comma list.", "--recipe -r", recipe_names)
+]
+AblationTable = Annotated[str, _argument("A table or figure.", complete_names("trainers/tables"))]
 SweepCard = Annotated[Path, _argument("The sweep's TOML file.")]
-RecipeSeeds = Annotated[str, _option("Seeds, comma list: one run each; default the recipe's, else 0.")]
-AblationSeeds = Annotated[str, _option("Seeds, comma list; default each recipe's own, small: the first.")]
-SetRecipe = Annotated[list[str], _many("Replace a value of the recipe, e.g. temperature=0.1.", "--set")]
+RecipeSeeds = Annotated[
+    str, _option("Seeds, comma list: one run each; default the recipe's, else 0.")
+]
+AblationSeeds = Annotated[
+    str, _option("Seeds, comma list; default each recipe's own, small: the first.")
+]
+SetRecipe = Annotated[
+    list[str], _many("Replace a value of the recipe, e.g. temperature=0.1.", "--set")
+]
 Base = Annotated[str, _option("Start from this checkpoint (folder, Hub id or encoder).")]
-Small = Annotated[bool, _option("Train small recipes, which a CPU can, on a base of yours (--base).", "--small")]
+Small = Annotated[
+    bool, _option("Train small recipes, which a CPU can, on a base of yours (--base).", "--small")
+]
 TrainingText = Annotated[str | None, _option("Train on this corpus or file.")]
 RunName = Annotated[str, _option("What the trained encoder is called; default as its recipe.")]
 Keep = Annotated[str | None, _option("Keep the 'best' weights by dev score, or the 'last'.")]
-TimedSteps = Annotated[int | None, _option("Train this many steps and estimate the whole run from them.", **COUNT)]
+TimedSteps = Annotated[
+    int | None, _option("Train this many steps and estimate the whole run from them.", **COUNT)
+]
 
 # Folders.
 Data = Annotated[Path | None, _folder("Folder of evaluation data; default STSBENCH_DATA.")]
@@ -162,10 +220,14 @@ ResultsFolder = Annotated[Path, _folder("Results folder.")]
 ResultsIfAny = Annotated[Path | None, _folder("Results folder; default 'results'.")]
 ResultsArgument = Annotated[Path, _argument("Results folder.")]
 VerifiedResults = Annotated[Path, _argument("Results folder, or the folder of one encoder in it.")]
-MtebFolder = Annotated[Path | None, _folder("A folder of MTEB's result files, shown as imported rows.")]
+MtebFolder = Annotated[
+    Path | None, _folder("A folder of MTEB's result files, shown as imported rows.")
+]
 Store = Annotated[Path | None, _folder("Folder of stored embeddings.")]
 NoStore = Annotated[bool, _folder("Keep embeddings in memory only.", "--no-store")]
-OwnCards = Annotated[list[Path], _many("A folder with cards of your own; may be repeated.", "--cards", panel=FOLDERS)]
+OwnCards = Annotated[
+    list[Path], _many("A folder with cards of your own; may be repeated.", "--cards", panel=FOLDERS)
+]
 if TYPE_CHECKING:
     # A command gets what the folders hold.
     from stsbench.core.catalogue import Catalogue
@@ -175,52 +237,105 @@ else:
     Cards = OwnCards
 Config = Annotated[
     Path | None,
-    _folder("File of settings; default stsbench.toml, here or above.", "--config", is_eager=True, callback=_configured),
+    _folder(
+        "File of settings; default stsbench.toml, here or above.",
+        "--config",
+        is_eager=True,
+        callback=_configured,
+    ),
 ]
 RunsFolder = Annotated[Path | None, _folder("Folder of runs; default STSBENCH_RUNS, or 'runs'.")]
-SweepFolder = Annotated[Path | None, _folder("Folder of the table and the winners' cards; default sweeps/CARD.")]
+SweepFolder = Annotated[
+    Path | None, _folder("Folder of the table and the winners' cards; default sweeps/CARD.")
+]
 
 # How the work is done.
 Fresh = Annotated[bool, _work("Score again even what the results folder has.", "--fresh")]
-TrainAgain = Annotated[bool, _work("Train again from the start, even a finished or stopped run.", "--fresh")]
-Yes = Annotated[bool, _work("With --fresh: delete checkpoints without asking.", "--yes")]
-WhoScores = Annotated[str, _work("Who does the work: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")]
-WhoTrains = Annotated[str, _work("Who trains: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")]
-GpusPerEncoder = Annotated[
-    int | None, _work("GPUs (or cores, without any) that embed for one encoder; default all that are free.", **COUNT)
+TrainAgain = Annotated[
+    bool, _work("Train again from the start, even a finished or stopped run.", "--fresh")
 ]
-Timeout = Annotated[float | None, _work("Seconds after which --on ray gives up a piece of work that hangs.", **COUNT)]
-Devices = Annotated[int | None, _work("With --on ray: GPUs (or cores, without any) that train together.", **COUNT)]
+Yes = Annotated[bool, _work("With --fresh: delete checkpoints without asking.", "--yes")]
+WhoScores = Annotated[
+    str, _work("Who does the work: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
+]
+WhoTrains = Annotated[
+    str, _work("Who trains: local, ray (this machine or RAY_ADDRESS), ray://HOST:PORT.")
+]
+GpusPerEncoder = Annotated[
+    int | None,
+    _work(
+        "GPUs (or cores, without any) that embed for one encoder; default all that are free.",
+        **COUNT,
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    _work("Seconds after which --on ray gives up a piece of work that hangs.", **COUNT),
+]
+Devices = Annotated[
+    int | None, _work("With --on ray: GPUs (or cores, without any) that train together.", **COUNT)
+]
 Cores = Annotated[int, _work("With --on ray and no GPU: cores of each training.", **COUNT)]
-Workers = Annotated[int | None, _work("Processes that make batches ahead; default 0, on a GPU up to 4.", min=0, max=64)]
+Workers = Annotated[
+    int | None,
+    _work("Processes that make batches ahead; default 0, on a GPU up to 4.", min=0, max=64),
+]
 Device = Annotated[str, _work("auto, cpu or cuda")]
-Deterministic = Annotated[bool, _work("Use only deterministic operations (slower on a GPU).", "--deterministic")]
+Deterministic = Annotated[
+    bool, _work("Use only deterministic operations (slower on a GPU).", "--deterministic")
+]
 CheckpointSeconds = Annotated[float, _work("Seconds between checkpoints.", min=0)]
 ReportTo = Annotated[list[str], _many("tensorboard, wandb, …; may be repeated.", panel=WORK)]
 DryRun = Annotated[
-    bool, _work("Show what is done, what is missing and how many sentences to embed; do nothing.", "--dry-run")
+    bool,
+    _work(
+        "Show what is done, what is missing and how many sentences to embed; do nothing.",
+        "--dry-run",
+    ),
 ]
 DryTraining = Annotated[
-    bool, _work("Train nothing; show what is done, what is missing and how long it takes.", "--dry-run")
+    bool,
+    _work("Train nothing; show what is done, what is missing and how long it takes.", "--dry-run"),
 ]
 CompareSeed = Annotated[int, _option("Seed of the draws.", min=0, max=LAST_SEED)]
-Independent = Annotated[bool, _option("Treat items that share a sentence as independent.", "--independent")]
+Independent = Annotated[
+    bool, _option("Treat items that share a sentence as independent.", "--independent")
+]
 
 # Boards.
-Table = Annotated[str | None, _option("A table of a paper or of ours, or a TOML file of yours.", "", offered("tables"))]
-Show = Annotated[str | None, _option("published, measured, difference, both, or merged: whichever there is.")]
-ExactAverages = Annotated[bool, _option("Show exact averages, not rounded as in the paper.", "--exact")]
-AddedRows = Annotated[list[str], _names("NAME or NAME:LABEL: a row of what was measured of it; comma list.")]
-RowsOnly = Annotated[bool, _output("No head and no legend, and with --add the added rows alone.", "--rows-only")]
-Ranks = Annotated[bool, _option("Rank intervals, and letters that tell ties; needs per-item columns.", "--ranks")]
+Table = Annotated[
+    str | None,
+    _option(
+        "A table of a paper or of ours, or a TOML file of yours.", "", complete_names("tables")
+    ),
+]
+Show = Annotated[
+    str | None, _option("published, measured, difference, both, or merged: whichever there is.")
+]
+ExactAverages = Annotated[
+    bool, _option("Show exact averages, not rounded as in the paper.", "--exact")
+]
+AddedRows = Annotated[
+    list[str], _names("NAME or NAME:LABEL: a row of what was measured of it; comma list.")
+]
+RowsOnly = Annotated[
+    bool, _output("No head and no legend, and with --add the added rows alone.", "--rows-only")
+]
+Ranks = Annotated[
+    bool, _option("Rank intervals, and letters that tell ties; needs per-item columns.", "--ranks")
+]
 
 # Checks.
 NewResults = Annotated[Path, _argument("A results folder (or lock file) to be checked.")]
-Against = Annotated[Path, _option("A results folder or lock file, or 'published' for papers' scores.")]
+Against = Annotated[
+    Path, _option("A results folder or lock file, or 'published' for papers' scores.")
+]
 RuleName = Annotated[str, _option("absolute or statistical")]
 Tolerances = Annotated[list[str], _many("Points: 0.5, or for one class half=0.2; may be repeated.")]
 Exact = Annotated[bool, _option("A score that rises beyond its tolerance fails too.", "--exact")]
-AllowMissing = Annotated[bool, _option("Scores that are only in the old results are not an error.", "--allow-missing")]
+AllowMissing = Annotated[
+    bool, _option("Scores that are only in the old results are not an error.", "--allow-missing")
+]
 Junit = Annotated[Path | None, _output("Write JUnit XML to this file.")]
 Github = Annotated[bool, _output("Print GitHub annotations.", "--github")]
 Summary = Annotated[Path | None, _output("Add a markdown summary to this file.")]
@@ -231,48 +346,83 @@ AsJson = Annotated[bool, _output("Print JSON on stdout, for scripts.", "--json")
 Verbose = Annotated[bool, _output("Print every subset or class.", "--verbose -v")]
 TableFile = Annotated[Path | None, _output("Write to this file instead of the terminal.")]
 BoardFormat = Annotated[
-    str, _output("terminal, markdown, latex, html, csv, json, or a figure: svg, png or pdf", "--format")
+    str,
+    _output("terminal, markdown, latex, html, csv, json, or a figure: svg, png or pdf", "--format"),
 ]
 CompareFormat = Annotated[str, _output("terminal, markdown, latex, csv or json", "--format")]
 TimingFormat = Annotated[str, _output("terminal, markdown or json", "--format")]
-ExportFormat = Annotated[str, _output("mteb, model-index, eval-results or every-eval-ever", "--format")]
+ExportFormat = Annotated[
+    str, _output("mteb, model-index, eval-results or every-eval-ever", "--format")
+]
 ExportFile = Annotated[
-    Path | None, _output("mteb: the folder to fill; model-index: a model card to write or fill; else a file.")
+    Path | None,
+    _output("mteb: the folder to fill; model-index: a model card to write or fill; else a file."),
 ]
 ReportFile = Annotated[Path, _output("The page.")]
 AnalysisFiles = Annotated[
-    list[Path], _many("Write to this file: .json, .csv, .svg, .png or .pdf; may be repeated.", panel=OUTPUT)
+    list[Path],
+    _many("Write to this file: .json, .csv, .svg, .png or .pdf; may be repeated.", panel=OUTPUT),
 ]
-OverlapFile = Annotated[Path | None, _output("Write the items that are held, or shared counts, to this .csv or .json.")]
-Plot = Annotated[Path | None, _output("Draw the scores into this file too: .svg, .png or .pdf.", callback=_figure)]
+OverlapFile = Annotated[
+    Path | None, _output("Write the items that are held, or shared counts, to this .csv or .json.")
+]
+Plot = Annotated[
+    Path | None,
+    _output("Draw the scores into this file too: .svg, .png or .pdf.", callback=_figure),
+]
 CurvePlot = Annotated[
-    Path | None, _output("Draw the training curves of runs (comma list) to this .svg, .png or .pdf.", callback=_figure)
+    Path | None,
+    _output(
+        "Draw the training curves of runs (comma list) to this .svg, .png or .pdf.",
+        callback=_figure,
+    ),
 ]
 
 # Cards and data.
 Kind = Annotated[str, _argument("tasks, encoders, recipes, suites, corpora, tables or protocols")]
-Language = Annotated[str | None, _option("Only the tasks in this language, by its code: en, de, zh.")]
-AnyName = Annotated[str, _argument("A task, suite, encoder, recipe, corpus, table, run or protocol.", all_names)]
-Hub = Annotated[bool, _option("Fetch two small tasks and a small checkpoint, and score it.", "--hub")]
-NamesToFetch = Annotated[list[str], _argument("Tasks, suites or corpora.")]
-NamesToVerify = Annotated[list[str], _arguments("Tasks or suites; default all that a folder holds.")]
-CorpusArguments = Annotated[
-    list[str], _arguments("Corpora, or files of training text.", metavar="[CORPUS]...", callback=each_name)
+Language = Annotated[
+    str | None, _option("Only the tasks in this language, by its code: en, de, zh.")
 ]
-CorpusToMake = Annotated[str, Argument(metavar="CORPUS", help="A corpus that is not published as a file.")]
-CocoSource = Annotated[Path, _argument("Folder of the published train.pkl, valid.pkl and test.pkl.")]
+AnyName = Annotated[
+    str, _argument("A task, suite, encoder, recipe, corpus, table, run or protocol.", all_names)
+]
+Hub = Annotated[
+    bool, _option("Fetch two small tasks and a small checkpoint, and score it.", "--hub")
+]
+NamesToFetch = Annotated[list[str], _argument("Tasks, suites or corpora.")]
+NamesToVerify = Annotated[
+    list[str], _arguments("Tasks or suites; default all that a folder holds.")
+]
+CorpusArguments = Annotated[
+    list[str],
+    _arguments("Corpora, or files of training text.", metavar="[CORPUS]...", callback=each_name),
+]
+CorpusToMake = Annotated[
+    str, Argument(metavar="CORPUS", help="A corpus that is not published as a file.")
+]
+CocoSource = Annotated[
+    Path, _argument("Folder of the published train.pkl, valid.pkl and test.pkl.")
+]
 CocoTarget = Annotated[Path, _argument("Where to write safetensors and JSON.")]
 
 # Converting and translating.
-Conversion = Annotated[str, _argument("infersent, skip_thoughts, expand, onnx-int8, openvino-int8.")]
-Weights = Annotated[Path, _argument("infersent1.pkl; a folder; int8: any encoder with a transformer.")]
+Conversion = Annotated[
+    str, _argument("infersent, skip_thoughts, expand, onnx-int8, openvino-int8.")
+]
+Weights = Annotated[
+    Path, _argument("infersent1.pkl; a folder; int8: any encoder with a transformer.")
+]
 EncoderFolder = Annotated[Path, _argument("The encoder's folder to write.")]
 InferSentVersion = Annotated[int, _option("InferSent's version, 1 or 2.", min=1, max=2)]
 Vectors = Annotated[str, _option("File of word vectors (infersent, expand).")]
 VectorLimit = Annotated[int | None, _option("Use only the first vectors (expand).", **COUNT)]
-ActivationText = Annotated[str, _option("Corpus or file that activations are measured on (openvino-int8).")]
+ActivationText = Annotated[
+    str, _option("Corpus or file that activations are measured on (openvino-int8).")
+]
 Sentences = Annotated[str, Argument(metavar="INPUT", help="A corpus, or a file of sentences.")]
-PairsFile = Annotated[Path, Argument(metavar="OUTPUT", help="The .csv file of pairs; a record is written beside it.")]
+PairsFile = Annotated[
+    Path, Argument(metavar="OUTPUT", help="The .csv file of pairs; a record is written beside it.")
+]
 Forward = Annotated[str, _option("Marian model to translate with: a Hub id or a folder.")]
 Backward = Annotated[str, _option("Marian model to translate back with.")]
 Revisions = Annotated[tuple[str, str], _option("Their Hub commits.")]
@@ -285,13 +435,15 @@ SentenceLimit = Annotated[int | None, _option("Translate only the first sentence
 
 # Drafts.
 TaskSource = Annotated[
-    Path | None, _argument("CSV, TSV, JSON lines or parquet; or a folder with train, dev, test files.")
+    Path | None,
+    _argument("CSV, TSV, JSON lines or parquet; or a folder with train, dev, test files."),
 ]
 HubDataset = Annotated[str, _option("A dataset on the Hub instead of files: OWNER/NAME.")]
 Revision = Annotated[str, _option("Its branch, tag or commit; the card keeps the commit.")]
 Subset = Annotated[str, _option("Its configuration (subset), if it has several.")]
 Columns = Annotated[
-    list[str], _many("Columns, where they are not found: sentence1=A,sentence2=B,gold=C; sentence, label.")
+    list[str],
+    _many("Columns, where they are not found: sentence1=A,sentence2=B,gold=C; sentence, label."),
 ]
 Labels = Annotated[bool, _option("What is scored are classes, whatever it looks like.", "--labels")]
 CheckpointSource = Annotated[Path, _argument("A checkpoint's folder, or a file of word vectors.")]
@@ -301,14 +453,21 @@ DraftsFolder = Annotated[Path, _output("Folder of cards, for --cards of other co
 Force = Annotated[bool, _output("Write again what is there already.", "--force")]
 
 
-class Given(frozenset[str]):
+class TypedOptions(frozenset[str]):
     """The options that were typed, by their long names, and arguments by their names; what has no effect is refused."""
 
     @classmethod
-    def of(cls, context: Context) -> "Given":
+    def of(cls, context: Context) -> "TypedOptions":
         """What was typed of a command."""
-        sources = {long_name(one): context.get_parameter_source(str(one.name)) for one in context.command.params}
-        return cls(name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE")
+        sources = {
+            long_name(one): context.get_parameter_source(str(one.name))
+            for one in context.command.params
+        }
+        return cls(
+            name
+            for name, source in sources.items()
+            if source is not None and source.name == "COMMANDLINE"
+        )
 
     def apart(self, first: str, *others: str) -> None:
         """Raise StsbenchError where an option was typed beside one that leaves it without effect."""
@@ -352,9 +511,9 @@ def retyped(context: Context, *names: str) -> list[str]:
 
 def to_load(name: str, catalogue: "Catalogue | None" = None) -> str:
     """What an encoder or a recipe is loaded by, for which a title or a row of a table may be given; nothing for nothing."""
-    from stsbench.api.names import Names
+    from stsbench.api.names import NameResolver
 
-    return Names(catalogue or read_cards()).one_to_load(name)
+    return NameResolver(catalogue or read_cards()).one_to_load(name)
 
 
 def data_folder(data: Path | None) -> Path | None:
@@ -365,7 +524,7 @@ def data_folder(data: Path | None) -> Path | None:
     return folder
 
 
-def kept_in(store: Path | None, *, no_store: bool) -> Path | Literal["default"] | None:
+def resolve_store(store: Path | None, *, no_store: bool) -> Path | Literal["default"] | None:
     """Where embeddings are kept: ``--store``, the user's cache folder, or nowhere but in memory; raises StsbenchError."""
     if store and no_store:
         raise StsbenchError("--store has no effect beside --no-store; leave it out")
@@ -377,7 +536,13 @@ def written_as(output: str, out: Path | None, *, as_json: bool) -> str:
     if as_json or output != "terminal" or out is None:
         return "json" if as_json else output
     ending = out.suffix.lower().removeprefix(".")
-    return ending if ending in ("html", "csv", "json", *FIGURES) else "latex" if ending == "tex" else "markdown"
+    return (
+        ending
+        if ending in ("html", "csv", "json", *FIGURES)
+        else "latex"
+        if ending == "tex"
+        else "markdown"
+    )
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -391,7 +556,9 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def parse_pairs(flag: str, given: Iterable[str], wanted: str, *, empty: bool = False) -> dict[str, str]:
+def parse_pairs(
+    flag: str, given: Iterable[str], wanted: str, *, empty: bool = False
+) -> dict[str, str]:
     """Read ``key=value`` texts; a value may be ``empty``. Raises StsbenchError, which says what is ``wanted``."""
     found: dict[str, str] = {}
     for one in given:
@@ -408,7 +575,9 @@ def parse_assignments(assign: Sequence[str]) -> dict[str, Any]:
     """Read ``key=value`` texts; a value is a TOML value where it can be, else the text itself."""
     import tomllib
 
-    params: dict[str, Any] = dict(parse_pairs("--set", assign, "key=value, such as pooling=cls", empty=True))
+    params: dict[str, Any] = dict(
+        parse_pairs("--set", assign, "key=value, such as pooling=cls", empty=True)
+    )
     for key, value in params.items():
         with suppress(ValueError):
             params[key] = tomllib.loads(f"value = {value}")["value"]

@@ -22,14 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stsbench.core import settings
-from stsbench.core.errors import LONGEST, WITH_SETTINGS, StsbenchError, UnknownName, one_line, short_name, visible
-from stsbench.core.files import write_whole
+from stsbench.core.errors import StsbenchError, UnknownName
+from stsbench.core.files import write_atomically
+from stsbench.core.names import MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH, abbreviate_name
+from stsbench.core.wording import escape_controls, join_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from stsbench.api.progress import Shown
+    from stsbench.api.progress_display import ProgressDisplay
     from stsbench.boards.tables.table import Layout
     from stsbench.plots.chart import Chart
 
@@ -39,7 +41,7 @@ NARROWEST, ENDLESS = 20, 10_000
 """Columns: a terminal has more than the first; a pipe or file, where nothing is cut or wrapped, as good as the second."""
 GAP, NARROW_GAP = 3, 2
 """Columns between two cells of a plain table, where there is room and where there is not."""
-LIMITS = ((WITH_SETTINGS, LONGEST), (24, 24), (16, 16))
+LIMITS = ((MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH), (24, 24), (16, 16))
 """How many signs a name with settings may have, and any other; less and less."""
 MOST_KEYS = 12
 """So many short names are explained below a table, beside those whose settings are long."""
@@ -50,31 +52,36 @@ JOINTS = re.compile(r"(\s+|[A-Z]?[a-z]{4,}(?=[A-Z])|[^\s\-_+/,=.:]*[\-_+/,=.:]+(
 def line_width(*, stderr: bool = False) -> int:
     """How wide lines may be: as the user says or the terminal is; without one, they have no end."""
     watched = (sys.stderr if stderr else sys.stdout).isatty()
-    found = settings.terminal_columns() or (shutil.get_terminal_size().columns if watched else ENDLESS)
+    found = settings.terminal_columns() or (
+        shutil.get_terminal_size().columns if watched else ENDLESS
+    )
     return max(found, NARROWEST)
 
 
 def print_facts(rows: Iterable[Sequence[str]]) -> None:
     """Print names and what they are, side by side without a head; no word is broken, so that it can be copied."""
-    shown, room = [(visible(name), visible(value)) for name, value in rows], line_width()
+    shown, room = (
+        [(escape_controls(name), escape_controls(value)) for name, value in rows],
+        line_width(),
+    )
     indent = max((len(name) for name, _ in shown), default=0) + 2
     for name, value in shown:
         lines = [part for line in value.split("\n") for part in folded(line, room - indent)]
         # A word that is longer than the room beside the names begins further left, on a line of its own.
         first = lines.pop(0) if len(lines[0]) <= room - indent else ""
-        say(f"{name:<{indent}}{first}".rstrip())
+        print_text(f"{name:<{indent}}{first}".rstrip())
         for line in lines:
-            say(" " * max(min(indent, room - len(line)), 0) + line)
+            print_text(" " * max(min(indent, room - len(line)), 0) + line)
 
 
 def print_json(value: Any, *, shown: Callable[[str], str] = str) -> None:  # noqa: ANN401 - any JSON value
     """Print one JSON value on stdout; ``shown`` may write it otherwise."""
-    say(shown(json.dumps(value, indent=1, ensure_ascii=False)))
+    print_text(shown(json.dumps(value, indent=1, ensure_ascii=False)))
 
 
-def say(text: str, *, end: str = "\n") -> None:
+def print_text(text: str, *, end: str = "\n") -> None:
     """Print text on stdout; control characters in it are shown and do nothing."""
-    sys.stdout.write(visible(text) + end)
+    sys.stdout.write(escape_controls(text) + end)
 
 
 def emit(content: str | Chart, out: Path | None, *, fmt: str = "", silent: bool = False) -> None:
@@ -83,12 +90,12 @@ def emit(content: str | Chart, out: Path | None, *, fmt: str = "", silent: bool 
     A figure is in the format ``fmt``, else as the file's name ends.
     """
     if out is None:
-        say(str(content), end="")
+        print_text(str(content), end="")
         return
     fmt = fmt or out.suffix.removeprefix(".")
-    write_whole(out, content.encode() if isinstance(content, str) else content.to_bytes(fmt))
+    write_atomically(out, content.encode() if isinstance(content, str) else content.to_bytes(fmt))
     if not silent:
-        say(f"wrote {out}")
+        print_text(f"wrote {out}")
 
 
 def write_records(path: Path, records: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> None:
@@ -97,8 +104,12 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]], heads: Seque
     from stsbench.boards.render.text import csv_text
 
     as_json = path.suffix == ".json"
-    text = json.dumps(records, indent=1, ensure_ascii=False) + "\n" if as_json else csv_text(records, heads)
-    write_whole(path, text.encode())
+    text = (
+        json.dumps(records, indent=1, ensure_ascii=False) + "\n"
+        if as_json
+        else csv_text(records, heads)
+    )
+    write_atomically(path, text.encode())
 
 
 def points(score: float | None) -> str:
@@ -106,18 +117,18 @@ def points(score: float | None) -> str:
     return "" if score is None else f"{100 * score:.2f}"
 
 
-def say_words(*texts: str) -> None:
+def print_paragraph(*texts: str) -> None:
     """Print sentences on stdout: on a terminal its lines end between words, elsewhere each text is one line."""
     for text in texts:
-        say(_wrapped(text) if sys.stdout.isatty() else text)
+        print_text(_wrapped(text) if sys.stdout.isatty() else text)
 
 
-def complain(what: object, *, about: str = "") -> None:
+def print_error(what: object, *, about: str = "") -> None:
     """Print on stderr what is wrong, cut where it has no end, as one line; on a terminal what to do on lines of its own.
 
     ``about`` is what an error is of: an encoder, a task; it is not said again where the error names it.
     """
-    before = f"stsbench: {subject(about, what)}"
+    before = f"stsbench: {error_prefix(about, what)}"
     if not sys.stderr.isatty():
         sys.stderr.write(f"{_bounded(before, what)}\n")
         return
@@ -127,14 +138,18 @@ def complain(what: object, *, about: str = "") -> None:
     sys.stderr.write("".join(f"{_wrapped(part, stderr=True)}\n" for part in parts))
 
 
-def subject(about: str, what: object) -> str:
+def error_prefix(about: str, what: object) -> str:
     """What stands before an error's text: what it is of, unless that is the very name that is not known."""
-    return "" if not about or (isinstance(what, UnknownName) and what.name == about) else f"{about}: "
+    return (
+        "" if not about or (isinstance(what, UnknownName) and what.name == about) else f"{about}: "
+    )
 
 
 def _bounded(before: str, what: object) -> str:
-    words = visible(one_line(f"{before}{what}")).split(" ")
-    line = " ".join(word if len(word) <= LONGEST_WORD else f"{word[:200]}…{word[-50:]}" for word in words)
+    words = escape_controls(join_lines(f"{before}{what}")).split(" ")
+    line = " ".join(
+        word if len(word) <= LONGEST_WORD else f"{word[:200]}…{word[-50:]}" for word in words
+    )
     return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
 
 
@@ -152,47 +167,61 @@ def folded(text: str, width: int = 0, *, indent: str = "") -> list[str]:
     width = width or line_width()
     if len(text) <= width:
         return [text]
-    lines = textwrap.wrap(text, max(width, 1), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(
+        text,
+        max(width, 1),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     # A word that does not fit beside the indent begins further left.
-    return [line if len(line) <= width else " " * max(width - len(line.lstrip()), 0) + line.lstrip() for line in lines]
+    return [
+        line if len(line) <= width else " " * max(width - len(line.lstrip()), 0) + line.lstrip()
+        for line in lines
+    ]
 
 
 def cut(text: str, longest: int = 60) -> str:
     """A text as one line, without its end where it is longer than so many signs."""
-    line = one_line(text)
+    line = join_lines(text)
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-def note(line: str) -> None:
+def print_progress(line: str) -> None:
     """Print one line on stderr that is no complaint: how the work goes."""
-    sys.stderr.write(visible(one_line(line)) + "\n")
+    sys.stderr.write(escape_controls(join_lines(line)) + "\n")
 
 
 def complain_of_all(what: str, problems: Iterable[str]) -> None:
     """Print a line on stderr for each problem, with ``what`` has come of it."""
     for problem in problems:
-        complain(f"{what}: {problem}")
+        print_error(f"{what}: {problem}")
 
 
 def print_traceback(error: BaseException) -> None:
     """Print the traceback of a bug on stderr: where the user's own code raised it, from there on, else the whole of it."""
     # The user's code is neither ours nor Python's nor a package's.
     folders = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    others = ("<frozen", *(f"{one}{os.sep}" for one in (Path(__file__).parents[1], *filter(None, folders))))
+    others = (
+        "<frozen",
+        *(f"{one}{os.sep}" for one in (Path(__file__).parents[1], *filter(None, folders))),
+    )
     whole = traceback.TracebackException.from_exception(error)
     one: traceback.TracebackException | None = whole
     while one is not None:
-        first = next((at for at, frame in enumerate(one.stack) if not frame.filename.startswith(others)), 0)
+        first = next(
+            (at for at, frame in enumerate(one.stack) if not frame.filename.startswith(others)), 0
+        )
         del one.stack[:first]
         one = one.__cause__ or one.__context__
-    sys.stderr.write(visible("".join(whole.format())))
+    sys.stderr.write(escape_controls("".join(whole.format())))
 
 
-def shown_work(what: str = "reading data") -> AbstractContextManager[Shown]:
+def shown_work(what: str = "reading data") -> AbstractContextManager[ProgressDisplay]:
     """Show work of any kind until the end of the block: a bar where someone watches, else a line now and then."""
-    from stsbench.api.progress import showing
+    from stsbench.api.progress_display import show_progress
 
-    return showing(what, say=note)
+    return show_progress(what, say=print_progress)
 
 
 @contextmanager
@@ -217,7 +246,7 @@ def _console() -> Console:
     )
 
 
-class Column(NamedTuple):
+class PrintedColumn(NamedTuple):
     """A column as it is drawn; names and numbers are never broken."""
 
     head: str
@@ -231,24 +260,29 @@ class Column(NamedTuple):
         """Signs of the longest line."""
         return max(len(line) for cell in (self.head, *self.cells) for line in str(cell).split("\n"))
 
-    def shortened(self, limits: tuple[int, int], numbers: dict[str, str]) -> Column:
+    def shortened(self, limits: tuple[int, int], numbers: dict[str, str]) -> PrintedColumn:
         """The same with short names; ``numbers`` are those given already."""
 
         def short(name: str | Text) -> str:
-            return short_name(str(name), numbers, with_settings=limits[0], longest=limits[1])
+            return abbreviate_name(str(name), numbers, with_settings=limits[0], longest=limits[1])
 
         head = short(self.head) if self.head_is_name else self.head
-        return self._replace(head=head, cells=[*map(short, self.cells)] if self.is_name else self.cells)
+        return self._replace(
+            head=head, cells=[*map(short, self.cells)] if self.is_name else self.cells
+        )
 
     def least(self, *, broken: bool) -> int:
         """Signs that it needs where long words may be ``broken`` at their joints, or where none may be."""
         is_whole = self.is_name or self.is_number
         words: list[str] = []
-        for text, whole in [(self.head, self.head_is_name), *((str(cell), is_whole) for cell in self.cells)]:
+        for text, whole in [
+            (self.head, self.head_is_name),
+            *((str(cell), is_whole) for cell in self.cells),
+        ]:
             words += text.split("\n") if whole else JOINTS.split(text) if broken else text.split()
         return max(1, *map(len, words))
 
-    def wrapped(self, width: int, *, broken: bool) -> Column:
+    def wrapped(self, width: int, *, broken: bool) -> PrintedColumn:
         """The same with each cell in lines, each as long as fits."""
         wrapper = textwrap.TextWrapper(width, break_on_hyphens=broken)
         # What TextWrapper itself breaks at are hyphens alone.
@@ -256,7 +290,9 @@ class Column(NamedTuple):
 
         def lines(cell: str | Text) -> str:
             text = str(cell)
-            return text if max(map(len, text.split("\n"))) <= width else "\n".join(wrapper.wrap(text))
+            return (
+                text if max(map(len, text.split("\n"))) <= width else "\n".join(wrapper.wrap(text))
+            )
 
         return self._replace(head=lines(self.head), cells=[*map(lines, self.cells)])
 
@@ -276,7 +312,13 @@ def print_rows(
     """
     screen = _console()
     columns = [
-        Column(visible(head), [visible(row[at]) for row in rows], at in names, at in right, at in heads)
+        PrintedColumn(
+            escape_controls(head),
+            [escape_controls(row[at]) for row in rows],
+            at in names,
+            at in right,
+            at in heads,
+        )
         for at, head in enumerate(titles)
         if not sparse or any(row[at] for row in rows)
     ]
@@ -286,11 +328,11 @@ def print_rows(
     parts, key = _fitted(columns, screen.width)
     for place, part in enumerate(parts):
         if place:
-            say("")
+            print_text("")
         _draw(screen, part, NARROW_GAP)
     if key:
         # A name longer than the terminal is wrapped by it, and copied in one piece.
-        say("\n".join(["", *key]))
+        print_text("\n".join(["", *key]))
 
 
 def print_records(records: Sequence[Mapping[str, object]], right: Sequence[str]) -> None:
@@ -301,7 +343,9 @@ def print_records(records: Sequence[Mapping[str, object]], right: Sequence[str])
         print_rows(titles, rows, right=[at for at, title in enumerate(titles) if title in right])
 
 
-def _fitted(columns: Sequence[Column], room: int) -> tuple[list[list[Column]], list[str]]:
+def _fitted(
+    columns: Sequence[PrintedColumn], room: int
+) -> tuple[list[list[PrintedColumn]], list[str]]:
     """Columns with short names and words on several lines, in parts where even so there is no room; and the names' key."""
     short, key = list(columns), list[str]()
     for place, limits in enumerate(LIMITS):
@@ -317,25 +361,34 @@ def _fitted(columns: Sequence[Column], room: int) -> tuple[list[list[Column]], l
     left = len(list(takewhile(lambda column: not column.is_number, short)))
     if left in (0, len(short)) or _needed(short[: left + 1], NARROW_GAP, broken=True) > room:
         left = 1
-    return [_of_width(part, room, broken=True) for part in _parts(short, left, NARROW_GAP, room, broken=True)], key
+    return [
+        _of_width(part, room, broken=True)
+        for part in _parts(short, left, NARROW_GAP, room, broken=True)
+    ], key
 
 
-def _needed(columns: Sequence[Column], gap: int, *, broken: bool) -> int:
+def _needed(columns: Sequence[PrintedColumn], gap: int, *, broken: bool) -> int:
     return sum(column.least(broken=broken) for column in columns) + gap * (len(columns) - 1)
 
 
-def _of_width(columns: Sequence[Column], room: int, *, broken: bool) -> list[Column]:
+def _of_width(columns: Sequence[PrintedColumn], room: int, *, broken: bool) -> list[PrintedColumn]:
     """Columns of the least width, with what is spare shared evenly where it is needed."""
     widths = [column.least(broken=broken) for column in columns]
     spare = room - _needed(columns, NARROW_GAP, broken=broken)
-    while spare > 0 and (short := [at for at, column in enumerate(columns) if widths[at] < column.widest]):
+    while spare > 0 and (
+        short := [at for at, column in enumerate(columns) if widths[at] < column.widest]
+    ):
         for place in short[:spare]:
             widths[place] += 1
         spare -= len(short[:spare])
-    return [column.wrapped(width, broken=broken) for column, width in zip(columns, widths, strict=True)]
+    return [
+        column.wrapped(width, broken=broken) for column, width in zip(columns, widths, strict=True)
+    ]
 
 
-def _parts(columns: Sequence[Column], left: int, gap: int, room: int, *, broken: bool) -> list[list[Column]]:
+def _parts(
+    columns: Sequence[PrintedColumn], left: int, gap: int, room: int, *, broken: bool
+) -> list[list[PrintedColumn]]:
     """As many columns a part as fit behind those that say in each part what its lines are of; at least one."""
     parts = [list(columns[:left])]
     for column in columns[left:]:
@@ -345,18 +398,34 @@ def _parts(columns: Sequence[Column], left: int, gap: int, room: int, *, broken:
     return parts
 
 
-def _draw(screen: Console, shown: Sequence[Column], gap: int, widths: Sequence[int] = (), *, head: bool = True) -> None:
+def _draw(
+    screen: Console,
+    shown: Sequence[PrintedColumn],
+    gap: int,
+    widths: Sequence[int] = (),
+    *,
+    head: bool = True,
+) -> None:
     from rich import box
     from rich.table import Table
 
     widths = widths or [column.widest for column in shown]
     pad = (0, min(gap - 1, 1), 0, max(gap - 2, 0))
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=head, header_style="", padding=pad)
+    made = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        show_header=head,
+        header_style="",
+        padding=pad,
+    )
     for column, width in zip(shown, widths, strict=True):
         justify: Literal["left", "right"] = "right" if column.is_number else "left"
         # Heads of a board stand on their rule; a plain table's cells are read from their first line on.
         vertical: Literal["top", "bottom"] = "top" if column.cells else "bottom"
-        made.add_column(column.head, justify=justify, width=width, overflow="fold", vertical=vertical)
+        made.add_column(
+            column.head, justify=justify, width=width, overflow="fold", vertical=vertical
+        )
     for row in zip(*(column.cells for column in shown), strict=True):
         made.add_row(*row)
     # What is wider even so the terminal itself wraps: rich would cut numbers.
@@ -378,15 +447,19 @@ def print_table(layout: Layout) -> None:
     blocks = [
         replace(
             block,
-            section=visible(block.section),
-            title=visible(block.title),
-            lines=[replace(line, label=visible(one_line(line.label))) for line in block.lines],
+            section=escape_controls(block.section),
+            title=escape_controls(block.title),
+            lines=[
+                replace(line, label=escape_controls(join_lines(line.label))) for line in block.lines
+            ],
         )
         for block in layout.blocks
     ]
     screen = _console()
-    layout = short_labels(replace(layout, blocks=blocks, heads=[visible(head) for head in layout.heads]))
-    say("\n".join(folded(layout.caption, screen.width)) + "\n")
+    layout = short_labels(
+        replace(layout, blocks=blocks, heads=[escape_controls(head) for head in layout.heads])
+    )
+    print_text("\n".join(folded(layout.caption, screen.width)) + "\n")
     for gap, is_folded in SETTINGS:
         columns = _board(layout, is_folded=is_folded)
         parts = _parts(columns, 1, gap, screen.width, broken=False)
@@ -398,42 +471,52 @@ def print_table(layout: Layout) -> None:
         parts = [[columns[0], *columns[at : at + each]] for at in range(1, len(columns), each)]
     for part in parts:
         _print_board(screen, layout, part, gap)
-        say("")
+        print_text("")
     for note in layout.legend:
-        say("\n".join(folded(note, screen.width, indent="  ")))
+        print_text("\n".join(folded(note, screen.width, indent="  ")))
     if layout.legend:
-        say("")
+        print_text("")
 
 
-def _board(layout: Layout, *, is_folded: bool) -> list[Column]:
+def _board(layout: Layout, *, is_folded: bool) -> list[PrintedColumn]:
     from rich.text import Text
 
     lines = [line for block in layout.blocks for line in block.lines]
     labels = [("  " if line.further else "") + line.label + line.marks for line in lines]
-    columns = [Column(layout.label_head, labels, is_name=True)]
+    columns = [PrintedColumn(layout.label_head, labels, is_name=True)]
     for at, head in enumerate(layout.heads):
         cells = []
         for cell in (line.cells[at] for line in lines):
             below = "\n" if is_folded and cell.deviation else ""
             style = {1: "bold", 2: "underline"}.get(cell.rank, "")
             cells.append(Text(cell.text, style=style) + f"{cell.mark}{below}{cell.deviation}")
-        columns.append(Column(head, cells, is_number=True))
+        columns.append(PrintedColumn(head, cells, is_number=True))
     return columns
 
 
-def _print_board(screen: Console, layout: Layout, columns: Sequence[Column], gap: int) -> None:
+def _print_board(
+    screen: Console, layout: Layout, columns: Sequence[PrintedColumn], gap: int
+) -> None:
     from rich.text import Text
 
-    widths = [max(one.least(broken=False), 0 if at else len(one.head)) for at, one in enumerate(columns)]
+    widths = [
+        max(one.least(broken=False), 0 if at else len(one.head)) for at, one in enumerate(columns)
+    ]
     _draw(screen, [column._replace(cells=[]) for column in columns], gap, widths)
     start, above = 0, ""
     for number, block in enumerate(layout.blocks):
         if number:
-            say("")
+            print_text("")
         section = block.section if block.section != above else ""
         for title, style in ((section, "bold italic"), (block.title, "italic")):
             if title:
                 screen.print(Text(title, style=style), no_wrap=True, overflow="ignore", crop=False)
         above, end = block.section, start + len(block.lines)
-        _draw(screen, [column._replace(cells=column.cells[start:end]) for column in columns], gap, widths, head=False)
+        _draw(
+            screen,
+            [column._replace(cells=column.cells[start:end]) for column in columns],
+            gap,
+            widths,
+            head=False,
+        )
         start = end

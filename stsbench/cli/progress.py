@@ -10,18 +10,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stsbench.api.progress import Shown, showing
-from stsbench.bench.plan import Doing, Listener, Pace, RunPart
-from stsbench.cli.printing import complain, cut, note, print_traceback, shown_work, subject
-from stsbench.core.errors import BUG, MISTAKE, SourceError, StsbenchError, and_more, duration, one_line, visible
-from stsbench.core.files import append_line, write_whole
+from stsbench.api.progress_display import ProgressDisplay, show_progress
+from stsbench.bench.plan import EncoderPlan
+from stsbench.bench.progress import JobProgress, ProgressTracker, RunCallbacks
+from stsbench.cli.printing import (
+    cut,
+    error_prefix,
+    print_error,
+    print_progress,
+    print_traceback,
+    shown_work,
+)
+from stsbench.core.errors import EXIT_BUG, EXIT_USER_ERROR, SourceError, StsbenchError
+from stsbench.core.files import append_line, write_atomically
+from stsbench.core.wording import escape_controls, format_duration, format_some, join_lines
 
 if TYPE_CHECKING:
-    from stsbench.recipes.plan import TrainPlan
+    from stsbench.recipes.train_plan import TrainPlan
     from stsbench.results.record import Result
 
     # Loads torch, before which mistakes are refused.
-    from stsbench.training.seams import OnProgress, TrainingProgress
+    from stsbench.training.learner import OnProgress, TrainingProgress
 
 LOG = "run.log"
 SHOWN_NAME = 30
@@ -33,69 +42,104 @@ NOT_LOSSES = ("step", "score", "candidate", "gradient_norm", "rate", "alignment"
 class RunProgress:
     """Counts what a run does and says it; what fails is said at once, the same only once."""
 
-    def __init__(self, out: Path | None, shown: Shown | None = None, *, asked: str = "", events: bool = False) -> None:
+    def __init__(
+        self,
+        out: Path | None,
+        shown: ProgressDisplay | None = None,
+        *,
+        asked: str = "",
+        events: bool = False,
+    ) -> None:
         """Nothing has happened yet: a log and what is ``asked`` are kept in ``out``; ``events`` are said in JSON, one a line."""
-        self.asked, self.events, self.shown = asked, events, shown or Shown(say=note)
+        self.asked, self.events, self.shown = (
+            asked,
+            events,
+            shown or ProgressDisplay(say=print_progress),
+        )
         self.failures: dict[str, tuple[str, str]] = {}
         """A line for each, and the same as what failed and why."""
         self.code = 0
         self.out = out
         self.log = out and out / LOG
-        self.parts: Sequence[RunPart] = ()
+        self.parts: Sequence[EncoderPlan] = ()
         self.without_data: list[str] = []
         """Tasks without data after the first one, which said why: they are named together."""
         self.noticed: set[str] = set()
         self.cells = self.seeds = self.known = self.scored = 0
         self.started = time.monotonic()
 
-    def listener(self) -> Listener:
+    def listener(self) -> RunCallbacks:
         """What the run reports to."""
-        return Listener(
-            planned=self.on_planned, working=self.on_working, scored=self.on_scored, failed=self.on_failed,
-            noticed=self.on_noticed,
+        return RunCallbacks(
+            on_plan=self.on_planned, on_progress=self.on_working, on_result=self.on_scored, on_failure=self.on_failed,
+            on_notice=self.on_noticed,
         )  # fmt: skip
 
-    def on_planned(self, parts: Sequence[RunPart]) -> None:
+    def on_planned(self, parts: Sequence[EncoderPlan]) -> None:
         """All names and data are found: say how much there is to do."""
         self.say_without_data()
         if self.log is not None and self.asked:
-            write_whole(self.log.with_suffix(".toml"), self.asked.encode())
-        self.parts, self.known = parts, sum(len(part.done) for part in parts)
+            write_atomically(self.log.with_suffix(".toml"), self.asked.encode())
+        self.parts, self.known = parts, sum(len(part.current_results) for part in parts)
         planned = [cell for part in parts for cell in part.cells]
         self.cells, self.seeds = len(planned), len({cell.seed for cell in planned})
         if not planned:
             return
         tasks = len({(cell.task, cell.protocol) for cell in planned})
-        names, sentences = {part.name for part in parts}, sum(part.to_embed or 0 for part in parts)
-        counts = [(len(names), "encoder"), (tasks, "task"), *([(self.seeds, "seed")] if self.seeds > 1 else [])]
+        names, sentences = (
+            {part.name for part in parts},
+            sum(part.sentences_to_embed or 0 for part in parts),
+        )
+        counts = [
+            (len(names), "encoder"),
+            (tasks, "task"),
+            *([(self.seeds, "seed")] if self.seeds > 1 else []),
+        ]
         size = " x ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts)
-        known_results = [result for part in parts for result in part.done.values()]
+        known_results = [result for part in parts for result in part.current_results.values()]
         line = f"{size}, {self.known} of {self.cells} cells known{describe_origin(known_results, self.out)}"
-        self._say("planned", line, encoders=len(parts), cells=self.cells, known=self.known, sentences=sentences)
+        self._say(
+            "planned",
+            line,
+            encoders=len(parts),
+            cells=self.cells,
+            known=self.known,
+            sentences=sentences,
+        )
 
-    def on_working(self, pace: Pace) -> None:
+    def on_working(self, pace: ProgressTracker) -> None:
         """How far the work is: a bar a worker and one for all where someone watches, else a line now and then."""
-        speed, left = pace.speed(), pace.left()
-        counts = f"{pace.scored} of {pace.cells} cells done, {pace.running} running, {pace.failed} failed"
+        speed, left = pace.sentences_per_second(), pace.seconds_left()
+        counts = f"{pace.scored_cells} of {pace.total_cells} cells done, {pace.running_cells} running, {pace.failed_cells} failed"
         counts += f"; {speed:,.0f} sentences/s" if speed is not None else ""
-        rest = "" if left is None else f"about {duration(left)} left"
-        workers = {one.worker: one for one in pace.doing.values()}
+        rest = "" if left is None else f"about {format_duration(left)} left"
+        workers = {one.worker: one for one in pace.current_jobs.values()}
         if self.shown.bars is not None:
             # Of a single worker its own bar says the rest.
             what = f"all: {counts}" if any(workers) else "all"
-            self.shown.update("work", self.known + pace.scored, self.cells, what=what, news=rest)
+            self.shown.update(
+                "work", self.known + pace.scored_cells, self.cells, what=what, news=rest
+            )
             for name in {*self.shown.rows, *workers} - {"work"}:
-                one = workers.get(name) or Doing(what="waiting")
-                news = ", ".join([f"{one.done:.0%}", *self.shown.left(name, one.done, 1.0)]) if one.done else ""
-                text = cut(f"{name} {one.what}".strip(), 2 * SHOWN_NAME)
-                self.shown.update(name, one.done, 1.0, what=text, news=news)
+                one = workers.get(name) or JobProgress(label="waiting")
+                news = (
+                    ", ".join([f"{one.fraction:.0%}", *self.shown.left(name, one.fraction, 1.0)])
+                    if one.fraction
+                    else ""
+                )
+                text = cut(f"{name} {one.label}".strip(), 2 * SHOWN_NAME)
+                self.shown.update(name, one.fraction, 1.0, what=text, news=news)
         elif self.shown.is_due():
             self.shown.said = time.monotonic()
-            own = [f"{one.what}{f', {one.done:.0%}' if one.done else ''}" for one in workers.values() if not one.worker]
+            own = [
+                f"{one.label}{f', {one.fraction:.0%}' if one.fraction else ''}"
+                for one in workers.values()
+                if not one.worker
+            ]
             self._say(
-                "working", "; ".join(filter(None, [*own, counts, rest])), cells=pace.cells, scored=pace.scored,
-                running=pace.running, failed=pace.failed, sentences_per_second=speed, seconds_left=left,
-                workers={one.worker or "here": {"what": one.what, "done": round(one.done, 3)} for one in workers.values()},
+                "working", "; ".join(filter(None, [*own, counts, rest])), cells=pace.total_cells, scored=pace.scored_cells,
+                running=pace.running_cells, failed=pace.failed_cells, sentences_per_second=speed, seconds_left=left,
+                workers={one.worker or "here": {"what": one.label, "done": round(one.fraction, 3)} for one in workers.values()},
             )  # fmt: skip
 
     def on_scored(self, result: Result) -> None:
@@ -119,14 +163,16 @@ class RunProgress:
         if line in self.noticed:
             return
         self.noticed.add(line)
-        complain(line)
+        print_error(line)
         self._say("noticed", line, aloud=False, line=line)
 
     def on_failed(self, what: str, error: Exception) -> None:
         """Say what failed; data that cannot be had fail for every encoder and seed alike, and are said once."""
-        self.code = max(self.code, MISTAKE if isinstance(error, StsbenchError) else BUG)
-        why = one_line(error) or type(error).__name__
-        line = f"{subject(what, error)}{why}"
+        self.code = max(
+            self.code, EXIT_USER_ERROR if isinstance(error, StsbenchError) else EXIT_BUG
+        )
+        why = join_lines(error) or type(error).__name__
+        line = f"{error_prefix(what, error)}{why}"
         if line in self.failures:
             return
         self.failures[line] = what, why
@@ -137,32 +183,41 @@ class RunProgress:
                 return
         if not isinstance(error, StsbenchError):
             print_traceback(error)
-        complain(error, about=what)
+        print_error(error, about=what)
 
     def say_without_data(self) -> None:
         """Name what failed as the first one did, in one line."""
         if others := self.without_data[1:]:
-            complain(f"no data either: {', '.join(others)}; 'stsbench doctor' shows what is missing where")
+            print_error(
+                f"no data either: {', '.join(others)}; 'stsbench doctor' shows what is missing where"
+            )
         self.without_data.clear()
 
     def end(self) -> None:
         """Say how many cells were scored and known, how much failed, and how long it took."""
         if self.cells:
             seconds, failed = time.monotonic() - self.started, len(self.failures)
-            line = f"{self.scored} scored, {self.known} known{f', {failed} failed' if failed else ''} in {duration(seconds)}"
+            line = f"{self.scored} scored, {self.known} known{f', {failed} failed' if failed else ''} in {format_duration(seconds)}"
             if self.known == self.cells:
                 line += "; nothing was measured now (--fresh scores again)"
-            self._say("ended", line, scored=self.scored, known=self.known, failed=failed, seconds=round(seconds, 3))
+            self._say(
+                "ended",
+                line,
+                scored=self.scored,
+                known=self.known,
+                failed=failed,
+                seconds=round(seconds, 3),
+            )
 
     def _say(self, event: str, text: str, /, *, aloud: bool = True, **facts: object) -> None:
         """Say a text, or the event with its facts that programs read; the log has the text."""
         if self.events:
-            note(json.dumps({"event": event, **facts}, ensure_ascii=False))
+            print_progress(json.dumps({"event": event, **facts}, ensure_ascii=False))
         elif aloud:
-            note(text)
+            print_progress(text)
         if self.log is not None:
             now = datetime.now().astimezone().isoformat(timespec="seconds")
-            append_line(self.log, f"{now} {visible(one_line(text))}")
+            append_line(self.log, f"{now} {escape_controls(join_lines(text))}")
 
 
 def describe_origin(results: Iterable[Result], folder: Path | None) -> str:
@@ -172,7 +227,7 @@ def describe_origin(results: Iterable[Result], folder: Path | None) -> str:
     installed stsbench, which knows no commit, made them.
     """
     makers = list(dict.fromkeys(map(_maker, results)))
-    return f" (in {folder}, made by {and_more(makers)})" if makers else ""
+    return f" (in {folder}, made by {format_some(makers)})" if makers else ""
 
 
 def _maker(result: Result) -> str:
@@ -182,10 +237,14 @@ def _maker(result: Result) -> str:
 
 
 @contextmanager
-def run_progress(out: Path | None, asked: str = "", *, events: bool = False) -> Iterator[RunProgress]:
+def run_progress(
+    out: Path | None, asked: str = "", *, events: bool = False
+) -> Iterator[RunProgress]:
     """Show how a run goes, until the end of the block; lines are printed above bars."""
     progress = RunProgress(out, asked=asked, events=events)
-    with showing("reading cards and data", say=lambda how: progress._say("progress", how, line=how)) as progress.shown:
+    with show_progress(
+        "reading cards and data", say=lambda how: progress._say("progress", how, line=how)
+    ) as progress.shown:
         try:
             yield progress
         finally:
@@ -206,14 +265,26 @@ def train_progress(plan: TrainPlan, about: str = "") -> Iterator[OnProgress]:
                 return
             scores = []
             if progress.score is not None and progress.best is not None:
-                kept = "" if progress.kept in (None, progress.best) else f", kept {100 * progress.kept:.2f}"
+                kept = (
+                    ""
+                    if progress.kept in (None, progress.best)
+                    else f", kept {100 * progress.kept:.2f}"
+                )
                 scores = [f"dev {100 * progress.score:.2f} (best {100 * progress.best:.2f}{kept})"]
             left = shown.left("work", progress.step, progress.steps)
             if shown.bars is None and progress.point is not None:
-                point = [(name.replace("_", " "), x) for name, x in progress.point.items() if name not in NOT_LOSSES]
+                point = [
+                    (name.replace("_", " "), x)
+                    for name, x in progress.point.items()
+                    if name not in NOT_LOSSES
+                ]
                 step = f"step {progress.step} of {progress.steps}"
-                shown.line(f"{what}: {', '.join([step, *(f'{name} {x:.4g}' for name, x in point), *scores, *left])}")
-            news = ", ".join([f"{progress.step}/{progress.steps}", f"loss {progress.loss:.3f}", *scores, *left])
+                shown.line(
+                    f"{what}: {', '.join([step, *(f'{name} {x:.4g}' for name, x in point), *scores, *left])}"
+                )
+            news = ", ".join(
+                [f"{progress.step}/{progress.steps}", f"loss {progress.loss:.3f}", *scores, *left]
+            )
             shown.update("work", progress.step, progress.steps, what=what, news=news)
 
         yield on_progress

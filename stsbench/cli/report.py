@@ -8,18 +8,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stsbench.analysis.context import AnalysisResult, analyse, make_analysis
 from stsbench.analysis.report import ReportParts, report_html
-from stsbench.analysis.run import Findings, analyse, make_analysis
-from stsbench.api.names import chosen_results
+from stsbench.api.names import select_results
 from stsbench.bench.plan import RunPlan
-from stsbench.boards.tables.build import Asked
+from stsbench.boards.tables.build import TableRequest
 from stsbench.cli import options as opt
 from stsbench.cli.analyze import plan_of
-from stsbench.cli.printing import complain, complain_of_all, emit, shown_work
-from stsbench.core.errors import DataError, StsbenchError, split_names
-from stsbench.encoders.load import find_encoder
+from stsbench.cli.printing import complain_of_all, emit, print_error, shown_work
+from stsbench.core.errors import DataError, StsbenchError
+from stsbench.core.names import split_names
+from stsbench.encoders.load import load_named
 from stsbench.results.folder import read_folder, verified
-from stsbench.results.groups import Encoders
+from stsbench.results.groups import EncoderDirectory
 from stsbench.results.record import Result
 from stsbench.significance.comparison import compare
 
@@ -45,28 +46,36 @@ def report_command(
     Example: stsbench report --encoder minilm,glove-6b --out report.html
     """
     made = {name: make_analysis(name, {}) for name in split_names(figures)}
-    kept, missing = opt.kept_in(store, no_store=no_store), list[str]()
+    kept, missing = opt.resolve_store(store, no_store=no_store), list[str]()
     plan = plan_of(encoder, results, catalogue, tasks=tasks, data=data, store=kept)
-    drawn, boards = list[Findings](), list[Any]()
+    drawn, boards = list[AnalysisResult](), list[Any]()
     by_encoder = _results(plan, missing)
     with shown_work() as shown:
         for name, analysis in made.items():
-            listener = shown.listener(name, noticed=complain, failed=partial(_note, missing, name))
+            listener = shown.listener(
+                name, noticed=print_error, failed=partial(_note, missing, name)
+            )
             with _noted(name, missing):
                 drawn.append(analyse(name, analysis, plan, parameters={}, listener=listener))
     if found := [one for mine in by_encoder.values() for one in mine]:
         with _noted(f"suite {suite}", missing):
-            asked = Asked(catalogue=catalogue, results=found, where=results, show="measured").boards(suite)
+            asked = TableRequest(
+                catalogue=catalogue, results=found, where=results, show="measured"
+            ).boards(suite)
             missing.extend(asked.left_out)
             boards += asked.tables
     comparison = None
     if len(by_encoder) > 1:
         with _noted("comparison", missing):
-            comparison = compare({name: verified(mine).results for name, mine in by_encoder.items()})
+            comparison = compare(
+                {name: verified(mine).results for name, mine in by_encoder.items()}
+            )
     complain_of_all("not in the report", missing)
     if not boards and not drawn:
         raise DataError("there is nothing to report of these encoders; the lines above say why")
-    report = ReportParts(title=title, boards=boards, comparison=comparison, figures=drawn, missing=missing)
+    report = ReportParts(
+        title=title, boards=boards, comparison=comparison, figures=drawn, missing=missing
+    )
     emit(report_html(report), out)
 
 
@@ -85,12 +94,14 @@ def _noted(what: str, missing: list[str]) -> Iterator[None]:
 def _results(plan: RunPlan, missing: list[str]) -> dict[str, list[Result]]:
     found: dict[str, list[Result]] = {}
     with _noted("results", missing):
-        held = Encoders(read_folder(plan.out), plan.catalogue)
-        missing.extend(f"results: {problem.line}" for problem in held.found.problems)
+        held = EncoderDirectory(read_folder(plan.results_folder), plan.catalogue)
+        missing.extend(f"results: {problem.message}" for problem in held.folder.problems)
         for name in plan.encoders:
             with _noted("results", missing):
                 # What results call an encoder of one's own, or one with its folder in its name.
-                called = find_encoder(name, catalogue=plan.catalogue).name
-                found[called] = chosen_results([called], held, plan.catalogue, plan.out)
-        missing.extend(filter(None, [held.older_line(one for mine in found.values() for one in mine)]))
+                called = load_named(name, catalogue=plan.catalogue).name
+                found[called] = select_results([called], held, plan.catalogue, plan.results_folder)
+        missing.extend(
+            filter(None, [held.describe_omitted(one for mine in found.values() for one in mine)])
+        )
     return found

@@ -10,22 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stsbench.bench.plan import Listener
-from stsbench.boards.render import render
-from stsbench.boards.tables.table import lay_out
+from stsbench.bench.progress import RunCallbacks
+from stsbench.boards.render.formats import render
+from stsbench.boards.tables.table import build_layout
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, emit, note, print_json, print_rows, print_table, print_traceback, say
+from stsbench.cli.printing import (
+    emit,
+    print_error,
+    print_json,
+    print_progress,
+    print_rows,
+    print_table,
+    print_text,
+    print_traceback,
+)
 from stsbench.cli.progress import RunProgress, train_progress
 from stsbench.cli.train import tried
 from stsbench.core.cards import RecipeCard
-from stsbench.core.errors import BUG, MISTAKE, StsbenchError, duration
+from stsbench.core.errors import EXIT_BUG, EXIT_USER_ERROR, StsbenchError
+from stsbench.core.wording import format_duration
 from stsbench.encoders.runs import TrainedRun
 from stsbench.results.record import Result
 from stsbench.studies.reproduction import Reproduction, load_ablation
-from stsbench.studies.trials import Trial, TrialWatcher, Workshop
+from stsbench.studies.trials import Trial, TrialCallbacks, TrialEnvironment
 
 if TYPE_CHECKING:
-    from stsbench.training.seams import OnProgress
+    from stsbench.training.learner import OnProgress
 
 
 def reproduce_command(
@@ -53,14 +63,14 @@ def reproduce_command(
 
     Example: stsbench reproduce simcse-table-3 --small --base FOLDER
     """
-    opt.Given.of(context).apart("--dry-run", "--out")
+    opt.TypedOptions.of(context).apart("--dry-run", "--out")
     ablation = load_ablation(table, catalogue, small=small)
     base = opt.to_load(base, catalogue)
     if small and not base:
         folder = "pass --base FOLDER, such as that of the card minilm-l4-mlm"
         raise StsbenchError(f"--small trains from a checkpoint of yours; {folder}")
     options = opt.retyped(context, "--corpora", "--data", "--cards", "--device", "--deterministic")
-    workshop = Workshop(
+    workshop = TrialEnvironment(
         results=results, corpora=corpora, data=data, device=device, deterministic=deterministic, catalogue=catalogue,
         options=options,
     )  # fmt: skip
@@ -68,26 +78,32 @@ def reproduce_command(
     planned = Reproduction(ablation=ablation, workshop=workshop, base=base, seeds=seeded, also=also)
     if dry_run:
         return _forecast_reproduction(planned, as_json=as_json)
-    progress = _Reproducing(None)
-    scoring = Listener(scored=_note_scored, failed=progress.on_failed, noticed=progress.on_noticed)
-    made = planned.carry_out(TrialWatcher(training=partial(_training, planned), scoring=scoring))
+    progress = _ReproductionProgress(None)
+    scoring = RunCallbacks(
+        on_result=_note_scored, on_failure=progress.on_failed, on_notice=progress.on_noticed
+    )
+    made = planned.run_ablation(
+        TrialCallbacks(training=partial(_training, planned), scoring=scoring)
+    )
     fmt = opt.written_as("terminal", out, as_json=as_json)
     if fmt == "terminal":
-        print_table(replace(lay_out(made, "measured"), label_head="row"))
-        say(f"Results: {results}/")
+        print_table(replace(build_layout(made, "measured"), label_head="row"))
+        print_text(f"Results: {results}/")
     else:
         emit(render([made], fmt, show="measured"), out)
     return progress.code
 
 
-class _Reproducing(RunProgress):
+class _ReproductionProgress(RunProgress):
     def on_failed(self, what: str, error: Exception) -> None:
         """Say why a row failed, each reason once: many rows share a base or a text, but not all of them."""
-        self.code = max(self.code, MISTAKE if isinstance(error, StsbenchError) else BUG)
+        self.code = max(
+            self.code, EXIT_USER_ERROR if isinstance(error, StsbenchError) else EXIT_BUG
+        )
         if not isinstance(error, StsbenchError):
             print_traceback(error)
         if str(error) not in self.failures:
-            complain(error, about=what)
+            print_error(error, about=what)
         self.failures.setdefault(str(error), (what, str(error)))
 
 
@@ -98,7 +114,7 @@ def _training(planned: Reproduction, trial: Trial) -> AbstractContextManager[OnP
 
 def _note_scored(result: Result) -> None:
     seed = "" if result.train_seed is None else f", seed {result.train_seed}"
-    note(f"scored {result.encoder}{seed}: {result.task} {100 * result.score:.2f}")
+    print_progress(f"scored {result.encoder}{seed}: {result.task} {100 * result.score:.2f}")
 
 
 def _forecast_reproduction(planned: Reproduction, *, as_json: bool) -> int:
@@ -107,35 +123,64 @@ def _forecast_reproduction(planned: Reproduction, *, as_json: bool) -> int:
     for one in planned.trials:
         cost, plan, rows = _cost(one.plan.card), one.plan, planned.lines_of(one)
         if one.state != "complete" and cost not in seconds_of:
-            note(f"trying three steps: {' = '.join(rows)}")
+            print_progress(f"trying three steps: {' = '.join(rows)}")
             found, lacks = tried(plan)
             seconds_of[cost] = found.seconds if found else None
             missing |= dict.fromkeys(lacks.values())
-        seconds = TrainedRun.read(plan.folder).run.seconds if one.state == "complete" else seconds_of[cost]
-        facts.append({"rows": rows, "run": plan.name, "seed": plan.seed, "state": one.state, "seconds": seconds})
+        seconds = (
+            TrainedRun.read(plan.folder).run.seconds
+            if one.state == "complete"
+            else seconds_of[cost]
+        )
+        facts.append(
+            {
+                "rows": rows,
+                "run": plan.name,
+                "seed": plan.seed,
+                "state": one.state,
+                "seconds": seconds,
+            }
+        )
     not_had = {line.label: line.why for line in planned.ablation.lines if line.why}
     if as_json:
-        print_json({"table": planned.ablation.name, "runs": facts, "not_had": not_had, "missing": list(missing)})
-        return MISTAKE if missing else 0
+        print_json(
+            {
+                "table": planned.ablation.name,
+                "runs": facts,
+                "not_had": not_had,
+                "missing": list(missing),
+            }
+        )
+        return EXIT_USER_ERROR if missing else 0
     cells = [
-        [" = ".join(one["rows"]), str(one["seed"]), one["state"], duration(one["seconds"]) if one["seconds"] else "?"]
+        [
+            " = ".join(one["rows"]),
+            str(one["seed"]),
+            one["state"],
+            format_duration(one["seconds"]) if one["seconds"] else "?",
+        ]
         for one in facts
     ]
     print_rows(["row", "seed", "state", "time of training"], cells, right=[1, 3], names=())
     left = [one["seconds"] for one in facts if one["state"] != "complete"]
     known = [seconds for seconds in left if seconds is not None]
-    rest = f"; the rest takes about {duration(sum(known))} without scoring" if known else ""
-    say(f"{len(facts) - len(left)} of {len(facts)} runs are trained{rest}")
+    rest = f"; the rest takes about {format_duration(sum(known))} without scoring" if known else ""
+    print_text(f"{len(facts) - len(left)} of {len(facts)} runs are trained{rest}")
     for label, why in not_had.items():
-        say(f"not had: {label}: {why}")
+        print_text(f"not had: {label}: {why}")
     for what in missing:
-        complain(what, about="missing")
-    return MISTAKE if missing else 0
+        print_error(what, about="missing")
+    return EXIT_USER_ERROR if missing else 0
 
 
 def _cost(card: RecipeCard) -> str:
     """What recipes share that take as long: all but temperatures, weights and rates."""
-    settings = {**card.params, **{f"student.{key}": value for key, value in msgspec.to_builtins(card.student).items()}}
-    shown = {key: "a number" if isinstance(value, float) else value for key, value in settings.items()}
+    settings = {
+        **card.params,
+        **{f"student.{key}": value for key, value in msgspec.to_builtins(card.student).items()},
+    }
+    shown = {
+        key: "a number" if isinstance(value, float) else value for key, value in settings.items()
+    }
     training = msgspec.structs.replace(card.training, learning_rate=1.0)
     return repr([card.method, card.base, card.data, training, card.selection, shown])

@@ -13,14 +13,22 @@ from typing import Any
 import msgspec
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import emit, print_facts, print_json, say
+from stsbench.cli.printing import emit, print_facts, print_json, print_text
 from stsbench.core import settings
-from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionFacts
-from stsbench.core.errors import DataError, UnknownName, did_you_mean, redact_name, split_names, variants
+from stsbench.core.cards import REPRODUCIBLE, EncoderCard, RecipeCard, SelectionSection
+from stsbench.core.errors import DataError, UnknownName, suggest
+from stsbench.core.names import redact_name, split_names, split_params
 from stsbench.core.secrets import redact
-from stsbench.encoders.runs import RUN_FILE, TrainedRun, UnfinishedRun, trained_runs, trained_variants, unfinished_runs
+from stsbench.encoders.runs import (
+    RUN_FILE,
+    TrainedRun,
+    UnfinishedRun,
+    trained_runs,
+    trained_variants,
+    unfinished_runs,
+)
 from stsbench.plots.draw import Curve, CurvePoint, draw_curves
-from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
+from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
 
 CardFacts = dict[str, Any]
 
@@ -37,7 +45,7 @@ def show_command(
 
     Example: stsbench show sup-simcse-bert-base
     """
-    opt.Given.of(context).apart("--curve", "--json")
+    opt.TypedOptions.of(context).apart("--curve", "--json")
     if curve is not None:
         _draw(name, curve)
         return
@@ -54,15 +62,21 @@ def show_command(
         print_json({"card": kind, "id": meant, **facts, **also})
         return
     for place, (kind, facts) in enumerate(found):
-        say(f"{meant}: {kind}\n" if place == 0 else f"\n{meant}: {kind}\n")
-        print_facts([[key, _text(value)] for key, value in _flat(facts) if value not in ("", None, [], {})])
+        print_text(f"{meant}: {kind}\n" if place == 0 else f"\n{meant}: {kind}\n")
+        print_facts(
+            [[key, _text(value)] for key, value in _flat(facts) if value not in ("", None, [], {})]
+        )
 
 
 def _find(name: str, catalogue: opt.Cards) -> list[tuple[str, CardFacts]]:
     # Whoever asks for a card waits for nothing that is slow to read.
     is_card = any(name in catalogue.paths(kind) for kind in ("tasks", "baselines", "trainers"))
-    asked = {kind: of for kind, of in KINDS.items() if not (is_card and kind in ("table", "protocol"))}
-    known = {kind: facts for kind, of in asked.items() if (facts := of(name, catalogue)) is not None}
+    asked = {
+        kind: of for kind, of in KINDS.items() if not (is_card and kind in ("table", "protocol"))
+    }
+    known = {
+        kind: facts for kind, of in asked.items() if (facts := of(name, catalogue)) is not None
+    }
     # What a recipe has trained is shown with it, and with the encoder that it makes.
     hidden = {"encoder": ("recipe", "run"), "recipe": ("run",)}
     left_out = {other for kind in known for other in hidden.get(kind, ())}
@@ -71,25 +85,39 @@ def _find(name: str, catalogue: opt.Cards) -> list[tuple[str, CardFacts]]:
 
 def _unknown(name: str, catalogue: opt.Cards) -> UnknownName:
     cards = (one for kind in ("tasks", "baselines", "trainers") for one in catalogue.paths(kind))
-    known = [*cards, *catalogue.suites(), *catalogue.corpora(), *opt.known_names("tables"), *_protocols()]
-    hint = "'stsbench list' shows them: tasks, encoders, recipes, suites, corpora, tables, protocols"
+    known = [
+        *cards,
+        *catalogue.suites(),
+        *catalogue.corpora(),
+        *opt.known_names("tables"),
+        *_protocols(),
+    ]
+    hint = (
+        "'stsbench list' shows them: tasks, encoders, recipes, suites, corpora, tables, protocols"
+    )
     return UnknownName("name", name, known, hint=hint)
 
 
 def _encoder(name: str, catalogue: opt.Cards) -> CardFacts | None:
     baselines, trainers = catalogue.paths("baselines"), catalogue.paths("trainers")
-    stem, changes = (name, {}) if name in baselines else list(variants(name))[-1]
+    stem, changes = (name, {}) if name in baselines else list(split_params(name))[-1]
     if stem not in baselines or (changes and stem in trainers):
         return None
     card = catalogue.encoder(stem)
     if changes:
         title = redact_name(f"{card.name}{name.removeprefix(stem)}")
-        card = msgspec.structs.replace(card, params={**card.params, **changes}, published=[], name=title)
+        card = msgspec.structs.replace(
+            card, params={**card.params, **changes}, published=[], name=title
+        )
     facts: CardFacts = msgspec.to_builtins(card) | {"params": redact(card.params)}
-    facts |= {"to run it": to_run(card, catalogue), "how exact": how_exact(card)}
+    facts |= {"to run it": describe_requirements(card, catalogue), "how exact": how_exact(card)}
     if name in trainers:
         recipe = catalogue.recipe(name)
-        facts |= {"to train it": to_train(name, recipe, catalogue), "recipe": _values(name, recipe), **_runs(name)}
+        facts |= {
+            "to train it": to_train(name, recipe, catalogue),
+            "recipe": _values(name, recipe),
+            **_runs(name),
+        }
     return facts
 
 
@@ -100,8 +128,14 @@ def _recipe(name: str, catalogue: opt.Cards) -> CardFacts | None:
         return None
     recipe, runs = catalogue.recipe(stem), trained_runs(name)
     # A name that says which values were replaced is of a run: these are its values.
-    facts = dict(msgspec.to_builtins(runs[0].card)) if runs and "+" in name else _values(name, recipe)
-    return facts | _runs(name) | {"to run it": to_train(name, recipe, catalogue), "how exact": how_exact(recipe)}
+    facts = (
+        dict(msgspec.to_builtins(runs[0].card)) if runs and "+" in name else _values(name, recipe)
+    )
+    return (
+        facts
+        | _runs(name)
+        | {"to run it": to_train(name, recipe, catalogue), "how exact": how_exact(recipe)}
+    )
 
 
 def _values(name: str, recipe: RecipeCard) -> CardFacts:
@@ -135,7 +169,9 @@ def _unfinished_runs(name: str) -> Sequence[UnfinishedRun]:
 
 
 def _runs(name: str) -> CardFacts:
-    unfinished = [{"folder": str(run.folder), "to finish it": run.command} for run in _unfinished_runs(name)]
+    unfinished = [
+        {"folder": str(run.folder), "to finish it": run.command} for run in _unfinished_runs(name)
+    ]
     found = {"trained": [_trained(run) for run in _trained_runs(name)]}
     return {**found, "not finished": unfinished} if unfinished else found
 
@@ -146,11 +182,15 @@ def _trained(run: TrainedRun) -> CardFacts:
     for task, overlap in run.overlap.items():
         if overlap in ("text", "gold"):
             seen.setdefault(f"{overlap} of", []).append(task)
-    return {"folder": str(run.folder), "score": f"{100 * chosen.score:.2f}" if chosen else None, **seen}
+    return {
+        "folder": str(run.folder),
+        "score": f"{100 * chosen.score:.2f}" if chosen else None,
+        **seen,
+    }
 
 
 def _table(name: str, catalogue: opt.Cards) -> CardFacts | None:
-    from stsbench.boards.published import read_table_card, table_names
+    from stsbench.boards.published.rows import read_table_card, table_names
 
     if name not in table_names() and not (name.endswith(".toml") and Path(name).is_file()):
         return None
@@ -164,13 +204,15 @@ def _table(name: str, catalogue: opt.Cards) -> CardFacts | None:
 
 
 def _protocols() -> Mapping[str, CardFacts]:
-    from stsbench.evaluators import protocols_of_all
+    from stsbench.evaluators.registry import all_protocols
 
-    return protocols_of_all()
+    return all_protocols()
 
 
 KINDS: Mapping[str, Callable[[str, opt.Cards], CardFacts | None]] = {
-    "task": lambda name, known: msgspec.to_builtins(known.task(name)) if name in known.paths("tasks") else None,
+    "task": lambda name, known: (
+        msgspec.to_builtins(known.task(name)) if name in known.paths("tasks") else None
+    ),
     "suite": lambda name, known: msgspec.to_builtins(known.suites().get(name)),
     "encoder": _encoder,
     "recipe": _recipe,
@@ -183,18 +225,20 @@ KINDS: Mapping[str, Callable[[str, opt.Cards], CardFacts | None]] = {
 
 
 def _draw(names: str, path: Path) -> None:
-    found: list[tuple[str, int, Any, SelectionFacts, float | None]] = []
+    found: list[tuple[str, int, Any, SelectionSection, float | None]] = []
     for name in split_names(names):
         done, under_way = _trained_runs(name), _unfinished_runs(name)
         if not done and not under_way:
             others = trained_variants(re.split("[+@]", name, maxsplit=1)[0])
-            near = did_you_mean(name, others) or (f"; there is {', '.join(others)}" if others else "")
+            near = suggest(name, others) or (f"; there is {', '.join(others)}" if others else "")
             raise DataError(f"there are no runs of '{name}'{near}; 'stsbench train' makes them")
         for run in done:
             kept = run.chosen.step if run.chosen else None
             found.append((run.recipe, run.seed, run.curve, run.card.selection, kept))
         found += [(one.recipe, one.start.seed, one.curve, one.selection, None) for one in under_way]
-    measures = list(dict.fromkeys(f"{selection.task} {selection.split}" for *_, selection, _ in found))
+    measures = list(
+        dict.fromkeys(f"{selection.task} {selection.split}" for *_, selection, _ in found)
+    )
     if len(measures) > 1:
         what = f"these runs were validated on {' and '.join(measures)}"
         raise DataError(f"{what}, which one axis cannot show; draw them apart")
@@ -202,7 +246,9 @@ def _draw(names: str, path: Path) -> None:
     curves = [
         Curve(
             name=f"{recipe} seed {seed}" if several else f"seed {seed}",
-            points=[CurvePoint(one.step or 0, one.score and 100 * one.score, one.loss) for one in points],
+            points=[
+                CurvePoint(one.step or 0, one.score and 100 * one.score, one.loss) for one in points
+            ],
             kept=kept,
         )
         for recipe, seed, points, _, kept in found
@@ -224,7 +270,11 @@ def _text(value: Any) -> str:  # noqa: ANN401 - any TOML value
     if isinstance(value, dict):
         return ", ".join(f"{k} {_text(v)}" for k, v in value.items() if v not in ("", None))
     if isinstance(value, list | tuple):
-        return "\n".join(map(_text, value)) if value and isinstance(value[0], dict) else ", ".join(map(_text, value))
+        return (
+            "\n".join(map(_text, value))
+            if value and isinstance(value[0], dict)
+            else ", ".join(map(_text, value))
+        )
     return str(value)
 
 
@@ -232,7 +282,7 @@ SCRATCH = "trained from scratch"
 """What a recipe notes of its base where it has none."""
 
 
-def to_run(card: EncoderCard, catalogue: opt.Cards) -> str:
+def describe_requirements(card: EncoderCard, catalogue: opt.Cards) -> str:
     """What must be there to run an encoder, and whether it is."""
     params, model = card.params, card.params.get("model")
     if card.reproducible == "quoted":
@@ -241,12 +291,14 @@ def to_run(card: EncoderCard, catalogue: opt.Cards) -> str:
         fit = str(params.get("fit", "target"))
         own = fit.partition(".")[0].partition("+")[0] == "target"
         known = base in catalogue.paths("baselines")
-        of_base = f": {to_run(catalogue.encoder(base), catalogue)}" if known else ""
+        of_base = f": {describe_requirements(catalogue.encoder(base), catalogue)}" if known else ""
         texts = "each task's own sentences" if own else f"the sentences of {fit}"
         return f"{texts}; the encoder {base}{of_base}"
     if "package" in params:
         package = str(params["package"])
-        return f"the Python package {package}, {_which_is(settings.package_folder(package))} installed"
+        return (
+            f"the Python package {package}, {_which_is(settings.package_folder(package))} installed"
+        )
     if card.kind == "openai":
         key = f", and its key in {params['key_variable']}" if params.get("key_variable") else ""
         return f"the server at {params.get('url') or '--set url=ADDRESS'}{key}"
@@ -275,9 +327,13 @@ def to_train(name: str, card: RecipeCard, catalogue: opt.Cards) -> str:
     if base.recipe:
         start = f"from what the recipe {base.recipe} has left for the same seed"
     elif base.model:
-        start = f"from the checkpoint {base.model} ({base.revision[:12]}) of the Hub or --base FOLDER"
+        start = (
+            f"from the checkpoint {base.model} ({base.revision[:12]}) of the Hub or --base FOLDER"
+        )
     else:
-        start = f"from --base FOLDER ({base.note})" if base.note and base.note != SCRATCH else SCRATCH
+        start = (
+            f"from --base FOLDER ({base.note})" if base.note and base.note != SCRATCH else SCRATCH
+        )
     text = f"the file {corpus}"
     if corpus in corpora:
         of = corpora[corpus]

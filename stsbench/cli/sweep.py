@@ -8,14 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain, emit, note, points, print_facts, print_json, print_rows, say, write_records
+from stsbench.cli.printing import (
+    emit,
+    points,
+    print_error,
+    print_facts,
+    print_json,
+    print_progress,
+    print_rows,
+    print_text,
+    write_records,
+)
 from stsbench.cli.progress import train_progress
 from stsbench.core.cards import toml_tables
-from stsbench.core.errors import MISTAKE, duration
-from stsbench.plots.draw import Dot, draw_dots
+from stsbench.core.errors import EXIT_USER_ERROR
+from stsbench.core.wording import format_duration
+from stsbench.plots.draw import DotPoint, draw_dots
 from stsbench.recipes.train import load_trainer
-from stsbench.studies.sweep import CARRIERS, Book, Carrier, Sweep, SweepRow, winner_card
-from stsbench.studies.trials import STATES, Trial, TrialWatcher, Workshop
+from stsbench.studies.sweep import CARRIERS, Carrier, Sweep, SweepRow, SweepState, winner_card
+from stsbench.studies.trials import STATES, Trial, TrialCallbacks, TrialEnvironment
 
 
 def sweep_command(
@@ -42,16 +53,16 @@ def sweep_command(
 
     Example: stsbench sweep rates.toml --base FOLDER --on ray
     """
-    given = opt.Given.of(context)
+    given = opt.TypedOptions.of(context)
     given.apart("--dry-run", "--plot", "--checkpoint-seconds")
     given.placed(on, "--cores", here="--device")
     carry_out, folder = CARRIERS.load_at(on), out or Path("sweeps") / card.stem
-    workshop = Workshop(
+    workshop = TrialEnvironment(
         results=folder / "results", corpora=corpora, data=data, device=device, checkpoint_seconds=checkpoint_seconds,
         catalogue=catalogue, options=opt.retyped(context, "--corpora", "--data", "--cards", "--device"),
     )  # fmt: skip
     base = opt.to_load(base, catalogue)
-    book = Book(Sweep.read(card, workshop, folder=folder, base=base, text=text or ""))
+    book = SweepState(Sweep.read(card, workshop, folder=folder, base=base, text=text or ""))
     if dry_run:
         _forecast_sweep(book, as_json=as_json)
         return 0
@@ -64,33 +75,35 @@ def sweep_command(
     else:
         _print_sweep(book)
     for failure, encoder in failures.items():
-        complain(failure, about=encoder)
-    return MISTAKE if failures else 0
+        print_error(failure, about=encoder)
+    return EXIT_USER_ERROR if failures else 0
 
 
-def _carry_out_sweep(book: Book, on: str, cores: int, carry_out: Carrier) -> dict[str, str]:
+def _carry_out_sweep(book: SweepState, on: str, cores: int, carry_out: Carrier) -> dict[str, str]:
     """Say each training that is done; returns why some have no score, with the last encoder of each reason."""
     done, failures = itertools.count(1), dict[str, str]()
 
     def tell(row: SweepRow, trial: Trial) -> None:
         score = row.scores[trial.plan.seed]
         what = score.failure or f"{points(score.score)}{' (stopped early)' if score.early else ''}"
-        note(f"[{next(done)}/{book.total}] {_named(row, book)}, seed {trial.plan.seed}: {what}")
+        print_progress(
+            f"[{next(done)}/{book.total}] {_named(row, book)}, seed {trial.plan.seed}: {what}"
+        )
         if score.failure:
             failures[score.failure] = trial.encoder
 
     book.on_close = tell
-    carry_out(book, on, cores, TrialWatcher(training=lambda trial: train_progress(trial.plan)))
+    carry_out(book, on, cores, TrialCallbacks(training=lambda trial: train_progress(trial.plan)))
     return failures
 
 
-def _named(row: SweepRow, book: Book) -> str:
+def _named(row: SweepRow, book: SweepState) -> str:
     """A setting in words; of several recipes with the recipe's name."""
     recipe = [row.setting.recipe] if len(book.sweep.card.recipes) > 1 else []
     return ", ".join([*recipe, *(f"{key}={value}" for key, value in row.setting.values.items())])
 
 
-def _print_sweep(book: Book) -> None:
+def _print_sweep(book: SweepState) -> None:
     card, rows = book.sweep.card, book.ranked()
     keys = [*(["recipe"] if len(card.recipes) > 1 else []), *card.values]
     lines = []
@@ -100,29 +113,51 @@ def _print_sweep(book: Book) -> None:
         how = ["stopped early"] if any(one.early for one in known) else []
         how += ["failed"] if any(one.failure for one in row.scores.values()) else []
         mean = [points(row.spread.mean), points(row.spread.deviation)] if row.spread else ["–", ""]
-        lines.append([*(str(values[key]) for key in keys), *mean, f"{len(known)} of {len(card.seeds)}", ", ".join(how)])
+        lines.append(
+            [
+                *(str(values[key]) for key in keys),
+                *mean,
+                f"{len(known)} of {len(card.seeds)}",
+                ", ".join(how),
+            ]
+        )
     columns = [*keys, f"{card.decide.task} {card.decide.split}", "±", "seeds", ""]
     print_rows(columns, lines, right=range(len(keys), len(keys) + 3), sparse=True)
     for row in book.winners():
-        say(f"best of {row.setting.recipe}: {_named(row, book)}; its card: {_winner(book, row)}")
-        say(f"score it: stsbench run {row.encoder}")
+        print_text(
+            f"best of {row.setting.recipe}: {_named(row, book)}; its card: {_winner(book, row)}"
+        )
+        print_text(f"score it: stsbench run {row.encoder}")
     found = [row.spread for row in rows if row.whole and row.spread]
     if len(found) > 1 and found[0].deviation is not None:
-        gain, deviation = found[0].mean - found[1].mean, max(found[0].deviation, found[1].deviation or 0.0)
+        gain, deviation = (
+            found[0].mean - found[1].mean,
+            max(found[0].deviation, found[1].deviation or 0.0),
+        )
         if gain < deviation:
             by, than = points(gain), points(deviation)
-            say(f"the next differs by {by}, less than seeds do ({than}): more seeds would tell")
-    say(f"all trials: {book.sweep.folder / 'trials.csv'}")
+            print_text(
+                f"the next differs by {by}, less than seeds do ({than}): more seeds would tell"
+            )
+    print_text(f"all trials: {book.sweep.folder / 'trials.csv'}")
 
 
-def _winner(book: Book, row: SweepRow) -> Path:
+def _winner(book: SweepState, row: SweepRow) -> Path:
     return book.sweep.folder / "trainers" / f"{winner_card(book.sweep, row)[0]}.toml"
 
 
-def _write_sweep(book: Book) -> None:
+def _write_sweep(book: SweepState) -> None:
     trials = [
-        {"recipe": row.setting.recipe, **row.setting.values, "seed": trial.plan.seed, "score": one.score}
-        | {"state": one.failure or ("stopped early" if one.early else "scored"), "encoder": trial.encoder}
+        {
+            "recipe": row.setting.recipe,
+            **row.setting.values,
+            "seed": trial.plan.seed,
+            "score": one.score,
+        }
+        | {
+            "state": one.failure or ("stopped early" if one.early else "scored"),
+            "encoder": trial.encoder,
+        }
         for row in book.rows
         for trial in row.trials
         if (one := row.scores.get(trial.plan.seed)) is not None
@@ -133,7 +168,7 @@ def _write_sweep(book: Book) -> None:
         emit(toml_tables(winner_card(book.sweep, row)[1]), _winner(book, row), silent=True)
 
 
-def _sweep_facts(book: Book) -> dict[str, Any]:
+def _sweep_facts(book: SweepState) -> dict[str, Any]:
     trials = [
         {
             "recipe": row.setting.recipe,
@@ -156,31 +191,51 @@ def _sweep_facts(book: Book) -> dict[str, Any]:
 DRAWN_SETTINGS = 40
 
 
-def _sweep_figure(book: Book) -> Any:  # noqa: ANN401 - matplotlib's
+def _sweep_figure(book: SweepState) -> Any:  # noqa: ANN401 - matplotlib's
     decide, dots = book.sweep.card.decide, []
     for row, found in [(row, row.spread) for row in book.ranked() if row.spread][:DRAWN_SETTINGS]:
-        seeds = [(f"seed {seed}", one.score, False) for seed, one in row.scores.items() if one.score is not None]
+        seeds = [
+            (f"seed {seed}", one.score, False)
+            for seed, one in row.scores.items()
+            if one.score is not None
+        ]
         for series, score, filled in [("mean", found.mean, True), *seeds]:
-            dots.append(Dot(group=_named(row, book), series=series, value=100 * score, filled=filled))
-    return draw_dots(dots, axis=f"score on {decide.task} {decide.split}", title=book.sweep.card.name)
+            dots.append(
+                DotPoint(group=_named(row, book), series=series, value=100 * score, filled=filled)
+            )
+    return draw_dots(
+        dots, axis=f"score on {decide.task} {decide.split}", title=book.sweep.card.name
+    )
 
 
-def _forecast_sweep(book: Book, *, as_json: bool) -> None:
+def _forecast_sweep(book: SweepState, *, as_json: bool) -> None:
     trials, card, total = book.all_known(), book.sweep.card, book.total
     seeds = len(card.seeds)
-    counts: dict[str, int] = {state: sum(trial.state == state for trial in trials) for state in STATES}
+    counts: dict[str, int] = {
+        state: sum(trial.state == state for trial in trials) for state in STATES
+    }
     counts["missing"] += total - len(trials)
-    facts: dict[str, Any] = {"sweep": card.name, "settings": total // seeds, "seeds": seeds, **counts}
-    lines = [["settings", f"{total // seeds}, search {card.search}"], ["trainings", f"{total}, {seeds} seeds each"]]
+    facts: dict[str, Any] = {
+        "sweep": card.name,
+        "settings": total // seeds,
+        "seeds": seeds,
+        **counts,
+    }
+    lines = [
+        ["settings", f"{total // seeds}, search {card.search}"],
+        ["trainings", f"{total}, {seeds} seeds each"],
+    ]
     lines += [[state, str(count)] for state, count in counts.items()]
     if to_do := next((trial for trial in trials if trial.state != "complete"), None):
         seconds = load_trainer(replace(to_do.plan, fresh=True)).forecast().seconds
         facts["seconds"] = seconds * (counts["missing"] + counts["unfinished"])
         hours = "" if card.budget.hours is None else f"; the budget is {card.budget.hours:g} h"
-        about = duration(facts["seconds"])
-        lines += [["time", f"about {about} one after the other, by three steps of the first{hours}"]]
+        about = format_duration(facts["seconds"])
+        lines += [
+            ["time", f"about {about} one after the other, by three steps of the first{hours}"]
+        ]
     if as_json:
         print_json(facts)
         return
-    say(f"{book.sweep.name}: {card.name}\n")
+    print_text(f"{book.sweep.name}: {card.name}\n")
     print_facts(lines)

@@ -18,23 +18,27 @@ from typing import Any
 
 import msgspec
 
-from stsbench.api.names import Names
+from stsbench.api.names import NameResolver
 from stsbench.bench.score import texts_to_fit
-from stsbench.boards.published import published_rows
+from stsbench.boards.published.rows import published_rows
 from stsbench.boards.render.text import to_markdown
-from stsbench.boards.tables.table import Layout, LayoutBlock, Shown, TableLine
+from stsbench.boards.tables.table import DisplayCell, Layout, LayoutBlock, TableLine
 from stsbench.cli import options as opt
 from stsbench.cli.printing import emit, print_table, shown_work
-from stsbench.core.errors import CardError, choose
+from stsbench.core.errors import CardError, look_up
 from stsbench.core.provenance import processor, versions
 from stsbench.data.task import Task, load_task
-from stsbench.encoders.base import Encoder, TextFitted, base_of, facts_of
-from stsbench.encoders.fitted import FittedEncoder, fit_of
-from stsbench.encoders.load import find_encoder
-from stsbench.recipes.plan import TrainPlan, in_the_loop, read_recipe
+from stsbench.encoders.base import Encoder, FittableEncoder
+from stsbench.encoders.fitted import FittedEncoder, read_fit
+from stsbench.encoders.load import load_named
+from stsbench.encoders.metadata import find_base, read_metadata
 from stsbench.recipes.train import load_trainer
+from stsbench.recipes.train_plan import TrainPlan, read_recipe, uses_training_loop
 
-ENCODERS, RECIPES = ["bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening"], ["sg-opt-bert-base"]
+ENCODERS, RECIPES = (
+    ["bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening"],
+    ["sg-opt-bert-base"],
+)
 """What SG-OPT's table 6 times, and whitening."""
 PUBLISHED = "SG-OPT, table 6: BERT-base on STS-B, batches of 16, another machine that is not named"
 Facts = dict[str, Any]
@@ -64,31 +68,54 @@ def timing_command(
 
     Example: stsbench timing --encoder minilm --data DIR
     """
-    given, usual = opt.Given.of(context), not (encoder or recipe)
+    given, usual = opt.TypedOptions.of(context), not (encoder or recipe)
     if encoder and not recipe:
         given.idle("without --recipe", "--base", "--steps", "--device")
     if recipe and not encoder:
         given.idle("without --encoder", "--set")
-    choose("format", output, dict.fromkeys(("terminal", "markdown", "json")))
-    params, names = opt.parse_assignments(assign), Names(catalogue)
-    more: Facts = {"catalogue": catalogue, "base": names.one_to_load(base), "data": data, "device": device}
-    plans = [_plan(name, **more) for name in (RECIPES if usual else names.to_load(recipe))]
+    look_up("format", output, dict.fromkeys(("terminal", "markdown", "json")))
+    params, names = opt.parse_assignments(assign), NameResolver(catalogue)
+    more: Facts = {
+        "catalogue": catalogue,
+        "base": names.one_to_load(base),
+        "data": data,
+        "device": device,
+    }
+    plans = [_plan(name, **more) for name in (RECIPES if usual else names.resolve_specs(recipe))]
     loaded = load_task(task, data=data, catalogue=catalogue)
     sentences, rows = loaded.texts([split], repeated=True), list[Facts]()
     with shown_work("loading") as shown:
-        for name in ENCODERS if usual else names.to_load(encoder):
+        for name in ENCODERS if usual else names.resolve_specs(encoder):
             shown.update("work", what=name)
-            known = find_encoder(name, params=params, catalogue=catalogue)
+            known = load_named(name, params=params, catalogue=catalogue)
             made, training = _fitted(known.encoder, loaded, catalogue)
-            facts = {"name": known.name, "method": known.card.method if known.card else "", "training": training}
+            facts = {
+                "name": known.name,
+                "method": known.card.method if known.card else "",
+                "training": training,
+            }
             rows.append(facts | _inference(made, sentences, batch_size, rounds))
         for plan in plans:
             shown.update("work", what=f"{plan.name}: training")
             made, training = _trained(plan, steps)
-            facts = {"name": plan.name, "method": plan.card.label or plan.card.method, "training": training}
+            facts = {
+                "name": plan.name,
+                "method": plan.card.label or plan.card.method,
+                "training": training,
+            }
             rows.append(facts | _inference(made, sentences, batch_size, rounds))
-    found: Facts = {"rows": rows, "task": task, "split": split, "sentences": len(sentences), "batch_size": batch_size}
-    found |= {"rounds": rounds, "device": facts_of(made).device_used or "cpu", "processor": processor()}
+    found: Facts = {
+        "rows": rows,
+        "task": task,
+        "split": split,
+        "sentences": len(sentences),
+        "batch_size": batch_size,
+    }
+    found |= {
+        "rounds": rounds,
+        "device": read_metadata(made).device_used or "cpu",
+        "processor": processor(),
+    }
     import torch
 
     created = datetime.now(UTC).isoformat(timespec="seconds")
@@ -103,14 +130,22 @@ def timing_command(
 def _plan(name: str, catalogue: opt.Cards, **more: Any) -> TrainPlan:  # noqa: ANN401 - fields of a plan
     """A recipe to be timed; what cannot be timed says so before minutes are spent on the others."""
     _, card = read_recipe(name, catalogue)
-    if not in_the_loop(card):
+    if not uses_training_loop(card):
         raise CardError(
             f"recipe {name}: method '{card.method}' trains itself and is not timed; "
             f"run 'stsbench train {name}', its run.json says the seconds"
         )
     # The whole is timed, however its scores go, and without checkpoints.
-    card = msgspec.structs.replace(card, selection=msgspec.structs.replace(card.selection, patience=0))
-    rest: Facts = {"seed": 0, "out": Path(), "checkpoint_seconds": float("inf"), "fresh": True, "catalogue": catalogue}
+    card = msgspec.structs.replace(
+        card, selection=msgspec.structs.replace(card.selection, patience=0)
+    )
+    rest: Facts = {
+        "seed": 0,
+        "out": Path(),
+        "checkpoint_seconds": float("inf"),
+        "fresh": True,
+        "catalogue": catalogue,
+    }
     return TrainPlan(name=name, card=card, **rest, **more)
 
 
@@ -128,10 +163,10 @@ def _timed(work: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]
 
 def _fitted(encoder: Encoder, task: Task, catalogue: opt.Cards) -> tuple[Encoder, Facts | None]:
     """An encoder that is fitted on texts, whatever fits are kept, and how long that took; any other as it is."""
-    if not isinstance(encoder, TextFitted):
+    if not isinstance(encoder, FittableEncoder):
         return encoder, None
-    texts = texts_to_fit(fit_of(encoder), task=task, catalogue=catalogue, data=task.data)
-    if (base := base_of(encoder)) is not None:
+    texts = texts_to_fit(read_fit(encoder), task=task, catalogue=catalogue, data=task.data)
+    if (base := find_base(encoder)) is not None:
         base.encode(texts[:16])
     started = perf_counter()
     made = encoder.fit_texts(texts)
@@ -144,7 +179,12 @@ def _trained(plan: TrainPlan, steps: int | None) -> tuple[Encoder, Facts]:
     """What a recipe trains, and how long its whole takes; where fewer steps are taken, that is estimated from them."""
     with TemporaryDirectory(prefix="stsbench-timing-") as folder:
         trainer: Any = load_trainer(replace(plan, out=Path(folder)))
-        whole, training, in_all, validations = trainer.batches.steps, plan.card.training, list[float](), list[float]()
+        whole, training, in_all, validations = (
+            trainer.batches.steps,
+            plan.card.training,
+            list[float](),
+            list[float](),
+        )
         encoder, *others = trainer.learner.encoders()
         encoder.encode(["a sentence"])
         if steps is not None and steps < whole:
@@ -155,15 +195,25 @@ def _trained(plan: TrainPlan, steps: int | None) -> tuple[Encoder, Facts]:
     a_step = (in_all[0] - sum(validations)) / measured
     a_validation = sum(validations) / max(len(validations), 1) * (1 + len(others))
     estimated = a_step * whole + a_validation * trainer.validations
-    facts = {"seconds": in_all[0] if measured == whole else estimated, "steps": whole, "measured": measured}
+    facts = {
+        "seconds": in_all[0] if measured == whole else estimated,
+        "steps": whole,
+        "measured": measured,
+    }
     facts |= {"validations": trainer.validations, "corpus": trainer.corpus.name}
     # It is chosen no more, but used.
     trainer.learner.student.validation_pooling = trainer.learner.student.test_pooling
-    return trainer.learner.encoders()[0], facts | {"batch_size": training.batch_size * training.accumulate}
+    return trainer.learner.encoders()[0], facts | {
+        "batch_size": training.batch_size * training.accumulate
+    }
 
 
 def _inference(encoder: Encoder, sentences: Sequence[str], size: int, rounds: int) -> Facts:
-    width, batches, at_once = encoder.encode(sentences[:size]).shape[1], list[list[float]](), list[float]()
+    width, batches, at_once = (
+        encoder.encode(sentences[:size]).shape[1],
+        list[list[float]](),
+        list[float](),
+    )
     for _ in range(rounds):
         batches.append([])
         for start in range(0, len(sentences), size):
@@ -175,18 +225,29 @@ def _inference(encoder: Encoder, sentences: Sequence[str], size: int, rounds: in
 def to_layout(found: Facts) -> Layout:
     """The table, the published one under it where the same text is timed, and what was timed."""
     ours = [
-        (f"{one['name']}{_star(one)}", one["training"] and one["training"]["seconds"], one["inference"], one["at_once"])
+        (
+            f"{one['name']}{_star(one)}",
+            one["training"] and one["training"]["seconds"],
+            one["inference"],
+            one["at_once"],
+        )
         for one in found["rows"]
     ]
-    rows = [one for one in published_rows().values() if (one.paper, one.table) == ("sgopt", "table-6")]
-    held = [(one.row, {score.metric: score.value for score in one.scores}) for one in rows if found["task"] == "stsb"]
+    rows = [
+        one for one in published_rows().values() if (one.paper, one.table) == ("sgopt", "table-6")
+    ]
+    held = [
+        (one.row, {score.metric: score.value for score in one.scores})
+        for one in rows
+        if found["task"] == "stsb"
+    ]
     theirs = [(row, of.get("training_seconds"), of["inference_seconds"], None) for row, of in held]
     blocks = []
     for title, timed in (("", ours), (PUBLISHED, theirs)):
         lines = []
         for label, training, inference, at_once in timed:
             seconds = (training, inference, inference / timed[0][2], at_once)
-            cells = [Shown("–" if one is None else f"{one:.2f}") for one in seconds]
+            cells = [DisplayCell("–" if one is None else f"{one:.2f}") for one in seconds]
             lines.append(TableLine(label=label, cells=cells))
         blocks += [LayoutBlock(title=title, lines=lines)] if lines else []
     how = f"{found['sentences']:,} sentences, {found['batch_size']} at a time"
@@ -214,10 +275,18 @@ def _notes(found: Facts) -> Iterator[str]:
             how = f"fitted on {facts['texts']:,} sentences; embedding them is in it, loading the model is not"
         else:
             how = f"{facts['steps']:,} steps of {facts['batch_size']} rows of {facts['corpus']} and {facts['validations']} validations"
-            how = f"estimated for {how}, from {facts['measured']} steps taken" if star else f"{how}, no early stopping"
+            how = (
+                f"estimated for {how}, from {facts['measured']} steps taken"
+                if star
+                else f"{how}, no early stopping"
+            )
             how += "; loading model and text and writing the encoder are not in it"
         yield f"Training of {one['name']}{star}: {how}."
-    shown = [name for name in ("python", "stsbench", "torch", "transformers") if name in found["versions"]]
+    shown = [
+        name
+        for name in ("python", "stsbench", "torch", "transformers")
+        if name in found["versions"]
+    ]
     named = ", ".join(f"{name} {found['versions'][name]}" for name in shown)
     threads = f"{found['threads']} thread{'s' if found['threads'] > 1 else ''}"
     yield f"Machine: {found['processor']}, device {found['device']}, {threads}; {named}; {found['created'][:10]}."

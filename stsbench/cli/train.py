@@ -14,14 +14,22 @@ import typer
 
 from stsbench.api.names import check_own_name
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain_of_all, note, points, print_facts, print_json, print_rows, say
+from stsbench.cli.printing import (
+    complain_of_all,
+    points,
+    print_facts,
+    print_json,
+    print_progress,
+    print_rows,
+    print_text,
+)
 from stsbench.cli.progress import train_progress
 from stsbench.core import settings
-from stsbench.core.errors import MISTAKE, Stopped, StsbenchError, TrainingError
+from stsbench.core.errors import EXIT_USER_ERROR, Interrupted, StsbenchError, TrainingError
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, last_checkpoint
-from stsbench.numbers.statistics import spread
-from stsbench.recipes.plan import TrainPlan, find_missing, outline, read_recipe
-from stsbench.recipes.train import LAUNCHERS, Forecast, load_trainer
+from stsbench.numbers.statistics import mean_and_deviation
+from stsbench.recipes.train import LAUNCHERS, TrainingForecast, load_trainer
+from stsbench.recipes.train_plan import TrainPlan, find_missing, read_recipe, summarise_plan
 
 SAME = (
     "--name", "--base", "--set", "--text", "--keep", "--corpora", "--data", "--out", "--cards", "--device",
@@ -64,8 +72,10 @@ def train_command(
     Example: stsbench train simcse-bert-base --on ray --devices 4
     Example: stsbench train sup-simcse-bert-large --set chunk=64 --workers 4
     """
-    given = opt.Given.of(context)
-    given.apart("--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices")
+    given = opt.TypedOptions.of(context)
+    given.apart(
+        "--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices"
+    )
     given.placed(on, "--devices", here="--device")
     given.needs("--fresh", "--yes")
     recipe, base = opt.to_load(recipe, catalogue), opt.to_load(base, catalogue)
@@ -92,7 +102,9 @@ def train_command(
     return 0
 
 
-def _replaced(assign: Sequence[str], *, base: str, text: str | None, keep: str | None) -> dict[str, Any]:
+def _replaced(
+    assign: Sequence[str], *, base: str, text: str | None, keep: str | None
+) -> dict[str, Any]:
     given = opt.parse_assignments(assign)
     if base and (twice := [key for key in given if key.startswith("base.")]):
         raise StsbenchError(f"--set {twice[0]} has no effect beside --base; leave it out")
@@ -114,25 +126,35 @@ def _ask_before_deleting(plans: Sequence[TrainPlan]) -> None:
     if not (alone and sys.stdin.isatty() and sys.stderr.isatty()):
         raise TrainingError(f"{what}; pass --yes as well, or leave out --fresh to resume from them")
     if not typer.confirm(f"{what}; delete them?", err=True):
-        raise Stopped("nothing was deleted; without --fresh the run resumes")
+        raise Interrupted("nothing was deleted; without --fresh the run resumes")
 
 
-def _train(plans: Sequence[TrainPlan], on: str, devices: int | None, cards: Sequence[str], *, as_json: bool) -> None:
-    done, runs = [plan.folder for plan in plans if not plan.fresh and (plan.folder / RUN_FILE).is_file()], []
-    with LAUNCHERS.load_at(on)(on, devices, note) as carry_out:
+def _train(
+    plans: Sequence[TrainPlan], on: str, devices: int | None, cards: Sequence[str], *, as_json: bool
+) -> None:
+    done, runs = (
+        [plan.folder for plan in plans if not plan.fresh and (plan.folder / RUN_FILE).is_file()],
+        [],
+    )
+    with LAUNCHERS.load_at(on)(on, devices, print_progress) as carry_out:
         for plan in plans:
             with train_progress(plan) as on_progress:
                 runs.append(carry_out(plan, on_progress=on_progress))
     if plans[0].place.rank != 0:
         return
     if as_json:
-        print_json([{"folder": str(run.folder), "trained_already": run.folder in done, **run.facts} for run in runs])
+        print_json(
+            [
+                {"folder": str(run.folder), "trained_already": run.folder in done, **run.facts}
+                for run in runs
+            ]
+        )
         return
     _print_runs(runs, done)
     # Names are looked for in the usual folder of runs alone.
     named = plans[0].out.resolve() == settings.runs_folder().resolve()
     encoders = [plans[0].name] if named else [str(plan.folder) for plan in plans]
-    say(f"score it: {shlex.join(['stsbench', 'run', *encoders, *cards])}")
+    print_text(f"score it: {shlex.join(['stsbench', 'run', *encoders, *cards])}")
 
 
 def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path]) -> None:
@@ -142,20 +164,29 @@ def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path]) -> None:
         before = points(run.curve[0].score) if run.curve and run.curve[0].step == 0 else ""
         score, at = (points(chosen.score), f"{chosen.step:.0f} of ") if chosen else ("–", "")
         seen = " and ".join(kind for kind in ("gold", "text") if kind in run.overlap.values())
-        rows.append([str(run.seed), before, score, f"{at}{run.steps}", f"{run.run.seconds:.0f} s", seen])
+        rows.append(
+            [str(run.seed), before, score, f"{at}{run.steps}", f"{run.run.seconds:.0f} s", seen]
+        )
     chosen_by = runs[0].card.selection
-    columns = ["seed", "at start", f"{chosen_by.task} {chosen_by.split}", "step", "time", "test sentences seen"]
+    columns = [
+        "seed",
+        "at start",
+        f"{chosen_by.task} {chosen_by.split}",
+        "step",
+        "time",
+        "test sentences seen",
+    ]
     print_rows(columns, rows, right=[0, 1, 2, 4], sparse=True)
     for run in runs:
         before = f" (trained already, {run.run.created[:10]}; --fresh trains it again)"
-        say(f"{run.folder}{before if run.folder in done else ''}")
+        print_text(f"{run.folder}{before if run.folder in done else ''}")
     scores = [100 * run.chosen.score for run in runs if run.chosen]
     if len(scores) > 1:
-        mean, deviation = spread(scores)
-        say(f"mean {mean:.2f} ± {deviation:.2f} over {len(scores)} seeds")
+        mean, deviation = mean_and_deviation(scores)
+        print_text(f"mean {mean:.2f} ± {deviation:.2f} over {len(scores)} seeds")
 
 
-def tried(plan: TrainPlan) -> tuple[Forecast | None, Mapping[str, str]]:
+def tried(plan: TrainPlan) -> tuple[TrainingForecast | None, Mapping[str, str]]:
     """What three steps say of a training, or what is missing for them."""
     try:
         return load_trainer(plan).forecast(), {}
@@ -169,12 +200,21 @@ def tried(plan: TrainPlan) -> tuple[Forecast | None, Mapping[str, str]]:
 def _forecast_runs(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
     plan, seeds = plans[0], [one.seed for one in plans]
     found, missing = tried(plan)
-    facts = msgspec.to_builtins(found) if found else outline(plan)
+    facts = msgspec.to_builtins(found) if found else summarise_plan(plan)
     lines = found.lines() if found else [[key, value] for key, value in facts.items()]
     if as_json:
-        print_json({"recipe": plan.name, "seeds": seeds, **facts, **({"missing": missing} if missing else {})})
+        print_json(
+            {
+                "recipe": plan.name,
+                "seeds": seeds,
+                **facts,
+                **({"missing": missing} if missing else {}),
+            }
+        )
     else:
-        say(f"{plan.name}: {plan.card.name}{f', each of {len(seeds)} seeds' if len(seeds) > 1 else ''}\n")
+        print_text(
+            f"{plan.name}: {plan.card.name}{f', each of {len(seeds)} seeds' if len(seeds) > 1 else ''}\n"
+        )
         print_facts(lines)
     complain_of_all("missing", missing.values())
-    return MISTAKE if missing else 0
+    return EXIT_USER_ERROR if missing else 0

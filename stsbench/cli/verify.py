@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.bench.plan import RunPlan
-from stsbench.check.verify import Known, Verification, Verified, verify
+from stsbench.check.verify import LocalData, VerificationReport, VerifiedFile, verify
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain_of_all, print_json, say, shown_count
+from stsbench.cli.printing import complain_of_all, print_json, print_text, shown_count
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
-from stsbench.data.task import holds
+from stsbench.data.task import has_files
 from stsbench.numbers.statistics import sentence_columns
 
 
@@ -31,7 +31,9 @@ def verify_command(
     """
     at, read = opt.data_folder(data), cache(_read)
     with shown_count("results verified") as progress:
-        found = verify(results, catalogue, lambda one: read(one.task, one.split, catalogue, at), progress)
+        found = verify(
+            results, catalogue, lambda one: read(one.task, one.split, catalogue, at), progress
+        )
     if as_json:
         rows = [_verified_facts(one) for one in found.files]
         print_json({"exit": found.exit_code, "summary": found.summary, "results": rows})
@@ -40,39 +42,57 @@ def verify_command(
     return found.exit_code
 
 
-def _read(name: str, split: str, catalogue: opt.Cards, folder: Path | None) -> Known | None:
+def _read(name: str, split: str, catalogue: opt.Cards, folder: Path | None) -> LocalData | None:
     if name not in catalogue.paths("tasks") or split not in catalogue.task(name).splits:
         return None
-    (task,) = RunPlan(tasks=name, catalogue=catalogue, data=folder, split=split).scored
+    (task,) = RunPlan(tasks=name, catalogue=catalogue, data=folder, split=split).planned_tasks
     card = task.task.card
-    if card.package is None and not all(holds(card.local, one, folder) for one in task.wanted):
+    if card.package is None and not all(
+        has_files(card.local, one, folder) for one in task.required_splits
+    ):
         return None
     task.load()
     # Labels are not among a split's own columns.
     read, columns = task.splits[split], dict[str, Any]()
     if isinstance(read, PairSplit):
-        columns = {"gold": read.gold, **({"subset": list(read.subset)} if read.subsets_known else {})}
+        columns = {
+            "gold": read.gold,
+            **({"subset": list(read.subset)} if read.subsets_known else {}),
+        }
     elif isinstance(read, LabelledSplit | LabelledPairSplit):
         columns = {"labels": read.labels}
-    return Known(task.digest, columns and columns | sentence_columns(*read.sides))
+    return LocalData(task.digest, columns and columns | sentence_columns(*read.sides))
 
 
-def _verified_facts(one: Verified) -> dict[str, Any]:
+def _verified_facts(one: VerifiedFile) -> dict[str, Any]:
     result = one.result
-    cell = {} if result is None else {"encoder": result.encoder, "task": result.task, "split": result.split}
-    facts = {"verdict": one.standing, "problems": one.problems, "not_verified": one.unknown, "data_at_hand": one.data}
+    cell = (
+        {}
+        if result is None
+        else {"encoder": result.encoder, "task": result.task, "split": result.split}
+    )
+    facts = {
+        "verdict": one.standing,
+        "problems": one.problems,
+        "not_verified": one.unknown,
+        "data_at_hand": one.data,
+    }
     return {"path": str(one.path), **cell, **facts}
 
 
-def _print_verified(found: Verification) -> None:
+def _print_verified(found: VerificationReport) -> None:
     failed = ((one.path, line) for one in found.of("failed") for line in one.problems)
-    complain_of_all("failed", (line if str(path) in line else f"{path}: {line}" for path, line in failed))
-    reasons: dict[str, list[Verified]] = {}
+    complain_of_all(
+        "failed", (line if str(path) in line else f"{path}: {line}" for path, line in failed)
+    )
+    reasons: dict[str, list[VerifiedFile]] = {}
     for one in found.of("not verified"):
         reasons.setdefault("; ".join(one.unknown), []).append(one)
     for reason, files in reasons.items():
         counts = Counter(one.path.parent.name for one in files)
-        say(f"not verified: {reason}: {', '.join(f'{name} {count}' for name, count in counts.items())}")
-    say(found.summary)
+        print_text(
+            f"not verified: {reason}: {', '.join(f'{name} {count}' for name, count in counts.items())}"
+        )
+    print_text(found.summary)
     if not (found.of("failed") or found.of("verified")):
-        say("nothing could be verified")
+        print_text("nothing could be verified")

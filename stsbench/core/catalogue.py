@@ -15,9 +15,9 @@ import msgspec
 
 from stsbench.core import cards
 from stsbench.core.errors import CardError, UnknownName
-from stsbench.core.registry import PLACES, checked
+from stsbench.core.parameters import PATHS, validate_arguments
 
-RecordT = TypeVar("RecordT", bound=cards.Record)
+RecordT = TypeVar("RecordT", bound=cards.StrictRecord)
 
 
 def card_folder(kind: str) -> Path:
@@ -33,7 +33,7 @@ class Catalogue:
     A user's folder has the shape of the project's: ``tasks/``, ``baselines/``, ``trainers/``, one of them at least.
     """
 
-    @checked(folders=PLACES)
+    @validate_arguments(folders=PATHS)
     def __init__(self, folders: str | Path | Sequence[str | Path] = ()) -> None:
         """Note the user's folders, or only one; cards are looked for once, and read when asked for."""
         self.folders = tuple(map(Path, [folders] if isinstance(folders, str | Path) else folders))
@@ -42,8 +42,10 @@ class Catalogue:
         for folder in self.folders:
             if not folder.is_dir():
                 raise CardError(f"cards folder '{folder}' does not exist")
-            if not any((folder / kind).is_dir() for kind in KINDS):
-                raise CardError(f"cards folder '{folder}' has none of the folders {', '.join(KINDS)} for cards")
+            if not any((folder / kind).is_dir() for kind in CARD_FOLDERS):
+                raise CardError(
+                    f"cards folder '{folder}' has none of the folders {', '.join(CARD_FOLDERS)} for cards"
+                )
 
     def paths(self, kind: str) -> dict[str, Path]:
         """The files of one kind of card (``tasks``, ``baselines``, ``trainers``) by id, sorted."""
@@ -52,7 +54,9 @@ class Catalogue:
             for folder in self._homes(kind):
                 for path in sorted(folder.glob("*.toml"), key=lambda path: path.stem):
                     if path.stem not in RESERVED and found.setdefault(path.stem, path) != path:
-                        raise CardError(f"{path}: the id '{path.stem}' is taken by {found[path.stem]}; rename one file")
+                        raise CardError(
+                            f"{path}: the id '{path.stem}' is taken by {found[path.stem]}; rename one file"
+                        )
             self._paths[kind] = found
         return self._paths[kind]
 
@@ -66,7 +70,9 @@ class Catalogue:
         if card.local is None or card.local.folder.split("/")[0] not in (".", ".."):
             return card
         # Seen from the card's own folder.
-        local = msgspec.structs.replace(card.local, folder=str((path.parent / card.local.folder).resolve()))
+        local = msgspec.structs.replace(
+            card.local, folder=str((path.parent / card.local.folder).resolve())
+        )
         return msgspec.structs.replace(card, local=local)
 
     def encoder(self, name: str) -> cards.EncoderCard:
@@ -82,7 +88,11 @@ class Catalogue:
         """
         stem, plus, changes = name.partition("+")
         if not plus:
-            return self._encoder_or_recipe(stem) if cards.of_card(digest) in self.digests(stem) else None
+            return (
+                self._encoder_or_recipe(stem)
+                if cards.card_digest_part(digest) in self.digests(stem)
+                else None
+            )
         card = self._encoder_or_recipe(stem)
         return card and msgspec.structs.replace(card, name=f"{card.name}+{changes}", published=[])
 
@@ -94,7 +104,9 @@ class Catalogue:
     def digests(self, name: str) -> frozenset[str]:
         """The hashes that results of this name's card and recipe carry."""
         if name not in self._digests:
-            found = {self.digest_of(self.encoder(name))} if name in self.paths("baselines") else set()
+            found = (
+                {self.digest_of(self.encoder(name))} if name in self.paths("baselines") else set()
+            )
             if name in self.paths("trainers"):
                 found.add(cards.recipe_digest(self.recipe(name)))
             self._digests[name] = frozenset(found)
@@ -103,7 +115,11 @@ class Catalogue:
     def digest_of(self, card: cards.EncoderCard) -> str:
         """The hash of what decides an encoder, see :mod:`stsbench.core.cards`."""
         base = card.params.get("base")
-        over = self.encoder(base) if isinstance(base, str) and base in self.paths("baselines") else None
+        over = (
+            self.encoder(base)
+            if isinstance(base, str) and base in self.paths("baselines")
+            else None
+        )
         # No base has a base: what is fitted on texts is made over what is not.
         of_base = cards.encoder_digest(over.kind, over.params, over.overlap, None) if over else None
         return cards.encoder_digest(card.kind, card.params, card.overlap, of_base)
@@ -145,7 +161,9 @@ class Catalogue:
         """All corpora by id."""
         return self._tables("trainers", "corpora", cards.CorpusCard, taken={})
 
-    def _tables(self, kind: str, stem: str, record: type[RecordT], *, taken: Mapping[str, Path]) -> dict[str, RecordT]:
+    def _tables(
+        self, kind: str, stem: str, record: type[RecordT], *, taken: Mapping[str, Path]
+    ) -> dict[str, RecordT]:
         homes, found = dict(taken), {}
         for path in filter(Path.is_file, (folder / f"{stem}.toml" for folder in self._homes(kind))):
             for key, table in cards.parse_toml(path).items():
@@ -155,7 +173,7 @@ class Catalogue:
         return found
 
 
-KINDS = ("tasks", "baselines", "trainers")
+CARD_FOLDERS = ("tasks", "baselines", "trainers")
 RESERVED = frozenset({"suites", "corpora"})
 """Stems that hold many small records in one file."""
 

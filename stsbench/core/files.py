@@ -21,7 +21,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
 
-from stsbench.core.errors import DataError, OutputError, SourceError, StsbenchError, failing
+from stsbench.core.errors import (
+    DataError,
+    OutputError,
+    SourceError,
+    StsbenchError,
+    translate_errors,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,21 +37,21 @@ if TYPE_CHECKING:
 STALE_SECONDS = 24 * 3600
 
 
-def write_whole(path: Path, content: bytes | memoryview) -> Path:
+def write_atomically(path: Path, content: bytes | memoryview) -> Path:
     """Write a file so that it is there whole or not at all, making its folder if need be; raises OutputError."""
-    with writing_whole(path) as stream:
+    with open_atomically(path) as stream:
         stream.write(content)
     return path
 
 
 @contextmanager
-def writing_whole(path: Path) -> Iterator[BinaryIO]:
+def open_atomically(path: Path) -> Iterator[BinaryIO]:
     """The same piece by piece: the file takes its name when all is written to the stream.
 
     Of a link the file that it leads to is written; a device or pipe, which nothing may replace, is written into. Raises
     OutputError: the disk is full or the folder cannot be written.
     """
-    with failing(f"{path}: is not a file name", OutputError, ValueError):
+    with translate_errors(f"{path}: is not a file name", OutputError, ValueError):
         special = _is_special(path)
     scratch = None
     try:
@@ -63,7 +69,11 @@ def writing_whole(path: Path) -> Iterator[BinaryIO]:
         scratch.replace(target)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        why = "the disk is full; free some space and run again" if full else f"cannot be written: {error.strerror}"
+        why = (
+            "the disk is full; free some space and run again"
+            if full
+            else f"cannot be written: {error.strerror}"
+        )
         raise OutputError(f"{path.parent}: {why}") from error
     finally:
         if scratch is not None:
@@ -82,10 +92,12 @@ def _is_special(path: Path) -> bool:
 
 def check_is_file(path: Path, error: type[StsbenchError] = DataError) -> None:
     """Refuse, by an ``error``, to read a device or pipe, which may never end; what is not there is left to the reader."""
-    with failing(f"{path}: is not a file name", error, ValueError):
+    with translate_errors(f"{path}: is not a file name", error, ValueError):
         special = _is_special(path)
     if special and str(path) != os.devnull:
-        raise error(f"{path}: is a pipe or a device, not a file; save what it gives to a file, and name that")
+        raise error(
+            f"{path}: is a pipe or a device, not a file; save what it gives to a file, and name that"
+        )
 
 
 def file_digest(path: Path) -> str:
@@ -110,38 +122,40 @@ _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 
 @lru_cache(maxsize=4096)
-def file_part(name: str, longest: int) -> str:
+def safe_file_name(name: str, max_bytes: int) -> str:
     """A name as a file or folder is called on any system: it stays one part of a path.
 
     Slashes become ``--``. What some system cannot hold (control characters, ``:``, a full stop at the end, a
-    device's name, more than ``longest`` bytes) is left out, and eight digits of the name's hash distinguish it from others.
+    device's name, more than ``max_bytes`` bytes) is left out, and eight digits of the name's hash distinguish it from others.
     """
     part = name.replace("/", "--")
     content = part.encode("utf-8", "surrogatepass")
-    if not (_FORBIDDEN.search(part) or _DEVICES.fullmatch(part) or len(content) > longest):
+    if not (_FORBIDDEN.search(part) or _DEVICES.fullmatch(part) or len(content) > max_bytes):
         return part
-    kept = re.sub(r"[^\w+=(),-]", "_", part, flags=re.ASCII)[: longest - 9]
+    kept = re.sub(r"[^\w+=(),-]", "_", part, flags=re.ASCII)[: max_bytes - 9]
     return f"{kept}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 _ABSOLUTE = re.compile(r"[/~\\]|[A-Za-z]:[/\\]")
 
 
-def without_folders(value: object) -> object:
+def strip_folders(value: object) -> object:
     """A parameter as names and notes have it: what lies at an absolute path is called by its last part alone."""
     if isinstance(value, str):
         return re.split(r"[/\\]", value.rstrip("/\\"))[-1] if _ABSOLUTE.match(value) else value
     if isinstance(value, Mapping):
-        return {key: without_folders(one) for key, one in value.items()}
-    return [without_folders(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: strip_folders(one) for key, one in value.items()}
+    return [strip_folders(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def read_bounded(path: Path, largest: float = math.inf) -> bytes:
+def read_bounded(path: Path, max_bytes: float = math.inf) -> bytes:
     """The bytes of a file; raises DataError where it is larger, a pipe or a device, or cannot be read."""
     try:
         check_is_file(path)
-        if (size := path.stat().st_size) > largest:
-            raise DataError(f"{path}: has {size:,} bytes; nothing of more than {largest:,} bytes is read here")
+        if (size := path.stat().st_size) > max_bytes:
+            raise DataError(
+                f"{path}: has {size:,} bytes; nothing of more than {max_bytes:,} bytes is read here"
+            )
         with path.open("rb", buffering=0) as stream:
             return stream.readall()
     except OSError as error:
@@ -185,20 +199,24 @@ def _sweep_once(folder: Path) -> None:
 
 
 PartT = TypeVar("PartT", bound=Sized)
-MOST_BYTES = 2 << 30
+MAX_UNPACKED_BYTES = 2 << 30
 """So much any file may hold (SimCSE's archive of all SentEval is 90 MB)."""
-MOST_TIMES = 100
+MAX_RATIO = 100
 """A larger file may hold so many times its own size: text is compressed 5 to 20 times."""
 _CHUNK, _ROWS = 1 << 20, 1 << 15
 
 
-def bounded(parts: Iterable[PartT], path: Path, *, where: str, size: Callable[[PartT], int] = len) -> Iterator[PartT]:
+def limit_bytes(
+    parts: Iterable[PartT], path: Path, *, where: str, size: Callable[[PartT], int] = len
+) -> Iterator[PartT]:
     """Pass on the parts of what a file holds; raises SourceError once they are far more than the file."""
-    most = left = max(MOST_BYTES, MOST_TIMES * path.stat().st_size)
+    most = left = max(MAX_UNPACKED_BYTES, MAX_RATIO * path.stat().st_size)
     for part in parts:
         left -= size(part)
         if left < 0:
-            raise SourceError(f"{where}: refused to read: it unpacks to more than {most >> 20:,} MiB")
+            raise SourceError(
+                f"{where}: refused to read: it unpacks to more than {most >> 20:,} MiB"
+            )
         yield part
 
 
@@ -220,9 +238,11 @@ def check_unpacked_size(path: Path, *, where: str) -> None:
     with suppress(EOFError, zlib.error, lzma.LZMAError, OSError, pa.ArrowException):
         if head.startswith(b"PAR1"):
             check_parquet(path, path, where=where)
-        if opened := next((opened for magic, opened in _COMPRESSED.items() if head.startswith(magic)), None):
+        if opened := next(
+            (opened for magic, opened in _COMPRESSED.items() if head.startswith(magic)), None
+        ):
             with opened(path) as expanded:
-                for _ in bounded(chunks(expanded), path, where=where):
+                for _ in limit_bytes(chunks(expanded), path, where=where):
                     pass
 
 
@@ -244,7 +264,11 @@ def check_parquet(source: Path | IO[bytes], path: Path, *, where: str) -> None:
 
 
 def parquet_batches(
-    source: Path | pa.NativeFile | IO[bytes], path: Path, *, where: str, metadata: FileMetaData | None = None
+    source: Path | pa.NativeFile | IO[bytes],
+    path: Path,
+    *,
+    where: str,
+    metadata: FileMetaData | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of such a file in parts, each text once and numbers in its places; see :func:`check_parquet`."""
     from pyarrow import parquet
@@ -258,7 +282,9 @@ def parquet_batches(
     with parquet.ParquetFile(source, metadata=metadata, read_dictionary=texts) as file:
         # Of one batch more time would go into starting threads than they save.
         batches = file.iter_batches(_ROWS, use_threads=metadata.num_rows > _ROWS)
-        yield from bounded(batches, path, where=where, size=lambda batch: sum(map(_size, batch.columns)))
+        yield from limit_bytes(
+            batches, path, where=where, size=lambda batch: sum(map(_size, batch.columns))
+        )
 
 
 def _size(values: pa.Array) -> int:

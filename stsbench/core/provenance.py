@@ -35,7 +35,7 @@ PLACES = ("device",)
 """Parameters that say where an encoder runs, and nothing of its embeddings."""
 
 
-class Identified(Protocol):
+class HasFingerprint(Protocol):
     """What an encoder says of itself."""
 
     @property
@@ -46,78 +46,90 @@ class Identified(Protocol):
 
 def fingerprint(facts: Mapping[str, Any], libraries: Iterable[str] = ()) -> str:
     """The sha256 of the facts, as JSON values, that decide an embedding, and the versions of the packages that compute it."""
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    digest = hashlib.sha256(
+        json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
     return digest + _by(map(_version, libraries))
 
 
-def derived(base: Identified, facts: Mapping[str, Any], libraries: Iterable[str] = ()) -> str | None:
+def derive_fingerprint(
+    base: HasFingerprint, facts: Mapping[str, Any], libraries: Iterable[str] = ()
+) -> str | None:
     """The fingerprint of what is made over another encoder: by the packages of both; None where the base has none."""
-    under = identity(base)
+    under = encoder_identity(base)
     if under is None:
         return None
     inherited = (_parts(under)["versions"] or "").split(", ")
-    own = fingerprint({**facts, "base": without_versions(under)})
+    own = fingerprint({**facts, "base": strip_versions(under)})
     return own + _by({*inherited, *map(_version, libraries)})
 
 
-def identity(encoder: Identified) -> str | None:
+def encoder_identity(encoder: HasFingerprint) -> str | None:
     """What identifies an encoder's embeddings; None where they are never reused."""
     own = encoder.fingerprint
     if own is None:
         return None
     maker = _maker(encoder)
-    if maker is None and is_ours(type(encoder)):
+    if maker is None and is_own_class(type(encoder)):
         return own
     return f"{own} of {maker or _address(type(encoder))}"
 
 
-def remember_maker(encoder: Identified, maker: Callable[..., Any], params: Mapping[str, Any], *, called: str) -> None:
+def record_factory(
+    encoder: HasFingerprint, maker: Callable[..., Any], params: Mapping[str, Any], *, called: str
+) -> None:
     """Keep with an encoder what made it, where that is not one of our own kinds; its own fingerprint may not say.
 
     ``params`` are what the maker was given by a card or by the user; ``called`` is the name that it was found by, which
     distinguishes functions. Raises EncoderError where nothing can be kept with the encoder.
     """
-    if is_ours(maker):
+    if is_own_class(maker):
         return
-    kept = {key: redact_with_digest(value, key) for key, value in sorted(params.items()) if key not in PLACES}
-    given = ", ".join(f"{key}={json.dumps(value, sort_keys=True, default=str)}" for key, value in kept.items())
+    kept = {
+        key: redact_with_digest(value, key)
+        for key, value in sorted(params.items())
+        if key not in PLACES
+    }
+    given = ", ".join(
+        f"{key}={json.dumps(value, sort_keys=True, default=str)}" for key, value in kept.items()
+    )
     if maker is type(encoder) and not given:
         return
     address = _address(maker) if isinstance(maker, type) else called
     _keep(encoder, f"{address}({given})" if given else address)
 
 
-def inherit_maker(encoder: Identified, source: object) -> None:
+def copy_factory(encoder: HasFingerprint, source: object) -> None:
     """Keep with an encoder what made the one that it comes from, as a fitted one from an unfitted."""
     if (maker := _maker(source)) is not None:
         _keep(encoder, maker)
 
 
-def fitted_on(identified: str, texts: str) -> str:
+def add_texts(fingerprint: str, texts: str) -> str:
     """The identity of an encoder that is fitted on the texts of this hash."""
-    return f"{identified} fitted on {texts}"
+    return f"{fingerprint} fitted on {texts}"
 
 
-def without_texts(identified: str) -> str:
+def strip_texts(identified: str) -> str:
     """An identity without the texts, which may be others for each task of one encoder."""
     return identified.removesuffix(_parts(identified)["texts"] or "")
 
 
-def without_versions(identified: str) -> str:
+def strip_versions(identified: str) -> str:
     """An identity without the packages' versions: the same weights and settings, whatever ran them."""
     parts = _parts(identified)
     return f"{parts['state']}{parts['texts'] or ''}"
 
 
-def versions_in(identified: str) -> dict[str, str]:
+def read_versions(identified: str) -> dict[str, str]:
     """The packages that an identity names, with their versions."""
     named = _parts(identified)["versions"]
     return dict(pair.split(" ", 1) for pair in named.split(", ")) if named else {}
 
 
-def same_encoder(one: str | None, other: str | None) -> bool:
+def is_same_encoder(one: str | None, other: str | None) -> bool:
     """Whether two identities are of the same weights and settings, whatever versions of packages ran them."""
-    return one is not None and other is not None and without_versions(one) == without_versions(other)
+    return one is not None and other is not None and strip_versions(one) == strip_versions(other)
 
 
 @lru_cache(maxsize=4096)
@@ -136,7 +148,7 @@ def _version(package: str) -> str:
     return f"{package} {found}" if found else ""
 
 
-def is_ours(made: object) -> bool:
+def is_own_class(made: object) -> bool:
     """Whether a class or function is one of stsbench's own."""
     return str(getattr(made, "__module__", "")).partition(".")[0] == "stsbench"
 
@@ -163,7 +175,9 @@ def _keep(encoder: object, maker: str) -> None:
 
 
 NOT_INSTALLED = "not installed"
-PACKAGES = "stsbench torch transformers tokenizers sentence-transformers numpy scipy scikit-learn".split()
+PACKAGES = (
+    "stsbench torch transformers tokenizers sentence-transformers numpy scipy scikit-learn".split()
+)
 
 
 @lru_cache(maxsize=1)
@@ -203,7 +217,9 @@ def scoring_versions(libraries: Iterable[str] = ()) -> dict[str, str]:
 def processor() -> str:
     """What the machine's processor calls itself, or its kind where it does not say."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in (
+            Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        ):
             if line.startswith("model name"):
                 return " ".join(line.partition(":")[2].split())
     return platform.processor() or platform.machine()
@@ -222,7 +238,9 @@ def commit() -> tuple[str | None, bool | None]:
 
 def _git(folder: Path, *words: str) -> str | None:
     try:
-        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

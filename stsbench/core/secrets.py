@@ -26,7 +26,10 @@ _IN_TEXT = (
     # The user and password of an address.
     (re.compile(r"(?<=://)[^/\s'\"<>?#]+@"), f"{REDACTED}@"),
     # A field of an address, or a parameter in the name of an encoder.
-    (re.compile(rf"([?&;+]{_NAME}=)(?:'[^']*'|\"[^\"]*\"|[^\s&;+#'\"\\]+)", re.IGNORECASE), rf"\1{REDACTED}"),
+    (
+        re.compile(rf"([?&;+]{_NAME}=)(?:'[^']*'|\"[^\"]*\"|[^\s&;+#'\"\\]+)", re.IGNORECASE),
+        rf"\1{REDACTED}",
+    ),
     (
         re.compile(
             r"(\bbearer\s+(?=\S*\d)|\bauthorization['\"]?\s*[:=]\s*['\"]?(?:(?:basic|bearer)\s+)?)[^\s'\"\\]{4,}",

@@ -10,8 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from stsbench.core.errors import CardError, StsbenchError, one_line
+from stsbench.core.errors import CardError, StsbenchError
 from stsbench.core.secrets import REDACTED, SECRET_NAME
+from stsbench.core.wording import join_lines
 
 KERNEL = frozenset({"proc", "sys"})
 """What the kernel shows as folders at the top of Linux."""
@@ -27,8 +28,10 @@ def _folder(variable: str) -> Path | None:
             if {*folder.absolute().parts[1:2]} & KERNEL:
                 raise OSError(errno.EINVAL, "it is the kernel's, which keeps no files")
     except (OSError, RuntimeError) as error:
-        why = getattr(error, "strerror", None) or one_line(error)
-        raise StsbenchError(f"{variable}='{value}' names no folder ({why}); set it to one, or unset it") from error
+        why = getattr(error, "strerror", None) or join_lines(error)
+        raise StsbenchError(
+            f"{variable}='{value}' names no folder ({why}); set it to one, or unset it"
+        ) from error
     return folder
 
 
@@ -59,7 +62,9 @@ def cache_folder() -> Path:
     try:
         return (_folder("XDG_CACHE_HOME") or Path.home() / ".cache") / "stsbench"
     except RuntimeError as error:
-        raise StsbenchError("you have no home folder to keep a cache in; set STSBENCH_CACHE to a folder") from error
+        raise StsbenchError(
+            "you have no home folder to keep a cache in; set STSBENCH_CACHE to a folder"
+        ) from error
 
 
 def store_folder() -> Path:
@@ -74,7 +79,13 @@ def ray_address() -> str:
 
 def for_workers() -> dict[str, str]:
     """What workers on other machines get of this environment: all that embeddings, fits and trainings depend on."""
-    names = ("OMP_NUM_THREADS", "STSBENCH_CORPORA", "STSBENCH_DATA", "STSBENCH_RUNS", "STSBENCH_VECTORS")
+    names = (
+        "OMP_NUM_THREADS",
+        "STSBENCH_CORPORA",
+        "STSBENCH_DATA",
+        "STSBENCH_RUNS",
+        "STSBENCH_VECTORS",
+    )
     return {name: os.environ[name] for name in names if os.environ.get(name)}
 
 
@@ -126,7 +137,9 @@ def secret(variable: str) -> str:
     if not key and (problem := key_among({"key_variable": variable})):
         raise StsbenchError(problem)
     if not key:
-        raise StsbenchError(f"the environment variable {variable} holds no key; set it to that of the server")
+        raise StsbenchError(
+            f"the environment variable {variable} holds no key; set it to that of the server"
+        )
     return key
 
 
@@ -140,8 +153,12 @@ def key_among(params: Mapping[str, object]) -> str:
         if REDACTED in str(value):
             return f"{name}: {REDACTED} stands for a secret, which is never written; type it again: --set {name}=VALUE"
     variable, body = params.get("key_variable"), params.get("body")
-    inside = [key_among(one) for key, one in params.items() if key != "body" and isinstance(one, Mapping)]
-    if variable and not (isinstance(variable, str) and (variable in os.environ or _VARIABLE.fullmatch(variable))):
+    inside = [
+        key_among(one) for key, one in params.items() if key != "body" and isinstance(one, Mapping)
+    ]
+    if variable and not (
+        isinstance(variable, str) and (variable in os.environ or _VARIABLE.fullmatch(variable))
+    ):
         return f"key_variable names no environment variable that is set, and may be the key itself; {_KEY_BELONGS}"
     if isinstance(body, str) or (isinstance(body, Mapping) and _holds_key(body)):
         return f"body must be a table of fields, none of which holds a key; {_KEY_BELONGS}"
@@ -153,13 +170,18 @@ def _holds_key(value: object, name: str = "") -> bool:
         return any(_holds_key(one, str(key)) for key, one in value.items())
     if isinstance(value, list | tuple):
         return any(_holds_key(one, name) for one in value)
-    return isinstance(value, str) and bool(value and SECRET_NAME.fullmatch(name) or _KEY.search(value))
+    return isinstance(value, str) and bool(
+        value and SECRET_NAME.fullmatch(name) or _KEY.search(value)
+    )
 
 
 _KEY_BELONGS = "put the key into an environment variable and name that: --set key_variable=NAME"
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{,63}")
 """As variables are spelled; of others a name is shown only where they are set."""
-_KEY = re.compile(r"(?=\S*\d)(\b(sk|pk|hf|pa|gsk|xai|jina|nvapi)[-_][\w-]{8,}|[\w-]{32,})|\bbearer\s", re.IGNORECASE)
+_KEY = re.compile(
+    r"(?=\S*\d)(\b(sk|pk|hf|pa|gsk|xai|jina|nvapi)[-_][\w-]{8,}|[\w-]{32,})|\bbearer\s",
+    re.IGNORECASE,
+)
 """A known beginning, or 32 signs and more without a blank; with a digit."""
 
 
@@ -177,14 +199,18 @@ def check_hub() -> None:
             urlsplit(value) if name == "HF_ENDPOINT" else int(value)
         except ValueError as error:
             wanted = "an address" if name == "HF_ENDPOINT" else "a whole number of seconds"
-            raise StsbenchError(f"{name}='{value}' is not {wanted}; set it to one, or unset it") from error
+            raise StsbenchError(
+                f"{name}='{value}' is not {wanted}; set it to one, or unset it"
+            ) from error
 
 
 def package_folder(package: str) -> Path | None:
     """The folder of an installed package, which is located and never imported; None where there is none."""
     # Of one inside another, the other would be imported; a longer name is no folder's.
     if not package.isidentifier() or package == "__main__" or len(package) > 200:
-        raise CardError(f"package '{package[:40]}' is not the name of an installed package; give one without dots")
+        raise CardError(
+            f"package '{package[:40]}' is not the name of an installed package; give one without dots"
+        )
     spec = find_spec(package)
     places = list(spec.submodule_search_locations or []) if spec is not None else []
     return Path(places[0]) if places else None

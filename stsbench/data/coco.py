@@ -20,13 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.errors import DataError, one_line
-from stsbench.core.files import write_whole, writing_whole
+from stsbench.core.errors import DataError
+from stsbench.core.files import open_atomically, write_atomically
+from stsbench.core.wording import join_lines
 
 SPLITS = ("train", "valid", "test")
 
 
-class Converted(NamedTuple):
+class ConvertedSplit(NamedTuple):
     """One split that was converted: its name and its numbers of images and captions."""
 
     split: str
@@ -34,7 +35,7 @@ class Converted(NamedTuple):
     captions: int
 
 
-def convert_coco(source: Path, target: Path) -> list[Converted]:
+def convert_coco(source: Path, target: Path) -> list[ConvertedSplit]:
     """Convert the three pickles of a folder to what the reader ``captions`` reads.
 
     Writes ``<split>.safetensors`` (array ``features``, (images, size) float32) and ``<split>.json`` (the list of
@@ -43,11 +44,13 @@ def convert_coco(source: Path, target: Path) -> list[Converted]:
     OutputError: the target cannot be written.
     """
     if missing := [f"{split}.pkl" for split in SPLITS if not (source / f"{split}.pkl").is_file()]:
-        raise DataError(f"{source}: no {', '.join(missing)}; the COCO features are train.pkl, valid.pkl and test.pkl")
+        raise DataError(
+            f"{source}: no {', '.join(missing)}; the COCO features are train.pkl, valid.pkl and test.pkl"
+        )
     return [_convert(split, source / f"{split}.pkl", target) for split in SPLITS]
 
 
-def _convert(split: str, path: Path, target: Path) -> Converted:
+def _convert(split: str, path: Path, target: Path) -> ConvertedSplit:
     from safetensors.numpy import save_file
 
     content = read_pickle(path)
@@ -55,20 +58,31 @@ def _convert(split: str, path: Path, target: Path) -> Converted:
         facts = {_made(key): value for key, value in content.items()}
         features = _features(_made(facts["features"]))
         ids, captions = _made(facts["image_to_caption_ids"]), _made(facts["captions"])
-        texts = [[captions[key]["cleaned_caption"] for key in ids[image]] for image in range(len(features))]
+        texts = [
+            [captions[key]["cleaned_caption"] for key in ids[image]]
+            for image in range(len(features))
+        ]
         if not all(isinstance(text, str) for own in texts for text in own):
             raise DataError("a caption is no text")
-    except (ArithmeticError, AttributeError, DataError, LookupError, RecursionError, TypeError, ValueError) as error:
-        why = f"{type(error).__name__}: {one_line(error)}"
+    except (
+        ArithmeticError,
+        AttributeError,
+        DataError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        why = f"{type(error).__name__}: {join_lines(error)}"
         raise DataError(f"{path}: is not SentEval's COCO data: {why}") from error
-    write_whole(target / f"{split}.json", json.dumps(texts).encode())
-    with writing_whole(target / f"{split}.safetensors") as stream:
+    write_atomically(target / f"{split}.json", json.dumps(texts).encode())
+    with open_atomically(target / f"{split}.safetensors") as stream:
         # From the array itself: its bytes are 0.9 GB of the images for training.
         save_file({"features": np.ascontiguousarray(features)}, stream.name)
-    return Converted(split, len(features), sum(map(len, texts)))
+    return ConvertedSplit(split, len(features), sum(map(len, texts)))
 
 
-class _Kept:
+class _PickleStub:
     """Stands in for what a pickle calls: keeps the arguments and the state, and does nothing."""
 
     state: Any = None
@@ -80,15 +94,15 @@ class _Kept:
         self.state = state
 
 
-class _Array(_Kept):
+class _Array(_PickleStub):
     """An array: state (version, shape, dtype, whether in Fortran's order, bytes)."""
 
 
-class _Scalar(_Kept):
+class _Scalar(_PickleStub):
     """A number of numpy's: arguments (dtype, bytes)."""
 
 
-class _DType(_Kept):
+class _DType(_PickleStub):
     """A dtype: arguments (kind and size, ...), state (version, byte order, ...)."""
 
 
@@ -111,7 +125,11 @@ _ALLOWED: dict[tuple[str, str], object] = {
     ("collections", "defaultdict"): _Dict,
     # Named as arguments only: a string, which cannot be called, does for them.
     ("numpy", "ndarray"): "numpy.ndarray",
-    **{(module, name): name for module in ("__builtin__", "builtins") for name in ("dict", "int", "list")},
+    **{
+        (module, name): name
+        for module in ("__builtin__", "builtins")
+        for name in ("dict", "int", "list")
+    },
 }
 
 
@@ -120,7 +138,9 @@ class _Unpickler(Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as in pickle
         if (module, name) not in _ALLOWED:
-            raise UnpicklingError(f"it asks for {module}.{name}, which an image's features do not need")
+            raise UnpicklingError(
+                f"it asks for {module}.{name}, which an image's features do not need"
+            )
         return _ALLOWED[module, name]
 
 
@@ -135,7 +155,9 @@ def read_pickle(path: Path) -> Any:  # noqa: ANN401 - whatever the pickle holds
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except Exception as error:  # a broken pickle can fail in any way
-        raise DataError(f"{path}: is refused: {one_line(error) or type(error).__name__}") from error
+        raise DataError(
+            f"{path}: is refused: {join_lines(error) or type(error).__name__}"
+        ) from error
 
 
 def _made(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle holds
@@ -154,7 +176,11 @@ def _made(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle holds
 def _dtype(value: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _made
     """An array's type, which is checked before numpy sees it."""
     kind, order = _made(value.arguments[0]), _made(value.state[1])
-    if not isinstance(value, _DType) or not re.fullmatch(r"[fiu][248]|[iu]1", kind) or order not in "<>=|":
+    if (
+        not isinstance(value, _DType)
+        or not re.fullmatch(r"[fiu][248]|[iu]1", kind)
+        or order not in "<>=|"
+    ):
         raise DataError(f"an array of type '{order}{kind}', not of numbers")
     found: np.dtype[Any] = np.dtype(order + kind)
     return found
@@ -163,7 +189,11 @@ def _dtype(value: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _made
 def _features(value: Any) -> npt.NDArray[np.float32]:  # noqa: ANN401 - as _made
     if isinstance(value, dict):
         value = [value[image] for image in range(len(value))]
-    whole = np.stack([np.ravel(row) for row in value]) if isinstance(value, list) else np.asarray(value)
+    whole = (
+        np.stack([np.ravel(row) for row in value]) if isinstance(value, list) else np.asarray(value)
+    )
     if whole.ndim != 2 or whole.dtype.kind not in "fiu":
-        raise DataError(f"'features' is an array of {whole.dtype} of shape {whole.shape}, not numbers (images, size)")
+        raise DataError(
+            f"'features' is an array of {whole.dtype} of shape {whole.shape}, not numbers (images, size)"
+        )
     return np.asarray(whole, dtype=np.float32)

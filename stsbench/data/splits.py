@@ -15,7 +15,7 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.cards import FileFacts, SplitFacts
+from stsbench.core.cards import FileSection, SplitSection
 from stsbench.core.errors import DataError
 from stsbench.core.files import file_digest
 
@@ -44,7 +44,9 @@ class _Sentences:
     @cached_property
     def digest(self) -> str:
         """The sha256 of sentences and answers in their order, whatever subsets and classes are called."""
-        return _digest(zip(*self.sides, map(repr, getattr(self, self.answer).tolist()), strict=True))
+        return _digest(
+            zip(*self.sides, map(repr, getattr(self, self.answer).tolist()), strict=True)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +136,9 @@ def check_form(split: object, *, where: str) -> None:
     """Check types, lengths and ranges of the columns that a reader, ours or a user's own, gives out; raises DataError."""
     if not isinstance(split, Split):
         kinds = ", ".join(kind.__name__ for kind in get_args(Split))
-        raise DataError(f"{where}: the reader returned a {type(split).__name__}, a split is one of {kinds}")
+        raise DataError(
+            f"{where}: the reader returned a {type(split).__name__}, a split is one of {kinds}"
+        )
     for at, name in enumerate(split.text_columns):
         _check_texts(getattr(split, name), where, name, split.n if at else None)
     if isinstance(split, PairSplit):
@@ -151,12 +155,20 @@ def check_form(split: object, *, where: str) -> None:
         _check_rows(known, split.labels, where, "label", "the place of a class, counted from 0")
     else:
         features, images = split.image_features, split.image_of_caption
-        _check_array(features, where, "image_features", np.float32, (*getattr(features, "shape", ())[:2], 0, 0)[:2])
+        _check_array(
+            features,
+            where,
+            "image_features",
+            np.float32,
+            (*getattr(features, "shape", ())[:2], 0, 0)[:2],
+        )
         if not (finite := np.isfinite(features).all(axis=1)).all():
             raise DataError(f"{where}: the features of image {np.argmin(finite)} are not finite")
         _check_array(images, where, "image_of_caption", np.int64, (split.n,))
         known = (images >= 0) & (images < len(features))
-        _check_rows(known, images, where, "image", f"one of the {len(features)} images, counted from 0")
+        _check_rows(
+            known, images, where, "image", f"one of the {len(features)} images, counted from 0"
+        )
 
 
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
@@ -171,10 +183,14 @@ def _check_texts(values: object, where: str, name: str, n: int | None = None) ->
         if not isinstance(value, str):
             raise DataError(f"{where}: {name}, row {row}: of type {type(value).__name__}, not text")
         if not value.isascii() and _HALF_CHARACTER.search(value):
-            raise DataError(f"{where}: {name}, row {row}: holds half a character (a lone surrogate)")
+            raise DataError(
+                f"{where}: {name}, row {row}: holds half a character (a lone surrogate)"
+            )
 
 
-def _check_array(values: object, where: str, name: str, kind: type[np.generic], shape: tuple[int, ...]) -> None:
+def _check_array(
+    values: object, where: str, name: str, kind: type[np.generic], shape: tuple[int, ...]
+) -> None:
     if not isinstance(values, np.ndarray):
         raise DataError(f"{where}: {name} is of type {type(values).__name__}, not an array")
     if values.dtype != kind or values.shape != shape:
@@ -182,24 +198,33 @@ def _check_array(values: object, where: str, name: str, kind: type[np.generic], 
         raise DataError(f"{where}: {name} is {found}, not {kind.__name__} of shape {shape}")
 
 
-def _check_rows(good: npt.NDArray[np.bool_], values: npt.NDArray[Any], where: str, name: str, wanted: str) -> None:
+def _check_rows(
+    good: npt.NDArray[np.bool_], values: npt.NDArray[Any], where: str, name: str, wanted: str
+) -> None:
     if not good.all():
         row = int(np.argmin(good))
         raise DataError(f"{where}: row {row + 1}: {name} {values[row]:g} is not {wanted}")
 
 
-def check_file(path: Path, facts: FileFacts) -> None:
+def check_file(path: Path, facts: FileSection) -> None:
     """Check a file's lines and sha256 against its card; raises DataError."""
     check_lines(path, facts)
     if how := difference(path, facts.sha256):
-        raise DataError(f"{path}: {how}; restore the file, or correct the card where the data are your own")
+        raise DataError(
+            f"{path}: {how}; restore the file, or correct the card where the data are your own"
+        )
 
 
-def check_lines(path: Path, facts: FileFacts) -> None:
+def check_lines(path: Path, facts: FileSection) -> None:
     """Check how many lines a file has, whether or not the last one ends; raises DataError."""
     if facts.rows is not None:
         content = path.read_bytes()
-        _check(str(path), "lines", content.count(b"\n") + (content[-1:] not in (b"", b"\n")), facts.rows)
+        _check(
+            str(path),
+            "lines",
+            content.count(b"\n") + (content[-1:] not in (b"", b"\n")),
+            facts.rows,
+        )
 
 
 def difference(path: Path, sha256: str) -> str:
@@ -216,7 +241,9 @@ def characters(split: Split) -> list[int]:
     return [sum(map(len, side)) for side in split.sides]
 
 
-def check_split(split: Split, facts: SplitFacts, *, gold_range: tuple[float, float] | None = None, where: str) -> None:
+def check_split(
+    split: Split, facts: SplitSection, *, gold_range: tuple[float, float] | None = None, where: str
+) -> None:
     """Check the form of what a reader returned, and each fact that the card states of it; raises DataError."""
     check_form(split, where=where)
     _check(where, "rows", split.n, facts.n)
@@ -224,9 +251,17 @@ def check_split(split: Split, facts: SplitFacts, *, gold_range: tuple[float, flo
     if isinstance(split, PairSplit):
         low, high = gold_range or (-np.inf, np.inf)
         inside = (split.gold >= low) & (split.gold <= high)
-        _check_rows(inside, split.gold, where, "gold score", f"in the card's gold_range, {low:g} to {high:g}")
+        _check_rows(
+            inside,
+            split.gold,
+            where,
+            "gold score",
+            f"in the card's gold_range, {low:g} to {high:g}",
+        )
         if facts.mean is not None and not abs(float(np.mean(split.gold)) - facts.mean) <= 1e-6:
-            raise DataError(f"{where}: mean gold score {np.mean(split.gold):.6f}, the card says {facts.mean:.6f}")
+            raise DataError(
+                f"{where}: mean gold score {np.mean(split.gold):.6f}, the card says {facts.mean:.6f}"
+            )
         subsets = facts.subsets if split.subsets_known else {}
         _check(where, "pairs a subset", dict(Counter(split.subset)), subsets or None)
         # Two sentences a pair.

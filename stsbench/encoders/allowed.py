@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Union
 
-from stsbench.core.errors import EncoderError, did_you_mean, shown
+from stsbench.core.errors import EncoderError, suggest
+from stsbench.core.wording import format_repr
 
 Rule = Union[Callable[[Any], bool], "Rules"]
 Rules = Mapping[str, Rule]
@@ -102,7 +103,10 @@ TOKENIZER: Rules = {
     r"(transformers_)?version|_commit_hash|revision|device_map|(torch_)?dtype": anything,
     # Newer versions of transformers take the folder's own file instead, older ones this.
     r"\w+_file|\w+_spm|vocab|merges|entity_vocab": is_no_place,
-    r"(mecab|sudachi)_kwargs": {r"mecab_dic|sudachi_(split_mode|dict_type)": WORD, r"\w+": is_no_text},
+    r"(mecab|sudachi)_kwargs": {
+        r"mecab_dic|sudachi_(split_mode|dict_type)": WORD,
+        r"\w+": is_no_text,
+    },
     r"\w+_kwargs": {r"\w+": is_no_text},
     ".*": is_no_text,
 }
@@ -127,18 +131,34 @@ VOCABULARY = "vocab|word_weights|unknown_word_weight"
 MODULES: Mapping[str, Mapping[str, Rules]] = {
     "Transformer": TRANSFORMER,
     "CLIPModel": TRANSFORMER,
-    "Pooling": {"config.json": _only(r"(word_)?embedding_dimension|pooling_mode(_\w+)?|include_prompt")},
+    "Pooling": {
+        "config.json": _only(r"(word_)?embedding_dimension|pooling_mode(_\w+)?|include_prompt")
+    },
     "Dense": {
         "config.json": _only(
             "in_features|out_features|bias|activation_function|module_input_name|module_output_name|use_residual"
         )
     },
-    "LSTM": {"lstm_config.json": _only("(word_)?embedding_dimension|hidden_dim|num_layers|dropout|bidirectional")},
-    "CNN": {"cnn_config.json": _only("in_(word_)?embedding_dimension|out_channels|kernel_sizes|stride_sizes")},
-    "WordEmbeddings": {"wordembedding_config.json": _only("tokenizer_class|update_embeddings|max_seq_length")},
-    "WhitespaceTokenizer": {"whitespacetokenizer_config.json": _only("vocab|stop_words|do_lower_case")},
+    "LSTM": {
+        "lstm_config.json": _only(
+            "(word_)?embedding_dimension|hidden_dim|num_layers|dropout|bidirectional"
+        )
+    },
+    "CNN": {
+        "cnn_config.json": _only(
+            "in_(word_)?embedding_dimension|out_channels|kernel_sizes|stride_sizes"
+        )
+    },
+    "WordEmbeddings": {
+        "wordembedding_config.json": _only("tokenizer_class|update_embeddings|max_seq_length")
+    },
+    "WhitespaceTokenizer": {
+        "whitespacetokenizer_config.json": _only("vocab|stop_words|do_lower_case")
+    },
     "PhraseTokenizer": {
-        "phrasetokenizer_config.json": _only("vocab|stop_words|do_lower_case|ngram_separator|max_ngram_length")
+        "phrasetokenizer_config.json": _only(
+            "vocab|stop_words|do_lower_case|ngram_separator|max_ngram_length"
+        )
     },
     # It does not say that remote code is not wanted: transformers would ask at the terminal.
     "TransformersTokenizerWrapper": dict.fromkeys(
@@ -146,7 +166,9 @@ MODULES: Mapping[str, Mapping[str, Rules]] = {
     ),
     "WordWeights": {"config.json": _only(VOCABULARY)},
     "BoW": {"config.json": _only(f"{VOCABULARY}|cumulative_term_frequency")},
-    "WeightedLayerPooling": {"config.json": _only("(word_)?embedding_dimension|layer_start|num_hidden_layers")},
+    "WeightedLayerPooling": {
+        "config.json": _only("(word_)?embedding_dimension|layer_start|num_hidden_layers")
+    },
     "Dropout": {"config.json": _only("dropout")},
     "LayerNorm": {"config.json": _only("dimension")},
     # Of these the library reads no other keys.
@@ -168,14 +190,16 @@ def check_keys(values: Mapping[str, Any], rules: Rules, path: Path, prefix: str 
         rule = next((rule for pattern, rule in rules.items() if re.fullmatch(pattern, key)), None)
         if rule is None:
             words = [word for pattern in rules for word in pattern.split("|")]
-            near = did_you_mean(key, filter(str.isidentifier, words))
+            near = suggest(key, filter(str.isidentifier, words))
             raise EncoderError(f"{path}: the key {name} is not read here{near or '; remove it'}")
         if not isinstance(rule, Mapping):
             allowed = rule(value)
         elif allowed := value is None or isinstance(value, dict):
             check_keys(value or {}, rule, path, f"{prefix}{key}.")
         if not allowed:
-            raise EncoderError(f"{path}: {name} is {shown(value)}, which is not read here; remove it")
+            raise EncoderError(
+                f"{path}: {name} is {format_repr(value)}, which is not read here; remove it"
+            )
 
 
 MOST: Mapping[str, int] = {
@@ -186,7 +210,12 @@ MOST: Mapping[str, int] = {
     r"vocab_size|.*_vocab_size|n_positions|.*max_position_embeddings|.*_size|.*dim|d_.*|.*width": 100_000_000,
 }
 """How much a configuration may count of anything, by a pattern of its key, the first that fits."""
-CONFIGS = ("config.json", "processor_config.json", "preprocessor_config.json", "audio_tokenizer_config.json")
+CONFIGS = (
+    "config.json",
+    "processor_config.json",
+    "preprocessor_config.json",
+    "audio_tokenizer_config.json",
+)
 """Where a model and what prepares its input are described, each by keys of its own."""
 ELSEWHERE = "transformers_weights|configuration_files|gguf_file|audio_tokenizer(_name_or_path)?"
 """The keys of these that lead to other files."""
@@ -201,14 +230,26 @@ def check_config(config: Mapping[str, Any], path: Path) -> None:
         if re.fullmatch("_?(attn|experts)_implementation", key):
             words = value.values() if isinstance(value, dict) else [value]
             if not all(re.fullmatch(r"\w+|None", str(word)) for word in words):
-                raise EncoderError(f"{path}: '{key}' is {shown(value)}, which is not run here; remove it")
+                raise EncoderError(
+                    f"{path}: '{key}' is {format_repr(value)}, which is not run here; remove it"
+                )
         elif re.fullmatch(ELSEWHERE, key) and value is not None:
-            raise EncoderError(f"{path}: '{key}' is {shown(value)}, which is not read here; remove it")
+            raise EncoderError(
+                f"{path}: '{key}' is {format_repr(value)}, which is not read here; remove it"
+            )
         elif isinstance(value, dict):
             check_config(value, path)
-        elif key == "max_seq_length" and value is not None and (type(value) is not int or value < 0):
-            raise EncoderError(f"{path}: '{key}' is {shown(value)}; give the longest input in tokens")
+        elif (
+            key == "max_seq_length" and value is not None and (type(value) is not int or value < 0)
+        ):
+            raise EncoderError(
+                f"{path}: '{key}' is {format_repr(value)}; give the longest input in tokens"
+            )
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            most = next((most for pattern, most in MOST.items() if re.fullmatch(pattern, key)), None)
+            most = next(
+                (most for pattern, most in MOST.items() if re.fullmatch(pattern, key)), None
+            )
             if most is not None and not 0 <= value <= most:
-                raise EncoderError(f"{path}: '{key}' is {shown(value)}; what is read is 0 to {most:,}")
+                raise EncoderError(
+                    f"{path}: '{key}' is {format_repr(value)}; what is read is 0 to {most:,}"
+                )

@@ -18,8 +18,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.errors import CardError, EncoderError, choose, did_you_mean, failing
-from stsbench.encoders.network import CODE_VERSION, NamedArrays, Network, OpenedFile, RuntimeFile, find_file
+from stsbench.core.errors import CardError, EncoderError, look_up, suggest, translate_errors
+from stsbench.encoders.network import (
+    CODE_VERSION,
+    NamedArrays,
+    Network,
+    OpenedFile,
+    RuntimeFile,
+    find_file,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -49,37 +56,53 @@ def open_device(name: str) -> torch.device:
     try:
         device = torch.device(pick_device(name))
     except RuntimeError as error:
-        raise CardError(f"'{name}' is not a device; give auto, cpu, cuda, or cuda:1 for the second GPU") from error
-    with failing(f"device '{name}' cannot be used here", EncoderError, RuntimeError, AssertionError):
+        raise CardError(
+            f"'{name}' is not a device; give auto, cpu, cuda, or cuda:1 for the second GPU"
+        ) from error
+    with translate_errors(
+        f"device '{name}' cannot be used here", EncoderError, RuntimeError, AssertionError
+    ):
         torch.empty(1, device=device).cpu()
     return device
 
 
-def sent_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
+def move_to(device: torch.device, array: npt.NDArray[Any]) -> torch.Tensor:
     """An array as a tensor on a device; a GPU copies it from pinned memory, while it computes."""
     import torch
 
     tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    return (
+        tensor.pin_memory().to(device, non_blocking=True)
+        if device.type == "cuda"
+        else tensor.to(device)
+    )
 
 
 def uses_tf32() -> bool:
     """Whether a program has asked torch for products of float32 with ten bits alone, TF32, as GPUs offer; torch itself does not."""
     torch = sys.modules.get("torch")
-    return torch is not None and torch.cuda.is_available() and torch.get_float32_matmul_precision() != "highest"
+    return (
+        torch is not None
+        and torch.cuda.is_available()
+        and torch.get_float32_matmul_precision() != "highest"
+    )
 
 
-def padded_alike(alone: npt.NDArray[np.float32], beside: npt.NDArray[np.float32], dtype: str) -> bool:
+def is_padding_invariant(
+    alone: npt.NDArray[np.float32], beside: npt.NDArray[np.float32], dtype: str
+) -> bool:
     """Whether what is computed in a type of numbers is the same beside longer sentences as alone, but for rounding."""
     import torch
 
     finite = np.isfinite(alone)
     far = np.abs(alone[finite] - beside[finite]).max(initial=0)
-    return bool(far <= sqrt(torch.finfo(getattr(torch, dtype)).eps) * np.abs(alone[finite]).max(initial=0))
+    return bool(
+        far <= sqrt(torch.finfo(getattr(torch, dtype)).eps) * np.abs(alone[finite]).max(initial=0)
+    )
 
 
-FARTHEST = {"float32": 1e-2, "bfloat16": 1e-1}
-FARTHEST_QUANTISED = 0.5
+MAX_DIFFERENCE = {"float32": 1e-2, "bfloat16": 1e-1}
+MAX_QUANTISED_DIFFERENCE = 0.5
 """How far a runtime's hidden states may be from torch's, as a share of their length; rounding in float32 comes to 1e-6."""
 
 
@@ -102,10 +125,18 @@ class TorchBackend:
     def __init__(self, folder: Path, *, file: str, dtype: str, device: str) -> None:
         """Find the file of this name in the checkpoint's folder; raises CardError: it takes none; UnknownName."""
         if file and not self.suffixes:
-            raise CardError(f"'file' ({file}) is a runtime's; give backend=onnx or backend=openvino with it")
+            raise CardError(
+                f"'file' ({file}) is a runtime's; give backend=onnx or backend=openvino with it"
+            )
         self.folder, self.dtype, self.device = folder, dtype, device
-        self.found = find_file(folder, file, usual=self.usual, suffixes=self.suffixes) if self.suffixes else None
-        self.precision = f"int{self.found.bits}" if self.found is not None and self.found.bits else dtype
+        self.found = (
+            find_file(folder, file, usual=self.usual, suffixes=self.suffixes)
+            if self.suffixes
+            else None
+        )
+        self.precision = (
+            f"int{self.found.bits}" if self.found is not None and self.found.bits else dtype
+        )
         """The type of the numbers, for results: that of a quantised file is the file's."""
 
     @classmethod
@@ -114,11 +145,13 @@ class TorchBackend:
         path = PurePosixPath(file or cls.usual)
         if path.suffix not in cls.suffixes:
             return []
-        return [str(one) for one in (path, path.with_suffix(".bin"), f"{path}_data", f"{path}.data")]
+        return [
+            str(one) for one in (path, path.with_suffix(".bin"), f"{path}_data", f"{path}.data")
+        ]
 
     def model(self, network: Network) -> Any:  # noqa: ANN401 - transformers is untyped
         """Return what is called as a model of transformers is, loaded; raises EncoderError."""
-        from stsbench.encoders.transformer.kernels import pack_linears, use_flash_attention
+        from stsbench.encoders.transformer.cpu_kernels import pack_linears, use_flash_attention
 
         model = network.make(self.dtype).to(self.place)
         if self.place.type == "cpu":
@@ -153,7 +186,12 @@ class RuntimeBackend(TorchBackend):
     def facts(self) -> Mapping[str, Any]:  # type: ignore[override]
         """See :class:`TorchBackend`."""
         file = self.found.digests() if self.found is not None else "exported"
-        return {"backend": self.called, "code": CODE_VERSION, "file": file, "precision": self.precision}
+        return {
+            "backend": self.called,
+            "code": CODE_VERSION,
+            "file": file,
+            "precision": self.precision,
+        }
 
     @property
     def notes(self) -> Sequence[str]:  # type: ignore[override]
@@ -171,7 +209,9 @@ class RuntimeBackend(TorchBackend):
 
         file = self.found or exported(network)
         model = RuntimeModel(self.runtime, file, network, self.open)
-        check_like_torch(model, network, FARTHEST.get(self.precision, FARTHEST_QUANTISED))
+        check_like_torch(
+            model, network, MAX_DIFFERENCE.get(self.precision, MAX_QUANTISED_DIFFERENCE)
+        )
         return model
 
     def library(self, load: Callable[..., Any], *, state: Mapping[str, Any]) -> Any:  # noqa: ANN401 - see TorchBackend
@@ -179,9 +219,13 @@ class RuntimeBackend(TorchBackend):
         library = load(dtype="float32", device="cpu")
         first = library[0]
         if first.config.output_hidden_states:
-            raise EncoderError(f"{self.folder}: its modules take hidden states of all layers; leave 'backend' out")
+            raise EncoderError(
+                f"{self.folder}: its modules take hidden states of all layers; leave 'backend' out"
+            )
         loaded = first.model
-        network = Network(folder=self.folder, state=state, make=lambda dtype: loaded, tokenizer=first.tokenizer)
+        network = Network(
+            folder=self.folder, state=state, make=lambda dtype: loaded, tokenizer=first.tokenizer
+        )
         first.model = self.model(network)
         return library
 
@@ -203,12 +247,18 @@ class OnnxBackend(RuntimeBackend):
         options = onnxruntime.SessionOptions()
         # Of what it has to say, errors alone.
         options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
-        session = onnxruntime.InferenceSession(file.path, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            file.path, options, providers=["CPUExecutionProvider"]
+        )
 
         def call(feeds: dict[str, npt.NDArray[Any]], names: list[str]) -> NamedArrays:
             return dict(zip(names, session.run(names, feeds), strict=True))
 
-        return [one.name for one in session.get_inputs()], [one.name for one in session.get_outputs()], call
+        return (
+            [one.name for one in session.get_inputs()],
+            [one.name for one in session.get_outputs()],
+            call,
+        )
 
 
 class OpenVinoBackend(RuntimeBackend):
@@ -225,11 +275,18 @@ class OpenVinoBackend(RuntimeBackend):
 
         core, precision = openvino.Core(), {"float32": "f32", "bfloat16": "bf16"}[self.dtype]
         # Said even of float32: where a processor has bfloat16, OpenVINO would take that.
-        hint = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-        network = core.read_model(file.path, *(path for path in file.weights if path.suffix == ".bin"))
+        hint = {
+            "INFERENCE_PRECISION_HINT": precision,
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        }
+        network = core.read_model(
+            file.path, *(path for path in file.weights if path.suffix == ".bin")
+        )
         compiled = core.compile_model(network, "CPU", hint)
         if compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name() != precision:
-            raise EncoderError(f"this processor does not compute in {self.dtype}; leave 'dtype' out")
+            raise EncoderError(
+                f"this processor does not compute in {self.dtype}; leave 'dtype' out"
+            )
         request = compiled.create_infer_request()
         places = {name: i for i, one in enumerate(compiled.outputs) for name in one.names}
 
@@ -240,7 +297,11 @@ class OpenVinoBackend(RuntimeBackend):
         return [one.any_name for one in compiled.inputs], list(places), call
 
 
-BACKENDS: dict[str, type[TorchBackend]] = {"torch": TorchBackend, "onnx": OnnxBackend, "openvino": OpenVinoBackend}
+BACKENDS: dict[str, type[TorchBackend]] = {
+    "torch": TorchBackend,
+    "onnx": OnnxBackend,
+    "openvino": OpenVinoBackend,
+}
 """Every backend; adding one is a class above and its name here."""
 
 
@@ -249,14 +310,20 @@ def backend_kind(name: str, *, dtype: str, device: str) -> type[TorchBackend]:
 
     Raises UnknownName; CardError: it has no such type or device; EncoderError: it or the device is not there.
     """
-    kind = choose("backend", name, BACKENDS)
+    kind = look_up("backend", name, BACKENDS)
     if dtype not in kind.dtypes:
-        near = f" of backend '{name}'" if dtype in DTYPES else did_you_mean(dtype, kind.dtypes)
+        near = f" of backend '{name}'" if dtype in DTYPES else suggest(dtype, kind.dtypes)
         raise CardError(f"unknown dtype '{dtype}'{near}; known: {', '.join(kind.dtypes)}")
     if not kind.suffixes:
         check_device(device)
     elif device not in ("auto", "cpu"):
-        raise CardError(f"backend '{name}' runs on the CPU here, not on '{device}'; leave 'device' out")
-    elif lacking := [one for one in (*kind.libraries, "onnx", "onnxscript") if find_spec(one) is None]:
-        raise EncoderError(f"backend '{name}' needs {', '.join(lacking)}; run: pip install 'stsbench[{name}]'")
+        raise CardError(
+            f"backend '{name}' runs on the CPU here, not on '{device}'; leave 'device' out"
+        )
+    elif lacking := [
+        one for one in (*kind.libraries, "onnx", "onnxscript") if find_spec(one) is None
+    ]:
+        raise EncoderError(
+            f"backend '{name}' needs {', '.join(lacking)}; run: pip install 'stsbench[{name}]'"
+        )
     return kind

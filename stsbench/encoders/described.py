@@ -15,24 +15,32 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from stsbench.core.errors import CardError, EncoderError, UnknownName, shown
-from stsbench.core.files import write_whole
+from stsbench.core.errors import CardError, EncoderError, UnknownName
+from stsbench.core.files import write_atomically
+from stsbench.core.wording import format_repr
 from stsbench.encoders.allowed import MODULES, OWN_CONFIGS
 from stsbench.encoders.checkpoint import (
+    cached_digest,
     check_module,
     check_shards,
     check_whole,
-    decoded,
+    decode_file,
     may_be_read,
     optional_json,
     read_json,
-    remembered_digest,
 )
 from stsbench.encoders.transformer.pooling import POOLINGS
 from stsbench.encoders.words.model2vec import is_model2vec
 
 FILE = "stsbench.json"
-KINDS = ("transformer", "sentence_transformer", "infersent", "skip_thoughts", "quick_thoughts", "fastsent")
+KINDS = (
+    "transformer",
+    "sentence_transformer",
+    "infersent",
+    "skip_thoughts",
+    "quick_thoughts",
+    "fastsent",
+)
 """What a folder may say it holds: the kinds that are written here, none of which names code or another encoder."""
 OUTSIDE = ("model", "package", "revision", "subfolder", "name", "catalogue", "device", "vectors")
 """What the user says who runs a checkpoint: where it lies, what it is called, what it runs on."""
@@ -48,15 +56,24 @@ class SavedEncoder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 def write_saved(folder: Path, kind: str, params: Mapping[str, Any]) -> None:
     """Say how the encoder in a folder is to be run."""
     text = json.dumps({"kind": kind, "params": dict(params)}, indent=1, sort_keys=True)
-    write_whole(folder / FILE, f"{text}\n".encode())
+    write_atomically(folder / FILE, f"{text}\n".encode())
 
 
 CONFIG = "config_sentence_transformers.json"
-_POOLINGS = {kind.library: name for name, kind in POOLINGS.items() if kind.library and not kind.through_head}
+_POOLINGS = {
+    kind.library: name for name, kind in POOLINGS.items() if kind.library and not kind.through_head
+}
 """The library's names to ours; its ``cls`` never goes through the model's head."""
 _OLD_POOLINGS = {
     f"pooling_mode_{old}": re.sub("_tokens?$", "", old)
-    for old in ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+    for old in (
+        "cls_token",
+        "max_tokens",
+        "mean_tokens",
+        "mean_sqrt_len_tokens",
+        "weightedmean_tokens",
+        "lasttoken",
+    )
 }
 _PLAIN = {
     "transformer_task": "feature-extraction",
@@ -64,7 +81,14 @@ _PLAIN = {
     "module_output_name": "token_embeddings",
 }
 """What a transformer's configuration may say beside its length; what is empty or false says nothing."""
-_FOR_STS = {"sts", "similarity", "sentence-similarity", "semantic similarity", "text-matching", "semantic-similarity"}
+_FOR_STS = {
+    "sts",
+    "similarity",
+    "sentence-similarity",
+    "semantic similarity",
+    "text-matching",
+    "semantic-similarity",
+}
 """What checkpoints call the prompt for STS, whatever the case."""
 _LIBRARY = re.compile(r"sentence_transformers\.(\w+\.)*(models|modules)(\.\w+)+")
 """The addresses of the library's modules, old and new."""
@@ -81,14 +105,14 @@ class _Config(msgspec.Struct, frozen=True):
     similarity_fn_name: str | None = None
 
 
-class Module(msgspec.Struct, frozen=True, rename={"kind": "type"}):
+class CheckpointModule(msgspec.Struct, frozen=True, rename={"kind": "type"}):
     """One step of a checkpoint: its class and its folder in the checkpoint's."""
 
     kind: str
     path: str
 
 
-def read_modules(folder: Path) -> list[Module]:
+def read_modules(folder: Path) -> list[CheckpointModule]:
     """Which modules a checkpoint is made of, also in a router; raises EncoderError where one asks for other code."""
     kind = _config(folder).model_type
     if kind != "SentenceTransformer":
@@ -96,7 +120,7 @@ def read_modules(folder: Path) -> list[Module]:
     return [part for module in _modules(folder) for part in _parts(folder, module)]
 
 
-def class_addresses(folder: Path, module: Module) -> list[str]:
+def class_addresses(folder: Path, module: CheckpointModule) -> list[str]:
     """List the addresses of the classes that a module names: its own, and that of its tokenizer of words."""
     if not module.kind.endswith(".WordEmbeddings"):
         return [module.kind]
@@ -104,7 +128,7 @@ def class_addresses(folder: Path, module: Module) -> list[str]:
     return [module.kind, str(config.get("tokenizer_class"))]
 
 
-def _parts(folder: Path, module: Module) -> Iterator[Module]:
+def _parts(folder: Path, module: CheckpointModule) -> Iterator[CheckpointModule]:
     """A module and those inside it; raises EncoderError where one asks for code that is not the library's or torch's."""
     home, kind = folder / module.path, module.kind.rpartition(".")[2]
     for address in class_addresses(folder, module):
@@ -116,24 +140,35 @@ def _parts(folder: Path, module: Module) -> Iterator[Module]:
     yield module
     check_whole(home)
     if kind == "Dense":
-        activation = str(optional_json(home / "config.json").get("activation_function", "torch.nn."))
+        activation = str(
+            optional_json(home / "config.json").get("activation_function", "torch.nn.")
+        )
         if not _TORCH.fullmatch(activation):
             # The library would take tanh in its place, and say so in a log only.
             raise EncoderError(f"{home}: activation '{activation}' is not torch's; it is never run")
     elif kind in ("Router", "Asym"):
-        types = {**optional_json(home / "config.json"), **optional_json(home / "router_config.json")}.get("types")
+        types = {
+            **optional_json(home / "config.json"),
+            **optional_json(home / "router_config.json"),
+        }.get("types")
         if not isinstance(types, dict):
             raise EncoderError(f"{home}: its configuration has no table 'types' of modules")
         for name, inner in types.items():
             place = PurePosixPath(module.path, _inside(home, name)).as_posix()
-            yield from _parts(folder, Module(str(inner), place))
+            yield from _parts(folder, CheckpointModule(str(inner), place))
 
 
-def _modules(folder: Path) -> list[Module]:
+def _modules(folder: Path) -> list[CheckpointModule]:
     path = folder / "modules.json"
     if not path.is_file():
-        raise EncoderError(f"{folder}: no modules.json; a plain checkpoint is for the encoder kind 'transformer'")
-    if not (modules := decoded(path, list[Module], "is not a list of modules with 'type' and 'path'")):
+        raise EncoderError(
+            f"{folder}: no modules.json; a plain checkpoint is for the encoder kind 'transformer'"
+        )
+    if not (
+        modules := decode_file(
+            path, list[CheckpointModule], "is not a list of modules with 'type' and 'path'"
+        )
+    ):
         raise EncoderError(f"{path}: lists no modules")
     for module in modules:
         _inside(path, module.path)
@@ -145,19 +180,23 @@ def _inside(where: Path, path: str) -> str:
     # Parts by Windows' rules are parts by any: both slashes, drives, roots.
     place = PureWindowsPath(path)
     if place.anchor or ".." in place.parts or len(path) > LONGEST or not path.isprintable():
-        raise EncoderError(f"{where}: {shown(path)} is no folder inside the checkpoint")
+        raise EncoderError(f"{where}: {format_repr(path)} is no folder inside the checkpoint")
     return path
 
 
 def _config(folder: Path) -> _Config:
     path = folder / CONFIG
-    return decoded(path, _Config, "cannot be used") if path.is_file() else _Config()
+    return decode_file(path, _Config, "cannot be used") if path.is_file() else _Config()
 
 
 def similarity_notes(folder: Path) -> list[str]:
     """A note for results where a checkpoint's files name another similarity than cosine, by which STS is scored here."""
     named = _config(folder).similarity_fn_name or "cosine"
-    return [f"its files compare embeddings by {named}; here all are compared by cosine"] if named != "cosine" else []
+    return (
+        [f"its files compare embeddings by {named}; here all are compared by cosine"]
+        if named != "cosine"
+        else []
+    )
 
 
 def named_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
@@ -172,7 +211,9 @@ def named_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
     config = _config(folder)
     prompts, wanted = config.prompts or {}, prompt_name or config.default_prompt_name
     if wanted and wanted not in prompts:
-        raise UnknownName(f"prompt of {folder}", wanted, prompts, hint=f"it has {', '.join(prompts) or 'none'}")
+        raise UnknownName(
+            f"prompt of {folder}", wanted, prompts, hint=f"it has {', '.join(prompts) or 'none'}"
+        )
     return (prompts[wanted] or "") if wanted else ""
 
 
@@ -184,15 +225,24 @@ def digests(folder: Path) -> dict[str, str]:
             found.update(_files(home))
     for path in [path for path in found if path.name.endswith(".index.json")]:
         shards = read_json(path).get("weight_map")
-        found.update(path.parent / name for name in check_shards(path, shards if isinstance(shards, dict) else {}))
+        found.update(
+            path.parent / name
+            for name in check_shards(path, shards if isinstance(shards, dict) else {})
+        )
 
     def is_read(path: Path) -> bool:
         # Of weights in both formats only the safetensors are read.
-        torch_weights = path.match("pytorch_model*.bin") and not any(path.parent.glob("model*.safetensors"))
+        torch_weights = path.match("pytorch_model*.bin") and not any(
+            path.parent.glob("model*.safetensors")
+        )
         return torch_weights or path.suffix == ".safetensors" or may_be_read(path)
 
-    read = {path.relative_to(folder).as_posix(): path for path in found if path.is_file() and is_read(path)}
-    return {name: remembered_digest(path) for name, path in sorted(read.items())}
+    read = {
+        path.relative_to(folder).as_posix(): path
+        for path in found
+        if path.is_file() and is_read(path)
+    }
+    return {name: cached_digest(path) for name, path in sorted(read.items())}
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -214,28 +264,54 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
         return None
     modules = _modules(folder)
     first = folder / modules[0].path
-    kinds = [m.kind.rpartition(".")[2] if m.kind.startswith("sentence_transformers.") else "" for m in modules]
+    kinds = [
+        m.kind.rpartition(".")[2] if m.kind.startswith("sentence_transformers.") else ""
+        for m in modules
+    ]
     known = kinds in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
     if not known or (first / "adapter_config.json").is_file():
         return None
     config, prompt = _config(folder), named_prompt(folder, None)
-    pooling = _plain_pooling(optional_json(folder / modules[1].path / "config.json"), prompted=bool(prompt))
+    pooling = _plain_pooling(
+        optional_json(folder / modules[1].path / "config.json"), prompted=bool(prompt)
+    )
     last = optional_json(folder / modules[-1].path / "config.json")
     elsewhere = last.get("module_output_name", "sentence_embedding") != "sentence_embedding"
     length = _plain_length(first)
-    if config.model_type != "SentenceTransformer" or config.truncate_dim or not pooling or elsewhere or length is None:
+    if (
+        config.model_type != "SentenceTransformer"
+        or config.truncate_dim
+        or not pooling
+        or elsewhere
+        or length is None
+    ):
         return None
     left = optional_json(first / "tokenizer_config.json").get("padding_side") == "left"
-    params = {"pooling": pooling, "normalise": len(modules) == 3, "max_length": length or None, "prompt": prompt}
+    params = {
+        "pooling": pooling,
+        "normalise": len(modules) == 3,
+        "max_length": length or None,
+        "prompt": prompt,
+    }
     params |= {"padding_side": "left" if left else None, "subfolder": modules[0].path}
     return {key: value for key, value in params.items() if value not in (None, "")}
 
 
 def _plain_pooling(config: Mapping[str, Any], *, prompted: bool) -> str | None:
-    known = {"embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt", *_OLD_POOLINGS}
+    known = {
+        "embedding_dimension",
+        "word_embedding_dimension",
+        "pooling_mode",
+        "include_prompt",
+        *_OLD_POOLINGS,
+    }
     if not known >= set(config) or (prompted and not config.get("include_prompt", True)):
         return None
-    modes = config.get("pooling_mode") or [name for key, name in _OLD_POOLINGS.items() if config.get(key)] or "mean"
+    modes = (
+        config.get("pooling_mode")
+        or [name for key, name in _OLD_POOLINGS.items() if config.get(key)]
+        or "mean"
+    )
     modes = [modes] if isinstance(modes, str) else modes
     return _POOLINGS.get(str(modes[0])) if isinstance(modes, list) and len(modes) == 1 else None
 
@@ -245,20 +321,29 @@ def _plain_length(folder: Path) -> int | None:
     own = next((read_json(folder / name) for name in OWN_CONFIGS if (folder / name).is_file()), {})
     length = own.pop("max_seq_length", None) or 0
     config = optional_json(folder / "config.json")
-    kind, positions = str(config.get("model_type", "")), config.get("max_position_embeddings", length)
+    kind, positions = (
+        str(config.get("model_type", "")),
+        config.get("max_position_embeddings", length),
+    )
     architectures = config.get("architectures") or []
-    odd = not isinstance(length, int) or not isinstance(positions, int) or not isinstance(architectures, list)
+    odd = (
+        not isinstance(length, int)
+        or not isinstance(positions, int)
+        or not isinstance(architectures, list)
+    )
     if odd or any(value and value != _PLAIN.get(key) for key, value in own.items()):
         return None
     # The library loads the encoder half of such models; AutoModel wants both.
-    halved = config.get("is_encoder_decoder") or any(str(a).endswith("EncoderModel") for a in architectures)
+    halved = config.get("is_encoder_decoder") or any(
+        str(a).endswith("EncoderModel") for a in architectures
+    )
     if not kind or halved or "t5" in kind or {"text_config", "vision_config"} & set(config):
         return None
     # More than the model has positions: there the library fails, and we cut at what there is.
     return 0 if length > positions else int(length)
 
 
-class Family(NamedTuple):
+class ModelFamily(NamedTuple):
     """How the documentation of some Hub ids has them run."""
 
     ids: str
@@ -271,19 +356,30 @@ class Family(NamedTuple):
 
 SIMCSE, E5 = "https://github.com/princeton-nlp/SimCSE", "https://huggingface.co/intfloat/e5-base-v2"
 FAMILIES = (
-    Family(r"princeton-nlp/unsup-simcse-.*", "cls_before_pooler", SIMCSE),
-    Family(r"princeton-nlp/sup-simcse-.*", "cls", SIMCSE),
-    Family(r"voidism/diffcse-.*", "cls_before_pooler", "https://arxiv.org/abs/2204.10298"),
-    Family(r"ffgcc/esimcse-.*", "cls_before_pooler", "https://arxiv.org/abs/2109.04380"),
-    Family(r"ffgcc/infocse-.*", "cls_before_pooler", "https://arxiv.org/abs/2210.06432"),
-    Family(r"baai/bge-.*-en-v1\.5", "cls_before_pooler", "https://huggingface.co/BAAI/bge-base-en-v1.5", True),
-    Family(r"intfloat/(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?", "mean", E5, True, "query: "),
-    Family(".*", "mean", ""),
+    ModelFamily(r"princeton-nlp/unsup-simcse-.*", "cls_before_pooler", SIMCSE),
+    ModelFamily(r"princeton-nlp/sup-simcse-.*", "cls", SIMCSE),
+    ModelFamily(r"voidism/diffcse-.*", "cls_before_pooler", "https://arxiv.org/abs/2204.10298"),
+    ModelFamily(r"ffgcc/esimcse-.*", "cls_before_pooler", "https://arxiv.org/abs/2109.04380"),
+    ModelFamily(r"ffgcc/infocse-.*", "cls_before_pooler", "https://arxiv.org/abs/2210.06432"),
+    ModelFamily(
+        r"baai/bge-.*-en-v1\.5",
+        "cls_before_pooler",
+        "https://huggingface.co/BAAI/bge-base-en-v1.5",
+        True,
+    ),
+    ModelFamily(
+        r"intfloat/(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?",
+        "mean",
+        E5,
+        True,
+        "query: ",
+    ),
+    ModelFamily(".*", "mean", ""),
 )
 """The last is of all whose documentation is not known here."""
 
 
-def family_of(model: str) -> Family:
+def family_of(model: str) -> ModelFamily:
     """The family of a Hub id."""
     return next(family for family in FAMILIES if re.fullmatch(family.ids, model, re.IGNORECASE))
 
@@ -299,27 +395,35 @@ class Description(NamedTuple):
     """Whether sentence-transformers' files do; without either, a bare transformer names no pooling."""
     for_sts: str = ""
     """The name of a prompt for STS that the files have and that is not their default; empty where there is none."""
-    family: Family = FAMILIES[-1]
+    family: ModelFamily = FAMILIES[-1]
 
     def assumed(self, given: Mapping[str, Any]) -> list[str]:
         """Notes for results: what was taken for granted, as neither the files nor the user, by ``given``, say it."""
         family, prompted = self.family, {"prompt", "prompt_name", "prompt_template"} & {*given}
         if self.for_sts and not prompted:
-            prompt = (
-                f"run with the default prompt of its files; they have one for STS: --set prompt_name={self.for_sts}"
-            )
+            prompt = f"run with the default prompt of its files; they have one for STS: --set prompt_name={self.for_sts}"
             return [prompt]
         if self.has_modules:
             if not family.prompt or prompted - {"prompt_template"}:
                 return []
-            what = f"its documentation puts '{family.prompt}' before every sentence ({family.source})"
+            what = (
+                f"its documentation puts '{family.prompt}' before every sentence ({family.source})"
+            )
             return [f"run as its files say; {what}: --set 'prompt=\"{family.prompt}\"'"]
-        taken = {key: getattr(family, key) for key in ("pooling", "normalise", "prompt") if key not in given}
+        taken = {
+            key: getattr(family, key)
+            for key in ("pooling", "normalise", "prompt")
+            if key not in given
+        }
         if not {"pooling", "prompt"} & {*taken} or "prompt_template" in given:
             return []
         words = {"": "none", True: "yes", False: "no"}
         values = ", ".join(f"{key} {words.get(value, value)}" for key, value in taken.items())
-        why = f"from the documentation of its family ({family.source})" if family.source else "assumed"
+        why = (
+            f"from the documentation of its family ({family.source})"
+            if family.source
+            else "assumed"
+        )
         return [f"no card and no sentence-transformers files say how to run it; {why}: {values}"]
 
 
@@ -330,7 +434,7 @@ def describe(folder: Path, model: str = "") -> Description:
     """
     path = folder / FILE
     if path.is_file():
-        saved = decoded(path, SavedEncoder, "cannot be read")
+        saved = decode_file(path, SavedEncoder, "cannot be read")
         if saved.kind not in KINDS:
             hint = f"{path}: it is one of {', '.join(KINDS)}"
             raise UnknownName("kind of saved encoder", saved.kind, KINDS, hint=hint)
@@ -345,7 +449,9 @@ def describe(folder: Path, model: str = "") -> Description:
         plain = {"pooling": family.pooling, "normalise": family.normalise}
         plain |= {"prompt": family.prompt} if family.prompt else {}
     prompts = _config(folder).prompts or {}
-    for_sts = next((name for name, text in prompts.items() if text and name.casefold() in _FOR_STS), "")
+    for_sts = next(
+        (name for name, text in prompts.items() if text and name.casefold() in _FOR_STS), ""
+    )
     if for_sts and named_prompt(folder, None) == prompts[for_sts]:
         for_sts = ""
     kind = "sentence_transformer" if plain is None else "transformer"

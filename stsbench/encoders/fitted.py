@@ -1,6 +1,6 @@
 """Encoders over another one: by something fitted on texts (whitening, flow), and variants with fewer numbers, integers or bits.
 
-A kind is a :class:`Method`. What it learns is kept in the cache folder by base, texts and parameters: no fit is made
+A kind is a :class:`EmbeddingTransform`. What it learns is kept in the cache folder by base, texts and parameters: no fit is made
 twice. One encoder embeds for all of its variants. Integers need the range of each dimension, fitted on texts too.
 """
 
@@ -20,19 +20,21 @@ import numpy.typing as npt
 
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.core.provenance import derived
-from stsbench.core.registry import call_with_params
-from stsbench.encoders.base import Encoder, FloatArray, OfRows, Positive, facts_of, notes_of, variant_name
-from stsbench.encoders.checkpoint import is_sealed, sealing
-from stsbench.numbers.similarity import FLOAT, TYPES, to_bits, to_integers, truncate
+from stsbench.core.parameters import call_with_params
+from stsbench.core.provenance import derive_fingerprint
+from stsbench.encoders.base import Encoder, FloatArray, PositiveInt, RowFunction
+from stsbench.encoders.checkpoint import is_sealed, sealed_folder
+from stsbench.encoders.metadata import read_metadata, read_notes
+from stsbench.encoders.named import variant_name
+from stsbench.numbers.similarity import EMBEDDING_TYPES, FLOAT_TYPE, to_bits, to_integers, truncate
 
-TARGET = "target"
+TARGET_TASK = "target"
 """The word for the sentences of the very task that is scored."""
 FIT_FILE = "fit.safetensors"
 Tensors = Mapping[str, npt.NDArray[Any]]
 
 
-class Method(Protocol):
+class EmbeddingTransform(Protocol):
     """A way to change embeddings by what is learned from texts: a dataclass of its parameters, and how it learns."""
 
     kind: ClassVar[str]
@@ -53,7 +55,7 @@ class Method(Protocol):
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
         """Learn from the base encoder's embeddings of these sentences."""
 
-    def transform(self, learned: Tensors) -> OfRows:
+    def transform(self, learned: Tensors) -> RowFunction:
         """What changes embeddings, (n, d) to (n, k), each row by itself."""
 
     def notes(self, learned: Tensors) -> list[str]:
@@ -64,20 +66,22 @@ class Method(Protocol):
 class PostProcessed:
     """An encoder over another one, before it is fitted: :meth:`fit_texts` makes the encoder that embeds."""
 
-    def __init__(self, base: Encoder, method: Method, *, name: str, fit: str) -> None:
+    def __init__(self, base: Encoder, method: EmbeddingTransform, *, name: str, fit: str) -> None:
         """Keep what is to be fitted, on what."""
         self.base, self.method, self.name, self.fit = base, method, name, fit
 
     @cached_property
     def fingerprint(self) -> str | None:
         """The hash of base and parameters, without the texts or what they are called; None where the base has none."""
-        return derived(self.base, {"method": self.method.params()}, self.method.libraries)
+        return derive_fingerprint(
+            self.base, {"method": self.method.params()}, self.method.libraries
+        )
 
     @property
     def train_seed(self) -> int | None:
         """The seed of fitting, else the base's; None where nothing is drawn."""
         seed: int | None = self.method.params().get("seed")
-        return facts_of(self.base).train_seed if seed is None else seed
+        return read_metadata(self.base).train_seed if seed is None else seed
 
     def over(self, base: Encoder) -> PostProcessed:
         """Return the same over another base."""
@@ -89,26 +93,32 @@ class PostProcessed:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Refuse: nothing is fitted yet."""
-        raise EncoderError(f"encoder '{self.name}' is fitted on texts ({self.fit}); call fit_texts(sentences) first")
+        raise EncoderError(
+            f"encoder '{self.name}' is fitted on texts ({self.fit}); call fit_texts(sentences) first"
+        )
 
 
 class FittedEncoder:
     """An encoder whose embeddings are its base's, transformed by what was fitted on texts."""
 
-    def __init__(self, base: Encoder, method: Method, sentences: Sequence[str], *, name: str) -> None:
+    def __init__(
+        self, base: Encoder, method: EmbeddingTransform, sentences: Sequence[str], *, name: str
+    ) -> None:
         """Keep what to fit; nothing is computed before the first sentence."""
         self.base, self.method, self.sentences, self.name = base, method, sentences, name
 
     @cached_property
     def fingerprint(self) -> str | None:
         """The hash of base, parameters and texts; None where the base has none."""
-        facts = {"method": self.method.params(), "texts": texts_digest(self.sentences)}
-        return derived(self.base, facts, self.method.libraries)
+        facts = {"method": self.method.params(), "texts": digest_texts(self.sentences)}
+        return derive_fingerprint(self.base, facts, self.method.libraries)
 
     @property
     def folder(self) -> Path | None:
         """Where its fit is kept; None where nothing identifies the base."""
-        return settings.cache_folder() / "fitted" / self.fingerprint[:32] if self.fingerprint else None
+        return (
+            settings.cache_folder() / "fitted" / self.fingerprint[:32] if self.fingerprint else None
+        )
 
     @cached_property
     def learned(self) -> Tensors:
@@ -121,13 +131,17 @@ class FittedEncoder:
             return kept
         made = self.method.fit(self.base, self.sentences)
         if folder is not None:
-            with sealing(folder) as scratch:
-                (scratch / "fit.json").write_text(json.dumps(self.method.params(), indent=1) + "\n", encoding="utf-8")
-                (scratch / FIT_FILE).write_bytes(save({name: np.ascontiguousarray(one) for name, one in made.items()}))
+            with sealed_folder(folder) as scratch:
+                (scratch / "fit.json").write_text(
+                    json.dumps(self.method.params(), indent=1) + "\n", encoding="utf-8"
+                )
+                (scratch / FIT_FILE).write_bytes(
+                    save({name: np.ascontiguousarray(one) for name, one in made.items()})
+                )
         return made
 
     @cached_property
-    def transform(self) -> OfRows:
+    def transform(self) -> RowFunction:
         """What changes the base's embeddings, (n, d) to (n, k)."""
         return self.method.transform(self.learned)
 
@@ -139,7 +153,7 @@ class FittedEncoder:
     @property
     def notes(self) -> list[str]:
         """What a reader of its scores should know, of its base too."""
-        return [*notes_of(self.base), *self.method.notes(self.learned)]
+        return [*read_notes(self.base), *self.method.notes(self.learned)]
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, k)."""
@@ -148,12 +162,12 @@ class FittedEncoder:
         return np.ascontiguousarray(transform(self.base.encode(sentences)), dtype=np.float32)
 
 
-def fit_of(encoder: object) -> str:
+def read_fit(encoder: object) -> str:
     """Which texts an encoder is fitted on; those of the task where it does not say."""
-    return facts_of(encoder).fit or TARGET
+    return read_metadata(encoder).fit or TARGET_TASK
 
 
-def texts_digest(sentences: Sequence[str]) -> str:
+def digest_texts(sentences: Sequence[str]) -> str:
     """The sha256 of texts in their order."""
     digest = hashlib.sha256()
     for sentence in sentences:
@@ -162,12 +176,15 @@ def texts_digest(sentences: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-CHUNK = 65536
+EMBED_CHUNK = 65536
 
 
-def embedded_chunks(base: Encoder, sentences: Sequence[str]) -> Iterator[FloatArray]:
+def iter_embeddings(base: Encoder, sentences: Sequence[str]) -> Iterator[FloatArray]:
     """The embeddings of sentences, a chunk of them in memory at a time."""
-    return (base.encode(sentences[start : start + CHUNK]) for start in range(0, len(sentences), CHUNK))
+    return (
+        base.encode(sentences[start : start + EMBED_CHUNK])
+        for start in range(0, len(sentences), EMBED_CHUNK)
+    )
 
 
 def check_embeddings(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -190,25 +207,27 @@ CALIBRATION = "stsb.train"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant(Method):
-    """What is made of each embedding, a :class:`Method`; ``embeddings`` is the type of its numbers, one of ``TYPES``."""
+class Variant(EmbeddingTransform):
+    """What is made of each embedding, a :class:`EmbeddingTransform`; ``embeddings`` is the type of its numbers, one of ``TYPES``."""
 
-    dimensions: Positive | None = None
-    embeddings: Literal["float32", "int8", "uint8", "binary", "ubinary"] = "float32"
+    dimensions: PositiveInt | None = None
+    embedding_type: Literal["float32", "int8", "uint8", "binary", "ubinary"] = "float32"
     calibration: str = ""
     kind: ClassVar[str] = "variant"
 
     def __post_init__(self) -> None:
         """Refuse values of no sense, and texts that nothing would read."""
-        if self.dimensions is None and self.embeddings == FLOAT:
+        if self.dimensions is None and self.embedding_type == FLOAT_TYPE:
             raise CardError("embeddings = float32 is what they are; leave it out")
         if self.calibration and not self.needs_texts:
-            raise CardError("calibration has no effect without embeddings = int8 or uint8; leave it out")
+            raise CardError(
+                "calibration has no effect without embeddings = int8 or uint8; leave it out"
+            )
 
     @property
     def needs_texts(self) -> bool:
         """Whether the ranges of dimensions are taken from texts."""
-        return TYPES[self.embeddings].bits == 8
+        return EMBEDDING_TYPES[self.embedding_type].bits == 8
 
     def params(self) -> dict[str, Any]:
         """All that decides an embedding beside the base and the texts."""
@@ -217,7 +236,9 @@ class Variant(Method):
     def check_size(self, d: int) -> None:
         """Raise EncoderError where embeddings of this size have too few dimensions."""
         if self.dimensions is not None and self.dimensions > d:
-            raise EncoderError(f"dimensions = {self.dimensions}: the embeddings have {d}; give {d} or fewer")
+            raise EncoderError(
+                f"dimensions = {self.dimensions}: the embeddings have {d}; give {d} or fewer"
+            )
 
     def _shorten(self, embeddings: FloatArray) -> FloatArray:
         self.check_size(embeddings.shape[1])
@@ -228,28 +249,34 @@ class Variant(Method):
         if not self.needs_texts:
             return {}
         if len(sentences) < 2:
-            raise EncoderError(f"the ranges of integers are taken from two texts at least, not from {len(sentences)}")
-        found = map(self._shorten, embedded_chunks(base, sentences))
+            raise EncoderError(
+                f"the ranges of integers are taken from two texts at least, not from {len(sentences)}"
+            )
+        found = map(self._shorten, iter_embeddings(base, sentences))
         ends = np.array([(part.min(axis=0), part.max(axis=0)) for part in found])
         return {"ranges": np.array([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)])}
 
-    def transform(self, learned: Tensors) -> OfRows:
+    def transform(self, learned: Tensors) -> RowFunction:
         """What makes embeddings smaller, (n, d) to (n, k)."""
-        kept = TYPES[self.embeddings]
+        kept = EMBEDDING_TYPES[self.embedding_type]
 
         def smaller(embeddings: FloatArray) -> FloatArray:
             short = self._shorten(embeddings)
             if self.needs_texts:
                 return to_integers(short, learned["ranges"], signed=kept.signed)
-            return short if self.embeddings == FLOAT else to_bits(short, signed=kept.signed)
+            return (
+                short if self.embedding_type == FLOAT_TYPE else to_bits(short, signed=kept.signed)
+            )
 
         return smaller
 
     def notes(self, learned: Tensors) -> list[str]:
         """Says of what scores are."""
-        numbers = "bits" if TYPES[self.embeddings].bits == 1 else "integers"
-        said = [f"embeddings are {self.embeddings}: similarity and features are of these {numbers}"]
-        return said if self.embeddings != FLOAT else []
+        numbers = "bits" if EMBEDDING_TYPES[self.embedding_type].bits == 1 else "integers"
+        said = [
+            f"embeddings are {self.embedding_type}: similarity and features are of these {numbers}"
+        ]
+        return said if self.embedding_type != FLOAT_TYPE else []
 
 
 class VariantEncoder(FittedEncoder):
@@ -260,15 +287,15 @@ class VariantEncoder(FittedEncoder):
     @cached_property
     def fingerprint(self) -> str | None:
         """The hash of base and variant, whatever they are called; None where the base has none."""
-        return derived(self.base, self.method.params())
+        return derive_fingerprint(self.base, self.method.params())
 
     @property
     def train_seed(self) -> int | None:
         """The base's."""
-        return facts_of(self.base).train_seed
+        return read_metadata(self.base).train_seed
 
 
-KEYS = tuple(one.name for one in fields(Variant))
+VARIANT_KEYS = tuple(one.name for one in fields(Variant))
 """The parameters of a variant, which every encoder takes."""
 
 
@@ -279,7 +306,7 @@ def variant_specs(spec: str, grid: Mapping[str, Sequence[Any]], calibration: str
     """
     found = []
     for values in product(*grid.values()):
-        given = {key: value for key, value in zip(grid, values, strict=True) if value != FLOAT}
+        given = {key: value for key, value in zip(grid, values, strict=True) if value != FLOAT_TYPE}
         if given:
             variant: Variant = call_with_params(Variant, given, where="--variants")
             given |= {"calibration": calibration} if calibration and variant.needs_texts else {}
@@ -287,7 +314,7 @@ def variant_specs(spec: str, grid: Mapping[str, Sequence[Any]], calibration: str
     return list(dict.fromkeys(found))
 
 
-def variant_of(encoder: object) -> Variant | None:
+def find_variant(encoder: object) -> Variant | None:
     """What is made of another's embeddings, of an encoder that is a variant, fitted or not; else None."""
     method = encoder.method if isinstance(encoder, PostProcessed | FittedEncoder) else None
     return method if isinstance(method, Variant) else None

@@ -20,9 +20,16 @@ import torch
 from torch import nn
 
 from stsbench.core.errors import EncoderError
-from stsbench.encoders.base import Encoder, FloatArray, IndexArray, NotNegative, OfRows, Positive
-from stsbench.encoders.fitted import Method, Tensors, check_embeddings
-from stsbench.encoders.load import over_another
+from stsbench.encoders.base import (
+    Encoder,
+    FloatArray,
+    IndexArray,
+    NonNegativeInt,
+    PositiveInt,
+    RowFunction,
+)
+from stsbench.encoders.fitted import EmbeddingTransform, Tensors, check_embeddings
+from stsbench.encoders.load import make_processor
 
 SCALE = 3.0
 """Glow's factor on learned log-scales, which lets them move faster."""
@@ -66,7 +73,9 @@ class Coupling(nn.Module):
         """Draw the network's weights; its last layer is zero, so that it adds nothing at first."""
         super().__init__()
         self.kept = channels - channels // 2
-        self.inner = nn.ModuleList([nn.Linear(self.kept, width, bias=False), nn.Linear(width, width, bias=False)])
+        self.inner = nn.ModuleList(
+            [nn.Linear(self.kept, width, bias=False), nn.Linear(width, width, bias=False)]
+        )
         self.norms = nn.ModuleList([ActNorm(width), ActNorm(width)])
         self.last = nn.Linear(width, channels // 2)
         self.last_log_scale = nn.Parameter(torch.zeros(channels // 2))
@@ -91,7 +100,9 @@ class GlowFlow(nn.Module):
         losses_: the loss at each step of :meth:`fit`.
     """
 
-    def __init__(self, d: int, *, levels: int = 2, depth: int = 3, width: int = 32, seed: int = 0) -> None:
+    def __init__(
+        self, d: int, *, levels: int = 2, depth: int = 3, width: int = 32, seed: int = 0
+    ) -> None:
         """Draw the weights; :meth:`initialise` must see a batch before the flow means anything.
 
         Each of the ``levels`` has ``depth`` steps, and half of its channels leave after all but the last; the coupling
@@ -99,12 +110,16 @@ class GlowFlow(nn.Module):
         """
         super().__init__()
         if d % 2**levels:
-            raise EncoderError(f"a flow of {levels} levels halves embeddings {levels} times; {d} cannot be")
+            raise EncoderError(
+                f"a flow of {levels} levels halves embeddings {levels} times; {d} cannot be"
+            )
         self.d, self.levels, self.depth, self.width, self.seed = d, levels, depth, width, seed
         generator = torch.Generator().manual_seed(seed)
         sizes = [d // 2**level for level in range(levels)]
         self.norms = nn.ModuleList([ActNorm(c) for c in sizes for _ in range(depth)])
-        self.couplings = nn.ModuleList([Coupling(c, width, generator) for c in sizes for _ in range(depth)])
+        self.couplings = nn.ModuleList(
+            [Coupling(c, width, generator) for c in sizes for _ in range(depth)]
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return z (b, d): what left after each level, then what is left at the end."""
@@ -195,7 +210,9 @@ class DecayedAdam:
         norm = torch.stack([g.norm() for g in gradients]).norm()
         shrink = (self.method.clip / norm.clamp(min=self.method.clip)).item()
         with torch.no_grad():
-            for (name, p), (m, v), gradient in zip(self.named, self.moments, gradients, strict=True):
+            for (name, p), (m, v), gradient in zip(
+                self.named, self.moments, gradients, strict=True
+            ):
                 g = gradient * shrink
                 m.mul_(MOMENTS[0]).add_(g, alpha=1 - MOMENTS[0])
                 v.mul_(MOMENTS[1]).addcmul_(g, g, value=1 - MOMENTS[1])
@@ -206,19 +223,19 @@ class DecayedAdam:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowMethod(Method):
+class FlowMethod(EmbeddingTransform):
     """How a flow is fitted on embeddings of texts; by default as on a task's own (appendix B, released code).
 
     On NLI the paper trains 0.15 epochs at 2e-5. It has two levels (table 7), its code three.
     """
 
-    levels: Positive = 2
-    depth: Positive = 3
-    width: Positive = 32
+    levels: PositiveInt = 2
+    depth: PositiveInt = 3
+    width: PositiveInt = 32
     epochs: AboveZero = 1.0
     learning_rate: AboveZero = 1e-3
-    batch_pairs: Positive = 32
-    weight_decay: NotNegative = 0.01
+    batch_pairs: PositiveInt = 32
+    weight_decay: NonNegativeInt = 0.01
     decay: Decay = "tf"
     """What is decayed: in the authors' TensorFlow code all (no name of theirs is excluded), in the
     PyTorch port all but the biases of the last layers."""
@@ -248,7 +265,9 @@ class FlowMethod(Method):
         losses: list[float] = []
         # Also where the caller embeds without gradients.
         with torch.inference_mode(False), torch.enable_grad():
-            flow = GlowFlow(x.shape[1], levels=self.levels, depth=self.depth, width=self.width, seed=self.seed)
+            flow = GlowFlow(
+                x.shape[1], levels=self.levels, depth=self.depth, width=self.width, seed=self.seed
+            )
             adam = DecayedAdam(flow, self)
             for pairs in self.batches(len(x) // 2):
                 first, second = (torch.from_numpy(x[2 * pairs + side]) for side in (0, 1))
@@ -274,10 +293,14 @@ class FlowMethod(Method):
         from stsbench.encoders.transformer.encoder import embed_with_dropout
 
         paired = sentences[: len(sentences) // 2 * 2]
-        x = embed_with_dropout(base, paired, seed=self.seed) if self.dropout else base.encode(paired)
+        x = (
+            embed_with_dropout(base, paired, seed=self.seed)
+            if self.dropout
+            else base.encode(paired)
+        )
         return {name: p.detach().numpy() for name, p in self.train(x)[0].named_parameters()}
 
-    def transform(self, learned: Tensors) -> OfRows:
+    def transform(self, learned: Tensors) -> RowFunction:
         """What gives z (n, d), see :meth:`GlowFlow.transform`."""
         d = len(learned["norms.0.shift"])
         flow = GlowFlow(d, levels=self.levels, depth=self.depth, width=self.width)
@@ -285,4 +308,4 @@ class FlowMethod(Method):
         return flow.transform
 
 
-flow_encoder = over_another(FlowMethod)
+flow_encoder = make_processor(FlowMethod)

@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy.typing as npt
 
-from stsbench.core.errors import EncoderError, UnknownName, failing, one_line, shown, visible
+from stsbench.core.errors import EncoderError, UnknownName, translate_errors
 from stsbench.core.files import file_digest, read_bounded
+from stsbench.core.wording import escape_controls, format_repr, join_lines
 
 _QUANTISED = re.compile(rb'element_type="[iu]([48])"')
 """Weights of a few bits in OpenVINO's XML: counts and ids are of more, and of bits."""
 _LONGEST_NOTE = 1000
 NamedArrays = Mapping[str, npt.NDArray[Any]]
-OpenedFile = tuple[list[str], list[str], Callable[[dict[str, npt.NDArray[Any]], list[str]], NamedArrays]]
+OpenedFile = tuple[
+    list[str], list[str], Callable[[dict[str, npt.NDArray[Any]], list[str]], NamedArrays]
+]
 """Of a file that is loaded the names of inputs and outputs, and what runs it: from all inputs, and names of outputs, to these."""
 
 
@@ -47,45 +50,72 @@ class RuntimeFile:
             # Parts by Windows' rules are parts by any: both slashes, drives, roots.
             place = PureWindowsPath(part)
             if place.anchor or ".." in place.parts or not part.isprintable():
-                raise EncoderError(f"{self.path}: points at weights outside its folder ({shown(part)}); it is not read")
+                raise EncoderError(
+                    f"{self.path}: points at weights outside its folder ({format_repr(part)}); it is not read"
+                )
             if not (self.path.parent / part).is_file():
-                raise EncoderError(f"{self.path}: its weights '{part}' are not beside it; copy them there")
+                raise EncoderError(
+                    f"{self.path}: its weights '{part}' are not beside it; copy them there"
+                )
         self.weights = [self.path.parent / part for part in sorted(beside)]
 
     def _read_onnx(self) -> set[str]:
         import onnx
 
-        with failing(f"{self.path}: cannot be read as ONNX", EncoderError):
+        with translate_errors(f"{self.path}: cannot be read as ONNX", EncoderError):
             graph = onnx.load(str(self.path), load_external_data=False)
         kinds = onnx.TensorProto
         widths = {kinds.INT8: 8, kinds.UINT8: 8, kinds.INT4: 4, kinds.UINT4: 4}
         messages = list(_messages(graph))
         tensors = [message for message in messages if isinstance(message, kinds)]
-        self.bits = min((widths[one.data_type] for one in tensors if one.data_type in widths), default=None)
+        self.bits = min(
+            (widths[one.data_type] for one in tensors if one.data_type in widths), default=None
+        )
         nodes = [message for message in messages if isinstance(message, onnx.NodeProto)]
         self.depends_on_batch = any(node.op_type == "DynamicQuantizeLinear" for node in nodes)
         outside = [one for one in tensors if one.data_location == kinds.EXTERNAL]
-        return {{entry.key: entry.value for entry in one.external_data}.get("location", "") for one in outside}
+        return {
+            {entry.key: entry.value for entry in one.external_data}.get("location", "")
+            for one in outside
+        }
 
     def digests(self) -> dict[str, str]:
         """The sha256 of all its files, by their paths in the folder."""
-        return {path.relative_to(self.folder).as_posix(): file_digest(path) for path in (self.path, *self.weights)}
+        return {
+            path.relative_to(self.folder).as_posix(): file_digest(path)
+            for path in (self.path, *self.weights)
+        }
 
     @property
     def made(self) -> str:
         """How it was made, as a line beside it says; empty where there is none. Raises DataError where that is too long."""
         note = note_beside(self.path)
-        return visible(one_line(read_bounded(note, _LONGEST_NOTE).decode("utf-8", "replace"))) if note.is_file() else ""
+        return (
+            escape_controls(
+                join_lines(read_bounded(note, _LONGEST_NOTE).decode("utf-8", "replace"))
+            )
+            if note.is_file()
+            else ""
+        )
 
 
-def find_file(folder: Path, name: str, *, usual: str, suffixes: Sequence[str]) -> RuntimeFile | None:
+def find_file(
+    folder: Path, name: str, *, usual: str, suffixes: Sequence[str]
+) -> RuntimeFile | None:
     """The file of this name in a checkpoint's folder, or the usual one if it is there; raises UnknownName."""
     if not name:
         return RuntimeFile(folder, usual) if (folder / usual).is_file() else None
-    found = (path for suffix in suffixes for place in ("*", "*/*") for path in folder.glob(place + suffix))
+    found = (
+        path
+        for suffix in suffixes
+        for place in ("*", "*/*")
+        for path in folder.glob(place + suffix)
+    )
     known = sorted(path.relative_to(folder).as_posix() for path in found)
     if name not in known:
-        raise UnknownName("file", name, known, hint=f"{folder} has {', '.join(known) or f'no {suffixes[0]}'}")
+        raise UnknownName(
+            "file", name, known, hint=f"{folder} has {', '.join(known) or f'no {suffixes[0]}'}"
+        )
     return RuntimeFile(folder, name)
 
 
@@ -129,7 +159,7 @@ class Network:
         """Its configuration alone; raises EncoderError."""
         import transformers
 
-        with failing(f"{self.folder}: config.json cannot be read", EncoderError):
+        with translate_errors(f"{self.folder}: config.json cannot be read", EncoderError):
             local = {"local_files_only": True, "trust_remote_code": False}
             config = transformers.AutoConfig.from_pretrained(str(self.folder), **local)
             # Not every architecture says these.
@@ -148,7 +178,10 @@ class Network:
         """Of what a model gives for these inputs the outputs that are asked for."""
         found = model(**inputs, output_hidden_states=not {LAST, HEAD}.issuperset(self.outputs))
         named = self.outputs.items()
-        return [getattr(found, one) if one in (LAST, HEAD) else found.hidden_states[layer] for one, layer in named]
+        return [
+            getattr(found, one) if one in (LAST, HEAD) else found.hidden_states[layer]
+            for one, layer in named
+        ]
 
 
 def output_of(layer: int, depth: int) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.errors import CardError, EncoderError, OutputError, one_line
+from stsbench.core.errors import CardError, EncoderError, OutputError
 from stsbench.core.files import scratch_beside
-from stsbench.data.corpora.load import Corpus
+from stsbench.core.wording import join_lines
+from stsbench.data.corpora.corpus import Corpus
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.network import NamedArrays, note_beside
@@ -86,7 +87,11 @@ def quantise_openvino(name: str | Path, out: Path, corpus: Corpus) -> None:
 
 
 def _write(
-    name: str | Path, out: Path, backend: str, file: str, write: Callable[[Encoder, RuntimeModel, Path], str]
+    name: str | Path,
+    out: Path,
+    backend: str,
+    file: str,
+    write: Callable[[Encoder, RuntimeModel, Path], str],
 ) -> None:
     if out.exists():
         raise OutputError(f"{out} is there already; give a folder that is not")
@@ -110,8 +115,10 @@ def _write(
         note_beside(path).write_text(f"{made}\n", encoding="utf-8")
         scratch.rename(out)
     except OSError as error:
-        raise OutputError(f"{out}: cannot be written: {one_line(error)}") from error
+        raise OutputError(f"{out}: cannot be written: {join_lines(error)}") from error
     except Exception as error:  # whatever a network makes these libraries raise
-        raise EncoderError(f"{encoder.name}: cannot be quantised: {one_line(error)[:300]}") from error
+        raise EncoderError(
+            f"{encoder.name}: cannot be quantised: {join_lines(error)[:300]}"
+        ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

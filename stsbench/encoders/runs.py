@@ -15,10 +15,18 @@ from typing import Annotated, Any
 import msgspec
 
 from stsbench.core import settings
-from stsbench.core.cards import DECIDING, Overlap, RecipeCard, SelectionFacts, convert, trained_digest, usual_value
-from stsbench.core.errors import EncoderError, OutputError, failing
-from stsbench.core.files import write_whole
-from stsbench.encoders.checkpoint import BROKEN_JSON, decoded
+from stsbench.core.cards import (
+    DECIDING,
+    Overlap,
+    RecipeCard,
+    SelectionSection,
+    convert,
+    default_value,
+    trained_digest,
+)
+from stsbench.core.errors import EncoderError, OutputError, translate_errors
+from stsbench.core.files import write_atomically
+from stsbench.encoders.checkpoint import BROKEN_JSON, decode_file
 
 RUN_FILE = "run.json"
 """Written last: a folder without it holds no finished run."""
@@ -29,7 +37,7 @@ class _Corpus(msgspec.Struct, frozen=True):
     sha256: str = ""
 
 
-class _Chosen(msgspec.Struct, frozen=True):
+class _SelectedCheckpoint(msgspec.Struct, frozen=True):
     score: float
     step: float = 0
 
@@ -59,7 +67,7 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
     base_files: dict[str, str] = {}
     corpus: _Corpus = _Corpus()
     overlap: dict[str, Overlap] = {}
-    chosen: _Chosen | None = None
+    chosen: _SelectedCheckpoint | None = None
     curve: list[RunPoint] = []
     steps: int = 0
     run: _Run = _Run()
@@ -81,16 +89,20 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
         card, files = self.card, self.base_files
         named, known = card.base.sha256, set(files.values())
         # Of a start that the user gave instead of the recipe's only the files tell whether it is the same: its weights among them.
-        holds = any(name.endswith((".safetensors", ".bin")) for name in named) and known >= set(named.values())
+        holds = any(name.endswith((".safetensors", ".bin")) for name in named) and known >= set(
+            named.values()
+        )
         other = bool(card.base.model or card.base.recipe) and self.given_base and not holds
-        return trained_digest(card, start=files if other else None, files=files, corpus=self.corpus.sha256)
+        return trained_digest(
+            card, start=files if other else None, files=files, corpus=self.corpus.sha256
+        )
 
     @classmethod
     def read(cls, folder: Path) -> TrainedRun:
         """Read a run's facts; raises EncoderError where they are broken."""
         path, wrong = folder / RUN_FILE, "is not the record of a training run"
-        facts = decoded(path, dict[str, Any], wrong)
-        with failing(f"{path}: {wrong}", EncoderError, *BROKEN_JSON):
+        facts = decode_file(path, dict[str, Any], wrong)
+        with translate_errors(f"{path}: {wrong}", EncoderError, *BROKEN_JSON):
             return msgspec.convert({**facts, "folder": folder, "facts": facts}, cls)
 
 
@@ -102,19 +114,25 @@ def run_folder(out: Path, recipe: str, seed: int) -> Path:
 def trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
     """The finished runs of a recipe (``name@3``: of seed 3 alone), by seed; raises EncoderError: a wrong record."""
     name, _ = _name_and_seed(recipe)
-    runs = [TrainedRun.read(path) for path in run_folders(recipe, out) if (path / RUN_FILE).is_file()]
+    runs = [
+        TrainedRun.read(path) for path in run_folders(recipe, out) if (path / RUN_FILE).is_file()
+    ]
     for run in runs:
         if (run.recipe, run.seed) != (name, _seed_of(run.folder)):
             there = f"is in the folder of '{name}', seed {_seed_of(run.folder)}"
             what = f"is of recipe '{run.recipe}', seed {run.seed}, but {there}"
-            raise EncoderError(f"{run.folder / RUN_FILE}: {what}; move its folder, or give it by its path")
+            raise EncoderError(
+                f"{run.folder / RUN_FILE}: {what}; move its folder, or give it by its path"
+            )
     return runs
 
 
 def trained_variants(recipe: str) -> list[str]:
     """The names of a recipe's finished runs with values replaced, as ``recipe+steps=30``; raises EncoderError."""
     stem = f"{recipe.replace('/', '--')}+"
-    folders = [path for path in settings.runs_folder().glob("*/seed*") if path.parent.name.startswith(stem)]
+    folders = [
+        path for path in settings.runs_folder().glob("*/seed*") if path.parent.name.startswith(stem)
+    ]
     return sorted({TrainedRun.read(path).recipe for path in folders if (path / RUN_FILE).is_file()})
 
 
@@ -139,17 +157,17 @@ def run_folders(recipe: str, out: Path | None = None) -> list[Path]:
     return sorted((path for path in folders if wanted in (None, _seed_of(path))), key=_seed_of)
 
 
-STARTED = "started.json"
+START_FILE = "started.json"
 """In the folder of a run that is not done: what it was started with."""
-WHOLE = "whole.json"
+COMPLETE_FILE = "whole.json"
 """Written last into a checkpoint: without it the checkpoint is half one."""
-CURVE = "curve.jsonl"
+CURVE_FILE = "curve.jsonl"
 """In a run's folder: the points of its curve, a line each, written as soon as they are seen."""
-STATE = "checkpoints/last.safetensors"
+STATE_FILE = "checkpoints/last.safetensors"
 """What a method that trains itself resumes from."""
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
     """What decides the weights of a run, and the command that asked for them."""
 
     recipe: dict[str, Any]
@@ -165,11 +183,11 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
 
     @classmethod
-    def read(cls, folder: Path) -> Start | None:
+    def read(cls, folder: Path) -> TrainingStart | None:
         """What the run in a folder was started with, None where that is not written; raises OutputError."""
-        path = folder / STARTED
+        path = folder / START_FILE
         try:
-            return decoded(path, cls, "is not the record of a run's start", OutputError)
+            return decode_file(path, cls, "is not the record of a run's start", OutputError)
         except OutputError:
             # A run that ends at this moment removes it.
             if path.exists():
@@ -178,9 +196,11 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self, folder: Path) -> None:
         """Write it down."""
-        write_whole(folder / STARTED, msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+        write_atomically(
+            folder / START_FILE, msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+        )
 
-    def difference(self, before: Start) -> str:
+    def difference(self, before: TrainingStart) -> str:
         """The first thing that is another than before, with its two values where they are short; empty where none is."""
         if before.seed != self.seed:
             return f"seed ({before.seed}, now {self.seed})"
@@ -199,7 +219,7 @@ def recipe_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         was = before.get(table)
         if isinstance(was, dict):
             # Keys that cards have come to have since are at their usual value.
-            was = {**USUAL.get(table, {}), **was}
+            was = {**DEFAULT_FOLDER.get(table, {}), **was}
         if was == values:
             continue
         if not isinstance(values, dict) or not isinstance(was, dict):
@@ -209,14 +229,16 @@ def recipe_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ""
 
 
-USUAL: dict[str, dict[str, Any]] = {
+DEFAULT_FOLDER: dict[str, dict[str, Any]] = {
     table.name: {
-        key.encode_name: msgspec.to_builtins(usual_value(key))
+        key.encode_name: msgspec.to_builtins(default_value(key))
         for key in msgspec.structs.fields(table.type)
         if not key.required
     }
     for table in msgspec.structs.fields(RecipeCard)
-    if table.name in DECIDING and isinstance(table.type, type) and issubclass(table.type, msgspec.Struct)
+    if table.name in DECIDING
+    and isinstance(table.type, type)
+    and issubclass(table.type, msgspec.Struct)
 }
 """By table of a recipe, the values of keys that a card leaves out."""
 
@@ -227,7 +249,7 @@ class UnfinishedRun:
 
     folder: Path
     command: str
-    start: Start
+    start: TrainingStart
 
     def __str__(self) -> str:
         """Say so in a line."""
@@ -239,23 +261,27 @@ class UnfinishedRun:
         return self.folder.parent.name
 
     @property
-    def selection(self) -> SelectionFacts:
+    def selection(self) -> SelectionSection:
         """What its weights are chosen by; raises CardError where its start is not what a recipe says."""
         table = self.start.recipe.get("selection", {})
-        return convert(table, SelectionFacts, where=f"{self.folder / STARTED}: selection")
+        return convert(table, SelectionSection, where=f"{self.folder / START_FILE}: selection")
 
     @property
     def curve(self) -> list[RunPoint]:
         """What was seen so far; a line that is being written is not read."""
-        path = self.folder / CURVE
-        with failing(f"{path}: is not the curve of a run", OutputError, OSError, *BROKEN_JSON):
+        path = self.folder / CURVE_FILE
+        with translate_errors(
+            f"{path}: is not the curve of a run", OutputError, OSError, *BROKEN_JSON
+        ):
             lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-            return [msgspec.json.decode(line, type=RunPoint) for line in lines if line.endswith(b"\n")]
+            return [
+                msgspec.json.decode(line, type=RunPoint) for line in lines if line.endswith(b"\n")
+            ]
 
     @classmethod
     def read(cls, folder: Path) -> UnfinishedRun | None:
         """The run in a folder that was begun and is not done, None where there is none; raises OutputError."""
-        start = None if (folder / RUN_FILE).is_file() else Start.read(folder)
+        start = None if (folder / RUN_FILE).is_file() else TrainingStart.read(folder)
         if start is None:
             return None
         command = start.command or f"stsbench train {folder.parent.name} --seeds {start.seed}"
@@ -266,12 +292,14 @@ class UnfinishedRun:
 
 def unfinished_runs(recipe: str) -> list[UnfinishedRun]:
     """The runs of a recipe that were begun and are not done, by seed; ``name@3`` is that of seed 3 alone."""
-    return [run for folder in run_folders(recipe) if (run := UnfinishedRun.read(folder)) is not None]
+    return [
+        run for folder in run_folders(recipe) if (run := UnfinishedRun.read(folder)) is not None
+    ]
 
 
 def last_checkpoint(folder: Path) -> Path | None:
     """The newest whole checkpoint of a run's folder: a folder, or the one file of a method that trains itself."""
-    if (folder / STATE).is_file():
-        return folder / STATE
-    whole = [path.parent for path in (folder / "checkpoints").glob(f"checkpoint-*/{WHOLE}")]
+    if (folder / STATE_FILE).is_file():
+        return folder / STATE_FILE
+    whole = [path.parent for path in (folder / "checkpoints").glob(f"checkpoint-*/{COMPLETE_FILE}")]
     return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)

@@ -25,12 +25,13 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.core.provenance import derived
-from stsbench.encoders.base import Encoder, FloatArray, IndexArray, OfRows, Positive, TokenIds
-from stsbench.encoders.fitted import Method, Tensors, check_embeddings, embedded_chunks
-from stsbench.encoders.load import over_another
+from stsbench.core.provenance import derive_fingerprint
+from stsbench.encoders.base import Encoder, FloatArray, IndexArray, PositiveInt, RowFunction
+from stsbench.encoders.fitted import EmbeddingTransform, Tensors, check_embeddings, iter_embeddings
+from stsbench.encoders.load import make_processor
+from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.encoder import TransformerEncoder
-from stsbench.encoders.transformer.pooling import Mean
+from stsbench.encoders.transformer.pooling import MeanPooling
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +54,9 @@ class Moments:
             if m:
                 mean = rows.mean(axis=0)
                 centred, shift = rows - mean, mean - self.mean
-                self.scatter = self.scatter + (centred.T @ centred + np.outer(shift, shift) * (n * m / (n + m)))
+                self.scatter = self.scatter + (
+                    centred.T @ centred + np.outer(shift, shift) * (n * m / (n + m))
+                )
                 self.mean = self.mean + shift * (m / (n + m))
                 self.count = n + m
 
@@ -64,16 +67,16 @@ def _blas() -> ThreadpoolController:
 
 
 @dataclass(frozen=True)
-class WhiteningMethod(Method):
+class WhiteningMethod(EmbeddingTransform):
     """How a whitening is fitted: ``k`` components kept, None for all; ``normalise`` scales to length 1 as the paper."""
 
-    k: Positive | None = None
+    k: PositiveInt | None = None
     normalise: bool = True
     kind: ClassVar[str] = "whitening"
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
         """Mean and components over the embeddings of these sentences."""
-        return self.fit_moments(Moments(embedded_chunks(base, sentences)))
+        return self.fit_moments(Moments(iter_embeddings(base, sentences)))
 
     def fit_moments(self, moments: Moments) -> Tensors:
         """Their mean (d,) and what centred embeddings are multiplied by, (d, k), in float64, k at most their rank.
@@ -96,13 +99,15 @@ class WhiteningMethod(Method):
         signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(kept)])
         return {"mean": moments.mean, "components": left * signs / np.sqrt(variance[:kept])}
 
-    def transform(self, learned: Tensors) -> OfRows:
+    def transform(self, learned: Tensors) -> RowFunction:
         """What whitens embeddings, (n, d) to (n, k)."""
 
         def whiten(embeddings: FloatArray) -> FloatArray:
             # The threads of a matrix product spin on for a while, and would take the cores from the base's next batch.
             with _blas().limit(limits=1, user_api="blas"):
-                whitened: Array = (np.asarray(embeddings, dtype=np.float64) - learned["mean"]) @ learned["components"]
+                whitened: Array = (
+                    np.asarray(embeddings, dtype=np.float64) - learned["mean"]
+                ) @ learned["components"]
             if self.normalise:
                 whitened /= np.linalg.norm(whitened, axis=1, keepdims=True).clip(min=1e-8)
             return whitened.astype(np.float32)
@@ -117,7 +122,7 @@ class WhiteningMethod(Method):
         return [said] if kept < wanted else []
 
 
-whitened_encoder = over_another(WhiteningMethod)
+whitened_encoder = make_processor(WhiteningMethod)
 
 
 class Whitening:
@@ -152,7 +157,7 @@ class Whitening:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationMethod(Method):
+class CalibrationMethod(EmbeddingTransform):
     """How embeddings are calibrated on those of texts: by a mean (d,), deviations (d,) and directions (d, k)."""
 
     standardise: bool = True
@@ -169,12 +174,14 @@ class CalibrationMethod(Method):
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
         """Mean, deviations (1: kept as it is) and directions of their embeddings; raises EncoderError: too few."""
-        moments = Moments(embedded_chunks(base, sentences))
+        moments = Moments(iter_embeddings(base, sentences))
         if moments.count < 2:
             raise EncoderError(f"calibration needs at least two texts, not {moments.count}")
         d = len(moments.mean)
         if self.remove >= d:
-            raise EncoderError(f"remove = {self.remove} leaves nothing of embeddings of {d} numbers; give less")
+            raise EncoderError(
+                f"remove = {self.remove} leaves nothing of embeddings of {d} numbers; give less"
+            )
         covariance = moments.scatter / moments.count
         deviation = np.sqrt(np.diag(covariance)) if self.standardise else np.ones(d)
         # A dimension that is the same everywhere has no deviation, and is 0 without its mean.
@@ -183,9 +190,11 @@ class CalibrationMethod(Method):
         directions = np.ascontiguousarray(vectors[:, d - self.remove :])
         return {"mean": moments.mean, "deviation": deviation, "directions": directions}
 
-    def transform(self, learned: Tensors) -> OfRows:
+    def transform(self, learned: Tensors) -> RowFunction:
         """What calibrates embeddings, (n, d) to (n, d)."""
-        mean, deviation, directions = (learned[name] for name in ("mean", "deviation", "directions"))
+        mean, deviation, directions = (
+            learned[name] for name in ("mean", "deviation", "directions")
+        )
 
         def calibrate(embeddings: FloatArray) -> FloatArray:
             scaled: Array = (embeddings.astype(np.float64) - mean) / deviation
@@ -194,7 +203,7 @@ class CalibrationMethod(Method):
         return calibrate
 
 
-calibrated_encoder = over_another(CalibrationMethod)
+calibrated_encoder = make_processor(CalibrationMethod)
 
 FACTS = {"kind": "token_removal", "code": 1}
 """Raise ``code`` when a change below can change an embedding: stored ones are then not reused."""
@@ -220,27 +229,33 @@ class TokenRemovalEncoder:
 
     def __init__(self, base: Encoder, method: TokenRemoval, *, name: str, fit: str) -> None:
         """Keep the transformer and what is to be counted; raises CardError where it is none with a mean pooling."""
-        if not isinstance(base, TransformerEncoder) or not isinstance(base.pooling, Mean):
-            raise CardError(f"base '{base.name}' takes no mean over a transformer's tokens; name one that does")
+        if not isinstance(base, TransformerEncoder) or not isinstance(base.pooling, MeanPooling):
+            raise CardError(
+                f"base '{base.name}' takes no mean over a transformer's tokens; name one that does"
+            )
         self.name, self.base, self.fit = name, base, fit
         self.removed_types = method.k + (method.count == "script")
 
     @property
     def fingerprint(self) -> str | None:
         """The hash of all but the texts, whatever they are called."""
-        return derived(self.base, {**FACTS, "types": self.removed_types})
+        return derive_fingerprint(self.base, {**FACTS, "types": self.removed_types})
 
     def fit_texts(self, sentences: Sequence[str]) -> PartialMeanEncoder:
         """Return the encoder that leaves out what is most frequent in these sentences."""
         tokens = self.base.tokenize(sentences)
-        return PartialMeanEncoder(self.base, frequent_tokens(tokens, self.removed_types), name=self.name)
+        return PartialMeanEncoder(
+            self.base, frequent_tokens(tokens, self.removed_types), name=self.name
+        )
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Refuse: nothing is counted yet."""
-        raise EncoderError(f"encoder '{self.name}' is fitted on texts ({self.fit}); call fit_texts(sentences) first")
+        raise EncoderError(
+            f"encoder '{self.name}' is fitted on texts ({self.fit}); call fit_texts(sentences) first"
+        )
 
 
-token_removal_encoder = over_another(TokenRemoval, TokenRemovalEncoder)
+token_removal_encoder = make_processor(TokenRemoval, TokenRemovalEncoder)
 
 
 class PartialMeanEncoder(TransformerEncoder):
@@ -254,7 +269,7 @@ class PartialMeanEncoder(TransformerEncoder):
     @cached_property
     def fingerprint(self) -> str | None:  # type: ignore[override]
         """The hash of all that decides an embedding."""
-        return derived(self.base, {**FACTS, "removed": sorted(self.removed.tolist())})
+        return derive_fingerprint(self.base, {**FACTS, "removed": sorted(self.removed.tolist())})
 
     @property
     def notes(self) -> list[str]:
@@ -262,7 +277,10 @@ class PartialMeanEncoder(TransformerEncoder):
         return [f"{len(self.removed)} token types are left out of the mean"]
 
     def pool(
-        self, states: Sequence[torch.Tensor], batch: Mapping[str, torch.Tensor], chosen: torch.Tensor | None = None
+        self,
+        states: Sequence[torch.Tensor],
+        batch: Mapping[str, torch.Tensor],
+        chosen: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See :meth:`TransformerEncoder.pool`."""
         import torch

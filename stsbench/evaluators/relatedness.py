@@ -17,10 +17,23 @@ from scipy.special import softmax
 from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, FloatArray
+from stsbench.evaluators.base import (
+    ItemColumns,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Scores,
+    require_splits,
+    score_pairs,
+)
 from stsbench.evaluators.probe.evaluator import MinibatchProtocol
-from stsbench.evaluators.probe.items import Orders, ProbeItems, items_of, starting_weights
-from stsbench.evaluators.probe.minibatch import Fold, Lockstep, TrainedClassifier, train_until_stopped
-from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, pair_scores, three_splits
+from stsbench.evaluators.probe.items import EpochOrders, ProbeItems, make_items, starting_weights
+from stsbench.evaluators.probe.minibatch import (
+    Fold,
+    Lockstep,
+    TrainedClassifier,
+    train_until_stopped,
+)
 from stsbench.numbers.statistics import CORRELATIONS, Float64Array, sentence_columns
 
 CorrelationName = Literal["pearson", "spearman"]
@@ -45,11 +58,11 @@ class RelatednessProtocol:
     base_seed: int = 1111
     data_order: Literal["length,gold"] = "length,gold"
     optimiser: Literal["adam"] = "adam"
-    learning_rate: Positive = 1e-3
-    batch_size: Count = 64
-    epoch_size: Count = 50
-    max_epochs: FromZero = 1000
-    tenacity: FromZero = 3
+    learning_rate: PositiveFloat = 1e-3
+    batch_size: PositiveInt = 64
+    epoch_size: PositiveInt = 50
+    max_epochs: NonNegativeInt = 1000
+    tenacity: NonNegativeInt = 3
     loss: Literal["mean", "sum"] = "mean"
 
 
@@ -57,7 +70,9 @@ PROTOCOLS = {
     # DeCLUTR's tables are senteval(metric=spearman): chosen by Pearson, scored by Spearman.
     "senteval": RelatednessProtocol(name="senteval"),
     # SimCSE's modified SentEval: STSBenchmark-finetune and SICKRelatedness-finetune.
-    "senteval-spearman": RelatednessProtocol(name="senteval-spearman", metric="spearman", selection="spearman"),
+    "senteval-spearman": RelatednessProtocol(
+        name="senteval-spearman", metric="spearman", selection="spearman"
+    ),
 }
 
 
@@ -77,15 +92,21 @@ class RelatednessEvaluator:
         """
         rows = {
             name: _pairs(name, split, embed)
-            for name, split in three_splits(splits, PairSplit, "relatedness", "sentence pairs with gold scores").items()
+            for name, split in require_splits(
+                splits, PairSplit, "relatedness", "sentence pairs with gold scores"
+            ).items()
         }
         trained = self.train(rows["train"], rows["validation"], seed=self.protocol.base_seed + seed)
         test = rows["test"]
         predictions, gold = np.empty(len(test)), np.empty(len(test))
         predictions[test.at], gold[test.at] = expected_scores(trained.weights, test), test.labels
         if not np.isfinite(predictions).all():
-            raise EncoderError("the regressor's predictions are not finite: the embeddings are too large to train on")
-        found = self.recompute({"gold": gold, "prediction": predictions, **sentence_columns(*splits["test"].sides)})
+            raise EncoderError(
+                "the regressor's predictions are not finite: the embeddings are too large to train on"
+            )
+        found = self.recompute(
+            {"gold": gold, "prediction": predictions, **sentence_columns(*splits["test"].sides)}
+        )
         zeros, notes = sum(one.pool.zero_rows for one in rows.values()), list(found.notes)
         if zeros:
             notes.insert(0, f"{zeros} sentences have a zero vector as embedding")
@@ -98,18 +119,31 @@ class RelatednessEvaluator:
         shared = ("name", "batch_size", "tenacity", "epoch_size", "max_epochs", "loss")
         facts: dict[str, Any] = {key: getattr(own, key) for key in shared}
         rules = MinibatchProtocol(optimiser=f"{own.optimiser},lr={own.learning_rate}", **facts)
-        fold = Fold(replace(train, labels=soft_labels(train.labels)), validation, Orders(seed, len(train)), [0.0])
-        regressor = _Regressor(fold, starting_weights(seed, train.pool.width, CLASSES), rules, Event())
+        fold = Fold(
+            replace(train, labels=soft_labels(train.labels)),
+            validation,
+            EpochOrders(seed, len(train)),
+            [0.0],
+        )
+        regressor = _Regressor(
+            fold, starting_weights(seed, train.pool.width, CLASSES), rules, Event()
+        )
         regressor.selection = own.selection
         (trained,) = train_until_stopped(regressor, rules)
         return trained
 
-    def recompute(self, items: Items) -> Scores:
+    def recompute(self, items: ItemColumns) -> Scores:
         """Correlate the regressor's ``prediction`` of each pair with its ``gold`` score."""
-        prediction, gold = (np.asarray(items[name], dtype=np.float64) for name in ("prediction", "gold"))
-        scores = {metric: correlate(prediction, gold, metric) for metric in get_args(CorrelationName)}
-        same = "every test pair gets the same prediction: no correlation exists, and 0 stands for it"
-        return pair_scores(
+        prediction, gold = (
+            np.asarray(items[name], dtype=np.float64) for name in ("prediction", "gold")
+        )
+        scores = {
+            metric: correlate(prediction, gold, metric) for metric in get_args(CorrelationName)
+        }
+        same = (
+            "every test pair gets the same prediction: no correlation exists, and 0 stands for it"
+        )
+        return score_pairs(
             items,
             prediction,
             metric=self.protocol.metric,
@@ -126,7 +160,9 @@ def soft_labels(gold: Float64Array) -> FloatArray:
     score of 0 no class at all. So in the toolkit, and STS-B has such scores.
     """
     floor = np.floor(gold)
-    labels = np.zeros((len(gold), CLASSES + 2), dtype=np.float32)  # classes 0 and 6 take what is dropped
+    labels = np.zeros(
+        (len(gold), CLASSES + 2), dtype=np.float32
+    )  # classes 0 and 6 take what is dropped
     rows = np.arange(len(gold))
     labels[rows, floor.astype(np.int64)] = floor - gold + 1
     labels[rows, floor.astype(np.int64) + 1] = gold - floor
@@ -139,8 +175,10 @@ class _Regressor(Lockstep):
     selection: CorrelationName
 
     def accuracies(self) -> Float64Array:
-        dev = self.fold.dev
-        return np.array([correlate(expected_scores(self.weights[0], dev), dev.labels, self.selection)])
+        dev = self.fold.development
+        return np.array(
+            [correlate(expected_scores(self.weights[0], dev), dev.labels, self.selection)]
+        )
 
 
 def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
@@ -148,7 +186,9 @@ def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
     width, parts = pairs.pool.width, []
     for block in pairs.blocks():
         u, v = block.u[block.rows], block.v[block.rows]
-        with np.errstate(over="ignore", invalid="ignore"):  # reported once predictions are seen not to be finite
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # reported once predictions are seen not to be finite
             features = np.concatenate([np.abs(u - v), u * v], axis=1)
             probabilities = softmax(features @ weights[:, :width].T + weights[:, width], axis=1)
         parts.append(probabilities.astype(np.float64) @ np.arange(1.0, CLASSES + 1))
@@ -157,10 +197,14 @@ def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
 
 def _pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
     if split.n < 2 or np.ptp(split.gold) == 0:
-        raise DataError(f"split '{name}' has fewer than two different gold scores; no correlation exists")
+        raise DataError(
+            f"split '{name}' has fewer than two different gold scores; no correlation exists"
+        )
     if not (split.gold.min() >= 0 and split.gold.max() <= CLASSES):
-        raise DataError(f"split '{name}' has gold scores outside 0 to {CLASSES}: no soft labels can be made of them")
-    return items_of(split, embed, "abs_mul", MEMORY)
+        raise DataError(
+            f"split '{name}' has gold scores outside 0 to {CLASSES}: no soft labels can be made of them"
+        )
+    return make_items(split, embed, "abs_mul", MEMORY)
 
 
 def correlate(predictions: Float64Array, gold: Float64Array, metric: str) -> float:

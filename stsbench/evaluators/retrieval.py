@@ -16,10 +16,18 @@ import numpy.typing as npt
 from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import CaptionSplit, Split
 from stsbench.encoders.base import Embed, EmbeddingRows, FloatArray, IndexArray
+from stsbench.evaluators.base import (
+    ItemColumns,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Scores,
+    inspect_embeddings,
+    require_splits,
+)
 from stsbench.evaluators.probe.items import first_weights
 from stsbench.evaluators.probe.minibatch import TrainedClassifier
-from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores, inspect, three_splits
-from stsbench.numbers.statistics import IMAGE_METHOD, Sharing, share_interval
+from stsbench.numbers.statistics import IMAGE_INTERVAL_METHOD, ItemDependence, share_interval
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,18 +50,18 @@ class RetrievalProtocol:
 
     name: str
     metric: Literal["mean_recall"] = "mean_recall"
-    base_seed: FromZero = 1111
-    projection: Count = 1000
-    margin: Positive = 0.2
-    contrasts: Count = 30
+    base_seed: NonNegativeInt = 1111
+    projection: PositiveInt = 1000
+    margin: PositiveFloat = 0.2
+    contrasts: PositiveInt = 30
     optimiser: Literal["adam"] = "adam"
-    learning_rate: Positive = 1e-3
-    batch_size: Count = 128
-    max_epochs: FromZero = 20
-    tenacity: FromZero = 3
-    folds: Count = 5
-    fold_images: Count = 1000
-    captions_per_image: Count = 5
+    learning_rate: PositiveFloat = 1e-3
+    batch_size: PositiveInt = 128
+    max_epochs: NonNegativeInt = 20
+    tenacity: NonNegativeInt = 3
+    folds: PositiveInt = 5
+    fold_images: PositiveInt = 1000
+    captions_per_image: PositiveInt = 5
 
 
 PROTOCOLS = {"senteval": RetrievalProtocol(name="senteval")}
@@ -67,7 +75,9 @@ class RetrievalEvaluator:
 
     PROTOCOLS: ClassVar[Mapping[str, RetrievalProtocol]] = PROTOCOLS
 
-    def __init__(self, protocol: RetrievalProtocol, *, device: str | None = None, memory: int = 4 << 30) -> None:
+    def __init__(
+        self, protocol: RetrievalProtocol, *, device: str | None = None, memory: int = 4 << 30
+    ) -> None:
         """Set up the evaluator.
 
         The device is torch's; default a GPU where there is one, for SentEval's data are hours of CPU. ``memory`` is how many bytes
@@ -84,34 +94,48 @@ class RetrievalEvaluator:
         import torch
 
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        found_splits = three_splits(splits, CaptionSplit, "retrieval", "captions of images")
+        found_splits = require_splits(splits, CaptionSplit, "retrieval", "captions of images")
         _check(found_splits, self.protocol)
         sides, looks = {}, []
         for name, split in found_splits.items():
             view = embed(split.captions)
-            looks.append(inspect(view))
+            looks.append(inspect_embeddings(view))
             # Only those of the training split are worth holding.
-            hold = name == "train" and 4 * (split.image_features.size + view.shape[0] * view.shape[1]) <= self.memory
-            images, captions = (PlacedRows(rows, device, hold=hold) for rows in (split.image_features, view))
+            hold = (
+                name == "train"
+                and 4 * (split.image_features.size + view.shape[0] * view.shape[1]) <= self.memory
+            )
+            images, captions = (
+                IndexedRows(rows, device, hold=hold) for rows in (split.image_features, view)
+            )
             sides[name] = CaptionSide(images, captions, split.image_of_caption)
         trained = train_maps(
-            sides["train"], sides["validation"], self.protocol, seed=self.protocol.base_seed + seed, device=device
+            sides["train"],
+            sides["validation"],
+            self.protocol,
+            seed=self.protocol.base_seed + seed,
+            device=device,
         )
         ranks = np.concatenate(rank_folds(trained.weights, sides["test"], self.protocol))
         columns = zip(self._columns(), np.ascontiguousarray(ranks.T), strict=True)
         found = self.recompute({"recall": recall_of_images(ranks), **dict(columns)})
-        zeros, notes = sum(look.zeros for look in looks), list[str]()
+        zeros, notes = sum(look.zero_vectors for look in looks), list[str]()
         if zeros:
             notes.append(f"{zeros} captions have a zero vector as embedding")
-        if all(look.constant for look in looks):
-            notes.append("every caption of a split has the same embedding: only chance is left to find its image")
+        if all(look.is_constant for look in looks):
+            notes.append(
+                "every caption of a split has the same embedding: only chance is left to find its image"
+            )
         scores = {**found.scores, "dev_mean_recall": trained.accuracy / 600}
         return replace(found, scores=scores, zero_vectors=zeros, notes=tuple(notes))
 
     def _columns(self) -> list[str]:
-        return ["i2t_rank", *(f"t2i_rank_{at + 1}" for at in range(self.protocol.captions_per_image))]
+        return [
+            "i2t_rank",
+            *(f"t2i_rank_{at + 1}" for at in range(self.protocol.captions_per_image)),
+        ]
 
-    def recompute(self, items: Items) -> Scores:
+    def recompute(self, items: ItemColumns) -> Scores:
         """Make the recalls within folds of images from the ranks of each image and of its captions.
 
         Raises DataError: a column of ranks is missing, or ``recall`` is not what the ranks make.
@@ -128,8 +152,8 @@ class RetrievalEvaluator:
         return Scores(
             score=score,
             scores={"mean_recall": score, **scores},
-            interval=share_interval(recall, Sharing.none(len(recall))),
-            interval_method=IMAGE_METHOD,
+            interval=share_interval(recall, ItemDependence.without_shared(len(recall))),
+            interval_method=IMAGE_INTERVAL_METHOD,
             per_item=items,
             n=len(recall),
         )
@@ -137,16 +161,22 @@ class RetrievalEvaluator:
 
 def _check(splits: Mapping[str, CaptionSplit], protocol: RetrievalProtocol) -> None:
     if (count := splits["train"].n) <= protocol.batch_size:
-        raise DataError(f"split 'train' has {count} captions: more than a batch of {protocol.batch_size} are needed")
+        raise DataError(
+            f"split 'train' has {count} captions: more than a batch of {protocol.batch_size} are needed"
+        )
     images, per_image = protocol.folds * protocol.fold_images, protocol.captions_per_image
     in_order = np.repeat(np.arange(images), per_image)
     for name in ("validation", "test"):
         split = splits[name]
         if len(split.image_features) < images:
             needed = f"{protocol.folds} folds of {protocol.fold_images}"
-            raise DataError(f"split '{name}' has {len(split.image_features)} images, {needed} are needed")
+            raise DataError(
+                f"split '{name}' has {len(split.image_features)} images, {needed} are needed"
+            )
         if not np.array_equal(split.image_of_caption[: len(in_order)], in_order):
-            raise DataError(f"split '{name}' does not hold {per_image} captions of each image in turn")
+            raise DataError(
+                f"split '{name}' does not hold {per_image} captions of each image in turn"
+            )
 
 
 # Ranks (i, 1 + c) say where the right answer came, from 0: for each image the best of its captions, then for each caption its image.
@@ -176,7 +206,11 @@ def ranks_of(similarity: FloatArray, target: IndexArray) -> IndexArray:
     return np.asarray(np.count_nonzero((similarity > own) | tied_after, axis=1))
 
 
-MEASURES = [f"{way}.{name}" for way in ("i2t", "t2i") for name in (*(f"recall@{k}" for k in DEPTHS), "median_rank")]
+SCORE_NAMES = [
+    f"{way}.{name}"
+    for way in ("i2t", "t2i")
+    for name in (*(f"recall@{k}" for k in DEPTHS), "median_rank")
+]
 
 
 def fold_scores(ranks: IndexArray) -> list[float]:
@@ -201,7 +235,9 @@ def summed_recall(folds: Sequence[IndexArray]) -> float:
 
 def mean_scores(folds: Sequence[IndexArray]) -> dict[str, float]:
     """Recalls in [0, 1] and median ranks of both directions, averaged over folds."""
-    means = zip(MEASURES, np.mean([fold_scores(ranks) for ranks in folds], axis=0).tolist(), strict=True)
+    means = zip(
+        SCORE_NAMES, np.mean([fold_scores(ranks) for ranks in folds], axis=0).tolist(), strict=True
+    )
     return {name: value / 100 if ".recall@" in name else value for name, value in means}
 
 
@@ -212,7 +248,7 @@ def recall_of_images(ranks: IndexArray) -> npt.NDArray[np.float64]:
     return np.asarray((i2t + t2i) / 2)
 
 
-def onto_sphere(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def project_to_unit(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Map rows (..., size) by a weight (p, size) and a bias (p,) to unit vectors (..., p)."""
     from torch.nn import functional
 
@@ -227,8 +263,8 @@ Maps = Sequence["Tensor"]
 class CaptionSide(NamedTuple):
     """One split: features of images (i, f), embeddings of captions (n, d), the image of each caption (n,)."""
 
-    images: PlacedRows
-    captions: PlacedRows
+    images: IndexedRows
+    captions: IndexedRows
     image_of_caption: IndexArray
 
 
@@ -245,10 +281,14 @@ def ranking_loss(
     right = (images * captions).sum(dim=1, keepdim=True)  # (b, 1)
     wrong_captions = torch.einsum("bp,bkp->bk", images, other_captions)
     wrong_images = torch.einsum("bp,bkp->bk", captions, other_images)
-    return (margin - right + wrong_captions).clamp(min=0).sum() + (margin - right + wrong_images).clamp(min=0).sum()
+    return (margin - right + wrong_captions).clamp(min=0).sum() + (
+        margin - right + wrong_images
+    ).clamp(min=0).sum()
 
 
-def draw_outside(rng: np.random.RandomState, order: IndexArray, start: int, inside: int, size: int) -> IndexArray:
+def draw_outside(
+    rng: np.random.RandomState, order: IndexArray, start: int, inside: int, size: int
+) -> IndexArray:
     """Draw from the order (n,), with replacement, items outside the batch of so many inside that begins at ``start``.
 
     The draws of ``numpy.random.choice`` over the order without the batch, which is not built.
@@ -259,7 +299,12 @@ def draw_outside(rng: np.random.RandomState, order: IndexArray, start: int, insi
 
 
 def train_maps(
-    train: CaptionSide, validation: CaptionSide, protocol: RetrievalProtocol, *, seed: int, device: str
+    train: CaptionSide,
+    validation: CaptionSide,
+    protocol: RetrievalProtocol,
+    *,
+    seed: int,
+    device: str,
 ) -> TrainedClassifier:
     """Train until the sum of recalls on the validation split has failed to improve too often."""
     import torch
@@ -276,14 +321,25 @@ def train_maps(
         for start in range(0, len(order), protocol.batch_size):
             batch = order[start : start + protocol.batch_size]
             # Contrasts are drawn as captions, then their images taken: the right image may be among them.
-            drawn = [draw_outside(rng, order, start, len(batch), protocol.contrasts * len(batch)) for _ in range(2)]
+            drawn = [
+                draw_outside(rng, order, start, len(batch), protocol.contrasts * len(batch))
+                for _ in range(2)
+            ]
             images, other_images = (
-                onto_sphere(train.images.take(train.image_of_caption[at]), *maps[:2]) for at in (batch, drawn[0])
+                project_to_unit(train.images.take(train.image_of_caption[at]), *maps[:2])
+                for at in (batch, drawn[0])
             )
-            captions, other_captions = (onto_sphere(train.captions.take(at), *maps[2:]) for at in (batch, drawn[1]))
-            others = [rows.view(len(batch), protocol.contrasts, -1) for rows in (other_images, other_captions)]
+            captions, other_captions = (
+                project_to_unit(train.captions.take(at), *maps[2:]) for at in (batch, drawn[1])
+            )
+            others = [
+                rows.view(len(batch), protocol.contrasts, -1)
+                for rows in (other_images, other_captions)
+            ]
             optimiser.zero_grad()
-            torch.autograd.backward(ranking_loss(images, captions, others[0], others[1], protocol.margin))
+            torch.autograd.backward(
+                ranking_loss(images, captions, others[0], others[1], protocol.margin)
+            )
             optimiser.step()
         epochs += 1
         recall = summed_recall(rank_folds(maps, validation, protocol))
@@ -303,17 +359,21 @@ def rank_folds(maps: Maps, side: CaptionSide, protocol: RetrievalProtocol) -> li
     size, per_image = protocol.fold_images, protocol.captions_per_image
     folds = []
     for start in range(0, protocol.folds * size, size):
-        images = onto_sphere(side.images.take(np.arange(start, start + size)), *maps[:2])
+        images = project_to_unit(side.images.take(np.arange(start, start + size)), *maps[:2])
         rows = side.captions.take(np.arange(start * per_image, (start + size) * per_image))
-        captions = onto_sphere(rows, *maps[2:])
+        captions = project_to_unit(rows, *maps[2:])
         # NaN and overflow would pass for ranks.
-        if not all(bool(((side.norm(dim=1) - 1).abs() < 1e-3).all()) for side in (images, captions)):
-            raise EncoderError("the trained maps give no finite numbers: the embeddings are too large to train on")
+        if not all(
+            bool(((side.norm(dim=1) - 1).abs() < 1e-3).all()) for side in (images, captions)
+        ):
+            raise EncoderError(
+                "the trained maps give no finite numbers: the embeddings are too large to train on"
+            )
         folds.append(rank_fold((images @ captions.T).cpu().numpy()))
     return folds
 
 
-class PlacedRows:
+class IndexedRows:
     """Rows (n, size) to be taken by index: held on the device as a whole, or copied there batch by batch."""
 
     def __init__(self, source: EmbeddingRows, device: str, *, hold: bool) -> None:
@@ -321,7 +381,11 @@ class PlacedRows:
         import torch
 
         self.shape, self.device, self._source = source.shape, device, source
-        self._held = torch.from_numpy(np.require(source, np.float32, ["C", "W"])).to(device) if hold else None
+        self._held = (
+            torch.from_numpy(np.require(source, np.float32, ["C", "W"])).to(device)
+            if hold
+            else None
+        )
 
     def take(self, indices: IndexArray) -> Tensor:
         """The rows of these indices, (len(indices), size), on the device."""
@@ -329,5 +393,9 @@ class PlacedRows:
 
         if self._held is not None:
             return self._held[torch.from_numpy(indices).to(self.device)]
-        rows = self._source[indices] if isinstance(self._source, np.ndarray) else self._source.take(indices)
+        rows = (
+            self._source[indices]
+            if isinstance(self._source, np.ndarray)
+            else self._source.take(indices)
+        )
         return torch.from_numpy(np.array(rows, dtype=np.float32)).to(self.device)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.floating]
 Similarities = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]
 """The similarity of each pair, (n,), and which pairs held a zero vector."""
-ROWS = 1024
+ROWS_AT_ONCE = 1024
 """So many rows are compared with all later ones at once."""
 
 
@@ -42,7 +42,12 @@ def paired_similarities(a: FloatArray, b: FloatArray) -> tuple[npt.NDArray[np.fl
     """
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     away = x - y
-    return paired_cosine(x, y)[0], paired_dot(x, y)[0], -np.abs(away).sum(axis=1), -np.linalg.norm(away, axis=1)
+    return (
+        paired_cosine(x, y)[0],
+        paired_dot(x, y)[0],
+        -np.abs(away).sum(axis=1),
+        -np.linalg.norm(away, axis=1),
+    )
 
 
 def paired_dot(a: FloatArray, b: FloatArray) -> Similarities:
@@ -65,7 +70,7 @@ SIMILARITIES: Mapping[str, Callable[[FloatArray, FloatArray], Similarities]] = {
 """How alike two embeddings are, by the names of protocols: what vector databases compute of floats, integers and bits."""
 
 
-def are_bits(embeddings: FloatArray) -> bool:
+def are_packed_bits(embeddings: FloatArray) -> bool:
     """Whether embeddings (n, d) hold no more than two different numbers."""
     if not embeddings.size:
         return True
@@ -88,13 +93,19 @@ def uniformity(x: FloatArray, t: float = 2.0) -> float:
     unit = unit_rows(x)
     squares = np.square(unit).sum(axis=1)
     total = 0.0
-    for start in range(0, len(unit), ROWS):
-        block = unit[start : start + ROWS]
-        distances = squares[start : start + ROWS, None] + squares[start:] - 2 * (block @ unit[start:].T)
+    for start in range(0, len(unit), ROWS_AT_ONCE):
+        block = unit[start : start + ROWS_AT_ONCE]
+        distances = (
+            squares[start : start + ROWS_AT_ONCE, None]
+            + squares[start:]
+            - 2 * (block @ unit[start:].T)
+        )
         terms = np.exp(-t * np.maximum(distances, 0.0, out=distances), out=distances)
         among = terms[:, : len(block)]
         # Among themselves a block's rows meet twice, and each meets itself; later rows they meet once.
-        total += float(terms[:, len(block) :].sum()) + float(among.sum() - among.diagonal().sum()) / 2
+        total += (
+            float(terms[:, len(block) :].sum()) + float(among.sum() - among.diagonal().sum()) / 2
+        )
     return float(np.log(2 * total / (len(unit) * (len(unit) - 1))))
 
 
@@ -106,7 +117,7 @@ def unit_rows(x: FloatArray) -> npt.NDArray[np.float64]:
 
 
 Float32Array = npt.NDArray[np.float32]
-STEPS, HALF = 255, 128
+INTEGER_STEPS, HALF = 255, 128
 
 
 class NumberType(NamedTuple):
@@ -120,9 +131,9 @@ class NumberType(NamedTuple):
         return -(-d * self.bits // 8)
 
 
-FLOAT = "float32"
-TYPES: Mapping[str, NumberType] = {
-    FLOAT: NumberType(32),
+FLOAT_TYPE = "float32"
+EMBEDDING_TYPES: Mapping[str, NumberType] = {
+    FLOAT_TYPE: NumberType(32),
     "int8": NumberType(8),
     "uint8": NumberType(8, signed=False),
     "binary": NumberType(1),
@@ -146,10 +157,10 @@ def to_integers(embeddings: Float32Array, ranges: Float32Array, *, signed: bool)
 
     ``embeddings`` are (n, d), ``ranges`` the smallest and the largest number of each dimension, (2, d).
     """
-    steps = (ranges[1] - ranges[0]) / STEPS
+    steps = (ranges[1] - ranges[0]) / INTEGER_STEPS
     # A dimension that never varies is one step.
     steps = np.where(steps == 0, np.float32(1), steps)
-    integers = np.clip(np.floor((embeddings - ranges[0]) / steps), 0, STEPS)
+    integers = np.clip(np.floor((embeddings - ranges[0]) / steps), 0, INTEGER_STEPS)
     return np.asarray((integers - HALF if signed else integers).astype(np.float32))
 
 

@@ -34,21 +34,23 @@ import numpy.typing as npt
 Float64Array = npt.NDArray[np.float64]
 """Scores, gold and similarities; embeddings are float32, see ``encoders.base``."""
 IntArray = npt.NDArray[np.int64]
-ROUNDING = 1e-13
+FLAT_TOLERANCE = 1e-13
 """A deviation this small, as a share of the mean, is rounding (scipy's bound)."""
-BLOCK = 1 << 22
+KENDALL_BLOCK = 1 << 22
 
 
-class Spread(NamedTuple):
+class MeanAndDeviation(NamedTuple):
     """Mean over seeds, and the deviation of a sample (n - 1); None of a single seed."""
 
     mean: float
     deviation: float | None
 
 
-def spread(scores: Sequence[float]) -> Spread:
+def mean_and_deviation(scores: Sequence[float]) -> MeanAndDeviation:
     """The mean and deviation of one score a seed, in the scores' own unit; there is at least one."""
-    return Spread(statistics.fmean(scores), statistics.stdev(scores) if len(scores) > 1 else None)
+    return MeanAndDeviation(
+        statistics.fmean(scores), statistics.stdev(scores) if len(scores) > 1 else None
+    )
 
 
 def average_ranks(x: Float64Array) -> Float64Array:
@@ -58,7 +60,7 @@ def average_ranks(x: Float64Array) -> Float64Array:
     return np.asarray(stats.rankdata(x))
 
 
-def mean_above(x: Float64Array, weights: Float64Array) -> Float64Array:
+def weighted_rank_sums(x: Float64Array, weights: Float64Array) -> Float64Array:
     """For each item the sum of weights, (n,), over items above it by x and half of those beside it, divided by n."""
     _, group = np.unique(x, return_inverse=True)
     sums = np.bincount(group, weights=weights)
@@ -106,24 +108,35 @@ def spearman_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     if np.isnan(x).any() or np.isnan(y).any():
         return np.full(len(x), np.nan)
     u, v = centred_ranks(x), centred_ranks(y)
-    spread_u, spread_v, product = float(u @ u) / len(u), float(v @ v) / len(v), float(u @ v) / len(u)
+    spread_u, spread_v, product = (
+        float(u @ u) / len(u),
+        float(v @ v) / len(v),
+        float(u @ v) / len(u),
+    )
     if not (spread_u > 0 and spread_v > 0):
         return np.full(len(u), np.nan)
-    of_product = u * v + mean_above(x, v) + mean_above(y, u) - 3 * product
-    of_u, of_v = (w * w + 2 * mean_above(z, w) - 3 * s for z, w, s in ((x, u, spread_u), (y, v, spread_v)))
+    of_product = u * v + weighted_rank_sums(x, v) + weighted_rank_sums(y, u) - 3 * product
+    of_u, of_v = (
+        w * w + 2 * weighted_rank_sums(z, w) - 3 * s
+        for z, w, s in ((x, u, spread_u), (y, v, spread_v))
+    )
     scale = np.sqrt(spread_u * spread_v)
-    return np.asarray(of_product / scale - product / scale * (of_u / spread_u + of_v / spread_v) / 2)
+    return np.asarray(
+        of_product / scale - product / scale * (of_u / spread_u + of_v / spread_v) / 2
+    )
 
 
 def kendall_influence(x: Float64Array, y: Float64Array) -> Float64Array:
     """The influence of each item on Kendall's tau-b, (n,); NaN where there is no correlation. Takes n x n steps."""
     product, of_x, of_y = np.empty((3, len(x)))
-    rows = max(1, BLOCK // len(x))
+    rows = max(1, KENDALL_BLOCK // len(x))
     for start in range(0, len(x), rows):
         at = slice(start, start + rows)
         above_x, above_y = (np.sign(z[at, None] - z) for z in (x, y))
         product[at] = np.einsum("bn,bn->b", above_x, above_y) / len(x)
-        of_x[at], of_y[at] = (np.count_nonzero(above, axis=1) / len(x) for above in (above_x, above_y))
+        of_x[at], of_y[at] = (
+            np.count_nonzero(above, axis=1) / len(x) for above in (above_x, above_y)
+        )
     untied_x, untied_y = of_x.mean(), of_y.mean()
     if not (untied_x > 0 and untied_y > 0):
         return np.full(len(x), np.nan)
@@ -135,7 +148,7 @@ def kendall_influence(x: Float64Array, y: Float64Array) -> Float64Array:
 def _standardised(x: Float64Array) -> Float64Array:
     centred = x - x.mean()
     spread = np.sqrt(np.mean(centred**2))
-    if spread <= ROUNDING * abs(x.mean()):
+    if spread <= FLAT_TOLERANCE * abs(x.mean()):
         return np.full(len(x), np.nan)
     return np.asarray(centred / spread)
 
@@ -156,16 +169,16 @@ class Correlation:
 
     name: str
     label: str
-    function: Callable[[Float64Array, Float64Array], float]
+    compute: Callable[[Float64Array, Float64Array], float]
     scale: Callable[[Float64Array], Float64Array] | None = None
     influence_function: Callable[[Float64Array, Float64Array], Float64Array] | None = None
-    by_rank: bool = False
+    depends_on_ranks_only: bool = False
     """Whether it depends on the order of the values alone."""
     better: Literal["high", "low"] = "high"
 
     def __call__(self, x: Float64Array, y: Float64Array) -> float:
         """The correlation of x and y, both (n,)."""
-        return self.function(x, y)
+        return self.compute(x, y)
 
     def influence(self, x: Float64Array, y: Float64Array) -> Float64Array:
         """How much each item moves the correlation, (n,), whence intervals and tests; NaN where there is none."""
@@ -173,14 +186,27 @@ class Correlation:
             return self.influence_function(x, y)
         if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
             return np.full(len(x), np.nan)
-        without = np.array([self.function(np.delete(x, k), np.delete(y, k)) for k in range(len(x))])
+        without = np.array([self.compute(np.delete(x, k), np.delete(y, k)) for k in range(len(x))])
         return np.asarray((len(x) - 1) * (without.mean() - without))
 
 
 _CORRELATIONS = (
-    Correlation("spearman", "Spearman", spearman, average_ranks, spearman_influence, by_rank=True),
+    Correlation(
+        "spearman",
+        "Spearman",
+        spearman,
+        average_ranks,
+        spearman_influence,
+        depends_on_ranks_only=True,
+    ),
     Correlation("pearson", "Pearson", pearson, lambda x: x, pearson_influence),
-    Correlation("kendall", "Kendall", kendall, influence_function=kendall_influence, by_rank=True),
+    Correlation(
+        "kendall",
+        "Kendall",
+        kendall,
+        influence_function=kendall_influence,
+        depends_on_ranks_only=True,
+    ),
 )
 CORRELATIONS: Mapping[str, Correlation] = {row.name: row for row in _CORRELATIONS}
 
@@ -192,21 +218,21 @@ AGGREGATIONS: Mapping[str, Callable[[Float64Array], Float64Array] | None] = {
 """How subsets make one score: the weight of each by its number of items; None: they are joined first."""
 
 
-class Parts(NamedTuple):
+class SubsetWeights(NamedTuple):
     """The indices of the items that are correlated together, and each part's share of the score."""
 
     indices: list[npt.NDArray[np.int64]]
-    shares: Float64Array
+    weights: Float64Array
 
 
-def split_parts(subset: Sequence[str], aggregation: str) -> Parts:
+def weigh_subsets(subset: Sequence[str], aggregation: str) -> SubsetWeights:
     """Cut items into the parts that an aggregation correlates; ``subset`` is each item's, parts in the order met."""
     weigh = AGGREGATIONS[aggregation]
     if weigh is None:
-        return Parts([np.arange(len(subset))], np.ones(1))
+        return SubsetWeights([np.arange(len(subset))], np.ones(1))
     indices = list(subset_indices(subset).values())
     weights = weigh(np.array([len(at) for at in indices], dtype=np.float64))
-    return Parts(indices, weights / weights.sum())
+    return SubsetWeights(indices, weights / weights.sum())
 
 
 def subset_indices(subset: Sequence[str]) -> dict[str, npt.NDArray[np.int64]]:
@@ -216,12 +242,14 @@ def subset_indices(subset: Sequence[str]) -> dict[str, npt.NDArray[np.int64]]:
 
 
 LEVEL = 0.95
-CORRELATION_METHOD = "Fisher's z, with the covariance of pairs that share a sentence"
-SHARE_METHOD = "Wilson score interval by Student's t, with the covariance of items that share a sentence"
-IMAGE_METHOD = "Wilson score interval over test images with their captions"
-FEWEST = 4
+CORRELATION_INTERVAL_METHOD = "Fisher's z, with the covariance of pairs that share a sentence"
+SHARE_INTERVAL_METHOD = (
+    "Wilson score interval by Student's t, with the covariance of items that share a sentence"
+)
+IMAGE_INTERVAL_METHOD = "Wilson score interval over test images with their captions"
+MIN_ITEMS = 4
 """Of fewer items nothing is known of how a correlation varies."""
-COLUMNS = ("sentence1", "sentence2")
+SENTENCE_COLUMNS = ("sentence1", "sentence2")
 """The per-item columns that tell which sentences an item holds."""
 
 
@@ -230,8 +258,10 @@ def sentence_columns(*sides: Sequence[str]) -> dict[str, npt.NDArray[np.uint32]]
 
     Two of 26,000 different sentences are taken for one with probability 0.08, which then ties a few items too many.
     """
-    keys = (np.frombuffer(b"".join(map(_key, side)), dtype="<u4").astype(np.uint32) for side in sides)
-    return dict(zip(COLUMNS, keys, strict=False))
+    keys = (
+        np.frombuffer(b"".join(map(_key, side)), dtype="<u4").astype(np.uint32) for side in sides
+    )
+    return dict(zip(SENTENCE_COLUMNS, keys, strict=False))
 
 
 # The same sentences come again with each encoder.
@@ -240,13 +270,15 @@ def _key(sentence: str) -> bytes:
     return hashlib.sha256(sentence.encode("utf-8", "surrogatepass")).digest()[:4]
 
 
-def sentences_of(columns: Mapping[str, npt.NDArray[Any] | list[str]]) -> IntArray | None:
+def read_sentence_ids(columns: Mapping[str, npt.NDArray[Any] | list[str]]) -> IntArray | None:
     """The sentences of each item, (n, 1) or (n, 2), from per-item columns; None where these do not tell them."""
-    known = [np.asarray(columns[name]).astype(np.int64) for name in COLUMNS if name in columns]
+    known = [
+        np.asarray(columns[name]).astype(np.int64) for name in SENTENCE_COLUMNS if name in columns
+    ]
     return np.stack(known, axis=1) if known else None
 
 
-class Sharing:
+class ItemDependence:
     """The sentences of n items, prepared to sum over those that share one."""
 
     def __init__(self, sentences: IntArray) -> None:
@@ -257,11 +289,11 @@ class Sharing:
         _, self._pair = np.unique(self._first * (1 + flat.max()) + self._last, return_inverse=True)
         self._two = self._first != self._last
         held = np.bincount(np.concatenate([self._first, self._last[self._two]]))
-        self.independent = bool(held.max() == 1)
+        self.are_independent = bool(held.max() == 1)
         """Whether no two items share a sentence."""
 
     @classmethod
-    def none(cls, n: int) -> Sharing:
+    def without_shared(cls, n: int) -> ItemDependence:
         """N items of which no two share a sentence."""
         return cls(np.arange(n)[:, None])
 
@@ -269,34 +301,39 @@ class Sharing:
         """The number of items."""
         return len(self._first)
 
-    def covariance(self, shares: Float64Array) -> Float64Array:
+    def covariance(self, influences: Float64Array) -> Float64Array:
         """Sums of products of shares over all pairs of items that share a sentence, (k, k) of (k, n).
 
         Where a row's own sum is less than that of each item with itself (a pair that stands twice is one item), as by chance or
         where one sentence is in most items, the latter stands in all sums of that row; other rows keep theirs.
         """
-        found, least = self._products(shares)
+        found, least = self._products(influences)
         odd = np.diag(found) < np.diag(least)
         return np.where(odd[:, None] | odd, least, found)
 
-    def variances_of_differences(self, shares: Float64Array) -> Float64Array:
+    def variances_of_differences(self, influences: Float64Array) -> Float64Array:
         """The variance, as :meth:`variance` gives it, of the difference of each two rows of shares, (k, k) of (k, n)."""
-        sums = np.stack(self._products(shares))
+        sums = np.stack(self._products(influences))
         own = np.diagonal(sums, axis1=1, axis2=2)
         found: Float64Array = (own[:, :, None] + own[:, None, :] - 2 * sums).max(axis=0)
         return np.maximum(found, 0.0)
 
     def _products(self, shares: Float64Array) -> tuple[Float64Array, Float64Array]:
         """Sums of products over items that share a sentence, and over each item with itself; both (k, k)."""
-        by_sentence = self._sums(self._first, shares) + self._sums(self._last[self._two], shares[:, self._two])
-        by_pair, twice = self._sums(self._pair, shares), self._sums(self._pair[self._two], shares[:, self._two])
+        by_sentence = self._sums(self._first, shares) + self._sums(
+            self._last[self._two], shares[:, self._two]
+        )
+        by_pair, twice = (
+            self._sums(self._pair, shares),
+            self._sums(self._pair[self._two], shares[:, self._two]),
+        )
         return by_sentence @ by_sentence.T - twice @ twice.T, by_pair @ by_pair.T
 
-    def variance(self, shares: Float64Array) -> float:
+    def variance(self, influences: Float64Array) -> float:
         """The sum of products of shares, (n,), over all pairs of items that share a sentence."""
-        return float(self.covariance(shares[None])[0, 0])
+        return float(self.covariance(influences[None])[0, 0])
 
-    def effective_items(self, weights: Float64Array) -> float:
+    def effective_sample_size(self, weights: Float64Array) -> float:
         """How many independent items of equal weight would tell as much; weights, (n,), are shares of the score."""
         return float(weights.sum()) ** 2 / self.variance(weights)
 
@@ -305,14 +342,14 @@ class Sharing:
         return np.array([np.bincount(group, weights=row, minlength=width) for row in shares])
 
 
-def sharing_of(sentences: IntArray) -> Sharing:
+def cached_dependence(sentences: IntArray) -> ItemDependence:
     """What these sentences, (n, m), share; prepared once for all encoders of the same items."""
-    return _sharing(sentences.tobytes(), sentences.shape)
+    return _dependence_of_bytes(sentences.tobytes(), sentences.shape)
 
 
 @lru_cache(maxsize=16)
-def _sharing(content: bytes, shape: tuple[int, ...]) -> Sharing:
-    return Sharing(np.frombuffer(content, dtype=np.int64).reshape(shape))
+def _dependence_of_bytes(content: bytes, shape: tuple[int, ...]) -> ItemDependence:
+    return ItemDependence(np.frombuffer(content, dtype=np.int64).reshape(shape))
 
 
 class StandardError(NamedTuple):
@@ -322,49 +359,64 @@ class StandardError(NamedTuple):
     df: float
 
 
-def sharing_from(columns: Mapping[str, npt.NDArray[Any] | list[str]], n: int) -> Sharing:
+def read_dependence(columns: Mapping[str, npt.NDArray[Any] | list[str]], n: int) -> ItemDependence:
     """Which of n items share sentences, from per-item columns; none where these tell no sentences."""
-    sentences = sentences_of(columns)
-    return Sharing.none(n) if sentences is None else Sharing(sentences)
+    sentences = read_sentence_ids(columns)
+    return ItemDependence.without_shared(n) if sentences is None else ItemDependence(sentences)
 
 
-def item_weights(parts: Parts, n: int) -> Float64Array:
+def item_weights(subset_weights: SubsetWeights, n: int) -> Float64Array:
     """What share of the score each of n items is, (n,), the items of a part sharing its own alike."""
     weights = np.zeros(n)
-    for at, share in zip(*parts, strict=True):
+    for at, share in zip(*subset_weights, strict=True):
         weights[at] = share / len(at)
     return weights
 
 
-def correlation_shares(metric: str, values: Float64Array, gold: Float64Array, parts: Parts) -> Float64Array:
+def correlation_influences(
+    metric: str, values: Float64Array, gold: Float64Array, subset_weights: SubsetWeights
+) -> Float64Array:
     """How much each item moves a correlation, or its average over subsets, (n,).
 
     No item moves a correlation that there is not one of; NaN where a subset is too small to tell.
     """
     shares = np.zeros(len(values))
-    for at, share in zip(*parts, strict=True):
+    for at, share in zip(*subset_weights, strict=True):
         influence = np.nan_to_num(CORRELATIONS[metric].influence(values[at], gold[at]))
-        shares[at] = share * influence / len(at) if len(at) >= FEWEST else np.nan
+        shares[at] = share * influence / len(at) if len(at) >= MIN_ITEMS else np.nan
     return shares
 
 
-def standard_error(shares: Float64Array, sharing: Sharing, weights: Float64Array) -> StandardError:
+def standard_error(
+    influences: Float64Array, dependence: ItemDependence, weights: Float64Array
+) -> StandardError:
     """The error of a score of which each item moves a share; weights are the items', all (n,); NaN of too few items."""
-    items = sharing.effective_items(weights)
+    items = dependence.effective_sample_size(weights)
     if items < 2:
         return StandardError(float("nan"), 1.0)
-    return StandardError(float(np.sqrt(sharing.variance(shares) * items / (items - 1))), items - 1)
+    return StandardError(
+        float(np.sqrt(dependence.variance(influences) * items / (items - 1))), items - 1
+    )
 
 
 def correlation_interval(
-    score: float, metric: str, values: Float64Array, gold: Float64Array, *, parts: Parts, sharing: Sharing
+    score: float,
+    metric: str,
+    values: Float64Array,
+    gold: Float64Array,
+    *,
+    subset_weights: SubsetWeights,
+    dependence: ItemDependence,
 ) -> tuple[float, float]:
     """The interval of a correlation of values with gold scores, both (n,), or of its average over subsets."""
     from scipy import special
 
-    shares, weights = correlation_shares(metric, values, gold, parts), item_weights(parts, len(values))
-    error, df = standard_error(shares, sharing, weights)
-    if np.isnan(error) or df < FEWEST - 1:
+    shares, weights = (
+        correlation_influences(metric, values, gold, subset_weights),
+        item_weights(subset_weights, len(values)),
+    )
+    error, df = standard_error(shares, dependence, weights)
+    if np.isnan(error) or df < MIN_ITEMS - 1:
         return -1.0, 1.0
     if abs(score) >= 1 or error == 0:
         return score, score
@@ -373,29 +425,33 @@ def correlation_interval(
     return float(low), float(high)
 
 
-def share_interval(values: Float64Array, sharing: Sharing) -> tuple[float, float]:
+def share_interval(values: Float64Array, dependence: ItemDependence) -> tuple[float, float]:
     """The interval of a mean of values between 0 and 1, (n,)."""
     n, mean = len(values), float(values.mean())
     even = np.full(n, 1 / n)
-    if sharing.independent:
-        found = StandardError(float(np.sqrt(sharing.variance((values - mean) / n))), float("inf"))
+    if dependence.are_independent:
+        found = StandardError(
+            float(np.sqrt(dependence.variance((values - mean) / n))), float("inf")
+        )
     else:
-        found = standard_error((values - mean) / n, sharing, even)
-    return wilson_interval(mean, found, sharing.effective_items(even))
+        found = standard_error((values - mean) / n, dependence, even)
+    return wilson_interval(mean, found, dependence.effective_sample_size(even))
 
 
-def wilson_interval(mean: float, found: StandardError, items: float) -> tuple[float, float]:
+def wilson_interval(
+    mean: float, error: StandardError, effective_items: float
+) -> tuple[float, float]:
     """Wilson's interval of a mean of values between 0 and 1 from its error.
 
-    Where all values are alike and the error is 0, ``items`` count, the independent items that the values tell as much as:
+    Where all values are alike and the error is 0, ``effective_items`` count, the independent items that the values tell as much as:
     so the interval of a mean of 1 has a width.
     """
     from scipy import special
 
-    if not np.isfinite(found.error):
+    if not np.isfinite(error.error):
         return 0.0, 1.0
-    n = mean * (1 - mean) / found.error**2 if found.error > 0 else items
-    z2 = float(special.stdtrit(found.df, (1 + LEVEL) / 2)) ** 2
+    n = mean * (1 - mean) / error.error**2 if error.error > 0 else effective_items
+    z2 = float(special.stdtrit(error.df, (1 + LEVEL) / 2)) ** 2
     centre, reach = mean + z2 / (2 * n), np.sqrt(z2 * (mean * (1 - mean) / n + z2 / (4 * n * n)))
     low, high = (centre - reach) / (1 + z2 / n), (centre + reach) / (1 + z2 / n)
     return float(max(low, 0.0)), float(min(high, 1.0))

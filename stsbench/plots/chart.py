@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from stsbench.plots import INK, LINE, drawn_name
+from stsbench.plots.labels import INK, LINE, drawn_name
 
 try:
     import matplotlib
@@ -16,7 +16,9 @@ try:
 except ImportError as error:
     from stsbench.core.errors import StsbenchError
 
-    raise StsbenchError("figures need matplotlib; install the extra 'plots': pip install 'stsbench[plots]'") from error
+    raise StsbenchError(
+        "figures need matplotlib; install the extra 'plots': pip install 'stsbench[plots]'"
+    ) from error
 
 STYLE: Mapping[str, Any] = {
     "font.family": "DejaVu Sans",

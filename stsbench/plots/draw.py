@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from stsbench.core.errors import DataError, visible
-from stsbench.plots import BAND, INK, drawn_name, label_lines, legend_name
+from stsbench.core.errors import DataError
+from stsbench.core.wording import escape_controls
+from stsbench.plots.labels import BAND, INK, drawn_name, label_lines, legend_name
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -29,7 +30,9 @@ WIDTH, SIZE = 6.5, 5.5
 """Of a chart in inches, and of a dot in points."""
 
 
-LOOKS = sorted(product(range(len(COLOURS)), range(len(MARKERS))), key=lambda at: (at[1] - at[0]) % len(MARKERS))
+LOOKS = sorted(
+    product(range(len(COLOURS)), range(len(MARKERS))), key=lambda at: (at[1] - at[0]) % len(MARKERS)
+)
 """All looks, by the places of their colour and mark: at first each series has both for itself."""
 
 
@@ -63,7 +66,11 @@ def _new_panels(
     rows = -(-count // across)
     columns = -(-count // rows)
     with _new_chart(*(alone if count == 1 else (side * columns + 1.4, side * rows + 0.8))) as chart:
-        grid = chart.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared).ravel().tolist()
+        grid = (
+            chart.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
+            .ravel()
+            .tolist()
+        )
         for spare in grid[count:]:
             spare.remove()
         for lowest in grid[max(0, count - columns) : count]:
@@ -72,7 +79,7 @@ def _new_panels(
         yield chart, grid[:count]
 
 
-class Dot(NamedTuple):
+class DotPoint(NamedTuple):
     """One number: in which group it stands, of which series it is, and its interval, if one is known.
 
     A dot that is not ``filled`` is drawn as a ring.
@@ -85,30 +92,42 @@ class Dot(NamedTuple):
     filled: bool = True
 
     @classmethod
-    def difference(cls, group: str, series: str, value: float, low: float, high: float) -> Dot:
+    def difference(cls, group: str, series: str, value: float, low: float, high: float) -> DotPoint:
         """A difference with its 95% interval: a ring where it may be 0."""
-        return cls(group=group, series=series, value=value, interval=(low, high), filled=low > 0 or high < 0)
+        return cls(
+            group=group,
+            series=series,
+            value=value,
+            interval=(low, high),
+            filled=low > 0 or high < 0,
+        )
 
 
 LINE_HEIGHT, FRAME = 0.2, 0.9
 """In inches: of one dot's line in a chart of groups, and of axis and title."""
 
 
-def draw_dots(dots: Sequence[Dot], *, axis: str, title: str = "", zero: bool = False) -> Chart:
+def draw_dots(dots: Sequence[DotPoint], *, axis: str, title: str = "", zero: bool = False) -> Chart:
     """Draw dots, groups and series in the order in which they come first; at most one for each group and series.
 
     ``axis`` says what the numbers are; with ``zero`` a line stands at 0. As all that draw here it raises DataError where there is
     nothing to draw, and StsbenchError where matplotlib is not installed.
     """
     _some(dots)
-    groups, series = (list(dict.fromkeys(names)) for names in zip(*((d.group, d.series) for d in dots), strict=True))
+    groups, series = (
+        list(dict.fromkeys(names))
+        for names in zip(*((d.group, d.series) for d in dots), strict=True)
+    )
     # As many lines as a group's dots need, or its name.
     height = max(len(series) + 1, *(label_lines(name).count("\n") + 1 for name in groups))
     tops = {name: place * height + (height - len(series)) / 2 for place, name in enumerate(groups)}
     with _new_chart(WIDTH, FRAME + LINE_HEIGHT * len(groups) * height) as chart:
         axes = chart.add_subplot()
         _draw_bands(axes, len(groups), height, zero=zero)
-        axes.set_yticks([(place + 0.5) * height - 0.5 for place in range(len(groups))], [*map(label_lines, groups)])
+        axes.set_yticks(
+            [(place + 0.5) * height - 0.5 for place in range(len(groups))],
+            [*map(label_lines, groups)],
+        )
         axes.set_ylim(len(groups) * height - 0.5, -0.5)
         for place, name in enumerate(series):
             colour, marker = look(place)
@@ -128,19 +147,27 @@ def draw_dots(dots: Sequence[Dot], *, axis: str, title: str = "", zero: bool = F
 def _draw_bands(axes: Axes, count: int, height: float = 1, *, zero: bool) -> None:
     """Rows from the top, so many, with a band behind every second one, and without ticks."""
     for place in range(0, count, 2):
-        axes.axhspan(place * height - 0.5, (place + 1) * height - 0.5, color=BAND, linewidth=0, zorder=0)
+        axes.axhspan(
+            place * height - 0.5, (place + 1) * height - 0.5, color=BAND, linewidth=0, zorder=0
+        )
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
     if zero:
         axes.axvline(0, color="black", linewidth=0.8)
 
 
-def _draw_dot(axes: Axes, dot: Dot, y: float, drawn: tuple[str, str], size: float, width: float) -> None:
+def _draw_dot(
+    axes: Axes, dot: DotPoint, y: float, drawn: tuple[str, str], size: float, width: float
+) -> None:
     """A dot, or a ring, and its interval along x; ``size`` and ``width`` in points."""
     colour, marker = drawn
     if dot.interval is not None:
         axes.hlines(y, *dot.interval, color=colour, linewidth=width)
-    shape = {"marker": marker, "markersize": size, "markerfacecolor": colour if dot.filled else "white"}
+    shape = {
+        "marker": marker,
+        "markersize": size,
+        "markerfacecolor": colour if dot.filled else "white",
+    }
     axes.plot([dot.value], [y], linestyle="none", color=colour, **shape)
 
 
@@ -151,7 +178,7 @@ NOTE_HEIGHT, SIGNS = 0.13, 15
 
 
 def draw_panels(
-    dots: Sequence[Dot],
+    dots: Sequence[DotPoint],
     *,
     panels: Mapping[str, str],
     rows: Mapping[str, str],
@@ -166,8 +193,14 @@ def draw_panels(
     """
     _some(dots)
     width = LABELS + PANEL * len(panels)
-    below = [line for note in notes for line in textwrap.wrap(visible(note), round(width * SIGNS))]
-    with _new_chart(width, PANEL_FRAME + ROW_HEIGHT * len(rows) + NOTE_HEIGHT * len(below)) as chart:
+    below = [
+        line
+        for note in notes
+        for line in textwrap.wrap(escape_controls(note), round(width * SIGNS))
+    ]
+    with _new_chart(
+        width, PANEL_FRAME + ROW_HEIGHT * len(rows) + NOTE_HEIGHT * len(below)
+    ) as chart:
         all_axes = chart.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         heights = {row: place for place, row in enumerate(rows)}
         for axes, (panel, head) in zip(all_axes, panels.items(), strict=True):
@@ -220,38 +253,67 @@ def draw_lines(
     ``sizes`` and ``values`` say what stands on the axes below and beside; ``scale`` is of sizes, ``value_scale`` of numbers.
     """
     _some(points)
-    series, panels = (list(dict.fromkeys(names)) for names in zip(*((p.series, p.panel) for p in points), strict=True))
+    series, panels = (
+        list(dict.fromkeys(names))
+        for names in zip(*((p.series, p.panel) for p in points), strict=True)
+    )
     ticks = sorted({point.size for point in points})
     with _new_panels(len(panels), alone=(WIDTH, 4.0), side=2.6, across=3) as (chart, all_axes):
         for axes, panel in zip(all_axes, panels, strict=True):
             for place, name in enumerate(series):
                 mine = [point for point in points if (point.panel, point.series) == (panel, name)]
                 if mine:
-                    _draw_series(axes, name, sorted(mine, key=lambda point: point.size), look(place))
+                    _draw_series(
+                        axes, name, sorted(mine, key=lambda point: point.size), look(place)
+                    )
             for side, chosen in (("x", scale), ("y", value_scale)):
                 if chosen in SCALES:
                     getattr(axes, f"set_{side}scale")(**SCALES[chosen])
                     getattr(axes, f"{side}axis").set_major_formatter("{x:g}")
             if len(ticks) <= TICKED:
-                axes.set_xticks(ticks, [f"{size:g}" for size in ticks], rotation=90 if len(ticks) > 8 else 0)
+                axes.set_xticks(
+                    ticks, [f"{size:g}" for size in ticks], rotation=90 if len(ticks) > 8 else 0
+                )
                 axes.minorticks_off()
             axes.grid(axis="y")
             axes.set_title(drawn_name(panel), fontsize="small")
         chart.name(title, sizes, values)
         if len(series) > 1:
-            handles = {one.get_label(): one for axes in all_axes for one in axes.get_legend_handles_labels()[0]}
-            chart.legend(handles=list(handles.values()), loc="outside right upper", frameon=False, fontsize="small")
+            handles = {
+                one.get_label(): one
+                for axes in all_axes
+                for one in axes.get_legend_handles_labels()[0]
+            }
+            chart.legend(
+                handles=list(handles.values()),
+                loc="outside right upper",
+                frameon=False,
+                fontsize="small",
+            )
     return chart
 
 
-def _draw_series(axes: Axes, name: str, points: Sequence[LinePoint], drawn: tuple[str, str]) -> None:
+def _draw_series(
+    axes: Axes, name: str, points: Sequence[LinePoint], drawn: tuple[str, str]
+) -> None:
     colour, marker = drawn
     for point in points:
         if point.interval is not None:
             axes.vlines(point.size, *point.interval, color=colour, linewidth=1.5)
     every = max(1, len(points) // 8) if len(points) > DOTTED else 1
-    shape = {"marker": marker, "markevery": every, "markersize": SIZE, "color": colour, "linewidth": 1.2}
-    axes.plot([point.size for point in points], [point.value for point in points], label=legend_name(name), **shape)
+    shape = {
+        "marker": marker,
+        "markevery": every,
+        "markersize": SIZE,
+        "color": colour,
+        "linewidth": 1.2,
+    }
+    axes.plot(
+        [point.size for point in points],
+        [point.value for point in points],
+        label=legend_name(name),
+        **shape,
+    )
 
 
 class CurvePoint(NamedTuple):
@@ -279,17 +341,29 @@ def draw_curves(curves: Sequence[Curve], *, score: str) -> Chart:
     """Draw development scores above losses, the kept step of each run as a ring; ``score`` is what the scores are of."""
     every = [point for curve in curves for point in curve.points]
     _some(every, "there is no curve to draw: nothing was validated while it was trained")
-    drawn = {"score": score, **({"loss": "loss"} if any(point.loss is not None for point in every) else {})}
+    drawn = {
+        "score": score,
+        **({"loss": "loss"} if any(point.loss is not None for point in every) else {}),
+    }
     with _new_chart(WIDTH, CURVE_HEIGHT * len(drawn) + 0.4) as chart:
         all_axes = chart.subplots(len(drawn), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (what, said) in zip(all_axes, drawn.items(), strict=True):
             for place, curve in enumerate(curves):
-                values = {p.step: value for p in curve.points if (value := getattr(p, what)) is not None}
+                values = {
+                    p.step: value for p in curve.points if (value := getattr(p, what)) is not None
+                }
                 colour, marker = look(place)
                 shape = {"marker": marker, "markersize": 3, "linewidth": 1.2, "color": colour}
-                axes.plot(list(values), list(values.values()), label=legend_name(curve.name), **shape)
+                axes.plot(
+                    list(values), list(values.values()), label=legend_name(curve.name), **shape
+                )
                 if curve.kept in values:
-                    ring = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "color": colour}
+                    ring = {
+                        "marker": "o",
+                        "markersize": 9,
+                        "markerfacecolor": "none",
+                        "color": colour,
+                    }
                     axes.plot([curve.kept], [values[curve.kept]], **ring)
             axes.grid(axis="both")
             axes.set_ylabel(said)
@@ -319,7 +393,13 @@ class HeatCell(NamedTuple):
 
 
 def draw_heat(
-    cells: Sequence[HeatCell], *, rows: str, columns: str, values: str, title: str = "", form: str = ".1f"
+    cells: Sequence[HeatCell],
+    *,
+    rows: str,
+    columns: str,
+    values: str,
+    title: str = "",
+    form: str = ".1f",
 ) -> Chart:
     """Draw cells, rows and columns in the order in which they come first, panels below each other on one scale.
 
@@ -329,13 +409,16 @@ def draw_heat(
     known = [cell.value for cell in cells if not math.isnan(cell.value)]
     _some(known)
     row_names, column_names, panels = (
-        list(dict.fromkeys(names)) for names in zip(*((c.row, c.column, c.panel) for c in cells), strict=True)
+        list(dict.fromkeys(names))
+        for names in zip(*((c.row, c.column, c.panel) for c in cells), strict=True)
     )
     low, high = min(known), max(known)
     steep = max(map(len, column_names)) > LONG
     width = BESIDE + max(map(len, row_names)) * SIGN + CELL * len(column_names)
     below = max(map(len, column_names)) * SIGN * steep
-    with _new_chart(width, 0.7 + below + len(panels) * (BESIDE / 2 + LINE * len(row_names))) as chart:
+    with _new_chart(
+        width, 0.7 + below + len(panels) * (BESIDE / 2 + LINE * len(row_names))
+    ) as chart:
         all_axes = chart.subplots(len(panels), 1, squeeze=False)[:, 0]
         for axes, panel in zip(all_axes, panels, strict=True):
             grid = [[float("nan")] * len(column_names) for _ in row_names]
@@ -349,7 +432,11 @@ def draw_heat(
                         shape["color"] = "white" if share <= DARK else "black"
                         axes.text(place, at, f"{cell.value:{form}}", **shape)
             image = axes.imshow(grid, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
-            axes.set_xticks(range(len(column_names)), [*map(drawn_name, column_names)], rotation=90 if steep else 0)
+            axes.set_xticks(
+                range(len(column_names)),
+                [*map(drawn_name, column_names)],
+                rotation=90 if steep else 0,
+            )
             axes.set_yticks(range(len(row_names)), [*map(drawn_name, row_names)])
             axes.set_title(drawn_name(panel), fontsize="small", loc="left")
             axes.set_ylabel(rows)
@@ -364,7 +451,7 @@ MANY = 500
 """Points of a panel beyond which they are drawn small, pale and as a picture: a file of text would be too large."""
 
 
-class Spot(NamedTuple):
+class ScatterPoint(NamedTuple):
     """One point.
 
     ``value`` colours it; ``name`` numbers it and stands in the legend; those of one ``joined`` in a panel are joined by a line
@@ -389,7 +476,7 @@ class Violin(NamedTuple):
 
 
 def draw_spots(
-    spots: Sequence[Spot],
+    spots: Sequence[ScatterPoint],
     *,
     across: str,
     up: str,
@@ -408,14 +495,19 @@ def draw_spots(
     names = list(dict.fromkeys(spot.name for spot in spots if spot.name))
     known = [spot.value for spot in spots if spot.value is not None]
     ends = (min(known), max(known)) if known else (0.0, 1.0)
-    with _new_panels(len(panels), alone=(6.0, 4.4), side=2.4, across=3, shared=same_scale) as (chart, all_axes):
+    with _new_panels(len(panels), alone=(6.0, 4.4), side=2.4, across=3, shared=same_scale) as (
+        chart,
+        all_axes,
+    ):
         for axes, panel in zip(all_axes, panels, strict=True):
             image = _draw_panel(axes, [spot for spot in spots if spot.panel == panel], names, ends)
             for one in (violin for violin in violins if violin.panel == panel):
                 shown = axes.violinplot(
                     [one.values], [one.place], widths=one.width, showmedians=True, showextrema=False
                 )
-                shown["bodies"][0].set(facecolor="none", edgecolor=COLOURS[4], alpha=1.0, linewidth=1.0)
+                shown["bodies"][0].set(
+                    facecolor="none", edgecolor=COLOURS[4], alpha=1.0, linewidth=1.0
+                )
                 shown["cmedians"].set(color=COLOURS[4], linewidth=1.5)
             axes.set_title(drawn_name(panel), fontsize="small")
             axes.grid()
@@ -427,11 +519,19 @@ def draw_spots(
 
             labels = [f"{at} {drawn_name(name)}" for at, name in enumerate(names, 1)]
             handles = [Line2D([], [], linestyle="none", label=label) for label in labels]
-            chart.legend(handles=handles, loc="outside right upper", handlelength=0, frameon=False, fontsize="small")
+            chart.legend(
+                handles=handles,
+                loc="outside right upper",
+                handlelength=0,
+                frameon=False,
+                fontsize="small",
+            )
     return chart
 
 
-def _draw_panel(axes: Axes, spots: Sequence[Spot], names: Sequence[str], ends: Interval) -> Any:  # noqa: ANN401 - matplotlib
+def _draw_panel(
+    axes: Axes, spots: Sequence[ScatterPoint], names: Sequence[str], ends: Interval
+) -> Any:  # noqa: ANN401 - matplotlib
     for joined in dict.fromkeys(spot.joined for spot in spots if spot.joined):
         line = [(spot.x, spot.y) for spot in spots if spot.joined == joined]
         axes.plot(*zip(*line, strict=True), color=INK, linewidth=0.6, zorder=1)
@@ -448,5 +548,11 @@ def _draw_panel(axes: Axes, spots: Sequence[Spot], names: Sequence[str], ends: I
     for spot in spots:
         if spot.name:
             number = str(names.index(spot.name) + 1)
-            axes.annotate(number, (spot.x, spot.y), xytext=(5, 4), textcoords="offset points", fontsize="small")
+            axes.annotate(
+                number,
+                (spot.x, spot.y),
+                xytext=(5, 4),
+                textcoords="offset points",
+                fontsize="small",
+            )
     return image

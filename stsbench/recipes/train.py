@@ -17,34 +17,58 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from stsbench.bench.score import open_shelf
+from stsbench.bench.score import open_store
 from stsbench.core import provenance, settings
 from stsbench.core.cards import DECIDING, Overlap, RecipeCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, TrainingError
-from stsbench.core.files import write_whole
-from stsbench.core.registry import FUNCTION, NAME, NAME_OR_PLACE, PARAMETERS, PLACE, SEED, SWITCH, Registry, checked
+from stsbench.core.files import write_atomically
+from stsbench.core.parameters import (
+    FUNCTION,
+    NAME,
+    NAME_OR_PATH,
+    PARAMETERS,
+    PATH,
+    SEED,
+    SWITCH,
+    validate_arguments,
+)
+from stsbench.core.registry import Registry
 from stsbench.data.task import is_at_hand, load_task
-from stsbench.encoders.base import Encoder, KnownEncoder, TextFitted
+from stsbench.encoders.base import Encoder, FittableEncoder
 from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.load import find_encoder, load_run
+from stsbench.encoders.load import load_named, load_run
+from stsbench.encoders.named import NamedEncoder
 from stsbench.encoders.runs import (
     RUN_FILE,
-    STARTED,
-    Start,
+    START_FILE,
     TrainedRun,
+    TrainingStart,
     last_checkpoint,
     recipe_difference,
     run_folder,
 )
-from stsbench.recipes.plan import TrainPlan, as_documents, check_start, in_the_loop, load_text, read_recipe
-from stsbench.training.methods import METHODS
+from stsbench.recipes.train_plan import (
+    TrainPlan,
+    check_start,
+    lines_as_documents,
+    load_text,
+    read_recipe,
+    uses_training_loop,
+)
+from stsbench.training.methods.registry import METHODS
 
 if TYPE_CHECKING:
-    from stsbench.data.corpora.load import Corpus
-    from stsbench.training.loop.gather import Place
-    from stsbench.training.seams import OnProgress, Taught, TrainingOutcome, TrainingProgress, Validate
+    from stsbench.data.corpora.corpus import Corpus
+    from stsbench.training.learner import (
+        OnProgress,
+        Taught,
+        TrainingOutcome,
+        TrainingProgress,
+        Validate,
+    )
+    from stsbench.training.loop.gather import ProcessGroup
 
 
 WORSE: tuple[Overlap, ...] = ("none", "unknown", "text", "gold")
@@ -52,7 +76,10 @@ WORSE: tuple[Overlap, ...] = ("none", "unknown", "text", "gold")
 
 
 def find_overlaps(
-    plan: TrainPlan, corpus: Corpus, base: Checkpoint | None = None, teachers: Sequence[KnownEncoder] = ()
+    plan: TrainPlan,
+    corpus: Corpus,
+    base: Checkpoint | None = None,
+    teachers: Sequence[NamedEncoder] = (),
 ) -> dict[str, Overlap]:
     """Which STS tests a run holds sentences or scores of, for every such task whose data are at hand.
 
@@ -62,11 +89,19 @@ def find_overlaps(
     """
     from stsbench.data.corpora.overlap import find_overlap
 
-    tasks = [load_task(name, data=plan.data, catalogue=plan.catalogue) for name in plan.catalogue.paths("tasks")]
-    at_hand = [task for task in tasks if task.card.evaluator == "sts" and is_at_hand(task.card, task.data)]
+    tasks = [
+        load_task(name, data=plan.data, catalogue=plan.catalogue)
+        for name in plan.catalogue.paths("tasks")
+    ]
+    at_hand = [
+        task for task in tasks if task.card.evaluator == "sts" and is_at_hand(task.card, task.data)
+    ]
     own = {one.task: one.overlap for one in find_overlap(corpus, at_hand)}
     for teacher in teachers:
-        own = {task: max(found, teacher.overlap_with(task), key=WORSE.index) for task, found in own.items()}
+        own = {
+            task: max(found, teacher.overlap_with(task), key=WORSE.index)
+            for task, found in own.items()
+        }
     if base is None or plan.card.base.from_scratch:
         return own
     if (base.folder / RUN_FILE).is_file():
@@ -87,14 +122,16 @@ def _of_base(plan: TrainPlan, base: Checkpoint) -> Overlap:
     for card in map(catalogue.encoder, catalogue.paths("baselines")):
         known = card.params.get("sha256")
         same = isinstance(known, Mapping) and known.get("model.safetensors") == weights != ""
-        if card.kind in ("transformer", "sentence_transformer") and (same or card.params.get("model") == model != ""):
+        if card.kind in ("transformer", "sentence_transformer") and (
+            same or card.params.get("model") == model != ""
+        ):
             said.append(card.overlap)
     return max(said, key=WORSE.index, default="unknown")
 
 
-@checked(
-    recipe=NAME_OR_PLACE, seed=SEED, params=PARAMETERS, base=NAME_OR_PLACE, corpus=NAME_OR_PLACE,
-    corpora=PLACE, data=PLACE, out=PLACE, device=NAME, fresh=SWITCH, on_step=FUNCTION, catalogue=Catalogue,
+@validate_arguments(
+    recipe=NAME_OR_PATH, seed=SEED, params=PARAMETERS, base=NAME_OR_PATH, corpus=NAME_OR_PATH,
+    corpora=PATH, data=PATH, out=PATH, device=NAME, fresh=SWITCH, on_step=FUNCTION, catalogue=Catalogue,
 )  # fmt: skip
 def train(
     recipe: str | Path,
@@ -134,7 +171,9 @@ def train(
         StsbenchError: it cannot be trained; says why and what was kept.
     """
     cards, values = catalogue or Catalogue(), dict(params or {})
-    name, card = read_recipe(str(recipe), cards, assign={**values, **({"data.corpus": str(corpus)} if corpus else {})})
+    name, card = read_recipe(
+        str(recipe), cards, assign={**values, **({"data.corpus": str(corpus)} if corpus else {})}
+    )
     chosen = (card.seeds or [0])[0] if seed is None else int(seed)
     places = {"base": base, "corpus": corpus, "corpora": corpora, "data": data, "out": out}
     said = {"params": values, **{key: str(place or "") for key, place in places.items()}}
@@ -166,7 +205,7 @@ def carry_out(plan: TrainPlan, *, on_progress: OnProgress = lambda progress: Non
     """
     if (done := find_finished(plan)) is not None:
         return done
-    if in_the_loop(plan.card):
+    if uses_training_loop(plan.card):
         # Before torch is loaded.
         check_start(plan)
     with _open_folder(plan):
@@ -192,7 +231,9 @@ def find_finished(plan: TrainPlan) -> TrainedRun | None:
     other = recipe_difference(deciding(done.card), deciding(plan.card))
     if other := other or _other_base(plan, done) or _other_text(plan, done):
         what = f"{plan.folder}: holds a finished run with another {other}"
-        raise OutputError(f"{what}; pass --fresh to train again in its place, or --out to train elsewhere")
+        raise OutputError(
+            f"{what}; pass --fresh to train again in its place, or --out to train elsewhere"
+        )
     return done
 
 
@@ -214,7 +255,7 @@ def _other_text(plan: TrainPlan, done: TrainedRun) -> str:
         text = load_text(plan)
     except DataError:
         return ""
-    return "" if done.corpus.sha256 in (text.sha256, as_documents(text).sha256) else "text"
+    return "" if done.corpus.sha256 in (text.sha256, lines_as_documents(text).sha256) else "text"
 
 
 def deciding(card: RecipeCard) -> dict[str, Any]:
@@ -225,7 +266,7 @@ def deciding(card: RecipeCard) -> dict[str, Any]:
 
 def _note_start(plan: TrainPlan, trainer: Trainer) -> None:
     """Write down what the run is started with; where it resumes from checkpoints, it must be what they were made with."""
-    start = Start(
+    start = TrainingStart(
         recipe=deciding(plan.card),
         seed=plan.seed,
         base=dict(trainer.base.digests()) if trainer.base else {},
@@ -235,11 +276,13 @@ def _note_start(plan: TrainPlan, trainer: Trainer) -> None:
         command=plan.command,
     )
     if last_checkpoint(plan.folder) is not None and not plan.fresh:
-        before = Start.read(plan.folder)
+        before = TrainingStart.read(plan.folder)
         other = "start, which is not written down" if before is None else start.difference(before)
         if other:
             what = f"{plan.folder}: holds checkpoints of a run with another {other}"
-            raise TrainingError(f"{what}; pass --fresh to train again without them, or --out to train elsewhere")
+            raise TrainingError(
+                f"{what}; pass --fresh to train again without them, or --out to train elsewhere"
+            )
     plan.place.wait()
     if plan.place.rank == 0:
         if plan.fresh:
@@ -262,8 +305,8 @@ def _open_folder(plan: TrainPlan) -> Iterator[None]:
     except StsbenchError:
         with suppress(OSError):
             (plan.folder / "checkpoints").rmdir()
-        if {path.name for path in plan.folder.iterdir()} <= {STARTED}:
-            (plan.folder / STARTED).unlink(missing_ok=True)
+        if {path.name for path in plan.folder.iterdir()} <= {START_FILE}:
+            (plan.folder / START_FILE).unlink(missing_ok=True)
             with suppress(OSError):
                 plan.folder.rmdir()
                 plan.folder.parent.rmdir()
@@ -295,9 +338,9 @@ def _record(plan: TrainPlan, trainer: Trainer, outcome: TrainingOutcome) -> None
             "dirty": dirty,
         },
     }
-    write_whole(plan.folder / RUN_FILE, (json.dumps(record, indent=1) + "\n").encode())
+    write_atomically(plan.folder / RUN_FILE, (json.dumps(record, indent=1) + "\n").encode())
     shutil.rmtree(plan.folder / "checkpoints", ignore_errors=True)
-    (plan.folder / STARTED).unlink(missing_ok=True)
+    (plan.folder / START_FILE).unlink(missing_ok=True)
 
 
 CarryOut = Callable[..., TrainedRun]
@@ -307,16 +350,21 @@ Launcher = Callable[[str, int | None, Callable[[str], None]], AbstractContextMan
 user a line; what it yields trains one plan after another."""
 
 
-def in_this_process(on: str, devices: int | None, noticed: Callable[[str], None]) -> AbstractContextManager[CarryOut]:
+def in_this_process(
+    on: str, devices: int | None, noticed: Callable[[str], None]
+) -> AbstractContextManager[CarryOut]:
     """This process, or all those that ``torchrun`` has started."""
     return nullcontext(carry_out)
 
 
 LAUNCHERS = Registry(
     "place of training",
-    {"local": "stsbench.recipes.train:in_this_process", "ray": "stsbench.recipes.on_ray:launched_on_ray"},
+    {
+        "local": "stsbench.recipes.train:in_this_process",
+        "ray": "stsbench.recipes.ray_training:launched_on_ray",
+    },
     group="launchers",
-    wanted="a context manager, see stsbench.recipes.train:Launcher",
+    expected="a context manager, see stsbench.recipes.train:Launcher",
 )
 
 
@@ -324,7 +372,7 @@ TRIED = 3
 """So many steps are taken."""
 
 
-class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Steps and tokens are exact up to the batches drawn; seconds and bytes are measured over three steps."""
 
     rows: int
@@ -360,17 +408,17 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Teachers:
+class TeacherEncoders:
     """Encoders under their names."""
 
-    known: Sequence[KnownEncoder] = ()
+    known: Sequence[NamedEncoder] = ()
 
     @classmethod
-    def find(cls, names: Sequence[str], catalogue: Catalogue) -> Teachers:
+    def find(cls, names: Sequence[str], catalogue: Catalogue) -> TeacherEncoders:
         """Find them; raises CardError where one is fitted on texts, and as :func:`stsbench.load_encoder`."""
-        found = [find_encoder(name, catalogue=catalogue) for name in names]
+        found = [load_named(name, catalogue=catalogue) for name in names]
         for name, one in zip(names, found, strict=True):
-            if isinstance(one.encoder, TextFitted):
+            if isinstance(one.encoder, FittableEncoder):
                 raise CardError(f"teacher '{name}' is fitted on texts; name an encoder that is not")
         return cls(found)
 
@@ -378,13 +426,13 @@ class Teachers:
         """What identifies the embeddings of each, by its name; empty where nothing does."""
         return {one.name: one.fingerprint or "" for one in self.known}
 
-    def of(self, texts: Sequence[str], place: Place) -> list[Taught]:
+    def of(self, texts: Sequence[str], place: ProcessGroup) -> list[Taught]:
         """What gives each one's embeddings of some of these texts; the first process embeds what the store lacks."""
         taught: list[Taught] = []
         for one in self.known:
             if place.rank:
                 place.wait()
-            embedded = Engine(one.encoder, open_shelf("default", one.encoder))(texts)
+            embedded = Engine(one.encoder, open_store("default", one.encoder))(texts)
             if not place.rank:
                 place.wait()
             taught.append(embedded.take)
@@ -404,7 +452,7 @@ class Trainer(ABC):
     validate: Validate | None
     """What weights are chosen by; None where the last are kept."""
     base: Checkpoint | None = None
-    teachers: Teachers = Teachers()
+    teachers: TeacherEncoders = TeacherEncoders()
     """The encoders whose embeddings it learns from besides, if any."""
     device: str = "cpu"
 
@@ -419,20 +467,30 @@ class Trainer(ABC):
         """Load and check all that the plan needs: text, development split, start and method."""
 
     @abstractmethod
-    def forecast(self) -> Forecast:
+    def forecast(self) -> TrainingForecast:
         """Take three steps, write nothing, and estimate what the whole training takes."""
 
-    def forecast_of(self, **tried: Any) -> Forecast:  # noqa: ANN401 - a forecast's fields
+    def forecast_of(self, **tried: Any) -> TrainingForecast:  # noqa: ANN401 - a forecast's fields
         """A forecast of what was tried, with what follows from it."""
-        seconds = tried["step_seconds"] * tried["steps"] + tried["validation_seconds"] * tried["validations"]
+        seconds = (
+            tried["step_seconds"] * tried["steps"]
+            + tried["validation_seconds"] * tried["validations"]
+        )
         if self.device.startswith("cuda"):
             import torch
 
             memory = torch.cuda.max_memory_allocated(self.device)
         else:
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-        found = {"rows": len(self.corpus), "corpus": self.corpus.name, "seconds": seconds, "device": self.device}
-        return Forecast(**found, **tried, memory=memory)
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+                1 if sys.platform == "darwin" else 1024
+            )
+        found = {
+            "rows": len(self.corpus),
+            "corpus": self.corpus.name,
+            "seconds": seconds,
+            "device": self.device,
+        }
+        return TrainingForecast(**found, **tried, memory=memory)
 
     @abstractmethod
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
@@ -441,7 +499,10 @@ class Trainer(ABC):
 
 TRAINERS = Registry(
     "trainer",
-    {"loop": "stsbench.recipes.trainers:LoopTrainer", "rounds": "stsbench.recipes.trainers:RoundsTrainer"},
+    {
+        "loop": "stsbench.recipes.trainers:LoopTrainer",
+        "rounds": "stsbench.recipes.trainers:RoundsTrainer",
+    },
     group="trainers",
 )
 

@@ -17,15 +17,29 @@ import torch
 import transformers
 
 from stsbench.core.cards import RecipeCard
-from stsbench.core.errors import CardError, Stopped, choose
-from stsbench.core.registry import call_with_params, check_params, staying
-from stsbench.encoders.runs import USUAL
-from stsbench.recipes.plan import KEYS, TrainPlan, as_documents, find_start, load_text, load_validation, values_of
-from stsbench.recipes.train import TRIED, Forecast, Teachers, Trainer
+from stsbench.core.errors import CardError, Interrupted, catch_exit, look_up
+from stsbench.core.parameters import call_with_params, check_params
+from stsbench.encoders.runs import DEFAULT_FOLDER
+from stsbench.recipes.train import TRIED, TeacherEncoders, Trainer, TrainingForecast
+from stsbench.recipes.train_plan import (
+    KEYS,
+    TrainPlan,
+    find_start,
+    lines_as_documents,
+    load_text,
+    load_validation,
+    values_of,
+)
+from stsbench.training.learner import Learner, OnProgress, TrainingOutcome, Validate
 from stsbench.training.loop import loop
-from stsbench.training.loop.batches import Batches, BatchPlan, check_workers, load_batches, open_batch
+from stsbench.training.loop.batches import (
+    Batches,
+    BatchPlan,
+    check_workers,
+    load_batches,
+    open_batch,
+)
 from stsbench.training.loop.optimisers import OPTIMISERS, SCHEDULES, make_optimiser
-from stsbench.training.seams import Learner, OnProgress, TrainingOutcome, Validate
 from stsbench.training.student import Student, dropouts
 from stsbench.training.words.rounds import StandaloneMethod
 
@@ -43,8 +57,8 @@ class LoopTrainer(Trainer):
     @classmethod
     def check(cls, plan: TrainPlan, method: type[Learner]) -> dict[str, Any]:
         """Check and return the method's parameters, and check the names that the loop looks up."""
-        choose("optimiser", plan.card.training.optimiser, OPTIMISERS)
-        choose("schedule", plan.card.training.schedule, SCHEDULES)
+        look_up("optimiser", plan.card.training.optimiser, OPTIMISERS)
+        look_up("schedule", plan.card.training.schedule, SCHEDULES)
         given = {"student": None, **plan.card.params}
         return check_params(method, given, where=f"recipe {plan.name}: [params]", others=KEYS)
 
@@ -64,24 +78,29 @@ class LoopTrainer(Trainer):
             language_model=method.wants_language_model(card.params),
             device=plan.place.device,
         )
-        with staying(f"recipe {plan.name}: [params]"):
+        with catch_exit(f"recipe {plan.name}: [params]"):
             learner = method(**{**params, "student": student})
         has_dropout = any(dropouts(student.model.config.to_dict()).values())
         if learner.by_dropout and card.student.dropout is None and not has_dropout:
-            what = (
-                f"recipe {plan.name}: {checkpoint.folder} has no dropout, by which alone a sentence's two views differ"
-            )
+            what = f"recipe {plan.name}: {checkpoint.folder} has no dropout, by which alone a sentence's two views differ"
             raise CardError(f"{what}; give --set dropout=0.1, or --set dropout=0 if that is meant")
         loop.check_step(learner, card.training)
         workers = check_workers(plan.workers, learner, ranks=plan.place.ranks)
         corpus = load_text(plan)
-        corpus = as_documents(corpus) if "document" in learner.needs else corpus
+        corpus = lines_as_documents(corpus) if "document" in learner.needs else corpus
         corpus.require(*learner.needs)
-        teachers = Teachers.find(learner.teachers, plan.catalogue)
+        teachers = TeacherEncoders.find(learner.teachers, plan.catalogue)
         if learner.teachers:
             learner.taught = teachers.of(corpus.column("text"), plan.place)
         learner.prepare(values_of(corpus, learner.needs))
-        made = cls(plan=plan, learner=learner, corpus=corpus, validate=validate, base=checkpoint, started=started)
+        made = cls(
+            plan=plan,
+            learner=learner,
+            corpus=corpus,
+            validate=validate,
+            base=checkpoint,
+            started=started,
+        )
         return replace(made, teachers=teachers, device=str(student.device), workers=workers)
 
     @property
@@ -93,7 +112,10 @@ class LoopTrainer(Trainer):
     def validations(self) -> int:
         """How often a whole run looks at the development split."""
         batches = self.batches
-        return sum(loop.is_due(self.plan.card.selection, batches, step) for step in range(batches.steps + 1))
+        return sum(
+            loop.is_due(self.plan.card.selection, batches, step)
+            for step in range(batches.steps + 1)
+        )
 
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
         """Run the loop, and write the encoder that selection keeps."""
@@ -106,8 +128,10 @@ class LoopTrainer(Trainer):
     def run_loop(self, on_progress: OnProgress = lambda progress: None) -> TrainingOutcome:
         """Train, and leave the learner with the weights that selection keeps; no encoder is written."""
         plan = self.plan
-        run = loop.Run(
-            batches=BatchPlan(plan.card.training, len(self.corpus), plan.seed, plan.place.rank, plan.place.ranks),
+        run = loop.LoopSettings(
+            batches=BatchPlan(
+                plan.card.training, len(self.corpus), plan.seed, plan.place.rank, plan.place.ranks
+            ),
             selection=plan.card.selection,
             folder=plan.folder,
             place=plan.place,
@@ -120,7 +144,7 @@ class LoopTrainer(Trainer):
         )
         return loop.train_learner(self.learner, run, resume=not plan.fresh)
 
-    def forecast(self) -> Forecast:
+    def forecast(self) -> TrainingForecast:
         """Take a few steps with the learner, which is not to be trained after them, and validate once."""
         learner, training, batches = self.learner, self.plan.card.training, self.batches
         step_seconds, tokens = self._try_steps(batches)
@@ -144,12 +168,16 @@ class LoopTrainer(Trainer):
         loop.prepare_step(learner, facts)
         device = learner.student.device
         optimiser = make_optimiser(learner, facts)
-        batches = iter(load_batches(Batches(learner, plan), workers=self.workers, pin=device.type == "cuda"))
+        batches = iter(
+            load_batches(Batches(learner, plan), workers=self.workers, pin=device.type == "cuda")
+        )
         seconds, tokens = [], []
         for _ in range(min(TRIED, plan.total)):
             started = time.perf_counter()
             batch = open_batch(next(batches), device)
-            with torch.autocast(device.type, getattr(torch, facts.precision), enabled=facts.precision != "float32"):
+            with torch.autocast(
+                device.type, getattr(torch, facts.precision), enabled=facts.precision != "float32"
+            ):
                 loss = learner(**batch)["loss"]
             loss.backward()
             optimiser.step()
@@ -164,7 +192,10 @@ class LoopTrainer(Trainer):
 def _count_tokens(batch: Any) -> int:  # noqa: ANN401 - a batch
     if not isinstance(batch, dict):
         return 0
-    return sum(int(part.sum()) if name == "attention_mask" else _count_tokens(part) for name, part in batch.items())
+    return sum(
+        int(part.sum()) if name == "attention_mask" else _count_tokens(part)
+        for name, part in batch.items()
+    )
 
 
 TAKEN: Mapping[str, Sequence[str]] = {
@@ -201,29 +232,42 @@ class RoundsTrainer(Trainer):
             "--workers": plan.workers,
         }
         for option in filter(idle.get, idle):
-            raise CardError(f"{method_of} trains itself, on the CPU and in rounds; leave out {option}")
+            raise CardError(
+                f"{method_of} trains itself, on the CPU and in rounds; leave out {option}"
+            )
         if plan.place.ranks > 1:
-            raise CardError(f"{method_of} trains itself, in one process; start no more, by torchrun or --devices")
+            raise CardError(
+                f"{method_of} trains itself, in one process; start no more, by torchrun or --devices"
+            )
         training = make_training(plan.name, plan.card, method)
         validate, corpus = load_validation(plan), load_text(plan)
         corpus.require(*training.needs)
         # What a method reads beside what it needs is its own choice.
         found = values_of(corpus, corpus.columns)
-        columns = {n: v.tolist() if isinstance(v, np.ndarray) else list(v) for n, v in found.items()}
+        columns = {
+            n: v.tolist() if isinstance(v, np.ndarray) else list(v) for n, v in found.items()
+        }
         scored = validate if plan.card.selection.keep == "best" else None
         return cls(plan=plan, training=training, corpus=corpus, columns=columns, validate=scored)
 
     def train(self, on_progress: OnProgress) -> TrainingOutcome:
         """Train; the encoder is written at every round that is the best so far."""
         plan, started = self.plan, time.perf_counter()
-        options: Any = {"folder": plan.folder, "seed": plan.seed, "validate": self.validate, "on_progress": on_progress}
+        options: Any = {
+            "folder": plan.folder,
+            "seed": plan.seed,
+            "validate": self.validate,
+            "on_progress": on_progress,
+        }
         try:
             outcome = self.training.fit(self.columns, **options, resume=not plan.fresh)
         except KeyboardInterrupt as stop:
-            raise Stopped("stopped; to resume from the last validation, run it again without --fresh") from stop
+            raise Interrupted(
+                "stopped; to resume from the last validation, run it again without --fresh"
+            ) from stop
         return replace(outcome, seconds=time.perf_counter() - started)
 
-    def forecast(self) -> Forecast:
+    def forecast(self) -> TrainingForecast:
         """Take a few steps, and write and validate the encoder once in a folder that is thrown away."""
         torch.manual_seed(self.plan.seed)
         lesson = self.training.prepare(self.columns, self.plan.seed)
@@ -240,7 +284,9 @@ class RoundsTrainer(Trainer):
             steps=planned,
             batch_size=self.plan.card.training.batch_size,
             # One more before the first step.
-            validations=1 + math.ceil(planned / (lesson.every or lesson.steps)) if self.validate else 0,
+            validations=1 + math.ceil(planned / (lesson.every or lesson.steps))
+            if self.validate
+            else 0,
             tokens=round(lesson.tokens * planned / max(lesson.steps, 1)),
             trained_parameters=parameters,
             parameters=parameters,
@@ -253,22 +299,28 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
     """Make a method with a recipe's values. Raises CardError: a value that the method does not take."""
     where, facts = f"recipe {name}", msgspec.to_builtins(card)
     for table, allowed in TAKEN.items():
-        for key, usual in USUAL[table].items():
+        for key, usual in DEFAULT_FOLDER[table].items():
             # It would do nothing.
             if key not in allowed and facts[table][key] != usual:
-                raise CardError(f"{where}: [{table}] {key} is not an option of a method that trains itself")
+                raise CardError(
+                    f"{where}: [{table}] {key} is not an option of a method that trains itself"
+                )
     given = {("training", key): facts["training"][key] for key in TAKEN["training"]}
     given["selection", "every"] = card.selection.every
     known, chosen = {field.name for field in fields(cast(Any, method))}, dict[str, Any]()
     for (table, key), value in given.items():
         if key in known and value is not None:
             chosen[key] = value
-        elif value != USUAL[table].get(key):
+        elif value != DEFAULT_FOLDER[table].get(key):
             raise CardError(f"{where}: [{table}] {key} is not an option of method '{card.method}'")
     if not (epochs := chosen.get("epochs", 0.0)).is_integer():
-        raise CardError(f"{where}: [training] epochs {epochs:g}: method '{card.method}' needs a whole number")
+        raise CardError(
+            f"{where}: [training] epochs {epochs:g}: method '{card.method}' needs a whole number"
+        )
     chosen |= {"epochs": int(epochs)} if epochs else {}
-    made = call_with_params(method, {**chosen, **card.params}, where=f"{where}: [params]", others=KEYS)
+    made = call_with_params(
+        method, {**chosen, **card.params}, where=f"{where}: [params]", others=KEYS
+    )
     return cast(StandaloneMethod, made)
 
 
@@ -286,6 +338,9 @@ def values_taken(name: str, card: RecipeCard, method: Callable[..., Any]) -> dic
         **facts,
         "base": {"note": card.base.note},
         "training": {key: values.pop(key) for key in TAKEN["training"] if key in values},
-        "selection": {**every, **{key: getattr(card.selection, key) for key in TAKEN["selection"][1:]}},
+        "selection": {
+            **every,
+            **{key: getattr(card.selection, key) for key in TAKEN["selection"][1:]},
+        },
         "params": values,
     }

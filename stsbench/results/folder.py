@@ -15,16 +15,17 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.errors import DataError, OutputError, failing, one_line
-from stsbench.core.files import parquet_batches, read_bounded, write_whole
+from stsbench.core.errors import DataError, OutputError, translate_errors
+from stsbench.core.files import parquet_batches, read_bounded, write_atomically
+from stsbench.core.wording import join_lines
 from stsbench.results.record import (
     SCHEMA,
     Result,
-    columns_digest,
-    fields_digest,
+    current_record_path,
+    digest_columns,
+    digest_fields,
+    find_problems,
     items_path,
-    record_path,
-    result_problems,
 )
 
 if TYPE_CHECKING:
@@ -32,14 +33,17 @@ if TYPE_CHECKING:
 
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-LARGEST_COLUMNS = 1 << 30
+MAX_COLUMN_BYTES = 1 << 30
 """More bytes than this hold no result's columns."""
 
 
 def as_arrays(columns: Mapping[str, npt.NDArray[Any] | list[str]]) -> dict[str, npt.NDArray[Any]]:
     """Columns as they are read back: texts are arrays of objects."""
     given = columns.items()
-    return {name: one if isinstance(one, np.ndarray) else np.array(one, dtype=object) for name, one in given}
+    return {
+        name: one if isinstance(one, np.ndarray) else np.array(one, dtype=object)
+        for name, one in given
+    }
 
 
 def to_parquet(columns: Mapping[str, npt.NDArray[np.generic] | list[str]]) -> bytes:
@@ -51,13 +55,21 @@ def to_parquet(columns: Mapping[str, npt.NDArray[np.generic] | list[str]]) -> by
     for name, values in columns.items():
         column = np.asarray(values)
         if column.dtype.kind in "biuf":
-            whole = np.packbits(column, bitorder="little") if column.dtype == bool else np.ascontiguousarray(column)
+            whole = (
+                np.packbits(column, bitorder="little")
+                if column.dtype == bool
+                else np.ascontiguousarray(column)
+            )
             kind = pyarrow.from_numpy_dtype(column.dtype)
-            made[name] = pyarrow.Array.from_buffers(kind, len(column), [None, pyarrow.py_buffer(whole)])
+            made[name] = pyarrow.Array.from_buffers(
+                kind, len(column), [None, pyarrow.py_buffer(whole)]
+            )
         else:
             texts = [str(text).encode() for text in values]
             ends = pyarrow.py_buffer(np.cumsum([0, *map(len, texts)], dtype=np.int32))
-            made[name] = pyarrow.StringArray.from_buffers(len(texts), ends, pyarrow.py_buffer(b"".join(texts)))
+            made[name] = pyarrow.StringArray.from_buffers(
+                len(texts), ends, pyarrow.py_buffer(b"".join(texts))
+            )
     stream = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(made), stream, compression="zstd")
     return stream.getvalue()
@@ -68,14 +80,16 @@ def read_columns(path: Path, n: int) -> dict[str, npt.NDArray[Any]]:
     import pyarrow
     import pyarrow.parquet
 
-    content = pyarrow.BufferReader(read_bounded(path, LARGEST_COLUMNS))
+    content = pyarrow.BufferReader(read_bounded(path, MAX_COLUMN_BYTES))
     kinds = OSError, ValueError, TypeError, pyarrow.ArrowException
-    with failing(f"{path}: cannot be read", DataError, *kinds, longest=200):
+    with translate_errors(f"{path}: cannot be read", DataError, *kinds, max_length=200):
         with pyarrow.parquet.ParquetFile(content) as file:
             metadata, schema = file.metadata, file.schema_arrow
         # Before it is read: a small file may hold a great many equal rows.
         if metadata.num_rows != n or len(set(schema.names)) < len(schema.names):
-            raise ValueError(f"{metadata.num_rows} rows of {len(schema.names)} columns, the result is of {n} items")
+            raise ValueError(
+                f"{metadata.num_rows} rows of {len(schema.names)} columns, the result is of {n} items"
+            )
         batches = list(parquet_batches(content, path, where=str(path), metadata=metadata))
         table = pyarrow.Table.from_batches(batches, None if batches else schema)
         return {name: _as_array(table[name].combine_chunks()) for name in schema.names}
@@ -95,7 +109,7 @@ def _as_array(column: pyarrow.Array) -> npt.NDArray[Any]:
     return np.array(column.to_pylist(), dtype=object)
 
 
-LARGEST = 64 << 20
+MAX_RESULT_BYTES = 64 << 20
 """More bytes than this hold no result."""
 
 
@@ -106,8 +120,8 @@ def write_result(result: Result, folder: Path) -> Path:
     the Result is none that could be read back; names the field.
     """
     path = result.path_in(folder)
-    content = checked_json(result)
-    before = [] if record_path(result, folder).exists() else _other_states(result, path)
+    content = encode_result(result)
+    before = [] if current_record_path(result, folder).exists() else _other_states(result, path)
     if len(before) == 1:
         # Were this run to end between its two files, the state of before would still be current.
         _write_record(before[0], folder)
@@ -119,39 +133,44 @@ def write_result(result: Result, folder: Path) -> Path:
                 f"on {result.task}; rename one, or give another --out"
             )
     if result.per_item:
-        write_whole(items_path(path), to_parquet(result.per_item))
-    write_whole(path, content)
-    make_current(result, folder)
+        write_atomically(items_path(path), to_parquet(result.per_item))
+    write_atomically(path, content)
+    record_current(result, folder)
     return path
 
 
-def make_current(result: Result, folder: Path) -> None:
+def record_current(result: Result, folder: Path) -> None:
     """Record that a Result of a folder is the current state of its cell, unless it is the only one; raises OutputError."""
-    record = record_path(result, folder)
-    if _recorded(record) != result.cell and (record.exists() or _other_states(result, result.path_in(folder))):
+    record = current_record_path(result, folder)
+    if _recorded(record) != result.cell_id and (
+        record.exists() or _other_states(result, result.path_in(folder))
+    ):
         _write_record(result, folder)
 
 
 def _write_record(result: Result, folder: Path) -> None:
-    write_whole(record_path(result, folder), f"{result.cell}\n".encode())
+    write_atomically(current_record_path(result, folder), f"{result.cell_id}\n".encode())
 
 
 def _recorded(record: Path) -> str:
     with suppress(DataError, UnicodeDecodeError):
-        return read_bounded(record, LARGEST).decode().strip()
+        return read_bounded(record, MAX_RESULT_BYTES).decode().strip()
     return ""
 
 
 def _other_states(result: Result, path: Path) -> list[Result]:
     found = []
     for other in sorted(path.parent.glob("*.json")) if path.parent.is_dir() else ():
-        if other.name.startswith(path.name.removesuffix(f"{result.cell}.json")) and other.name != path.name:
+        if (
+            other.name.startswith(path.name.removesuffix(f"{result.cell_id}.json"))
+            and other.name != path.name
+        ):
             with suppress(DataError):
                 found.append(read_result(other))
-    return [other for other in found if other.place == result.place]
+    return [other for other in found if other.cell_key == result.cell_key]
 
 
-def checked_json(result: Result) -> bytes:
+def encode_result(result: Result) -> bytes:
     """The bytes of a Result's file; raises DataError, naming the field, where it is not as results must be.
 
     Evaluators and encoders may be a user's own.
@@ -159,17 +178,19 @@ def checked_json(result: Result) -> bytes:
     try:
         content = result_to_json(result)
         _DECODER.decode(content)
-        problem = next(result_problems(result), None)
+        problem = next(find_problems(result), None)
     except (TypeError, ValueError, RecursionError) as error:
-        problem = one_line(error)[:300]
+        problem = join_lines(error)[:300]
     if problem is not None:
-        raise DataError(f"the result of {result.encoder} on {result.task} cannot be kept: {problem}")
+        raise DataError(
+            f"the result of {result.encoder} on {result.task} cannot be kept: {problem}"
+        )
     return content
 
 
 def result_to_json(result: Result) -> bytes:
     """The bytes of a Result's file: keys in the order of the fields, floats that read back exactly, its digest last."""
-    sealed = {**_fields(result), "digest": fields_digest(_fields(result))}
+    sealed = {**_fields(result), "digest": digest_fields(_fields(result))}
     return (json.dumps(sealed, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
@@ -188,29 +209,38 @@ _DECODER = msgspec.json.Decoder(Result)
 def read_result(path: Path) -> Result:
     """Read one Result; raises DataError, naming file and field, where it is none of this schema, or not its path's."""
     kinds = msgspec.DecodeError, UnicodeDecodeError, RecursionError
-    with failing(f"{path}: is not a result file of schema {SCHEMA}", DataError, *kinds):
-        result = _DECODER.decode(read_bounded(path, LARGEST))
+    with translate_errors(f"{path}: is not a result file of schema {SCHEMA}", DataError, *kinds):
+        result = _DECODER.decode(read_bounded(path, MAX_RESULT_BYTES))
     if result.schema != SCHEMA:
         schemas = f"{result.schema}, this stsbench reads {SCHEMA}"
         raise DataError(f"{path}: is a result of schema {schemas}; run the cell again")
     if not result.digest:
-        raise DataError(f"{path}: has no digest, so an earlier stsbench wrote it; run the cell again")
-    if result.per_item or result.digest != fields_digest(_fields(result)):
-        raise DataError(f"{path}: is not as stsbench wrote it, its digest is of other values; run the cell again")
+        raise DataError(
+            f"{path}: has no digest, so an earlier stsbench wrote it; run the cell again"
+        )
+    if result.per_item or result.digest != digest_fields(_fields(result)):
+        raise DataError(
+            f"{path}: is not as stsbench wrote it, its digest is of other values; run the cell again"
+        )
     place = result.path_in(Path())
     home = path.parent.name if path.parent.name not in ("", "..") else path.resolve().parent.name
     # Some file systems do not tell capitals apart.
-    if (home.casefold(), path.name.casefold()) != (place.parent.name.casefold(), place.name.casefold()):
-        raise DataError(f"{path}: is not where it belongs: by what it holds it is {place}; run the cell again")
+    if (home.casefold(), path.name.casefold()) != (
+        place.parent.name.casefold(),
+        place.name.casefold(),
+    ):
+        raise DataError(
+            f"{path}: is not where it belongs: by what it holds it is {place}; run the cell again"
+        )
     return msgspec.structs.replace(result, path=path)
 
 
 def read_items(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read the per-item columns of the Result at ``path``; raises as :func:`columns_of`."""
-    return columns_of(read_result(path))
+    """Read the per-item columns of the Result at ``path``; raises as :func:`read_item_columns`."""
+    return read_item_columns(read_result(path))
 
 
-def columns_of(result: Result) -> dict[str, npt.NDArray[Any]]:
+def read_item_columns(result: Result) -> dict[str, npt.NDArray[Any]]:
     """The per-item columns of a Result: those that it holds, or those beside its file.
 
     Raises DataError: they are missing, broken, or not those the Result was made with.
@@ -218,11 +248,15 @@ def columns_of(result: Result) -> dict[str, npt.NDArray[Any]]:
     if result.per_item:
         return as_arrays(result.per_item)
     if result.path is None:
-        raise DataError(f"the result of {result.encoder} on {result.task} holds no per-item columns")
+        raise DataError(
+            f"the result of {result.encoder} on {result.task} holds no per-item columns"
+        )
     beside = items_path(result.path)
     columns = read_columns(beside, result.n)
-    if columns_digest(columns) != result.items:
-        raise DataError(f"{beside}: is not what {result.path.name} was made with; run the cell again")
+    if digest_columns(columns) != result.items:
+        raise DataError(
+            f"{beside}: is not what {result.path.name} was made with; run the cell again"
+        )
     return columns
 
 
@@ -230,7 +264,7 @@ class Problem(NamedTuple):
     """A file that is no result, and what is wrong with it in one line that names it."""
 
     path: Path
-    line: str
+    message: str
 
 
 class ResultFolder(NamedTuple):
@@ -242,7 +276,7 @@ class ResultFolder(NamedTuple):
     """Of other states: of an encoder that has changed since under its name."""
 
     @property
-    def states(self) -> list[Result]:
+    def all_results(self) -> list[Result]:
         """The Results of all states, the current ones first."""
         return [*self.results, *self.older]
 
@@ -250,20 +284,25 @@ class ResultFolder(NamedTuple):
 def read_folder(folder: Path, encoder: str | None = None) -> ResultFolder:
     """Read a results folder, or the folder of one encoder in it; a broken or foreign file is one line and stops nothing.
 
-    The current Result of a cell is its only one, or the one that ``run`` made or reused last, as :func:`make_current` has
+    The current Result of a cell is its only one, or the one that ``run`` made or reused last, as :func:`record_current` has
     recorded. A cell of several states without such a record has none: that is a problem. Raises OutputError: there is no
     such folder, or it cannot be read.
     """
     found = read_states(folder, encoder)
     cells: dict[tuple[object, ...], list[Result]] = {}
     for result in found.results:
-        cells.setdefault(result.place, []).append(result)
+        cells.setdefault(result.cell_key, []).append(result)
     kept, older = [], list[Result]()
     for states in cells.values():
         home = (states[0].path or Path()).parent
-        named = [one for one in states if one.cell == _recorded(record_path(one, home.parent))]
+        named = [
+            one for one in states if one.cell_id == _recorded(current_record_path(one, home.parent))
+        ]
         if not named and len(states) > 1:
-            first, files = states[0], ", ".join(one.path.name for one in states if one.path is not None)
+            first, files = (
+                states[0],
+                ", ".join(one.path.name for one in states if one.path is not None),
+            )
             line = (
                 f"{home}: holds {len(states)} states of '{first.encoder}' on {first.task} ({files}), and no record of "
                 "which one 'stsbench run' made or reused last; run it again with the encoder that you mean, or remove "
@@ -301,8 +340,10 @@ def verified(results: Iterable[Result], *, keep: bool = False) -> ResultFolder:
     found = ResultFolder([], [])
     for result in results:
         try:
-            columns = columns_of(result) if has_columns(result) else {}
-            found.results.append(msgspec.structs.replace(result, per_item=columns) if keep else result)
+            columns = read_item_columns(result) if has_columns(result) else {}
+            found.results.append(
+                msgspec.structs.replace(result, per_item=columns) if keep else result
+            )
         except DataError as error:
             found.problems.append(Problem(result.path or Path(), str(error)))
     return found
@@ -324,7 +365,7 @@ def _result_files(folder: Path, encoder: str | None, problems: list[Problem]) ->
             yield from (file for file in files if not file.is_dir())
 
 
-def lost(folder: Path) -> list[Problem]:
+def find_lost_results(folder: Path) -> list[Problem]:
     """Where a results folder, or one encoder's, has held a result and holds none.
 
     That is where its per-item columns still are, and where a folder has a result's name.
@@ -332,60 +373,72 @@ def lost(folder: Path) -> list[Problem]:
     items = [*folder.glob("*.items.parquet"), *folder.glob("*/*.items.parquet")]
     beside = {file.with_name(file.name.replace(".items.parquet", ".json")) for file in items}
     name = f"*.*.{'[0-9a-f]' * 8}.json"
-    folders = {path for pattern in (name, f"*/{name}") for path in folder.glob(pattern) if path.is_dir()}
+    folders = {
+        path for pattern in (name, f"*/{name}") for path in folder.glob(pattern) if path.is_dir()
+    }
     return [
         *(Problem(path, f"{path}: is a folder, and no result") for path in sorted(folders)),
         *(
-            Problem(path, f"{path}: is missing, and its per-item columns are there; run the cell again")
+            Problem(
+                path, f"{path}: is missing, and its per-item columns are there; run the cell again"
+            )
             for path in sorted(beside - folders)
             if not os.path.lexists(path)
         ),
     ]
 
 
-USUAL = ("simcse", "senteval")
+DEFAULT_FOLDER = ("simcse", "senteval")
 """The protocols that a run takes by itself."""
-NAMED = 3
+MAX_LISTED = 3
 """So many encoders a command names."""
 
 
 def has_columns(result: Result) -> bool:
     """Whether a Result holds per-item columns, or a file of them lies beside its own."""
-    return bool(result.per_item) or (result.path is not None and os.path.lexists(items_path(result.path)))
+    return bool(result.per_item) or (
+        result.path is not None and os.path.lexists(items_path(result.path))
+    )
 
 
-def lacking_columns(results: Iterable[Result]) -> list[Result]:
+def without_columns(results: Iterable[Result]) -> list[Result]:
     """Those of the Results whose per-item columns are not at hand."""
     return [result for result in results if not has_columns(result)]
 
 
-def lacking_said(lacking: Sequence[Result]) -> str:
+def describe_missing_columns(results: Sequence[Result]) -> str:
     """The beginning of a sentence on Results that lack per-item columns."""
-    first, *others = lacking
+    first, *others = results
     more = f" (and {len(others)} more results)" if others else ""
     return f"no per-item columns of {first.encoder} on {first.task}{more}"
 
 
-def command_again(results: Sequence[Result]) -> str:
+def format_rerun_command(results: Sequence[Result]) -> str:
     """The command that scores these Results again and writes their per-item columns; of many encoders, of any one.
 
     ``--split`` is for all tasks of a run: Results of another split than the usual one have a run of their own.
     """
     by_split: dict[str, list[Result]] = {}
     for result in results:
-        by_split.setdefault("" if result.split in ("test", "all") else result.split, []).append(result)
+        by_split.setdefault("" if result.split in ("test", "all") else result.split, []).append(
+            result
+        )
     commands = []
     for split, part in by_split.items():
-        encoders, tasks = (list(dict.fromkeys(of)) for of in ([r.encoder for r in part], [r.task for r in part]))
-        named = encoders if len(encoders) <= NAMED else ["ENCODER"]
+        encoders, tasks = (
+            list(dict.fromkeys(of)) for of in ([r.encoder for r in part], [r.task for r in part])
+        )
+        named = encoders if len(encoders) <= MAX_LISTED else ["ENCODER"]
         words = ["stsbench", "run", "--fresh", *named, "--tasks", ",".join(tasks)]
         protocols = dict.fromkeys(str(result.protocol["name"]) for result in part)
-        if not set(protocols) <= set(USUAL):
+        if not set(protocols) <= set(DEFAULT_FOLDER):
             words += ["--protocol", ",".join(protocols)]
         seeds = sorted({result.eval_seed for result in part})
         words += ["--seeds", ",".join(map(str, seeds))] if seeds != [0] else []
         words += ["--split", split] if split else []
-        folders = {result.path.parent.parent for result in part if result.path is not None} - {Path("results")}
+        folders = {result.path.parent.parent for result in part if result.path is not None} - {
+            Path("results")
+        }
         words += ["--results", str(folders.pop())] if len(folders) == 1 else []
         commands.append(shlex.join(words))
     return " && ".join(commands)

@@ -39,33 +39,33 @@ from stsbench.numbers.statistics import (
     CORRELATIONS,
     LEVEL,
     Float64Array,
-    Parts,
-    Sharing,
+    ItemDependence,
     StandardError,
-    correlation_shares,
+    SubsetWeights,
+    correlation_influences,
     item_weights,
     standard_error,
 )
 
-BLOCK = 256
+PERMUTATION_BLOCK = 256
 """So many permutations are drawn at once."""
-ROUNDING = 1e-12
+TIE_TOLERANCE = 1e-12
 """Two statistics this close are one: sums in another order differ by as much."""
-FARTHEST = 2.0
+MAX_DIFFERENCE = 2.0
 """Two correlations are never farther apart."""
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class ScoreSample:
     """One encoder's score by each of s seeds, (s,), and how much each item moves it, (s, n).
 
     ``drift`` holds the errors of means over seeds that are averaged already.
     """
 
     scores: Float64Array
-    shares: Float64Array
+    influences: Float64Array
     seeds: tuple[Hashable, ...]
-    drift: tuple[StandardError, ...] = ()
+    seed_errors: tuple[StandardError, ...] = ()
 
     @property
     def score(self) -> float:
@@ -73,7 +73,7 @@ class Sample:
         return float(self.scores.mean())
 
 
-class Contrast(NamedTuple):
+class EstimatedDifference(NamedTuple):
     """A difference, its standard error, and the degrees of freedom of that."""
 
     difference: float
@@ -85,29 +85,47 @@ class Contrast(NamedTuple):
         """The two-sided p-value by Student's t."""
         from scipy import special
 
-        if abs(self.difference) <= ROUNDING:
+        if abs(self.difference) <= TIE_TOLERANCE:
             return 1.0
-        return float(2 * special.stdtr(self.df, -abs(self.difference) / self.error)) if self.error else 0.0
+        return (
+            float(2 * special.stdtr(self.df, -abs(self.difference) / self.error))
+            if self.error
+            else 0.0
+        )
 
     def interval(self) -> tuple[float, float]:
         """The 95% interval of the difference by Student's t."""
         from scipy import special
 
         reach = float(special.stdtrit(self.df, (1 + LEVEL) / 2)) * self.error
-        return max(self.difference - reach, -FARTHEST), min(self.difference + reach, FARTHEST)
+        return max(self.difference - reach, -MAX_DIFFERENCE), min(
+            self.difference + reach, MAX_DIFFERENCE
+        )
 
     @classmethod
-    def between(cls, first: Sample | None, second: Sample, sharing: Sharing, weights: Float64Array) -> Contrast:
+    def estimate(
+        cls,
+        first: ScoreSample | None,
+        second: ScoreSample,
+        dependence: ItemDependence,
+        weights: Float64Array,
+    ) -> EstimatedDifference:
         """The difference of two encoders on the same items: second minus first, or against 0 where there is no first.
 
         ``weights`` are the items' shares of the score, (n,).
         """
         sides = [second] if first is None else [first, second]
-        difference, shares = second.score, second.shares.mean(axis=0)
+        difference, shares = second.score, second.influences.mean(axis=0)
         if first is not None:
-            difference, shares = difference - first.score, shares - first.shares.mean(axis=0)
-        of_seeds = [*(over_seeds(side, sharing) for side in sides), *(one for side in sides for one in side.drift)]
-        parts = [standard_error(shares, sharing, weights), *(one for one in of_seeds if one is not None)]
+            difference, shares = difference - first.score, shares - first.influences.mean(axis=0)
+        of_seeds = [
+            *(seed_error(side, dependence) for side in sides),
+            *(one for side in sides for one in side.seed_errors),
+        ]
+        parts = [
+            standard_error(shares, dependence, weights),
+            *(one for one in of_seeds if one is not None),
+        ]
         variances = np.array([part.error**2 for part in parts])
         doubt = float(np.sum(variances**2 / np.array([part.df for part in parts])))
         total = float(variances.sum())
@@ -117,18 +135,22 @@ class Contrast(NamedTuple):
         return cls(difference, total**0.5, total**2 / doubt if doubt > 0 else parts[0].df)
 
 
-def over_seeds(sample: Sample, sharing: Sharing) -> StandardError | None:
+def seed_error(sample: ScoreSample, dependence: ItemDependence) -> StandardError | None:
     """The error of a mean over seeds that items do not explain; None of a single seed."""
     count = len(sample.scores)
     if count < 2:
         return None
-    apart = sample.shares - sample.shares.mean(axis=0)
-    explained = sum(map(sharing.variance, apart)) / (count - 1)
+    apart = sample.influences - sample.influences.mean(axis=0)
+    explained = sum(map(dependence.variance, apart)) / (count - 1)
     variance = (float(np.var(sample.scores, ddof=1)) - explained) / count
     return StandardError(max(variance, 0.0) ** 0.5, count - 1)
 
 
-def mean_sample(samples: Sequence[Sample], sharing: Sharing, weights: Sequence[float] | None = None) -> Sample:
+def average_samples(
+    samples: Sequence[ScoreSample],
+    dependence: ItemDependence,
+    weights: Sequence[float] | None = None,
+) -> ScoreSample:
     """One encoder's mean over several tasks, whose items follow each other.
 
     Where every task has the same seeds, the mean is taken seed by seed; else each task's seeds are averaged first, and
@@ -139,17 +161,25 @@ def mean_sample(samples: Sequence[Sample], sharing: Sharing, weights: Sequence[f
     of_tasks = list(zip(samples, shares, strict=True))
     if len({sample.seeds for sample in samples}) == 1:
         scores: Float64Array = np.sum([share * sample.scores for sample, share in of_tasks], axis=0)
-        return Sample(scores, np.concatenate([share * s.shares for s, share in of_tasks], axis=1), samples[0].seeds)
-    apart = _over_unlike_seeds(samples, sharing, np.array(shares))
-    return Sample(
+        return ScoreSample(
+            scores,
+            np.concatenate([share * s.influences for s, share in of_tasks], axis=1),
+            samples[0].seeds,
+        )
+    apart = _error_of_unequal_seeds(samples, dependence, np.array(shares))
+    return ScoreSample(
         np.array([np.sum([share * sample.score for sample, share in of_tasks])]),
-        np.concatenate([share * sample.shares.mean(axis=0) for sample, share in of_tasks])[None],
+        np.concatenate([share * sample.influences.mean(axis=0) for sample, share in of_tasks])[
+            None
+        ],
         (),
         () if apart is None else (apart,),
     )
 
 
-def _over_unlike_seeds(samples: Sequence[Sample], sharing: Sharing, weights: Float64Array) -> StandardError | None:
+def _error_of_unequal_seeds(
+    samples: Sequence[ScoreSample], dependence: ItemDependence, weights: Float64Array
+) -> StandardError | None:
     """The seeds' error of a mean over k tasks of which not all have the same seeds; None where no task has two.
 
     One seed alone that two tasks share tells no covariance: then they are taken to move together entirely. A task of
@@ -172,14 +202,14 @@ def _over_unlike_seeds(samples: Sequence[Sample], sharing: Sharing, weights: Flo
     centring /= np.maximum(shared - 1, 1)[..., None, None]
     # Products of the scores of every two tasks and seeds, less what items explain of them, (k, s, k, s).
     k, s, start = len(samples), len(seeds), 0
-    scores, shares = np.zeros((k, s)), np.zeros((k, s, len(sharing)))
+    scores, shares = np.zeros((k, s)), np.zeros((k, s, len(dependence)))
     for task, one in enumerate(samples):
-        at, n = [seeds.index(seed) for seed in one.seeds], one.shares.shape[1]
+        at, n = [seeds.index(seed) for seed in one.seeds], one.influences.shape[1]
         if at:
             scores[task, at] = one.scores - one.score
-            shares[task, at, start : start + n] = one.shares - one.shares.mean(axis=0)
+            shares[task, at, start : start + n] = one.influences - one.influences.mean(axis=0)
         start += n
-    products = np.outer(scores, scores) - sharing.covariance(shares.reshape(k * s, -1))
+    products = np.outer(scores, scores) - dependence.covariance(shares.reshape(k * s, -1))
     covariances = np.einsum("tusv,tsuv->tu", centring, products.reshape(k, s, k, s))
     variances = np.where(counts > 1, np.maximum(np.diag(covariances), 0.0), 0.0)
     variances[counts == 1] = variances[counts > 1].mean()
@@ -191,22 +221,31 @@ def _over_unlike_seeds(samples: Sequence[Sample], sharing: Sharing, weights: Flo
     return StandardError(max(variance, 0.0) ** 0.5, float(df))
 
 
-def joint_draws(
-    samples: Sequence[Sample], sharing: Sharing, *, draws: int, rng: np.random.Generator, owners: Sequence[int] = ()
+def draw_scores(
+    samples: Sequence[ScoreSample],
+    dependence: ItemDependence,
+    *,
+    draws: int,
+    rng: np.random.Generator,
+    owners: Sequence[int] = (),
 ) -> Float64Array:
     """Scores that encoders would have on other items and with other seeds, (k, draws), by the normal law.
 
     ``owners`` are the encoders that each of k samples is of, whose seeds are as good or bad in all of its samples; each its own
     by default.
     """
-    covariance = sharing.covariance(np.array([sample.shares.mean(axis=0) for sample in samples]))
+    covariance = dependence.covariance(
+        np.array([sample.influences.mean(axis=0) for sample in samples])
+    )
     values, vectors = np.linalg.eigh(covariance)
-    known = values > ROUNDING * values[-1]
+    known = values > TIE_TOLERANCE * values[-1]
     root = vectors[:, known] * np.sqrt(values[known])
     found = root @ rng.standard_normal((root.shape[1], draws))
     noise: dict[int, Float64Array] = {}
     for at, (owner, sample) in enumerate(zip(owners or range(len(samples)), samples, strict=True)):
-        apart = [one for one in (over_seeds(sample, sharing), *sample.drift) if one is not None]
+        apart = [
+            one for one in (seed_error(sample, dependence), *sample.seed_errors) if one is not None
+        ]
         if owner not in noise:
             noise[owner] = rng.standard_normal(draws)
         found[at] += sample.score + np.sqrt(sum(one.error**2 for one in apart)) * noise[owner]
@@ -225,13 +264,13 @@ class Williams(NamedTuple):
 class Paired(ABC):
     """The per-item values of k encoders on one task, over the same n items; seeds may be several an encoder."""
 
-    is_share = True
+    is_proportion = True
     """Whether scores lie between 0 and 1, as shares of right items do."""
 
     @property
     def weights(self) -> Float64Array:
         """What share of the score each item is, (n,)."""
-        n = self.shares(0).shape[1]
+        n = self.influences(0).shape[1]
         return np.full(n, 1 / n)
 
     @abstractmethod
@@ -239,16 +278,20 @@ class Paired(ABC):
         """An encoder's score by each seed, (s,)."""
 
     @abstractmethod
-    def shares(self, encoder: int) -> Float64Array:
+    def influences(self, encoder: int) -> Float64Array:
         """How much each item moves an encoder's score, by each seed, (s, n)."""
 
-    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> Float64Array | None:
+    def permuted_differences(
+        self, first: int, second: int, *, permutations: int, rng: np.random.Generator
+    ) -> Float64Array | None:
         """The difference of the first seeds, second minus first, (permutations,), after random swaps of items; None: unknown."""
         return None
 
-    def exact_p(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> float | None:
+    def exact_p(
+        self, first: int, second: int, *, permutations: int, rng: np.random.Generator
+    ) -> float | None:
         """The p-value of the first seeds that takes no law for granted, of independent items; None where there is no such test."""
-        permuted = self.permuted(first, second, permutations=permutations, rng=rng)
+        permuted = self.permuted_differences(first, second, permutations=permutations, rng=rng)
         observed = float(self.scores(second)[0] - self.scores(first)[0])
         return None if permuted is None else permutation_p(observed, permuted)
 
@@ -258,7 +301,7 @@ class Paired(ABC):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Correlated(Paired):
+class PairedCorrelation(Paired):
     """Values whose correlation with gold scores is the score.
 
     ``values`` holds for each encoder (s, n) for s seeds; ``gold`` is (n,). ``parts`` are the items that are
@@ -268,35 +311,45 @@ class Correlated(Paired):
 
     values: Sequence[Float64Array]
     gold: Float64Array
-    parts: Parts
+    subset_weights: SubsetWeights
     metric: str
-    is_share = False
+    is_proportion = False
 
     @property
     def weights(self) -> Float64Array:
         """What share of the score each item is, (n,)."""
-        return item_weights(self.parts, len(self.gold))
+        return item_weights(self.subset_weights, len(self.gold))
 
     def scores(self, encoder: int) -> Float64Array:
         """An encoder's correlation by each seed, (s,); 0 where all its values are one."""
-        metric, parts = CORRELATIONS[self.metric], list(zip(*self.parts, strict=True))
+        metric, parts = CORRELATIONS[self.metric], list(zip(*self.subset_weights, strict=True))
         rows = (
-            [w * metric(x[at], self.gold[at]) for at, w in parts if np.ptp(x[at]) > 0] for x in self.values[encoder]
+            [w * metric(x[at], self.gold[at]) for at, w in parts if np.ptp(x[at]) > 0]
+            for x in self.values[encoder]
         )
         return np.array([float(sum(row)) for row in rows])
 
-    def shares(self, encoder: int) -> Float64Array:
+    def influences(self, encoder: int) -> Float64Array:
         """How much each item moves an encoder's correlation, by each seed, (s, n)."""
-        return np.array([correlation_shares(self.metric, row, self.gold, self.parts) for row in self.values[encoder]])
+        return np.array(
+            [
+                correlation_influences(self.metric, row, self.gold, self.subset_weights)
+                for row in self.values[encoder]
+            ]
+        )
 
-    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> Float64Array | None:
+    def permuted_differences(
+        self, first: int, second: int, *, permutations: int, rng: np.random.Generator
+    ) -> Float64Array | None:
         """The difference after random swaps, (permutations,); None where the correlation has no common scale."""
         if CORRELATIONS[self.metric].scale is None:
             return None
         seed, found = int(rng.integers(2**63)), np.zeros(permutations)
-        for at, share in zip(*self.parts, strict=True):
+        for at, share in zip(*self.subset_weights, strict=True):
             a, b, gold = self._scaled(first, second, at)
-            found += share * _swapped(a, b, gold, at, swaps(len(self.gold), permutations, seed))
+            found += share * _swapped(
+                a, b, gold, at, draw_swaps(len(self.gold), permutations, seed)
+            )
         return found
 
     def williams(self, first: int, second: int) -> Williams | None:
@@ -305,13 +358,21 @@ class Correlated(Paired):
         Of several parts the differences are added up by weight, and their variances by squared weight.
         """
         seeds = max(len(self.values[first]), len(self.values[second]))
-        if seeds > 1 or CORRELATIONS[self.metric].scale is None or min(map(len, self.parts.indices)) < 4:
+        if (
+            seeds > 1
+            or CORRELATIONS[self.metric].scale is None
+            or min(map(len, self.subset_weights.indices)) < 4
+        ):
             return None
         tests = []
-        for at in self.parts.indices:
+        for at in self.subset_weights.indices:
             a, b, gold = self._scaled(first, second, at)
-            tests.append(williams(*(float(u @ v) / len(at) for u, v in ((a, gold), (b, gold), (a, b))), n=len(at)))
-        return tests[0] if len(tests) == 1 else combine(tests, self.parts.shares)
+            tests.append(
+                williams(
+                    *(float(u @ v) / len(at) for u, v in ((a, gold), (b, gold), (a, b))), n=len(at)
+                )
+            )
+        return tests[0] if len(tests) == 1 else combine_williams(tests, self.subset_weights.weights)
 
     def _scaled(self, first: int, second: int, at: npt.NDArray[np.int64]) -> Iterator[Float64Array]:
         """Two encoders' and gold's ranks or values with mean 0 and variance 1, (m,); zeros where all are the same."""
@@ -324,7 +385,7 @@ class Correlated(Paired):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Averaged(Paired):
+class PairedMean(Paired):
     """Values whose mean is the score: whether an item is right, or its recall; for each encoder (s, n)."""
 
     values: Sequence[Float64Array]
@@ -333,18 +394,25 @@ class Averaged(Paired):
         """An encoder's mean by each seed, (s,)."""
         return np.asarray(self.values[encoder].mean(axis=1))
 
-    def shares(self, encoder: int) -> Float64Array:
+    def influences(self, encoder: int) -> Float64Array:
         """How much each item moves an encoder's mean, by each seed, (s, n)."""
         values = self.values[encoder]
         return np.asarray((values - values.mean(axis=1, keepdims=True)) / values.shape[1])
 
-    def permuted(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> Float64Array | None:
+    def permuted_differences(
+        self, first: int, second: int, *, permutations: int, rng: np.random.Generator
+    ) -> Float64Array | None:
         """The difference after random swaps, (permutations,)."""
         items = self.values[second][0] - self.values[first][0]
-        swapped = [block @ items for block in swaps(len(items), permutations, int(rng.integers(2**63)))]
+        swapped = [
+            block @ items
+            for block in draw_swaps(len(items), permutations, int(rng.integers(2**63)))
+        ]
         return np.asarray((items.sum() - 2 * np.concatenate(swapped)) / len(items))
 
-    def exact_p(self, first: int, second: int, *, permutations: int, rng: np.random.Generator) -> float | None:
+    def exact_p(
+        self, first: int, second: int, *, permutations: int, rng: np.random.Generator
+    ) -> float | None:
         """McNemar's where all items are simply right or wrong, else that of random swaps."""
         a, b = self.values[first][0], self.values[second][0]
         if np.isin([a, b], (0.0, 1.0)).all():
@@ -353,7 +421,7 @@ class Averaged(Paired):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class F1Scored(Paired):
+class PairedF1(Paired):
     """Predictions whose F1 is the score, which is no sum over items: swaps do not add up.
 
     F1 is a ratio of two sums over items, 2 TP / (predicted + true): a share is the item's part in the ratio's first
@@ -370,7 +438,7 @@ class F1Scored(Paired):
         hits, marked = self._counts(encoder)
         return np.asarray(2 * hits.sum(axis=1) / np.maximum(marked.sum(axis=1), 1))
 
-    def shares(self, encoder: int) -> Float64Array:
+    def influences(self, encoder: int) -> Float64Array:
         """How much each item moves an encoder's F1, by each seed, (s, n)."""
         hits, marked = self._counts(encoder)
         parts = 2 * hits - self.scores(encoder)[:, None] * marked
@@ -384,17 +452,21 @@ class F1Scored(Paired):
         return (predicted & true).astype(np.float64), predicted.astype(np.float64) + true
 
 
-def swaps(n: int, permutations: int, seed: int) -> Iterator[Float64Array]:
+def draw_swaps(n: int, permutations: int, seed: int) -> Iterator[Float64Array]:
     """Which items are swapped: blocks (<= BLOCK, n) of zeros and ones, each as likely, drawn one after another."""
     rng = np.random.default_rng(seed)
-    for start in range(0, permutations, BLOCK):
-        rows = min(BLOCK, permutations - start)
+    for start in range(0, permutations, PERMUTATION_BLOCK):
+        rows = min(PERMUTATION_BLOCK, permutations - start)
         eights = rng.integers(0, 256, size=(rows, -(-n // 8)), dtype=np.uint8)
         yield np.unpackbits(eights, axis=1, count=n).astype(np.float64)
 
 
 def _swapped(
-    a: Float64Array, b: Float64Array, gold: Float64Array, at: npt.NDArray[np.int64], blocks: Iterator[Float64Array]
+    a: Float64Array,
+    b: Float64Array,
+    gold: Float64Array,
+    at: npt.NDArray[np.int64],
+    blocks: Iterator[Float64Array],
 ) -> Float64Array:
     """r(b', gold) - r(a', gold) for swapped a', b'; all scaled and (m,), those of the items ``at``.
 
@@ -407,9 +479,11 @@ def _swapped(
     with_gold, sums, squares = (columns.sum(axis=0) - 2 * swapped).T
 
     def correlation(sign: int) -> Float64Array:
-        variance = np.sum(m * m + h * h) + 2 * sign * squares - (m.sum() + sign * sums) ** 2 / len(m)
+        variance = (
+            np.sum(m * m + h * h) + 2 * sign * squares - (m.sum() + sign * sums) ** 2 / len(m)
+        )
         covariance = m @ gold + sign * with_gold
-        flat = variance <= len(m) * ROUNDING
+        flat = variance <= len(m) * TIE_TOLERANCE
         return np.where(flat, 0.0, covariance / np.sqrt(len(m) * np.where(flat, 1.0, variance)))
 
     return correlation(1) - correlation(-1)
@@ -417,7 +491,9 @@ def _swapped(
 
 def permutation_p(observed: float, permuted: Float64Array) -> float:
     """The two-sided p-value; the observed order counts as one permutation (Phipson and Smyth 2010)."""
-    return float((1 + np.sum(np.abs(permuted) >= abs(observed) - ROUNDING)) / (1 + len(permuted)))
+    return float(
+        (1 + np.sum(np.abs(permuted) >= abs(observed) - TIE_TOLERANCE)) / (1 + len(permuted))
+    )
 
 
 def williams(r_first: float, r_second: float, r_between: float, *, n: int) -> Williams:
@@ -434,7 +510,7 @@ def williams(r_first: float, r_second: float, r_between: float, *, n: int) -> Wi
     return _williams(r_second - r_first, error, lambda t: stats.t.sf(t, n - 3))
 
 
-def combine(tests: Sequence[Williams], weights: Float64Array) -> Williams:
+def combine_williams(tests: Sequence[Williams], weights: Float64Array) -> Williams:
     """Williams' tests of independent parts as one: the weighted sum of their differences, by the normal law."""
     from scipy import stats
 
@@ -444,7 +520,7 @@ def combine(tests: Sequence[Williams], weights: Float64Array) -> Williams:
 
 
 def _williams(difference: float, error: float, beyond: Callable[[float], float]) -> Williams:
-    if abs(difference) <= ROUNDING:
+    if abs(difference) <= TIE_TOLERANCE:
         return Williams(0.0, error, 1.0)
     return Williams(difference, error, float(2 * beyond(abs(difference) / error)) if error else 0.0)
 

@@ -22,7 +22,7 @@ from stsbench.significance.comparison import Comparison
 Matrix = npt.NDArray[np.floating]
 Sentences = Sequence[tuple[str, str]]
 """What is special in each, and its text."""
-MOST = 2048
+MAX_SENTENCES = 2048
 """So many sentences are compared with each other."""
 PROBES: Sentences = (
     ("empty", ""),
@@ -54,7 +54,7 @@ PROBES: Sentences = (
 """Sentences on which encoders that should be identical differ first, and what is special in them."""
 
 
-class Stray(NamedTuple):
+class OutlierSentence(NamedTuple):
     """A sentence: what is special in it, and the cosine of its two embeddings."""
 
     kind: str
@@ -70,13 +70,13 @@ class Neighbour(NamedTuple):
     cosines: tuple[float, float]
 
 
-def cosines_of(a: Matrix, b: Matrix) -> Float64Array:
+def row_cosines(a: Matrix, b: Matrix) -> Float64Array:
     """The cosine of each embedding with the other encoder's, (n,); two zero vectors are the same, one alone is not."""
     found, zero = paired_cosine(a, b)
     return np.where(zero & ~(a.any(axis=1) | b.any(axis=1)), 1.0, np.clip(found, -1.0, 1.0))
 
 
-def distances(a: Matrix, b: Matrix) -> Float64Array:
+def embedding_distances(a: Matrix, b: Matrix) -> Float64Array:
     """How far each embedding is from the other encoder's, (n,), as a share of the longer one's length."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     longer = np.maximum(np.linalg.norm(x, axis=1), np.linalg.norm(y, axis=1))
@@ -88,29 +88,33 @@ def neighbours(a: Matrix, b: Matrix, texts: Sequence[str]) -> tuple[Neighbour, f
 
     Embeddings are (n, d) and (n, k), of two sentences at least; of more than ``MOST``, evenly spaced ones are taken.
     """
-    at = np.unique(np.linspace(0, len(texts) - 1, MOST).astype(np.int64))
+    at = np.unique(np.linspace(0, len(texts) - 1, MAX_SENTENCES).astype(np.int64))
     first, second = (unit_rows(x[at]) @ unit_rows(x[at]).T for x in (a, b))
     own = np.arange(len(at))
     # A sentence is no neighbour of its own.
-    nearest, other = (np.where(np.eye(len(at), dtype=bool), -np.inf, x).argmax(axis=1) for x in (first, second))
+    nearest, other = (
+        np.where(np.eye(len(at), dtype=bool), -np.inf, x).argmax(axis=1) for x in (first, second)
+    )
     before, after = first[own, nearest], second[own, nearest]
     most = int(np.abs(after - before).argmax())
     kept = float((second[own, other] <= second[own, nearest] + 1e-6).mean())
-    found = Neighbour(texts[at[most]], texts[at[nearest[most]]], (float(before[most]), float(after[most])))
+    found = Neighbour(
+        texts[at[most]], texts[at[nearest[most]]], (float(before[most]), float(after[most]))
+    )
     return found, kept
 
 
-ROUNDING = 1e-4
+FLOAT32_TOLERANCE = 1e-4
 """A distance that rounding in float32 explains, as a share of an embedding's length."""
-ASTRAY = 0.99
+OUTLIER_LIMIT = 0.99
 """A sentence whose cosine is lower has gone astray; bfloat16 leaves 0.999 and more."""
 ALIKE = 0.01
 """Lengths that differ by more, as a share, in the median are no rounding."""
-LISTED = 8
+MAX_LISTED = 8
 SAME, PRACTICAL, DIFFERENT = "same to rounding", "same for practical purposes", "different"
 
 
-class Form(NamedTuple):
+class EmbeddingForm(NamedTuple):
     """How embeddings are kept: the type and the number of their numbers."""
 
     type: str
@@ -121,10 +125,10 @@ class Form(NamedTuple):
         return f"{self.size} × {self.type}"
 
 
-class Embedded(NamedTuple):
+class EncoderEmbeddings(NamedTuple):
     """One encoder's embeddings (n, d) of all sentences, and their form."""
 
-    form: Form
+    form: EmbeddingForm
     embeddings: Matrix
 
 
@@ -135,7 +139,7 @@ class KindRow(NamedTuple):
     n: int
     worst: float
     median: float
-    astray: int
+    outliers: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,10 +148,10 @@ class Parity:
 
     verdict: str
     reasons: Sequence[str]
-    forms: tuple[Form, Form]
+    forms: tuple[EmbeddingForm, EmbeddingForm]
     rows: Sequence[KindRow]
     distance: float | None
-    strays: Sequence[Stray]
+    strays: Sequence[OutlierSentence]
     neighbour: Neighbour
     kept: float
     comparison: Comparison
@@ -158,8 +162,13 @@ class Parity:
         return self.verdict != DIFFERENT
 
 
-def judge(
-    first: Embedded, second: Embedded, sentences: Sentences, comparison: Comparison, *, margin: float = 0.005
+def compare_embeddings(
+    first: EncoderEmbeddings,
+    second: EncoderEmbeddings,
+    sentences: Sentences,
+    comparison: Comparison,
+    *,
+    margin: float = 0.005,
 ) -> Parity:
     """Return whether two encoders are one, by their embeddings of the same sentences, each with its kind, and their scores.
 
@@ -167,8 +176,8 @@ def judge(
     """
     a, b, texts = first.embeddings, second.embeddings, [text for _, text in sentences]
     alike = first.form == second.form
-    found = cosines_of(a, b) if alike else np.empty(0)
-    distance = float(distances(a, b).max()) if alike else None
+    found = row_cosines(a, b) if alike else np.empty(0)
+    distance = float(embedding_distances(a, b).max()) if alike else None
     neighbour, kept = neighbours(a, b, texts)
     reasons = []
     for one in comparison.differences:
@@ -177,22 +186,33 @@ def judge(
             reasons.append(f"{one.task}: no interval of the difference is known")
         elif not -margin <= low <= high <= margin:
             moved = f"{100 * low:+.2f} to {100 * high:+.2f}"
-            reasons.append(f"{one.task}: the difference may be {moved} points, beyond ±{100 * margin:g}")
-    if distance is not None and distance <= ROUNDING:
-        verdict, reasons = SAME, [f"no embedding is farther away than {ROUNDING:g} of its length"]
+            reasons.append(
+                f"{one.task}: the difference may be {moved} points, beyond ±{100 * margin:g}"
+            )
+    if distance is not None and distance <= FLOAT32_TOLERANCE:
+        verdict, reasons = (
+            SAME,
+            [f"no embedding is farther away than {FLOAT32_TOLERANCE:g} of its length"],
+        )
     else:
         reasons += _astray(sentences, found)
         verdict = DIFFERENT if reasons else PRACTICAL
-        reasons = reasons or [f"each score's 95% interval of the difference lies within ±{100 * margin:g} points"]
+        reasons = reasons or [
+            f"each score's 95% interval of the difference lies within ±{100 * margin:g} points"
+        ]
         reasons += _remarks(first, second)
-    order = np.argsort(found, kind="stable")[:LISTED]
+    order = np.argsort(found, kind="stable")[:MAX_LISTED]
     return Parity(
         verdict=verdict,
         reasons=reasons,
         forms=(first.form, second.form),
         rows=_rows(sentences, found) if alike else [],
         distance=distance,
-        strays=[Stray(*sentences[int(at)], float(found[at])) for at in order if found[at] < 1 - ROUNDING**2],
+        strays=[
+            OutlierSentence(*sentences[int(at)], float(found[at]))
+            for at in order
+            if found[at] < 1 - FLOAT32_TOLERANCE**2
+        ],
         neighbour=neighbour,
         kept=kept,
         comparison=comparison,
@@ -200,13 +220,16 @@ def judge(
 
 
 def _astray(sentences: Sentences, found: Matrix) -> Iterator[str]:
-    astray = found < ASTRAY
+    astray = found < OUTLIER_LIMIT
     if not astray.any():
         return
-    yield f"{int(astray.sum())} of {len(found)} sentences have a cosine below {ASTRAY:g}"
+    yield f"{int(astray.sum())} of {len(found)} sentences have a cosine below {OUTLIER_LIMIT:g}"
     gone = [one for one, lost in zip(sentences, astray, strict=True) if lost]
     here = [one for one, lost in zip(sentences, astray, strict=True) if not lost]
-    yield next((said for said, holds in CAUSES.items() if holds(gone, here)), "they have nothing plain in common")
+    yield next(
+        (said for said, holds in CAUSES.items() if holds(gone, here)),
+        "they have nothing plain in common",
+    )
 
 
 def _longer(some: Sentences, others: Sentences) -> bool:
@@ -215,15 +238,21 @@ def _longer(some: Sentences, others: Sentences) -> bool:
 
 
 CAUSES: dict[str, Callable[[Sentences, Sentences], bool]] = {
-    "all of them have capitals: one may lower-case": lambda gone, here: all(text != text.lower() for _, text in gone),
-    "nearly all: look at pooling, prompt, weights and normalisation": lambda gone, here: len(here) < len(gone) / 9,
+    "all of them have capitals: one may lower-case": lambda gone, here: all(
+        text != text.lower() for _, text in gone
+    ),
+    "nearly all: look at pooling, prompt, weights and normalisation": lambda gone, here: (
+        len(here) < len(gone) / 9
+    ),
     "most are long: one may cut sentences shorter": lambda gone, here: _longer(gone, here),
-    "most are short: one may count padding, or pad on another side": lambda gone, here: _longer(here, gone),
+    "most are short: one may count padding, or pad on another side": lambda gone, here: _longer(
+        here, gone
+    ),
 }
 """What sentences that went astray may have in common, the others being here: the first that holds is said."""
 
 
-def _remarks(first: Embedded, second: Embedded) -> Iterator[str]:
+def _remarks(first: EncoderEmbeddings, second: EncoderEmbeddings) -> Iterator[str]:
     if first.form != second.form:
         yield f"embeddings of other forms ({first.form}, {second.form}) are compared by scores alone"
         return
@@ -238,6 +267,6 @@ def _rows(sentences: Sentences, found: Matrix) -> list[KindRow]:
     for (kind, _), cosine in zip(sentences, found.tolist(), strict=True):
         kinds.setdefault(kind, []).append(cosine)
     return [
-        KindRow(kind, len(mine), min(mine), median(mine), sum(one < ASTRAY for one in mine))
+        KindRow(kind, len(mine), min(mine), median(mine), sum(one < OUTLIER_LIMIT for one in mine))
         for kind, mine in kinds.items()
     ]

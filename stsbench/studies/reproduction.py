@@ -8,24 +8,30 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from stsbench.bench.plan import RunPlan
-from stsbench.boards.published import TableCard, published_row, read_table_card, row_facts, sources
+from stsbench.boards.published.rows import (
+    TableCard,
+    published_row,
+    read_table_card,
+    row_facts,
+    sources,
+)
 from stsbench.boards.tables.build import number_of
-from stsbench.boards.tables.columns import Filler, Numbers
-from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn
-from stsbench.core.cards import Record
+from stsbench.boards.tables.columns import Numbers, TableFiller
+from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColumn, TableNumber
+from stsbench.core.cards import StrictRecord
 from stsbench.core.catalogue import Catalogue, read_card
-from stsbench.core.errors import CardError, UnknownName, did_you_mean
-from stsbench.encoders.base import FROM_CHECKPOINT
+from stsbench.core.errors import CardError, UnknownName, suggest
+from stsbench.encoders.kinds import FROM_CHECKPOINT
 from stsbench.encoders.runs import TrainedRun
-from stsbench.numbers.statistics import spread
-from stsbench.recipes.plan import TrainPlan
-from stsbench.results.groups import Runs, suite_mean
+from stsbench.numbers.statistics import mean_and_deviation
+from stsbench.recipes.train_plan import TrainPlan
+from stsbench.results.groups import EncoderResults, suite_mean
 from stsbench.results.record import Result
 from stsbench.studies.trials import (
     Trial,
+    TrialCallbacks,
+    TrialEnvironment,
     TrialOutcome,
-    TrialWatcher,
-    Workshop,
     carry_out_trial,
     plan_trials,
     score_encoder,
@@ -35,7 +41,7 @@ FOLDER = "trainers/tables"
 """The kind of card, and where it lies: in the project and in folders of a user's own."""
 
 
-class AblationRow(Record, frozen=True, kw_only=True):
+class AblationRow(StrictRecord, frozen=True, kw_only=True):
     """One row: the recipe whose run is it, or an encoder that needs no training, or why it cannot be had."""
 
     row: str
@@ -57,7 +63,7 @@ class AblationRow(Record, frozen=True, kw_only=True):
     """Why nothing small can show it."""
 
 
-class AblationCard(Record, frozen=True, kw_only=True):
+class AblationCard(StrictRecord, frozen=True, kw_only=True):
     """A table of the leaderboard's, or a figure with columns of its own, and what gives its rows."""
 
     rows: list[AblationRow]
@@ -124,19 +130,27 @@ def _empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine
         return
     table = read_table_card(card.table)
     rows = {row.row: row for row in card.rows}
-    printed = [(facts, group.title or group.section) for group in table.groups for facts in row_facts(group)]
+    printed = [
+        (facts, group.title or group.section)
+        for group in table.groups
+        for facts in row_facts(group)
+    ]
     names = [facts.row for facts, _ in printed]
     for name in rows:
         if name not in names:
-            raise CardError(f"row '{name}' is none of table '{card.table}'{did_you_mean(name, names)}")
+            raise CardError(f"row '{name}' is none of table '{card.table}'{suggest(name, names)}")
     for facts, group in printed:
         if facts.row not in rows:
-            raise CardError(f"no row for '{facts.row}' of table '{card.table}'; give one, or say 'why' there is none")
+            raise CardError(
+                f"no row for '{facts.row}' of table '{card.table}'; give one, or say 'why' there is none"
+            )
         key = f"{table.paper}/{table.table}/{facts.row}"
         yield rows[facts.row], AblationLine(facts.label or facts.row, key, group)
 
 
-def _line(card: AblationCard, row: AblationRow, empty: AblationLine, *, small: bool) -> AblationLine:
+def _line(
+    card: AblationCard, row: AblationRow, empty: AblationLine, *, small: bool
+) -> AblationLine:
     if sum(map(bool, (row.recipe, row.encoder, row.why))) > 1:
         raise CardError(f"row '{row.row}': give one of 'recipe', 'encoder' and 'why'")
     why = row.small_why or ("" if row.small else row.why) if small else row.why
@@ -148,7 +162,9 @@ def _line(card: AblationCard, row: AblationRow, empty: AblationLine, *, small: b
         return empty._replace(encoder=row.small if small else row.encoder)
     recipe = (row.small or card.small) if small else (row.recipe or card.recipe)
     if not recipe:
-        raise CardError(f"row '{row.row}': names no {'small ' if small else ''}recipe, and neither does the card")
+        raise CardError(
+            f"row '{row.row}': names no {'small ' if small else ''}recipe, and neither does the card"
+        )
     replaced = {**row.set, **card.small_set, **row.small_set} if small else row.set
     kept = {key: value for key, value in replaced.items() if not small or value != ""}
     return empty._replace(recipe=recipe, replaced=kept)
@@ -161,41 +177,64 @@ NOT_HAD = "×"
 def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
     """The tasks that fill an ablation's columns; what is read from the record of a training needs none."""
     tasks: dict[tuple[str, str | None], list[str]] = {}
-    for column in Filler.of(ablation.table, catalogue).tasks:
+    for column in TableFiller.of(ablation.table, catalogue).tasks:
         wanted = column.wanted
         if wanted is None or wanted.task in sources().extras:
             continue
         # Probes tell the development score of a test beside its own.
-        split = None if wanted.printed == "test" or wanted.task in catalogue.suites() else wanted.split
+        split = (
+            None if wanted.printed == "test" or wanted.task in catalogue.suites() else wanted.split
+        )
         tasks.setdefault((wanted.protocol, split), []).append(wanted.task)
-    return [RunPlan(tasks=",".join(names), protocol=way or None, split=split) for (way, split), names in tasks.items()]
+    return [
+        RunPlan(tasks=",".join(names), protocol=way or None, split=split)
+        for (way, split), names in tasks.items()
+    ]
 
 
-def table_beside(ablation: Ablation, had: Sequence[Sequence[TrialOutcome]], catalogue: Catalogue) -> Table:
+def table_beside(
+    ablation: Ablation, had: Sequence[Sequence[TrialOutcome]], catalogue: Catalogue
+) -> Table:
     """Make the table of what there is of each line: for each column the paper's number, ours, and where both are of one recipe how far they are apart."""
     card = ablation.table
-    filler = Filler.of(card, catalogue)
+    filler = TableFiller.of(card, catalogue)
     columns = [column for column in filler.columns if column.kind in ("task", "average")]
-    printed = [filler.published(published_row(line.published)) if line.published else {} for line in ablation.lines]
+    printed = [
+        filler.published(published_row(line.published)) if line.published else {}
+        for line in ablation.lines
+    ]
     measured = [_measured(filler, columns, one) for one in had]
     shown = list[TableColumn]()
     for column in columns:
         key, head, is_printed = column.key, column.head, any(column.key in one for one in printed)
-        ours = replace(column, head=f"{head}, here" if is_printed else head, kind="task", wanted=None)
+        ours = replace(
+            column, head=f"{head}, here" if is_printed else head, kind="task", wanted=None
+        )
         theirs = replace(ours, key=f"{key} printed", head=f"{head}, paper")
         apart = replace(ours, key=f"{key} apart", head="Δ", kind="delta", better="")
-        shown += ([theirs, ours] if ablation.is_small else [theirs, ours, apart]) if is_printed else [ours]
+        shown += (
+            ([theirs, ours] if ablation.is_small else [theirs, ours, apart])
+            if is_printed
+            else [ours]
+        )
     groups: dict[str, list[Row]] = {}
     for line, one, paper, found in zip(ablation.lines, had, printed, measured, strict=True):
         numbers: Numbers = {**found, **{f"{key} printed": number for key, number in paper.items()}}
         for key in paper.keys() & found.keys():
-            numbers[f"{key} apart"] = Number(found[key].value - paper[key].value)
+            numbers[f"{key} apart"] = TableNumber(found[key].value - paper[key].value)
         cells = {column.key: TableCell(measured=numbers.get(column.key)) for column in shown}
         # Added rows say what their training has seen of the tests.
         results = _results(one)
-        overlap = Runs("", "", "", None, results).overlap if results else ""
+        overlap = EncoderResults("", "", "", None, results).overlap if results else ""
         label = f"{line.label} {NOT_HAD}" if line.why else line.label
-        row = Row(label=label, cells=cells, overlap=overlap, is_added=True, is_listed=True, results=results)
+        row = Row(
+            label=label,
+            cells=cells,
+            overlap=overlap,
+            is_added=True,
+            is_listed=True,
+            results=results,
+        )
         groups.setdefault(line.group, []).append(row)
     return Table(
         name=ablation.name,
@@ -225,14 +264,22 @@ def _results(had: Sequence[TrialOutcome]) -> list[Result]:
     return [result for one in had for result in one.results]
 
 
-def _measured(filler: Filler, columns: Sequence[TableColumn], had: Sequence[TrialOutcome]) -> Numbers:
+def _measured(
+    filler: TableFiller, columns: Sequence[TableColumn], had: Sequence[TrialOutcome]
+) -> Numbers:
     results, runs = _results(had), [one.run for one in had if one.run is not None]
-    found = filler.measured(Runs("", "", "", None, results)) if results else {}
+    found = filler.measured(EncoderResults("", "", "", None, results)) if results else {}
     for column in columns:
         wanted = column.wanted
         if wanted is not None and wanted.task == "training":
-            values = [value for run in runs if (value := _of_training(run, wanted.metric)) is not None]
-        elif wanted is not None and wanted.task in filler.catalogue.suites() and wanted.printed == "validation":
+            values = [
+                value for run in runs if (value := _of_training(run, wanted.metric)) is not None
+            ]
+        elif (
+            wanted is not None
+            and wanted.task in filler.catalogue.suites()
+            and wanted.printed == "validation"
+        ):
             tasks = filler.catalogue.suites()[wanted.task].tasks
             by_seed: dict[int | None, dict[str, float]] = {}
             for result in results:
@@ -244,7 +291,7 @@ def _measured(filler: Filler, columns: Sequence[TableColumn], had: Sequence[Tria
         else:
             continue
         if values:
-            found[column.key] = Number(*spread(values), seeds=len(values))
+            found[column.key] = TableNumber(*mean_and_deviation(values), seeds=len(values))
     return found
 
 
@@ -255,7 +302,11 @@ def _of_training(run: TrainedRun, metric: str) -> float | None:
         return None
     if metric == "steps":
         return chosen.step
-    points = [point for point in run.facts["curve"] if point.get("step") == chosen.step and metric in point]
+    points = [
+        point
+        for point in run.facts["curve"]
+        if point.get("step") == chosen.step and metric in point
+    ]
     return float(points[0][metric]) if points else None
 
 
@@ -264,7 +315,7 @@ class Reproduction:
     """What is to be done for an ablation: the trainings of each of its lines, and the runs that these are."""
 
     ablation: Ablation
-    workshop: Workshop
+    workshop: TrialEnvironment
     base: str = ""
     """What trials start from instead of what the recipe names."""
     seeds: Sequence[int] = ()
@@ -274,13 +325,18 @@ class Reproduction:
 
     @cached_property
     def plans(self) -> list[list[TrainPlan]]:
-        """The trainings of each line, one a seed; none where it is not trained; raises as :meth:`Workshop.plan`."""
+        """The trainings of each line, one a seed; none where it is not trained; raises as :meth:`TrialEnvironment.plan`."""
         return [self._plans_of(line) if line.recipe else [] for line in self.ablation.lines]
 
     def _plans_of(self, line: AblationLine) -> list[TrainPlan]:
         own = self.workshop.catalogue.recipe(line.recipe).seeds or [0]
-        seeds, replaced = self.seeds or (own[:1] if self.ablation.is_small else own), {**line.replaced, **self.also}
-        return [self.workshop.plan(line.recipe, replaced, seed=seed, base=self.base) for seed in seeds]
+        seeds, replaced = (
+            self.seeds or (own[:1] if self.ablation.is_small else own),
+            {**line.replaced, **self.also},
+        )
+        return [
+            self.workshop.plan(line.recipe, replaced, seed=seed, base=self.base) for seed in seeds
+        ]
 
     @cached_property
     def trials(self) -> list[Trial]:
@@ -292,20 +348,28 @@ class Reproduction:
         pairs = zip(self.ablation.lines, self.plans, strict=True)
         return [line.label for line, plans in pairs if any(plan in trial.plans for plan in plans)]
 
-    def carry_out(self, watcher: TrialWatcher) -> Table:
+    def run_ablation(self, watcher: TrialCallbacks) -> Table:
         """Train what is missing, score all of it, and return the table with the paper's numbers beside."""
         catalogue, had = self.workshop.catalogue, list[list[TrialOutcome]]()
         tasks = scored_on(self.ablation, catalogue)
-        outcomes = [(trial, carry_out_trial(trial, self.workshop, tasks, watcher)) for trial in self.trials]
+        outcomes = [
+            (trial, carry_out_trial(trial, self.workshop, tasks, watcher)) for trial in self.trials
+        ]
         for line, plans in zip(self.ablation.lines, self.plans, strict=True):
-            had.append([one for trial, one in outcomes if any(plan in trial.plans for plan in plans)])
+            had.append(
+                [one for trial, one in outcomes if any(plan in trial.plans for plan in plans)]
+            )
             if line.encoder:
                 # The base is the checkpoint of an encoder whose card names none, or whose own base's card does.
                 card = catalogue.encoder(line.encoder.partition("+")[0])
                 over = card.params.get("base")
                 card = catalogue.encoder(over) if over in catalogue.paths("baselines") else card
-                names_one = card.kind not in FROM_CHECKPOINT or {"model", "package"} & {*card.params}
+                names_one = card.kind not in FROM_CHECKPOINT or {"model", "package"} & {
+                    *card.params
+                }
                 params = {} if names_one or not self.base else {"model": self.base}
-                results = score_encoder(line.encoder, self.workshop, tasks, watcher.scoring, params=params)
+                results = score_encoder(
+                    line.encoder, self.workshop, tasks, watcher.scoring, params=params
+                )
                 had[-1].append(TrialOutcome(results=results))
         return table_beside(self.ablation, had, catalogue)

@@ -19,33 +19,50 @@ import msgspec
 import numpy as np
 
 from stsbench.bench.plan import RunPlan
-from stsbench.bench.workers import TRIES, WAIT_SECONDS, Lost, Reference, caught, handed_back, is_alone, joined, stop
+from stsbench.bench.workers import (
+    TRIES,
+    WAIT_SECONDS,
+    Reference,
+    WorkerLost,
+    catch_errors,
+    connect_ray,
+    fetch_result,
+    is_alone,
+    stop_jobs,
+)
 from stsbench.core import settings
-from stsbench.core.cards import Range, SweepCard
+from stsbench.core.cards import SweepCard, ValueRange
 from stsbench.core.catalogue import read_card
-from stsbench.core.errors import CardError, OutputError, Stopped, StsbenchError, choose, one_line
+from stsbench.core.errors import CardError, Interrupted, OutputError, StsbenchError, look_up
 from stsbench.core.registry import Registry
+from stsbench.core.wording import join_lines
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
-from stsbench.numbers.statistics import Spread, spread
-from stsbench.recipes.on_ray import check_seen
-from stsbench.recipes.plan import TrainPlan, check_start, in_the_loop
+from stsbench.numbers.statistics import MeanAndDeviation, mean_and_deviation
+from stsbench.recipes.ray_training import check_seen
 from stsbench.recipes.train import TRAINERS, deciding
-from stsbench.results.record import fields_digest
-from stsbench.studies.trials import Trial, TrialWatcher, Workshop, carry_out_trial, plan_trials
-from stsbench.training.methods import METHODS
+from stsbench.recipes.train_plan import TrainPlan, check_start, uses_training_loop
+from stsbench.results.record import digest_fields
+from stsbench.studies.trials import (
+    Trial,
+    TrialCallbacks,
+    TrialEnvironment,
+    carry_out_trial,
+    plan_trials,
+)
+from stsbench.training.methods.registry import METHODS
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-    from stsbench.training.seams import OnProgress, TrainingProgress
+    from stsbench.training.learner import OnProgress, TrainingProgress
 
-Axis = Sequence[Any] | Range
+Axis = Sequence[Any] | ValueRange
 RECIPE = "recipe"
 DRAWS = 200
 """So often is drawn anew what was tried already, before it is taken that nothing else is left."""
 
 
-class Search(NamedTuple):
+class SearchStrategy(NamedTuple):
     """One way to search: by a sampler of Optuna's, or all settings in order."""
 
     sampler: str = ""
@@ -54,11 +71,11 @@ class Search(NamedTuple):
     """Whether what it proposes depends on scores."""
 
 
-SEARCHES: Mapping[str, Search] = {
-    "grid": Search(),
-    "random": Search("RandomSampler"),
+SEARCHES: Mapping[str, SearchStrategy] = {
+    "grid": SearchStrategy(),
+    "random": SearchStrategy("RandomSampler"),
     # What is under way counts as bad.
-    "tpe": Search("TPESampler", {"constant_liar": True}, learns=True),
+    "tpe": SearchStrategy("TPESampler", {"constant_liar": True}, learns=True),
 }
 
 
@@ -77,7 +94,10 @@ def axes(card: SweepCard) -> dict[str, Axis]:
 def setting_at(card: SweepCard, places: Mapping[str, Any]) -> SweepSetting:
     """The setting at places on the axes; of a list a place is a number, for what stands there may be of any type."""
     at = [(key, axis, places[key]) for key, axis in axes(card).items()]
-    found = {key: axis.number(place) if isinstance(axis, Range) else axis[place] for key, axis, place in at}
+    found = {
+        key: axis.number(place) if isinstance(axis, ValueRange) else axis[place]
+        for key, axis, place in at
+    }
     return SweepSetting(str(found.pop(RECIPE)), found)
 
 
@@ -86,24 +106,34 @@ def count_settings(card: SweepCard) -> int:
 
     Raises CardError: a search that draws has no budget of settings, a grid has one or a range without a step.
     """
-    endless = [key for key, axis in axes(card).items() if isinstance(axis, Range) and axis.step is None]
+    endless = [
+        key
+        for key, axis in axes(card).items()
+        if isinstance(axis, ValueRange) and axis.step is None
+    ]
     most = card.budget.settings
-    if not choose("search", card.search, SEARCHES).sampler:
+    if not look_up("search", card.search, SEARCHES).sampler:
         if most is not None:
-            raise CardError('[budget] settings: a grid is tried whole; leave it out, or take search = "random"')
+            raise CardError(
+                '[budget] settings: a grid is tried whole; leave it out, or take search = "random"'
+            )
         if endless:
-            raise CardError(f'[values] {endless[0]}: a grid needs a list or a step; or take search = "random"')
+            raise CardError(
+                f'[values] {endless[0]}: a grid needs a list or a step; or take search = "random"'
+            )
     elif most is None:
         raise CardError(f"[budget] settings is missing: search '{card.search}' draws so many")
-    all_of_them = math.inf if endless else math.prod(len(_points(axis)) for axis in axes(card).values())
+    all_of_them = (
+        math.inf if endless else math.prod(len(_points(axis)) for axis in axes(card).values())
+    )
     return int(min(all_of_them, math.inf if most is None else most))
 
 
 def _points(axis: Axis) -> Sequence[Any]:
-    return axis.points() if isinstance(axis, Range) else range(len(axis))
+    return axis.points() if isinstance(axis, ValueRange) else range(len(axis))
 
 
-def propose(card: SweepCard, known: Sequence[FrozenTrial]) -> FrozenTrial | None:
+def propose_setting(card: SweepCard, known: Sequence[FrozenTrial]) -> FrozenTrial | None:
     """The next setting to try, as a trial of Optuna's; None where there is none.
 
     It depends on the card and on what is known alone: a sweep that was stopped continues as it would have.
@@ -115,9 +145,11 @@ def propose(card: SweepCard, known: Sequence[FrozenTrial]) -> FrozenTrial | None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     spaces = dict[str, Any]()
     for key, axis in axes(card).items():
-        if isinstance(axis, Range):
+        if isinstance(axis, ValueRange):
             high = axis.high if axis.step is None else axis.points()[-1]
-            spaces[key] = optuna.distributions.FloatDistribution(axis.low, high, log=axis.log, step=axis.step)
+            spaces[key] = optuna.distributions.FloatDistribution(
+                axis.low, high, log=axis.log, step=axis.step
+            )
         else:
             spaces[key] = optuna.distributions.CategoricalDistribution(range(len(axis)))
     points = (
@@ -128,11 +160,15 @@ def propose(card: SweepCard, known: Sequence[FrozenTrial]) -> FrozenTrial | None
     for point in points:
         places = dict(zip(spaces, point, strict=True))
         if all(places != one.params for one in known):
-            return optuna.create_trial(params=places, distributions=spaces, state=optuna.trial.TrialState.RUNNING)
+            return optuna.create_trial(
+                params=places, distributions=spaces, state=optuna.trial.TrialState.RUNNING
+            )
     return None
 
 
-def _drawn(card: SweepCard, known: Sequence[FrozenTrial], spaces: dict[str, Any]) -> Iterator[Sequence[Any]]:
+def _drawn(
+    card: SweepCard, known: Sequence[FrozenTrial], spaces: dict[str, Any]
+) -> Iterator[Sequence[Any]]:
     import optuna
 
     search = SEARCHES[card.search]
@@ -144,7 +180,10 @@ def _drawn(card: SweepCard, known: Sequence[FrozenTrial], spaces: dict[str, Any]
         study = optuna.create_study(direction="maximize", sampler=sampler)
         study.add_trials(known)
         asked = study.ask(spaces).params
-        yield [one.number(asked[key]) if isinstance(one, Range) else asked[key] for key, one in axes(card).items()]
+        yield [
+            one.number(asked[key]) if isinstance(one, ValueRange) else asked[key]
+            for key, one in axes(card).items()
+        ]
 
 
 class SweepScore(NamedTuple):
@@ -166,12 +205,14 @@ class Sweep:
 
     name: str
     card: SweepCard
-    workshop: Workshop
+    workshop: TrialEnvironment
     folder: Path
     """Where its table and the cards of the winners go."""
 
     @classmethod
-    def read(cls, path: Path, workshop: Workshop, *, folder: Path, base: str = "", text: str = "") -> Sweep:
+    def read(
+        cls, path: Path, workshop: TrialEnvironment, *, folder: Path, base: str = "", text: str = ""
+    ) -> Sweep:
         """Read and check a card; ``base`` and ``text`` come before its own.
 
         Raises StsbenchError: a key, recipe, value or search that does not exist; a split that is no development split.
@@ -180,24 +221,33 @@ class Sweep:
         card = msgspec.structs.replace(card, base=base or card.base, text=text or card.text)
         found = cls(name=path.stem, card=card, workshop=workshop, folder=folder)
         for what, given in (("recipes", card.recipes), *card.values.items()):
-            if isinstance(given, list) and any(one in given[:place] for place, one in enumerate(given)):
+            if isinstance(given, list) and any(
+                one in given[:place] for place, one in enumerate(given)
+            ):
                 raise CardError(f"{path}: {what}: a value stands there twice")
         found.check_development(card.decide.task, card.decide.split, where=f"{path}: [decide]")
         count_settings(card)
         # A value that some recipe does not take, or that has it selected on a test, is refused before anything is trained.
-        listed = {key: one if isinstance(one, list) else [one.low, one.high] for key, one in card.values.items()}
+        listed = {
+            key: one if isinstance(one, list) else [one.low, one.high]
+            for key, one in card.values.items()
+        }
         first = {key: values[0] for key, values in listed.items()}
         for recipe in card.recipes:
-            for values in ({**first, key: value} for key, all_of in listed.items() for value in all_of):
+            for values in (
+                {**first, key: value} for key, all_of in listed.items() for value in all_of
+            ):
                 plan = found._checked(recipe, {**card.set, **values})
-                if in_the_loop(plan.card):
+                if uses_training_loop(plan.card):
                     check_start(plan)
                 method = METHODS.load(plan.card.method)
                 TRAINERS.load_own(method.trainer).check(plan, method)
         return found
 
     def _plan(self, recipe: str, replaced: Mapping[str, Any], seed: int = 0) -> TrainPlan:
-        return self.workshop.plan(recipe, replaced, seed=seed, base=self.card.base, text=self.card.text)
+        return self.workshop.plan(
+            recipe, replaced, seed=seed, base=self.card.base, text=self.card.text
+        )
 
     def _checked(self, recipe: str, replaced: Mapping[str, Any]) -> TrainPlan:
         plan = self._plan(recipe, replaced)
@@ -217,22 +267,32 @@ class Sweep:
         """
         facts = self.workshop.catalogue.task(task)
         if split in (facts.score_split, "test"):
-            own = [name for name in facts.splits if name not in (facts.score_split, "test", "train")]
-            others = f"; {task} has '{own[0]}'" if own else f"; {task} has none, so name another task"
-            raise CardError(f"{where}: '{split}' of {task} is a test: values are chosen on development splits{others}")
-        choose(f"split of {task}", split, facts.splits)
+            own = [
+                name for name in facts.splits if name not in (facts.score_split, "test", "train")
+            ]
+            others = (
+                f"; {task} has '{own[0]}'" if own else f"; {task} has none, so name another task"
+            )
+            raise CardError(
+                f"{where}: '{split}' of {task} is a test: values are chosen on development splits{others}"
+            )
+        look_up(f"split of {task}", split, facts.splits)
 
     def trials(self, setting: SweepSetting) -> list[Trial]:
         """The trainings of a setting, one a seed; what a recipe says already is not replaced, so that runs of before are found."""
         whole = {**self.card.set, **setting.values}
         ours, needed = self._checked(setting.recipe, whole).card, dict(whole)
         for key in whole:
-            theirs = self._plan(setting.recipe, {other: value for other, value in whole.items() if other != key}).card
+            theirs = self._plan(
+                setting.recipe, {other: value for other, value in whole.items() if other != key}
+            ).card
             if deciding(theirs) == deciding(ours):
                 del needed[key]
         made: list[Trial] = []
         for seed in self.card.seeds:
-            long, short = (self._plan(setting.recipe, replaced, seed) for replaced in (whole, needed))
+            long, short = (
+                self._plan(setting.recipe, replaced, seed) for replaced in (whole, needed)
+            )
             try:
                 made += plan_trials([short, long])
             except OutputError:
@@ -257,10 +317,16 @@ class Sweep:
             path.parent.mkdir(parents=True, exist_ok=True)
             storage = JournalStorage(JournalFileBackend(str(path)))
             return optuna.create_study(
-                storage=storage, study_name=name, direction="maximize", pruner=pruner, load_if_exists=True
+                storage=storage,
+                study_name=name,
+                direction="maximize",
+                pruner=pruner,
+                load_if_exists=True,
             )
         except (OSError, ValueError, LookupError, TypeError) as error:
-            raise OutputError(f"{path}: is not what a sweep has tried: {one_line(error)}; remove it") from error
+            raise OutputError(
+                f"{path}: is not what a sweep has tried: {join_lines(error)}; remove it"
+            ) from error
 
 
 @dataclass(eq=False)
@@ -279,19 +345,23 @@ class SweepRow:
     @property
     def whole(self) -> bool:
         """Whether all seeds were trained to the end and scored."""
-        return sum(one.score is not None and not one.early for one in self.scores.values()) == len(self.trials)
+        return sum(one.score is not None and not one.early for one in self.scores.values()) == len(
+            self.trials
+        )
 
     @property
-    def spread(self) -> Spread | None:
+    def spread(self) -> MeanAndDeviation | None:
         """Mean and deviation over the seeds that have a score; None where none has."""
         scores = [one.score for one in self.scores.values() if one.score is not None]
-        return spread(scores) if scores else None
+        return mean_and_deviation(scores) if scores else None
 
 
-class Book:
+class SweepState:
     """What of a sweep is done, under way and to come; each trial is handed out once."""
 
-    def __init__(self, sweep: Sweep, on_close: Callable[[SweepRow, Trial], None] = lambda row, trial: None) -> None:
+    def __init__(
+        self, sweep: Sweep, on_close: Callable[[SweepRow, Trial], None] = lambda row, trial: None
+    ) -> None:
         """Read what was tried before; ``on_close`` is called with the row of each trial that is done."""
         self.sweep, self.on_close = sweep, on_close
         self.rows: list[SweepRow] = []
@@ -305,8 +375,12 @@ class Book:
     @cached_property
     def _study(self) -> Any:  # noqa: ANN401 - optuna's
         """What was tried; with other values, seeds or another way to decide a card is another study, not with another budget."""
-        facts = {key: one for key, one in msgspec.to_builtins(self.sweep.card).items() if key not in ("name", "budget")}
-        return self.sweep.study(fields_digest(facts)[:16])
+        facts = {
+            key: one
+            for key, one in msgspec.to_builtins(self.sweep.card).items()
+            if key not in ("name", "budget")
+        }
+        return self.sweep.study(digest_fields(facts)[:16])
 
     def _tried(self) -> list[FrozenTrial]:
         return self._study.trials if (self.sweep.folder / JOURNAL).exists() else []
@@ -319,7 +393,7 @@ class Book:
     def next(self) -> Trial | None:
         """What is to be trained; None where there is nothing, now or any more."""
         if not self.waiting:
-            trial = propose(self.sweep.card, self._tried())
+            trial = propose_setting(self.sweep.card, self._tried())
             if trial is None:
                 return None
             self._study.add_trial(trial)
@@ -332,15 +406,21 @@ class Book:
 
         row = next(row for row in self.rows if trial in row.trials)
         found = {**row.scores, trial.plan.seed: score}
-        row.scores = {seed: found[seed] for seed in (one.plan.seed for one in row.trials) if seed in found}
+        row.scores = {
+            seed: found[seed] for seed in (one.plan.seed for one in row.trials) if seed in found
+        }
         self.on_close(row, trial)
         if len(row.scores) == len(row.trials):
             state = TrialState.COMPLETE if row.spread else TrialState.FAIL
-            self._study.tell(self.rows.index(row), row.spread and row.spread.mean, state, skip_if_finished=True)
+            self._study.tell(
+                self.rows.index(row), row.spread and row.spread.mean, state, skip_if_finished=True
+            )
 
     def ranked(self) -> list[SweepRow]:
         """The rows, the best mean first, those that are not whole behind all others."""
-        return sorted(self.rows, key=lambda row: (not row.whole, -row.spread.mean if row.spread else 0.0))
+        return sorted(
+            self.rows, key=lambda row: (not row.whole, -row.spread.mean if row.spread else 0.0)
+        )
 
     def winners(self) -> list[SweepRow]:
         """The best whole setting of each recipe, the best of all first."""
@@ -353,10 +433,16 @@ class Book:
     def all_known(self) -> list[Trial]:
         """All that are known before anything is scored: of a search that learns, those that were begun."""
         card, known = self.sweep.card, self._tried()
-        while not SEARCHES[card.search].learns and (trial := propose(card, known)) is not None:
+        while (
+            not SEARCHES[card.search].learns and (trial := propose_setting(card, known)) is not None
+        ):
             known.append(trial)
-        later = (self.sweep.trials(setting_at(card, trial.params)) for trial in known[len(self.rows) :])
-        return [trial for trials in (*(row.trials for row in self.rows), *later) for trial in trials]
+        later = (
+            self.sweep.trials(setting_at(card, trial.params)) for trial in known[len(self.rows) :]
+        )
+        return [
+            trial for trials in (*(row.trials for row in self.rows), *later) for trial in trials
+        ]
 
     @property
     def total(self) -> int:
@@ -371,14 +457,19 @@ def winner_card(sweep: Sweep, row: SweepRow) -> tuple[str, dict[str, Any]]:
     mean, deviation = row.spread
     over = f"{100 * mean:.2f}" + (f" ± {100 * deviation:.2f}" if deviation is not None else "")
     how = f"chosen by {over} on {decide.task} {decide.split} over seeds {', '.join(map(str, sweep.card.seeds))}"
-    changed: Sequence[str] = [f"{key}={value}" for key, value in {**sweep.card.set, **row.setting.values}.items()]
+    changed: Sequence[str] = [
+        f"{key}={value}" for key, value in {**sweep.card.set, **row.setting.values}.items()
+    ]
     named = msgspec.structs.replace(
-        card, name=f"{card.name}, {', '.join(changed)}", preset=f"the sweep '{sweep.card.name}', {how}", published=[]
+        card,
+        name=f"{card.name}, {', '.join(changed)}",
+        preset=f"the sweep '{sweep.card.name}', {how}",
+        published=[],
     )
     return f"{row.setting.recipe}-{sweep.name}", msgspec.to_builtins(named)
 
 
-class StoppedEarly(Stopped):
+class StoppedEarly(Interrupted):
     """Halving has stopped a training at a validation of this score."""
 
     def __init__(self, score: float) -> None:
@@ -387,7 +478,7 @@ class StoppedEarly(Stopped):
         self.score = score
 
 
-def score_trial(sweep: Sweep, trial: Trial, halving: str, watcher: TrialWatcher) -> SweepScore:
+def score_trial(sweep: Sweep, trial: Trial, halving: str, watcher: TrialCallbacks) -> SweepScore:
     """Train a trial, unless that is done or halving stops it, and score it.
 
     Raises UnknownName: results have no score of the metric's name; Stopped: the user wants no more.
@@ -400,12 +491,16 @@ def score_trial(sweep: Sweep, trial: Trial, halving: str, watcher: TrialWatcher)
     except StoppedEarly as early:
         return SweepScore(early.score, early=True)
     if outcome.failures or not outcome.results:
-        return SweepScore(None, "; ".join(one_line(error) for _, error in outcome.failures) or "it has no score")
+        return SweepScore(
+            None, "; ".join(join_lines(error) for _, error in outcome.failures) or "it has no score"
+        )
     result = outcome.results[0]
-    return SweepScore(choose("metric", decide.metric, result.scores) if decide.metric else result.score)
+    return SweepScore(
+        look_up("metric", decide.metric, result.scores) if decide.metric else result.score
+    )
 
 
-def _halved(sweep: Sweep, trial: Trial, halving: str, watcher: TrialWatcher) -> TrialWatcher:
+def _halved(sweep: Sweep, trial: Trial, halving: str, watcher: TrialCallbacks) -> TrialCallbacks:
     """The watcher, which tells Optuna each validation of a training, those of before too, and stops one that is behind."""
     asked, last = sweep.study(halving).ask(), 0
 
@@ -435,40 +530,55 @@ def _halved(sweep: Sweep, trial: Trial, halving: str, watcher: TrialWatcher) -> 
     return replace(watcher, training=training)
 
 
-Carrier = Callable[[Book, str, int, TrialWatcher], None]
+Carrier = Callable[[SweepState, str, int, TrialCallbacks], None]
 """Given the book of a sweep, where it is to be (``ray``), the cores of a training where no GPU is, and who watches; it
 ends with all done, or the time."""
 
 
-def one_after_another(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None:
+def run_sequentially(book: SweepState, on: str, cores: int, watcher: TrialCallbacks) -> None:
     """Train one after the other in this process."""
     started = time.monotonic()
     while not book.sweep.is_over(started) and (trial := book.next()) is not None:
         book.close(trial, score_trial(book.sweep, trial, book.halving, watcher))
 
 
-def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None:
+def run_in_parallel(book: SweepState, on: str, cores: int, watcher: TrialCallbacks) -> None:
     """Train side by side, as many as there are GPUs, or slices of cores; those under way when the time is over end.
 
     Raises StsbenchError: Ray is not installed, or machines do not share what they need; Stopped: by Ctrl-C.
     """
     sweep = book.sweep
     if "://" in on:
-        raise StsbenchError(f"--on {on}: lead a sweep within its cluster; run it there with RAY_ADDRESS and --on ray")
-    with joined(on) as ray:
+        raise StsbenchError(
+            f"--on {on}: lead a sweep within its cluster; run it there with RAY_ADDRESS and --on ray"
+        )
+    with connect_ray(on) as ray:
         if not is_alone(on):
             shop = sweep.workshop
             given = [shop.data or settings.data_folder(), shop.corpora or settings.corpora_folder()]
-            check_seen(ray, [Path(sweep.card.base or "."), *given, *shop.catalogue.folders], settings.runs_folder())
+            check_seen(
+                ray,
+                [Path(sweep.card.base or "."), *given, *shop.catalogue.folders],
+                settings.runs_folder(),
+            )
             check_seen(ray, [], sweep.folder)
         here = ray.cluster_resources()
-        held, each, many = int(here.get("CPU", 0)), {"num_cpus": 1, "num_gpus": 1}, int(here.get("GPU", 0))
+        held, each, many = (
+            int(here.get("CPU", 0)),
+            {"num_cpus": 1, "num_gpus": 1},
+            int(here.get("GPU", 0)),
+        )
         if not many:
             if held < cores:
-                raise StsbenchError(f"--cores {cores}: there are {held} cores; give at most as many")
+                raise StsbenchError(
+                    f"--cores {cores}: there are {held} cores; give at most as many"
+                )
             each, many = {"num_cpus": cores}, held // cores
         # Ray tries again what a worker had that is lost.
-        work, under_way = ray.remote(_scored_there).options(max_retries=TRIES - 1, **each), dict[Reference, Trial]()
+        work, under_way = (
+            ray.remote(_scored_there).options(max_retries=TRIES - 1, **each),
+            dict[Reference, Trial](),
+        )
         started = time.monotonic()
         try:
             while not sweep.is_over(started):
@@ -477,29 +587,32 @@ def side_by_side(book: Book, on: str, cores: int, watcher: TrialWatcher) -> None
                 if not under_way:
                     break
                 for reference in ray.wait(list(under_way), timeout=WAIT_SECONDS)[0]:
-                    book.close(under_way.pop(reference), _score_of(handed_back(ray, reference)))
+                    book.close(under_way.pop(reference), _score_of(fetch_result(ray, reference)))
         except KeyboardInterrupt as error:
-            raise Stopped("stopped; the same command resumes") from error
+            raise Interrupted("stopped; the same command resumes") from error
         finally:
-            stop(ray, list(under_way))
+            stop_jobs(ray, list(under_way))
 
 
 def _scored_there(sweep: Sweep, trial: Trial, halving: str, folder: str) -> SweepScore | Exception:
     """What a worker does; at a second try a part of the training is there."""
     with chdir(folder):
         (now,) = plan_trials(trial.plans)
-        return caught(partial(score_trial, sweep, now, halving, TrialWatcher()))
+        return catch_errors(partial(score_trial, sweep, now, halving, TrialCallbacks()))
 
 
 def _score_of(found: SweepScore | Exception) -> SweepScore:
-    if isinstance(found, Lost):
+    if isinstance(found, WorkerLost):
         return SweepScore(None, f"its worker has failed {TRIES} times")
-    return SweepScore(None, one_line(found)) if isinstance(found, Exception) else found
+    return SweepScore(None, join_lines(found)) if isinstance(found, Exception) else found
 
 
 CARRIERS = Registry(
     "place of a sweep",
-    {"local": "stsbench.studies.sweep:one_after_another", "ray": "stsbench.studies.sweep:side_by_side"},
+    {
+        "local": "stsbench.studies.sweep:run_sequentially",
+        "ray": "stsbench.studies.sweep:run_in_parallel",
+    },
     group="carriers",
-    wanted="a function, see stsbench.studies.sweep:Carrier",
+    expected="a function, see stsbench.studies.sweep:Carrier",
 )

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from stsbench.bench.plan import Listener, RunPlan
-from stsbench.bench.run import isolated, run
+from stsbench.bench.plan import RunPlan
+from stsbench.bench.progress import RunCallbacks
+from stsbench.bench.run import report_errors, run
 from stsbench.core import settings
 from stsbench.core.cards import toml
 from stsbench.core.errors import OutputError, TrainingError
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
-from stsbench.recipes.plan import Means, TrainPlan, read_recipe
 from stsbench.recipes.train import carry_out, deciding, find_finished
+from stsbench.recipes.train_plan import TrainingEnvironment, TrainPlan, read_recipe
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
-    from stsbench.training.seams import OnProgress
+    from stsbench.training.learner import OnProgress
 
 State = Literal["complete", "unfinished", "missing"]
 STATES: tuple[State, ...] = ("complete", "unfinished", "missing")
@@ -31,7 +32,7 @@ STATES: tuple[State, ...] = ("complete", "unfinished", "missing")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workshop(Means):
+class TrialEnvironment(TrainingEnvironment):
     """On what trials are trained, and where their results go; runs lie where names find them, in the usual folder of runs."""
 
     results: Path
@@ -39,9 +40,15 @@ class Workshop(Means):
     """The words of ``stsbench train`` that say the same, for the command that finishes a stopped run."""
 
     def plan(
-        self, recipe: str, replaced: Mapping[str, Any] | None = None, *, seed: int = 0, base: str = "", text: str = ""
+        self,
+        recipe: str,
+        replaced: Mapping[str, Any] | None = None,
+        *,
+        seed: int = 0,
+        base: str = "",
+        text: str = "",
     ) -> TrainPlan:
-        """What ``stsbench train`` would do for a recipe with values replaced; raises as :func:`stsbench.recipes.plan.read_recipe`."""
+        """What ``stsbench train`` would do for a recipe with values replaced; raises as :func:`stsbench.recipes.train_plan.read_recipe`."""
         replaced = replaced or {}
         given = {**replaced, **({"data.corpus": text} if text else {})}
         name, card = read_recipe(recipe, self.catalogue, assign=given)
@@ -55,7 +62,7 @@ class Workshop(Means):
             out=settings.runs_folder(),
             base=base,
             command=shlex.join([*words, *chain(*said), *self.options, "--seeds", str(seed)]),
-            **{means.name: getattr(self, means.name) for means in fields(Means)},
+            **{means.name: getattr(self, means.name) for means in fields(TrainingEnvironment)},
         )
 
 
@@ -87,12 +94,12 @@ UNWATCHED = nullcontext[Callable[[object], None]](lambda progress: None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialWatcher:
+class TrialCallbacks:
     """Shows how trials go; every part may be left out."""
 
     training: Callable[[Trial], AbstractContextManager[OnProgress]] = lambda trial: UNWATCHED
     """Entered while a trial is trained, and called with its steps; a run that is complete is not trained."""
-    scoring: Listener = field(default_factory=Listener)
+    scoring: RunCallbacks = field(default_factory=RunCallbacks)
 
 
 def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
@@ -110,10 +117,14 @@ def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
         key = msgspec.json.encode([deciding(plan.card), plan.base, plan.seed], order="sorted")
         if of_folder.setdefault(plan.folder, key) != key:
             what = f"{plan.name}, seed {plan.seed}: asked for twice with other bases or cards, for one folder"
-            raise TrainingError(f"{what}; train them one after the other with another STSBENCH_RUNS each")
+            raise TrainingError(
+                f"{what}; train them one after the other with another STSBENCH_RUNS each"
+            )
         # Raises where the folder holds the finished run of another plan.
         begun: State = "unfinished" if UnfinishedRun.read(plan.folder) is not None else "missing"
-        groups.setdefault(key, []).append((plan, "complete" if find_finished(plan) is not None else begun))
+        groups.setdefault(key, []).append(
+            (plan, "complete" if find_finished(plan) is not None else begun)
+        )
     made = []
     for group in groups.values():
         plan, state = min(group, key=lambda one: STATES.index(one[1]))
@@ -122,7 +133,7 @@ def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
 
 
 def carry_out_trial(
-    trial: Trial, workshop: Workshop, scorings: Sequence[RunPlan], watcher: TrialWatcher
+    trial: Trial, workshop: TrialEnvironment, scorings: Sequence[RunPlan], watcher: TrialCallbacks
 ) -> TrialOutcome:
     """Train and score a trial on the tasks of some plans; what fails is part of what came of it, and the watcher's listener hears it.
 
@@ -133,10 +144,10 @@ def carry_out_trial(
 
     def failed(what: str, error: Exception) -> None:
         failures.append((what, error))
-        watcher.scoring.failed(what, error)
+        watcher.scoring.on_failure(what, error)
 
-    scoring = replace(watcher.scoring, failed=failed)
-    with isolated(trial.encoder, False, scoring, expected=(OutputError,)):
+    scoring = replace(watcher.scoring, on_failure=failed)
+    with report_errors(trial.encoder, False, scoring, expected=(OutputError,)):
         # A run that is complete is not trained.
         watching = UNWATCHED if trial.state == "complete" else watcher.training(trial)
         with watching as on_progress:
@@ -147,9 +158,9 @@ def carry_out_trial(
 
 def score_encoder(
     encoder: str,
-    workshop: Workshop,
+    workshop: TrialEnvironment,
     scorings: Sequence[RunPlan],
-    listener: Listener,
+    listener: RunCallbacks,
     *,
     params: Mapping[str, Any] | None = None,
 ) -> list[Result]:
@@ -158,6 +169,6 @@ def score_encoder(
     of_shop: Any = {"out": workshop.results, "data": workshop.data, "catalogue": workshop.catalogue}
     for scoring in scorings:
         asked = replace(scoring, encoders=[encoder], params=params or {}, **of_shop)
-        with isolated(encoder, False, listener, expected=(OutputError,)):
+        with report_errors(encoder, False, listener, expected=(OutputError,)):
             results += run(asked, listener)
     return results

@@ -20,7 +20,9 @@ _PAST_DRAWS = 2.0
 """Above every draw, which are below 1."""
 
 
-def token_shuffle(mask: Tensor, *, generator: torch.Generator, position_ids: Tensor | None = None) -> Tensor:
+def token_shuffle(
+    mask: Tensor, *, generator: torch.Generator, position_ids: Tensor | None = None
+) -> Tensor:
     """Return position ids (b, t) with those of each sentence's tokens permuted; padding, on either side, keeps its own.
 
     [CLS] and [SEP] take part. Token ids, segment ids and mask are to stay as they are. What is permuted is 0 to t - 1,
@@ -36,7 +38,9 @@ def token_shuffle(mask: Tensor, *, generator: torch.Generator, position_ids: Ten
     return torch.empty_like(ids).scatter_(1, in_order, ids.gather(1, at_random))
 
 
-def token_cutoff(embeddings: Tensor, mask: Tensor, *, rate: float, generator: torch.Generator) -> Tensor:
+def token_cutoff(
+    embeddings: Tensor, mask: Tensor, *, rate: float, generator: torch.Generator
+) -> Tensor:
     """Return embeddings (b, t, h) with floor(n * rate) of each sentence's n tokens set to zero.
 
     Padding is never drawn; [CLS] and [SEP] may be. At rate 0.15 sentences of six tokens or fewer stay as they are.
@@ -45,14 +49,20 @@ def token_cutoff(embeddings: Tensor, mask: Tensor, *, rate: float, generator: to
     return embeddings.masked_fill(cut[:, :, None], 0)
 
 
-def feature_cutoff(embeddings: Tensor, mask: Tensor, *, rate: float, generator: torch.Generator) -> Tensor:
+def feature_cutoff(
+    embeddings: Tensor, mask: Tensor, *, rate: float, generator: torch.Generator
+) -> Tensor:
     """Return embeddings (b, t, h) with floor(h * rate) columns of each sentence set to zero, padding included."""
     b, _, h = embeddings.shape
-    cut = _draw(torch.ones(b, h, dtype=torch.bool, device=embeddings.device), rate, generator)  # (b, h)
+    cut = _draw(
+        torch.ones(b, h, dtype=torch.bool, device=embeddings.device), rate, generator
+    )  # (b, h)
     return embeddings.masked_fill(cut[:, None, :], 0)
 
 
-def embedding_dropout(embeddings: Tensor, mask: Tensor, *, rate: float, generator: torch.Generator) -> Tensor:
+def embedding_dropout(
+    embeddings: Tensor, mask: Tensor, *, rate: float, generator: torch.Generator
+) -> Tensor:
     """Return embeddings (b, t, h) with floor(n * h * rate) elements of each sentence's n tokens set to zero.
 
     Other than torch's dropout: the count is exact, padding is left alone, and what stays is not scaled up.

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stsbench.core.errors import StsbenchError, UnknownName, choose
+from stsbench.core.errors import StsbenchError, UnknownName, look_up
 
 P = ParamSpec("P")
 
@@ -32,10 +32,14 @@ def in_float32(objective: Callable[P, Tensor]) -> Callable[P, Tensor]:
     def widened(*args: P.args, **kwargs: P.kwargs) -> Tensor:
         temperature: Any = kwargs.get("temperature", 1.0)
         if not 0 < temperature < math.inf:
-            raise StsbenchError(f"temperature {temperature}: it must be a positive number; the papers use 0.01 to 0.1")
+            raise StsbenchError(
+                f"temperature {temperature}: it must be a positive number; the papers use 0.01 to 0.1"
+            )
         devices = {a.device.type for a in [*args, *kwargs.values()] if isinstance(a, Tensor)}
         with torch.autocast(next(iter(devices), "cpu"), enabled=False):
-            return objective(*map(_widen, args), **{name: _widen(value) for name, value in kwargs.items()})
+            return objective(
+                *map(_widen, args), **{name: _widen(value) for name, value in kwargs.items()}
+            )
 
     return widened
 
@@ -50,10 +54,14 @@ def check_rows(least: int = 1, /, **tensors: Tensor) -> None:
     """Raise ValueError, naming the tensor, where they are not (b, d), all of one shape, with so many rows at least."""
     (name, first), *others = tensors.items()
     if first.ndim != 2 or len(first) < least:
-        raise ValueError(f"{name} is {tuple(first.shape)}; it must be (b, d) with b at least {least}")
+        raise ValueError(
+            f"{name} is {tuple(first.shape)}; it must be (b, d) with b at least {least}"
+        )
     for other, tensor in others:
         if tensor.shape != first.shape:
-            raise ValueError(f"{other} is {tuple(tensor.shape)}, but {name} is {tuple(first.shape)}")
+            raise ValueError(
+                f"{other} is {tuple(tensor.shape)}, but {name} is {tuple(first.shape)}"
+            )
 
 
 def unit(x: Tensor) -> Tensor:
@@ -73,7 +81,7 @@ SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def first_wins(logits: Tensor) -> Tensor:
+def diagonal_cross_entropy(logits: Tensor) -> Tensor:
     """Return the cross-entropy of logits (n, m), m >= n, whose right answer in row i is column i."""
     return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
 
@@ -103,17 +111,21 @@ def info_nce(
     own; raises StsbenchError for one without any. ``similarity`` ``dot`` leaves the lengths in (table D.1).
     """
     check_rows(anchor=anchor, positive=positive)
-    similarities = choose("similarity", similarity, SIMILARITIES)
+    similarities = look_up("similarity", similarity, SIMILARITIES)
     logits = similarities(anchor, positive) / temperature  # (b, b)
     if hard_negative is None:
         if hard_negative_weight != 0:
-            raise StsbenchError(f"hard_negative_weight {hard_negative_weight} without hard negatives: leave it out")
-        return first_wins(logits)
+            raise StsbenchError(
+                f"hard_negative_weight {hard_negative_weight} without hard negatives: leave it out"
+            )
+        return diagonal_cross_entropy(logits)
     several = torch.split(hard_negative, len(anchor))
     for one in several:
         check_rows(anchor=anchor, hard_negative=one)
     own = hard_negative_weight * _diagonal(anchor).to(logits.dtype).repeat(1, len(several))
-    return first_wins(torch.cat([logits, similarities(anchor, hard_negative) / temperature + own], dim=1))
+    return diagonal_cross_entropy(
+        torch.cat([logits, similarities(anchor, hard_negative) / temperature + own], dim=1)
+    )
 
 
 @in_float32
@@ -150,7 +162,9 @@ def pairs_in_batch(u: Tensor, v: Tensor, targets: Tensor, *, temperature: float)
 
 
 @in_float32
-def queued_info_nce(anchor: Tensor, positive: Tensor, queue: Tensor, filled: Tensor, *, temperature: float) -> Tensor:
+def queued_info_nce(
+    anchor: Tensor, positive: Tensor, queue: Tensor, filled: Tensor, *, temperature: float
+) -> Tensor:
     """Return ESimCSE's loss: SimCSE's, with a queue of embeddings that are negatives of every anchor.
 
     ``-log e(i, i+) / (sum_j e(i, j+) + sum_m e(i, m))``, mean over the anchors (b, d), m over the ``filled`` places,
@@ -158,7 +172,9 @@ def queued_info_nce(anchor: Tensor, positive: Tensor, queue: Tensor, filled: Ten
     """
     check_rows(anchor=anchor, positive=positive)
     queued = cosines(anchor, queue).masked_fill(~filled, -torch.inf)
-    return first_wins(torch.cat([cosines(anchor, positive), queued], dim=1) / temperature)
+    return diagonal_cross_entropy(
+        torch.cat([cosines(anchor, positive), queued], dim=1) / temperature
+    )
 
 
 @in_float32
@@ -182,13 +198,13 @@ def mixed_info_nce(
         return (mixing * rows + (1 - mixing) * rows.roll(-1, 0)).detach()
 
     similarities = [cosines(anchor, positive)]
-    if choose("variant", variant, FORMULAS):
+    if look_up("variant", variant, FORMULAS):
         own = _diagonal(anchor)
         similarities.append(cosines(anchor, mix(positive)).masked_fill(own.roll(1, 0), 0))
         similarities.append(cosines(mix(anchor), positive).masked_fill(own.roll(1, 1), 0))
     else:
         similarities.append((unit(anchor) * unit(mix(unit(positive)))).sum(dim=1, keepdim=True))
-    return first_wins(torch.cat(similarities, dim=1) / temperature)
+    return diagonal_cross_entropy(torch.cat(similarities, dim=1) / temperature)
 
 
 @in_float32
@@ -209,7 +225,9 @@ def off_dropout_info_nce(
     """
     check_rows(anchor=anchor, positive=positive, still=still)
     own = positive_share * (unit(anchor) * unit(positive)).sum(dim=1)
-    return first_wins(torch.where(_diagonal(anchor), own[:, None], cosines(still, still)) / temperature)
+    return diagonal_cross_entropy(
+        torch.where(_diagonal(anchor), own[:, None], cosines(still, still)) / temperature
+    )
 
 
 @in_float32
@@ -222,7 +240,7 @@ def dimension_contrast(view_a: Tensor, view_b: Tensor, *, temperature: float) ->
     """
     check_rows(2, view_a=view_a, view_b=view_b)
     first, second = (F.batch_norm(view, None, None, training=True) for view in (view_a, view_b))
-    return first_wins(first.T @ second / (len(first) * temperature))  # (d, d)
+    return diagonal_cross_entropy(first.T @ second / (len(first) * temperature))  # (d, d)
 
 
 @in_float32
@@ -278,7 +296,9 @@ def rankings(a: Tensor, b: Tensor, *, temperature: float) -> Tensor:
 
 
 @in_float32
-def ranking_consistency(view_a: Tensor, view_b: Tensor, *, temperature: float, formulas: Formulas = "paper") -> Tensor:
+def ranking_consistency(
+    view_a: Tensor, view_b: Tensor, *, temperature: float, formulas: Formulas = "paper"
+) -> Tensor:
     """Return RankCSE's consistency: the Jensen-Shannon divergence of how each view of a sentence ranks the other views, mean over sentences.
 
     With P the softmax of the cosines of ``view_a[i]`` with all of ``view_b``, and Q that of ``view_b[i]`` with all of
@@ -288,8 +308,10 @@ def ranking_consistency(view_a: Tensor, view_b: Tensor, *, temperature: float, f
     not public; ``released`` is that of a reproduction, perceptiveshawty/RankCSE, which trained the public checkpoints.
     """
     similarities = rankings(view_a, view_b, temperature=temperature)
-    logs = torch.stack([similarities.log_softmax(dim=1), similarities.T.log_softmax(dim=1)])  # (2, b, b)
-    if choose("formulas", formulas, FORMULAS):
+    logs = torch.stack(
+        [similarities.log_softmax(dim=1), similarities.T.log_softmax(dim=1)]
+    )  # (2, b, b)
+    if look_up("formulas", formulas, FORMULAS):
         logs = logs.exp().clamp(min=LEAST).log()
         middle = torch.full_like(logs[0], LEAST)
     else:
@@ -321,7 +343,7 @@ def list_mle(student: Tensor, teacher: Tensor, *, formulas: Formulas = "paper") 
     """
     check_rows(student=student, teacher=teacher)
     ranked = student.gather(1, teacher.argsort(dim=1, descending=True, stable=True))
-    if choose("formulas", formulas, FORMULAS):
+    if look_up("formulas", formulas, FORMULAS):
         ranked = ranked - ranked.amax(dim=1, keepdim=True)
         below = (ranked.exp().flip(1).cumsum(dim=1) + LEAST).log().flip(1)
     else:
@@ -346,7 +368,7 @@ def self_guided(cls: Tensor, hidden: Tensor, *, temperature: float, variant: str
     after the projection head: ``cls`` (b, d) and ``hidden`` (b, k, d); k is 1, a layer already drawn for each sentence,
     but for ``opt3``. Raises UnknownName for another variant.
     """
-    chosen = choose("self-guided variant", variant, SELF_GUIDED)
+    chosen = look_up("self-guided variant", variant, SELF_GUIDED)
     check_rows(cls=cls, **{"each layer of hidden": hidden[:, 0]})
     return chosen(cls, hidden, temperature)
 
@@ -354,14 +376,16 @@ def self_guided(cls: Tensor, hidden: Tensor, *, temperature: float, variant: str
 def _opt1(cls: Tensor, hidden: Tensor, temperature: float) -> Tensor:
     own = _diagonal(cls)
     others = cosines(cls, cls).masked_fill(own, -torch.inf)
-    return first_wins(torch.cat([cosines(cls, hidden[:, 0]), others], dim=1) / temperature)  # (b, 2b)
+    return diagonal_cross_entropy(
+        torch.cat([cosines(cls, hidden[:, 0]), others], dim=1) / temperature
+    )  # (b, 2b)
 
 
 def _opt2_released(cls: Tensor, hidden: Tensor, temperature: float) -> Tensor:
     logits = cosines(cls, hidden[:, 0]) / temperature  # (b, b)
     dropped = torch.zeros_like(logits, dtype=torch.bool)
     dropped[1:, 0] = dropped[:1, 1:2] = True
-    return first_wins(logits.masked_fill(dropped, -torch.inf))
+    return diagonal_cross_entropy(logits.masked_fill(dropped, -torch.inf))
 
 
 def _opt3(cls: Tensor, hidden: Tensor, temperature: float) -> Tensor:
@@ -389,7 +413,9 @@ def anchored_l2(parameters: Mapping[str, Tensor], initial: Mapping[str, Tensor])
     """
     # It keeps no difference for the backward pass, a whole model of them.
     squared = functools.partial(F.mse_loss, reduction="sum")
-    distances = [squared(_widen(one), _widen(initial[name].detach())) for name, one in parameters.items()]
+    distances = [
+        squared(_widen(one), _widen(initial[name].detach())) for name, one in parameters.items()
+    ]
     return torch.stack(distances).sum()
 
 
@@ -425,7 +451,7 @@ def feature_names(kinds: str | Sequence[str]) -> tuple[str, ...]:
     if not kinds:
         raise StsbenchError(f"no pair features; name some of {', '.join(_FEATURES)}")
     for kind in kinds:
-        choose("pair feature", kind, _FEATURES)
+        look_up("pair feature", kind, _FEATURES)
     return tuple(kinds)
 
 
@@ -467,5 +493,7 @@ def library_loss(loss: Any, *embeddings: Tensor, labels: Tensor | None = None) -
     """
     numbered = {str(number): column for number, column in enumerate(embeddings, 1)}
     check_rows(**numbered)
-    value: Tensor = loss([{"sentence_embedding": column, **numbered} for column in embeddings], labels)
+    value: Tensor = loss(
+        [{"sentence_embedding": column, **numbered} for column in embeddings], labels
+    )
     return value

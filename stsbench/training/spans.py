@@ -57,17 +57,25 @@ def sample_spans(
     for left in range(anchors, 0, -1):
         length = _length(rng, ANCHOR_LENGTHS, min_len, max_len)
         # Where choosing from the middle could leave too few blocks, choose the first or the last.
-        chosen = int(rng.choice([0, len(blocks) - 1]) if len(blocks) // left < left else rng.integers(len(blocks)))
+        chosen = int(
+            rng.choice([0, len(blocks) - 1])
+            if len(blocks) // left < left
+            else rng.integers(len(blocks))
+        )
         start = int(rng.integers(blocks[chosen], blocks[chosen] + max_len - length + 1))
         del blocks[max(0, chosen - 1) : chosen + 2]
         anchor = (start, start + length)
         found.anchors.append(anchor)
-        around = [STRATEGIES[strategy](anchor, n_tokens, min_len, max_len, rng) for _ in range(positives)]
+        around = [
+            STRATEGIES[strategy](anchor, n_tokens, min_len, max_len, rng) for _ in range(positives)
+        ]
         found.positives.append(around)
     return found
 
 
-def _length(rng: np.random.Generator, shape: tuple[float, float], shortest: int, longest: int) -> int:
+def _length(
+    rng: np.random.Generator, shape: tuple[float, float], shortest: int, longest: int
+) -> int:
     return int(rng.beta(*shape) * (longest - shortest) + shortest)
 
 

@@ -16,19 +16,29 @@ import transformers
 from safetensors.torch import save
 from torch.utils.hooks import RemovableHandle
 
-from stsbench.core.cards import BaseFacts, StudentFacts
+from stsbench.core.cards import BaseSection, StudentSection
 from stsbench.core.errors import CardError, EncoderError, OutputError
-from stsbench.core.files import write_whole
+from stsbench.core.files import write_atomically
 from stsbench.encoders.backends import open_device
-from stsbench.encoders.base import FloatArray, TokenIds
+from stsbench.encoders.base import FloatArray
 from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.described import write_saved
 from stsbench.encoders.engine.embed import embed_all
+from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.backbone import Backbone, load_model, load_tokenizer
-from stsbench.encoders.transformer.pooling import POOLINGS, FirstToken, Pooling, Prompt
-from stsbench.training.loop.on_cpu import Tokens, by_length, evaluating, is_unpadded, layout_of, padding_computed
+from stsbench.encoders.transformer.pooling import POOLINGS, FirstTokenPooling, Pooling, Prompt
+from stsbench.training.loop.on_cpu import (
+    Tokens,
+    by_length,
+    evaluating,
+    is_unpadded,
+    layout_of,
+    padding_computed,
+)
 
-DROPOUT = re.compile(r"(?!classifier|summary|pooler|qa|seq_classif)\w*(dropout(_prob|_rate)?|pdrop)")
+DROPOUT = re.compile(
+    r"(?!classifier|summary|pooler|qa|seq_classif)\w*(dropout(_prob|_rate)?|pdrop)"
+)
 """What configurations call the dropouts of a model's body: BERT's ``hidden_dropout_prob``, GPT-2's ``resid_pdrop``,
 ModernBERT's ``mlp_dropout``; those of heads for other tasks are not among them."""
 Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -41,19 +51,25 @@ def dropouts(config: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(rate) for name, rate in named.items() if type(rate) in (int, float)}
 
 
-def _new_settings(checkpoint: Checkpoint, dropout: float | None, layers: int | None) -> dict[str, float]:
+def _new_settings(
+    checkpoint: Checkpoint, dropout: float | None, layers: int | None
+) -> dict[str, float]:
     """The fields of a checkpoint's configuration that get new values: every dropout, and how many layers there are."""
     config, settings = checkpoint.config(), dict[str, float]()
     if dropout is not None:
         if not (known := dropouts(config)):
             usual = "hidden_dropout_prob, attention_dropout and the like"
-            raise EncoderError(f"{checkpoint.folder}/config.json: names no dropout ({usual}) to replace")
+            raise EncoderError(
+                f"{checkpoint.folder}/config.json: names no dropout ({usual}) to replace"
+            )
         settings |= dict.fromkeys(known, dropout)
     if layers is not None:
         name = next((field for field in ("num_hidden_layers", "n_layers") if field in config), None)
         if name is None or not 1 <= layers <= config[name]:
             there = "says not how many" if name is None else f"has {config[name]}"
-            raise EncoderError(f"{checkpoint.folder}: cannot keep {layers} layers, its configuration {there}")
+            raise EncoderError(
+                f"{checkpoint.folder}: cannot keep {layers} layers, its configuration {there}"
+            )
         settings[name] = layers
     return settings
 
@@ -97,8 +113,8 @@ class Student(torch.nn.Module):
     def __init__(
         self,
         checkpoint: Checkpoint,
-        facts: StudentFacts = StudentFacts(),  # noqa: B008 - nothing changes it
-        start: BaseFacts = BaseFacts(),  # noqa: B008
+        facts: StudentSection = StudentSection(),  # noqa: B008 - nothing changes it
+        start: BaseSection = BaseSection(),  # noqa: B008
         *,
         validation_pooling: str = "",
         language_model: bool = False,
@@ -108,20 +124,28 @@ class Student(torch.nn.Module):
         super().__init__()
         limit, max_length = checkpoint.max_length(), facts.max_length
         if max_length is not None and not 3 <= max_length <= (limit or max_length):
-            raise CardError(f"max_length {max_length}: give 3 to {limit or 'any number'}, the checkpoint's limit")
+            raise CardError(
+                f"max_length {max_length}: give 3 to {limit or 'any number'}, the checkpoint's limit"
+            )
         self.checkpoint, self.max_length = checkpoint, max_length or limit
         tested = facts.test_pooling or facts.pooling
-        self.poolings = [Pooling.parse(name) for name in (facts.pooling, tested, validation_pooling or tested)]
+        self.poolings = [
+            Pooling.parse(name) for name in (facts.pooling, tested, validation_pooling or tested)
+        ]
         for one in self.poolings:
             if not one.library and not one.of_mask_token:
                 known = [kind.name for kind in POOLINGS.values() if kind.library]
-                raise CardError(f"pooling '{one}' cannot be trained under; choose one of {', '.join(known)}")
+                raise CardError(
+                    f"pooling '{one}' cannot be trained under; choose one of {', '.join(known)}"
+                )
         self.pooling, self.test_pooling, self.validation_pooling = self.poolings
         self.chunk: int | None = None
         """While training, so many texts go through the model at a time; None: the whole batch."""
         self.compiled = False
         place = open_device(device)
-        whole, missing = self._start(_new_settings(checkpoint, facts.dropout, start.layers), start, language_model)
+        whole, missing = self._start(
+            _new_settings(checkpoint, facts.dropout, start.layers), start, language_model
+        )
         self.language_model = whole.to(place) if language_model else None
         self.model: Any = whole.base_model.to(place)
         self.backbone = Backbone(load_tokenizer(checkpoint), self.model, place)
@@ -134,18 +158,24 @@ class Student(torch.nn.Module):
         if getattr(self.model, "pooler", None) is not None:
             self.model.pooler = None
 
-    def _start(self, settings: Mapping[str, float], start: BaseFacts, language_model: bool) -> tuple[Any, list[str]]:
+    def _start(
+        self, settings: Mapping[str, float], start: BaseSection, language_model: bool
+    ) -> tuple[Any, list[str]]:
         """A model to start from, and the weights that its checkpoint lacks and may lack."""
         folder = self.checkpoint.folder
         kind: Any = transformers.AutoModelForMaskedLM if language_model else transformers.AutoModel
         if start.from_scratch:
             options = {"local_files_only": True, "trust_remote_code": False, **settings}
-            return kind.from_config(transformers.AutoConfig.from_pretrained(str(folder), **options)), []
+            return kind.from_config(
+                transformers.AutoConfig.from_pretrained(str(folder), **options)
+            ), []
         whole, missing = load_model(kind, self.checkpoint, dtype="float32", **settings)
         body = f"{whole.base_model_prefix}." if start.fresh_language_head and language_model else ""
         if lost := [key for key in missing if "pooler" not in key and key.startswith(body)]:
             what = "its head as a language model, " if language_model else ""
-            raise EncoderError(f"{folder}: the weights lack {what}'{lost[0]}' ({len(lost)} tensors in all)")
+            raise EncoderError(
+                f"{folder}: the weights lack {what}'{lost[0]}' ({len(lost)} tensors in all)"
+            )
         return whole, missing
 
     def _make_head(self, missing: Sequence[str], *, fresh: bool) -> PoolerHead:
@@ -154,14 +184,18 @@ class Student(torch.nn.Module):
         if not fresh:
             pooler: Any = getattr(model, "pooler", None)
             if not hasattr(pooler, "dense") or any("pooler" in key for key in missing):
-                raise EncoderError(f"{self.checkpoint.folder}: has no pooler to start from; use head = 'fresh'")
+                raise EncoderError(
+                    f"{self.checkpoint.folder}: has no pooler to start from; use head = 'fresh'"
+                )
             made.linear.load_state_dict(pooler.dense.state_dict())
         if self.test_pooling.through_head:
             with torch.device("meta"):
                 plain: Any = transformers.AutoModel.from_config(model.config)
             if not hasattr(getattr(plain, "pooler", None), "dense"):
                 what = f"pooling 'cls': {type(plain).__name__} has no pooler to save the head as"
-                raise EncoderError(f"{what}; use it in training alone, with test_pooling = 'cls_before_pooler'")
+                raise EncoderError(
+                    f"{what}; use it in training alone, with test_pooling = 'cls_before_pooler'"
+                )
         return made
 
     def need_pooling(self, name: str, why: str) -> None:
@@ -183,9 +217,16 @@ class Student(torch.nn.Module):
         ids, mask = tokens.padded(rows, pad=self.backbone.pad_token)
         return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
 
-    def by_length(self, tokens: Tokens, compute: Callable[[Tokens], torch.Tensor], model: Any = None) -> torch.Tensor:  # noqa: ANN401
+    def by_length(
+        self,
+        tokens: Tokens,
+        compute: Callable[[Tokens], torch.Tensor],
+        model: Any = None,  # noqa: ANN401
+    ) -> torch.Tensor:  # noqa: ANN401
         """As :func:`stsbench.training.loop.on_cpu.by_length`, in the student's chunks; ``model`` is what leaves padding out, if it does."""
-        return by_length(tokens, compute, chunk=self.chunk, unpadded=model is not None and is_unpadded(model))
+        return by_length(
+            tokens, compute, chunk=self.chunk, unpadded=model is not None and is_unpadded(model)
+        )
 
     def embed(
         self,
@@ -209,7 +250,9 @@ class Student(torch.nn.Module):
                 return self.pooled(states, part["attention_mask"], pooling)
 
         chunk = self.chunk if torch.is_grad_enabled() else None
-        return by_length(tokens, compute, chunk=chunk, generator=generator, unpadded=is_unpadded(self.model))
+        return by_length(
+            tokens, compute, chunk=chunk, generator=generator, unpadded=is_unpadded(self.model)
+        )
 
     def layers(self, pooling: Pooling | None = None) -> tuple[int, ...]:
         """The hidden states that a pooling takes, by default the training's."""
@@ -223,11 +266,16 @@ class Student(torch.nn.Module):
         if self.head is None or not pooling.through_head:
             return pooling.pool(states, mask)
         # The head stands on the first token of the last layer.
-        embeddings: torch.Tensor = self.head(FirstToken().pool(states, mask))
+        embeddings: torch.Tensor = self.head(FirstTokenPooling().pool(states, mask))
         return embeddings
 
     def hidden_states(
-        self, tokens: Tokens, layers: Sequence[int], *, transform: Transform | None = None, padding: bool = False
+        self,
+        tokens: Tokens,
+        layers: Sequence[int],
+        *,
+        transform: Transform | None = None,
+        padding: bool = False,
     ) -> list[torch.Tensor]:
         """Return the hidden states (b, t, h) of these layers, 0 being the embedding output, which ``transform`` changes first.
 
@@ -235,20 +283,32 @@ class Student(torch.nn.Module):
         """
         if transform is None and not padding:
             return self.backbone.hidden_states(tokens, layers)
-        changed = nullcontext() if transform is None else self._embedding_hook(transform, tokens["attention_mask"])
+        changed = (
+            nullcontext()
+            if transform is None
+            else self._embedding_hook(transform, tokens["attention_mask"])
+        )
         with changed, padding_computed(self.model) if padding else nullcontext():
             return self.backbone.padded_states(tokens, layers)
 
     def _embedding_hook(self, transform: Transform, mask: torch.Tensor) -> RemovableHandle:
         if self.compiled:
-            raise CardError("[training] compile: the method changes what is computed within the model; leave it out")
+            raise CardError(
+                "[training] compile: the method changes what is computed within the model; leave it out"
+            )
         embeddings = getattr(self.model, "embeddings", None)
         if embeddings is None:
-            raise EncoderError(f"{type(self.model).__name__} has no module 'embeddings' to change the output of")
+            raise EncoderError(
+                f"{type(self.model).__name__} has no module 'embeddings' to change the output of"
+            )
 
         def change(module: torch.nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
             layout = layout_of(self.model)
-            return transform(output, mask) if layout is None else layout.join(transform(layout.spread(output), mask))
+            return (
+                transform(output, mask)
+                if layout is None
+                else layout.join(transform(layout.spread(output), mask))
+            )
 
         handle: RemovableHandle = embeddings.register_forward_hook(change)
         return handle
@@ -276,8 +336,15 @@ class StudentEncoder:
 
         ``embed`` takes a batch (b, t) to (b, width) in another way than the student, ``around`` puts sentences in a template.
         """
-        self.student, self.name, self.width, self.around = student, name, width or student.backbone.width, around
-        self.embed = embed or (lambda tokens: student.embed(tokens, pooling=student.validation_pooling))
+        self.student, self.name, self.width, self.around = (
+            student,
+            name,
+            width or student.backbone.width,
+            around,
+        )
+        self.embed = embed or (
+            lambda tokens: student.embed(tokens, pooling=student.validation_pooling)
+        )
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
@@ -288,13 +355,18 @@ class StudentEncoder:
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
         """Return the token ids of each sentence."""
         # Training may cut; a test sentence is read whole.
-        return self.student.tokenize(self.around(sentences), max_length=self.student.checkpoint.max_length())
+        return self.student.tokenize(
+            self.around(sentences), max_length=self.student.checkpoint.max_length()
+        )
 
     def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
         """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
         student = self.student
         with evaluating(student), torch.inference_mode():
-            batch = {name: values.to(student.device) for name, values in student.collate(tokens, rows).items()}
+            batch = {
+                name: values.to(student.device)
+                for name, values in student.collate(tokens, rows).items()
+            }
             embeddings: FloatArray = self.embed(batch).float().cpu().numpy()
         return embeddings
 
@@ -326,11 +398,18 @@ def save_student(
         raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from error
     # Tied weights once; the head, where tests use it, as the transformer's pooler.
     once = {tensor.data_ptr(): name for name, tensor in reversed(whole.state_dict().items())}
-    weights = {name: tensor for name, tensor in whole.state_dict().items() if once[tensor.data_ptr()] == name}
+    weights = {
+        name: tensor
+        for name, tensor in whole.state_dict().items()
+        if once[tensor.data_ptr()] == name
+    }
     if student.head is not None and student.test_pooling.through_head and not language_model:
-        weights |= {f"pooler.dense.{name}": tensor for name, tensor in student.head.linear.state_dict().items()}
+        weights |= {
+            f"pooler.dense.{name}": tensor
+            for name, tensor in student.head.linear.state_dict().items()
+        }
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    write_whole(folder / "model.safetensors", save(ready, {"format": "pt"}))
+    write_atomically(folder / "model.safetensors", save(ready, {"format": "pt"}))
     if between:
         write_saved(folder, "sentence_transformer", {})
         return
@@ -349,10 +428,14 @@ def _save_modules(student: Student, folder: Path, between: Sequence[Any]) -> Non
     pooling, depth, width = student.test_pooling, student.backbone.depth, student.backbone.width
     steps, mode = list(between), pooling.library
     for step in between:
-        width = step.get_embedding_dimension() if hasattr(step, "get_embedding_dimension") else width
+        width = (
+            step.get_embedding_dimension() if hasattr(step, "get_embedding_dimension") else width
+        )
     if pooling.of_mask_token:
         # Tokens but the mask's weigh nothing in the mean.
-        vocabulary = [str(number) for number in range(student.model.get_input_embeddings().num_embeddings)]
+        vocabulary = [
+            str(number) for number in range(student.model.get_input_embeddings().num_embeddings)
+        ]
         alone = {str(student.backbone.tokenizer.mask_token_id): 1.0}
         steps, mode = [modules.WordWeights(vocabulary, alone, unknown_word_weight=0.0)], "mean"
     if pooling.layers != (-1,):
@@ -361,8 +444,13 @@ def _save_modules(student: Student, folder: Path, between: Sequence[Any]) -> Non
         weights = torch.zeros(depth + 1 - min(counted))
         for layer in counted:
             weights[layer - min(counted)] += 1
-        options = {"layer_start": min(counted), "layer_weights": torch.nn.Parameter(weights, requires_grad=False)}
-        steps.append(modules.WeightedLayerPooling(student.backbone.width, num_hidden_layers=depth, **options))
+        options = {
+            "layer_start": min(counted),
+            "layer_weights": torch.nn.Parameter(weights, requires_grad=False),
+        }
+        steps.append(
+            modules.WeightedLayerPooling(student.backbone.width, num_hidden_layers=depth, **options)
+        )
     steps.append(modules.Pooling(width, pooling_mode=mode))
     if pooling.through_head and student.head is not None:
         dense = modules.Dense(width, width, activation_function=torch.nn.Tanh())
@@ -376,10 +464,15 @@ def _save_modules(student: Student, folder: Path, between: Sequence[Any]) -> Non
         path = folder / f"{number}_{kind}"
         path.mkdir(exist_ok=True)
         step.save(str(path))
-        entries.append({"idx": number, "name": str(number), "path": path.name, "type": f"{of_library}.{kind}"})
-    own: dict[str, Any] = {"max_seq_length": student.checkpoint.max_length(), "do_lower_case": False}
+        entries.append(
+            {"idx": number, "name": str(number), "path": path.name, "type": f"{of_library}.{kind}"}
+        )
+    own: dict[str, Any] = {
+        "max_seq_length": student.checkpoint.max_length(),
+        "do_lower_case": False,
+    }
     if pooling.layers != (-1,):
         # Only then does the library's transformer pass more than its last layer.
         own["config_args"] = {"output_hidden_states": True}
     for name, content in (("modules", entries), ("sentence_bert_config", own)):
-        write_whole(folder / f"{name}.json", (json.dumps(content, indent=1) + "\n").encode())
+        write_atomically(folder / f"{name}.json", (json.dumps(content, indent=1) + "\n").encode())

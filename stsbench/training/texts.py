@@ -23,7 +23,7 @@ import torch
 import transformers
 
 from stsbench.core.errors import DataError, EncoderError, SourceError, StsbenchError
-from stsbench.data.readers.table import read_lines
+from stsbench.data.readers.files import read_lines
 from stsbench.encoders.backends import open_device
 from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.transformer.backbone import load_model, load_tokenizer
@@ -39,7 +39,7 @@ Fill = Callable[[Sequence[str], Sequence[int]], Sequence[str]]
 Indices = npt.NDArray[np.int64]
 
 
-def by_words(augment: Augment, rng: np.random.Generator) -> Callable[[str], str]:
+def word_augmentation(augment: Augment, rng: np.random.Generator) -> Callable[[str], str]:
     """Return what changes the words of a text, drawing from a generator."""
     return lambda text: " ".join(augment(text.split(), rng=rng))
 
@@ -74,7 +74,12 @@ _CORE = re.compile(r"\w(.*\w)?", re.S)
 
 
 def replace_synonyms(
-    words: Sequence[str], *, synonyms: Synonyms, rng: np.random.Generator, rate: float = 0.3, one: bool = False
+    words: Sequence[str],
+    *,
+    synonyms: Synonyms,
+    rng: np.random.Generator,
+    rate: float = 0.3,
+    one: bool = False,
 ) -> list[str]:
     """Replace ``rate`` of the words, rounded down, as far as they have synonyms (CLEAR), or ``one`` of them (SimCSE).
 
@@ -94,7 +99,9 @@ def replace_synonyms(
     return new
 
 
-def replace_masked(words: Sequence[str], *, fill: Fill, rng: np.random.Generator, rate: float = 0.15) -> list[str]:
+def replace_masked(
+    words: Sequence[str], *, fill: Fill, rng: np.random.Generator, rate: float = 0.15
+) -> list[str]:
     """Replace ``rate`` of the words, rounded, one at least, by a masked language model's guesses (SimCSE's MLM 15%)."""
     count = min(len(words), max(1, round(len(words) * rate))) if rate else 0
     chosen = np.sort(rng.choice(len(words), count, replace=False)).tolist()
@@ -114,7 +121,12 @@ def clear_delete_words(
 
 
 def clear_delete_spans(
-    words: Sequence[str], *, rng: np.random.Generator, spans: int = 5, rate: float = 0.05, mark: str = DELETED
+    words: Sequence[str],
+    *,
+    rng: np.random.Generator,
+    spans: int = 5,
+    rate: float = 0.05,
+    mark: str = DELETED,
 ) -> list[str]:
     """Put one mark for each of at most so many spans, of ``rate`` of the words, rounded, one at least (CLEAR's span deletion).
 
@@ -129,7 +141,9 @@ def clear_delete_spans(
     return [*new, *words[at:]]
 
 
-def clear_reorder(words: Sequence[str], *, rng: np.random.Generator, pairs: int = 5, rate: float = 0.05) -> list[str]:
+def clear_reorder(
+    words: Sequence[str], *, rng: np.random.Generator, pairs: int = 5, rate: float = 0.05
+) -> list[str]:
     """Let at most so many pairs of spans, as :func:`clear_delete_spans` has them, change places (CLEAR's reordering)."""
     starts, length = _spans(words, 2 * pairs, rate, len(words), rng)
     drawn = rng.permutation(starts)
@@ -139,7 +153,9 @@ def clear_reorder(words: Sequence[str], *, rng: np.random.Generator, pairs: int 
     return new
 
 
-def next_sentences(document_ids: Indices, *, rng: np.random.Generator, reach: int = 1) -> tuple[Indices, Indices]:
+def next_sentences(
+    document_ids: Indices, *, rng: np.random.Generator, reach: int = 1
+) -> tuple[Indices, Indices]:
     """Pair every sentence with one of the next of its document (SimCSE's next-sentence objectives).
 
     ``document_ids`` (n,) say which document each sentence is of; a document's sentences lie together, in order.
@@ -147,7 +163,11 @@ def next_sentences(document_ids: Indices, *, rng: np.random.Generator, reach: in
     Returned are rows (m,) of anchors and of what follows each; the last sentence of a document is no anchor.
     """
     n = len(document_ids)
-    last = np.flatnonzero(np.append(document_ids[1:] != document_ids[:-1], True)) if n else np.zeros(0, np.int64)
+    last = (
+        np.flatnonzero(np.append(document_ids[1:] != document_ids[:-1], True))
+        if n
+        else np.zeros(0, np.int64)
+    )
     room = np.minimum(np.repeat(last, np.diff(last, prepend=-1)) - np.arange(n), reach)
     anchors = np.flatnonzero(room)
     return anchors, anchors + 1 + rng.integers(room[anchors])
@@ -163,7 +183,9 @@ def _share(words: Sequence[str], rate: float) -> int:
     return max(0, min(_part(words, rate), len(words) - 1))
 
 
-def _spans(words: Sequence[str], count: int, rate: float, room: int, rng: np.random.Generator) -> tuple[Indices, int]:
+def _spans(
+    words: Sequence[str], count: int, rate: float, room: int, rng: np.random.Generator
+) -> tuple[Indices, int]:
     """Starts (k,) in order and length of spans that do not overlap, every such set being as likely."""
     length = max(1, round(len(words) * rate))
     count = min(count, max(0, room) // length) if rate else 0
@@ -185,7 +207,9 @@ def load_synonyms(source: str) -> Synonyms:
         for number, line in enumerate(read_lines(Path(source)), 1):
             word, *others = (cell.strip() for cell in line.split("\t"))
             if not word or not any(others):
-                raise DataError(f"{source}: line {number}: needs a word and its synonyms, divided by tabs")
+                raise DataError(
+                    f"{source}: line {number}: needs a word and its synonyms, divided by tabs"
+                )
             table[word.lower()] = _distinct(word, [*table.get(word.lower(), ()), *others])
         return lambda word: table.get(word, ())
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
@@ -196,14 +220,21 @@ def load_synonyms(source: str) -> Synonyms:
     def lookup(word: str) -> Sequence[str]:
         if len(word) < 2 or word in ENGLISH_STOP_WORDS:
             return ()
-        found = [name for synset in wordnet.synsets(word) for name in synset.lemma_names() if "_" not in name]
+        found = [
+            name
+            for synset in wordnet.synsets(word)
+            for name in synset.lemma_names()
+            if "_" not in name
+        ]
         return _distinct(word, found)
 
     return lookup
 
 
 def _distinct(word: str, others: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(other for other in others if other and other.lower() != word.lower()))
+    return tuple(
+        dict.fromkeys(other for other in others if other and other.lower() != word.lower())
+    )
 
 
 def _wordnet() -> Any:  # noqa: ANN401 - nltk has no types
@@ -211,7 +242,9 @@ def _wordnet() -> Any:  # noqa: ANN401 - nltk has no types
         import nltk
         from nltk.corpus.reader.wordnet import WordNetCorpusReader
     except ImportError as error:
-        raise StsbenchError("synonyms need nltk; install it with: pip install 'stsbench[wordnet]'") from error
+        raise StsbenchError(
+            "synonyms need nltk; install it with: pip install 'stsbench[wordnet]'"
+        ) from error
     for place in ("corpora/wordnet", "corpora/wordnet.zip/wordnet/"):
         try:
             folder = nltk.data.find(place)
@@ -220,8 +253,12 @@ def _wordnet() -> Any:  # noqa: ANN401 - nltk has no types
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The multilingual functions")
             # Without the seconds it takes to map other languages' wordnets, which are not read.
-            return type("EnglishReader", (WordNetCorpusReader,), {"map_wn": lambda *unused: None})(folder, None)
-    raise SourceError("no WordNet here; get it once: 'python -m nltk.downloader wordnet', or give a table of synonyms")
+            return type("EnglishReader", (WordNetCorpusReader,), {"map_wn": lambda *unused: None})(
+                folder, None
+            )
+    raise SourceError(
+        "no WordNet here; get it once: 'python -m nltk.downloader wordnet', or give a table of synonyms"
+    )
 
 
 WORD_STARTS = ("Ġ", "▁")
@@ -251,7 +288,10 @@ class MaskedFill:
         for at in positions:
             masked[at] = self.tokenizer.mask_token
         batch = self.tokenizer(
-            " ".join(masked), truncation=self.max_length is not None, max_length=self.max_length, return_tensors="pt"
+            " ".join(masked),
+            truncation=self.max_length is not None,
+            max_length=self.max_length,
+            return_tensors="pt",
         ).to(self.device)
         asked = batch["input_ids"][0] == self.tokenizer.mask_token_id
         with torch.inference_mode():
@@ -260,7 +300,9 @@ class MaskedFill:
         new = [words[at] for at in positions]
         for place, found in enumerate(likeliest):
             guesses = (self.words[number] for number in found)
-            new[place] = next(guess for guess in guesses if guess and guess.lower() != new[place].lower())
+            new[place] = next(
+                guess for guess in guesses if guess and guess.lower() != new[place].lower()
+            )
         return new
 
 

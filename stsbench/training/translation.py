@@ -22,13 +22,13 @@ import torch
 import transformers
 
 from stsbench.core import settings
-from stsbench.core.errors import CardError, EncoderError, OutputError, StsbenchError, choose
-from stsbench.core.files import append_line, file_digest, write_whole
+from stsbench.core.errors import CardError, EncoderError, OutputError, StsbenchError, look_up
+from stsbench.core.files import append_line, file_digest, write_atomically
 from stsbench.core.provenance import versions
-from stsbench.data.corpora.load import Corpus
+from stsbench.data.corpora.corpus import Corpus
 from stsbench.encoders.backends import open_device, pick_device
 from stsbench.encoders.checkpoint import find_checkpoint
-from stsbench.encoders.engine.embed import Progress
+from stsbench.encoders.engine.embed import ProgressCallback
 from stsbench.encoders.transformer.backbone import load_model, load_tokenizer
 
 Mode = Literal["greedy", "sampling"]
@@ -52,14 +52,18 @@ class Decoding:
 
     def __post_init__(self) -> None:
         """Check the values; raises UnknownName or CardError."""
-        choose("decoding mode", self.mode, dict.fromkeys(get_args(Mode)))
+        look_up("decoding mode", self.mode, dict.fromkeys(get_args(Mode)))
         if not self.temperature > 0 or self.max_tokens < 1:
             raise CardError("decoding: temperature must be above 0 and max_tokens 1 or more")
 
     def facts(self) -> dict[str, Any]:
         """What can change a translation: greedy decoding has neither temperature nor seed."""
         drawn = self.mode == "sampling"
-        return {key: value for key, value in asdict(self).items() if drawn or key not in ("temperature", "seed")}
+        return {
+            key: value
+            for key, value in asdict(self).items()
+            if drawn or key not in ("temperature", "seed")
+        }
 
 
 class Translation(NamedTuple):
@@ -93,7 +97,9 @@ class Translator:
         """
         for package in PACKAGES:
             if find_spec(package) is None:
-                raise StsbenchError(f"translation needs {package}; install it with: pip install 'stsbench[translate]'")
+                raise StsbenchError(
+                    f"translation needs {package}; install it with: pip install 'stsbench[translate]'"
+                )
         if batch_size < 1:
             raise CardError(f"batch_size {batch_size}: must be 1 or more")
         self.model, self.decoding, self.batch_size = model, decoding or Decoding(), batch_size
@@ -107,26 +113,43 @@ class Translator:
     def facts(self) -> dict[str, Any]:
         """The model and how it is used, as the record beside a file of pairs has them."""
         folder = self.checkpoint.folder
-        files = [*sorted(folder.glob("*.json")), *sorted(folder.glob("*.spm")), *self.checkpoint.weights]
+        files = [
+            *sorted(folder.glob("*.json")),
+            *sorted(folder.glob("*.spm")),
+            *self.checkpoint.weights,
+        ]
         digest = _digest({path.name: file_digest(path) for path in files})
-        return {"model": self.model, "revision": self.checkpoint.revision, "sha256": digest, **self.decoding.facts()}
+        return {
+            "model": self.model,
+            "revision": self.checkpoint.revision,
+            "sha256": digest,
+            **self.decoding.facts(),
+        }
 
     @property
     def kept(self) -> Path:
         """The file of finished translations."""
-        key = _digest({key: value for key, value in self.facts.items() if key not in ("model", "revision")})
+        key = _digest(
+            {key: value for key, value in self.facts.items() if key not in ("model", "revision")}
+        )
         return settings.cache_folder() / "translations" / f"{key[:32]}.jsonl"
 
-    def translate(self, sentences: Sequence[str], progress: Progress = lambda *at: None) -> list[Translation]:
+    def translate(
+        self, sentences: Sequence[str], progress: ProgressCallback = lambda *at: None
+    ) -> list[Translation]:
         """Translate sentences, each distinct one once, the longest first.
 
         Raises EncoderError: the model cannot be loaded or does not translate; OutputError: the cache cannot be written.
         """
         known = _read_kept(self.kept)
         # A sentence without a letter or digit is its own translation; models make something up.
-        known.update({s: Translation(s, cut=False) for s in sentences if not any(map(str.isalnum, s))})
+        known.update(
+            {s: Translation(s, cut=False) for s in sentences if not any(map(str.isalnum, s))}
+        )
         distinct = dict.fromkeys(sentences)
-        todo = sorted((sentence for sentence in distinct if sentence not in known), key=len, reverse=True)
+        todo = sorted(
+            (sentence for sentence in distinct if sentence not in known), key=len, reverse=True
+        )
         done = len(distinct) - len(todo)
         for start in range(0, len(todo), self.batch_size):
             batch = todo[start : start + self.batch_size]
@@ -144,10 +167,14 @@ class Translator:
         checkpoint, longest = self.checkpoint, self.decoding.max_tokens
         model, missing = load_model(transformers.AutoModelForSeq2SeqLM, checkpoint, dtype="float32")
         if missing:
-            raise EncoderError(f"{checkpoint.folder}: the weights lack '{missing[0]}' ({len(missing)} tensors in all)")
+            raise EncoderError(
+                f"{checkpoint.folder}: the weights lack '{missing[0]}' ({len(missing)} tensors in all)"
+            )
         config = model.config
         if longest > config.max_position_embeddings:
-            raise CardError(f"max_tokens {longest}: {checkpoint.folder} reads {config.max_position_embeddings} at most")
+            raise CardError(
+                f"max_tokens {longest}: {checkpoint.folder} reads {config.max_position_embeddings} at most"
+            )
         # The checkpoint's own settings (often a beam of six) are not ours.
         model.generation_config = transformers.GenerationConfig(
             pad_token_id=config.pad_token_id,
@@ -192,8 +219,13 @@ class GumbelNoise:
     def __init__(self, sentences: Sequence[str], decoding: Decoding) -> None:
         """Give each sentence of a batch its generator."""
         self.temperature = decoding.temperature
-        keys = [f"{decoding.seed}\x1f{sentence}".encode("utf-8", "surrogatepass") for sentence in sentences]
-        seeds = [int.from_bytes(hashlib.sha256(key).digest()[:8], "little", signed=True) for key in keys]
+        keys = [
+            f"{decoding.seed}\x1f{sentence}".encode("utf-8", "surrogatepass")
+            for sentence in sentences
+        ]
+        seeds = [
+            int.from_bytes(hashlib.sha256(key).digest()[:8], "little", signed=True) for key in keys
+        ]
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -221,7 +253,7 @@ DirectionProgress = Callable[[str, int, int], None]
 """Called with the direction, how many sentences are done, and of how many."""
 
 
-class Written(NamedTuple):
+class TranslationReport(NamedTuple):
     """What came of a file of pairs."""
 
     rows: int
@@ -234,8 +266,12 @@ class Written(NamedTuple):
 
 
 def write_back_translations(
-    corpus: Corpus, output: Path, forward: Translator, backward: Translator, progress: DirectionProgress | None = None
-) -> Written:
+    corpus: Corpus,
+    output: Path,
+    forward: Translator,
+    backward: Translator,
+    progress: DirectionProgress | None = None,
+) -> TranslationReport:
     """Write a CSV file of ``anchor`` and ``positive``, a row for each row of the corpus, and a record beside it.
 
     A corpus without a column ``text`` gives the distinct sentences of all its columns. ``forward`` translates into the
@@ -262,12 +298,17 @@ def write_back_translations(
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "device": forward.device,
             "batch_size": forward.batch_size,
-            "versions": {**versions(), **{package: metadata.version(package) for package in PACKAGES}},
+            "versions": {
+                **versions(),
+                **{package: metadata.version(package) for package in PACKAGES},
+            },
         },
     }
-    write_whole(output, pairs.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace"))
-    write_whole(record, (json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode())
-    return Written(**counts, record=record)
+    write_atomically(
+        output, pairs.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace")
+    )
+    write_atomically(record, (json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode())
+    return TranslationReport(**counts, record=record)
 
 
 def check_output(output: Path) -> Path:

@@ -6,29 +6,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stsbench.analysis.run import Bed, Subject
+from stsbench.analysis.context import AnalysisContext, EncoderOnTask
 from stsbench.bench.plan import RunPlan
 from stsbench.core.catalogue import Catalogue
-from stsbench.encoders.base import Encoder, KnownEncoder
+from stsbench.encoders.base import Encoder
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.engine.store import Shelf
+from stsbench.encoders.engine.store import EmbeddingStore
+from stsbench.encoders.named import NamedEncoder
 from stsbench.results.record import Result
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadeBed(Bed):
+class MadeBed(AnalysisContext):
     """Encoders that are there already, and results."""
 
     encoders: Sequence[Encoder]
     made: Sequence[Result] = ()
 
-    def subjects(self) -> Iterator[Subject]:
+    def subjects(self) -> Iterator[EncoderOnTask]:
         for encoder in self.encoders:
-            yield Subject(
+            yield EncoderOnTask(
                 name=encoder.name,
-                known=KnownEncoder(name=encoder.name, encoder=encoder),
+                known=NamedEncoder(name=encoder.name, encoder=encoder),
                 task=self.read,
-                embed=Engine(encoder, Shelf(None)),
+                embed=Engine(encoder, EmbeddingStore(None)),
                 store=None,
             )
 

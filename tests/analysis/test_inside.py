@@ -19,8 +19,12 @@ from tests.encoders.fakes import Plain
 
 
 def test_scores_are_those_of_each_layers_own_encoder(bert):
-    rows = Layers(poolings=["mean", "max"]).tables(bed(TransformerEncoder(str(bert), name="b")))["layers"]
-    assert [(row["pooling"], row["layer"]) for row in rows] == [(p, at) for p in ("mean", "max") for at in range(3)]
+    rows = Layers(poolings=["mean", "max"]).tables(bed(TransformerEncoder(str(bert), name="b")))[
+        "layers"
+    ]
+    assert [(row["pooling"], row["layer"]) for row in rows] == [
+        (p, at) for p in ("mean", "max") for at in range(3)
+    ]
     for row in rows:
         alone = TransformerEncoder(str(bert), name="b", pooling=f"{row['pooling']}({row['layer']})")
         (subject,) = bed(alone).subjects()
@@ -30,7 +34,9 @@ def test_scores_are_those_of_each_layers_own_encoder(bert):
 
 def test_classification_is_swept_too(bert):
     task = "quickstart-probe"
-    rows = Layers(poolings=["mean"]).tables(bed(TransformerEncoder(str(bert), name="b"), task=task))["layers"]
+    rows = Layers(poolings=["mean"]).tables(
+        bed(TransformerEncoder(str(bert), name="b"), task=task)
+    )["layers"]
     for row in rows:
         alone = TransformerEncoder(str(bert), name="b", pooling=f"mean({row['layer']})")
         (subject,) = bed(alone, task=task).subjects()
@@ -65,19 +71,23 @@ X = np.random.default_rng(8).normal(size=(21, 3)).astype(np.float32)
 @pytest.fixture
 def counts(tmp_path):
     """The words of the packaged pairs, the more frequent the earlier in the alphabet."""
-    words = sorted({w for text in bed(Plain()).read.texts() for w in text.lower().replace(".", "").split()})
+    words = sorted(
+        {w for text in bed(Plain()).read.texts() for w in text.lower().replace(".", "").split()}
+    )
     lines = [f"{word} {100000 - at}" for at, word in enumerate(words)]
     return str(write(tmp_path / "counts.txt", "\n".join(reversed(lines)) + "\n"))
 
 
 @pytest.mark.parametrize("rows", [2, 4096])
 def test_near_vectors_are_those_of_all_distances(monkeypatch, rows):
-    monkeypatch.setattr(seams, "ROWS", rows)
+    monkeypatch.setattr(seams, "ROWS_AT_ONCE", rows)
     found = near_vectors(X, np.array([4, 17]), 3)
     for place, at in enumerate((4, 17)):
         others = np.delete(X.astype(float), at, axis=0)
         mine = X[at].astype(float)
-        assert found.distances[place] == pytest.approx(sorted(np.linalg.norm(others - mine, axis=1))[:3])
+        assert found.distances[place] == pytest.approx(
+            sorted(np.linalg.norm(others - mine, axis=1))[:3]
+        )
         assert found.products[place] == pytest.approx(sorted(others @ mine, reverse=True)[:3])
 
 
@@ -91,7 +101,9 @@ def test_counts_are_read_by_frequency_and_checked(counts, tmp_path):
 
 
 def test_a_score_without_tokens_is_that_of_the_encoder_that_leaves_them_out(bert, counts):
-    found = TokenFrequency(counts=counts, removed=[2, 0, 5]).tables(bed(TransformerEncoder(str(bert), name="b")))
+    found = TokenFrequency(counts=counts, removed=[2, 0, 5]).tables(
+        bed(TransformerEncoder(str(bert), name="b"))
+    )
     texts = bed(Plain()).read.texts()
     for row in found["removal"]:
         fitted = token_removal_encoder(str(bert), k=row["removed"]).fit_texts(texts)
@@ -103,7 +115,10 @@ def test_a_score_without_tokens_is_that_of_the_encoder_that_leaves_them_out(bert
 def test_word_vectors_have_bands_and_lose_words(counts, tmp_path):
     words = read_counts(counts)
     vectors = np.random.default_rng(9).normal(size=(len(words), 3)).round(3)
-    lines = [f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words, vectors.tolist(), strict=True)]
+    lines = [
+        f"{word} {' '.join(map(str, row))}\n"
+        for word, row in zip(words, vectors.tolist(), strict=True)
+    ]
     encoder = WordsEncoder(str(write(tmp_path / "words.txt", "".join(lines))), name="w")
     found = TokenFrequency(counts=counts, removed=[0, 1]).tables(bed(encoder))
     band = found["bands"][0]
@@ -125,7 +140,11 @@ def test_word_vectors_have_bands_and_lose_words(counts, tmp_path):
 
 
 def test_what_takes_no_mean_over_tokens_is_refused(bert, counts):
-    with pytest.raises(EncoderError, match="'b' takes no mean over tokens; give it as 'b\\+pooling=mean'"):
-        TokenFrequency(counts=counts).tables(bed(TransformerEncoder(str(bert), name="b", pooling="max")))
+    with pytest.raises(
+        EncoderError, match="'b' takes no mean over tokens; give it as 'b\\+pooling=mean'"
+    ):
+        TokenFrequency(counts=counts).tables(
+            bed(TransformerEncoder(str(bert), name="b", pooling="max"))
+        )
     with pytest.raises(EncoderError, match="has no layers"):
         TokenFrequency(counts=counts).tables(bed(Plain()))

@@ -37,8 +37,12 @@ def test_what_pairs_cost_adds_up_to_what_the_score_lacks():
     gold = np.round(GOLD)
     u, v = stats.rankdata(COSINES), stats.rankdata(gold)
     u, v = (u - u.mean()) / u.std(), (v - v.mean()) / v.std()
-    assert pair_costs(COSINES, gold).tolist() == pytest.approx([(a - b) ** 2 / 2 for a, b in zip(u, v, strict=True)])
-    assert pair_costs(COSINES, gold).mean() == pytest.approx(1 - stats.spearmanr(COSINES, gold).statistic)
+    assert pair_costs(COSINES, gold).tolist() == pytest.approx(
+        [(a - b) ** 2 / 2 for a, b in zip(u, v, strict=True)]
+    )
+    assert pair_costs(COSINES, gold).mean() == pytest.approx(
+        1 - stats.spearmanr(COSINES, gold).statistic
+    )
     parts = [slice_cost(COSINES, gold, one).cost for one in (MEMBERS, 1 - MEMBERS)]
     assert sum(parts) == pytest.approx(1 - stats.spearmanr(COSINES, gold).statistic)
 
@@ -51,7 +55,9 @@ def both(x: Any, y: Any, members: Any) -> Any:
 
 def test_intervals_are_those_of_the_jackknife():
     found = slice_cost(COSINES, GOLD, MEMBERS)
-    left_out = np.array([both(*(np.delete(one, k) for one in (COSINES, GOLD, MEMBERS))) for k in range(300)])
+    left_out = np.array(
+        [both(*(np.delete(one, k) for one in (COSINES, GOLD, MEMBERS))) for k in range(300)]
+    )
     errors = np.sqrt(299 / 300 * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
     reach = stats.t.ppf(0.975, 299) * errors
     assert [found.cost, found.excess] == pytest.approx(both(COSINES, GOLD, MEMBERS).tolist())
@@ -78,7 +84,10 @@ def test_the_worst_pairs_are_those_whose_ranks_differ_most():
         parts = [row for row in rows if row["slicing"] == name]
         if sum(row["n"] for row in parts) == split.n:
             assert sum(row["cost"] for row in parts) == pytest.approx(lacks)
-    assert all(math.isfinite(row["cost_low"]) and row["cost_low"] <= row["cost"] <= row["cost_high"] for row in rows)
+    assert all(
+        math.isfinite(row["cost_low"]) and row["cost_low"] <= row["cost"] <= row["cost_high"]
+        for row in rows
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +128,12 @@ class Bag(Plain):
 
     def encode(self, sentences: Sequence[str]) -> Any:
         letters = "abcdefghijklmnopqrstuvwxyz"
-        return np.array([[s.lower().count(letter) for letter in letters] for s in sentences], np.float32) + 0.01
+        return (
+            np.array(
+                [[s.lower().count(letter) for letter in letters] for s in sentences], np.float32
+            )
+            + 0.01
+        )
 
 
 def cosine(a: Any, b: Any) -> Any:
@@ -140,8 +154,12 @@ def test_scores_change_by_what_edited_sentences_score():
     (subject,) = bed(Plain(d=8)).subjects()
     split = subject.pairs()
     for row, name in zip(found["edits"], EDITS, strict=True):
-        sides = [Plain(d=8).encode([edited(name, text, 2) for text in side]) for side in split.sides]
-        after = stats.spearmanr([cosine(a, b) for a, b in zip(*sides, strict=True)], split.gold).statistic
+        sides = [
+            Plain(d=8).encode([edited(name, text, 2) for text in side]) for side in split.sides
+        ]
+        after = stats.spearmanr(
+            [cosine(a, b) for a, b in zip(*sides, strict=True)], split.gold
+        ).statistic
         before = stats.spearmanr(subject.cosines, split.gold).statistic
         assert row["score_change"] == pytest.approx(after - before), name
         assert row["low"] <= row["score_change"] <= row["high"]

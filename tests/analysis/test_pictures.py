@@ -7,11 +7,17 @@ from typing import Any
 
 import pytest
 
+from stsbench.analysis.context import Tables
 from stsbench.analysis.inside import TokenFrequency
 from stsbench.analysis.mistakes import EDITS, Mistakes, Robustness
-from stsbench.analysis.run import Tables
-from stsbench.analysis.space import Closeness, GoldAgainstCosine, Neighbours, SentenceMap, Spectrum
-from stsbench.analysis.training import Shift
+from stsbench.analysis.space import (
+    AlignmentAndUniformity,
+    GoldAgainstCosine,
+    Neighbours,
+    SentenceMap,
+    Spectrum,
+)
+from stsbench.analysis.training import DomainShift
 from tests.analysis.beds import bed
 from tests.encoders.fakes import Plain
 
@@ -38,20 +44,27 @@ def lines(chart: Any) -> int:
 
 
 NUMBERS = {"encoder": "a", "alignment": 0.2, "uniformity": -2.0, "score": 0.8}
-COST = {"encoder": "a", "slicing": "names", "kind": "none", "excess": 1.0, "excess_low": -1.0, "excess_high": 3.0}
+COST = {
+    "encoder": "a",
+    "slicing": "names",
+    "kind": "none",
+    "excess": 1.0,
+    "excess_low": -1.0,
+    "excess_high": 3.0,
+}
 BAND = {"encoder": "a", "norm": 2.0, **{f"distance_{k}": 3.0 for k in (3, 5, 7)}}
 
 
 @pytest.mark.parametrize(
     ("analysis", "tables", "look", "seen"),
     [
-        (Closeness(), {"encoders": [NUMBERS], "training": [{**NUMBERS, "step": 1}] * 2}, titles, ["", "a, validations"]),
+        (AlignmentAndUniformity(), {"encoders": [NUMBERS], "training": [{**NUMBERS, "step": 1}] * 2}, titles, ["", "a, validations"]),
         (GoldAgainstCosine(), None, titles, ["plain", "other"]),
         # What is below a millionth of the largest is rounding.
         (Spectrum(), {"values": [{"encoder": "a", "index": at, "value": x} for at, x in ((1, 1.0), (2, 0.1), (3, 1e-9))]}, first_line, [1, 2]),
         (SentenceMap(above=2.5, pairs=4), None, lines, 4),
         (Neighbours(), None, texts, ["100.0", "13.2", "13.2", "100.0"]),
-        (Shift(), None, groups, ["other"]),
+        (DomainShift(), None, groups, ["other"]),
         (Robustness(), None, groups, [f"{name} *" if edit.matters else name for name, edit in EDITS.items()]),
         (Mistakes(), {"slices": [COST, {**COST, "kind": "same"}]}, groups, ["names: none", "names: same"]),
         (TokenFrequency(picture="bands"), {"bands": [{**BAND, "from": at, "to": at + 1} for at in (0, 1)]}, texts, ["1.00"] * 8),

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import stsbench
+from stsbench.analysis.context import AnalysisResult, make_analysis
 from stsbench.analysis.report import ReportParts, report_html
-from stsbench.analysis.run import Findings, make_analysis
 from stsbench.boards.tables.build import build_table
 from stsbench.significance.comparison import compare
 from tests.analysis.beds import bed
@@ -27,16 +27,22 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     encoders = (Plain("<b>one</b>"), Plain("two", d=9))
     found = [
-        Findings(
+        AnalysisResult(
             analysis=name, task="quickstart-en", split="test", protocol="simcse", encoders=[e.name for e in encoders],
             parameters={}, tables=make_analysis(name, {}).tables(bed(*encoders)),
         )
         for name in FIGURES
     ]  # fmt: skip
     board = build_table("sts", [*sts("minilm", *UNROUNDED), *sts("other", *UNROUNDED[::-1])])
-    comparison = compare({e.name: list(stsbench.evaluate(e, "quickstart-en", store=None)) for e in encoders})
+    comparison = compare(
+        {e.name: list(stsbench.evaluate(e, "quickstart-en", store=None)) for e in encoders}
+    )
     made = ReportParts(
-        title="Mine & ours", boards=[board], comparison=comparison, figures=found, missing=["layers: none"]
+        title="Mine & ours",
+        boards=[board],
+        comparison=comparison,
+        figures=found,
+        missing=["layers: none"],
     )
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(report_html(made), encoding="utf-8")
@@ -56,7 +62,9 @@ def test_the_page_is_one_small_file_that_names_no_other(report):
     text = report.read_text(encoding="utf-8")
     assert len(text) < 5_000_000
     sources = re.findall(r'(?:src|href)="([^"]*)"', text)
-    assert sources and all(one.startswith(("#", "data:image/svg+xml;base64,", "https://")) for one in sources)
+    assert sources and all(
+        one.startswith(("#", "data:image/svg+xml;base64,", "https://")) for one in sources
+    )
     assert not re.search(r'src="https?:', text)
 
 
@@ -77,10 +85,14 @@ def test_each_figure_is_said_and_its_numbers_stand_below(report):
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize("look", [{}, {"dark": True}, {"width": 390}, {"script": False}, {"paper": True}])
+@pytest.mark.parametrize(
+    "look", [{}, {"dark": True}, {"width": 390}, {"script": False}, {"paper": True}]
+)
 def test_the_page_asks_for_nothing_and_has_no_errors(report, page, look: dict[str, Any]):
     page.open(report, **look)
-    assert [one for one in page.requests() if not one.startswith("data:image/svg+xml;base64,")] == [report.as_uri()]
+    assert [one for one in page.requests() if not one.startswith("data:image/svg+xml;base64,")] == [
+        report.as_uri()
+    ]
     assert page.complaints() == []
 
 

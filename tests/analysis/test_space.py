@@ -10,10 +10,17 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from stsbench.analysis import alignment, collapse, mean_cosine, partition_isotropy, singular_values, uniformity
-from stsbench.analysis.run import make_analysis
+from stsbench.analysis import (
+    alignment,
+    collapse,
+    mean_cosine,
+    partition_isotropy,
+    singular_values,
+    uniformity,
+)
+from stsbench.analysis.context import make_analysis
 from stsbench.analysis.space import (
-    Closeness,
+    AlignmentAndUniformity,
     GoldAgainstCosine,
     Neighbours,
     SentenceMap,
@@ -32,17 +39,21 @@ X = np.random.default_rng(3).normal(size=(23, 5)).astype(np.float32) + 0.5
 
 @pytest.fixture(params=[1, 7, 4096])
 def rows(request, monkeypatch):
-    monkeypatch.setattr(seams, "ROWS", request.param)
+    monkeypatch.setattr(seams, "ROWS_AT_ONCE", request.param)
     return request.param
 
 
 def test_singular_values_are_numpys(rows):
-    assert singular_values(X) == pytest.approx(np.linalg.svd(X.astype(float), compute_uv=False), rel=1e-9)
+    assert singular_values(X) == pytest.approx(
+        np.linalg.svd(X.astype(float), compute_uv=False), rel=1e-9
+    )
 
 
 def test_the_mean_cosine_is_over_distinct_pairs(rows):
     x = X.astype(float)
-    wanted = [u @ v / np.linalg.norm(u) / np.linalg.norm(v) for u, v in itertools.combinations(x, 2)]
+    wanted = [
+        u @ v / np.linalg.norm(u) / np.linalg.norm(v) for u, v in itertools.combinations(x, 2)
+    ]
     assert mean_cosine(X) == pytest.approx(np.mean(wanted), rel=1e-9)
     assert mean_cosine(np.array([[1.0, 0.0], [0.0, 0.0]])) == 0
 
@@ -73,7 +84,7 @@ FLAT = np.random.default_rng(7).normal(size=(31, 6)) * [5, 1, 4, 1, 1, 1] + 3
 
 @pytest.mark.parametrize("rows", [5, 4096])
 def test_the_plane_is_that_of_scikit_learn(monkeypatch, rows):
-    monkeypatch.setattr(seams, "ROWS", rows)
+    monkeypatch.setattr(seams, "ROWS_AT_ONCE", rows)
     mean, plane = principal_plane(FLAT)
     wanted = PCA(2).fit(FLAT).components_
     assert mean == pytest.approx(FLAT.mean(axis=0))
@@ -83,7 +94,9 @@ def test_the_plane_is_that_of_scikit_learn(monkeypatch, rows):
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
 def test_pairs_are_placed_and_joined_the_same_each_time(method):
-    found, again = (SentenceMap(method=method, above=2.5, pairs=5).tables(bed(Plain())) for _ in range(2))
+    found, again = (
+        SentenceMap(method=method, above=2.5, pairs=5).tables(bed(Plain())) for _ in range(2)
+    )
     assert found == again
     points = {(row["pair"], row["side"]): np.array([row["x"], row["y"]]) for row in found["points"]}
     joins = [np.linalg.norm(points[pair, 1] - points[pair, 2]) for pair in range(5)]
@@ -94,9 +107,21 @@ def test_pairs_are_placed_and_joined_the_same_each_time(method):
 @pytest.mark.parametrize(
     ("analysis", "task", "said"),
     [
-        (SentenceMap(above=9.0), "quickstart-en", "fewer than 3 pairs of quickstart-en have a gold score above 9"),
-        (Closeness(above=9.0), "quickstart-en", "no pairs of quickstart-en have a gold score above 9; --set above="),
-        (GoldAgainstCosine(), "quickstart-probe", "quickstart-probe has no sentence pairs with gold scores"),
+        (
+            SentenceMap(above=9.0),
+            "quickstart-en",
+            "fewer than 3 pairs of quickstart-en have a gold score above 9",
+        ),
+        (
+            AlignmentAndUniformity(above=9.0),
+            "quickstart-en",
+            "no pairs of quickstart-en have a gold score above 9; --set above=",
+        ),
+        (
+            GoldAgainstCosine(),
+            "quickstart-probe",
+            "quickstart-probe has no sentence pairs with gold scores",
+        ),
     ],
 )
 def test_a_task_without_the_pairs_is_refused(analysis, task, said):
@@ -108,7 +133,11 @@ def test_a_task_without_the_pairs_is_refused(analysis, task, said):
     ("name", "parameters", "said"),
     [
         ("map", {"pairs": 1}, "analysis 'map': key 'pairs': expected a whole number >= 3, not 1"),
-        ("map", {"method": "pac"}, "key 'method': 'pac' is not one of pca, tsne; did you mean 'pca'"),
+        (
+            "map",
+            {"method": "pac"},
+            "key 'method': 'pac' is not one of pca, tsne; did you mean 'pca'",
+        ),
         ("tokens", {"removed": [-1, 2]}, "key 'removed': expected a whole number >= 0"),
         ("layers", {"picture": "head"}, "key 'picture': 'head' is not one of lines, heat"),
         ("neighbours", {"k": "many"}, "key 'k': expected"),
@@ -118,7 +147,9 @@ def test_a_task_without_the_pairs_is_refused(analysis, task, said):
 def test_parameters_are_held_to_their_types(name, parameters, said):
     with pytest.raises(CardError, match=said):
         make_analysis(name, parameters)
-    assert make_analysis("neighbours", {"query": "one sentence"}) == Neighbours(query="one sentence")
+    assert make_analysis("neighbours", {"query": "one sentence"}) == Neighbours(
+        query="one sentence"
+    )
 
 
 NEAR = np.random.default_rng(6).normal(size=(29, 4)).astype(np.float32)
@@ -126,7 +157,7 @@ NEAR = np.random.default_rng(6).normal(size=(29, 4)).astype(np.float32)
 
 @pytest.mark.parametrize("rows", [1, 6, 4096])
 def test_the_nearest_are_the_first_of_all_cosines(monkeypatch, rows):
-    monkeypatch.setattr(seams, "ROWS", rows)
+    monkeypatch.setattr(seams, "ROWS_AT_ONCE", rows)
     unit = NEAR.astype(float) / np.linalg.norm(NEAR.astype(float), axis=1, keepdims=True)
     cosines = unit[:5] @ unit.T
     found = nearest(NEAR[:5], NEAR, 7)
@@ -141,9 +172,14 @@ def test_neighbours_stand_side_by_side_and_their_overlap_is_counted():
     found = Neighbours(query="what is this?", k=2, sample=4).tables(bed(one, other))
     texts = list(dict.fromkeys(bed(one).read.task.load("test").texts()))
     for encoder in (one, other):
-        x, q = encoder.encode(texts).astype(float), encoder.encode(["what is this?"])[0].astype(float)
+        x, q = (
+            encoder.encode(texts).astype(float),
+            encoder.encode(["what is this?"])[0].astype(float),
+        )
         order = sorted(range(len(texts)), key=lambda at: -(x[at] @ q) / np.linalg.norm(x[at]))
-        assert [row[encoder.name] for row in found["side_by_side"]] == [texts[at] for at in order[:2]]
+        assert [row[encoder.name] for row in found["side_by_side"]] == [
+            texts[at] for at in order[:2]
+        ]
     shared = {(row["encoder"], row["other"]): row["shared"] for row in found["agreement"]}
     assert shared["one", "one"] == 1 and shared["one", "other"] == shared["other", "one"] < 1
 
@@ -176,13 +212,20 @@ def test_both_are_of_unit_vectors_whatever_their_scale(scale):
 
 
 def test_positives_are_pairs_above_a_gold_score_of_all_splits():
-    found = Closeness(above=3.0).tables(bed(Plain()))
+    found = AlignmentAndUniformity(above=3.0).tables(bed(Plain()))
     (row,) = found["encoders"]
     task = bed(Plain()).read.task
     splits: list[Any] = [task.load(name) for name in task.card.splits]
-    texts = [pair for s in splits for pair, gold in zip(zip(*s.sides, strict=True), s.gold, strict=True) if gold > 3]
+    texts = [
+        pair
+        for s in splits
+        for pair, gold in zip(zip(*s.sides, strict=True), s.gold, strict=True)
+        if gold > 3
+    ]
     sides = [Plain().encode([pair[at] for pair in texts]) for at in (0, 1)]
-    assert row["alignment"] == pytest.approx(sum(squared(x, y) for x, y in zip(*sides, strict=True)) / len(texts))
+    assert row["alignment"] == pytest.approx(
+        sum(squared(x, y) for x, y in zip(*sides, strict=True)) / len(texts)
+    )
     everything = Plain().encode(sorted({text for s in splits for text in s.texts()}))
     assert row["uniformity"] == pytest.approx(uniformity(everything))
     assert (row["positives"], row["sentences"]) == (len(texts), len(everything))
@@ -213,5 +256,9 @@ def test_the_tables_are_of_the_scored_pairs():
     assert whole["from_0.6"] == pytest.approx(sum(one >= 0.6 for one in cosines) / len(cosines))
     assert [row["cosine"] for row in found["pairs"]] == pytest.approx(cosines.tolist())
     assert sum(row["n"] for row in found["bins"]) == len(cosines)
-    low = [c for c, r in zip(cosines, found["pairs"], strict=True) if r["gold"] < found["bins"][0]["to"]]
+    low = [
+        c
+        for c, r in zip(cosines, found["pairs"], strict=True)
+        if r["gold"] < found["bins"][0]["to"]
+    ]
     assert found["bins"][0]["median"] == pytest.approx(np.median(low))

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import stsbench
-from stsbench.analysis.training import Shift, SweepCells, recipe_value
+from stsbench.analysis.training import DomainShift, SweepCells, recipe_value
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, UnknownName
 from tests.analysis.beds import bed
@@ -23,17 +23,19 @@ def score(encoder: Plain) -> float:
 
 def test_each_is_held_against_the_first():
     encoders = [Plain("target", d=4), Plain("other", d=9), Plain("third", d=16)]
-    found = Shift().tables(bed(*encoders))["encoders"]
+    found = DomainShift().tables(bed(*encoders))["encoders"]
     scores = [score(encoder) for encoder in encoders]
     assert [row["score"] for row in found] == pytest.approx(scores)
-    assert [row["change"] for row in found[1:]] == pytest.approx([one - scores[0] for one in scores[1:]])
+    assert [row["change"] for row in found[1:]] == pytest.approx(
+        [one - scores[0] for one in scores[1:]]
+    )
     assert found[0]["change"] is None and found[0]["deviation"] is None
     assert all(row["low"] < row["change"] < row["high"] for row in found[1:])
 
 
 def test_one_encoder_is_not_enough():
     with pytest.raises(DataError, match="shift compares encoders"):
-        Shift().tables(bed(Plain()))
+        DomainShift().tables(bed(Plain()))
 
 
 def results(**scores: Any) -> list[Any]:
@@ -57,14 +59,20 @@ NUMBERS = {
     "simcse-small+temperature=1.0": [0.4, 0.5, 0.6],
     "sg-small+temperature=1.0": [0.1],
 }
-PAIRS = {f"simcse-small+views=('{a}', '{b}')": [x] for a, b, x in (("cut", "cut", 0.1), ("cut", "mix", 0.2))}
+PAIRS = {
+    f"simcse-small+views=('{a}', '{b}')": [x]
+    for a, b, x in (("cut", "cut", 0.1), ("cut", "mix", 0.2))
+}
 
 
 def test_scores_are_means_over_seeds_and_the_recipe_has_its_own_value():
     _, tables = swept(NUMBERS)
     rows = {row["value"]: row for row in tables["points"]}
     own = recipe_value("simcse-small", "temperature", Catalogue())
-    assert set(rows) == {own, 0.01, 1.0} and own == stsbench.Catalogue().recipe("simcse-small").params["temperature"]
+    assert (
+        set(rows) == {own, 0.01, 1.0}
+        and own == stsbench.Catalogue().recipe("simcse-small").params["temperature"]
+    )
     assert (rows[1.0]["score"], rows[1.0]["seeds"]) == (pytest.approx(0.5), 3)
     assert rows[1.0]["deviation"] == pytest.approx(statistics.stdev([0.4, 0.5, 0.6]))
     assert rows[0.01]["deviation"] is None
@@ -85,13 +93,19 @@ def test_two_keys_or_two_values_make_a_grid():
 
 def test_what_is_not_there_is_told():
     with pytest.raises(
-        DataError, match="there are no results of 'simcse-small' with values replaced for quickstart-en"
+        DataError,
+        match="there are no results of 'simcse-small' with values replaced for quickstart-en",
     ):
         swept({"simcse-small": [0.5]})
     analysis, tables = swept({**NUMBERS, "simcse-small+batch_size=16": [0.3]})
-    with pytest.raises(DataError, match="the results vary batch_size and temperature; draw one: --set by=batch_size"):
+    with pytest.raises(
+        DataError,
+        match="the results vary batch_size and temperature; draw one: --set by=batch_size",
+    ):
         analysis.draw(tables, "mine")
-    with pytest.raises(UnknownName, match="unknown key of the sweep 'temprature'; did you mean 'temperature'"):
+    with pytest.raises(
+        UnknownName, match="unknown key of the sweep 'temprature'; did you mean 'temperature'"
+    ):
         SweepCells(by="temprature").draw(tables, "mine")
 
 
@@ -119,7 +133,13 @@ def test_what_all_cells_have_replaced_alike_is_of_the_recipe_and_no_setting():
     }
     analysis, tables = swept(sweep)
     own = recipe_value("simcse-small", "temperature", Catalogue())
-    assert {row["value"]: row["score"] for row in tables["points"]} == {own: 0.72, 0.2: 0.66, 0.02: 0.73}
-    assert {row["recipe"] for row in tables["points"]} == {"simcse-small+every=20+steps=40"} and tables["grid"] == []
+    assert {row["value"]: row["score"] for row in tables["points"]} == {
+        own: 0.72,
+        0.2: 0.66,
+        0.02: 0.73,
+    }
+    assert {row["recipe"] for row in tables["points"]} == {
+        "simcse-small+every=20+steps=40"
+    } and tables["grid"] == []
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     assert "temperature" in str(analysis.draw(tables, "").get_supxlabel())

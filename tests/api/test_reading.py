@@ -8,7 +8,7 @@ import stsbench
 from stsbench.api.calls import compare as compare_encoders
 from stsbench.api.results import EncoderComparison, Results
 from stsbench.core.errors import StsbenchError, UnknownName
-from stsbench.significance.comparison import Effort, compare
+from stsbench.significance.comparison import TestSettings, compare
 from tests.api.notebook import page_of
 from tests.encoders.fakes import Plain
 
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_encoders_are_compared_by_name_by_folder_and_as_results(folder, tmp_path):
     held = stsbench.read_results(folder)
     mine = {name: [one for one in held if one.encoder == name] for name in ("plain", "other")}
-    wanted = compare(mine, tasks=TASKS.split(","), effort=Effort(seed=3))
+    wanted = compare(mine, tasks=TASKS.split(","), effort=TestSettings(seed=3))
     ways = [
         compare_encoders("plain", "other", results=folder, tasks=TASKS, seed=3),
         compare_encoders(mine["plain"], Results(mine["other"]), tasks=TASKS, seed=3),
@@ -35,8 +35,12 @@ def test_encoders_are_compared_by_name_by_folder_and_as_results(folder, tmp_path
     for found in ways:
         assert isinstance(found, EncoderComparison)
         assert list(found.differences) == list(wanted.differences)
-    apart = compare_encoders(folder / "plain", str(folder / "other"), tasks=TASKS, results=tmp_path / "none", seed=3)
-    assert [one.difference for one in apart.differences] == [one.difference for one in wanted.differences]
+    apart = compare_encoders(
+        folder / "plain", str(folder / "other"), tasks=TASKS, results=tmp_path / "none", seed=3
+    )
+    assert [one.difference for one in apart.differences] == [
+        one.difference for one in wanted.differences
+    ]
     assert list(apart.encoders) == [str(folder / "plain"), str(folder / "other")]
     single = compare_encoders(mine["plain"][0], mine["other"][0])
     assert [one.task for one in single.differences] == ["quickstart-en"]
@@ -46,7 +50,8 @@ def test_encoders_are_compared_by_name_by_folder_and_as_results(folder, tmp_path
 
 def test_wrong_names_are_told(folder):
     with pytest.raises(
-        UnknownName, match=r"unknown encoder 'othr'; did you mean 'other' or 'third'\?; .* has no results of it"
+        UnknownName,
+        match=r"unknown encoder 'othr'; did you mean 'other' or 'third'\?; .* has no results of it",
     ):
         compare_encoders("plain", "othr", results=folder)
     with pytest.raises(StsbenchError, match="compare was given 'plain' twice"):
@@ -62,7 +67,9 @@ def test_a_comparison_is_shown_as_text_as_data_and_as_a_page(folder):
     frame = found.to_frame()
     assert list(frame.task) == ["quickstart-en", "quickstart-es-en", "mean of 2"]
     assert list(frame.difference) == [one.difference for one in found.differences]
-    assert list(zip(frame.interval_low, frame.interval_high, strict=True)) == [d.interval for d in found.differences]
+    assert list(zip(frame.interval_low, frame.interval_high, strict=True)) == [
+        d.interval for d in found.differences
+    ]
     page = page_of(found)
     assert ">A = plain, B = other<" in page and "A = other" not in page
     assert "A = plain, B = other" in found.to_markdown() and r"\begin{tabular}" in found.to_latex()
@@ -74,6 +81,8 @@ def test_differences_are_drawn(folder):
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     found = compare_encoders("plain", "other", "third", results=folder)
     (axes,) = found.plot().axes
-    dots = {round(float(line.get_xdata()[0]), 6) for line in axes.lines if len(line.get_xdata()) == 1}
+    dots = {
+        round(float(line.get_xdata()[0]), 6) for line in axes.lines if len(line.get_xdata()) == 1
+    }
     assert dots == {round(100 * one.difference, 6) for one in found.differences}
     assert len(axes.get_legend().get_texts()) == 3

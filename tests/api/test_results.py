@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import stsbench
-from stsbench.api.results import NotScored, Results, grid_columns
+from stsbench.api.results import FailedCell, Results, grid_columns
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.results.folder import read_items
-from stsbench.results.groups import gather_runs
+from stsbench.results.groups import group_by_encoder
 from stsbench.results.record import Result, items_path
 from tests.api.notebook import page_of
 from tests.cli.commands import Command
@@ -51,14 +51,20 @@ def test_it_is_a_sequence_that_does_not_change(two):
 def test_its_text_is_one_line(two):
     assert repr(two) == "<Results, 4 results: 2 encoders (plain, other) on 2 tasks>"
     assert repr(two[:1]) == "<Results, 1 result: 1 encoder (plain) on 1 task>"
-    assert repr(Results(failures=[NotScored("plain on stsb", DataError("no data"))])) == "<Results, none, 1 failed>"
+    assert (
+        repr(Results(failures=[FailedCell("plain on stsb", DataError("no data"))]))
+        == "<Results, none, 1 failed>"
+    )
 
 
 def test_what_nothing_tells_apart_is_refused():
     first, second = (
-        stsbench.evaluate(lambda texts, d=d: Plain(d=d).encode(texts), "quickstart-en", store=None) for d in (3, 4)
+        stsbench.evaluate(lambda texts, d=d: Plain(d=d).encode(texts), "quickstart-en", store=None)
+        for d in (3, 4)
     )
-    with pytest.raises(StsbenchError, match="two encoders are called 'lambda', .* give evaluate a name= for each"):
+    with pytest.raises(
+        StsbenchError, match="two encoders are called 'lambda', .* give evaluate a name= for each"
+    ):
         first + second
     assert len(first + first) == 2
 
@@ -70,7 +76,9 @@ def test_a_frame_has_a_row_a_result(two):
     frame = two.to_frame()
     assert list(frame.encoder) == ["plain", "plain", "other", "other"]
     assert list(frame.score) == [result.score for result in two]
-    assert [(row.low, row.high) for row in frame.itertuples()] == [result.interval for result in two]
+    assert [(row.low, row.high) for row in frame.itertuples()] == [
+        result.interval for result in two
+    ]
     assert set(frame.protocol) == {"simcse"}
     assert list(frame.n) == [300, 100, 300, 100]
     wide = two.to_frame(scores=True)
@@ -84,7 +92,7 @@ def test_a_frame_has_a_row_a_result(two):
 
 def cells(*results: Any) -> dict[str, Any]:
     columns = grid_columns(results, Catalogue())
-    (runs,) = gather_runs(results)
+    (runs,) = group_by_encoder(results)
     return {column.head: column.cell(runs.results) for column in columns}
 
 
@@ -110,7 +118,11 @@ def test_versions_of_a_task_share_no_column_and_no_mean():
     results = [make_result("a", "sts12", data="d" * 64), make_result("b", "sts12", data="e" * 64)]
     results.append(make_result("b", "sts13"))
     heads = [column.head for column in grid_columns(Results(results), Catalogue())]
-    assert heads == ["sts12, data and card dddddd cccccc", "sts12, data and card eeeeee cccccc", "sts13"]
+    assert heads == [
+        "sts12, data and card dddddd cccccc",
+        "sts12, data and card eeeeee cccccc",
+        "sts13",
+    ]
 
 
 def test_seeds_are_put_together():
@@ -141,7 +153,9 @@ def test_a_notebook_shows_encoders_by_tasks(two):
 
 def test_names_are_text_in_a_notebook():
     name = "<script>alert('$x$')</script>\u202e"
-    page = page_of(Results([make_result(name, score=0.5)], failures=[NotScored("<b>", DataError("<i>"))]))
+    page = page_of(
+        Results([make_result(name, score=0.5)], failures=[FailedCell("<b>", DataError("<i>"))])
+    )
     assert "<script" not in page and "<b>" not in page and "<i>" not in page
     assert "&lt;script&gt;alert(&#x27;&#36;x&#36;&#x27;)&lt;/script&gt;\\u202e" in page
     assert "failed: &lt;b&gt;: &lt;i&gt;" in page
@@ -158,12 +172,16 @@ def test_saved_results_are_those_of_a_run(two, tmp_path):
     for result in two:
         same = by_cell[result.encoder, result.task]
         assert (same.score, same.items, same.run) == (result.score, result.items, result.run)
-        np.testing.assert_array_equal(read_items(path_of(same))["similarity"], result.per_item["similarity"])
+        np.testing.assert_array_equal(
+            read_items(path_of(same))["similarity"], result.per_item["similarity"]
+        )
     # What was read is written again with its columns, or without where they are gone.
     items_path(files[0]).unlink()
     copies = stsbench.read_results(tmp_path / "results").save(str(tmp_path / "copy"))
     assert sum(items_path(copy).exists() for copy in copies) == 3
-    assert [copy.read_bytes() for copy in copies] == [path_of(result).read_bytes() for result in again]
+    assert [copy.read_bytes() for copy in copies] == [
+        path_of(result).read_bytes() for result in again
+    ]
 
 
 def test_saved_files_are_those_of_the_command(tmp_path, monkeypatch, capsys):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import stsbench
-from stsbench.api import progress
-from stsbench.bench.plan import Listener
+from stsbench.api import progress_display as progress
+from stsbench.bench.progress import RunCallbacks
 from stsbench.core.errors import SourceError, StsbenchError
 from tests.api.notebook import page_of
 from tests.encoders.fakes import Plain
@@ -50,13 +50,18 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Page:
 def test_what_failed_is_in_the_results(place):
     (place / "data" / "pets.tsv").unlink()
     told: list[str] = []
-    listener = Listener(failed=lambda what, error: told.append(what))
-    options: dict[str, Any] = {"data": place / "data", "catalogue": stsbench.Catalogue(place / "cards")}
+    listener = RunCallbacks(on_failure=lambda what, error: told.append(what))
+    options: dict[str, Any] = {
+        "data": place / "data",
+        "catalogue": stsbench.Catalogue(place / "cards"),
+    }
     encoder = Plain()
     with pytest.raises(SourceError, match="no data for pets"):
         stsbench.evaluate(encoder, "pets,plants", **options)
     assert encoder.calls == []
-    results = stsbench.evaluate(encoder, "pets,plants", on_error="skip", listener=listener, **options)
+    results = stsbench.evaluate(
+        encoder, "pets,plants", on_error="skip", listener=listener, **options
+    )
     assert [result.task for result in results] == ["plants"]
     assert [failure.what for failure in results.failures] == told == ["pets"]
     assert str(results.failures[0]).startswith("pets: no data for pets (test)")
@@ -83,7 +88,7 @@ def test_a_terminal_shows_how_it_goes(place, monkeypatch):
     evaluate(place, Plain())
     assert "scoring plants" in screen.getvalue() or "embedding" in screen.getvalue()
     before = screen.getvalue()
-    evaluate(place, Plain("other"), listener=Listener())
+    evaluate(place, Plain("other"), listener=RunCallbacks())
     assert screen.getvalue() == before
 
 
@@ -92,5 +97,8 @@ def test_a_notebook_shows_what_is_there_so_far(place, notebook):
     assert notebook.shown[0] == notebook.shown[-1] == ""
     scoring = [page for page in notebook.shown if "scoring stones" in page]
     assert len(scoring) == 1
-    assert f"{100 * results[0].score:.2f}" in scoring[0] and f"{100 * results[2].score:.2f}" not in scoring[0]
+    assert (
+        f"{100 * results[0].score:.2f}" in scoring[0]
+        and f"{100 * results[2].score:.2f}" not in scoring[0]
+    )
     assert "embedding: 0 of " in notebook.shown[1] and "<table>" not in notebook.shown[1]

@@ -23,9 +23,13 @@ def test_a_suites_board_in_every_form():
     assert r"\begin{tabular}" in board.to_latex()
     assert board.to_html().startswith("<!")
     frame = board.to_frame()
-    (row,) = (line for line in csv.DictReader(io.StringIO(board.to_csv())) if line["encoder"] == "minilm")
+    (row,) = (
+        line for line in csv.DictReader(io.StringIO(board.to_csv())) if line["encoder"] == "minilm"
+    )
     assert list(frame.index.names) == ["caption", "section", "group", "row", "side"]
-    assert float(row["sts13"]) == frame[frame.encoder == "minilm"]["sts13"].item() == pytest.approx(51)
+    assert (
+        float(row["sts13"]) == frame[frame.encoder == "minilm"]["sts13"].item() == pytest.approx(51)
+    )
 
 
 def test_a_notebook_shows_the_board_with_its_caption():
@@ -36,7 +40,11 @@ def test_a_notebook_shows_the_board_with_its_caption():
 
 
 def test_protocols_are_tables_of_their_own():
-    other = [make_result("minilm", "sts12", score=0.3, protocol={**SIMCSE, "name": "mean", "aggregation": "mean"})]
+    other = [
+        make_result(
+            "minilm", "sts12", score=0.3, protocol={**SIMCSE, "name": "mean", "aggregation": "mean"}
+        )
+    ]
     board = leaderboard([*MEASURED, *other])
     assert len(board.tables) == 2
     assert len(set(board.to_frame().index.get_level_values("caption"))) == 2

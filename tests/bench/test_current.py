@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from stsbench.bench import score
-from stsbench.bench.plan import Listener
+from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import run
 from stsbench.core import provenance
 from stsbench.encoders.engine import store as drift
-from stsbench.encoders.engine.store import FILE, SAMPLES, SKETCH_SIZE, sketch
+from stsbench.encoders.engine.store import METADATA_FILE, PROBE_SENTENCES, SKETCH_SIZE, sketch
 from stsbench.encoders.fitted import PostProcessed, Variant, VariantEncoder
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.results.folder import read_states, write_result
@@ -87,10 +87,14 @@ def edited(place: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
 class Outcome:
     """What a run has scored and noticed, and the score of each task."""
 
-    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch, encoder: Any = "Own", **options: Any) -> None:
+    def __init__(
+        self, place: Path, monkeypatch: pytest.MonkeyPatch, encoder: Any = "Own", **options: Any
+    ) -> None:
         self.scored, self.noticed = list[str](), list[str]()
-        listener = Listener(scored=lambda result: self.scored.append(result.task), noticed=self.noticed.append)
-        listener = listener.raising()
+        listener = RunCallbacks(
+            on_result=lambda result: self.scored.append(result.task), on_notice=self.noticed.append
+        )
+        listener = listener.with_raised_failures()
         if isinstance(encoder, str):
             options = {"encoders": [f"edited_class:{encoder}"], **options}
         self.results = list(run(plan_of(place, encoder, monkeypatch, **options), listener))
@@ -110,7 +114,9 @@ def on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 STORES = st.sampled_from(["a", "b", None])
 DATES = st.integers(-(10**8), 10**8)
-STEPS = st.lists(st.tuples(st.sampled_from(["1", "60", "900"]), STORES, DATES, DATES), min_size=2, max_size=5)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["1", "60", "900"]), STORES, DATES, DATES), min_size=2, max_size=5
+)
 
 
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -130,14 +136,20 @@ def test_no_date_decides(tmp_path_factory, edited, place, monkeypatch, steps):
         edited(factor)
         folder = None if store is None else stores / store
         (result,) = Outcome(place, monkeypatch, tasks="pets", out=out, store=folder).results
-        alone = Outcome(place, monkeypatch, tasks="pets", out=tmp_path_factory.mktemp("alone"), store=None)
+        alone = Outcome(
+            place, monkeypatch, tasks="pets", out=tmp_path_factory.mktemp("alone"), store=None
+        )
         assert result.score == alone.scores["pets"] == expected.setdefault(factor, result.score)
-        result.run["created"] = (datetime.now(UTC) + timedelta(seconds=date)).isoformat(timespec="seconds")
+        result.run["created"] = (datetime.now(UTC) + timedelta(seconds=date)).isoformat(
+            timespec="seconds"
+        )
         write_result(result, out)
     assert len(set(expected.values())) == len(expected), "each factor has a score of its own"
 
 
-@pytest.mark.parametrize("encoder", ["Own", "Own+dimensions=2", "Own+embeddings=binary", "Processor", "Fitted"])
+@pytest.mark.parametrize(
+    "encoder", ["Own", "Own+dimensions=2", "Own+embeddings=binary", "Processor", "Fitted"]
+)
 @pytest.mark.parametrize("stores", [(None, None), ("a", "b"), ("a", None), ("a", "a")])
 def test_an_edited_class_is_scored_again_wherever_its_embeddings_are_stored(
     place, monkeypatch, edited, encoder, stores
@@ -165,18 +177,20 @@ def test_an_edit_that_moves_nothing_scores_nothing_again(place, monkeypatch, edi
 
 
 @pytest.mark.parametrize("store", [None, "store"])
-def test_samples_are_embedded_once_an_encoder_and_only_where_something_is_new(place, monkeypatch, store):
+def test_samples_are_embedded_once_an_encoder_and_only_where_something_is_new(
+    place, monkeypatch, store
+):
     options = {"store": store and place / store, "seeds": (0, 1)}
     first = Plain()
     assert len(Outcome(place, monkeypatch, first, **options).scored) == 6
-    assert sorted(first.sampled) == sorted(SAMPLES)
+    assert sorted(first.sampled) == sorted(PROBE_SENTENCES)
     again = Plain()
     assert Outcome(place, monkeypatch, again, **options).scored == []
     assert not again.sampled and not again.calls, "its weights need not be loaded"
     on_another_machine(monkeypatch)
     elsewhere = Plain()
     assert Outcome(place, monkeypatch, elsewhere, **options).scored == []
-    assert sorted(elsewhere.sampled) == sorted(SAMPLES) and not elsewhere.calls
+    assert sorted(elsewhere.sampled) == sorted(PROBE_SENTENCES) and not elsewhere.calls
     if store:
         remembered = Plain()
         Outcome(place, monkeypatch, remembered, **options)
@@ -192,11 +206,13 @@ class Moved(Plain):
 
     def encode(self, sentences: Sequence[str]) -> Array:
         rows = super().encode(sentences)
-        turned = np.roll(rows, 1, axis=1) * np.where(np.arange(self.d) % 2, 1, -1).astype(np.float32)
+        turned = np.roll(rows, 1, axis=1) * np.where(np.arange(self.d) % 2, 1, -1).astype(
+            np.float32
+        )
         return rows + np.float32(self.share) * turned
 
 
-@pytest.mark.parametrize(("dtype", "bound"), drift.BOUNDS.items())
+@pytest.mark.parametrize(("dtype", "bound"), drift.MAX_DRIFT.items())
 def test_results_are_compared_with_the_tolerance_of_the_store(place, monkeypatch, dtype, bound):
     Outcome(place, monkeypatch, Moved(dtype=dtype), store=None)
     on_another_machine(monkeypatch)
@@ -210,14 +226,22 @@ def test_a_sketch_moves_by_about_the_share_of_its_embedding(d, seed, share):
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(5, d))
     moves = rng.normal(size=(5, d))
-    moves *= share * np.linalg.norm(rows, axis=1, keepdims=True) / np.linalg.norm(moves, axis=1, keepdims=True)
-    before, after = (sketch(each.astype(np.float32)).astype(np.float64) for each in (rows, rows + moves))
+    moves *= (
+        share
+        * np.linalg.norm(rows, axis=1, keepdims=True)
+        / np.linalg.norm(moves, axis=1, keepdims=True)
+    )
+    before, after = (
+        sketch(each.astype(np.float32)).astype(np.float64) for each in (rows, rows + moves)
+    )
     assert before.shape == (5, SKETCH_SIZE)
     shares = np.linalg.norm(after - before, axis=1) / np.linalg.norm(before, axis=1)
     assert 0.5 * share < shares.max() < 4 * share
 
 
-def test_a_result_of_an_earlier_version_is_believed_once_and_then_knows_its_code(place, monkeypatch, edited):
+def test_a_result_of_an_earlier_version_is_believed_once_and_then_knows_its_code(
+    place, monkeypatch, edited
+):
     edited("1")
     encoders = ["edited_class:Own", "edited_class:Own+dimensions=2"]
     first = Outcome(place, monkeypatch, encoders=encoders, store=None)
@@ -234,17 +258,23 @@ def test_a_result_of_an_earlier_version_is_believed_once_and_then_knows_its_code
     assert len(Outcome(place, monkeypatch, encoders=encoders, store=None).scored) == 6
 
 
-def test_a_result_of_an_earlier_version_is_not_believed_where_embeddings_were_set_aside(place, monkeypatch):
+def test_a_result_of_an_earlier_version_is_not_believed_where_embeddings_were_set_aside(
+    place, monkeypatch
+):
     Outcome(place, monkeypatch, Plain())
     rewritten(place, lambda facts: facts.pop("origin"))
-    (record,) = place.rglob(FILE)
-    record.write_text(json.dumps({**json.loads(record.read_text()), "since": "2026-01-01T00:00:01+00:00"}))
+    (record,) = place.rglob(METADATA_FILE)
+    record.write_text(
+        json.dumps({**json.loads(record.read_text()), "since": "2026-01-01T00:00:01+00:00"})
+    )
     # The date, of which no more is read than that there is one, is long before that of the results.
     assert len(Outcome(place, monkeypatch, Plain()).scored) == 3
     assert Outcome(place, monkeypatch, Plain()).scored == []
 
 
-@pytest.mark.parametrize("origin", [None, 3, [], {"samples": 3}, {"samples": "AAAA"}, {"environment": "other"}])
+@pytest.mark.parametrize(
+    "origin", [None, 3, [], {"samples": 3}, {"samples": "AAAA"}, {"environment": "other"}]
+)
 def test_an_origin_that_is_none_is_that_of_no_encoder(place, monkeypatch, origin):
     Outcome(place, monkeypatch, Plain(), store=None)
     rewritten(place, lambda facts: facts.update(origin=origin))
@@ -262,7 +292,9 @@ def test_embeddings_of_two_environments_and_one_that_came_back(place, monkeypatc
     Outcome(place, monkeypatch, Moved(), out=place / "first", store=None)
     for path in place.glob("first/*/*"):
         (place / "results" / path.relative_to(place / "first")).write_bytes(path.read_bytes())
-    assert len(Outcome(place, monkeypatch, Moved(0.5)).scored) == 3, "made in this environment, of other embeddings"
+    assert len(Outcome(place, monkeypatch, Moved(0.5)).scored) == 3, (
+        "made in this environment, of other embeddings"
+    )
 
 
 class Served(Plain):
@@ -289,7 +321,7 @@ def over_served(kind: str, served: Served) -> Any:
 @pytest.mark.parametrize("kind", ["itself", "variant", "whitened", "whitened variant"])
 @pytest.mark.parametrize("store", [None, "store"])
 def test_no_samples_are_sent_to_a_server(place, monkeypatch, kind, store):
-    monkeypatch.setattr(provenance, "is_ours", lambda made: True)
+    monkeypatch.setattr(provenance, "is_own_class", lambda made: True)
     folder, served = store and place / store, Served()
     Outcome(place, monkeypatch, over_served(kind, served), store=folder)
     assert served.calls and not served.sampled

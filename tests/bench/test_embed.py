@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.plan import Listener
+from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import forecast_run, run
 from stsbench.bench.score import needs_task, texts_to_fit
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, UnknownName
-from stsbench.core.provenance import fitted_on
+from stsbench.core.provenance import add_texts
 from stsbench.data.task import load_task
-from stsbench.encoders.fitted import PostProcessed, texts_digest, variant_specs
-from stsbench.encoders.load import find_encoder, load_encoder
+from stsbench.encoders.fitted import PostProcessed, digest_texts, variant_specs
+from stsbench.encoders.load import load_encoder, load_named
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.results.folder import read_states
-from stsbench.results.groups import gather_runs
+from stsbench.results.groups import group_by_encoder
 from tests.encoders.fakes import Plain, hashed
 from tests.own_tasks import evaluate, place, plan_of, task_of_own, telling
 
@@ -28,7 +28,9 @@ __all__ = ["place"]
 
 
 def whitened(base: Plain | None = None, *, fit: str = "target", k: int | None = 3) -> PostProcessed:
-    return PostProcessed(base or Plain(), WhiteningMethod(k, normalise=True), name="whitened", fit=fit)
+    return PostProcessed(
+        base or Plain(), WhiteningMethod(k, normalise=True), name="whitened", fit=fit
+    )
 
 
 class Own:
@@ -44,7 +46,7 @@ class Own:
 
     def fit_texts(self, sentences: Sequence[str]) -> Plain:
         self.given.append(list(sentences))
-        return Plain("own, fitted", f"own-1 {texts_digest(sentences)}")
+        return Plain("own, fitted", f"own-1 {digest_texts(sentences)}")
 
 
 def task_texts(place: Path, name: str) -> list[str]:
@@ -97,12 +99,14 @@ def test_texts_that_cannot_be_had(place, monkeypatch, fit, message):
 
 def test_ungraded_pairs_count_where_they_are_asked_for(monkeypatch):
     from stsbench.data.splits import PairSplit
-    from stsbench.data.task import Loaded
+    from stsbench.data.task import LoadedSplit
 
     catalogue = Catalogue()
     task = load_task("sts12", catalogue=catalogue)
-    split = PairSplit(sentences1=["a"], sentences2=["b"], gold=np.zeros(1), subset=[""], ungraded=["c", "a"])
-    loaded = Loaded(split=split, source="local")
+    split = PairSplit(
+        sentences1=["a"], sentences2=["b"], gold=np.zeros(1), subset=[""], ungraded=["c", "a"]
+    )
+    loaded = LoadedSplit(split=split, source="local")
     monkeypatch.setattr("stsbench.data.task.load_split", lambda *names, **where: loaded)
     assert texts_to_fit("target", task=task, catalogue=catalogue) == ["a", "b"]
     assert texts_to_fit("target+ungraded", task=task, catalogue=catalogue) == ["a", "b", "c", "a"]
@@ -116,12 +120,16 @@ def test_each_task_has_a_fit_of_its_own(place):
     pets, plants = evaluate(place, whitened(base))
     for result, name in ((pets, "pets"), (plants, "plants")):
         texts = task_texts(place, name)
-        assert result.fingerprint == fitted_on(str(whitened().fingerprint), texts_digest(texts))
+        assert result.fingerprint == add_texts(str(whitened().fingerprint), digest_texts(texts))
         assert (result.overlap, result.encoder) == ("text", "whitened")
         assert result.notes[-1] == f"fitted on {len(texts)} sentences (target)"
-        split: Any = load_task(name, data=place / "data", catalogue=Catalogue([place / "cards"])).load("test")
+        split: Any = load_task(
+            name, data=place / "data", catalogue=Catalogue([place / "cards"])
+        ).load("test")
         fitted = whitened().fit_texts(texts)
-        a, b = (fitted.encode(side).astype(np.float64) for side in (split.sentences1, split.sentences2))
+        a, b = (
+            fitted.encode(side).astype(np.float64) for side in (split.sentences1, split.sentences2)
+        )
         np.testing.assert_allclose(result.per_item["similarity"], (a * b).sum(axis=1), atol=1e-6)
     assert pets.state == plants.state == whitened().fingerprint
 
@@ -176,7 +184,9 @@ def test_a_users_own_is_given_each_tasks_texts(place):
     own = Own()
     pets, plants = evaluate(place, own)
     assert own.given == [task_texts(place, "pets"), task_texts(place, "plants")]
-    assert pets.fingerprint == fitted_on("own-1 of tests.bench.test_embed:Own", texts_digest(own.given[0]))
+    assert pets.fingerprint == add_texts(
+        "own-1 of tests.bench.test_embed:Own", digest_texts(own.given[0])
+    )
     (plain,) = evaluate(place, Plain(), "pets")
     assert (pets.encoder, pets.score, pets.run["encoded"]) == ("own", plain.score, 60)
 
@@ -184,7 +194,7 @@ def test_a_users_own_is_given_each_tasks_texts(place):
 def test_a_run_finds_its_results_again(place, monkeypatch):
     def results(base: Plain) -> list[Any]:
         plan = plan_of(place, whitened(base), monkeypatch)
-        return list(run(plan, Listener()))
+        return list(run(plan, RunCallbacks()))
 
     first = results(Plain())
     base = Plain()
@@ -192,12 +202,18 @@ def test_a_run_finds_its_results_again(place, monkeypatch):
         r for r in read_states(place / "results").results if r.task in ("pets", "plants", "stones")
     ]
     assert base.calls == []
-    (place / "data" / "pets-validation.tsv").write_text("".join(f"new {i}\tother {i}\t{i}\n" for i in range(4)))
+    (place / "data" / "pets-validation.tsv").write_text(
+        "".join(f"new {i}\tother {i}\t{i}\n" for i in range(4))
+    )
     changed = results(base)
     assert {text.split()[0] for call in base.calls for text in call} == {"new", "other"}
-    assert [a.fingerprint != b.fingerprint for a, b in zip(first, changed, strict=True)] == [True, False, False]
+    assert [a.fingerprint != b.fingerprint for a, b in zip(first, changed, strict=True)] == [
+        True,
+        False,
+        False,
+    ]
     # One encoder, though every task has a fit of its own.
-    (runs,) = gather_runs(first)
+    (runs,) = group_by_encoder(first)
     assert (runs.name, runs.overlap, len(runs.results)) == ("whitened", "text", 3)
 
 
@@ -205,10 +221,12 @@ def test_a_seed_is_the_results_own_fact(place, tmp_path):
     card = place / "cards" / "baselines" / "mine.toml"
     card.parent.mkdir()
     head = 'name = "m"\nkind = "{}"\nmethod = "m"\nbackbone = "none"\nsupervision = "none"\noverlap = "none"\n'
-    card.write_text(head.format("tests.bench.test_embed:Seeded") + 'paper = "none"\nlicense = "none"\n')
+    card.write_text(
+        head.format("tests.bench.test_embed:Seeded") + 'paper = "none"\nlicense = "none"\n'
+    )
     catalogue = Catalogue([place / "cards"])
     for seed in (0, 1):
-        known = find_encoder("mine", params={"seed": seed, "d": 5}, catalogue=catalogue)
+        known = load_named("mine", params={"seed": seed, "d": 5}, catalogue=catalogue)
         assert (known.name, known.train_seed) == ("mine+d=5", seed)
     (result,) = evaluate(place, known, "pets")
     assert result.train_seed == 1
@@ -227,11 +245,21 @@ class Seeded(Plain):
         self.train_seed = seed
 
     def encode(self, sentences: Sequence[str]) -> Any:
-        return np.array([hashed(f"{self.train_seed}{text}", self.d) for text in sentences], dtype=np.float32)
+        return np.array(
+            [hashed(f"{self.train_seed}{text}", self.d) for text in sentences], dtype=np.float32
+        )
 
 
 # Sentences a task, ungraded pairs among them: ConSERT, table 1. BERT-whitening and BERT-flow leave those out.
-CONSERT = {"sts12": 6216, "sts13": 3000, "sts14": 7500, "sts15": 17000, "sts16": 18366, "stsb": 17256, "sickr": 19854}
+CONSERT = {
+    "sts12": 6216,
+    "sts13": 3000,
+    "sts14": 7500,
+    "sts15": 17000,
+    "sts16": 18366,
+    "stsb": 17256,
+    "sickr": 19854,
+}
 GRADED = {**CONSERT, "sts15": 6000, "sts16": 2372}
 
 
@@ -255,7 +283,7 @@ def all_variants(place: Path, monkeypatch: pytest.MonkeyPatch, base: Plain, **op
 def test_nothing_is_encoded_twice(place, monkeypatch):
     base, told = Plain(d=8), []
     plan = all_variants(place, monkeypatch, base)
-    listener = Listener(failed=lambda what, error: told.append(f"{what}: {error}"))
+    listener = RunCallbacks(on_failure=lambda what, error: told.append(f"{what}: {error}"))
     results = list(run(plan, listener))
     assert told == []
     assert len(results) == 7 * 3
@@ -265,21 +293,24 @@ def test_nothing_is_encoded_twice(place, monkeypatch):
     assert {r.run["encoded"] > 0 for r in results if r.encoder == "plain"} == {True}
     assert {r.run["encoded"] for r in results if r.encoder != "plain"} == {0}
     calls = len(base.calls)
-    assert list(run(plan, Listener()))[0].score == results[0].score
+    assert list(run(plan, RunCallbacks()))[0].score == results[0].score
     assert len(base.calls) == calls
 
 
 def test_a_forecast_counts_each_sentence_once(place, monkeypatch):
     specs = variant_specs(SPEC, {"dimensions": [8, 4, 2]})
     plan = plan_of(place, Plain(d=8), monkeypatch, encoders=specs)
-    counted = [one.part.to_embed for one in forecast_run(plan, Listener())]
+    counted = [one.encoder_plan.sentences_to_embed for one in forecast_run(plan, RunCallbacks())]
     assert counted[0] is not None
     assert counted[0] > 0
     assert counted[1:] == [0, 0]
 
 
 def test_results_say_what_was_done(place, monkeypatch):
-    results = {(r.encoder, r.task): r for r in run(all_variants(place, monkeypatch, Plain(d=8)), Listener())}
+    results = {
+        (r.encoder, r.task): r
+        for r in run(all_variants(place, monkeypatch, Plain(d=8)), RunCallbacks())
+    }
     floats, bits = results["plain", "pets"], results["plain+dimensions=4+embeddings=binary", "pets"]
     integers = results["plain+calibration=stones.validation+dimensions=4+embeddings=int8", "pets"]
     sizes = [(r.run["dimensions"], r.run["vector_bytes"]) for r in (floats, bits, integers)]
@@ -290,18 +321,22 @@ def test_results_say_what_was_done(place, monkeypatch):
         "embeddings are int8: similarity and features are of these integers",
     ]
     assert bits.notes == ["embeddings are binary: similarity and features are of these bits"]
-    assert str(integers.fingerprint).endswith(fitted_on("", texts_digest(texts)))
+    assert str(integers.fingerprint).endswith(add_texts("", digest_texts(texts)))
     assert {floats.overlap, bits.overlap} == {"unknown"}
 
 
 def test_ranges_of_the_scored_sentences_are_marked(place):
-    known = load_encoder("tests.encoders.fakes:Plain", params={"embeddings": "int8", "calibration": "target"})
+    known = load_encoder(
+        "tests.encoders.fakes:Plain", params={"embeddings": "int8", "calibration": "target"}
+    )
     (result,) = evaluate(place, known, "pets")
     assert result.overlap == "text"
 
 
 def test_scores_are_those_of_the_integers(place):
-    known: Any = load_encoder("tests.encoders.fakes:Plain", params={"embeddings": "int8", "calibration": "plants.test"})
+    known: Any = load_encoder(
+        "tests.encoders.fakes:Plain", params={"embeddings": "int8", "calibration": "plants.test"}
+    )
     (by_dot,) = evaluate(place, known, "pets", protocol="simcse(similarity=dot)")
     split: Any = task_of_own(place, "pets").load("test")
     fitted = known.fit_texts(task_of_own(place, "plants").texts(["test"], repeated=True))
@@ -312,7 +347,9 @@ def test_scores_are_those_of_the_integers(place):
 
 
 def test_hamming_needs_bits(place):
-    with pytest.raises(Exception, match="similarity 'hamming' counts bits that differ; .* --set embeddings=binary"):
+    with pytest.raises(
+        Exception, match="similarity 'hamming' counts bits that differ; .* --set embeddings=binary"
+    ):
         evaluate(place, Plain(), "pets", protocol="simcse(similarity=hamming)")
     bits = load_encoder("tests.encoders.fakes:Plain", params={"embeddings": "ubinary", "d": 16})
     (found,) = evaluate(place, bits, "pets", protocol="simcse(similarity=hamming)")
@@ -325,7 +362,9 @@ def test_too_many_dimensions_and_unknown_texts_are_told_once(place):
     told, listener = telling()
     with pytest.raises(EncoderError, match="dimensions = 9: the embeddings have 4"):
         evaluate(place, many, on_error="skip", listener=listener)
-    unknown = load_encoder("tests.encoders.fakes:Plain", params={"embeddings": "int8", "calibration": "nothing"})
+    unknown = load_encoder(
+        "tests.encoders.fakes:Plain", params={"embeddings": "int8", "calibration": "nothing"}
+    )
     assert evaluate(place, unknown, on_error="skip", listener=listener) == []
     assert told == ["pets, plants: unknown text to fit on 'nothing'; " + told[0].partition("; ")[2]]
     with pytest.raises(UnknownName, match="nothing"):
@@ -333,6 +372,9 @@ def test_too_many_dimensions_and_unknown_texts_are_told_once(place):
 
 
 def test_encoders_of_two_bases_have_their_own_scores(place, monkeypatch):
-    pair = ["tests.encoders.fakes:Plain+d=8+dimensions=4", "tests.encoders.fakes:Plain+d=6+dimensions=4"]
+    pair = [
+        "tests.encoders.fakes:Plain+d=8+dimensions=4",
+        "tests.encoders.fakes:Plain+d=6+dimensions=4",
+    ]
     both = [r.score for r in evaluate(place, ",".join(pair), "pets")]
     assert both == [evaluate(place, one, "pets")[0].score for one in pair]

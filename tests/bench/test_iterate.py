@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import stsbench
-from stsbench.bench.plan import Listener
+from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import iterate
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, StsbenchError, UnknownName
@@ -26,7 +26,9 @@ __all__ = ["place"]
 def test_a_result_is_there_as_soon_as_it_is_scored(place):
     scored: list[str] = []
     facts: dict[str, Any] = {"data": place / "data", "catalogue": Catalogue([place / "cards"])}
-    stream = iterate(Plain(), "pets,plants", listener=Listener(scoring=scored.append), **facts)
+    stream = iterate(
+        Plain(), "pets,plants", listener=RunCallbacks(on_scoring=scored.append), **facts
+    )
     assert scored == []
     assert next(stream).task == "pets"
     assert scored == ["pets"]
@@ -49,7 +51,9 @@ def test_several_encoders_come_one_after_the_other_and_tasks_are_read_once(place
 
 
 def test_a_dict_names_encoders(place):
-    results = evaluate(place, {"three": lambda texts: Plain(d=3).encode(texts), "four": Plain()}, "stones")
+    results = evaluate(
+        place, {"three": lambda texts: Plain(d=3).encode(texts), "four": Plain()}, "stones"
+    )
     alone = [evaluate(place, Plain(d=d), "stones", store=None)[0].score for d in (3, 4)]
     assert [one.encoder for one in results] == ["three", "four"]
     assert [one.score for one in results] == alone
@@ -73,7 +77,9 @@ def test_what_nothing_tells_apart_is_refused_before_anything_is_done(place):
     refused = "^two of the encoders are called 'lambda'; name each: by --name, or by a dict"
     with pytest.raises(StsbenchError, match=refused):
         evaluate(place, two, "stones")
-    with pytest.raises(StsbenchError, match="name='mine' is for one encoder; name several by a dict"):
+    with pytest.raises(
+        StsbenchError, match="name='mine' is for one encoder; name several by a dict"
+    ):
         evaluate(place, [Plain(), Plain("other")], "stones", name="mine")
     assert called == []
 
@@ -94,7 +100,11 @@ def test_results_come_in_the_order_of_the_tasks(place):
     assert [result.task for result in results] == ["stones", "plants", "pets"]
     assert [result.n for result in results] == [12, 20, 30]
     first = results[0]
-    assert (first.encoder, first.fingerprint, first.split) == ("plain", "plain-1 of tests.encoders.fakes:Plain", "test")
+    assert (first.encoder, first.fingerprint, first.split) == (
+        "plain",
+        "plain-1 of tests.encoders.fakes:Plain",
+        "test",
+    )
     assert first.encoder_card is None
     assert first.protocol["name"] == "simcse"
     assert set(first.per_item) == {"subset", "gold", "similarity", "sentence1", "sentence2"}
@@ -110,7 +120,9 @@ def test_the_score_is_the_evaluators(place):
     (result,) = evaluate(place, Plain(), "stones")
     task = stsbench.load_task("stones", data=place / "data", catalogue=Catalogue([place / "cards"]))
     split: Any = task.load("test")
-    a, b = (Plain().encode(side).astype(np.float64) for side in (split.sentences1, split.sentences2))
+    a, b = (
+        Plain().encode(side).astype(np.float64) for side in (split.sentences1, split.sentences2)
+    )
     cosines = (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     np.testing.assert_allclose(result.per_item["similarity"], cosines, rtol=1e-12)
     assert result.score == pytest.approx(spearmanr(cosines, split.gold).statistic, abs=1e-12)
@@ -135,7 +147,12 @@ class ConstantOn(Plain):
 
     def encode(self, sentences: Sequence[str]) -> Any:
         rows = super().encode(sentences)
-        rows[[text.startswith("plants") or text.split()[-1] in map(str, range(20)) for text in sentences]] = 1
+        rows[
+            [
+                text.startswith("plants") or text.split()[-1] in map(str, range(20))
+                for text in sentences
+            ]
+        ] = 1
         return rows
 
 
@@ -146,7 +163,9 @@ def test_a_task_that_fails_stops_or_is_told(place):
     results = evaluate(place, ConstantOn(), "plants,pets", on_error="skip", listener=listener)
     assert [result.task for result in results] == ["pets"]
     assert len(told) == 1
-    assert told[0].startswith("plain on plants: the encoder gives every one of 40 sentences the same embedding")
+    assert told[0].startswith(
+        "plain on plants: the encoder gives every one of 40 sentences the same embedding"
+    )
 
 
 # --- the store ---
@@ -157,7 +176,11 @@ def test_stored_embeddings_are_used_again(place):
     encoder = Plain()
     results = evaluate(place, encoder, "pets,plants,stones")
     assert sum(map(len, encoder.calls)) == 12
-    assert [(r.run["encoded"], r.run["from_store"]) for r in results] == [(0, 60), (0, 40), (12, 12)]
+    assert [(r.run["encoded"], r.run["from_store"]) for r in results] == [
+        (0, 60),
+        (0, 40),
+        (12, 12),
+    ]
     evaluate(place, encoder, "stones", store=place / "elsewhere")
     assert sum(map(len, encoder.calls)) == 12 + 24
     assert any((place / "elsewhere").rglob("*.npy"))
@@ -173,13 +196,16 @@ def test_without_a_fingerprint_nothing_is_stored(place):
 
 
 @pytest.mark.parametrize(
-    "fingerprints", [("my-encoder-" * 5 + "1", "my-encoder-" * 5 + "2"), ("a/../b", "b"), (" ", ".")]
+    "fingerprints",
+    [("my-encoder-" * 5 + "1", "my-encoder-" * 5 + "2"), ("a/../b", "b"), (" ", ".")],
 )
 def test_any_text_may_be_a_fingerprint(place, fingerprints):
     for fingerprint in fingerprints:
         encoder = Plain(fingerprint=fingerprint)
         evaluate(place, encoder, "stones")
         assert sum(map(len, encoder.calls)) == 24
-    folders = [path for path in (place / "cache").rglob("*") if path.is_dir() and list(path.glob("*.npy"))]
+    folders = [
+        path for path in (place / "cache").rglob("*") if path.is_dir() and list(path.glob("*.npy"))
+    ]
     assert len(folders) == 2
     assert {path.parent for path in folders} == {place / "cache" / "store"}

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stsbench.bench.plan import Listener, RunPlan
+from stsbench.bench.plan import RunPlan
+from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import run
 from stsbench.encoders.engine import embed as engine
 from stsbench.results.folder import read_items, read_states
@@ -25,7 +26,7 @@ from tests.own_tasks import outside_run
 
 START = """
 import signal, sys
-from stsbench.cli import main
+from stsbench.cli.main import main
 from stsbench.encoders.engine import embed as engine, store
 signal.signal(signal.SIGINT, signal.default_int_handler)
 store.BLOCK_BYTES, engine.TOKEN_BUDGET = {block}, {budget}
@@ -39,15 +40,35 @@ as what a script starts in the background does.
 FAKE = ["--encoder", "tests.encoders.fakes:SLOW", "--tasks", "quickstart-en,quickstart-es-en"]
 
 
-def started(folder: Path, code: str, arguments: Sequence[str], **environment: str) -> subprocess.Popen[bytes]:
+def started(
+    folder: Path, code: str, arguments: Sequence[str], **environment: str
+) -> subprocess.Popen[bytes]:
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, "-c", code, "run", *arguments, "--store", "store", "--results", "results"]
-    own = {"STSBENCH_CACHE": str(folder / "cache"), "PYTHONPATH": str(Path(__file__).parents[2]), **environment}
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "run",
+        *arguments,
+        "--store",
+        "store",
+        "--results",
+        "results",
+    ]
+    own = {
+        "STSBENCH_CACHE": str(folder / "cache"),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        **environment,
+    }
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=folder, env={**os.environ, **own}, stdout=pipe, stderr=pipe)
+    return subprocess.Popen(
+        command, cwd=folder, env={**os.environ, **own}, stdout=pipe, stderr=pipe
+    )
 
 
-def start(folder: Path, arguments: Sequence[str], *, block: int = 1000, budget: int = 200) -> subprocess.Popen[bytes]:
+def start(
+    folder: Path, arguments: Sequence[str], *, block: int = 1000, budget: int = 200
+) -> subprocess.Popen[bytes]:
     return started(folder, START.format(block=block, budget=budget), arguments)
 
 
@@ -83,8 +104,10 @@ def stop_after_blocks(folder: Path, n: int, how: signal.Signals) -> Outcome:
 
 def test_stopped_and_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "TOKEN_BUDGET", 200)
-    plan = RunPlan(encoders=[FAKE[1]], tasks=FAKE[3], out=tmp_path / "whole" / "results", store=None)
-    list(run(plan, Listener()))
+    plan = RunPlan(
+        encoders=[FAKE[1]], tasks=FAKE[3], results_folder=tmp_path / "whole" / "results", store=None
+    )
+    list(run(plan, RunCallbacks()))
 
     code, _, _ = stop_after_blocks(tmp_path / "run", 3, signal.SIGKILL)
     assert code == -signal.SIGKILL

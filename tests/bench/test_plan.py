@@ -8,20 +8,23 @@ from typing import Any
 
 import pytest
 
-from stsbench.bench.plan import RunPlan, ScoredTask
+from stsbench.bench.plan import RunPlan
+from stsbench.bench.protocols import PlannedTask
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError, ProtocolError, StsbenchError, UnknownName
 from stsbench.encoders import load as loading
-from stsbench.encoders.load import each_seed
+from stsbench.encoders.load import expand_recipe
 from stsbench.encoders.runs import TrainedRun
-from stsbench.results.record import columns_digest
+from stsbench.results.record import digest_columns
 from tests.core.test_catalogue import TASK, write
 
 CATALOGUE = Catalogue()
 
 
-def planned(tasks: str | list[str], catalogue: Catalogue = CATALOGUE, **given: Any) -> list[ScoredTask]:
-    return RunPlan(tasks=tasks, catalogue=catalogue, **given).scored
+def planned(
+    tasks: str | list[str], catalogue: Catalogue = CATALOGUE, **given: Any
+) -> list[PlannedTask]:
+    return RunPlan(tasks=tasks, catalogue=catalogue, **given).planned_tasks
 
 
 def protocols(tasks: str, protocol: str | list[str] | None = None) -> list[dict[str, object]]:
@@ -30,8 +33,14 @@ def protocols(tasks: str, protocol: str | list[str] | None = None) -> list[dict[
 
 def test_the_first_protocol_of_each_evaluator_is_the_default():
     tasks = planned("sts12,mr")
-    assert [(task.name, task.protocol["name"]) for task in tasks] == [("sts12", "simcse"), ("mr", "senteval")]
-    assert [(task.split, list(task.wanted)) for task in tasks] == [("test", ["test"]), ("all", ["all"])]
+    assert [(task.name, task.protocol["name"]) for task in tasks] == [
+        ("sts12", "simcse"),
+        ("mr", "senteval"),
+    ]
+    assert [(task.split, list(task.required_splits)) for task in tasks] == [
+        ("test", ["test"]),
+        ("all", ["all"]),
+    ]
 
 
 def test_each_evaluator_takes_the_protocol_it_knows():
@@ -56,12 +65,21 @@ def test_fields_of_a_protocol_can_be_replaced():
 @pytest.mark.parametrize(
     ("protocol", "message"),
     [
-        ("simcs", r"unknown protocol 'simcs'; did you mean 'simcse'\?; these tasks have simcse, wmean, mean, semeval"),
-        ("senteval", "unknown protocol 'senteval'; .*these tasks have simcse, wmean, mean, semeval"),
+        (
+            "simcs",
+            r"unknown protocol 'simcs'; did you mean 'simcse'\?; these tasks have simcse, wmean, mean, semeval",
+        ),
+        (
+            "senteval",
+            "unknown protocol 'senteval'; .*these tasks have simcse, wmean, mean, semeval",
+        ),
         ("simcse,nope", "unknown protocol 'nope'; these tasks have simcse"),
         ("simcse(metrc=pearson)", "protocol 'simcse' has no field 'metrc'; did you mean 'metric'?"),
         ("simcse(name=mine)", "protocol 'simcse' has no field 'name'"),
-        ("simcse(metric=pearsn)", "protocol 'simcse': metric: 'pearsn' is not one of spearman, pearson, kendall; did"),
+        (
+            "simcse(metric=pearsn)",
+            "protocol 'simcse': metric: 'pearsn' is not one of spearman, pearson, kendall; did",
+        ),
         ("simcse(metric=3)", "protocol 'simcse': metric: expected text, not 3"),
         (
             "simcse(aggregation=meen)",
@@ -72,15 +90,24 @@ def test_fields_of_a_protocol_can_be_replaced():
         ("simcse(metric=pearson,metric=spearman)", "--protocol 'simcse.*': cannot be read"),
         ("simcse(metric=pearson", "--protocol 'simcse.*': give a name, or name"),
         ("sim cse", "--protocol 'sim cse': give a name, or name"),
-        ("simcse,wmean", "sts12 is scored by one protocol at a time, not by simcse and wmean; run once for each"),
+        (
+            "simcse,wmean",
+            "sts12 is scored by one protocol at a time, not by simcse and wmean; run once for each",
+        ),
         ("simcse,simcse(metric=pearson)", "--protocol names 'simcse' twice; run once for each"),
         ("simcse(x=" + "9" * 5000 + ")", "--protocol 'simcse.*': cannot be read"),
         ("senteval(kfold=five)", "protocol 'senteval': kfold: expected a whole number, not 'five'"),
         ("senteval(kfold=5.0)", "protocol 'senteval': kfold: expected a whole number, not 5.0"),
         ("senteval(kfold=true)", "protocol 'senteval': kfold: expected a whole number, not True"),
         ("senteval(kfold=1)", "protocol 'senteval': kfold: expected a whole number >= 2, not 1"),
-        ("senteval(loss=sun)", "protocol 'senteval': loss: 'sun' is not one of mean, sum; did you mean 'sum'?"),
-        ("senteval(weight_decays=0.1)", "protocol 'senteval': weight_decays: expected a list, not 0.1"),
+        (
+            "senteval(loss=sun)",
+            "protocol 'senteval': loss: 'sun' is not one of mean, sum; did you mean 'sum'?",
+        ),
+        (
+            "senteval(weight_decays=0.1)",
+            "protocol 'senteval': weight_decays: expected a list, not 0.1",
+        ),
     ],
 )
 def test_a_wrong_protocol_is_one_line(protocol, message):
@@ -91,9 +118,21 @@ def test_a_wrong_protocol_is_one_line(protocol, message):
 
 def test_names_of_tasks_and_suites_each_once_in_order(tmp_path):
     tasks = planned(["stsb", "sts,mr"])
-    assert [task.name for task in tasks] == ["stsb", "sts12", "sts13", "sts14", "sts15", "sts16", "sickr", "mr"]
+    assert [task.name for task in tasks] == [
+        "stsb",
+        "sts12",
+        "sts13",
+        "sts14",
+        "sts15",
+        "sts16",
+        "sickr",
+        "mr",
+    ]
     write(tmp_path / "tasks/suites.toml", '[mine]\nname = "Mine"\ntasks = ["stsb", "sts122"]')
-    for given, what in (("stsb,sts122", "unknown task or suite"), ("mine", "unknown task in suite mine:")):
+    for given, what in (
+        ("stsb,sts122", "unknown task or suite"),
+        ("mine", "unknown task in suite mine:"),
+    ):
         with pytest.raises(UnknownName, match=f"^{what} 'sts122'; did you mean 'sts12'"):
             planned(given, Catalogue([tmp_path]))
     for nothing in ("", " , ", list[str]()):
@@ -119,7 +158,7 @@ def test_a_job_loads_the_splits_it_needs_and_knows_their_hash():
     assert list(sts.splits) == ["test"] and sts.digest == sts.splits["test"].digest
     assert len(sts.texts()) == 600
     digests = [split.digest for split in probe.splits.values()]
-    assert len(digests) == 2 and probe.digest == columns_digest({"splits": digests})
+    assert len(digests) == 2 and probe.digest == digest_columns({"splits": digests})
 
 
 def test_another_split_is_for_tasks_that_are_scored_on_one():
@@ -127,11 +166,15 @@ def test_another_split_is_for_tasks_that_are_scored_on_one():
     assert [task.split for task in planned("trec,mr")] == ["test", "all"]
     for task in ("trec", "mr"):
         # Its score would be that of the usual split, under a wrong name.
-        with pytest.raises(ProtocolError, match=f"^{task} is trained and scored on splits of its own"):
+        with pytest.raises(
+            ProtocolError, match=f"^{task} is trained and scored on splits of its own"
+        ):
             planned(task, split="train")
 
 
-SETTINGS = RunPlan(encoders=["minilm", "no-such"], tasks="mr,stsb", out=Path("results"), seeds=(3, 1, 3))
+SETTINGS = RunPlan(
+    encoders=["minilm", "no-such"], tasks="mr,stsb", results_folder=Path("results"), seeds=(3, 1, 3)
+)
 
 
 def test_cells_are_ordered_by_encoder_task_and_seed():
@@ -146,7 +189,7 @@ def test_cells_are_ordered_by_encoder_task_and_seed():
     settings = dataclasses.replace(SETTINGS, protocol="senteval(kfold=5,nhid=50),wmean")
     first, *_, last = settings.cells
     assert (first.protocol, last.protocol) == ("senteval(kfold=5,nhid=50)", "wmean")
-    assert settings.scored[0].protocol["kfold"] == 5
+    assert settings.planned_tasks[0].protocol["kfold"] == 5
 
 
 def test_a_trained_recipe_is_an_encoder_a_seed(monkeypatch):
@@ -158,10 +201,13 @@ def test_a_trained_recipe_is_an_encoder_a_seed(monkeypatch):
         return [TrainedRun(folder=Path(), recipe=name, seed=seed) for seed in runs.get(name, [])]
 
     monkeypatch.setattr(loading, "trained_runs", trained)
-    assert each_seed("mine", Catalogue()) == ["mine@0", "mine@4"]
-    assert each_seed("mine+pooling=cls", Catalogue()) == ["mine@0+pooling=cls", "mine@4+pooling=cls"]
-    assert each_seed("mine@4", Catalogue()) == ["mine@4"]
-    assert each_seed("minilm", Catalogue()) == ["minilm"]
+    assert expand_recipe("mine", Catalogue()) == ["mine@0", "mine@4"]
+    assert expand_recipe("mine+pooling=cls", Catalogue()) == [
+        "mine@0+pooling=cls",
+        "mine@4+pooling=cls",
+    ]
+    assert expand_recipe("mine@4", Catalogue()) == ["mine@4"]
+    assert expand_recipe("minilm", Catalogue()) == ["minilm"]
     # What cannot be read fails when it is loaded, and alone.
     settings = dataclasses.replace(SETTINGS, encoders=["broken", "mine"], tasks="stsb", seeds=(0,))
     assert [cell.encoder for cell in settings.cells] == ["broken", "mine@0", "mine@4"]

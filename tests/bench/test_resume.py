@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.bench.plan import Listener
+from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import run
 from stsbench.core.errors import OutputError, StsbenchError
 from stsbench.encoders.base import Encoder
@@ -20,30 +20,34 @@ __all__ = ["place"]
 
 
 def test_a_second_run_writes_and_encodes_nothing(place, monkeypatch):
-    first = list(run(plan_of(place, Plain(), monkeypatch), Listener()))
+    first = list(run(plan_of(place, Plain(), monkeypatch), RunCallbacks()))
     before = written(place / "results")
     assert len(before) == 6
     encoder = Plain()
     (place / "cache").rename(place / "gone")
-    second = list(run(plan_of(place, encoder, monkeypatch), Listener()))
+    second = list(run(plan_of(place, encoder, monkeypatch), RunCallbacks()))
     assert written(place / "results") == before
     assert encoder.calls == []
-    assert [result_to_json(result) for result in second] == [result_to_json(result) for result in first]
+    assert [result_to_json(result) for result in second] == [
+        result_to_json(result) for result in first
+    ]
 
 
 def test_fresh_scores_again(place, monkeypatch):
-    list(run(plan_of(place, Plain(), monkeypatch), Listener()))
+    list(run(plan_of(place, Plain(), monkeypatch), RunCallbacks()))
     before, times = outside_run(place / "results"), written(place / "results")
-    list(run(plan_of(place, Plain(), monkeypatch, fresh=True), Listener()))
+    list(run(plan_of(place, Plain(), monkeypatch, fresh=True), RunCallbacks()))
     assert outside_run(place / "results") == before
     assert all(times[name][1] != when for name, (_, when) in written(place / "results").items())
 
 
-def scored_again(place: Path, monkeypatch: pytest.MonkeyPatch, encoder: Encoder | None = None) -> list[str]:
+def scored_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch, encoder: Encoder | None = None
+) -> list[str]:
     """The tasks that a run scores, when the results folder holds some."""
     scored: list[str] = []
     plan = plan_of(place, encoder or Plain(), monkeypatch)
-    assert len(list(run(plan, Listener(scoring=scored.append)))) == 3
+    assert len(list(run(plan, RunCallbacks(on_scoring=scored.append)))) == 3
     return scored
 
 
@@ -80,7 +84,7 @@ def test_results_that_cannot_be_written_stop_before_the_work(place, monkeypatch)
     (place / "results").write_text("in the way")
     encoder = Plain()
     with pytest.raises(OutputError, match="cannot be written"):
-        list(run(plan_of(place, encoder, monkeypatch), Listener()))
+        list(run(plan_of(place, encoder, monkeypatch), RunCallbacks()))
     assert encoder.calls == []
 
 
@@ -90,8 +94,10 @@ def test_results_that_cannot_be_written_stop_before_the_work(place, monkeypatch)
 @pytest.mark.parametrize("store", ["default", None])
 @pytest.mark.parametrize("stop", [0, 1, 4, "pets", "plants", "stones"])
 def test_interrupted_and_resumed_gives_the_same_bytes(place, monkeypatch, stop, store):
-    whole = plan_of(place, Neighbourly(), monkeypatch, out=place / "whole", store=place / "whole store")
-    list(run(whole, Listener()))
+    whole = plan_of(
+        place, Neighbourly(), monkeypatch, out=place / "whole", store=place / "whole store"
+    )
+    list(run(whole, RunCallbacks()))
 
     def interrupt(task: str) -> None:
         if task == stop:
@@ -99,11 +105,13 @@ def test_interrupted_and_resumed_gives_the_same_bytes(place, monkeypatch, stop, 
 
     first = Neighbourly(stop_after=stop if isinstance(stop, int) else -1)
     with pytest.raises(KeyboardInterrupt):
-        list(run(plan_of(place, first, monkeypatch, store=store), Listener(scoring=interrupt)))
+        list(
+            run(plan_of(place, first, monkeypatch, store=store), RunCallbacks(on_scoring=interrupt))
+        )
     done = {"plants": 1, "stones": 2}.get(str(stop), 0)
     assert len(read_states(place / "results").results) == done
     second = Neighbourly()
-    results = list(run(plan_of(place, second, monkeypatch, store=store), Listener()))
+    results = list(run(plan_of(place, second, monkeypatch, store=store), RunCallbacks()))
     assert [result.task for result in results] == list(TASKS)
     assert outside_run(place / "results") == outside_run(place / "whole")
     if store:
@@ -121,6 +129,6 @@ def test_a_failed_write_is_told_once_and_loses_nothing_else(place, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("stsbench.results.folder.write_whole", full)
         with pytest.raises(StsbenchError, match="the disk is full"):
-            list(run(plan_of(place, Plain(), monkeypatch), Listener()))
+            list(run(plan_of(place, Plain(), monkeypatch), RunCallbacks()))
     assert [result.task for result in read_states(place / "results").results] == ["pets"]
     assert scored_again(place, monkeypatch) == ["plants", "stones"]

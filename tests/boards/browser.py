@@ -34,7 +34,9 @@ class Page:
         self._number, self._rest, self._session = 0, b"", ""
         self.events: list[dict[str, Any]] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self._call(f"{domain}.enable")
 
@@ -78,16 +80,24 @@ class Page:
         self._call("Emulation.setEmulatedMedia", media="print" if paper else "", features=[scheme])
         self._call("Emulation.setScriptExecutionDisabled", value=not script)
         self._call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
         self.events.clear()
         # A page of which only what stands behind the # is another would not be loaded again.
-        self._call("Page.navigate", url=path.as_uri() + (f"?{self._number}#{state}" if state else ""))
+        self._call(
+            "Page.navigate", url=path.as_uri() + (f"?{self._number}#{state}" if state else "")
+        )
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self.events.append(self._read())
 
     def run(self, script: str) -> Any:
-        done = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        done = self._call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
@@ -104,8 +114,12 @@ class Page:
 
     def complaints(self) -> list[str]:
         """Errors of script and console, and what the page's policy has refused."""
-        errors = [event["params"] for event in self.events if event["method"] == "Runtime.exceptionThrown"]
-        entries = [event["params"]["entry"] for event in self.events if event["method"] == "Log.entryAdded"]
+        errors = [
+            event["params"] for event in self.events if event["method"] == "Runtime.exceptionThrown"
+        ]
+        entries = [
+            event["params"]["entry"] for event in self.events if event["method"] == "Log.entryAdded"
+        ]
         return [json.dumps(one) for one in errors] + [one["text"] for one in entries]
 
     def names(self) -> list[tuple[str, str]]:
@@ -119,9 +133,7 @@ class Page:
         self._call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
 
 
-LAUNCH = (
-    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
-)
+LAUNCH = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
 """Chromium reads commands from descriptor 3 and answers on 4."""
 
 
@@ -132,7 +144,9 @@ def open_browser(program: str, profile: Path) -> Iterator[Page]:
 
     pipes = [end for _ in range(2) for end in os.pipe()]
     # Above 4, that none stands where another has to go.
-    reads, ours_out, ours_in, writes = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in pipes)
+    reads, ours_out, ours_in, writes = (
+        fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in pipes
+    )
     for end in pipes:
         os.close(end)
     command = [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"]

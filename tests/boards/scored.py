@@ -10,7 +10,7 @@ import numpy as np
 
 from stsbench.numbers.statistics import CORRELATIONS, Float64Array
 from stsbench.results.folder import write_result
-from stsbench.results.record import Result, columns_digest
+from stsbench.results.record import Result, digest_columns
 from tests.made import SIMCSE, make_result
 
 SENTEVAL = {"name": "senteval", "kfold": 10, "nhid": 0}
@@ -23,7 +23,13 @@ RUN = {
 
 
 def sts(
-    encoder: str, task: str, gold: Float64Array, similarity: Float64Array, *, subset: Sequence[str] = (), **changes: Any
+    encoder: str,
+    task: str,
+    gold: Float64Array,
+    similarity: Float64Array,
+    *,
+    subset: Sequence[str] = (),
+    **changes: Any,
 ) -> Result:
     protocol = changes.get("protocol", SIMCSE)
     names = list(subset) or [""] * len(gold)
@@ -41,11 +47,15 @@ def sts(
 def probe(encoder: str, task: str, correct: Sequence[bool] | Any, **changes: Any) -> Result:
     right = np.asarray(correct, dtype=bool)
     items = {"prediction": right.astype(np.int64), "correct": right}
-    return _result(encoder, task, float(right.mean()), len(right), items, {"protocol": SENTEVAL, **changes})
+    return _result(
+        encoder, task, float(right.mean()), len(right), items, {"protocol": SENTEVAL, **changes}
+    )
 
 
-def _result(encoder: str, task: str, score: float, n: int, items: dict[str, Any], changes: dict[str, Any]) -> Result:
-    fixed = {"n": n, "items": columns_digest(items), "per_item": items, "run": RUN, "notes": []}
+def _result(
+    encoder: str, task: str, score: float, n: int, items: dict[str, Any], changes: dict[str, Any]
+) -> Result:
+    fixed = {"n": n, "items": digest_columns(items), "per_item": items, "run": RUN, "notes": []}
     return make_result(encoder, task, **{"score": score, **fixed, **changes})
 
 

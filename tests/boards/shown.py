@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from stsbench.boards.tables import table as laid
-from stsbench.boards.tables.table import AVERAGE, EXACT, Group, Layout, Number, Row, Table, TableCell, TableColumn
+from stsbench.boards.tables.table import (
+    AVERAGE,
+    EXACT,
+    Group,
+    Layout,
+    Row,
+    Table,
+    TableCell,
+    TableColumn,
+    TableNumber,
+)
 from stsbench.results.record import Result
 from stsbench.significance.means import RowStanding
 from tests.made import make_result
@@ -21,14 +31,20 @@ def sts(encoder: str, *scores: float, tasks: list[str] = STS, **changes: Any) ->
             encoder,
             task,
             score,
-            scores={"spearman.all": score, "spearman.wmean": score - 0.01, "pearson.wmean": score + 0.02},
+            scores={
+                "spearman.all": score,
+                "spearman.wmean": score - 0.01,
+                "pearson.wmean": score + 0.02,
+            },
             **changes,
         )
         for task, score in zip(tasks, scores, strict=True)
     ]
 
 
-def standing(table: Table, low: int, high: int, letters: str = "a", *, is_best: bool = False) -> Table:
+def standing(
+    table: Table, low: int, high: int, letters: str = "a", *, is_best: bool = False
+) -> Table:
     """The table with a standing of its first row, whose rank is the lowest that it may have."""
     return laid.with_standings(table, {0: RowStanding(low, (low, high), letters, is_best, ())})
 
@@ -39,7 +55,9 @@ def row(table: Table, label: str) -> Row:
 
 
 def shown(layout: Layout, label: str) -> list[str]:
-    (found,) = [line for block in layout.blocks for line in block.lines if line.label + line.marks == label]
+    (found,) = [
+        line for block in layout.blocks for line in block.lines if line.label + line.marks == label
+    ]
     return [cell.text + cell.deviation + cell.mark for cell in found.cells]
 
 
@@ -60,20 +78,29 @@ def small() -> Table:
         encoder="e",
         quoted="SBERT",
         cells={
-            "a": TableCell(measured=Number(70.126, 0.5), published=Number(70.0, None, 1)),
-            "b": TableCell(published=Number(50.25, 0.25, 2), misprint="it is wrong"),
-            AVERAGE: TableCell(published=Number(60.12, None, 2)),
-            EXACT: TableCell(published=Number(60.125)),
+            "a": TableCell(measured=TableNumber(70.126, 0.5), published=TableNumber(70.0, None, 1)),
+            "b": TableCell(published=TableNumber(50.25, 0.25, 2), misprint="it is wrong"),
+            AVERAGE: TableCell(published=TableNumber(60.12, None, 2)),
+            EXACT: TableCell(published=TableNumber(60.125)),
         },
     )
-    second = Row(label="second", cells={"a": TableCell(published=Number(60.0, None, 2))})
-    third = Row(label="third", cells={"a": TableCell(published=Number(1.0, None, 2))}, otherwise="wmean")
-    groups = [Group(section="One & two", title="x_y", rows=[first, second]), Group(section="One & two", rows=[third])]
-    return Table(name="small", title="100% small", columns=columns, groups=groups, notes=["a note_"])
+    second = Row(label="second", cells={"a": TableCell(published=TableNumber(60.0, None, 2))})
+    third = Row(
+        label="third",
+        cells={"a": TableCell(published=TableNumber(1.0, None, 2))},
+        otherwise="wmean",
+    )
+    groups = [
+        Group(section="One & two", title="x_y", rows=[first, second]),
+        Group(section="One & two", rows=[third]),
+    ]
+    return Table(
+        name="small", title="100% small", columns=columns, groups=groups, notes=["a note_"]
+    )
 
 
 def named(label: str) -> Table:
     """A table of one row of this name, with a negative number."""
     columns = [TableColumn(key="a", head="A")]
-    row = Row(label=label, encoder=label, cells={"a": TableCell(measured=Number(-4.28))})
+    row = Row(label=label, encoder=label, cells={"a": TableCell(measured=TableNumber(-4.28))})
     return Table(name="n", title="t", columns=columns, groups=[Group(title=label, rows=[row])])

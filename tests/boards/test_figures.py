@@ -29,7 +29,9 @@ def dots(axes: Any) -> set[float]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     encoders = [Plain(), Plain("other", "o-1", d=3)]
-    stsbench.evaluate(encoders, "quickstart-en,quickstart-es-en", store=None).save(tmp_path / "results")
+    stsbench.evaluate(encoders, "quickstart-en,quickstart-es-en", store=None).save(
+        tmp_path / "results"
+    )
     return tmp_path / "results"
 
 
@@ -39,9 +41,15 @@ def test_a_table_has_a_panel_a_column_and_a_line_a_row():
     chart: Any = table_figure([table])
     assert len(chart.axes) == len(STS) + 1
     assert dots(chart.axes[0]) == {50, 40} and dots(chart.axes[-1]) == {53, 43}
-    ends = {tuple(round(x) for x in part[:, 0]) for bars in chart.axes[0].collections for part in bars.get_segments()}
+    ends = {
+        tuple(round(x) for x in part[:, 0])
+        for bars in chart.axes[0].collections
+        for part in bars.get_segments()
+    }
     assert ends == {(40, 60), (30, 50)}
-    assert [label.get_text() for label in chart.axes[0].get_yticklabels()] == [row.label for row in table.rows()]
+    assert [label.get_text() for label in chart.axes[0].get_yticklabels()] == [
+        row.label for row in table.rows()
+    ]
     assert "STS" in chart.get_suptitle()
     assert "95% interval" in chart.get_supxlabel()
 
@@ -52,7 +60,9 @@ def test_ranks_and_letters_stand_beside_the_names():
     ranked = standing(table, 1, 2, "ab", is_best=True)
     chart: Any = table_figure([ranked])
     first, second = (label.get_text() for label in chart.axes[0].get_yticklabels())
-    assert first == f"{table.rows()[0].label}≈ (Rank 1–2, Ties ab)" and second == table.rows()[1].label
+    assert (
+        first == f"{table.rows()[0].label}≈ (Rank 1–2, Ties ab)" and second == table.rows()[1].label
+    )
     assert len(chart.axes) == len(STS) + 1
 
 
@@ -69,7 +79,9 @@ def test_published_numbers_are_rings_beside_the_measured():
 
 def test_one_figure_is_one_table():
     other = make_result(score=0.3, protocol={**SIMCSE, "name": "mean", "aggregation": "mean"})
-    with pytest.raises(ProtocolError, match="one figure shows one table, here are 2: .* choose one by its protocol"):
+    with pytest.raises(
+        ProtocolError, match="one figure shows one table, here are 2: .* choose one by its protocol"
+    ):
         table_figure(stsbench.leaderboard([*MEASURED, other]).tables)
 
 
@@ -83,7 +95,9 @@ def test_commands_write_figures(folder, tmp_path, monkeypatch, capsys):
     assert json.loads(found.out)["encoders"] == ["plain", "other"]
     assert Path("differences.pdf").read_bytes().startswith(b"%PDF")
     stsbench.Results(MEASURED).save("measured")
-    wrote = Command(capsys)("leaderboard", "--results", "measured", "--format", "png", "--out", "board.png")
+    wrote = Command(capsys)(
+        "leaderboard", "--results", "measured", "--format", "png", "--out", "board.png"
+    )
     assert (wrote.code, wrote.out) == (0, "wrote board.png\n")
     assert Path("board.png").read_bytes().startswith(b"\x89PNG")
 
@@ -91,7 +105,10 @@ def test_commands_write_figures(folder, tmp_path, monkeypatch, capsys):
 def test_commands_refuse_figures_that_go_nowhere(capsys):
     for words, message in (
         (["leaderboard", "--format", "svg"], "--format svg is a figure; add --out FILE"),
-        (["compare", "a", "b", "--plot", "x.jpg"], "--plot 'x.jpg': give a file that ends in .svg, .png, .pdf"),
+        (
+            ["compare", "a", "b", "--plot", "x.jpg"],
+            "--plot 'x.jpg': give a file that ends in .svg, .png, .pdf",
+        ),
         (["leaderboard", "--format", "jpg"], "unknown format 'jpg'"),
     ):
         ran = Command(capsys)(*words)

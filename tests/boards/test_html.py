@@ -10,11 +10,21 @@ from html.parser import HTMLParser
 
 import pytest
 
-from stsbench.boards.published import sources, table_names
-from stsbench.boards.render import render
+from stsbench.boards.published.rows import sources, table_names
+from stsbench.boards.render.formats import render
 from stsbench.boards.render.html import parameters_said, set_apart
 from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.table import AVERAGE, Group, Number, Row, Table, TableCell, TableColumn, Traits, lay_out
+from stsbench.boards.tables.table import (
+    AVERAGE,
+    EncoderTraits,
+    Group,
+    Row,
+    Table,
+    TableCell,
+    TableColumn,
+    TableNumber,
+    build_layout,
+)
 from tests.boards.shown import UNROUNDED, standing, sts
 
 HOSTILE = """</script><script>x()</script>"'><img src=http://x.invalid onerror=x()>&amp;$title"""
@@ -63,8 +73,11 @@ def small() -> Table:
         TableColumn(key=AVERAGE, head="Avg.", kind="average"),
     ]
     cells = {
-        "a": TableCell(measured=Number(70.126, interval=(68.0, 72.5)), published=Number(70.0, None, 1)),
-        "b": TableCell(published=Number(50.25, 0.25, 2), misprint="it is wrong"),
+        "a": TableCell(
+            measured=TableNumber(70.126, interval=(68.0, 72.5)),
+            published=TableNumber(70.0, None, 1),
+        ),
+        "b": TableCell(published=TableNumber(50.25, 0.25, 2), misprint="it is wrong"),
     }
     rows = [
         Row(
@@ -73,20 +86,25 @@ def small() -> Table:
             key="p/t/r",
             encoder="e",
             quoted="SBERT",
-            traits=Traits("SimCSE", "BERT-base", "nli"),
+            traits=EncoderTraits("SimCSE", "BERT-base", "nli"),
         ),
-        Row(label="second", cells={"a": TableCell(published=Number(60.0))}),
+        Row(label="second", cells={"a": TableCell(published=TableNumber(60.0))}),
     ]
-    return Table(name="small", title="100% small", columns=columns, groups=[Group(title="x", rows=rows)])
+    return Table(
+        name="small", title="100% small", columns=columns, groups=[Group(title="x", rows=rows)]
+    )
 
 
 @pytest.mark.parametrize("name", ["small", *table_names()])
 def test_a_page_is_well_formed_with_all_cells(name):
     table = small() if name == "small" else build_table(name)
     reader = Reader(render([table], "html", show="both"))
-    layout = lay_out(table, "both")
+    layout = build_layout(table, "both")
     lines = [line for block in layout.blocks for line in block.lines]
-    cells = [[line.label + line.marks, *(c.text + c.mark + c.deviation for c in line.cells)] for line in lines]
+    cells = [
+        [line.label + line.marks, *(c.text + c.mark + c.deviation for c in line.cells)]
+        for line in lines
+    ]
     assert [row for row in reader.rows[1:] if len(row) > 1] == cells
     assert reader.rows[0] == ["encoder", *layout.heads]
 
@@ -106,9 +124,19 @@ def test_marks_lead_to_a_note_that_begins_with_them_and_ids_are_unique(name):
 def test_a_page_loads_nothing(name):
     text = render([build_table(name)], "html")
     reader = Reader(text)
-    assert {tag for tag, _ in reader.tags} & {"img", "link", "iframe", "object", "embed", "source", "base"} == set()
+    assert {tag for tag, _ in reader.tags} & {
+        "img",
+        "link",
+        "iframe",
+        "object",
+        "embed",
+        "source",
+        "base",
+    } == set()
     assert reader.attributes("src") == reader.attributes("srcset") == []
-    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|WebSocket|sendBeacon|import\(", text)
+    assert not re.search(
+        r"@import|url\(|fetch\(|XMLHttpRequest|WebSocket|sendBeacon|import\(", text
+    )
     # Links lead within the page, or to papers and models; no browser tells them where it comes from.
     table = build_table(name)
     outside = {link for link in reader.attributes("href") if not link.startswith("#")}
@@ -129,7 +157,7 @@ def test_the_policy_lets_the_pages_own_script_run_and_no_other():
 
 def test_a_hostile_name_is_text_everywhere():
     columns = [TableColumn(key=HOSTILE, head=HOSTILE)]
-    cells = {HOSTILE: TableCell(published=Number(1.0), misprint=HOSTILE)}
+    cells = {HOSTILE: TableCell(published=TableNumber(1.0), misprint=HOSTILE)}
     row = Row(
         label=HOSTILE,
         cells=cells,
@@ -137,7 +165,7 @@ def test_a_hostile_name_is_text_everywhere():
         encoder=f"{HOSTILE}2",
         quoted=HOSTILE,
         misprint=HOSTILE,
-        traits=Traits(HOSTILE, HOSTILE, HOSTILE),
+        traits=EncoderTraits(HOSTILE, HOSTILE, HOSTILE),
     )
     groups = [Group(section=HOSTILE, title=HOSTILE, rows=[row])]
     table = Table(name=HOSTILE, title=HOSTILE, columns=columns, groups=groups, notes=[HOSTILE])
@@ -166,12 +194,17 @@ def test_ranks_have_no_bar_and_the_lowest_is_best():
     text = render([standing(small(), 1, 3, "ab", is_best=True)], "html")
     head = '<th scope="col" data-key="ranks" data-kind="ranks" data-better="low">Rank</th>'
     assert head in text and "<td>1–3</td><td>ab</td>" in text
-    assert ">≈</a>" in text and '<li id="t1-note1">≈ best by the mean among the rows measured here, or' in text
+    assert (
+        ">≈</a>" in text
+        and '<li id="t1-note1">≈ best by the mean among the rows measured here, or' in text
+    )
     assert text.count('class="ci"') == 1
 
 
 def test_imported_rows_are_neither_measured_nor_published():
-    row = Row(label="theirs", cells={"a": TableCell(published=Number(1.0))}, imported="mteb 2.0")
+    row = Row(
+        label="theirs", cells={"a": TableCell(published=TableNumber(1.0))}, imported="mteb 2.0"
+    )
     text = render([replace(small(), groups=[Group(rows=[row])])], "html")
     assert '<tr data-side="imported">' in text
     assert re.search(r'>theirs</span><a class="mark" href="#t1-note1" title="mteb 2.0">°</a>', text)
@@ -213,16 +246,24 @@ def test_heads_and_regions_are_named_for_those_who_hear_the_page():
 def scored(*values: float, half: float = 1.0) -> Table:
     """A table of one column, each score with an interval of so many points to either side."""
     rows = [
-        Row(label=f"e{place}", cells={"a": TableCell(measured=Number(value, interval=(value - half, value + half)))})
+        Row(
+            label=f"e{place}",
+            cells={
+                "a": TableCell(measured=TableNumber(value, interval=(value - half, value + half)))
+            },
+        )
         for place, value in enumerate(values)
     ]
-    return Table(name="s", title="s", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=rows)])
+    return Table(
+        name="s", title="s", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=rows)]
+    )
 
 
 def bars(text: str) -> list[tuple[str, ...]]:
     """The classes of each bar, and where it begins, ends and has its score."""
     return re.findall(
-        r'<i class="([\w ]+)" role="img" title="[^"]+" [^>]*--a:([\d.]+);--b:([\d.]+);--m:([\d.]+)"', text
+        r'<i class="([\w ]+)" role="img" title="[^"]+" [^>]*--a:([\d.]+);--b:([\d.]+);--m:([\d.]+)"',
+        text,
     )
 
 
@@ -242,12 +283,14 @@ def test_scores_that_spread_are_all_on_the_scale():
     assert [one[0] for one in found] == ["ci"] * 4
     assert (found[0][1], found[-1][2]) == ("0.0", "100.0")
     # Equal scores have quartiles without a distance: what is near them is no outlier.
-    assert [one[0] for one in bars(render([scored(70.0, 70.0, 70.0, 70.0, 66.0)], "html"))] == ["ci"] * 5
+    assert [one[0] for one in bars(render([scored(70.0, 70.0, 70.0, 70.0, 66.0)], "html"))] == [
+        "ci"
+    ] * 5
 
 
 def test_an_interval_that_leaves_the_scale_is_open_there():
     table = scored(70.0, 70.0, 70.0, 70.0)
-    cells = {"a": TableCell(measured=Number(64.9, interval=(60.0, 66.0)))}
+    cells = {"a": TableCell(measured=TableNumber(64.9, interval=(60.0, 66.0)))}
     wide = replace(table, groups=[Group(rows=[*table.rows(), Row(label="w", cells=cells)])])
     # The scale is 65 to 75: the score is off it, its interval reaches into it.
     assert bars(render([wide], "html"))[-1] == ("ci low under", "0.0", "10.0", "0.0")
@@ -267,7 +310,8 @@ def test_details_lead_to_paper_model_and_the_source_of_a_row():
 
 
 @pytest.mark.parametrize(
-    ("count", "said"), [(22_713_216, "22.7M"), (99_960_000, "100M"), (6.7e9, "6700M"), (4e5, "0.4M")]
+    ("count", "said"),
+    [(22_713_216, "22.7M"), (99_960_000, "100M"), (6.7e9, "6700M"), (4e5, "0.4M")],
 )
 def test_parameters_are_told_in_millions(count, said):
     assert parameters_said(int(count)) == said
@@ -280,16 +324,19 @@ def named(*rows: Row, **facts: str) -> list[str]:
 
 
 def test_rows_of_one_name_are_told_apart_by_what_differs():
-    row = Row(label="x", cells={}, traits=Traits("M", "BERT-base", "none"))
-    large, nli = Traits("M", "BERT-large", "none"), Traits("M", "BERT-base", "nli")
+    row = Row(label="x", cells={}, traits=EncoderTraits("M", "BERT-base", "none"))
+    large, nli = EncoderTraits("M", "BERT-large", "none"), EncoderTraits("M", "BERT-base", "nli")
     assert named(row, replace(row, label="y")) == ["", ""]
     assert named(row, replace(row, traits=large)) == ["BERT-base", "BERT-large"]
     assert named(row, replace(row, traits=nli)) == ["supervision none", "supervision nli"]
-    both = replace(row, traits=Traits("M", "BERT-large", "nli"))
+    both = replace(row, traits=EncoderTraits("M", "BERT-large", "nli"))
     assert named(row, replace(row, traits=large), both)[2] == "BERT-large, supervision nli"
     old, new = (replace(row, key=f"{paper}/table-1/x") for paper in ("sbert", "sgopt"))
     assert named(old, new) == ["SBERT 2019, table 1", "SG-OPT 2021, table 1"]
-    assert named(old, replace(old, key="sbert/table-2/x")) == ["SBERT 2019, table 1", "SBERT 2019, table 2"]
+    assert named(old, replace(old, key="sbert/table-2/x")) == [
+        "SBERT 2019, table 1",
+        "SBERT 2019, table 2",
+    ]
     # Nothing differs.
     assert named(row, replace(row)) == ["no. 1", "no. 2"]
 
@@ -298,19 +345,31 @@ def test_every_row_of_a_page_has_a_name_of_its_own():
     for name in table_names():
         table = build_table(name)
         apart = set_apart(table)
-        names = [row.label + (apart[id(row)].text if id(row) in apart else "") for row in table.rows()]
+        names = [
+            row.label + (apart[id(row)].text if id(row) in apart else "") for row in table.rows()
+        ]
         assert len(names) == len(set(names)), name
 
 
 def test_what_the_title_of_a_group_says_is_told_without_groups_only():
     text = render([build_table("sgopt-1")], "html")
-    assert '<span class="name">No tuning, CLS</span><span class="apart grouped"> BERT-base</span>' in text
-    alike = [Row(label="x", cells={"a": TableCell(published=Number(1.0))}, encoder=name) for name in "ab"]
-    table = Table(name="n", title="n", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=alike)])
+    assert (
+        '<span class="name">No tuning, CLS</span><span class="apart grouped"> BERT-base</span>'
+        in text
+    )
+    alike = [
+        Row(label="x", cells={"a": TableCell(published=TableNumber(1.0))}, encoder=name)
+        for name in "ab"
+    ]
+    table = Table(
+        name="n", title="n", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=alike)]
+    )
     assert '<span class="name">x</span><span class="apart"> a</span>' in render([table], "html")
 
 
 def test_a_long_name_breaks_before_a_parameter():
-    row = Row(label="minilm+pooling=max", cells={"a": TableCell(published=Number(1.0))})
-    table = Table(name="n", title="n", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=[row])])
+    row = Row(label="minilm+pooling=max", cells={"a": TableCell(published=TableNumber(1.0))})
+    table = Table(
+        name="n", title="n", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=[row])]
+    )
     assert '<span class="name">minilm<wbr>+pooling=max</span>' in render([table], "html")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stsbench.boards.render import render
+from stsbench.boards.render.formats import render
 from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn
+from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColumn, TableNumber
 from tests.boards.browser import NAMES, Page, find_browser, open_browser
 from tests.boards.shown import STS, UNROUNDED, standing, sts
 from tests.boards.test_html import HOSTILE
@@ -90,29 +90,38 @@ MINILM = (0.72, 0.80, 0.75, 0.85, 0.78, 0.82, 0.77)
 
 
 def measured(value: float, low: float, high: float) -> TableCell:
-    return TableCell(measured=Number(value, interval=(low, high)))
+    return TableCell(measured=TableNumber(value, interval=(low, high)))
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pages: a paper's table and our own board, both with measured numbers, and one with a hostile name."""
     made = tmp_path_factory.mktemp("pages")
-    results = [*sts("simcse-bert-base", *UNROUNDED), *sts("minilm", *MINILM), *sts("stranger", *UNROUNDED[::-1])]
-    hostile = Row(label=HOSTILE, cells={"a": TableCell(published=Number(1.0))})
-    strange = Table(name="n", title=HOSTILE, columns=[TableColumn(key="a", head="A")], groups=[Group(rows=[hostile])])
+    results = [
+        *sts("simcse-bert-base", *UNROUNDED),
+        *sts("minilm", *MINILM),
+        *sts("stranger", *UNROUNDED[::-1]),
+    ]
+    hostile = Row(label=HOSTILE, cells={"a": TableCell(published=TableNumber(1.0))})
+    strange = Table(
+        name="n",
+        title=HOSTILE,
+        columns=[TableColumn(key="a", head="A")],
+        groups=[Group(rows=[hostile])],
+    )
     a, b = TableColumn(key="a", head="A"), TableColumn(key="b", head="B")
-    formula = {"a": TableCell(measured=Number(-1.5, interval=(-2.0, -1.0)))}
+    formula = {"a": TableCell(measured=TableNumber(-1.5, interval=(-2.0, -1.0)))}
     trio = [
         Row(
             label="one",
             encoder="one",
             cells={
                 "a": measured(70.0, 69.0, 71.0),
-                "b": TableCell(measured=Number(61.0, 1.5, interval=(58.0, 64.0), seeds=3)),
+                "b": TableCell(measured=TableNumber(61.0, 1.5, interval=(58.0, 64.0), seeds=3)),
             },
         ),
         Row(label="two", encoder="two", cells={"a": measured(70.5, 68.0, 73.0)}),
-        Row(label="three", cells={"a": TableCell(published=Number(60.0))}, otherwise="wmean"),
+        Row(label="three", cells={"a": TableCell(published=TableNumber(60.0))}, otherwise="wmean"),
     ]
     for name, tables in {
         "paper": [build_table("simcse-5", results)],
@@ -121,7 +130,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "intervals": [Table(name="i", title="i", columns=[a, b], groups=[Group(rows=trio)])],
         "formula": [
             standing(
-                Table(name="f", title="f", columns=[a], groups=[Group(rows=[Row(label='=1+1, "x"', cells=formula)])]),
+                Table(
+                    name="f",
+                    title="f",
+                    columns=[a],
+                    groups=[Group(rows=[Row(label='=1+1, "x"', cells=formula)])],
+                ),
                 1,
                 3,
             )
@@ -215,7 +229,10 @@ def test_the_state_is_in_the_address_and_comes_back_from_it(page, folder):
     page.open(folder / "board.html", dark=True, state=state)
     assert page.run(VIEW) == view and "STS-B" not in heads(page)
     assert page.run("document.documentElement.dataset.theme") == "light"
-    assert page.run('document.querySelector("thead th:nth-child(2)").getAttribute("aria-sort")') == "descending"
+    assert (
+        page.run('document.querySelector("thead th:nth-child(2)").getAttribute("aria-sort")')
+        == "descending"
+    )
     settle(page)
     assert page.run("location.hash").removeprefix("#") == state
     click(page, "#clear")
@@ -247,7 +264,10 @@ def test_what_is_shown_is_downloaded_as_csv(page, folder, tmp_path):
     lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     assert list(lines[0])[:6] == ["table", "section", "group", "row", "encoder", "side"]
     assert "sts12" not in lines[0] and "sts13" in lines[0]
-    found = [(line["section"], line["row"], line["side"], line["sts13"], line["average"]) for line in lines]
+    found = [
+        (line["section"], line["row"], line["side"], line["sts13"], line["average"])
+        for line in lines
+    ]
     assert found == [
         ("Unsupervised", "SimCSE-BERT-base (unsup.)", "measured", "22.34", "42.34"),
         ("Trained on text pairs", "all-MiniLM-L6-v2", "measured", "80.00", "78.43"),
@@ -261,7 +281,12 @@ def test_a_downloaded_csv_computes_nothing_and_keeps_ends_and_ranks(page, folder
     page.run("URL.createObjectURL = (blob) => { window.made = blob; return '#'; }")
     click(page, "#download")
     (line,) = csv.DictReader(page.run("made.text()").splitlines())
-    assert (line["row"], line["a"], line["a_low"], line["a_high"]) == ('\'=1+1, "x"', "-1.50", "-2.00", "-1.00")
+    assert (line["row"], line["a"], line["a_low"], line["a_high"]) == (
+        '\'=1+1, "x"',
+        "-1.50",
+        "-2.00",
+        "-1.00",
+    )
     assert (line["rank_best"], line["rank_worst"], line["letters"]) == ("1", "3", "a")
 
 
@@ -284,14 +309,20 @@ def test_two_rows_are_compared(page, folder):
         ["B", "61.00±1.5058.00 to 64.00", "–", "–"],
     ]
     notes = page.run('document.querySelector("#comparison ul").textContent')
-    assert "Both measured." in notes and "They are not tested" in notes and "stsbench compare one two" in notes
+    assert (
+        "Both measured." in notes
+        and "They are not tested" in notes
+        and "stsbench compare one two" in notes
+    )
     # Of three the first goes; what is scored otherwise has no difference.
     click(page, "tbody tr:nth-child(3) .pick")
     assert compared(page)[0] == ["", "two", "three", "difference"]
     assert compared(page)[1][-1] == "–"
     notes = page.run('document.querySelector("#comparison ul").textContent')
     assert (
-        "scored in different ways" in notes and "two: measured; three: published" in notes and "test over" not in notes
+        "scored in different ways" in notes
+        and "two: measured; three: published" in notes
+        and "test over" not in notes
     )
     settle(page)
     state = page.run("location.hash").removeprefix("#")

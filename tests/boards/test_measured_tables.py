@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from stsbench.boards.published import protocols, published_row, read_table_card
+from stsbench.boards.published.rows import protocols, published_row, read_table_card
 from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.table import AVERAGE, EXACT, Number, lay_out
+from stsbench.boards.tables.table import AVERAGE, EXACT, TableNumber, build_layout
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, ProtocolError, UnknownName
-from stsbench.evaluators import EVALUATORS
+from stsbench.evaluators.registry import EVALUATORS
 from stsbench.results.record import Result
 from tests.boards.shown import STS, UNROUNDED, row, shown, sts
 from tests.core.test_catalogue import ENCODER
@@ -25,11 +25,13 @@ SENTEVAL = {"name": "senteval", "kfold": 10, "nhid": 0}
 def test_measured_published_and_their_difference_stand_side_by_side():
     table = build_table("simcse-5", sts("simcse-bert-base", *UNROUNDED))
     cell = row(table, "SimCSE-BERT-base").cell("sts12")
-    assert cell.published == Number(68.40, decimals=2, source="simcse/table-5/SimCSE-BERT-base")
+    assert cell.published == TableNumber(
+        68.40, decimals=2, source="simcse/table-5/SimCSE-BERT-base"
+    )
     assert cell.measured and cell.measured.value == pytest.approx(12.344)
     assert cell.measured.interval == pytest.approx((2.344, 22.344))
     assert cell.difference and cell.difference.value == pytest.approx(12.344 - 68.40)
-    layout = lay_out(table)
+    layout = build_layout(table)
     lines = [line for block in layout.blocks for line in block.lines]
     at = next(i for i, line in enumerate(lines) if line.label == "SimCSE-BERT-base")
     assert [line.label for line in lines[at + 1 : at + 3]] == ["measured", "difference"]
@@ -40,22 +42,28 @@ def test_measured_published_and_their_difference_stand_side_by_side():
 def test_averages_as_the_paper_rounds_them_and_exact():
     # Each cell loses 0.004 when it is rounded, and so does the mean of the cells.
     seven = row(build_table("simcse-5", sts("simcse-bert-base", *UNROUNDED)), "SimCSE-BERT-base")
-    assert seven.cell(AVERAGE).measured == Number(42.34, None)
+    assert seven.cell(AVERAGE).measured == TableNumber(42.34, None)
     exact = seven.cell(EXACT).measured
     assert exact and exact.value == pytest.approx(42.344)
     close = [0.10004, 0.10004, 0.10004, 0.10004, 0.10004, 0.10004, 0.10014]
-    rounded = row(build_table("simcse-5", sts("simcse-bert-base", *close)), "SimCSE-BERT-base").cell(AVERAGE).measured
+    rounded = (
+        row(build_table("simcse-5", sts("simcse-bert-base", *close)), "SimCSE-BERT-base")
+        .cell(AVERAGE)
+        .measured
+    )
     # Of 10.00 six times and 10.01: 10.0014; the exact mean is 10.0054.
-    assert rounded == Number(10.00, None)
+    assert rounded == TableNumber(10.00, None)
     table = build_table("consert-2", sts("bert-base-last2-consert", *close))
-    assert row(table, "BERT-base").cell(AVERAGE).measured == Number(10.01, None)
-    assert shown(lay_out(table, "measured", exact=True), "BERT-base")[-1] == "10.005429"
+    assert row(table, "BERT-base").cell(AVERAGE).measured == TableNumber(10.01, None)
+    assert shown(build_layout(table, "measured", exact=True), "BERT-base")[-1] == "10.005429"
 
 
 def test_another_aggregation_is_read_from_the_same_result():
     results = [*sts("simcse-bert-base", *UNROUNDED), *sts("bert-base-first-last", *UNROUNDED)]
     table = build_table("simcse-b3", results)
-    assert row(table, "SimCSE-BERT-base").cell("sts12").measured == pytest.approx((11.344, None, None, None, 1, "", ""))
+    assert row(table, "SimCSE-BERT-base").cell("sts12").measured == pytest.approx(
+        (11.344, None, None, None, 1, "", "")
+    )
     # STS-B has no subsets: all aggregations are one.
     no_subsets = make_result("simcse-bert-base", "stsb", 0.5, scores={"spearman.all": 0.5})
     assert row(build_table("simcse-b3", [no_subsets]), "SimCSE-BERT-base").cell("stsb").measured
@@ -77,8 +85,22 @@ def test_a_probe_of_other_fields_is_not_the_published_protocol():
     assert measured(probe("simcse-bert-base", 0.7)) == pytest.approx(70)
     for fields in ({"kfold": 5}, {"loss": "sum"}, {"name": "logreg"}, {"name": "senteval-fast"}):
         assert measured(probe("simcse-bert-base", 0.7, **fields)) is None
-    assert measured(make_result("simcse-bert-base", "mrpc", 0.7, protocol=SENTEVAL, scores={"accuracy": 0.7})) is None
-    other = make_result("simcse-bert-base", "mrpc", 0.7, protocol=SIMCSE, scores={"accuracy": 0.7}, split="validation")
+    assert (
+        measured(
+            make_result(
+                "simcse-bert-base", "mrpc", 0.7, protocol=SENTEVAL, scores={"accuracy": 0.7}
+            )
+        )
+        is None
+    )
+    other = make_result(
+        "simcse-bert-base",
+        "mrpc",
+        0.7,
+        protocol=SIMCSE,
+        scores={"accuracy": 0.7},
+        split="validation",
+    )
     assert measured(other) is None
 
 
@@ -88,7 +110,9 @@ def test_protocols_are_those_of_the_evaluators():
             known = dataclasses.asdict(EVALUATORS.load(evaluator).PROTOCOLS[name])
             # Which metric is the score says nothing: a Result holds them all.
             assert {
-                k: list(v) if isinstance(v, tuple) else v for k, v in known.items() if k not in ("name", "metric")
+                k: list(v) if isinstance(v, tuple) else v
+                for k, v in known.items()
+                if k not in ("name", "metric")
             } == fields
         if facts.aggregation:
             known = dataclasses.asdict(EVALUATORS.load("sts").PROTOCOLS[name])
@@ -110,16 +134,32 @@ def test_composite_is_measured_from_all_its_parts():
         split = Catalogue().task(task).score_split
         scores = {"accuracy": 0.5, "f1": 0.8} if task == "mrpc" else {"accuracy": 0.5}
         facts = {**protocols()["senteval"].fields["probe"], "name": "senteval"}
-        results.append(make_result("declutr-base", task, 0.5, split=split, protocol=facts, scores=scores))
+        results.append(
+            make_result("declutr-base", task, 0.5, split=split, protocol=facts, scores=scores)
+        )
     for task in ("sickr-regression", "stsb-regression"):
-        facts = {**protocols()["senteval"].fields["relatedness"], "name": "senteval", "metric": "pearson"}
-        results.append(make_result("declutr-base", task, 0.9, protocol=facts, scores={"pearson": 0.9, "spearman": 0.5}))
+        facts = {
+            **protocols()["senteval"].fields["relatedness"],
+            "name": "senteval",
+            "metric": "pearson",
+        }
+        results.append(
+            make_result(
+                "declutr-base", task, 0.9, protocol=facts, scores={"pearson": 0.9, "spearman": 0.5}
+            )
+        )
     facts = {**protocols()["senteval"].fields["retrieval"], "name": "senteval"}
-    results.append(make_result("declutr-base", "coco", 0.5, protocol=facts, scores={"mean_recall": 0.5}))
-    results += [make_result("declutr-base", task, 0.9, scores={"spearman.mean": 0.5}) for task in STS[:5]]
+    results.append(
+        make_result("declutr-base", "coco", 0.5, protocol=facts, scores={"mean_recall": 0.5})
+    )
+    results += [
+        make_result("declutr-base", task, 0.9, scores={"spearman.mean": 0.5}) for task in STS[:5]
+    ]
     one = row(build_table("declutr-2", results), "DeCLUTR-base")
     # Sixteen tasks at 50 and MRPC at the mean of 50 and 80.
-    assert one.cell(EXACT).measured == pytest.approx(((16 * 50 + 65) / 17, None, None, None, 1, "", ""))
+    assert one.cell(EXACT).measured == pytest.approx(
+        ((16 * 50 + 65) / 17, None, None, None, 1, "", "")
+    )
     assert row(build_table("declutr-2", results[1:]), "DeCLUTR-base").cell(EXACT).measured is None
     assert row(build_table("all", results), "DeCLUTR-base").cell("sts").measured is None
 
@@ -128,11 +168,13 @@ def test_composite_is_measured_from_all_its_parts():
 
 
 def test_measured_takes_the_place_of_published_on_a_board():
-    table = build_table("sts", [*sts("simcse-bert-base", *UNROUNDED), *sts("mine", *UNROUNDED[::-1])])
+    table = build_table(
+        "sts", [*sts("simcse-bert-base", *UNROUNDED), *sts("mine", *UNROUNDED[::-1])]
+    )
     mine, simcse = row(table, "mine"), row(table, "SimCSE-BERT-base (unsup.)")
     assert mine.is_measured and not mine.key
     assert simcse.is_measured and simcse.key == "simcse/table-5/SimCSE-BERT-base"
-    layout = lay_out(table)
+    layout = build_layout(table)
     assert shown(layout, "SimCSE-BERT-base (unsup.)")[0] == "12.34"
     assert shown(layout, "SimCSE-RoBERTa-base (unsup.)†")[0] == "70.16"
     assert "† published, not measured here" in layout.legend
@@ -149,8 +191,10 @@ def test_a_board_holds_no_row_twice_that_papers_take_over_from_each_other():
 
 def test_averages_of_other_tables_are_columns_of_the_board_of_all():
     table = build_table("all", sts("minilm", *UNROUNDED))
-    assert row(table, "all-MiniLM-L6-v2").cell("sts").measured == pytest.approx((42.344, None, None, None, 1, "", ""))
-    assert row(table, "SimCSE-BERT-base (unsup.)").cell("transfer").published == Number(
+    assert row(table, "all-MiniLM-L6-v2").cell("sts").measured == pytest.approx(
+        (42.344, None, None, None, 1, "", "")
+    )
+    assert row(table, "SimCSE-BERT-base (unsup.)").cell("transfer").published == TableNumber(
         85.81, decimals=2, source="simcse/table-e.1/SimCSE-BERT-base"
     )
     assert AVERAGE not in [column.key for column in table.columns]
@@ -159,11 +203,23 @@ def test_averages_of_other_tables_are_columns_of_the_board_of_all():
 
 
 def majority_results() -> list[Result]:
-    levels = {"mr": 50.0, "cr": 63.76, "subj": 50.0, "mpqa": 68.77, "sst2": 49.92, "trec": 18.8, "mrpc": 66.49}
+    levels = {
+        "mr": 50.0,
+        "cr": 63.76,
+        "subj": 50.0,
+        "mpqa": 68.77,
+        "sst2": 49.92,
+        "trec": 18.8,
+        "mrpc": 66.49,
+    }
     splits = {"sst2": "test", "trec": "test", "mrpc": "test"}
     return [
         make_result(
-            "mine", task, 0.5, split=splits.get(task, "all"), scores={"majority": points / 100, "accuracy": 0.5}
+            "mine",
+            task,
+            0.5,
+            split=splits.get(task, "all"),
+            scores={"majority": points / 100, "accuracy": 0.5},
         )
         for task, points in levels.items()
     ]
@@ -174,17 +230,19 @@ def test_the_majority_baseline_stands_below_transfer_tables(name):
     table = build_table(name, majority_results())
     last = table.groups[-1]
     assert (last.section, [one.label for one in last.rows]) == ("Baseline", ["majority class"])
-    assert shown(lay_out(table), "majority class") == [
+    assert shown(build_layout(table), "majority class") == [
         "50.00", "63.76", "50.00", "68.77", "49.92", "18.80", "66.49", "52.53",
     ]  # fmt: skip
-    assert all(cell.rank == 0 for cell in lay_out(table).blocks[-1].lines[0].cells)
+    assert all(cell.rank == 0 for cell in build_layout(table).blocks[-1].lines[0].cells)
     assert "majority class" not in [one.label for one in build_table(name).rows()]
-    assert lay_out(table, "published").blocks[-1].section != "Baseline"
+    assert build_layout(table, "published").blocks[-1].section != "Baseline"
 
 
 def own_card(tmp_path: Path, key: str) -> Catalogue:
     (tmp_path / "baselines").mkdir()
-    (tmp_path / "baselines" / "my-simcse.toml").write_text(ENCODER + f'published = ["{key}"]\n', encoding="utf-8")
+    (tmp_path / "baselines" / "my-simcse.toml").write_text(
+        ENCODER + f'published = ["{key}"]\n', encoding="utf-8"
+    )
     return Catalogue([tmp_path])
 
 
@@ -195,7 +253,9 @@ def of_mine(catalogue: Catalogue) -> str:
 def test_a_card_of_the_users_own_can_name_a_published_row(tmp_path):
     catalogue = own_card(tmp_path, "simcse/table-5/SimCSE-BERT-base")
     one = row(
-        build_table("simcse-5", sts("my-simcse", *UNROUNDED, encoder_card=of_mine(catalogue)), catalogue),
+        build_table(
+            "simcse-5", sts("my-simcse", *UNROUNDED, encoder_card=of_mine(catalogue)), catalogue
+        ),
         "SimCSE-BERT-base",
     )
     assert one.encoder == "my-simcse" and one.cell("sts12").difference
@@ -203,8 +263,12 @@ def test_a_card_of_the_users_own_can_name_a_published_row(tmp_path):
 
 def test_a_card_that_names_a_row_that_is_not_there_is_refused(tmp_path):
     catalogue = own_card(tmp_path, "simcse/table-5/SimCSE-BERT-bas")
-    with pytest.raises(CardError, match="my-simcse.toml: key 'published': unknown published row .*; did you mean"):
-        build_table("simcse-5", sts("my-simcse", *UNROUNDED, encoder_card=of_mine(catalogue)), catalogue)
+    with pytest.raises(
+        CardError, match="my-simcse.toml: key 'published': unknown published row .*; did you mean"
+    ):
+        build_table(
+            "simcse-5", sts("my-simcse", *UNROUNDED, encoder_card=of_mine(catalogue)), catalogue
+        )
 
 
 OWN = """
@@ -227,15 +291,31 @@ def own_table(tmp_path: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('title = "Mine"', 'titel = "Mine"', "mine.toml: unknown key 'titel'; did you mean 'title'"),
+        (
+            'title = "Mine"',
+            'titel = "Mine"',
+            "mine.toml: unknown key 'titel'; did you mean 'title'",
+        ),
         (
             'paper = "bert-flow"',
             'paper = "bert-flo"',
             "key 'paper': 'bert-flo' is not one of papers.toml; did you mean",
         ),
-        ('"wmean"', '"wmaen"', "key 'protocol': 'wmaen' is not one of protocols.toml; did you mean 'wmean'"),
-        ('"BERT-base"', '"BERT-bas"', "no row 'BERT-bas' in bert-flow/table-2; did you mean 'BERT-base'"),
-        ('"sts12"', '{task = "mrpc", metric = "acuracy"}', "metric 'acuracy' is unknown; did you mean 'accuracy'"),
+        (
+            '"wmean"',
+            '"wmaen"',
+            "key 'protocol': 'wmaen' is not one of protocols.toml; did you mean 'wmean'",
+        ),
+        (
+            '"BERT-base"',
+            '"BERT-bas"',
+            "no row 'BERT-bas' in bert-flow/table-2; did you mean 'BERT-base'",
+        ),
+        (
+            '"sts12"',
+            '{task = "mrpc", metric = "acuracy"}',
+            "metric 'acuracy' is unknown; did you mean 'accuracy'",
+        ),
         ('"sts12"', "{}", "columns: give either 'task' or 'average_of', not neither"),
         ('columns = ["stsb", "sts12"]', "", "give either 'suite' or 'columns'"),
         ("[[groups]]", "[board]\n[[groups]]", r"give either \[\[groups\]\] or \[board\]"),
@@ -251,7 +331,11 @@ def own_table(tmp_path: Path, text: str) -> str:
             '[average]\ntask = "sts"\n[delta]\nrow = "Gone"\n[[groups]]',
             r"\[delta\]: 'row' names .*Gone', which is not a row",
         ),
-        ("[[groups]]", '[delta]\nrow = "BERT-base"\n[[groups]]', r"\[delta\]: the table has no average; name a column"),
+        (
+            "[[groups]]",
+            '[delta]\nrow = "BERT-base"\n[[groups]]',
+            r"\[delta\]: the table has no average; name a column",
+        ),
         (
             "[[groups]]",
             '[delta]\nrow = "BERT-base"\ncolumn = "sts13"\n[[groups]]',
@@ -277,7 +361,8 @@ def test_a_column_that_is_no_task_offers_the_nearest(tmp_path):
 
 def test_a_mixture_that_is_not_declared_is_refused(tmp_path):
     with pytest.raises(
-        ProtocolError, match=r"'bert-flow/table-2/Avg. GloVe': stsb is scored by 'simcse', .* by 'wmean'"
+        ProtocolError,
+        match=r"'bert-flow/table-2/Avg. GloVe': stsb is scored by 'simcse', .* by 'wmean'",
     ):
         build_table(own_table(tmp_path, OWN.replace('"BERT-base"', '"Avg. GloVe"')))
     declared = OWN.replace('"BERT-base"', '{row = "Avg. GloVe", protocol = "simcse"}')
@@ -285,10 +370,13 @@ def test_a_mixture_that_is_not_declared_is_refused(tmp_path):
 
 
 def test_an_average_over_protocols_is_refused_unless_it_is_a_declared_composite(tmp_path):
-    mixed = OWN.replace('"sts12"', '{task = "sts12", protocol = "mean"}') + '[average]\ntask = "sts"\n'
+    mixed = (
+        OWN.replace('"sts12"', '{task = "sts12", protocol = "mean"}') + '[average]\ntask = "sts"\n'
+    )
     mixed = mixed.replace('rows = ["BERT-base"]', "rows = []")
     with pytest.raises(
-        CardError, match="over columns scored by mean spearman and wmean spearman; say composite = true"
+        CardError,
+        match="over columns scored by mean spearman and wmean spearman; say composite = true",
     ):
         build_table(own_table(tmp_path, mixed))
     build_table(own_table(tmp_path, mixed + "composite = true\n"))
@@ -297,6 +385,8 @@ def test_an_average_over_protocols_is_refused_unless_it_is_a_declared_composite(
 def test_rows_of_unknown_protocol_have_no_average_but_the_printed_one():
     table = build_table("consert-2")
     clear, ct = row(table, "CLEAR-base"), row(table, "BERT-base-CT")
-    assert clear.otherwise == "unknown" and clear.cell(AVERAGE).published == Number(61.8, decimals=1, source=clear.key)
+    assert clear.otherwise == "unknown" and clear.cell(AVERAGE).published == TableNumber(
+        61.8, decimals=1, source=clear.key
+    )
     assert clear.cell(EXACT).published is None and ct.cell(AVERAGE).published is None
     assert published_row(clear.key).quoted == "clear"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.boards.published import (
+from stsbench.boards.published.rows import (
     METRICS,
     PublishedFacts,
     PublishedRow,
-    Score,
+    PublishedScore,
     misprints,
     protocols,
     published_row,
@@ -34,13 +34,23 @@ SCORES = [(row, score) for row in ROWS.values() for score in row.scores]
 DOWNSTREAM = "cr mr mpqa subj sst2 sst5 trec sicke sickr-regression stsb-regression coco sts12 sts13 sts14 sts15 sts16"
 AVERAGES = {
     **{name: CATALOGUE.suites()[name].tasks for name in ("sts", "transfer", "probing")},
-    "sbert-wk": ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb-regression", "sickr-regression"],
+    "sbert-wk": [
+        "sts12",
+        "sts13",
+        "sts14",
+        "sts15",
+        "sts16",
+        "stsb-regression",
+        "sickr-regression",
+    ],
     "declutr": DOWNSTREAM.split(),
 }
 
 
 def test_no_score_is_there_twice():
-    keys = Counter((row.key, s.task, s.split, s.protocol, s.metric, s.aggregation) for row, s in SCORES)
+    keys = Counter(
+        (row.key, s.task, s.split, s.protocol, s.metric, s.aggregation) for row, s in SCORES
+    )
     assert [key for key, times in keys.items() if times > 1] == []
     assert len(ROWS) > 600 and len(SCORES) > 3000
 
@@ -53,7 +63,10 @@ def test_scores_are_in_range():
         assert metric.points or score.value >= 0, (row.key, score)
         assert score.deviation is None or 0 <= score.deviation < 5, (row.key, score)
         # Nothing looks like a fraction that was not made points.
-        assert not metric.points or abs(score.value) > 1 or score.task in ("coco", "stsb"), (row.key, score)
+        assert not metric.points or abs(score.value) > 1 or score.task in ("coco", "stsb"), (
+            row.key,
+            score,
+        )
 
 
 def test_a_protocol_says_its_metric_and_aggregation():
@@ -76,9 +89,13 @@ def test_every_name_exists():
 
 
 def test_no_source_and_no_extra_task_is_named_for_nothing():
-    assert {row.paper for row in ROWS.values()} | {row.quoted for row in ROWS.values()} - {""} == set(sources().papers)
+    assert {row.paper for row in ROWS.values()} | {row.quoted for row in ROWS.values()} - {
+        ""
+    } == set(sources().papers)
     assert {score.task for _, score in SCORES} >= set(sources().extras)
-    assert all(paper.url.startswith("https://") and paper.title for paper in sources().papers.values())
+    assert all(
+        paper.url.startswith("https://") and paper.title for paper in sources().papers.values()
+    )
 
 
 def test_cards_and_rows_name_each_other():
@@ -88,26 +105,37 @@ def test_cards_and_rows_name_each_other():
         for key in keys:
             assert published_row(key).encoder == name
     for row in ROWS.values():
-        assert not row.encoder or row.encoder not in of_cards or row.key in of_cards[row.encoder], row.key
+        assert not row.encoder or row.encoder not in of_cards or row.key in of_cards[row.encoder], (
+            row.key
+        )
 
 
 def test_facts_of_a_row_are_those_of_all_its_lines_and_of_its_card():
     for row in ROWS.values():
         for score in row.scores:
-            assert {name: getattr(score, name) for name in FACTS} == {name: getattr(row, name) for name in FACTS}
+            assert {name: getattr(score, name) for name in FACTS} == {
+                name: getattr(row, name) for name in FACTS
+            }
         if row.encoder in CATALOGUE.paths("baselines"):
             card = CATALOGUE.encoder(row.encoder)
-            assert (row.backbone, row.supervision, row.overlap) == (card.backbone, card.supervision, card.overlap)
+            assert (row.backbone, row.supervision, row.overlap) == (
+                card.backbone,
+                card.supervision,
+                card.overlap,
+            )
 
 
 # Averages.
 
 
-def of_row(row: PublishedRow) -> Iterator[tuple[Score, float]]:
+def of_row(row: PublishedRow) -> Iterator[tuple[PublishedScore, float]]:
     """Each printed average of a row with the mean of the cells that it is of."""
     for average in row.scores:
         tasks = AVERAGES.get(average.task, [])
-        cells = [next((s for s in row.scores if s.task == t and s.split == average.split), None) for t in tasks]
+        cells = [
+            next((s for s in row.scores if s.task == t and s.split == average.split), None)
+            for t in tasks
+        ]
         values = [cell.value for cell in cells if cell is not None]
         if not tasks or len(values) < len(tasks):
             continue
@@ -124,7 +152,11 @@ def test_averages_are_the_means_of_their_rows_but_for_listed_misprints():
             # Half a unit of the last digit for the average, and as much for means that were rounded to cells.
             if abs(average.value - mean) > 10.0**-average.decimals * 1.01:
                 wrong.add((row.key, average.task))
-    listed = {key for key, one in misprints().items() if one.kind in ("average", "rounding") and key[1] in AVERAGES}
+    listed = {
+        key
+        for key, one in misprints().items()
+        if one.kind in ("average", "rounding") and key[1] in AVERAGES
+    }
     assert checked > 220
     assert wrong == listed
 
@@ -155,7 +187,9 @@ def test_rows_taken_over_are_those_of_their_source_but_for_listed_misprints():
         quoted = numbers(row)
         candidates = own.get(row.quoted, []) if row.quoted else []
         nearest = max(
-            candidates, key=lambda one: sum(one.get(key) == value for key, value in quoted.items()), default={}
+            candidates,
+            key=lambda one: sum(one.get(key) == value for key, value in quoted.items()),
+            default={},
         )
         same = {key for key, value in quoted.items() if nearest.get(key) == value}
         if len(same) > 2:
@@ -195,14 +229,18 @@ ANCHORS = {
 def test_a_row_is_as_its_paper_prints_it(key):
     words = ANCHORS[key].split()
     printed = {s.task: f"{s.value:.{s.decimals}f}" for s in published_row(key).scores}
-    assert {task: printed[task] for task in words[::2]} == dict(zip(words[::2], words[1::2], strict=True))
+    assert {task: printed[task] for task in words[::2]} == dict(
+        zip(words[::2], words[1::2], strict=True)
+    )
 
 
 def test_what_was_not_read_in_a_source_says_so():
     kinds = Counter(score.verified for _, score in SCORES)
     assert set(kinds) == {"yes", "secondary", "figure", "no"} and kinds["yes"] > 2800
     assert all(
-        row.paper in ("fastsent", "quick-thoughts", "use", "embeddinggemma") for row, s in SCORES if s.verified == "no"
+        row.paper in ("fastsent", "quick-thoughts", "use", "embeddinggemma")
+        for row, s in SCORES
+        if s.verified == "no"
     )
 
 
@@ -219,9 +257,13 @@ def test_what_was_not_read_in_a_source_says_so():
     ],
 )
 def test_a_wrong_line_is_named(tmp_path, old, new, message):
-    head = "paper,table,row,task,split,metric,score,supervision,overlap,verified,encoder,deviation\n"
+    head = (
+        "paper,table,row,task,split,metric,score,supervision,overlap,verified,encoder,deviation\n"
+    )
     path = tmp_path / "scores.csv"
-    path.write_text((head + "p,t,r,sts12,test,spearman,70.10,none,none,yes,e,0.20\n").replace(old, new))
+    path.write_text(
+        (head + "p,t,r,sts12,test,spearman,70.10,none,none,yes,e,0.20\n").replace(old, new)
+    )
     with pytest.raises(CardError, match=message):
         published_rows(path)
 
@@ -258,8 +300,16 @@ NO_ENCODER = {
 
 ABLATION_CARDS = [tomllib.loads(path.read_text()) for path in (TRAINERS / "tables").glob("*.toml")]
 ABLATIONS = {
-    *(f"{card.paper}/{card.table}" for card in (read_table_card(c["table"]) for c in ABLATION_CARDS if "table" in c)),
-    *(row["published"].rpartition("/")[0] for card in ABLATION_CARDS for row in card["rows"] if "published" in row),
+    *(
+        f"{card.paper}/{card.table}"
+        for card in (read_table_card(c["table"]) for c in ABLATION_CARDS if "table" in c)
+    ),
+    *(
+        row["published"].rpartition("/")[0]
+        for card in ABLATION_CARDS
+        for row in card["rows"]
+        if "published" in row
+    ),
 }
 """The tables that 'stsbench reproduce' prints."""
 COMMANDS = {"sgopt/figure-domain-shift": "SG, trained on NLI"}
@@ -288,16 +338,26 @@ def test_a_row_is_claimed_or_listed(key):
 
 
 def test_ablations_have_their_command():
-    tables = {f"{row.paper}/{row.table}" for key, row in CLAIMABLE.items() if reason(key) == ONE_VALUE}
+    tables = {
+        f"{row.paper}/{row.table}" for key, row in CLAIMABLE.items() if reason(key) == ONE_VALUE
+    }
     assert tables - ABLATIONS == set(COMMANDS)
     for table, words in COMMANDS.items():
-        lines = [line for line in TRAINING.splitlines() if line.startswith("| ") and words in line.split("|")[1]]
+        lines = [
+            line
+            for line in TRAINING.splitlines()
+            if line.startswith("| ") and words in line.split("|")[1]
+        ]
         assert any("--set" in line or "--data" in line for line in lines), table
 
 
-@pytest.mark.parametrize("name", sorted({*CATALOGUE.paths("baselines")} & {*CATALOGUE.paths("trainers")}))
+@pytest.mark.parametrize(
+    "name", sorted({*CATALOGUE.paths("baselines")} & {*CATALOGUE.paths("trainers")})
+)
 def test_rows_of_a_card_and_of_a_recipe_of_the_same_name_are_found_under_it(name):
     known = CATALOGUE.known_encoder(name, card_of(name))
     assert known is not None
-    assert {*CATALOGUE.encoder(name).published, *CATALOGUE.recipe(name).published} == set(known.published)
+    assert {*CATALOGUE.encoder(name).published, *CATALOGUE.recipe(name).published} == set(
+        known.published
+    )
     assert len(known.published) == len(set(known.published))

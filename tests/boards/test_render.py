@@ -14,13 +14,24 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.boards.published import table_names
-from stsbench.boards.render import TERMINAL, WRITERS, render
+from stsbench.boards.published.rows import table_names
+from stsbench.boards.render.formats import TERMINAL, WRITERS, render
 from stsbench.boards.render.text import SIGNS, escape_latex, frame
 from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.table import NONE, Group, Number, Row, Table, TableCell, TableColumn, lay_out, short_labels
+from stsbench.boards.tables.table import (
+    NONE,
+    Group,
+    Row,
+    Table,
+    TableCell,
+    TableColumn,
+    TableNumber,
+    build_layout,
+    short_labels,
+)
 from stsbench.cli.printing import print_table
-from stsbench.core.errors import LONGEST, WITH_SETTINGS, short_name, visible
+from stsbench.core.names import MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH, abbreviate_name
+from stsbench.core.wording import escape_controls
 from tests.boards.shown import NASTY, named, small
 
 TEXTS = list(WRITERS)
@@ -56,21 +67,38 @@ def test_csv_holds_a_line_for_each_side_of_a_row():
         ("second", "published"),
         ("third", "published"),
     ]
-    assert rows[0] | {"a": "70.0", "b": "50.25", "b_deviation": "0.25", "average_exact": "60.125"} == rows[0]
+    assert (
+        rows[0] | {"a": "70.0", "b": "50.25", "b_deviation": "0.25", "average_exact": "60.125"}
+        == rows[0]
+    )
     assert rows[1]["a"] == "70.126" and rows[1]["a_deviation"] == "0.5" and rows[1]["b"] == ""
     assert rows[2]["a"] == "0.126"
     (merged,) = [
-        row for row in csv.DictReader(io.StringIO(render([small()], "csv", show="merged"))) if row["row"] == NASTY
+        row
+        for row in csv.DictReader(io.StringIO(render([small()], "csv", show="merged")))
+        if row["row"] == NASTY
     ]
     assert merged["side"] == "measured"
 
 
 @pytest.mark.parametrize(
-    "name", ["=1+1", "+1+1", "-x", "@SUM(A1)", "\tx", "\rx", " =1", "-1+cmd|' /C calc'!A0", "＝1", '=1,"2"\n']
+    "name",
+    [
+        "=1+1",
+        "+1+1",
+        "-x",
+        "@SUM(A1)",
+        "\tx",
+        "\rx",
+        " =1",
+        "-1+cmd|' /C calc'!A0",
+        "＝1",
+        '=1,"2"\n',
+    ],
 )
 def test_no_cell_of_a_csv_is_a_formula(name):
     (row,) = csv.DictReader(io.StringIO(render([named(name)], "csv", show="measured"), newline=""))
-    assert row["row"] == f"'{visible(name)}" and row["a"] == "-4.28"
+    assert row["row"] == f"'{escape_controls(name)}" and row["a"] == "-4.28"
 
 
 @pytest.mark.parametrize("name", ["-4.28", "+3", "a-b", "minilm+dtype=x", "x@y", "'s"])
@@ -103,20 +131,28 @@ def test_a_name_is_only_text_in_markdown(name, shown):
 @pytest.mark.parametrize("fmt", TEXTS)
 def test_no_control_character_of_a_name_is_written(fmt):
     text = render([named("a\x1b]0;x\a\x9b31m\u202eb\udce9")], fmt, show="measured")
-    assert visible(text) == text and "u202eb" in text
+    assert escape_controls(text) == text and "u202eb" in text
     text.encode()
 
 
 @pytest.mark.parametrize("name", ["sgopt-1", "declutr-2", "all"])
 def test_csv_and_json_hold_every_number(name):
     table = build_table(name)
-    expected = [n.value for row in table.rows() for cell in row.cells.values() if (n := cell.published)]
+    expected = [
+        n.value for row in table.rows() for cell in row.cells.values() if (n := cell.published)
+    ]
     lines = csv.DictReader(io.StringIO(render([table], "csv", show="published")))
-    found = [float(line[column.key]) for line in lines for column in table.columns if line[column.key]]
+    found = [
+        float(line[column.key]) for line in lines for column in table.columns if line[column.key]
+    ]
     assert sorted(found) == pytest.approx(sorted(expected), abs=1e-6)
     (read,) = json.loads(render([table], "json"))
-    cells = [cell for group in read["groups"] for row in group["rows"] for cell in row["cells"].values()]
-    assert sorted(cell["published"]["value"] for cell in cells) == pytest.approx(sorted(expected), abs=1e-6)
+    cells = [
+        cell for group in read["groups"] for row in group["rows"] for cell in row["cells"].values()
+    ]
+    assert sorted(cell["published"]["value"] for cell in cells) == pytest.approx(
+        sorted(expected), abs=1e-6
+    )
 
 
 def test_json_holds_what_else_there_is():
@@ -130,8 +166,13 @@ def test_json_holds_what_else_there_is():
     }
     assert row["cells"]["b"]["misprint"] == "it is wrong"
     (paper,) = json.loads(render([build_table("simcse-5")], "json"))
-    assert paper["paper"]["url"] == "https://arxiv.org/abs/2104.08821" and paper["number"] == "Table 5"
-    assert paper["columns"][0] | {"task": "sts12", "protocol": "simcse", "metric": "spearman"} == paper["columns"][0]
+    assert (
+        paper["paper"]["url"] == "https://arxiv.org/abs/2104.08821" and paper["number"] == "Table 5"
+    )
+    assert (
+        paper["columns"][0] | {"task": "sts12", "protocol": "simcse", "metric": "spearman"}
+        == paper["columns"][0]
+    )
 
 
 def test_a_frame_has_numbers_by_row_and_side():
@@ -145,7 +186,7 @@ def test_a_frame_has_numbers_by_row_and_side():
 @pytest.mark.parametrize("name", table_names())
 def test_every_table_has_all_its_numbers_in_every_format(name, fmt, capsys):
     table = build_table(name)
-    layout = lay_out(table)
+    layout = build_layout(table)
     if fmt == "terminal":
         print_table(layout)
         text = capsys.readouterr().out
@@ -155,7 +196,9 @@ def test_every_table_has_all_its_numbers_in_every_format(name, fmt, capsys):
     if fmt == "latex":
         text = text.replace("$-$", "-")
     # Numbers that are no part of a word, as 12 is of STS12.
-    found = Counter(float(one) for one in re.findall(r"(?<![\w.-])[+-]?\d+(?:\.\d+)?(?![\w.]*\w)", text))
+    found = Counter(
+        float(one) for one in re.findall(r"(?<![\w.-])[+-]?\d+(?:\.\d+)?(?![\w.]*\w)", text)
+    )
     expected = Counter(float(text) for text in cells if text != NONE)
     assert expected and not expected - found
 
@@ -167,9 +210,11 @@ def test_exact_averages_take_the_place_of_rounded_ones():
 
 def test_marks_are_those_of_the_legend():
     for name in table_names():
-        layout = lay_out(build_table(name))
+        layout = build_layout(build_table(name))
         lines = [line for block in layout.blocks for line in block.lines]
-        used = {mark for line in lines for mark in line.marks} | {cell.mark for line in lines for cell in line.cells}
+        used = {mark for line in lines for mark in line.marks} | {
+            cell.mark for line in lines for cell in line.cells
+        }
         used |= {mark for head in layout.heads for mark in MARKS if mark in head}
         assert used - {""} == {note[0] for note in layout.legend if note[0] in MARKS}, name
 
@@ -178,21 +223,31 @@ SETTINGS = "+pooling=cls_before_pooler+dtype=bfloat16"
 
 
 def of_labels(*labels: str) -> Table:
-    rows = [Row(label=label, encoder=label, cells={"a": TableCell(measured=Number(50.0))}) for label in labels]
-    return Table(name="n", title="t", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=rows)])
+    rows = [
+        Row(label=label, encoder=label, cells={"a": TableCell(measured=TableNumber(50.0))})
+        for label in labels
+    ]
+    return Table(
+        name="n", title="t", columns=[TableColumn(key="a", head="A")], groups=[Group(rows=rows)]
+    )
 
 
 def shown(*labels: str) -> tuple[list[str], list[str]]:
-    layout = short_labels(lay_out(of_labels(*labels), "measured"))
+    layout = short_labels(build_layout(of_labels(*labels), "measured"))
     return [line.label for block in layout.blocks for line in block.lines], list(layout.legend)
 
 
 def test_long_settings_are_a_number_that_the_notes_explain():
-    assert shown(f"minilm{SETTINGS}") == (["minilm+(1)"], ["(1) pooling=cls_before_pooler, dtype=bfloat16"])
+    assert shown(f"minilm{SETTINGS}") == (
+        ["minilm+(1)"],
+        ["(1) pooling=cls_before_pooler, dtype=bfloat16"],
+    )
 
 
 def test_the_same_settings_have_the_same_number_and_others_another():
-    labels, notes = shown(f"minilm{SETTINGS}", f"other{SETTINGS}", f"minilm{SETTINGS}+max_length=128")
+    labels, notes = shown(
+        f"minilm{SETTINGS}", f"other{SETTINGS}", f"minilm{SETTINGS}+max_length=128"
+    )
     assert labels == ["minilm+(1)", "other+(1)", "minilm+(2)"]
     assert notes[1] == "(2) pooling=cls_before_pooler, dtype=bfloat16, max_length=128"
 
@@ -200,36 +255,54 @@ def test_the_same_settings_have_the_same_number_and_others_another():
 def test_a_name_that_is_too_long_by_itself_is_cut_and_told_whole():
     name = "organisation/" + "x" * 60
     labels, notes = shown(name, name + SETTINGS)
-    assert labels[0] == f"organisation/{'x' * (LONGEST - 17)}…(1)" and len(labels[0]) == LONGEST
-    assert labels[1].endswith("…(3)") and len(labels[1]) <= LONGEST
-    assert notes == [f"(1) {name}", "(2) pooling=cls_before_pooler, dtype=bfloat16", f"(3) {name}{SETTINGS}"]
+    assert (
+        labels[0] == f"organisation/{'x' * (MAX_NAME_LENGTH - 17)}…(1)"
+        and len(labels[0]) == MAX_NAME_LENGTH
+    )
+    assert labels[1].endswith("…(3)") and len(labels[1]) <= MAX_NAME_LENGTH
+    assert notes == [
+        f"(1) {name}",
+        "(2) pooling=cls_before_pooler, dtype=bfloat16",
+        f"(3) {name}{SETTINGS}",
+    ]
 
 
 @pytest.mark.parametrize("length", [10, 40, 200])
 def test_no_name_breaks_a_table(capsys, monkeypatch, length):
     monkeypatch.setenv("COLUMNS", "80")
     names = [f"{'n' * length}{SETTINGS}", "m" * length, "short"]
-    print_table(lay_out(of_labels(*names), "measured"))
+    print_table(build_layout(of_labels(*names), "measured"))
     out = capsys.readouterr().out
-    head = out.splitlines().index(next(line for line in out.splitlines() if line.startswith("encoder")))
+    head = out.splitlines().index(
+        next(line for line in out.splitlines() if line.startswith("encoder"))
+    )
     rows = out.splitlines()[head + 2 : head + 5]
-    assert max(map(len, out.splitlines()[: head + 5])) <= 80 and [row.split()[-1] for row in rows] == ["50.00"] * 3
+    assert (
+        max(map(len, out.splitlines()[: head + 5])) <= 80
+        and [row.split()[-1] for row in rows] == ["50.00"] * 3
+    )
     # What the numbers stand for is never broken, so that it can be copied.
     assert "m" * length in out
     for fmt in ("markdown", "latex"):
-        lines = [line for line in render([of_labels(*names)], fmt, show="measured").splitlines() if "50.00" in line]
-        assert len(lines) == 3 and max(map(len, lines)) < 44 + WITH_SETTINGS
+        lines = [
+            line
+            for line in render([of_labels(*names)], fmt, show="measured").splitlines()
+            if "50.00" in line
+        ]
+        assert len(lines) == 3 and max(map(len, lines)) < 44 + MAX_LENGTH_WITH_PARAMS
     # Nothing is lost where there is room.
     for fmt in ("csv", "json", "html"):
-        assert names[0] in render([of_labels(*names)], fmt, show=None if fmt == "json" else "measured")
+        assert names[0] in render(
+            [of_labels(*names)], fmt, show=None if fmt == "json" else "measured"
+        )
 
 
 @pytest.mark.parametrize(
     ("name", "longest", "short"),
     [
-        ("minilm+pooling=cls_before_pooler", LONGEST, "minilm+pooling=cls_before_pooler"),
-        (f"minilm{SETTINGS}", LONGEST, "minilm+…(1)"),
-        (f"minilm{SETTINGS} [3f2a1b]", LONGEST, "minilm+…(1) [3f2a1b]"),
+        ("minilm+pooling=cls_before_pooler", MAX_NAME_LENGTH, "minilm+pooling=cls_before_pooler"),
+        (f"minilm{SETTINGS}", MAX_NAME_LENGTH, "minilm+…(1)"),
+        (f"minilm{SETTINGS} [3f2a1b]", MAX_NAME_LENGTH, "minilm+…(1) [3f2a1b]"),
         (f"minilm{SETTINGS} [3f2a1b]", 16, "minilm+…(1)"),
         (f"{'x' * 60}{SETTINGS}", 16, f"{'x' * 12}…(1)"),
         ("sup-simcse-bert-base", 16, "sup-simcse-b…(1)"),
@@ -238,7 +311,11 @@ def test_no_name_breaks_a_table(capsys, monkeypatch, length):
 )
 def test_where_there_is_no_legend_a_number_stands_for_the_whole_name(name, longest, short):
     numbers: dict[str, str] = {}
-    assert short_name(name, numbers, with_settings=WITH_SETTINGS, longest=longest) == short and len(short) <= longest
+    assert (
+        abbreviate_name(name, numbers, with_settings=MAX_LENGTH_WITH_PARAMS, longest=longest)
+        == short
+        and len(short) <= longest
+    )
     assert numbers == ({} if short == name else {name: "(1)"})
 
 
@@ -265,7 +342,10 @@ def test_latex_head_byte_by_byte():
     assert text.startswith(LATEX)
     assert r" & \textbf{70.0} & 50.25$\pm$0.25\textsuperscript{*} & 60.12 \\" in text
     assert r"second & \underline{60.00} & -- & -- \\" in text
-    assert r"a\_b\textbar{}c\textsuperscript{*}d\&e\%f\$g\#h\{i\}\textasciitilde{}j\textasciicircum{}k" in text
+    assert (
+        r"a\_b\textbar{}c\textsuperscript{*}d\&e\%f\$g\#h\{i\}\textasciitilde{}j\textasciicircum{}k"
+        in text
+    )
 
 
 @pytest.mark.parametrize("name", table_names())
@@ -279,9 +359,11 @@ def test_latex_is_balanced_and_every_line_has_all_columns(name):
     assert set(opened) == {"table", "adjustbox", "tabular"} and Counter(opened) == Counter(closed)
     known = {*KNOWN.split(), *re.findall(r"\\([A-Za-z]+)", "".join(SIGNS.values()))}
     assert set(re.findall(r"\\([A-Za-z]+)", text)) <= known
-    layout = lay_out(table)
+    layout = build_layout(table)
     for width, body in re.findall(r"{@{}l(r+)@{}}\n(.*?)\\bottomrule", text, re.DOTALL):
-        rows = [line for line in body.replace(r"\&", "").splitlines() if re.search(r"\\\\\*?$", line)]
+        rows = [
+            line for line in body.replace(r"\&", "").splitlines() if re.search(r"\\\\\*?$", line)
+        ]
         for line in rows:
             is_title = line.startswith(rf"\multicolumn{{{len(width) + 1}}}")
             assert line.count("&") == len(width) or is_title or r"\caption" in line, line
@@ -296,20 +378,31 @@ def wide(columns: int, label: str = "[x] -y", deviation: float | None = None) ->
     """A table of one row; its first head is of two words."""
     heads = [f"{'One two' if at == 0 else f'B{at}'}" for at in range(columns)]
     made = [TableColumn(key=f"b{at}", head=head) for at, head in enumerate(heads)]
-    cells = {column.key: TableCell(published=Number(-4.28, deviation, 2)) for column in made}
+    cells = {column.key: TableCell(published=TableNumber(-4.28, deviation, 2)) for column in made}
     paper = build_table("simcse-5").paper
-    return Table(name="w", title="w", columns=made, groups=[Group(rows=[Row(label=label, cells=cells)])], paper=paper)
+    return Table(
+        name="w",
+        title="w",
+        columns=made,
+        groups=[Group(rows=[Row(label=label, cells=cells)])],
+        paper=paper,
+    )
 
 
 def test_a_long_table_comes_in_parts_with_heads_titles_and_caption_in_each_and_its_legend_once():
     table = replace(wide(3), notes=["a note"])
     (row,) = table.rows()
-    high = replace(table, groups=[Group(rows=[row] * 60, title="many"), Group(rows=[row] * 45, title="more")])
+    high = replace(
+        table, groups=[Group(rows=[row] * 60, title="many"), Group(rows=[row] * 45, title="more")]
+    )
     text = render([high], "latex")
     assert text.count("{[}x{]} -y & ") == 105 and text.count("a note") == 1
     for place in (1, 2, 3):
         assert f"part {place} of 3}}" in text
-    assert text.count(r" & One two & B1 & B2 \\") == 3 and text.count("{many}") == text.count("{more}") == 2
+    assert (
+        text.count(r" & One two & B1 & B2 \\") == 3
+        and text.count("{many}") == text.count("{more}") == 2
+    )
     assert "part " not in render([table], "latex")
 
 
@@ -324,8 +417,14 @@ def lacks_latex() -> str:
     if shutil.which("pdflatex") is None:
         return "pdflatex is not installed"
     wanted = ["booktabs.sty", "adjustbox.sty"]
-    found = subprocess.run(["kpsewhich", *wanted], capture_output=True, text=True, timeout=60, check=False)
-    return "" if len(found.stdout.split()) == len(wanted) else f"LaTeX is installed without one of {', '.join(wanted)}"
+    found = subprocess.run(
+        ["kpsewhich", *wanted], capture_output=True, text=True, timeout=60, check=False
+    )
+    return (
+        ""
+        if len(found.stdout.split()) == len(wanted)
+        else f"LaTeX is installed without one of {', '.join(wanted)}"
+    )
 
 
 def compiled(tmp_path: Path, texts: list[str], paper: str) -> str:
@@ -336,7 +435,9 @@ def compiled(tmp_path: Path, texts: list[str], paper: str) -> str:
         "\n".join([*head, "\\clearpage\n".join(texts), r"\end{document}"]), encoding="utf-8"
     )
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stdout[-2000:]
     return done.stdout
 
@@ -345,7 +446,13 @@ def compiled(tmp_path: Path, texts: list[str], paper: str) -> str:
 def test_every_table_fits_the_page_of_an_article(tmp_path, paper):
     if why := lacks_latex():
         pytest.skip(why)
-    tables = [small(), wide(3), wide(12, deviation=0.5), wide(30, label="x" * 44), *map(build_table, table_names())]
+    tables = [
+        small(),
+        wide(3),
+        wide(12, deviation=0.5),
+        wide(30, label="x" * 44),
+        *map(build_table, table_names()),
+    ]
     said = compiled(tmp_path, [render([table], "latex") for table in tables], paper)
     # Nothing stands off the page.
     assert not re.search(r"Overfull .hbox|too large for page", said)
@@ -360,7 +467,10 @@ def test_every_table_fits_the_page_of_an_article(tmp_path, paper):
         ('"q" ?`', r"\char34{}q\char34{} ?\textasciigrave{}"),
         ("a\n\nb", "a b"),
         ("\x1b\0", r"\textbackslash{}u001b\textbackslash{}u0000"),
-        (r"\input{/etc/passwd}^^5c", r"\textbackslash{}input\{/etc/passwd\}" + r"\textasciicircum{}" * 2 + "5c"),
+        (
+            r"\input{/etc/passwd}^^5c",
+            r"\textbackslash{}input\{/etc/passwd\}" + r"\textasciicircum{}" * 2 + "5c",
+        ),
     ],
 )
 def test_a_name_is_only_text_in_latex(name, shown):
@@ -369,5 +479,9 @@ def test_a_name_is_only_text_in_latex(name, shown):
 
 def test_every_ascii_sign_alone_and_doubled_is_escaped_in_latex():
     for sign in map(chr, range(128)):
-        bare = re.sub(r"\\(char34|text\w+)?({\\?[*]?}|[{}&%$#_])|{[][]}|[-',]{}", "", escape_latex(sign * 2))
-        assert not re.search(r"""[\\{}&%$#_^~<>|"`\[\]\0-\x1f\x7f]|--|''|,,""", bare.replace("{*}", "")), sign
+        bare = re.sub(
+            r"\\(char34|text\w+)?({\\?[*]?}|[{}&%$#_])|{[][]}|[-',]{}", "", escape_latex(sign * 2)
+        )
+        assert not re.search(
+            r"""[\\{}&%$#_^~<>|"`\[\]\0-\x1f\x7f]|--|''|,,""", bare.replace("{*}", "")
+        ), sign

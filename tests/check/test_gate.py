@@ -9,38 +9,56 @@ import msgspec
 import numpy as np
 import pytest
 
-from stsbench.boards.published import protocols, published_row
-from stsbench.check.gate import TOLERANCES, Check, Verdict, check, check_published, classify, parse_tolerances
-from stsbench.check.lock import LockedCell, Side, lock_cell, lock_cells, read_lock, read_side, to_lock
+from stsbench.boards.published.rows import protocols, published_row
+from stsbench.check.gate import (
+    TOLERANCES,
+    CheckReport,
+    Verdict,
+    check,
+    check_published,
+    classify,
+    parse_tolerances,
+)
+from stsbench.check.lock import (
+    CheckSide,
+    LockedCell,
+    lock_cell,
+    lock_cells,
+    read_lock,
+    read_side,
+    to_lock,
+)
 from stsbench.check.reports import github_lines, junit, markdown
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, UnknownName
 from stsbench.results.record import Result
-from stsbench.significance.comparison import Effort
+from stsbench.significance.comparison import TestSettings
 from tests.boards.scored import RUN, SENTEVAL, drawn, probe, sts, write
 from tests.boards.shown import STS
 from tests.made import SIMCSE, make_result
 
-FEW = Effort(permutations=199)
+FEW = TestSettings(n_permutations=199)
 BF16 = {**RUN, "dtype": "bfloat16"}
 CUDA = {**RUN, "device": "cuda"}
 WMEAN = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
 
 
-def side(*results: Result) -> Side:
-    return Side([lock_cell(result) for result in results], [])
+def side(*results: Result) -> CheckSide:
+    return CheckSide([lock_cell(result) for result in results], [])
 
 
-def locked(*results: Result) -> Side:
-    return Side([msgspec.structs.replace(lock_cell(result), result=None) for result in results], [])
+def locked(*results: Result) -> CheckSide:
+    return CheckSide(
+        [msgspec.structs.replace(lock_cell(result), result=None) for result in results], []
+    )
 
 
 def made(score: float = 0.5, task: str = "sts12", **changes: Any) -> Result:
     return make_result("minilm", task, score, **{"run": RUN, "n": 3108, **changes})
 
 
-def outcomes(found: Check) -> list[tuple[str, str]]:
+def outcomes(found: CheckReport) -> list[tuple[str, str]]:
     return [(verdict.task, verdict.outcome) for verdict in found.verdicts]
 
 
@@ -76,7 +94,9 @@ def test_the_class_is_chosen_by_what_the_results_tell(new, old, name, points):
 
 def test_half_precision_is_allowed_more_where_pairs_are_few():
     half = TOLERANCES["half"]
-    assert [half.allowed(n) for n in (4000, 1000, 250, 100)] == pytest.approx([0.1, 0.1, 0.2, 0.1 * 10**0.5])
+    assert [half.allowed(n) for n in (4000, 1000, 250, 100)] == pytest.approx(
+        [0.1, 0.1, 0.2, 0.1 * 10**0.5]
+    )
     assert TOLERANCES["same"].allowed(10) == 0.001
     assert parse_tolerances(["half=0.2"])["half"].allowed(10) == 0.2
 
@@ -92,14 +112,21 @@ def test_a_rise_is_no_regression_unless_scores_must_not_move():
     new, old = side(made(0.6)), side(made(0.5))
     assert outcomes(check(new, old)) == [("sts12", "higher")]
     assert (check(new, old).exit_code, check(new, old, exact=True).exit_code) == (0, 1)
-    assert check(new, old).verdicts[0].reason.startswith("rose by 10.000 points; 0.001 allowed: same encoder, device")
+    assert (
+        check(new, old)
+        .verdicts[0]
+        .reason.startswith("rose by 10.000 points; 0.001 allowed: same encoder, device")
+    )
 
 
 def test_tolerances_are_given_for_all_or_one():
     assert {t.points for t in parse_tolerances(["0.5"]).values()} == {0.5}
     given = parse_tolerances(["0.5", "half=0"])
     assert (given["half"].points, given["same"].points) == (0.0, 0.5)
-    assert check(side(made(0.49)), side(made(0.5)), tolerances=parse_tolerances(["same=1"])).exit_code == 0
+    assert (
+        check(side(made(0.49)), side(made(0.5)), tolerances=parse_tolerances(["same=1"])).exit_code
+        == 0
+    )
     with pytest.raises(UnknownName, match="unknown tolerance class 'hlaf'; did you mean 'half'"):
         parse_tolerances(["hlaf=1"])
     for text in ("x", "half=", "-1", "inf", "nan", ""):
@@ -145,7 +172,10 @@ def test_missing_and_new_cells():
 
 def test_another_protocol_beside_the_same_one_is_new_and_not_compared():
     found = check(side(made(), made(protocol=WMEAN)), side(made()))
-    assert [(v.protocol, v.outcome) for v in found.verdicts] == [("simcse", "fine"), ("wmean", "new")]
+    assert [(v.protocol, v.outcome) for v in found.verdicts] == [
+        ("simcse", "fine"),
+        ("wmean", "new"),
+    ]
 
 
 def test_encoders_are_matched_by_name_or_alone_on_their_side():
@@ -154,7 +184,10 @@ def test_encoders_are_matched_by_name_or_alone_on_their_side():
     both = side(made(), other)
     assert outcomes(check(both, side(made()))) == [("sts12", "fine"), ("sts12", "new")]
     third = msgspec.structs.replace(made(), encoder="third")
-    with pytest.raises(DataError, match="no encoder is in both: new third; old minilm, other; choose one of each with"):
+    with pytest.raises(
+        DataError,
+        match="no encoder is in both: new third; old minilm, other; choose one of each with",
+    ):
         check(side(third), both)
     with pytest.raises(DataError, match="the new side of the check holds no results"):
         check(side(), both)
@@ -165,13 +198,17 @@ def test_encoders_are_matched_by_name_or_alone_on_their_side():
 # The statistical rule.
 
 
-def noisy(noise: float, *, task: str = "sts12", seed: int = 5, fingerprint: str = "new", **changes: Any) -> Result:
+def noisy(
+    noise: float, *, task: str = "sts12", seed: int = 5, fingerprint: str = "new", **changes: Any
+) -> Result:
     gold, similarity = drawn(seed, 400)
     moved = similarity + noise * np.random.default_rng(seed + 1).normal(size=400)
     return sts("minilm", task, gold, moved, fingerprint=fingerprint, **changes)
 
 
-@pytest.mark.parametrize(("noise", "absolute", "statistical"), [(0.0, 0, 0), (0.05, 1, 0), (0.6, 1, 1)])
+@pytest.mark.parametrize(
+    ("noise", "absolute", "statistical"), [(0.0, 0, 0), (0.05, 1, 0), (0.6, 1, 1)]
+)
 def test_by_the_statistical_rule_only_a_real_fall_is_a_regression(noise, absolute, statistical):
     new, old = side(noisy(noise)), side(noisy(0.0, fingerprint="old"))
     assert check(new, old).exit_code == absolute
@@ -180,7 +217,9 @@ def test_by_the_statistical_rule_only_a_real_fall_is_a_regression(noise, absolut
     if absolute:
         assert f"corrected p {found.verdicts[0].p:.2g} (paired test)" in found.verdicts[0].reason
     if absolute > statistical:
-        assert outcomes(found) == [("sts12", "lower")] and "may be chance" in found.verdicts[0].reason
+        assert (
+            outcomes(found) == [("sts12", "lower")] and "may be chance" in found.verdicts[0].reason
+        )
 
 
 def test_without_items_the_intervals_are_tested():
@@ -188,7 +227,10 @@ def test_without_items_the_intervals_are_tested():
                       for score in (0.5, 0.48, 0.46))  # fmt: skip
     found = check(side(near), locked(old), rule="statistical")
     # A standard error of .02 / 1.96 each: z is 1.386. That finds too little to call a fall chance.
-    assert "the statistical rule cannot judge it: the lock holds no per-item" in found.verdicts[0].reason
+    assert (
+        "the statistical rule cannot judge it: the lock holds no per-item"
+        in found.verdicts[0].reason
+    )
     assert found.exit_code == 2 and outcomes(found) == [("sts12", "not comparable")]
     unknown = made(0.1, fingerprint="unknown", interval=(-1.0, 1.0))
     assert check(side(unknown), locked(old), rule="statistical").exit_code == 2
@@ -223,12 +265,18 @@ def test_probes_are_tested_by_their_items():
 
 
 def test_a_lock_file_reads_back_and_is_the_same_bytes_in_any_order(tmp_path):
-    results = [made(1 / 3, task="sts13"), made(0.1 + 0.2, task="mr", protocol=SENTEVAL, run={}), noisy(0.1)]
+    results = [
+        made(1 / 3, task="sts13"),
+        made(0.1 + 0.2, task="mr", protocol=SENTEVAL, run={}),
+        noisy(0.1),
+    ]
     content = to_lock(lock_cells(results))
     assert content == to_lock(lock_cells(results[::-1]))
     (tmp_path / "lock").write_bytes(content)
     cells = read_lock(tmp_path / "lock")
-    assert {cell.digest for cell in cells} == {cell.sealed()["digest"] for cell in lock_cells(results)}
+    assert {cell.digest for cell in cells} == {
+        cell.sealed()["digest"] for cell in lock_cells(results)
+    }
     # The first two were made without per-item columns.
     assert sorted(cell.paired is None for cell in cells) == [False, True, True]
     assert isinstance(cells[0], LockedCell) and content.count(b"\n") == len(results) + 2
@@ -240,15 +288,27 @@ def test_a_lock_file_reads_back_and_is_the_same_bytes_in_any_order(tmp_path):
     ("old", "new", "message"),
     [
         (b'{"lock": 3', b"", "is not a lock file"),
-        (b'"lock": 3', b'"lock": 4', "is a lock file of version 4, this stsbench reads 3; lock again"),
-        (b'"lock": 3', b'"lock": 2', "is a lock file of version 2, this stsbench reads 3; lock again"),
+        (
+            b'"lock": 3',
+            b'"lock": 4',
+            "is a lock file of version 4, this stsbench reads 3; lock again",
+        ),
+        (
+            b'"lock": 3',
+            b'"lock": 2',
+            "is a lock file of version 2, this stsbench reads 3; lock again",
+        ),
         (b'"lock": 3', b'"lock": "3"', "is not a lock file"),
         (b'"paired": null', b'"paired": {"column": "similarity"}', "is not a lock file"),
         (b'"score"', b'"socre"', r"is not a lock file: .*socre"),
         (b'"score": 0.5', b'"score": null', r"is not a lock file: .*score"),
         (b'"score": 0.5', b'"score": ' + b"9" * 5000, "is not a lock file"),
         (b'"versions": {', b'"versions": 5, "x": {', "is not a lock file"),
-        (b'"name": "simcse"', b'"name": ' + b"[" * 3000 + b"]" * 3000, "was edited|is not a lock file"),
+        (
+            b'"name": "simcse"',
+            b'"name": ' + b"[" * 3000 + b"]" * 3000,
+            "was edited|is not a lock file",
+        ),
         *(
             (old, new, "minilm on sts12: was edited after it was locked")
             for old, new in [
@@ -283,11 +343,18 @@ def test_a_side_of_some_tasks(tmp_path):
 HOSTILE = "own/enc|oder: 50%,\n<b>\x1b ![x](https://a.b) [y](z)"
 
 
-def reported() -> Check:
-    new = [made(0.4), made(0.6, task="sts13"), made(task="sts14", data="e" * 64), made(task="sts15")]
+def reported() -> CheckReport:
+    new = [
+        made(0.4),
+        made(0.6, task="sts13"),
+        made(task="sts14", data="e" * 64),
+        made(task="sts15"),
+    ]
     new = [msgspec.structs.replace(result, encoder=HOSTILE) for result in new]
     old = [made(0.5), made(0.5, task="sts13"), made(task="sts14"), made(task="sts16")]
-    return check(side(*new), side(*(msgspec.structs.replace(result, encoder=HOSTILE) for result in old)))
+    return check(
+        side(*new), side(*(msgspec.structs.replace(result, encoder=HOSTILE) for result in old))
+    )
 
 
 def test_junit_has_a_case_a_cell():
@@ -304,7 +371,9 @@ def test_junit_has_a_case_a_cell():
         ("sts16 (simcse)", ["error"]),
     ]
     assert suite[0].get("classname") == HOSTILE.replace("\x1b", "\\u001b")
-    assert str(suite[0][0].get("message")).startswith("regression: 50.000 -> 40.000, fell by 10.000 points")
+    assert str(suite[0][0].get("message")).startswith(
+        "regression: 50.000 -> 40.000, fell by 10.000 points"
+    )
 
 
 def test_annotations_are_one_line_each_and_escaped():
@@ -318,7 +387,9 @@ def test_annotations_are_one_line_each_and_escaped():
 def test_the_summary_is_a_table_whatever_the_names():
     lines = markdown(reported()).splitlines()
     assert lines[0] == "### stsbench check: regression"
-    assert lines[2].startswith("5 cells: 1 regression, 1 not comparable, 1 missing in the new results, 1 higher, 1 new")
+    assert lines[2].startswith(
+        "5 cells: 1 regression, 1 not comparable, 1 missing in the new results, 1 higher, 1 new"
+    )
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 7 and all(line.replace("\\|", "").count("|") == 8 for line in table)
     assert table[2].startswith(
@@ -333,16 +404,20 @@ SUITES = {"pair": Suite(name="Pair", tasks=["sts12", "sts13"])}
 
 
 def pair(*scores: float, **changes: Any) -> list[Result]:
-    return [made(score, task, **changes) for task, score in zip(("sts12", "sts13"), scores, strict=True)]
+    return [
+        made(score, task, **changes) for task, score in zip(("sts12", "sts13"), scores, strict=True)
+    ]
 
 
-def means(found: Check) -> list[Verdict]:
+def means(found: CheckReport) -> list[Verdict]:
     return [verdict for verdict in found.verdicts if verdict.is_mean]
 
 
 def test_a_drift_that_no_cell_shows_is_caught_on_the_mean():
     # Each may fall by 0.1 points, their mean by 0.1 * sqrt(2) / 2.
-    fell = check(side(*pair(0.4991, 0.6991, run=BF16, fingerprint="h")), side(*pair(0.5, 0.7)), suites=SUITES)
+    fell = check(
+        side(*pair(0.4991, 0.6991, run=BF16, fingerprint="h")), side(*pair(0.5, 0.7)), suites=SUITES
+    )
     assert [v.outcome for v in fell.verdicts] == ["fine", "fine", "regression"]
     (mean,) = means(fell)
     assert (mean.task, mean.tolerance) == ("mean of Pair", "half")
@@ -350,10 +425,14 @@ def test_a_drift_that_no_cell_shows_is_caught_on_the_mean():
     assert mean.points == pytest.approx(0.1 * 2**0.5 / 2) and fell.exit_code == 1
     assert fell.summary == "2 cells and 1 mean: 1 regression, 2 fine"
     assert "| mean of Pair (simcse) |" in markdown(fell)
-    noise = check(side(*pair(0.4991, 0.7005, run=BF16, fingerprint="h")), side(*pair(0.5, 0.7)), suites=SUITES)
+    noise = check(
+        side(*pair(0.4991, 0.7005, run=BF16, fingerprint="h")), side(*pair(0.5, 0.7)), suites=SUITES
+    )
     assert noise.exit_code == 0 and len(means(noise)) == 1
     wide = parse_tolerances(["half=0.2"])
-    again = check(side(*pair(0.4991, 0.6991, run=BF16)), side(*pair(0.5, 0.7)), suites=SUITES, tolerances=wide)
+    again = check(
+        side(*pair(0.4991, 0.6991, run=BF16)), side(*pair(0.5, 0.7)), suites=SUITES, tolerances=wide
+    )
     assert again.exit_code == 0
 
 
@@ -363,7 +442,10 @@ def test_a_drift_that_no_cell_shows_is_caught_on_the_mean():
         (pair(0.5, 0.7)[:1], pair(0.5, 0.7)),
         (pair(0.5, 0.7), pair(0.5, 0.7)[:1]),
         ([made(0.5), made(0.7, "sts13", data="e" * 64)], pair(0.5, 0.7)),
-        ([made(0.5), made(0.7, "sts13", protocol=WMEAN)], [made(0.5), made(0.7, "sts13", protocol=WMEAN)]),
+        (
+            [made(0.5), made(0.7, "sts13", protocol=WMEAN)],
+            [made(0.5), made(0.7, "sts13", protocol=WMEAN)],
+        ),
         (pair(0.5, 0.7, split="validation"), pair(0.5, 0.7, split="validation")),
     ],
 )
@@ -384,7 +466,10 @@ def test_suites_without_a_mean_have_none_and_seeds_have_one_each():
 @pytest.mark.parametrize(("noise", "outcome"), [(0.01, "lower"), (0.6, "regression")])
 def test_by_the_statistical_rule_a_mean_must_fall_really(noise, outcome):
     old, new = (
-        [noisy(moved, task=task, seed=at, fingerprint=print_) for at, task in enumerate(("sts12", "sts13"))]
+        [
+            noisy(moved, task=task, seed=at, fingerprint=print_)
+            for at, task in enumerate(("sts12", "sts13"))
+        ]
         for moved, print_ in ((0.0, "old"), (noise, "new"))
     )
     found = check(side(*new), side(*old), rule="statistical", suites=SUITES, effort=FEW)
@@ -400,7 +485,10 @@ def test_the_intervals_of_a_mean_are_half_as_wide_as_four_cells():
     suites = {"four": Suite(name="Four", tasks=tasks)}
 
     def four(score: float) -> list[Result]:
-        return [made(score, task, fingerprint=str(score), interval=(score - 0.02, score + 0.02)) for task in tasks]
+        return [
+            made(score, task, fingerprint=str(score), interval=(score - 0.02, score + 0.02))
+            for task in tasks
+        ]
 
     (mean,) = means(check(side(*four(0.48)), locked(*four(0.5)), rule="statistical", suites=suites))
     # One cell's z is 1.386 (p 0.17), that of the mean of four twice as much.
@@ -419,22 +507,29 @@ def simcse(task: str, moved: float = 0.0, **changes: Any) -> Result:
     return make_result("simcse-bert-base", task, score, **facts | changes)
 
 
-def published(*results: Result, **options: Any) -> Check:
+def published(*results: Result, **options: Any) -> CheckReport:
     return check_published(side(*results), Catalogue(), **options)
 
 
-def of_table(found: Check) -> list[Verdict]:
+def of_table(found: CheckReport) -> list[Verdict]:
     return [verdict for verdict in found.verdicts if verdict.reason.endswith(KEY)]
 
 
 def test_measured_scores_may_be_a_tenth_of_a_point_below_print():
     found = of_table(published(*(simcse(task, -0.09) for task in STS)))
-    assert [(v.task, v.outcome, v.tolerance, v.points) for v in found] == [(t, "fine", "published", 0.1) for t in STS]
+    assert [(v.task, v.outcome, v.tolerance, v.points) for v in found] == [
+        (t, "fine", "published", 0.1) for t in STS
+    ]
     fallen = published(simcse("sts12", -0.2), simcse("sts13", 0.2))
-    assert {(v.task, v.outcome) for v in of_table(fallen)} == {("sts12", "regression"), ("sts13", "higher")}
+    assert {(v.task, v.outcome) for v in of_table(fallen)} == {
+        ("sts12", "regression"),
+        ("sts13", "higher"),
+    }
     assert fallen.exit_code == 1
     wide = parse_tolerances(["published=0.3"])
-    assert {v.outcome for v in of_table(published(simcse("sts12", -0.2), tolerances=wide))} == {"fine"}
+    assert {v.outcome for v in of_table(published(simcse("sts12", -0.2), tolerances=wide))} == {
+        "fine"
+    }
     assert published(simcse("sts13", 0.2), exact=True).exit_code == 1
 
 
@@ -446,14 +541,20 @@ def test_seeds_are_their_mean():
 
 def test_probes_are_allowed_as_much_as_other_stacks_drift():
     facts = {**protocols()["senteval"].fields["probe"], "name": "senteval"}
-    key = next(key for key in Catalogue().encoder("simcse-bert-base").published if "/table-e.1/" in key)
+    key = next(
+        key for key in Catalogue().encoder("simcse-bert-base").published if "/table-e.1/" in key
+    )
     printed = {score.task: score.value / 100 for score in published_row(key).scores}
     results = [
         make_result("simcse-bert-base", task, printed[task], split=split, protocol=facts, n=n,
                     scores={"accuracy": printed[task] - 0.004})
         for task, split, n in (("mr", "all", 1800), ("trec", "test", 1799))
     ]  # fmt: skip
-    found = {v.task: (v.outcome, v.tolerance) for v in published(*results).verdicts if v.reason.endswith(key)}
+    found = {
+        v.task: (v.outcome, v.tolerance)
+        for v in published(*results).verdicts
+        if v.reason.endswith(key)
+    }
     assert found == {"mr": ("fine", "probe"), "trec": ("fine", "probe-few")}
 
 

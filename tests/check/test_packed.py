@@ -9,23 +9,34 @@ import msgspec
 import numpy as np
 import pytest
 
-from stsbench.check.lock import Packed, pack, unpack
+from stsbench.check.lock import PackedColumn, pack, unpack
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.record import Result
-from stsbench.significance.comparison import Effort, compare
+from stsbench.significance.comparison import TestSettings, compare
 from tests.boards.scored import SENTEVAL, drawn, sts
 from tests.made import SIMCSE
 
 SEMEVAL = {**SIMCSE, "name": "semeval", "metric": "pearson", "aggregation": "wmean"}
-SEVEN = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186, "stsb": 1379, "sickr": 4927}
+SEVEN = {
+    "sts12": 3108,
+    "sts13": 1500,
+    "sts14": 3750,
+    "sts15": 3000,
+    "sts16": 1186,
+    "stsb": 1379,
+    "sickr": 4927,
+}
 MANY = np.random.default_rng(7)
 
 
 def columns(values: Any, gold: Any = None) -> dict[str, Any]:
-    return {"gold": np.arange(len(values)) if gold is None else gold, "similarity": np.asarray(values)}
+    return {
+        "gold": np.arange(len(values)) if gold is None else gold,
+        "similarity": np.asarray(values),
+    }
 
 
-def packed(found: Packed | None) -> Packed:
+def packed(found: PackedColumn | None) -> PackedColumn:
     assert found is not None
     return found
 
@@ -50,8 +61,12 @@ def test_spearman_and_its_test_are_those_of_the_similarities():
 
 def differences(results: list[Result], similarity: Any) -> tuple[float | None, ...]:
     """What a comparison finds where the first encoder's similarities are these."""
-    first = msgspec.structs.replace(results[0], per_item={**results[0].per_item, "similarity": similarity})
-    (found,) = compare({"a": [first], "b": [results[1]]}, effort=Effort(permutations=999)).differences
+    first = msgspec.structs.replace(
+        results[0], per_item={**results[0].per_item, "similarity": similarity}
+    )
+    (found,) = compare(
+        {"a": [first], "b": [results[1]]}, effort=TestSettings(n_permutations=999)
+    ).differences
     return found.p, found.p_williams, *(found.interval or ())
 
 
@@ -59,7 +74,9 @@ def test_levels_move_pearsons_test_by_two_permutations_in_a_thousand_at_most():
     gold, one = drawn(1, 900)
     for noise in (0.01, 0.05, 0.2):
         other = one + noise * MANY.normal(size=900)
-        whole = [sts(name, "stsb", gold, x, protocol=SEMEVAL) for name, x in (("a", one), ("b", other))]
+        whole = [
+            sts(name, "stsb", gold, x, protocol=SEMEVAL) for name, x in (("a", one), ("b", other))
+        ]
         found = packed(pack(whole[0].per_item, SEMEVAL))
         levels = unpack(found, 900)
         assert found.kind == "levels"

@@ -13,16 +13,20 @@ import msgspec
 import numpy as np
 import pytest
 
-from stsbench.check.verify import Known, Verification, verify
+from stsbench.check.verify import LocalData, VerificationReport, verify
 from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError
+from stsbench.evaluators.base import Scores
 from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES, ProbeEvaluator
 from stsbench.evaluators.relatedness import RelatednessEvaluator
-from stsbench.evaluators.retrieval import PROTOCOLS as RETRIEVALS, RetrievalEvaluator, recall_of_images
-from stsbench.evaluators.seams import Scores
+from stsbench.evaluators.retrieval import (
+    PROTOCOLS as RETRIEVALS,
+    RetrievalEvaluator,
+    recall_of_images,
+)
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator, StsProtocol
-from stsbench.results.record import Result, columns_digest, items_path, score_name
+from stsbench.results.record import Result, digest_columns, items_path, score_name
 from tests.boards.scored import drawn, sts, write
 from tests.evaluators import test_relatedness, test_sts
 from tests.evaluators.probe import helpers
@@ -34,24 +38,36 @@ def result_of(task: str, protocol: Any, scores: Scores, **changes: Any) -> Resul
     """What ``run`` keeps of an evaluation of this task."""
     facts = {key: getattr(scores, key) for key in ("scores", "interval", "interval_method", "n")}
     items = dict(scores.per_item)
-    fields = {"protocol": dataclasses.asdict(protocol), "task_card": task_digest(CATALOGUE.task(task))}
+    fields = {
+        "protocol": dataclasses.asdict(protocol),
+        "task_card": task_digest(CATALOGUE.task(task)),
+    }
     subsets = {name: dict(values) for name, values in scores.per_subset.items()}
-    made = {**facts, **fields, "per_subset": subsets, "per_item": items, "items": columns_digest(items), **changes}
+    made = {
+        **facts,
+        **fields,
+        "per_subset": subsets,
+        "per_item": items,
+        "items": digest_columns(items),
+        **changes,
+    }
     return make_result("a", task, scores.score, **made)
 
 
 def of_sts(protocol: StsProtocol) -> Result:
     split = test_sts.make_split(None)
-    scores = StsEvaluator(protocol=protocol)({"test": split}, test_sts.Table(test_sts.make_rows(split, 0)), seed=0)
+    scores = StsEvaluator(protocol=protocol)(
+        {"test": split}, test_sts.Table(test_sts.make_rows(split, 0)), seed=0
+    )
     return result_of("sts12", protocol, scores)
 
 
-def of_probe(protocol: str, *, classes: int = 2, f1: bool = False) -> tuple[Result, Known]:
+def of_probe(protocol: str, *, classes: int = 2, f1: bool = False) -> tuple[Result, LocalData]:
     split, embed = helpers.make_split(60, classes=classes)
     evaluator = ProbeEvaluator(PROBES[protocol], f1=f1, threads=1)
     task = "mrpc" if f1 else "trec"
     result = result_of(task, PROBES[protocol], evaluator({"all": split}, embed, seed=0))
-    return result, Known(result.data, {"labels": split.labels})
+    return result, LocalData(result.data, {"labels": split.labels})
 
 
 def of_regressor() -> Result:
@@ -70,7 +86,7 @@ def of_retrieval() -> Result:
 
 
 @cache
-def results() -> dict[str, tuple[Result, Known | None]]:
+def results() -> dict[str, tuple[Result, LocalData | None]]:
     """A Result of each kind of evaluation, and the data of probes, whose labels make the scores of classes."""
     return {
         **{name: (of_sts(protocol), None) for name, protocol in PROTOCOLS.items()},
@@ -85,7 +101,7 @@ def results() -> dict[str, tuple[Result, Known | None]]:
 NAMES = [*PROTOCOLS, "probe", "three classes", "SentEval's probe", "regressor", "retrieval"]
 
 
-def problems_of(folder: Path, result: Result, known: Known | None) -> list[str]:
+def problems_of(folder: Path, result: Result, known: LocalData | None) -> list[str]:
     """What ``verify`` finds wrong with a Result whose digest is right, and which is the only one of its folder."""
     shutil.rmtree(folder, ignore_errors=True)
     write(folder, result)
@@ -101,15 +117,24 @@ def test_what_an_evaluator_measures_is_made_again_and_every_number_is_looked_at(
     assert problems_of(tmp_path, result, known) == []
     let_be = ("accuracy", "majority", score_name(result.protocol))
     moved = {
-        key: value + 1e-3 for key, value in result.scores.items() if key not in let_be and not key.startswith("dev_")
+        key: value + 1e-3
+        for key, value in result.scores.items()
+        if key not in let_be and not key.startswith("dev_")
     }
-    subsets = {name: {key: value + 1e-3 for key, value in of.items()} for name, of in result.per_subset.items()}
+    subsets = {
+        name: {key: value + 1e-3 for key, value in of.items()}
+        for name, of in result.per_subset.items()
+    }
     changed = msgspec.structs.replace(result, scores={**result.scores, **moved})
     found = problems_of(tmp_path, changed, known)
-    assert [line.partition(" is ")[0] for line in found] == [f"field 'scores': '{key}'" for key in moved]
+    assert [line.partition(" is ")[0] for line in found] == [
+        f"field 'scores': '{key}'" for key in moved
+    ]
     if subsets:
         found = problems_of(tmp_path, msgspec.structs.replace(result, per_subset=subsets), known)
-        assert len(found) == sum(map(len, subsets.values())) and all("field 'per_subset': " in line for line in found)
+        assert len(found) == sum(map(len, subsets.values())) and all(
+            "field 'per_subset': " in line for line in found
+        )
     low, high = result.interval
     for interval in ((low - 1e-3, high), (low, high + 1e-3)):
         (line,) = problems_of(tmp_path, msgspec.structs.replace(result, interval=interval), known)
@@ -119,31 +144,41 @@ def test_what_an_evaluator_measures_is_made_again_and_every_number_is_looked_at(
 def test_ranks_of_retrieval_are_needed_and_make_the_recalls(tmp_path):
     result, _ = results()["retrieval"]
     columns = {name: column for name, column in result.per_item.items() if name != "t2i_rank_5"}
-    without = msgspec.structs.replace(result, per_item=columns, items=columns_digest(columns))
+    without = msgspec.structs.replace(result, per_item=columns, items=digest_columns(columns))
     assert problems_of(tmp_path, without, None) == ["lacks the column 't2i_rank_5'"]
     columns = {**result.per_item, "recall": result.per_item["recall"][::-1]}
-    other = msgspec.structs.replace(result, per_item=columns, items=columns_digest(columns))
+    other = msgspec.structs.replace(result, per_item=columns, items=digest_columns(columns))
     assert problems_of(tmp_path, other, None) == ["column 'recall' is not what the ranks make"]
 
 
 def test_an_interval_made_in_another_way_is_not_verified(tmp_path):
-    write(tmp_path, msgspec.structs.replace(results()["simcse"][0], interval_method="bootstrap", interval=(0.1, 0.9)))
+    write(
+        tmp_path,
+        msgspec.structs.replace(
+            results()["simcse"][0], interval_method="bootstrap", interval=(0.1, 0.9)
+        ),
+    )
     (one,) = verify(tmp_path, CATALOGUE, no_data).files
-    assert (one.standing, one.unknown) == ("not verified", ["its interval was made in another way ('bootstrap')"])
+    assert (one.standing, one.unknown) == (
+        "not verified",
+        ["its interval was made in another way ('bootstrap')"],
+    )
 
 
 # Folders.
 
 
-def no_data(result: Result) -> Known | None:
+def no_data(result: Result) -> LocalData | None:
     return None
 
 
-def verified(folder: Path, data: Callable[[Result], Known | None] = no_data) -> Verification:
+def verified(
+    folder: Path, data: Callable[[Result], LocalData | None] = no_data
+) -> VerificationReport:
     return verify(folder, Catalogue(), data)
 
 
-def of(known: Known) -> Callable[[Result], Known | None]:
+def of(known: LocalData) -> Callable[[Result], LocalData | None]:
     return lambda result: known
 
 
@@ -156,7 +191,7 @@ def whole(encoder: str = "a", task: str = "own-task", noise: float = 0.0) -> Res
     return msgspec.structs.replace(bare, scores={"spearman.all": bare.score}, **facts)
 
 
-def reasons(found: Verification) -> list[tuple[str, list[str]]]:
+def reasons(found: VerificationReport) -> list[tuple[str, list[str]]]:
     return [(one.standing, [*one.problems, *one.unknown]) for one in found.files]
 
 
@@ -168,7 +203,10 @@ def test_what_cannot_be_verified_says_why(tmp_path):
     found = verified(tmp_path)
     assert reasons(found) == [("not verified", [CARD])] * 2 and found.exit_code == 2
     items_path(next(tmp_path.glob("b/*.json"))).unlink()
-    assert reasons(verified(tmp_path))[1] == ("not verified", [CARD, "its per-item columns are not here"])
+    assert reasons(verified(tmp_path))[1] == (
+        "not verified",
+        [CARD, "its per-item columns are not here"],
+    )
     assert found.summary == "2 results: 2 not verified; data found for 0"
 
 
@@ -176,7 +214,10 @@ def test_what_cannot_be_verified_says_why(tmp_path):
     ("change", "problem"),
     [
         ({"task_card": "c" * 64}, "field 'task_card': cccccccccccc, the hash of the card is "),
-        ({"protocol": {"name": "simsce"}}, "field 'protocol': unknown protocol 'simsce'; did you mean 'simcse'?"),
+        (
+            {"protocol": {"name": "simsce"}},
+            "field 'protocol': unknown protocol 'simsce'; did you mean 'simcse'?",
+        ),
         ({"protocol": {"more": 1}}, "field 'protocol': protocol 'simcse' has no field 'more'"),
         (
             {"protocol": {"similarity": "dott"}},
@@ -187,26 +228,34 @@ def test_what_cannot_be_verified_says_why(tmp_path):
 def test_cards_and_protocols_are_looked_at(tmp_path, change, problem):
     made = whole("a", "quickstart-en")
     protocol = {**made.protocol, **change.pop("protocol", {})}
-    write(tmp_path, msgspec.structs.replace(made, protocol=protocol, **{"task_card": "d" * 64, **change}))
+    write(
+        tmp_path,
+        msgspec.structs.replace(made, protocol=protocol, **{"task_card": "d" * 64, **change}),
+    )
     (one,) = verified(tmp_path).files
-    assert one.standing == "failed" and any(line.startswith(problem) for line in one.problems), one.problems
+    assert one.standing == "failed" and any(line.startswith(problem) for line in one.problems), (
+        one.problems
+    )
 
 
 def test_data_at_hand_must_be_those_of_the_result(tmp_path):
     write(tmp_path, whole())
     gold, _ = drawn(1)
-    fine = Known("d" * 64, {"gold": gold, "subset": [""] * 60})
+    fine = LocalData("d" * 64, {"gold": gold, "subset": [""] * 60})
     (one,) = verified(tmp_path, of(fine)).files
     assert one.data and one.problems == []
     for known, problem in (
-        (Known("e" * 64, {}), "field 'data': dddddddddddd, the hash of the data found is eeeeeeeeeeee"),
-        (Known("d" * 64, {"gold": gold[::-1]}), "column 'gold' is not that of the data"),
-        (Known("d" * 64, {"subset": ["x"] * 60}), "column 'subset' is not that of the data"),
+        (
+            LocalData("e" * 64, {}),
+            "field 'data': dddddddddddd, the hash of the data found is eeeeeeeeeeee",
+        ),
+        (LocalData("d" * 64, {"gold": gold[::-1]}), "column 'gold' is not that of the data"),
+        (LocalData("d" * 64, {"subset": ["x"] * 60}), "column 'subset' is not that of the data"),
     ):
         (one,) = verified(tmp_path, of(known)).files
         assert one.problems == [problem]
 
-    def broken(_: Result) -> Known:
+    def broken(_: Result) -> LocalData:
         raise DataError("file: is cut")
 
     (one,) = verified(tmp_path, broken).files
@@ -219,9 +268,11 @@ def test_right_answers_are_those_of_the_labels(tmp_path):
     write(tmp_path, result)
     labels = np.asarray(known.columns["labels"])
     assert verified(tmp_path, of(known)).files[0].problems == []
-    other = Known(result.data, {"labels": labels[::-1]})
+    other = LocalData(result.data, {"labels": labels[::-1]})
     (one,) = verified(tmp_path, of(other)).files
-    assert one.problems == ["column 'correct' is not what the data's labels make of the predictions"]
+    assert one.problems == [
+        "column 'correct' is not what the data's labels make of the predictions"
+    ]
 
 
 def test_gold_scores_that_are_made_up_differ_from_the_others(tmp_path):
@@ -231,10 +282,12 @@ def test_gold_scores_that_are_made_up_differ_from_the_others(tmp_path):
     columns: dict[str, Any] = {"subset": [""] * 60, "gold": similarity, "similarity": similarity}
     write_columns(path, columns)
     scores = {"spearman.all": 1.0, "pearson.all": 1.0}
-    resealed(score=1.0, scores=scores, interval=[1.0, 1.0], items=columns_digest(columns))(path)
+    resealed(score=1.0, scores=scores, interval=[1.0, 1.0], items=digest_columns(columns))(path)
     found = {one.path.parent.name: one.problems for one in verified(tmp_path).files}
     assert found["a"] == found["b"] == []
-    assert found["c"] == ["column 'gold' or 'subset' differs from that of other results of the same data"]
+    assert found["c"] == [
+        "column 'gold' or 'subset' differs from that of other results of the same data"
+    ]
 
 
 def test_a_broken_or_lost_file_fails(tmp_path):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import stsbench
-from stsbench.cli import main
+from stsbench.cli.main import main
 from stsbench.core import provenance
 
 OWN_ENCODERS = '''
@@ -73,7 +73,11 @@ def made_by() -> str:
     """What makes results in this process: stsbench at a commit, or an installed one."""
     commit, dirty = provenance.commit()
     installed = f"stsbench {provenance.version_of('stsbench')}"
-    return f"stsbench at commit {commit[:12]}{' with changes' if dirty else ''}" if commit else installed
+    return (
+        f"stsbench at commit {commit[:12]}{' with changes' if dirty else ''}"
+        if commit
+        else installed
+    )
 
 
 class Outcome(NamedTuple):
@@ -85,7 +89,11 @@ class Outcome(NamedTuple):
 
     @classmethod
     def of(cls, code: int, out: str, err: str) -> Outcome:
-        return cls(code, out, "".join(line for line in err.splitlines(keepends=True) if not PROGRESS.fullmatch(line)))
+        return cls(
+            code,
+            out,
+            "".join(line for line in err.splitlines(keepends=True) if not PROGRESS.fullmatch(line)),
+        )
 
 
 def progress_in(err: str) -> list[str]:
@@ -93,7 +101,7 @@ def progress_in(err: str) -> list[str]:
 
 
 class Command:
-    """Calls ``stsbench.cli.main``."""
+    """Calls ``stsbench.cli.main.main``."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.capsys = capsys
@@ -127,7 +135,9 @@ def one_line(err: str) -> str:
     return err.removeprefix("stsbench: ").rstrip("\n")
 
 
-def process(*arguments: str | Path, cwd: Path, path: Path | None = None, **environment: str) -> Outcome:
+def process(
+    *arguments: str | Path, cwd: Path, path: Path | None = None, **environment: str
+) -> Outcome:
     """Call ``python -m stsbench`` as a process of its own; ``path`` goes before the checkout."""
     return python("-m", "stsbench", *map(str, arguments), cwd=cwd, path=path, **environment)
 
@@ -138,7 +148,11 @@ def python(*arguments: str, cwd: Path, path: Path | None = None, **environment: 
     done = subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, paths))), **environment},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, filter(None, paths))),
+            **environment,
+        },
         capture_output=True,
         text=True,
         timeout=120,
@@ -160,7 +174,9 @@ def sha256(content: str | bytes) -> str:
 HEAD = 'name = "Mine"\nevaluator = "sts"\nlanguages = ["en"]\npaper = "none"\nlicense = "mine"\n'
 PAIRS = "a cat sat\tthe cat sat\na dog ran\tno dog ran\nun café\tcoffee\nit rains\tthe sun shines\n"
 GOLD = "5\n3.5\n2\n0.5\n"
-TABLE = "s1\ts2\tscore\n" + "".join(f"{p}\t{g}\n" for p, g in zip(PAIRS.splitlines(), GOLD.split(), strict=True))
+TABLE = "s1\ts2\tscore\n" + "".join(
+    f"{p}\t{g}\n" for p, g in zip(PAIRS.splitlines(), GOLD.split(), strict=True)
+)
 
 SEMEVAL = f"""{HEAD}
 [splits.test]
@@ -206,8 +222,14 @@ def make_own(folder: Path, **files: str | bytes) -> Own:
     cards, data = folder / "cards", folder / "data"
     write(cards / "tasks" / "semeval.toml", SEMEVAL)
     write(cards / "tasks" / "table.toml", PAIR_TABLE)
-    write(cards / "tasks" / "suites.toml", '[both]\nname = "Both of mine"\ntasks = ["semeval", "table"]\n')
+    write(
+        cards / "tasks" / "suites.toml",
+        '[both]\nname = "Both of mine"\ntasks = ["semeval", "table"]\n',
+    )
     write(cards / "baselines" / "mine.toml", ENCODER)
-    for name, content in {**FILES, **{name.replace("_", "."): text for name, text in files.items()}}.items():
+    for name, content in {
+        **FILES,
+        **{name.replace("_", "."): text for name, text in files.items()},
+    }.items():
         write(data / "mine" / name, content)
     return Own(cards, data)

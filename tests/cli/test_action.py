@@ -55,10 +55,15 @@ class Action:
 
     def told(self) -> dict[str, str]:
         """What the steps so far have written for others."""
-        return dict(line.split("=", 1) for line in (self.folder / "output.txt").read_text().splitlines())
+        return dict(
+            line.split("=", 1) for line in (self.folder / "output.txt").read_text().splitlines()
+        )
 
     def __call__(self, name: str, **given: str) -> Step:
-        inputs = {key: str(given.get(key, facts.get("default"))) for key, facts in self.card["inputs"].items()}
+        inputs = {
+            key: str(given.get(key, facts.get("default")))
+            for key, facts in self.card["inputs"].items()
+        }
         assert set(given) <= set(inputs)
         step = self.step(name)
         assert step["shell"] == "bash" and "${{" not in step["run"]
@@ -91,28 +96,41 @@ def test_the_actions_steps_score_and_check(stsbench: Command, own: Path, tmp_pat
     quick = {"encoder": "own_encoders:Hashed", "tasks": "quickstart-en", "results": "scored here"}
     assert action("Score", **quick).code == 0
     stsbench.fine("lock", tmp_path / "scored here", "--out", tmp_path / "a lock.json")
-    checked = {"results": "scored here", "against": "a lock.json", "tolerance": "same=0.01 half=0.2"}
+    checked = {
+        "results": "scored here",
+        "against": "a lock.json",
+        "tolerance": "same=0.01 half=0.2",
+    }
     fine = action("Check", **checked)
     assert fine.code == 0 and "1 cell: 1 fine" in fine.out
     (row,) = read_lock(tmp_path / "a lock.json")
     better = msgspec.structs.replace(row, score=row.score + 0.1)
     (tmp_path / "a lock.json").write_bytes(to_lock([better]))
     fallen = action("Check", **checked, junit="out/report.xml")
-    assert fallen.code == 1 and "::error title=hashed%3A quickstart-en (simcse)::regression" in fallen.out
+    assert (
+        fallen.code == 1
+        and "::error title=hashed%3A quickstart-en (simcse)::regression" in fallen.out
+    )
     (tmp_path / "a lock.json").write_bytes(to_lock([msgspec.structs.replace(row, data="f" * 64)]))
     assert action("Check", **checked).code == 2
     verdicts = (tmp_path / "output.txt").read_text().split()
     assert verdicts == ["verdict=fine", "verdict=regression", "verdict=not-comparable"]
     assert (tmp_path / "summary.md").read_text().count("### stsbench check: ") == 3
-    assert (tmp_path / "out" / "report.xml").is_file() and (tmp_path / "stsbench-junit.xml").is_file()
+    assert (tmp_path / "out" / "report.xml").is_file() and (
+        tmp_path / "stsbench-junit.xml"
+    ).is_file()
     assert action("Check", **{**checked, "against": "gone"}).code == 2
     # Embeddings lie where the cache keeps them.
     assert list((tmp_path / "runner/stsbench/store").rglob("*"))
     where = action.step("Keep embeddings")["with"]["path"]
-    assert where.replace("${{ runner.temp }}", str(tmp_path / "runner")) == str(tmp_path / "runner/stsbench/store")
+    assert where.replace("${{ runner.temp }}", str(tmp_path / "runner")) == str(
+        tmp_path / "runner/stsbench/store"
+    )
 
 
-def test_the_page_on_ci_locks_what_its_workflow_scores(stsbench: Command, own: Path, tmp_path: Path):
+def test_the_page_on_ci_locks_what_its_workflow_scores(
+    stsbench: Command, own: Path, tmp_path: Path
+):
     """The commands of the page and the inputs of its workflow, word for word."""
     import yaml
 
@@ -156,7 +174,11 @@ def test_the_action_keeps_downloads_and_embeddings_by_what_decides_them(own: Pat
     known = {f"${{{{ steps.keys.outputs.{name} }}}}" for name in bare}
     for name in ("Keep what pip downloads", "Keep embeddings"):
         step = action.step(name)
-        assert step["uses"].startswith("actions/cache@") and set(step["with"]) <= {"path", "key", "restore-keys"}
+        assert step["uses"].startswith("actions/cache@") and set(step["with"]) <= {
+            "path",
+            "key",
+            "restore-keys",
+        }
         used = set(re.findall(r"\$\{\{ steps\.[^}]*\}\}", str(step["with"])))
         assert used and used <= known
 
@@ -164,7 +186,11 @@ def test_the_action_keeps_downloads_and_embeddings_by_what_decides_them(own: Pat
 @pytest.mark.parametrize(
     ("given", "gpu", "expected"),
     [
-        ({}, False, [["--index-url", "https://download.pytorch.org/whl/cpu", "torch"], [f"{ROOT}[minilm]"]]),
+        (
+            {},
+            False,
+            [["--index-url", "https://download.pytorch.org/whl/cpu", "torch"], [f"{ROOT}[minilm]"]],
+        ),
         ({}, True, [[f"{ROOT}[minilm]"]]),
         ({"torch-index": "", "package": "stsbench==0.1.0"}, False, [["stsbench==0.1.0"]]),
     ],

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from stsbench.boards.published import protocols
+from stsbench.boards.published.rows import protocols
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.folder import write_result
 from tests.boards.scored import probe
@@ -44,7 +44,9 @@ def results(tmp_path):
     ],
 )
 def test_a_row_has_the_label_that_stands_behind_the_colon(stsbench, results, given, label):
-    rows = csv.reader(io.StringIO(stsbench.fine(*TABLE, "--add", given, "--rows-only", "--format", "csv")))
+    rows = csv.reader(
+        io.StringIO(stsbench.fine(*TABLE, "--add", given, "--rows-only", "--format", "csv"))
+    )
     assert [row[3] for row in rows] == [label]
 
 
@@ -75,11 +77,20 @@ def test_every_row_whose_training_text_is_known_to_overlap_is_marked(stsbench, r
         write_result(result, results)
     out = stsbench.fine(*TABLE, "--add", "taught:Ours,my-checkpoint", "--format", "markdown")
     labels = lines_of(out).keys()
-    assert {"Ours§", "my-checkpoint", "InferSent-GloVe†§", "SimCSE-BERT-base (sup.)§", "USE†", "CT-BERT-base"} <= labels
+    assert {
+        "Ours§",
+        "my-checkpoint",
+        "InferSent-GloVe†§",
+        "SimCSE-BERT-base (sup.)§",
+        "USE†",
+        "CT-BERT-base",
+    } <= labels
     assert "§ trained or fitted on text that overlaps the test sentences" in out
     # Another paper's supervised rows saw the gold scores.
     assert "SBERT-STSb-base¶" in lines_of(
-        stsbench.fine("leaderboard", "--table", "sbert-2", "--show", "published", "--format", "markdown")
+        stsbench.fine(
+            "leaderboard", "--table", "sbert-2", "--show", "published", "--format", "markdown"
+        )
     )
 
 
@@ -87,9 +98,14 @@ def test_where_the_overlap_of_published_rows_is_not_known_a_note_says_so(stsbenc
     senteval = {"name": "senteval", **protocols()["senteval"].fields["probe"]}
     for task in ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"):
         split = Catalogue().task(task).score_split
-        write_result(probe("taught", task, [True, False], split=split, protocol=senteval, overlap="text"), results)
+        write_result(
+            probe("taught", task, [True, False], split=split, protocol=senteval, overlap="text"),
+            results,
+        )
     note = "§ and ¶ are on measured rows alone: for published rows, only the overlap with tests of STS is known"
-    out = stsbench.fine("leaderboard", "--table", "simcse-e1", "--add", "taught:Ours", "--format", "markdown")
+    out = stsbench.fine(
+        "leaderboard", "--table", "simcse-e1", "--add", "taught:Ours", "--format", "markdown"
+    )
     assert {"Ours§", "SBERT-base†"} <= lines_of(out).keys() and note in out
     out = stsbench.fine("leaderboard", "--table", "transfer", "--format", "markdown")
     assert {"taught§", "SBERT-base-NLI†"} <= lines_of(out).keys() and note in out
@@ -101,7 +117,9 @@ def test_two_averages_of_one_encoder_have_a_note(stsbench, results):
     for result in sts("uneven", 0.66479, 0.78736, 0.71472, 0.80817, 0.76929, 0.78798, 0.71029):
         write_result(result, results)
     board = stsbench.fine("leaderboard", "--suite", "sts", "--format", "markdown")
-    assert lines_of(board)["uneven"].endswith(" **74.89** |") and "Avg. of measured rows" not in board
+    assert (
+        lines_of(board)["uneven"].endswith(" **74.89** |") and "Avg. of measured rows" not in board
+    )
     table = (*TABLE, "--add", "uneven:Ours,my-checkpoint", "--format", "markdown")
     out = stsbench.fine(*table)
     assert lines_of(out)["Ours"].endswith(" **74.90** |")
@@ -115,7 +133,10 @@ def test_two_averages_of_one_encoder_have_a_note(stsbench, results):
 
 @pytest.mark.parametrize(
     ("fmt", "row"),
-    [("latex", "Ours & {} \\\\\n".format(" & ".join(ROW))), ("markdown", "| Ours | {} |\n".format(" | ".join(ROW)))],
+    [
+        ("latex", "Ours & {} \\\\\n".format(" & ".join(ROW))),
+        ("markdown", "| Ours | {} |\n".format(" | ".join(ROW))),
+    ],
 )
 def test_a_row_stands_alone(stsbench, results, tmp_path, fmt, row):
     add = (*TABLE, "--add", "my-checkpoint:Ours", "--rows-only")
@@ -140,7 +161,10 @@ def test_what_a_row_lacks_is_one_line_with_the_command(stsbench, results):
 def test_results_without_a_row_are_one_line(stsbench, results):
     code, out, err = stsbench(*TABLE)
     assert code == 0 and "my-checkpoint" not in out and err.startswith("stsbench: results of ")
-    assert err.count("\n") == 1 and " are in no row of 'simcse-5'; --add NAME shows them, such as --add " in err
+    assert (
+        err.count("\n") == 1
+        and " are in no row of 'simcse-5'; --add NAME shows them, such as --add " in err
+    )
     for silent in (("--show", "published"), ("--add", "my-checkpoint")):
         assert stsbench(*TABLE, *silent)[2] == ""
     assert json.loads(stsbench(*TABLE, "--json")[1])
@@ -150,13 +174,22 @@ def test_results_without_a_row_are_one_line(stsbench, results):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--add", "my-checkpoit:Ours"), "unknown encoder 'my-checkpoit'; did you mean 'my-checkpoint'?; results has"),
+        (
+            ("--add", "my-checkpoit:Ours"),
+            "unknown encoder 'my-checkpoit'; did you mean 'my-checkpoint'?; results has",
+        ),
         (("--add", "my-checkpoint:"), "--add 'my-checkpoint:': no label stands behind the colon"),
         (("--add", ","), "--add ',' is empty"),
         (("--add", "part", "--show", "published"), "--add has no effect with --show published"),
         (("--add", "part", "--show", "difference"), "--add has no effect with --show difference"),
-        (("--rows-only",), "--rows-only has no effect in the terminal, only with --format latex, markdown or csv"),
-        (("--add", "my-checkpoint", "--rows-only", "--format", "html"), "rows do not stand alone as html; choose mark"),
+        (
+            ("--rows-only",),
+            "--rows-only has no effect in the terminal, only with --format latex, markdown or csv",
+        ),
+        (
+            ("--add", "my-checkpoint", "--rows-only", "--format", "html"),
+            "rows do not stand alone as html; choose mark",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(stsbench, results, options, message):
@@ -165,5 +198,10 @@ def test_a_mistake_is_one_line(stsbench, results, options, message):
 
 def test_an_encoder_of_which_no_result_fits_is_refused_with_the_command(stsbench, results):
     said = stsbench.refused("leaderboard", "--table", "simcse-e1", "--add", "my-checkpoint:Ours")
-    assert said.startswith("--add my-checkpoint: no result of it fits the table; row 'Ours' has no MR, CR")
-    assert "stsbench run my-checkpoint --tasks mr,cr,subj,mpqa,sst2,trec,mrpc --protocol senteval" in said
+    assert said.startswith(
+        "--add my-checkpoint: no result of it fits the table; row 'Ours' has no MR, CR"
+    )
+    assert (
+        "stsbench run my-checkpoint --tasks mr,cr,subj,mpqa,sst2,trec,mrpc --protocol senteval"
+        in said
+    )

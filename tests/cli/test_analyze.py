@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from stsbench.analysis.run import ANALYSES
+from stsbench.analysis.context import ANALYSES
 from stsbench.cli.analyze import analyze_command
 from tests.cli.commands import HASHED
 
@@ -20,7 +20,13 @@ def test_the_help_names_every_analysis():
 
 def test_numbers_are_printed_and_written_alike(stsbench, tmp_path):
     files = [tmp_path / f"found.{ending}" for ending in ("json", "csv")]
-    out = stsbench.fine("analyze", "spectrum", *HASHED, *QUICK, *(word for file in files for word in ("--out", file)))
+    out = stsbench.fine(
+        "analyze",
+        "spectrum",
+        *HASHED,
+        *QUICK,
+        *(word for file in files for word in ("--out", file)),
+    )
     assert out.startswith("spectrum: quickstart-en (test), protocol simcse")
     found = json.loads(files[0].read_text())
     assert found == stsbench.json("analyze", "spectrum", *HASHED, *QUICK)
@@ -34,7 +40,9 @@ def test_numbers_are_printed_and_written_alike(stsbench, tmp_path):
 def test_pictures_have_the_same_bytes_each_time(stsbench, tmp_path):
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     for name in ("one.svg", "two.svg"):
-        stsbench.fine("analyze", "similarity", *HASHED, *QUICK, "--set", "bins=3", "--out", tmp_path / name)
+        stsbench.fine(
+            "analyze", "similarity", *HASHED, *QUICK, "--set", "bins=3", "--out", tmp_path / name
+        )
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
@@ -44,18 +52,27 @@ OF_REPORT = ("--tasks", "quickstart-en", "--suite", "quickstart", "--no-store")
 def test_a_page_of_results_and_figures(stsbench, tmp_path):
     pytest.importorskip("matplotlib", reason="needs the extra plots")
     stsbench.fine("run", *HASHED, "--tasks", "quickstart-en")
-    code, out, err = stsbench("report", *HASHED, *OF_REPORT, "--figures", "similarity,layers", "--title", "Mine")
+    code, out, err = stsbench(
+        "report", *HASHED, *OF_REPORT, "--figures", "similarity,layers", "--title", "Mine"
+    )
     assert (code, out) == (0, "wrote report.html\n"), err
     text = (tmp_path / "report.html").read_text()
-    assert "<title>Mine</title>" in text and 'id="figure-similarity"' in text and 'id="figure-layers"' not in text
+    assert (
+        "<title>Mine</title>" in text
+        and 'id="figure-similarity"' in text
+        and 'id="figure-layers"' not in text
+    )
     assert '<table id="t1"' in text, err
     assert (
-        "layers: encoder 'hashed' has no layers" in err and "layers: encoder &#x27;hashed&#x27; has no layers" in text
+        "layers: encoder 'hashed' has no layers" in err
+        and "layers: encoder &#x27;hashed&#x27; has no layers" in text
     )
 
 
 def test_where_there_is_nothing_no_page_is_written(stsbench, tmp_path):
     code, out, err = stsbench("report", *HASHED, *OF_REPORT, "--figures", "layers")
     assert (code, out) == (2, "")
-    assert err.splitlines()[-1].endswith("there is nothing to report of these encoders; the lines above say why")
+    assert err.splitlines()[-1].endswith(
+        "there is nothing to report of these encoders; the lines above say why"
+    )
     assert not (tmp_path / "report.html").exists()

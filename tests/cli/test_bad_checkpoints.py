@@ -38,10 +38,16 @@ def test_a_sound_folder_runs(stsbench, tmp_path, torch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model__safetensors": None}, ": no weights (model.safetensors or pytorch_model.bin); copy the whole checkpo"),
+        (
+            {"model__safetensors": None},
+            ": no weights (model.safetensors or pytorch_model.bin); copy the whole checkpo",
+        ),
         ({"config__json": None}, ": no config.json; is it a checkpoint folder?"),
         ({"config__json": b"{"}, "/config.json: cannot be read as JSON: "),
-        ({"vocab__txt": None}, ": the tokenizer knows no words; tokenizer.json or the vocabulary's file is missing"),
+        (
+            {"vocab__txt": None},
+            ": the tokenizer knows no words; tokenizer.json or the vocabulary's file is missing",
+        ),
         ({"tokenizer_config__json": b"{"}, "/tokenizer_config.json: cannot be read as JSON: "),
     ],
     ids=lambda value: str(value)[:40],
@@ -53,9 +59,13 @@ def test_a_file_that_is_missing_or_broken(stsbench, tmp_path, changes, message):
 
 def test_an_empty_folder_and_a_file(stsbench, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert run(stsbench, tmp_path / "empty").endswith("empty: no config.json; is it a checkpoint folder?")
+    assert run(stsbench, tmp_path / "empty").endswith(
+        "empty: no config.json; is it a checkpoint folder?"
+    )
     weights = write_bert(tmp_path / "tiny") / WEIGHTS
-    assert run(stsbench, weights).endswith(f"'{weights}' is a file; give the folder of a checkpoint")
+    assert run(stsbench, weights).endswith(
+        f"'{weights}' is a file; give the folder of a checkpoint"
+    )
 
 
 SOUND = tiny_bert()[WEIGHTS]
@@ -68,7 +78,9 @@ CORRUPT = {
     "a header that is no JSON": SOUND[:8] + b"x" * LENGTH + SOUND[8 + LENGTH :],
     "a header longer than the file": (1 << 40).to_bytes(8, "little") + SOUND[8:],
     "another format": b"PK\x03\x04" + SOUND,
-    "a tensor missing": SOUND.replace(b'"embeddings.word_embeddings.weight"', b'"embeddings.word_embeddings.wieght"'),
+    "a tensor missing": SOUND.replace(
+        b'"embeddings.word_embeddings.weight"', b'"embeddings.word_embeddings.wieght"'
+    ),
     "a tensor of another shape": SOUND.replace(b'"shape": [16, 16]', b'"shape": [8, 32 ]', 1),
 }
 
@@ -129,7 +141,9 @@ def test_tensors_are_read_and_kept_as_safetensors(stsbench, tmp_path, torch):
     assert stsbench.json("run", *SMALL, "--encoder", whole)["results"][0]["score"] == first["score"]
 
 
-@pytest.mark.parametrize("form", ["plain pickle", "torch's archive", "beside tensors", "old torch file"])
+@pytest.mark.parametrize(
+    "form", ["plain pickle", "torch's archive", "beside tensors", "old torch file"]
+)
 def test_a_pickle_with_code_in_it_is_refused_and_not_run(stsbench, tmp_path, torch, form):
     mark = tmp_path / "it-ran"
     if form == "plain pickle":
@@ -139,7 +153,10 @@ def test_a_pickle_with_code_in_it_is_refused_and_not_run(stsbench, tmp_path, tor
         torch.save({"w": Code(mark)}, stream, _use_new_zipfile_serialization=False)
         content = stream.getvalue()
     else:
-        content = saved(torch, Code(mark) if form == "torch's archive" else {"w": torch.ones(2), "code": Code(mark)})
+        content = saved(
+            torch,
+            Code(mark) if form == "torch's archive" else {"w": torch.ones(2), "code": Code(mark)},
+        )
     error = run(stsbench, with_bin(tmp_path, content))
     assert "pytorch_model.bin: holds more than tensors and is not read (" in error
     assert "ask its author for safetensors" in error
@@ -164,14 +181,24 @@ MODULES: Any = [
     {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
     {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
 ]
-BERT: dict[str, Any] = {name: json.loads(content) for name, content in tiny_bert().items() if name.endswith(".json")}
+BERT: dict[str, Any] = {
+    name: json.loads(content) for name, content in tiny_bert().items() if name.endswith(".json")
+}
 LED_AWAY: dict[str, tuple[str, str, Any]] = {
     "another tokenizer": ("sentence_bert_config.json", "tokenizer_name_or_path", "{other}"),
-    "another tokenizer's file": ("sentence_bert_config.json", "processor_kwargs.tokenizer_file", "{other}/vocab.txt"),
+    "another tokenizer's file": (
+        "sentence_bert_config.json",
+        "processor_kwargs.tokenizer_file",
+        "{other}/vocab.txt",
+    ),
     "old name": ("sentence_bert_config.json", "tokenizer_args.vocab", "{other}/vocab.txt"),
     "weights beside": ("sentence_bert_config.json", "model_kwargs.use_safetensors", False),
     "pickles": ("sentence_bert_config.json", "model_args.weights_only", False),
-    "another configuration": ("sentence_bert_config.json", "config_kwargs._configuration_file", "other.json"),
+    "another configuration": (
+        "sentence_bert_config.json",
+        "config_kwargs._configuration_file",
+        "other.json",
+    ),
     "a kernel": ("sentence_bert_config.json", "model_kwargs.attn_implementation", "someone/kernel"),
     "a method": ("sentence_bert_config.json", "modality_config.text.method", "save_pretrained"),
     "an unknown key": ("sentence_bert_config.json", "max_seq_lenght", 8),
@@ -182,7 +209,11 @@ LED_AWAY: dict[str, tuple[str, str, Any]] = {
     "an argument": ("tokenizer_config.json", "init_inputs", ["{other}/vocab.txt"]),
     "a dictionary": ("tokenizer_config.json", "mecab_kwargs.mecab_option", "-d {other}"),
     "a token's name": ("special_tokens_map.json", "vocab", "{other}/vocab.txt"),
-    "another model": ("processor_config.json", "audio_tokenizer", {"audio_tokenizer_name_or_path": "{other}"}),
+    "another model": (
+        "processor_config.json",
+        "audio_tokenizer",
+        {"audio_tokenizer_name_or_path": "{other}"},
+    ),
     "an unknown key of a module": ("1_Pooling/config.json", "window", 3),
 }
 
@@ -210,12 +241,21 @@ def test_a_key_that_leads_to_other_files_is_refused_by_its_name(stsbench, tmp_pa
 def test_an_index_does_not_lead_out_of_the_folder(stsbench, tmp_path, suffix):
     other = write_bert(tmp_path / "other") / WEIGHTS
     name = {"safetensors": "model", "bin": "pytorch_model"}[suffix]
-    index = {f"{name}.{suffix}.index.json": {"weight_map": {"a": str(other), "b": "../other/model.safetensors"}}}
-    files: dict[str, Any] = {"modules.json": MODULES, "sentence_bert_config.json": {"do_lower_case": True}, **index}
+    index = {
+        f"{name}.{suffix}.index.json": {
+            "weight_map": {"a": str(other), "b": "../other/model.safetensors"}
+        }
+    }
+    files: dict[str, Any] = {
+        "modules.json": MODULES,
+        "sentence_bert_config.json": {"do_lower_case": True},
+        **index,
+    }
     folder = write_bert(tmp_path / "tiny", **files, model__safetensors=None)
     write(folder / "1_Pooling" / "config.json", '{"embedding_dimension": 16}')
-    assert f"{folder}: weights file '../other/model.safetensors' of {name}.{suffix}.index.json is" in run(
-        stsbench, folder
+    assert (
+        f"{folder}: weights file '../other/model.safetensors' of {name}.{suffix}.index.json is"
+        in run(stsbench, folder)
     )
 
 
@@ -224,16 +264,21 @@ def test_a_name_that_a_module_file_imports_is_no_module(stsbench, tmp_path, name
     address = f"sentence_transformers.sentence_transformer.modules.word_embeddings.{name}"
     listed = [*MODULES, {"idx": 2, "name": "2", "path": "2_Other", "type": address}]
     folder = write_bert(tmp_path / "tiny", modules__json=listed)
-    assert f"asks for code outside sentence-transformers' modules ('{address}'), which is never run" in run(
-        stsbench, folder
+    assert (
+        f"asks for code outside sentence-transformers' modules ('{address}'), which is never run"
+        in run(stsbench, folder)
     )
 
 
-def test_a_module_of_the_right_name_that_another_library_defines_is_not_run(stsbench, tmp_path, torch, monkeypatch):
+def test_a_module_of_the_right_name_that_another_library_defines_is_not_run(
+    stsbench, tmp_path, torch, monkeypatch
+):
     from sentence_transformers.sentence_transformer.modules import dropout
 
     monkeypatch.setattr(dropout, "LayerNorm", torch.nn.LayerNorm, raising=False)
     address = "sentence_transformers.sentence_transformer.modules.dropout.LayerNorm"
     listed = [*MODULES, {"idx": 2, "name": "2", "path": "2_Other", "type": address}]
     folder = write_bert(tmp_path / "tiny", modules__json=listed)
-    assert f"'{address}' is not a class of sentence-transformers'; it is never run" in run(stsbench, folder)
+    assert f"'{address}' is not a class of sentence-transformers'; it is never run" in run(
+        stsbench, folder
+    )

@@ -75,16 +75,27 @@ def test_nothing_to_show_says_what_to_run(stsbench, results):
 
 def test_a_table_of_nothing_but_the_baseline_is_refused(stsbench, tmp_path):
     levels = {"accuracy": 0.7, "majority": 0.6376}
-    write_result(make_result("own", "cr", 0.7, split="all", protocol={"name": "logreg"}, scores=levels), tmp_path / "r")
+    write_result(
+        make_result("own", "cr", 0.7, split="all", protocol={"name": "logreg"}, scores=levels),
+        tmp_path / "r",
+    )
     run = ("leaderboard", "--table", "simcse-e1", "--results", tmp_path / "r", "--show")
-    assert stsbench.refused(*run, "measured").startswith("table 'simcse-e1': nothing to show as 'measured'")
+    assert stsbench.refused(*run, "measured").startswith(
+        "table 'simcse-e1': nothing to show as 'measured'"
+    )
     lines = stsbench.fine(*run, "both").splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.startswith("majority class") and "63.76" in line for line in lines)
 
 
 def test_a_files_ending_says_its_format(stsbench, tmp_path):
-    begins = {".md": "**", ".tex": "% \\usepackage", ".html": "<!doctype html", ".csv": "table,", ".json": ""}
+    begins = {
+        ".md": "**",
+        ".tex": "% \\usepackage",
+        ".html": "<!doctype html",
+        ".csv": "table,",
+        ".json": "",
+    }
     for ending, text in begins.items():
         out = tmp_path / f"t{ending}"
         assert stsbench.fine("leaderboard", "--table", "simcse-5", "--out", out) == f"wrote {out}\n"
@@ -100,7 +111,9 @@ def test_a_task_is_a_suite_of_one_and_results_of_others_are_named(stsbench, tmp_
     assert "75.00" in board and "Avg." not in board
     refused = stsbench.refused("leaderboard", "--results", tmp_path)
     assert "no results for suite 'sts'" in refused and "--suite quickstart" in refused
-    assert "did you mean 'quickstart-en'" in stsbench.refused("leaderboard", "--suite", "quickstart-enn")
+    assert "did you mean 'quickstart-en'" in stsbench.refused(
+        "leaderboard", "--suite", "quickstart-enn"
+    )
 
 
 def test_means_over_seeds_are_said_to_be_of_all_that_the_folder_holds(stsbench):
@@ -109,4 +122,7 @@ def test_means_over_seeds_are_said_to_be_of_all_that_the_folder_holds(stsbench):
     board = ("leaderboard", "--suite", "quickstart")
     assert "±" not in stsbench.fine(*board)
     stsbench.fine(*probe, "--seeds", "1")
-    assert "±: deviation over seeds; scores are means over all seeds that the results" in stsbench.fine(*board)
+    assert (
+        "±: deviation over seeds; scores are means over all seeds that the results"
+        in stsbench.fine(*board)
+    )

@@ -17,11 +17,12 @@ HEAVY = (*SLOW, "numpy", "pyarrow")
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], [], ["data"], ["new"], ["list", "tasks"], ["list", "encoders"], ["show", "sts12"]]
+    "arguments",
+    [["--help"], [], ["data"], ["new"], ["list", "tasks"], ["list", "encoders"], ["show", "sts12"]],
 )
 def test_help_and_lists_import_nothing_heavy(arguments, tmp_path):
     code = (
-        f"import sys; from stsbench.cli import main; code = main({arguments});"
+        f"import sys; from stsbench.cli.main import main; code = main({arguments});"
         f"sys.stderr.write(','.join(m for m in {HEAVY} if m in sys.modules)); sys.exit(code)"
     )
     done = python("-c", code, cwd=tmp_path)
@@ -31,10 +32,12 @@ def test_help_and_lists_import_nothing_heavy(arguments, tmp_path):
 
 def test_the_help_of_every_command_imports_nothing_heavy(tmp_path):
     commands = [[name] for name in COMMANDS]
-    commands += [["data", name] for name in DATA_COMMANDS] + [["new", name] for name in NEW_COMMANDS]
+    commands += [["data", name] for name in DATA_COMMANDS] + [
+        ["new", name] for name in NEW_COMMANDS
+    ]
     heavy = (*HEAVY, "msgspec", "rich")
     code = (
-        f"import sys; from stsbench.cli import main; codes = {{main([*words, '-h']) for words in {commands}}};"
+        f"import sys; from stsbench.cli.main import main; codes = {{main([*words, '-h']) for words in {commands}}};"
         f"sys.stderr.write(','.join(m for m in {heavy} if m in sys.modules)); sys.exit(max(codes))"
     )
     done = python("-c", code, cwd=tmp_path)
@@ -139,13 +142,17 @@ def test_version(stsbench):
 )  # fmt: skip
 def test_a_mistake_is_one_line_with_the_nearest_name(stsbench, line, says):
     short = {"RUN": ["run", *QUICK, *HASHED], "QUICK": QUICK, "HASHED": HASHED}
-    assert says in stsbench.refused(*(word for one in shlex.split(line) for word in short.get(one, [one])))
+    assert says in stsbench.refused(
+        *(word for one in shlex.split(line) for word in short.get(one, [one]))
+    )
 
 
 def test_a_mistyped_option_offers_the_right_one(stsbench):
     assert "--tasks" in stsbench.refused("run", "--taks", "stsb")
     assert stsbench.refused("run", "--taks", "stsb").endswith("; see 'stsbench run --help'")
-    assert stsbench.refused("data", "fetch", "--taks", "stsb").endswith("; see 'stsbench data fetch --help'")
+    assert stsbench.refused("data", "fetch", "--taks", "stsb").endswith(
+        "; see 'stsbench data fetch --help'"
+    )
     assert stsbench.refused("rnu").endswith("; see 'stsbench --help'")
 
 
@@ -157,7 +164,7 @@ def test_a_mistyped_task_leaves_no_folder_behind(stsbench, tmp_path):
 def test_a_process_runs_a_module_of_the_folder_it_is_called_in(tmp_path, own):
     run = ["run", *QUICK, *HASHED, "--results", str(tmp_path)]
     # Python's own -m puts the folder first; an installed command has to do it itself.
-    code = f"import sys; sys.path.remove(''); from stsbench.cli import main; sys.exit(main({run}))"
+    code = f"import sys; sys.path.remove(''); from stsbench.cli.main import main; sys.exit(main({run}))"
     done = python("-c", code, cwd=own)
     assert (done.code, done.err) == (0, "")
     assert "hashed" in done.out
@@ -177,6 +184,9 @@ def test_ctrl_c_says_how_to_go_on(stsbench, monkeypatch):
 def test_that_a_base_is_missing_is_said_before_torch_is_loaded(line, tmp_path):
     rates = 'name = "Rates"\nrecipes = ["angle-small"]\n[values]\nlearning_rate = [1e-5, 2e-5]\n'
     write(tmp_path / "rates.toml", f'{rates}[decide]\ntask = "stsb"\nsplit = "validation"\n')
-    code = f"import sys; from stsbench.cli import main; print(main({line.split()}), 'torch' in sys.modules)"
+    code = f"import sys; from stsbench.cli.main import main; print(main({line.split()}), 'torch' in sys.modules)"
     done = python("-c", code, cwd=tmp_path)
-    assert done.out == "2 False\n" and "no checkpoint to start from; pass --base FOLDER" in one_line(done.err)
+    assert (
+        done.out == "2 False\n"
+        and "no checkpoint to start from; pass --base FOLDER" in one_line(done.err)
+    )

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 import stsbench as package
-from stsbench.cli import main
+from stsbench.cli.main import main
 from tests.boards.scored import drawn, probe, sts, write as write_results
 from tests.cli.commands import HASHED, PAIR_TABLE, QUICK, TABLE, Command, make_own, sha256, write
 
@@ -45,7 +45,8 @@ def test_compare_takes_folders(stsbench):
     by_folder = stsbench.json("compare", "mine/good", "mine/bad")
     strip = ("first", "second")
     left, right = (
-        [{k: v for k, v in d.items() if k not in strip} for d in found["differences"]] for found in (by_name, by_folder)
+        [{k: v for k, v in d.items() if k not in strip} for d in found["differences"]]
+        for found in (by_name, by_folder)
     )
     assert left == right and by_folder["encoders"] == ["mine/good", "mine/bad"]
     mixed = stsbench.json("compare", "good", "mine/good", "--protocol", "simcse")
@@ -58,7 +59,10 @@ def test_compare_of_a_folder_of_training_says_that_it_holds_no_results(stsbench)
     Path("runs/mine/run.json").write_text("{}")
     Path("runs/mine/config.json").write_text("{}")
     refused = stsbench.refused("compare", "good", "runs/mine")
-    assert refused.startswith("'runs/mine' holds a trained encoder and no results") and "run --encoder" in refused
+    assert (
+        refused.startswith("'runs/mine' holds a trained encoder and no results")
+        and "run --encoder" in refused
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,12 +71,21 @@ def test_compare_of_a_folder_of_training_says_that_it_holds_no_results(stsbench)
         (["good"], "compare needs at least two encoders, or folders of results"),
         (["good", "good"], "compare was given 'good' twice"),
         (["good", "badd"], "unknown encoder 'badd'; did you mean 'bad'"),
-        (["good", "results"], "'results' holds results of 3 encoders (bad, good, other); name one of them"),
-        (["bad", "other"], "sts12: 'bad' and 'other' cannot be compared: protocol field 'aggregation' differs: 'all'"),
+        (
+            ["good", "results"],
+            "'results' holds results of 3 encoders (bad, good, other); name one of them",
+        ),
+        (
+            ["bad", "other"],
+            "sts12: 'bad' and 'other' cannot be compared: protocol field 'aggregation' differs: 'all'",
+        ),
         (["bad", "other", "--tasks", "mr"], "'bad' and 'other' have no task in common"),
         (["bad", "good", "--tasks", "mrr"], "unknown task or suite 'mrr'"),
         (["bad", "good", "--results", "gone"], "results folder 'gone' does not exist"),
-        (["bad", "good", "--format", "marcdown"], "unknown format 'marcdown'; did you mean 'markdown'"),
+        (
+            ["bad", "good", "--format", "marcdown"],
+            "unknown format 'marcdown'; did you mean 'markdown'",
+        ),
         (["bad", "good", "--format", "csv", "--json"], "--format has no effect beside --json"),
     ],
 )
@@ -96,7 +109,9 @@ def test_check_against_a_lock_file_and_reports(stsbench):
     assert (code, err) == (0, "") and "::notice title=good%3A sts12 (simcse)::higher" in out
     worse = ("check", "results/bad", "--against", "results/good", "--protocol", "simcse")
     assert stsbench(*worse).code == 2  # check has no --protocol: protocols are never mixed
-    code, out, _ = stsbench(*worse[:-2], "--junit", "j.xml", "--summary", "s.md", "--github", "--rule", "statistical")
+    code, out, _ = stsbench(
+        *worse[:-2], "--junit", "j.xml", "--summary", "s.md", "--github", "--rule", "statistical"
+    )
     assert code == 1
     assert "::error title=bad%3A sts12 (simcse)::regression" in out and "(paired test)" in out
     assert Path("s.md").read_text().count("### stsbench check: ") == 2
@@ -108,10 +123,16 @@ def test_check_against_a_lock_file_and_reports(stsbench):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gone", "--against", "results"], "results folder 'gone' does not exist; 'stsbench run' makes it"),
+        (
+            ["gone", "--against", "results"],
+            "results folder 'gone' does not exist; 'stsbench run' makes it",
+        ),
         (["results", "--against", "gone.json"], "gone.json: cannot be read"),
         (["results", "--against", "page.md"], "page.md: is not a lock file: JSON is malformed"),
-        (["results", "--against", "results", "--tasks", "sts13"], "the new side of the check holds no results"),
+        (
+            ["results", "--against", "results", "--tasks", "sts13"],
+            "the new side of the check holds no results",
+        ),
         (["results"], "Missing option '--against'"),
     ],
 )
@@ -144,7 +165,9 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_the_noise_of_bfloat16_is_tolerated(stsbench, scored):
     found = stsbench.json("check", scored / "half", "--against", scored / "old", "--exact")
     (verdict,) = found["verdicts"]
-    assert (verdict["outcome"], verdict["tolerance"]) == ("fine", "half") and verdict["difference"] != 0
+    assert (verdict["outcome"], verdict["tolerance"]) == ("fine", "half") and verdict[
+        "difference"
+    ] != 0
 
 
 def test_a_second_run_is_the_same_and_the_projects_own_lock_holds(stsbench, scored):
@@ -161,11 +184,15 @@ def test_shuffled_data_are_not_comparable(stsbench):
     for folder, table in (("one", TABLE), ("two", shuffled)):
         own = make_own(Path(folder), table_tsv=table)
         write(own.cards / "tasks" / "table.toml", PAIR_TABLE.replace(sha256(TABLE), sha256(table)))
-        stsbench.fine("run", *HASHED, "--tasks", "table", *own.options(), "--results", f"{folder}/results")
+        stsbench.fine(
+            "run", *HASHED, "--tasks", "table", *own.options(), "--results", f"{folder}/results"
+        )
     code, out, _ = stsbench("check", "two/results", "--against", "one/results")
     assert code == 2 and "hashed on table: not comparable: data hash differs: " in out
     message = stsbench.refused("compare", "one/results/hashed", "two/results/hashed")
-    assert message.startswith("table: 'one/results/hashed' and 'two/results/hashed' cannot be compared: data hash diff")
+    assert message.startswith(
+        "table: 'one/results/hashed' and 'two/results/hashed' cannot be compared: data hash diff"
+    )
 
 
 FAULTY = '''
@@ -218,7 +245,9 @@ FAULTS: Mapping[str, str] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_planted_in_a_transformer_is_found(stsbench: Command, tiny: Mapping[str, Path], fault: str):
+def test_a_fault_planted_in_a_transformer_is_found(
+    stsbench: Command, tiny: Mapping[str, Path], fault: str
+):
     folder = str(tiny["bert"])
     code, facts = found(stsbench, folder, folder + FAULTS[fault])
     assert (code, facts["same"], facts["verdict"]) == (1, False, "different")
@@ -238,7 +267,10 @@ def test_rounding_is_the_same_for_practical_purposes(faulty: Command):
 def test_other_forms_are_compared_by_scores_alone(stsbench: Command):
     code, facts = found(stsbench, HASHED[1], f"{HASHED[1]}+dimensions=4")
     assert (code, facts["rows"], facts["distance"]) == (1, [], None)
-    assert "embeddings of other forms (32 × float32, 4 × float32) are compared by scores alone" in facts["reasons"]
+    assert (
+        "embeddings of other forms (32 × float32, 4 × float32) are compared by scores alone"
+        in facts["reasons"]
+    )
     assert facts["neighbour"]["cosines"][0] != facts["neighbour"]["cosines"][1]
     # A margin as wide as that lets all pass.
     assert found(stsbench, HASHED[1], f"{HASHED[1]}+dimensions=4", "--margin", "100")[0] == 0

@@ -34,7 +34,11 @@ def run(stsbench: Any, size: int, *tasks: str) -> float:
 def rows(stsbench: Any, *options: str) -> dict[str, float]:
     board = stsbench("leaderboard", "--suite", "quickstart-en", "--format", "csv", *options).out
     lines = csv.DictReader(io.StringIO(board))
-    return {line["row"]: float(line["quickstart-en"]) / 100 for line in lines if line["side"] == "measured"}
+    return {
+        line["row"]: float(line["quickstart-en"]) / 100
+        for line in lines
+        if line["side"] == "measured"
+    }
 
 
 def compared(stsbench: Any, *encoders: str) -> tuple[list[float], str]:
@@ -56,12 +60,25 @@ def test_every_command_takes_the_state_that_run_printed_last(stsbench, tmp_path,
     for against in ("lock.json", "results"):
         found = stsbench("check", "results", "--against", against, "--json")
         (verdict,) = json.loads(found.out)["verdicts"]
-        assert (verdict["new"], verdict["old"], verdict["outcome"]) == (score, score, "fine") and hint in found.err
+        assert (verdict["new"], verdict["old"], verdict["outcome"]) == (
+            score,
+            score,
+            "fine",
+        ) and hint in found.err
     assert rows(stsbench) == {"hashed": pytest.approx(score)}
     assert hint in stsbench("leaderboard", "--suite", "quickstart-en").err
     index = stsbench("export", "--format", "model-index")
     assert str(score) in index.out and str(scores[other]) not in index.out and hint in index.err
-    of_suite = ("--suite", "quickstart-en", "--figures", "map", "--tasks", "quickstart-en", "--out", "page.html")
+    of_suite = (
+        "--suite",
+        "quickstart-en",
+        "--figures",
+        "map",
+        "--tasks",
+        "quickstart-en",
+        "--out",
+        "page.html",
+    )
     page = stsbench("report", "--encoder", "own_encoders:Hashed", *of_suite)
     assert page.code == 0, page
     assert f"{100 * score:.2f}" in Path("page.html").read_text() and "hashed [" in page.err
@@ -76,7 +93,9 @@ def test_a_worse_state_that_came_back_is_judged_and_not_the_better_one_between(s
         run(stsbench, better)
         stsbench("lock", "--out", "good.json")
         run(stsbench, size)
-        assert stsbench("check", "results", "--against", "good.json", "--tolerance", "0").code == code
+        assert (
+            stsbench("check", "results", "--against", "good.json", "--tolerance", "0").code == code
+        )
 
 
 def test_an_older_state_is_taken_where_it_is_named(stsbench):
@@ -90,7 +109,9 @@ def test_an_older_state_is_taken_where_it_is_named(stsbench):
     assert list(package.compare("hashed[hashed 8]", "hashed").to_frame().score_second) == [new]
 
 
-def test_results_of_several_states_are_rows_of_their_own_where_only_some_tasks_were_run_again(stsbench):
+def test_results_of_several_states_are_rows_of_their_own_where_only_some_tasks_were_run_again(
+    stsbench,
+):
     for size, tasks in ((8, "quickstart"), (32, "quickstart-en")):
         run(stsbench, size, "--tasks", tasks)
     board = stsbench("leaderboard", "--suite", "quickstart", "--format", "csv").out
@@ -103,11 +124,17 @@ def test_a_folder_without_a_record_says_what_to_do(stsbench):
     (record,) = Path("results/hashed").glob("*.current")
     for content in (None, b"", b"no such\n", b"\xff\xfe"):
         record.unlink() if content is None else record.write_bytes(content)
-        for command in (["leaderboard", "--suite", "quickstart-en"], ["lock"], ["export", "--format", "model-index"]):
+        for command in (
+            ["leaderboard", "--suite", "quickstart-en"],
+            ["lock"],
+            ["export", "--format", "model-index"],
+        ):
             err = stsbench(*command).err
             assert "holds 2 states of 'hashed' on quickstart-en" in err
             assert "run it again with the encoder that you mean" in err
-        (verdict,) = json.loads(stsbench("check", "results", "--against", "results", "--json").out)["verdicts"][:1]
+        (verdict,) = json.loads(stsbench("check", "results", "--against", "results", "--json").out)[
+            "verdicts"
+        ][:1]
         assert verdict["outcome"] == "unreadable"
     assert run(stsbench, 32) == scores[1] and rows(stsbench) == {"hashed": pytest.approx(scores[1])}
     record.unlink()
@@ -133,7 +160,9 @@ def test_a_lock_with_two_states_of_a_cell_is_refused(stsbench):
         run(stsbench, size)
         stsbench("lock", "--out", "lock.json")
         cells += json.loads(Path("lock.json").read_text())["cells"]
-    Path("both.json").write_text(json.dumps({**json.loads(Path("lock.json").read_text()), "cells": cells}))
+    Path("both.json").write_text(
+        json.dumps({**json.loads(Path("lock.json").read_text()), "cells": cells})
+    )
     assert "is locked twice" in stsbench("check", "results", "--against", "both.json").err
 
 
@@ -143,7 +172,9 @@ def test_a_run_that_ends_between_its_two_files_leaves_the_state_of_before(tmp_pa
     for before, after in pairwise(states):
         with monkeypatch.context() as ends:
             # What is written after the result of the new state is its record.
-            ends.setattr("stsbench.results.folder.write_whole", stopping_after(f"{after.cell}.json"))
+            ends.setattr(
+                "stsbench.results.folder.write_whole", stopping_after(f"{after.cell_id}.json")
+            )
             with pytest.raises(KeyboardInterrupt):
                 write_result(after, tmp_path)
         assert [one.score for one in read_folder(tmp_path).results] == [before.score]
@@ -153,10 +184,10 @@ def test_a_run_that_ends_between_its_two_files_leaves_the_state_of_before(tmp_pa
 
 
 def stopping_after(name: str) -> Any:
-    from stsbench.core.files import write_whole
+    from stsbench.core.files import write_atomically
 
     def stopping(path: Path, content: bytes) -> Path:
-        write_whole(path, content)
+        write_atomically(path, content)
         if path.name.endswith(name):
             raise KeyboardInterrupt
         return path
@@ -167,20 +198,36 @@ def stopping_after(name: str) -> Any:
 def test_scores_on_other_data_or_by_another_card_share_no_column(stsbench):
     board, table = ("leaderboard", "--suite", "sts"), ("leaderboard", "--table", "sts")
     for encoder, score in (("minilm", 0.8278), ("hashed", 0.496)):
-        data, card = ("1" if encoder == "minilm" else "2") * 64, task_digest(Catalogue().task("sts13"))
+        data, card = (
+            ("1" if encoder == "minilm" else "2") * 64,
+            task_digest(Catalogue().task("sts13")),
+        )
         write_result(make_result(encoder, "sts12", score, data=data), Path("results"))
         write_result(
-            make_result(encoder, "sts13", score, task_card=card if encoder == "minilm" else "0" * 64), Path("results")
+            make_result(
+                encoder, "sts13", score, task_card=card if encoder == "minilm" else "0" * 64
+            ),
+            Path("results"),
         )
     for command in (
         board,
         table,
         ("compare", "minilm", "hashed"),
-        ("report", "-e", "minilm,own_encoders:Hashed", "--figures", "map", *QUICK, "--out", "x.html"),
+        (
+            "report",
+            "-e",
+            "minilm,own_encoders:Hashed",
+            "--figures",
+            "map",
+            *QUICK,
+            "--out",
+            "x.html",
+        ),
     ):
         assert "data hash differs" in stsbench(*command).err
     with pytest.raises(
-        package.StsbenchError, match="sts12: the scores of 'hashed' and 'minilm' cannot stand in one column: data"
+        package.StsbenchError,
+        match="sts12: the scores of 'hashed' and 'minilm' cannot stand in one column: data",
     ):
         package.leaderboard("results")
     for encoder in ("minilm", "hashed"):
@@ -188,5 +235,8 @@ def test_scores_on_other_data_or_by_another_card_share_no_column(stsbench):
     write_result(make_result("hashed", "sts12", 0.496, data="1" * 64), Path("results"))
     for command in (board, table):
         code, out, err = stsbench(*command, "--format", "csv")
-        assert code == 0 and "skipped: sts13: hashed: task card's hash differs: 000000000000 against" in err
+        assert (
+            code == 0
+            and "skipped: sts13: hashed: task card's hash differs: 000000000000 against" in err
+        )
         assert out.count(",82.78,") >= 2 and out.count(",49.6,") == 1

@@ -31,7 +31,10 @@ def test_verify_the_packaged_tasks(stsbench):
 @pytest.mark.parametrize(
     ("files", "verdict"),
     [
-        ({"gs_txt": GOLD.replace("2\n", "1\n")}, "gs.txt: differs from the file that its card names"),
+        (
+            {"gs_txt": GOLD.replace("2\n", "1\n")},
+            "gs.txt: differs from the file that its card names",
+        ),
         ({"gs_txt": GOLD.replace("\n", "\r\n")}, "its line ends are CRLF"),
     ],
 )
@@ -71,7 +74,9 @@ def test_fetch_goes_on_past_what_cannot_be_had(stsbench, tmp_path):
 
 
 def test_make_says_where_to_and_what_cannot_be_made(stsbench, tmp_path):
-    assert "give --corpora DIR (or set STSBENCH_CORPORA)" in stsbench.refused("data", "make", "wiki1m_head")
+    assert "give --corpora DIR (or set STSBENCH_CORPORA)" in stsbench.refused(
+        "data", "make", "wiki1m_head"
+    )
     error = stsbench.refused("data", "make", "caption_pairs", "--corpora", tmp_path)
     assert error.startswith("corpus 'caption_pairs' is not made by a command: ")
 
@@ -88,7 +93,12 @@ def pairs() -> PairSplit:
 @pytest.fixture
 def text(tmp_path):
     split = pairs()
-    lines = [split.sentences1[0], split.sentences2[0].upper(), split.sentences2[3], "a sentence that is in no test"]
+    lines = [
+        split.sentences1[0],
+        split.sentences2[0].upper(),
+        split.sentences2[3],
+        "a sentence that is in no test",
+    ]
     (tmp_path / "text.txt").write_text("\n".join(lines) + "\n")
     return tmp_path / "text.txt"
 
@@ -104,7 +114,9 @@ def test_what_a_file_holds(stsbench, tmp_path, text):
     assert held[0]["sentence1"] == pairs().sentences1[0]
     printed = stsbench.fine("data", "overlap", text, *TASKS, "--out", tmp_path / "held.json")
     assert f"{text}: nothing of quickstart-es-en, quickstart-probe" in printed.replace("\n", " ")
-    assert [str(r["item"]) for r in json.loads((tmp_path / "held.json").read_text())] == [r["item"] for r in held]
+    assert [str(r["item"]) for r in json.loads((tmp_path / "held.json").read_text())] == [
+        r["item"] for r in held
+    ]
 
 
 def test_pairs_with_scores_are_told(stsbench, tmp_path):
@@ -118,7 +130,9 @@ def test_pairs_with_scores_are_told(stsbench, tmp_path):
 
 def test_what_tests_share(stsbench, tmp_path):
     own = make_own(tmp_path)
-    first, second = stsbench.json("data", "overlap", "--tasks", "semeval,table", "--out", "s.csv", *own.options())
+    first, second = stsbench.json(
+        "data", "overlap", "--tasks", "semeval,table", "--out", "s.csv", *own.options()
+    )
     facts = {"task": "semeval", "sentences": 8, "in": "table", "shared": 8, "percent": 100.0}
     facts |= {"items": 4, "held": 4, "pairs": 4}
     assert first == facts and second == {**facts, "task": "table", "in": "semeval"}
@@ -127,8 +141,13 @@ def test_what_tests_share(stsbench, tmp_path):
         "task,sentences,in,shared,percent,items,held,pairs",
         *(",".join(map(str, one.values())) for one in (first, second)),
     ]
-    assert "in the other's" in stsbench.fine("data", "overlap", "--tasks", "semeval,table", *own.options())
-    assert stsbench.fine("data", "overlap", "--tasks", "quickstart-en") == "no test shares a sentence with another\n"
+    assert "in the other's" in stsbench.fine(
+        "data", "overlap", "--tasks", "semeval,table", *own.options()
+    )
+    assert (
+        stsbench.fine("data", "overlap", "--tasks", "quickstart-en")
+        == "no test shares a sentence with another\n"
+    )
 
 
 def test_run_prints_the_score_without_what_the_text_holds(stsbench, text):
@@ -148,14 +167,29 @@ def test_back_translate(stsbench, tmp_path):
         pytest.importorskip(package, reason="needs the extra translate")
     from tests.training.marian import LINES, make_marian
 
-    models = [make_marian(tmp_path / name, seed=seed) for seed, name in enumerate(("there", "back"))]
+    models = [
+        make_marian(tmp_path / name, seed=seed) for seed, name in enumerate(("there", "back"))
+    ]
     (tmp_path / "in.txt").write_text("\n".join(LINES[:2]) + "\n")
     command = ("data", "back-translate", tmp_path / "in.txt", tmp_path / "out.csv")
-    options = ("--forward", models[0], "--backward", models[1], "--max-tokens", "21", "--mode", "sampling")
+    options = (
+        "--forward",
+        models[0],
+        "--backward",
+        models[1],
+        "--max-tokens",
+        "21",
+        "--mode",
+        "sampling",
+    )
     out = stsbench.fine(*command, *options, "--seed", "3")
     assert "2 pairs of 2 distinct sentences" in out
     assert json.loads((tmp_path / "out.csv.json").read_text())["backward"]["seed"] == 3
     assert "already exists" in stsbench.refused(*command, *options)
-    error = stsbench.refused("data", "back-translate", tmp_path / "in.txt", tmp_path / "b.csv", "--forward", tmp_path)
+    error = stsbench.refused(
+        "data", "back-translate", tmp_path / "in.txt", tmp_path / "b.csv", "--forward", tmp_path
+    )
     assert "no config.json; is it a checkpoint folder?" in error
-    assert "name it c.csv" in stsbench.refused("data", "back-translate", tmp_path / "in.txt", tmp_path / "c.txt")
+    assert "name it c.csv" in stsbench.refused(
+        "data", "back-translate", tmp_path / "in.txt", tmp_path / "c.txt"
+    )

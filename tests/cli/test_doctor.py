@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stsbench.cli import doctor as hub_trial
-from stsbench.cli.doctor import EXTRAS, NEEDS, HubTrial
+from stsbench.cli.doctor import EXTRAS, NEEDS, HubCheck
 from tests import hub_server
 from tests.cli.commands import HEAD, Command, make_own, write
 from tests.hub_files import ROWS, jsonl, tiny_bert
@@ -24,15 +24,19 @@ COMMIT = "7" * 40
 
 
 @pytest.fixture
-def trial(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubTrial:
+def trial(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubCheck:
     """A small checkpoint and a task of three pairs on the Hub; the score is what they give."""
     hub.add("model", "owner/bert", tiny_bert(), pinned=COMMIT)
     hub.add("dataset", "owner/pairs", {"test.jsonl.gz": jsonl(ROWS)}, pinned=COMMIT)
-    card = (
-        f'{HEAD}[splits.test]\nn = 3\n[hub]\nrepo = "owner/pairs"\nrevision = "{COMMIT}"\nsplits = {{test = "test"}}\n'
-    )
+    card = f'{HEAD}[splits.test]\nn = 3\n[hub]\nrepo = "owner/pairs"\nrevision = "{COMMIT}"\nsplits = {{test = "test"}}\n'
     write(tmp_path / "cards" / "tasks" / "three.toml", card)
-    made = HubTrial(model="owner/bert", revision=COMMIT, sentence="A the", ids=(2, 5, 33, 3), published={"three": 50.0})
+    made = HubCheck(
+        model="owner/bert",
+        revision=COMMIT,
+        sentence="A the",
+        ids=(2, 5, 33, 3),
+        published={"three": 50.0},
+    )
     monkeypatch.setattr(hub_trial, "minilm_trial", lambda: made)
     return made
 
@@ -45,9 +49,13 @@ def steps(stsbench: Command, code: int = 2) -> dict[str, tuple[str, str]]:
 
 def test_all_is_fine(stsbench, trial, monkeypatch, tmp_path):
     found = steps(stsbench)
-    assert {step for step, (verdict, _) in found.items() if verdict == "fine"} == {*NEEDS} - {"score"}
+    assert {step for step, (verdict, _) in found.items() if verdict == "fine"} == {*NEEDS} - {
+        "score"
+    }
     score = float(found["score"][1].split()[1])
-    monkeypatch.setattr(hub_trial, "minilm_trial", lambda: replace(trial, published={"three": score}))
+    monkeypatch.setattr(
+        hub_trial, "minilm_trial", lambda: replace(trial, published={"three": score})
+    )
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijk")
     found = steps(stsbench, 0)
     assert {verdict for verdict, _ in found.values()} == {"fine"}
@@ -72,8 +80,14 @@ BROKEN: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"part": "model.safetensors", "wrong_bytes": True, "methods": ("GET",)},
         {"checkpoint": "damaged", "tokenizer": "needs checkpoint", "device": "needs checkpoint"},
     ),
-    "rows": ({"part": "test.jsonl.gz", "wrong_bytes": True, "methods": ("GET",)}, {"data": "damaged"}),
-    "refused": ({"part": "owner/pairs", "status": 403, "code": "GatedRepo"}, {"data": "owner/pairs"}),
+    "rows": (
+        {"part": "test.jsonl.gz", "wrong_bytes": True, "methods": ("GET",)},
+        {"data": "damaged"},
+    ),
+    "refused": (
+        {"part": "owner/pairs", "status": 403, "code": "GatedRepo"},
+        {"data": "owner/pairs"},
+    ),
 }
 
 
@@ -106,7 +120,12 @@ def test_what_is_here(stsbench, tmp_path, monkeypatch):
     assert found["problems"] == []
     (both,) = [one for one in found["data"] if one["suite"] == "both"]
     assert both == {"suite": "both", "found": 2, "missing": 0, "wrong": 0}
-    assert {one["package"] for one in found["versions"]} >= {"python", "torch", "transformers", "huggingface-hub"}
+    assert {one["package"] for one in found["versions"]} >= {
+        "python",
+        "torch",
+        "transformers",
+        "huggingface-hub",
+    }
     assert found["devices"][0]["device"] == "processor"
     monkeypatch.setenv("STSBENCH_VECTORS", str(tmp_path / "nowhere"))
     (own.data / "mine" / "table.tsv").write_text("else")
@@ -116,7 +135,10 @@ def test_what_is_here(stsbench, tmp_path, monkeypatch):
     (both,) = [one for one in found["data"] if one["suite"] == "both"]
     assert done.code == 2 and both["wrong"] == 2 and str(tmp_path) not in done.out
     assert "semeval: in.txt is missing" in found["problems"]
-    assert any(p.startswith("table: table.tsv: differs from the file that its card names") for p in found["problems"])
+    assert any(
+        p.startswith("table: table.tsv: differs from the file that its card names")
+        for p in found["problems"]
+    )
     folders = {one["folder"]: one["state"] for one in found["folders"]}
     assert folders["STSBENCH_VECTORS"] == "set to a folder that does not exist"
     shutil.rmtree(own.data / "mine")
@@ -134,7 +156,9 @@ def test_versions_out_of_range_and_extras_that_are_missing_are_told(stsbench, mo
 
     asked = ["numpy>=99", "nowhere>=1", "rich>=1; extra == 'test'"]
     monkeypatch.setattr(metadata, "requires", lambda package: asked)
-    monkeypatch.setattr(diagnosis, "EXTRAS", {"use": ("no_such_package", "Universal Sentence Encoder")})
+    monkeypatch.setattr(
+        diagnosis, "EXTRAS", {"use": ("no_such_package", "Universal Sentence Encoder")}
+    )
     done = stsbench("doctor")
     assert done.code == 2 and max(map(len, done.out.splitlines())) <= 120
     assert "is not >=99" in done.out and "problem: nowhere missing is not >=1" in done.out

@@ -14,7 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from huggingface_hub import ModelCard, parse_eval_result_entries
 from msgspec import structs
 
-from stsbench.results.record import columns_digest, items_path
+from stsbench.results.record import digest_columns, items_path
 from tests.boards.exports.test_mteb import made
 from tests.boards.scored import drawn, sts, write as write_results
 from tests.cli.commands import Command, write
@@ -24,19 +24,25 @@ TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 
 @pytest.fixture
 def two(stsbench: Command) -> None:
-    write_results(Path("results"), *(made("a", task, 0.5) for task in TASKS), made("b", "sts12", 0.6))
+    write_results(
+        Path("results"), *(made("a", task, 0.5) for task in TASKS), made("b", "sts12", 0.6)
+    )
 
 
 def test_mteb_files_are_written_and_read_again(stsbench, two):
     out = stsbench.fine("export", "--format", "mteb", "--out", "theirs")
     lines = out.splitlines()
-    assert lines[:2] == [f"skipped: a on {t}: its data are not those of a task of MTEB's" for t in ("sickr", "stsb")]
+    assert lines[:2] == [
+        f"skipped: a on {t}: its data are not those of a task of MTEB's" for t in ("sickr", "stsb")
+    ]
     assert lines[2] == "wrote 6 files; mteb.ResultCache('theirs') reads them"
     board = stsbench.fine("leaderboard", "--suite", "sts", "--mteb", "theirs")
     after = board[board.index("Imported from MTEB's") :]
     assert "stsbench/b°" in after and "60.00" in after and "stsbench/a°" in after
     assert max(map(len, board.splitlines())) <= 80
-    found = stsbench.json("export", "--format", "mteb", "--out", "some", "--encoder", "a", "--tasks", "sts12,stsb")
+    found = stsbench.json(
+        "export", "--format", "mteb", "--out", "some", "--encoder", "a", "--tasks", "sts12,stsb"
+    )
     assert len(found["files"]) == len(found["left_out"]) == 1 and found["files"][0].startswith(
         "some/results/stsbench__a/"
     )
@@ -46,9 +52,14 @@ def test_a_model_card_is_printed_or_filled(stsbench, two):
     printed = stsbench.fine("export", "--format", "model-index", "--encoder", "a", "--tasks", "sts")
     (model,) = ModelCard(printed).data.to_dict()["model-index"]  # type: ignore[no-untyped-call]
     assert model["name"] == "a" and len(model["results"]) == 7
-    assert stsbench.json("export", "--format", "model-index", "--encoder", "a", "--tasks", "sts") == [model]
+    assert stsbench.json(
+        "export", "--format", "model-index", "--encoder", "a", "--tasks", "sts"
+    ) == [model]
     write(Path("README.md"), "---\nlicense: mit\n---\n# a\n")
-    assert stsbench.fine("export", "--format", "model-index", "-e", "a", "--out", "README.md") == "wrote README.md\n"
+    assert (
+        stsbench.fine("export", "--format", "model-index", "-e", "a", "--out", "README.md")
+        == "wrote README.md\n"
+    )
     text = Path("README.md").read_text()
     assert text.startswith("---\nlicense: mit\nmodel-index:\n") and text.endswith("---\n# a\n")
 
@@ -58,15 +69,26 @@ def test_the_hubs_results_and_every_eval_evers_are_printed_or_written(stsbench, 
     assert code == 0 and err.count("stsbench: left out: a on ") == 2
     assert len(parse_eval_result_entries(yaml.safe_load(out))) == 5
     where = Path(".eval_results/stsbench.yaml")
-    assert stsbench("export", "--format", "eval-results", "-e", "a", "--out", where).out == f"wrote {where}\n"
+    assert (
+        stsbench("export", "--format", "eval-results", "-e", "a", "--out", where).out
+        == f"wrote {where}\n"
+    )
     assert where.read_text() == out
     printed = stsbench.fine("export", "--format", "every-eval-ever", "-e", "a")
     assert len(json.loads(printed)["evaluation_results"]) == 7
-    found = stsbench.json("export", "--format", "every-eval-ever", "-e", "a", "--out", "record.json")
-    assert found == {"out": "record.json", "text": Path("record.json").read_text()} and found["text"] == printed
+    found = stsbench.json(
+        "export", "--format", "every-eval-ever", "-e", "a", "--out", "record.json"
+    )
+    assert (
+        found == {"out": "record.json", "text": Path("record.json").read_text()}
+        and found["text"] == printed
+    )
     for fmt, what in (("eval-results", "a file of the Hub's"), ("every-eval-ever", "a record")):
         message = stsbench.refused("export", "--format", fmt, "--tasks", "sts12")
-        assert message == f"{what} is of one encoder, these results are of 2 ('a', 'b'); give --encoder"
+        assert (
+            message
+            == f"{what} is of one encoder, these results are of 2 ('a', 'b'); give --encoder"
+        )
 
 
 @pytest.mark.parametrize(
@@ -74,17 +96,34 @@ def test_the_hubs_results_and_every_eval_evers_are_printed_or_written(stsbench, 
     [
         (["--format", "mtbe", "--out", "x"], "unknown format 'mtbe'; did you mean 'mteb'"),
         (["--format", "mteb"], "--format mteb writes many files: give --out FOLDER"),
-        (["--format", "model-index"], "a model card is of one encoder, these results are of 2 ('a', 'b'); give --enco"),
+        (
+            ["--format", "model-index"],
+            "a model card is of one encoder, these results are of 2 ('a', 'b'); give --enco",
+        ),
         (["--format", "mteb", "--out", "x", "-e", "aa"], "unknown encoder 'aa'; did you mean 'a'?"),
-        (["--format", "mteb", "--out", "x", "--results", "gone"], "results folder 'gone' does not exist"),
-        (["--format", "mteb", "--out", "x", "--protocol", "wmean"], "results: no results of these tasks by this"),
-        (["--format", "mteb", "--out", "x", "--tasks", "sickr"], "nothing to export: a on sickr: its data are not"),
+        (
+            ["--format", "mteb", "--out", "x", "--results", "gone"],
+            "results folder 'gone' does not exist",
+        ),
+        (
+            ["--format", "mteb", "--out", "x", "--protocol", "wmean"],
+            "results: no results of these tasks by this",
+        ),
+        (
+            ["--format", "mteb", "--out", "x", "--tasks", "sickr"],
+            "nothing to export: a on sickr: its data are not",
+        ),
         (["--format", "mteb", "--out", "file/x"], "file/x/results"),
-        (["--format", "model-index", "-e", "a", "--out", "bad.md"], "bad.md: its metadata cannot be read: "),
+        (
+            ["--format", "model-index", "-e", "a", "--out", "bad.md"],
+            "bad.md: its metadata cannot be read: ",
+        ),
     ],
 )
 def test_export_refuses_in_one_line(stsbench, arguments, message):
-    write_results(Path("results"), made("a", "sts12", 0.5), made("a", "sickr", 0.5), made("b", "sts12", 0.6))
+    write_results(
+        Path("results"), made("a", "sts12", 0.5), made("a", "sickr", 0.5), made("b", "sts12", 0.6)
+    )
     write(Path("file"), "in the way")
     write(Path("bad.md"), "---\n- a list\n---\n")
     assert stsbench.refused("export", *arguments).startswith(message)
@@ -101,7 +140,9 @@ def ranked(folder: Path) -> None:
             made = sts(name, task, gold, similarity + noise * drawn(50 + at, 150)[1])
             own = {"sentence1": np.arange(150, dtype=np.uint32) + 150 * at}
             columns = {**made.per_item, **own}
-            write_results(folder, structs.replace(made, per_item=columns, items=columns_digest(columns)))
+            write_results(
+                folder, structs.replace(made, per_item=columns, items=digest_columns(columns))
+            )
     gold, similarity = drawn(0, 150)
     write_results(folder, sts("hole", "sts12", gold, similarity))
 
@@ -117,28 +158,50 @@ def test_ranks_and_letters_are_columns_in_every_format(stsbench):
     assert {name: lines[name][-2:] for name in RANKED} == RANKED
     # A row without a mean stands where its rank is.
     assert [name for name in lines if name in RANKED][-1] == "bad"
-    assert "\nRank: by the mean, among the rows measured here; the 95%" in out and max(map(len, out.splitlines())) <= 80
+    assert (
+        "\nRank: by the mean, among the rows measured here; the 95%" in out
+        and max(map(len, out.splitlines())) <= 80
+    )
     words = " ".join(out.split())
     assert "(paired tests, Holm's correction over 6 pairs, level 0.05)" in words
-    assert "hole: not all tasks can be used; compared with each other row on the tasks that both have" in words
-    assert "good≈" in out and "bad≈" not in out and "≈ best by the mean among the rows measured here, or" in out
-    for fmt, cell in (("markdown", " 1–2 | a |"), ("latex", " 1--2 & a "), ("html", "<td>1–2</td><td>a</td>")):
+    assert (
+        "hole: not all tasks can be used; compared with each other row on the tasks that both have"
+        in words
+    )
+    assert (
+        "good≈" in out
+        and "bad≈" not in out
+        and "≈ best by the mean among the rows measured here, or" in out
+    )
+    for fmt, cell in (
+        ("markdown", " 1–2 | a |"),
+        ("latex", " 1--2 & a "),
+        ("html", "<td>1–2</td><td>a</td>"),
+    ):
         assert cell in stsbench.fine("leaderboard", "--ranks", "--format", fmt)
-    rows = list(csv.DictReader(io.StringIO(stsbench.fine("leaderboard", "--ranks", "--format", "csv"))))
-    found = {r["row"]: [r["rank_best"], r["rank_worst"], r["letters"], r["tied_with_best"]] for r in rows}
+    rows = list(
+        csv.DictReader(io.StringIO(stsbench.fine("leaderboard", "--ranks", "--format", "csv")))
+    )
+    found = {
+        r["row"]: [r["rank_best"], r["rank_worst"], r["letters"], r["tied_with_best"]] for r in rows
+    }
     assert found == {
         "good": ["1", "2", "a", "True"], "also-good": ["1", "2", "a", "True"], "bad": ["4", "4", "b", "False"],
         "hole": ["1", "2", "a", "True"],
     }  # fmt: skip
     (table,) = json.loads(stsbench.fine("leaderboard", "--ranks", "--format", "json"))
     of = {row["label"]: row for row in table["groups"][0]["rows"]}
-    assert of["bad"]["cells"]["ranks"] == {"measured": {"value": 4, "interval": [4, 4], "text": "4"}}
+    assert of["bad"]["cells"]["ranks"] == {
+        "measured": {"value": 4, "interval": [4, 4], "text": "4"}
+    }
     assert of["bad"]["cells"]["letters"] == {"measured": {"value": 4, "text": "b"}}
     assert of["good"]["is_best"] is True and "is_best" not in of["bad"]
     assert "Rank" not in stsbench.fine("leaderboard")
 
 
-@pytest.mark.parametrize("table", [("--suite", "sts"), ("--table", "simcse-5", "--add", "good:Ours")])
+@pytest.mark.parametrize(
+    "table", [("--suite", "sts"), ("--table", "simcse-5", "--add", "good:Ours")]
+)
 def test_a_row_alone_has_no_rank_letter_or_mark(stsbench, table):
     ranked(Path("results"))
     for other in ("also-good", "bad", "hole"):
@@ -157,22 +220,41 @@ def test_a_row_alone_has_no_rank_letter_or_mark(stsbench, table):
 def test_ranks_in_a_papers_table_are_among_the_rows_measured_here(stsbench):
     ranked(Path("results"))
     out = stsbench.fine(
-        "leaderboard", "--table", "simcse-5", "--add", "good:Ours,bad", "--ranks", "--format", "markdown"
+        "leaderboard",
+        "--table",
+        "simcse-5",
+        "--add",
+        "good:Ours,bad",
+        "--ranks",
+        "--format",
+        "markdown",
     )
-    rows = {line.split("|")[1].strip(): line.split("|")[-3:-1] for line in out.splitlines() if line.startswith("| ")}
+    rows = {
+        line.split("|")[1].strip(): line.split("|")[-3:-1]
+        for line in out.splitlines()
+        if line.startswith("| ")
+    }
     assert rows["Ours≈"] == [" 1 ", " a "] and rows["bad"] == [" 2 ", " b "]
     assert rows["SimCSE-RoBERTa-large (sup.)§"] == [" – ", " – "]
-    assert "≈ best by the mean among the rows measured here, or not significantly different from that one" in out
+    assert (
+        "≈ best by the mean among the rows measured here, or not significantly different from that one"
+        in out
+    )
     assert "Rank: by the mean, among the rows measured here;" in out
 
 
 def test_ranks_refuse_in_one_line(stsbench):
     ranked(Path("results"))
     for kind, name, called in (("--table", "declutr-2", ""), ("--suite", "quickstart", "suite ")):
-        assert stsbench.refused("leaderboard", "--ranks", kind, name).startswith(f"{called}'{name}' has no mean")
+        assert stsbench.refused("leaderboard", "--ranks", kind, name).startswith(
+            f"{called}'{name}' has no mean"
+        )
     items_path(next(Path("results/good").glob("sts12*.json"))).unlink()
     out = " ".join(stsbench.fine("leaderboard", "--ranks").split())
-    assert "Rank: no per-item columns of good on sts12; run: stsbench run --fresh good --tasks sts12" in out
+    assert (
+        "Rank: no per-item columns of good on sts12; run: stsbench run --fresh good --tasks sts12"
+        in out
+    )
     assert "good, hole: not all tasks can be used" in out
     for columns in Path("results").glob("*/*.parquet"):
         columns.unlink()
@@ -181,6 +263,6 @@ def test_ranks_refuse_in_one_line(stsbench):
         f"no per-item columns of also-good on sts12 (and 21 more results), {again}"
     )
     Path("none").mkdir()
-    assert stsbench.refused("leaderboard", "--ranks", "--table", "simcse-5", "--results", "none") == (
-        "'simcse-5' has no measured row to rank; 'stsbench run' measures"
-    )
+    assert stsbench.refused(
+        "leaderboard", "--ranks", "--table", "simcse-5", "--results", "none"
+    ) == ("'simcse-5' has no measured row to rank; 'stsbench run' measures")

@@ -35,7 +35,9 @@ def path(stsbench: Command) -> Path:
 def told(err: str, path: Path, said: str) -> bool:
     """Whether stderr is one line that names the file and what is wrong."""
     stem = path.name.removesuffix(".json")
-    assert err.count("\n") == 1 and err.startswith("stsbench: ") and stem in err and len(err) < 800, err
+    assert (
+        err.count("\n") == 1 and err.startswith("stsbench: ") and stem in err and len(err) < 800
+    ), err
     return any(one in err for one in said.split("|"))
 
 
@@ -44,7 +46,9 @@ def test_the_leaderboard_shows_the_rest(stsbench, path, forge, said):
     forge(path)
     code, out, err = stsbench("leaderboard", "--suite", "sts", "--format", "markdown")
     assert code == 0 and told(err, path, said), err
-    a, b = (next(line for line in out.splitlines() if line.startswith(f"| {name} ")) for name in "ab")
+    a, b = (
+        next(line for line in out.splitlines() if line.startswith(f"| {name} ")) for name in "ab"
+    )
     assert a.count(".") == b.count(".") - 1
 
 
@@ -85,7 +89,10 @@ def test_a_check_of_nothing_but_broken_files_is_reported(stsbench, path):
     assert code == 2 and "2 cells: 2 unreadable" in out
     assert ElementTree.parse("j.xml").getroot()[0].get("errors") == "2"
     # Another encoder's broken files, and another task's, are none of this check's.
-    assert stsbench("check", "results", "--against", "old", "-e", "b", "--against-encoder", "b").code == 0
+    assert (
+        stsbench("check", "results", "--against", "old", "-e", "b", "--against-encoder", "b").code
+        == 0
+    )
     assert stsbench("check", "results/b", "--against", "old").code == 0
     assert stsbench("check", "results", "--against", "old", "-e", "a").code == 2
     shutil.copytree("results", "good")
@@ -98,7 +105,11 @@ def test_a_check_of_nothing_but_broken_files_is_reported(stsbench, path):
 def test_no_lock_is_made_beside_a_broken_file(stsbench, path):
     cut(path)
     message = stsbench.refused("lock", "--out", "lock.json")
-    assert path.name in message and "repair or remove the file" in message and not Path("lock.json").exists()
+    assert (
+        path.name in message
+        and "repair or remove the file" in message
+        and not Path("lock.json").exists()
+    )
     assert "locked 2 cells" in stsbench.fine("lock", "--out", "lock.json", "-e", "b")
 
 
@@ -115,7 +126,10 @@ def test_ranks_leave_out_what_has_other_columns(stsbench, path):
         ('suite = "sts"\ndecimals = -1', "t.toml: key 'decimals': -1 is not from 0 to 12"),
         ('suite = "sts"\ndecimals = 1000000000', "key 'decimals': 1000000000 is not from 0 to 12"),
         ('suite = "sts"\nprotocol = "unknown"', "'sts12' has neither a metric nor a protocol"),
-        ('columns = [{average_of = "t.toml"}]', "'average_of' is 't.toml'; it takes a table of the project's"),
+        (
+            'columns = [{average_of = "t.toml"}]',
+            "'average_of' is 't.toml'; it takes a table of the project's",
+        ),
     ],
 )
 def test_a_wrong_table_of_ones_own_is_one_line(stsbench, text, said):

@@ -27,7 +27,10 @@ def results(stsbench: Command) -> None:
     """Encoders ``a`` and ``b`` on two tasks in the folder ``new``, the same in ``old`` and in ``lock.json``."""
     gold, similarity = drawn(1, 200)
     for encoder, shift in (("a", 0.0), ("b", 0.5)):
-        found = [sts(encoder, task, gold, similarity + shift * drawn(2, 200)[1]) for task in ("sts12", "sts13")]
+        found = [
+            sts(encoder, task, gold, similarity + shift * drawn(2, 200)[1])
+            for task in ("sts12", "sts13")
+        ]
         write_results(Path("new"), *found, probe(encoder, "mr", [True] * 80 + [False] * 20))
     shutil.copytree("new", "old")
     stsbench.fine("lock", "new", "--out", "lock.json")
@@ -55,7 +58,11 @@ def refused(stsbench: Command, new: str, old: str, *, options: tuple[str, ...] =
     code, out, err = stsbench("check", new, "--against", old, *REPORTS, *options)
     assert code == 2, out + err
     suite = ElementTree.parse("j.xml").getroot()[0]
-    messages = [f"{case.get('name')}: {error.get('message')}" for case in suite for error in case.iter("error")]
+    messages = [
+        f"{case.get('name')}: {error.get('message')}"
+        for case in suite
+        for error in case.iter("error")
+    ]
     assert suite.get("errors") == str(len(messages)) and suite.get("failures") == "0"
     annotations = [line for line in out.splitlines() if line.startswith("::error ")]
     assert len(annotations) == len(messages) > 0
@@ -90,7 +97,10 @@ WAYS = (cut, wrong_type, folder, link)
 BROKEN: dict[str, Callable[[Path], None]] = {
     "gone": Path.unlink,
     **{way.__name__: way for way in WAYS},
-    **{f"items {way.__name__}": partial(lambda way, path: way(items_path(path)), way) for way in WAYS},
+    **{
+        f"items {way.__name__}": partial(lambda way, path: way(items_path(path)), way)
+        for way in WAYS
+    },
     "items of another result": items_of_others,
     "edited": edited(data="e" * 64),
 }
@@ -118,7 +128,9 @@ def test_a_broken_old_result_never_passes(stsbench, way, rule):
 
 def test_missing_items_pass_no_lower_score_by_the_statistical_rule(stsbench):
     gold, similarity = drawn(1, 200)
-    write_results(Path("less"), sts("a", "sts12", gold, similarity + drawn(3, 200)[1], fingerprint="other"))
+    write_results(
+        Path("less"), sts("a", "sts12", gold, similarity + drawn(3, 200)[1], fingerprint="other")
+    )
     options = ("-e", "a", "--tasks", "sts12", "--rule", "statistical")
     for against in ("old", "lock.json"):
         assert stsbench("check", "less", "--against", against, *options).code == 1
@@ -140,18 +152,46 @@ LOCKS: dict[str, tuple[Callable[[str], str], str]] = {
     "empty": (lambda text: "", "lock.json: is not a lock file"),
     "no JSON": (lambda text: "# scores", "lock.json: is not a lock file"),
     "wrong type": (lambda text: "[]", "lock.json: is not a lock file"),
-    "no cells": (lambda text: '{"lock": 3, "cells": []}', "the old side of the check holds no results"),
-    "cells of a wrong type": (lambda text: '{"lock": 3, "cells": [3]}', "lock.json: is not a lock file"),
-    "of the future": (lambda text: text.replace('"lock": 3', '"lock": 9'), "is a lock file of version 9"),
-    "of the past": (lambda text: text.replace('"lock": 3', '"lock": 2'), "is a lock file of version 2"),
-    "no number": (lambda text: re.sub(r'"score": [\d.]+', '"score": NaN', text), "lock.json: is not a lock file"),
-    "a row twice": (lambda text: text.replace("[\n", "[\n" + text.split("\n")[1] + "\n", 1), "is locked twice"),
-    "a lower score": (lambda text: re.sub(r'"(score": |interval": \[)0\.\d', r'"\g<1>0.1', text), EDITED),
-    "no items and no interval": (
-        lambda text: re.sub(r'"interval": [^]]*\]', '"interval": [-1.0, 1.0]', re.sub(r'{"column[^}]*}', "null", text)),
+    "no cells": (
+        lambda text: '{"lock": 3, "cells": []}',
+        "the old side of the check holds no results",
+    ),
+    "cells of a wrong type": (
+        lambda text: '{"lock": 3, "cells": [3]}',
+        "lock.json: is not a lock file",
+    ),
+    "of the future": (
+        lambda text: text.replace('"lock": 3', '"lock": 9'),
+        "is a lock file of version 9",
+    ),
+    "of the past": (
+        lambda text: text.replace('"lock": 3', '"lock": 2'),
+        "is a lock file of version 2",
+    ),
+    "no number": (
+        lambda text: re.sub(r'"score": [\d.]+', '"score": NaN', text),
+        "lock.json: is not a lock file",
+    ),
+    "a row twice": (
+        lambda text: text.replace("[\n", "[\n" + text.split("\n")[1] + "\n", 1),
+        "is locked twice",
+    ),
+    "a lower score": (
+        lambda text: re.sub(r'"(score": |interval": \[)0\.\d', r'"\g<1>0.1', text),
         EDITED,
     ),
-    "another dtype": (lambda text: text.replace('"dtype": "float32"', '"dtype": "bfloat16"'), EDITED),
+    "no items and no interval": (
+        lambda text: re.sub(
+            r'"interval": [^]]*\]',
+            '"interval": [-1.0, 1.0]',
+            re.sub(r'{"column[^}]*}', "null", text),
+        ),
+        EDITED,
+    ),
+    "another dtype": (
+        lambda text: text.replace('"dtype": "float32"', '"dtype": "bfloat16"'),
+        EDITED,
+    ),
     "ranks cut": (lambda text: re.sub(r'("text": "\w{40})\w{40}', r"\1", text), EDITED),
 }
 
@@ -164,7 +204,9 @@ def test_a_broken_lock_never_passes(stsbench, change, said):
 
 
 @pytest.mark.parametrize("side", ["new", "old"])
-@pytest.mark.parametrize("lies", ["nothing", "empty folder", "folder of other files", "encoders without files"])
+@pytest.mark.parametrize(
+    "lies", ["nothing", "empty folder", "folder of other files", "encoders without files"]
+)
 def test_a_side_of_nothing_never_passes(stsbench, side, lies):
     shutil.rmtree(side)
     if lies != "nothing":
@@ -214,7 +256,9 @@ def test_an_encoder_that_only_the_old_side_has_is_missed(stsbench):
     shutil.rmtree("new/b")
     for against in ("old", "lock.json"):
         refusal = refused(stsbench, "new", against)
-        assert "all 3 cells" in refusal and "the new results have no encoder of this name" in refusal
+        assert (
+            "all 3 cells" in refusal and "the new results have no encoder of this name" in refusal
+        )
         found = stsbench.json("check", "new", "--against", against, "--allow-missing")
         assert {v["outcome"] for v in found["verdicts"]} == {"fine", "missing"}
         # Who names an encoder asks for it alone.
@@ -252,21 +296,35 @@ def test_an_unreadable_encoder_is_not_taken_for_another(stsbench):
 # The statistical rule against a lock.
 
 
-def fallen(noise: float, *, protocol: dict[str, Any] | None = None, n: int = 1379) -> tuple[Any, Any]:
+def fallen(
+    noise: float, *, protocol: dict[str, Any] | None = None, n: int = 1379
+) -> tuple[Any, Any]:
     """An encoder before and after: STS-B's number of pairs, similarities moved a little."""
     gold, similarity = drawn(1, n)
     moved = similarity + noise * drawn(9, n)[1]
     facts = {"protocol": protocol} if protocol else {}
     subsets = ["x", "y", "y"] * (n // 3) + ["x"] * (n % 3)
     sides = ((similarity, "o"), (moved, "n"))
-    old, new = (sts("a", "stsb", gold, x, subset=subsets, fingerprint=mark, **facts) for x, mark in sides)
+    old, new = (
+        sts("a", "stsb", gold, x, subset=subsets, fingerprint=mark, **facts) for x, mark in sides
+    )
     return old, new
 
 
 PROTOCOLS = {
     "ranks": {"name": "simcse", "metric": "spearman", "aggregation": "all", "similarity": "cosine"},
-    "ranks of subsets": {"name": "wmean", "metric": "spearman", "aggregation": "wmean", "similarity": "cosine"},
-    "levels": {"name": "semeval", "metric": "pearson", "aggregation": "wmean", "similarity": "cosine"},
+    "ranks of subsets": {
+        "name": "wmean",
+        "metric": "spearman",
+        "aggregation": "wmean",
+        "similarity": "cosine",
+    },
+    "levels": {
+        "name": "semeval",
+        "metric": "pearson",
+        "aggregation": "wmean",
+        "similarity": "cosine",
+    },
 }
 
 
@@ -279,7 +337,9 @@ def test_a_real_fall_of_two_points_is_caught_against_a_lock(stsbench, protocol):
     stsbench.fine("lock", "before", "--out", "stsb.json")
     verdicts = []
     for against in ("before", "stsb.json"):
-        code, out, _ = stsbench("check", "after", "--against", against, "--rule", "statistical", "--json")
+        code, out, _ = stsbench(
+            "check", "after", "--against", against, "--rule", "statistical", "--json"
+        )
         (verdict,) = json.loads(out)["verdicts"]
         assert code == 1 and "(paired test)" in verdict["reason"] and verdict["p"] < 0.01
         verdicts.append(verdict["p"])
@@ -323,7 +383,9 @@ HOSTILE = [
 def test_no_name_is_a_command(stsbench, monkeypatch, name, as_json, github):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     gold, similarity = drawn(1, 200)
-    write_results(Path("mine"), sts(name, "sts12", gold, similarity + drawn(5, 200)[1], fingerprint="n"))
+    write_results(
+        Path("mine"), sts(name, "sts12", gold, similarity + drawn(5, 200)[1], fingerprint="n")
+    )
     write_results(Path("theirs"), sts(name, "sts12", gold, similarity, fingerprint="o"))
     options = [*REPORTS[:4], *(["--github"] if github else []), *(["--json"] if as_json else [])]
     code, out, err = stsbench("check", "mine", "--against", "theirs", *options)

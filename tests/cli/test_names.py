@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 
 import stsbench as package
-from stsbench.api.names import Names, chosen_results
-from stsbench.boards.published import read_table_card, row_facts, table_names
+from stsbench.api.names import NameResolver, select_results
+from stsbench.boards.published.rows import read_table_card, row_facts, table_names
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError, UnknownName
-from stsbench.recipes.plan import read_recipe
+from stsbench.recipes.train_plan import read_recipe
 from stsbench.results.folder import ResultFolder, read_states, write_result
-from stsbench.results.groups import Encoders
+from stsbench.results.groups import EncoderDirectory
 from stsbench.results.record import Result
 from tests.cli.commands import QUICK, make_own
 from tests.made import make_result
 
 CATALOGUE = Catalogue()
-NAMES = Names(CATALOGUE)
+NAMES = NameResolver(CATALOGUE)
 STS = CATALOGUE.suites()["sts"].tasks
 VIEWS = "consert-small+views=['none', 'none']"
 OTHER = "simcse-bert-base (not the card's)"
@@ -70,7 +70,7 @@ def held() -> list[Result]:
     return [make_result(name, task, score, **facts) for name, score, facts in made for task in STS]
 
 
-ENCODERS = Encoders(ResultFolder(held(), []), CATALOGUE)
+ENCODERS = EncoderDirectory(ResultFolder(held(), []), CATALOGUE)
 
 
 @pytest.fixture(scope="module")
@@ -87,18 +87,26 @@ def results(written: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("name", "score"), GIVEN.items())
-def test_a_name_chooses_the_same_results_in_every_command_that_reads_some(stsbench, results, tmp_path, name, score):
+def test_a_name_chooses_the_same_results_in_every_command_that_reads_some(
+    stsbench, results, tmp_path, name, score
+):
     if score is None:
         for command in (["leaderboard"], ["lock"], ["export", "--format", "model-index"]):
             assert stsbench.refused(*command, "-e", name).startswith(f"unknown encoder '{name}'")
         return
-    board = list(csv.DictReader(io.StringIO(stsbench.fine("leaderboard", "-e", name, "--format", "csv"))))
+    board = list(
+        csv.DictReader(io.StringIO(stsbench.fine("leaderboard", "-e", name, "--format", "csv")))
+    )
     assert [row["average"] for row in board] == [f"{100 * float(score):.1f}"]
     count = len(STS) * (1 + (name == "SBERT, small"))
     assert stsbench.json("lock", "-e", name, "--out", "one.json")["cells"] == count
     for old in ("results", "one.json"):
-        found = stsbench.json("check", "results", "-e", name, "--against", old, "--against-encoder", name)
-        assert found["exit"] == 0 and len([v for v in found["verdicts"] if v["task"] in STS]) == count
+        found = stsbench.json(
+            "check", "results", "-e", name, "--against", old, "--against-encoder", name
+        )
+        assert (
+            found["exit"] == 0 and len([v for v in found["verdicts"] if v["task"] in STS]) == count
+        )
     index = stsbench.json("export", "--format", "model-index", "-e", name)
     values = {m["value"] for r in index[0]["results"] for m in r["metrics"]}
     assert any(value == pytest.approx(float(score)) for value in values)
@@ -113,10 +121,21 @@ def test_a_name_chooses_the_same_results_in_every_command_that_reads_some(stsben
 def test_a_name_with_commas_is_one_among_others(stsbench, results):
     names = f"minilm+pooling=max,{VIEWS},SBERT, small,own, of mine"
     with pytest.raises(UnknownName, match="unknown encoder 'own'"):
-        chosen_results(["own", "of yours"], ENCODERS, CATALOGUE, Path("results"))
-    board = csv.DictReader(io.StringIO(stsbench.fine("leaderboard", "--format", "csv", "-e", names)))
-    assert [row["row"] for row in board] == ["own, of mine", "sbert-small", VIEWS, "minilm+pooling=max"]
-    assert NAMES.whole(["SBERT", "small", "SBERT", "small", "minilm"]) == ["SBERT, small", "SBERT, small", "minilm"]
+        select_results(["own", "of yours"], ENCODERS, CATALOGUE, Path("results"))
+    board = csv.DictReader(
+        io.StringIO(stsbench.fine("leaderboard", "--format", "csv", "-e", names))
+    )
+    assert [row["row"] for row in board] == [
+        "own, of mine",
+        "sbert-small",
+        VIEWS,
+        "minilm+pooling=max",
+    ]
+    assert NAMES.join_parts(["SBERT", "small", "SBERT", "small", "minilm"]) == [
+        "SBERT, small",
+        "SBERT, small",
+        "minilm",
+    ]
 
 
 def count_calls(function: Callable[[], object]) -> int:
@@ -133,38 +152,60 @@ def count_calls(function: Callable[[], object]) -> int:
 
 def test_a_list_of_many_names_is_read_in_linear_time():
     names = [f"mine:Class+seed={seed}" for seed in range(1000)]
-    ten, twenty = (count_calls(partial(NAMES.to_load, names[:count])) for count in (10, 20))
+    ten, twenty = (count_calls(partial(NAMES.resolve_specs, names[:count])) for count in (10, 20))
     assert twenty <= 2 * ten
-    assert count_calls(partial(NAMES.to_load, names)) <= 100 * ten
-    assert NAMES.whole([*names, "SBERT", "small"]) == [*names, "SBERT, small"]
+    assert count_calls(partial(NAMES.resolve_specs, names)) <= 100 * ten
+    assert NAMES.join_parts([*names, "SBERT", "small"]) == [*names, "SBERT, small"]
 
 
 def test_a_title_with_a_comma_and_changes_ends_before_the_next_name():
     parts = ["SBERT", "small+seed=1", "minilm", "SBERT", "small"]
-    assert NAMES.whole(parts) == ["SBERT, small+seed=1", "minilm", "SBERT, small"]
+    assert NAMES.join_parts(parts) == ["SBERT, small+seed=1", "minilm", "SBERT, small"]
 
 
 def test_a_truth_value_in_a_name_is_written_as_toml_or_as_results_print_it(stsbench, results):
     write_result(make_result("minilm+normalise=False+pooling=max", "sts12", 0.6), results)
     for name in ("minilm+normalise=False+pooling=max", "minilm+pooling=max+normalise=false"):
-        chosen = chosen_results([name], Encoders(read_states(results), CATALOGUE), CATALOGUE, results)
+        chosen = select_results(
+            [name], EncoderDirectory(read_states(results), CATALOGUE), CATALOGUE, results
+        )
         assert [result.score for result in chosen] == [0.6]
-    out = stsbench.json("run", "-e", "minilm+normalise=false,minilm+normalise=true", *QUICK, "--dry-run")
-    assert [forecast["name"] for forecast in out["encoders"]] == ["minilm+normalise=False", "minilm+normalise=True"]
+    out = stsbench.json(
+        "run", "-e", "minilm+normalise=false,minilm+normalise=true", *QUICK, "--dry-run"
+    )
+    assert [forecast["name"] for forecast in out["encoders"]] == [
+        "minilm+normalise=False",
+        "minilm+normalise=True",
+    ]
 
 
 def printed(stsbench: Any, *command: str) -> set[tuple[str, str]]:
     """What a board or table calls the encoders that were measured, and their cards' names."""
     rows = csv.DictReader(io.StringIO(stsbench("leaderboard", *command, "--format", "csv").out))
-    return {(r["row"], r["encoder"]) for r in rows if r["side"] == "measured" and r["row"] != "majority class"}
+    return {
+        (r["row"], r["encoder"])
+        for r in rows
+        if r["side"] == "measured" and r["row"] != "majority class"
+    }
 
 
 def test_what_boards_and_tables_print_chooses_the_encoder_that_it_is_of(stsbench, results):
-    boards = [("--suite", "sts"), ("--suite", "sts", "--show", "merged"), ("--table", "sts"), ("--table", "simcse-5")]
+    boards = [
+        ("--suite", "sts"),
+        ("--suite", "sts", "--show", "merged"),
+        ("--table", "sts"),
+        ("--table", "simcse-5"),
+    ]
     found = set().union(*(printed(stsbench, *one) for one in boards))
-    assert {name for name, _ in found} >= {"SimCSE-BERT-base", "simcse-bert-base", OTHER, VIEWS, "runA/final [aaaaaa]"}
+    assert {name for name, _ in found} >= {
+        "SimCSE-BERT-base",
+        "simcse-bert-base",
+        OTHER,
+        VIEWS,
+        "runA/final [aaaaaa]",
+    }
     for name, encoder in found:
-        chosen = chosen_results([name], ENCODERS, CATALOGUE, Path("results"))
+        chosen = select_results([name], ENCODERS, CATALOGUE, Path("results"))
         assert {result.encoder for result in chosen} == {encoder}, name
 
 
@@ -178,7 +219,7 @@ def test_every_row_of_every_table_is_accepted_or_refused_with_what_to_give():
     accepted = refused = 0
     for label in labels:
         try:
-            assert NAMES.to_load([label])[0] in NAMES.ids, label
+            assert NAMES.resolve_specs([label])[0] in NAMES.ids, label
             accepted += 1
         except StsbenchError as error:
             told = str(error)
@@ -192,9 +233,13 @@ def test_every_title_is_its_encoders_name(kind):
     for name in CATALOGUE.paths(kind):
         title = (CATALOGUE.encoder(name) if kind == "baselines" else CATALOGUE.recipe(name)).name
         parts = title.split(", ")
-        assert NAMES.to_load([*parts, "minilm"]) == list(dict.fromkeys([name, "minilm"])), title
-        assert NAMES.to_load([*parts[:-1], f"{parts[-1]}+seed=1"]) == [f"{name}+seed=1"]
-        with pytest.raises(StsbenchError, match=r"names results, not what made them; give '.*'$") as refused:
+        assert NAMES.resolve_specs([*parts, "minilm"]) == list(dict.fromkeys([name, "minilm"])), (
+            title
+        )
+        assert NAMES.resolve_specs([*parts[:-1], f"{parts[-1]}+seed=1"]) == [f"{name}+seed=1"]
+        with pytest.raises(
+            StsbenchError, match=r"names results, not what made them; give '.*'$"
+        ) as refused:
             NAMES.one_to_load(f"{title} [3f2a1b, transformers 5.3.0]")
         assert f"give '{name}'" in str(refused.value)
 
@@ -219,14 +264,26 @@ def load(stsbench: Any, command: str, name: str) -> str:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("runA/final [aaaaaa]", "'runA/final [aaaaaa]' names results, not what made them; give 'runA/final'"),
+        (
+            "runA/final [aaaaaa]",
+            "'runA/final [aaaaaa]' names results, not what made them; give 'runA/final'",
+        ),
         (OTHER, f"'{OTHER}' names results, not what made them; give 'simcse-bert-base'"),
         ("SimCSE-BERT-base [1234]", "names results, not what made them; give 'simcse-bert-base'"),
-        ("No tuning, CLS", "is a row of papers' tables of several encoders; give 'bert-base-cls' or 'bert-large-cls'"),
+        (
+            "No tuning, CLS",
+            "is a row of papers' tables of several encoders; give 'bert-base-cls' or 'bert-large-cls'",
+        ),
         ("InferSent", "give 'infersent1' or 'infersent2'"),
-        ("SimCSE-BERT-base", "'SimCSE-BERT-base' is a row of papers' tables of several encoders; give 'simcse-bert-ba"),
+        (
+            "SimCSE-BERT-base",
+            "'SimCSE-BERT-base' is a row of papers' tables of several encoders; give 'simcse-bert-ba",
+        ),
         ("USE", "'USE' is a row of papers' tables of several encoders; give 'use-large'"),
-        ("runA/final", "'runA/final' is what results calls an encoder that has no card; give its folder, file or clas"),
+        (
+            "runA/final",
+            "'runA/final' is what results calls an encoder that has no card; give its folder, file or clas",
+        ),
         ("runA--final", "'runA--final' is a folder of results; give 'runA/final'"),
     ],
 )
@@ -238,7 +295,9 @@ def test_a_name_that_loads_nothing_is_refused_with_what_to_give(stsbench, comman
 @pytest.mark.parametrize("command", LOADED)
 @pytest.mark.usefixtures("cards")
 def test_a_title_is_taken_for_its_encoder(stsbench, command):
-    title = {"train": "FastSent+AE, small", "convert": "Skip-Thoughts, small"}.get(command, "FastSent")
+    title = {"train": "FastSent+AE, small", "convert": "Skip-Thoughts, small"}.get(
+        command, "FastSent"
+    )
     if command == "show":
         assert stsbench.json("show", title)["id"] == "fastsent"
     else:
@@ -251,7 +310,9 @@ def test_a_title_runs_and_its_results_carry_the_id(stsbench, tmp_path):
     card = own.cards / "baselines" / "mine.toml"
     card.write_text(card.read_text().replace('name = "Mine"', 'name = "Mine, hashed"'))
     for name in ("Mine, hashed", "mine", "Mine, hashed+size=7"):
-        code, out, err = stsbench("run", "-e", f"own_encoders:Hashed,{name}", *QUICK, "--cards", own.cards, "--json")
+        code, out, err = stsbench(
+            "run", "-e", f"own_encoders:Hashed,{name}", *QUICK, "--cards", own.cards, "--json"
+        )
         assert code == 0, err
         found = {result["encoder"] for result in json.loads(out)["results"]}
         assert found == {"hashed", name.replace("Mine, hashed", "mine")}
@@ -263,6 +324,10 @@ def test_a_title_runs_and_its_results_carry_the_id(stsbench, tmp_path):
 
 def test_a_recipes_name_with_its_changes_trains_them(stsbench, tmp_path):
     told = stsbench.refused("train", "simcse-small+temperature=0.1", "--set", "temperature=0.2")
-    assert told.startswith("simcse-small+temperature=0.1: its name and --set both replace 'temperature'")
+    assert told.startswith(
+        "simcse-small+temperature=0.1: its name and --set both replace 'temperature'"
+    )
     assert "did you mean 'simcse-small'" in stsbench.refused("train", "simcse-small@3")
-    assert read_recipe(VIEWS, CATALOGUE) == read_recipe("consert-small", CATALOGUE, assign={"views": ["none", "none"]})
+    assert read_recipe(VIEWS, CATALOGUE) == read_recipe(
+        "consert-small", CATALOGUE, assign={"views": ["none", "none"]}
+    )

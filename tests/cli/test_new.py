@@ -14,8 +14,12 @@ from tests.hub_files import jsonl
 
 hub = hub_server.hub
 
-ROWS = "s1,s2,score\n" + "".join(f'"a cat, {at}",the dog {at * at},{at % 6}.0\n' for at in range(12))
-REVIEWS = "text\tlabel\n" + "".join(f"{word} {at}\t{word}\n" for at in range(12) for word in ("good", "bad"))
+ROWS = "s1,s2,score\n" + "".join(
+    f'"a cat, {at}",the dog {at * at},{at % 6}.0\n' for at in range(12)
+)
+REVIEWS = "text\tlabel\n" + "".join(
+    f"{word} {at}\t{word}\n" for at in range(12) for word in ("good", "bad")
+)
 
 
 def last(out: str) -> list[str]:
@@ -39,11 +43,18 @@ def test_scores_that_are_no_numbers_are_named_and_are_classes_only_where_the_use
     for header in ("s1,s2,score", "u,v,w"):
         Path("pairs.csv").write_text(f"{header}\n{rows}")
         refused = stsbench.refused("new", "task", "pairs.csv")
-        assert "pairs.csv: line 3: 'NaN', line 4: '80%', line 6: '0x3'" in refused and "--labels" in refused
+        assert (
+            "pairs.csv: line 3: 'NaN', line 4: '80%', line 6: '0x3'" in refused
+            and "--labels" in refused
+        )
         assert not Path("cards").exists()
     # No number at all where scores are by their name.
-    Path("pairs.csv").write_text("s1,s2,score\n" + "".join(f"a cat {at},the dog {at},{at % 3}0%\n" for at in range(30)))
-    assert "line 20: '00%', line 21: '10%' and 10 more" in stsbench.refused("new", "task", "pairs.csv")
+    Path("pairs.csv").write_text(
+        "s1,s2,score\n" + "".join(f"a cat {at},the dog {at},{at % 3}0%\n" for at in range(30))
+    )
+    assert "line 20: '00%', line 21: '10%' and 10 more" in stsbench.refused(
+        "new", "task", "pairs.csv"
+    )
     Path("pairs.csv").write_text(f"s1,s2,score\n{rows}".replace(",\n", ",2\n"))
     assert "named" not in stsbench.fine("new", "task", "pairs.csv", "--labels", "--name", "one")
     stsbench.fine("new", "task", "pairs.csv", "--columns", "label=score", "--name", "two")
@@ -54,7 +65,11 @@ def test_scores_that_are_no_numbers_are_named_and_are_classes_only_where_the_use
 
 
 def test_rows_with_too_many_or_too_few_cells_are_all_named(stsbench):
-    rows = ROWS.replace('"a cat, 3"', "a cat, 3").replace("the dog 25", "the, dog").replace("the dog 49,", "")
+    rows = (
+        ROWS.replace('"a cat, 3"', "a cat, 3")
+        .replace("the dog 25", "the, dog")
+        .replace("the dog 49,", "")
+    )
     Path("pairs.csv").write_text(rows)
     named = "pairs.csv: line 5: 4 fields, line 7: 4 fields, line 9: 2 fields, expected 3; put a cell that holds ',' in"
     assert stsbench.refused("new", "task", "pairs.csv").startswith(named)
@@ -68,16 +83,24 @@ def test_rows_with_too_many_or_too_few_cells_are_all_named(stsbench):
     Path("pairs.csv").write_text(ROWS)
     run = last(stsbench.fine("new", "task", "pairs.csv"))
     card, digest = Path("cards/tasks/pairs.toml"), file_digest(Path("pairs.csv"))
-    Path("pairs.csv").write_text(rows.replace("the, dog", "the dog").replace(",4.0\n", ",the cat,4.0\n", 1))
+    Path("pairs.csv").write_text(
+        rows.replace("the, dog", "the dog").replace(",4.0\n", ",the cat,4.0\n", 1)
+    )
     card.write_text(card.read_text().replace(digest, file_digest(Path("pairs.csv"))))
-    assert "pairs.csv: line 5: 4 fields, line 6: 4 fields, line 9: 2 fields" in stsbench.refused(*run, "-e", "minilm")
+    assert "pairs.csv: line 5: 4 fields, line 6: 4 fields, line 9: 2 fields" in stsbench.refused(
+        *run, "-e", "minilm"
+    )
 
 
 def test_a_task_of_the_hub_runs_at_once(stsbench, hub):
-    rows = [{"a": f"a cat {at}", "b": f"the dog {at * at}", "score": at % 6 * 0.9} for at in range(12)]
+    rows = [
+        {"a": f"a cat {at}", "b": f"the dog {at * at}", "score": at % 6 * 0.9} for at in range(12)
+    ]
     hub.add("dataset", "owner/My_Pairs", {"tr.jsonl": jsonl(rows, zipped=False)})
     out = stsbench.fine("new", "task", "--hub", "owner/My_Pairs")
-    assert out.startswith("cards/tasks/my_pairs.toml: pairs with scores (train 12) from the columns a, b, score")
+    assert out.startswith(
+        "cards/tasks/my_pairs.toml: pairs with scores (train 12) from the columns a, b, score"
+    )
     done = stsbench(*last(out), "--encoder", "own_encoders:Hashed", "--json")
     assert (done.code, json.loads(done.out)["results"][0]["n"]) == (0, 12), done.err
 

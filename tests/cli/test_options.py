@@ -13,12 +13,16 @@ import pytest
 
 from stsbench.cli import options as opt
 from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS, made_app
-from stsbench.cli.config import Settings, found_config, read_config
+from stsbench.cli.config import ProjectConfig, found_config, read_config
 from stsbench.core import settings
 from stsbench.core.errors import CardError, StsbenchError
 from tests.cli.commands import Command, make_own, process, write
 
-ALL = [(one,) for one in COMMANDS] + [("data", one) for one in DATA_COMMANDS] + [("new", one) for one in NEW_COMMANDS]
+ALL = (
+    [(one,) for one in COMMANDS]
+    + [("data", one) for one in DATA_COMMANDS]
+    + [("new", one) for one in NEW_COMMANDS]
+)
 
 
 def command(*path: str) -> Any:
@@ -29,7 +33,9 @@ def command(*path: str) -> Any:
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_help_begins_with_a_short_sentence_and_ends_with_an_example_that_can_be_given(stsbench, path):
+def test_help_begins_with_a_short_sentence_and_ends_with_an_example_that_can_be_given(
+    stsbench, path
+):
     """The list of commands at 80 columns shows the first sentence whole."""
     line, _ = command(*path).help.split("\n", 1)
     assert len(line) <= 60 and f"  {line}\n" in stsbench.fine(*path[:-1], "--help")
@@ -40,13 +46,27 @@ def test_help_begins_with_a_short_sentence_and_ends_with_an_example_that_can_be_
     assert not parsed.args
     shown = stsbench.fine(*path, "--help")
     flags = [flag for one in command(*path).params for flag in one.opts if flag.startswith("-")]
-    assert len(flags) == len({*flags}) and all(f"{flag} " in shown or f"{flag}," in shown for flag in flags)
-    assert all(line.startswith("  Example: stsbench") for line in shown.splitlines() if "Example:" in line)
+    assert len(flags) == len({*flags}) and all(
+        f"{flag} " in shown or f"{flag}," in shown for flag in flags
+    )
+    assert all(
+        line.startswith("  Example: stsbench") for line in shown.splitlines() if "Example:" in line
+    )
 
 
 def test_options_stand_in_groups_those_of_the_command_alone_first(stsbench):
-    heads = [line for line in stsbench.fine("run", "--help").splitlines() if line.endswith(":") and line[0] != " "]
-    assert heads == ["Arguments:", "Options:", "Data and folders:", "How the work is done:", "Output:"]
+    heads = [
+        line
+        for line in stsbench.fine("run", "--help").splitlines()
+        if line.endswith(":") and line[0] != " "
+    ]
+    assert heads == [
+        "Arguments:",
+        "Options:",
+        "Data and folders:",
+        "How the work is done:",
+        "Output:",
+    ]
 
 
 def test_options_are_typed_again_as_they_were():
@@ -54,10 +74,13 @@ def test_options_are_typed_again_as_they_were():
         "little --seeds 1,2 --set a=1 --set 'b=x y' --text text --cards one --deterministic --yes --fresh"
     )
     context = command("train").make_context("train", list(words))
-    assert opt.retyped(context, "--base", "--set", "--text", "--cards", "--device", "--deterministic") == shlex.split(
-        "--set a=1 --set 'b=x y' --text text --cards one --deterministic"
-    )
-    assert {*opt.Given.of(context)} == {"recipe", *(word for word in words if word.startswith("--"))}
+    assert opt.retyped(
+        context, "--base", "--set", "--text", "--cards", "--device", "--deterministic"
+    ) == shlex.split("--set a=1 --set 'b=x y' --text text --cards one --deterministic")
+    assert {*opt.TypedOptions.of(context)} == {
+        "recipe",
+        *(word for word in words if word.startswith("--")),
+    }
 
 
 @pytest.mark.parametrize(
@@ -124,7 +147,9 @@ def test_an_option_that_would_be_passed_over_is_refused(stsbench, tmp_path, line
 def offered(line: str, cwd: Path) -> list[str]:
     """What bash is offered for the last word of a line."""
     at = str(len(line.split(" ")) - 1)
-    code, out, err = process(cwd=cwd, _STSBENCH_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=at)
+    code, out, err = process(
+        cwd=cwd, _STSBENCH_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=at
+    )
     assert (code, err) == (0, "")
     return out.splitlines()
 
@@ -170,12 +195,29 @@ def test_a_run_takes_from_it_what_is_not_typed(stsbench, tmp_path):
         f'data = "{own.data.name}"\ncards = ["{own.cards.name}"]\nprotocols = ["mean"]\n',
     )
     name = "mine+size=8"
-    assert cells(stsbench) == [(name, task, seed) for task in ("table", "semeval") for seed in (0, 3)]
-    assert sorted(Path("scores").glob("*")) == [Path("scores", one) for one in (name, "run.log", "run.toml")]
-    typed = ("--tasks", "table", "--seeds", "1", "--set", "size=4", "--results", "others", "--protocol", "simcse")
+    assert cells(stsbench) == [
+        (name, task, seed) for task in ("table", "semeval") for seed in (0, 3)
+    ]
+    assert sorted(Path("scores").glob("*")) == [
+        Path("scores", one) for one in (name, "run.log", "run.toml")
+    ]
+    typed = (
+        "--tasks",
+        "table",
+        "--seeds",
+        "1",
+        "--set",
+        "size=4",
+        "--results",
+        "others",
+        "--protocol",
+        "simcse",
+    )
     assert cells(stsbench, *typed) == [("mine+size=4", "table", 1)]
     for named in (["own_encoders:Hashed"], ["--encoder", "own_encoders:Hashed"]):
-        assert {one for one, _, _ in cells(stsbench, *named, "--tasks", "table")} == {"hashed+size=8"}
+        assert {one for one, _, _ in cells(stsbench, *named, "--tasks", "table")} == {
+            "hashed+size=8"
+        }
     assert "mine+size=8" in stsbench.fine("leaderboard", "--suite", "both", "--format", "markdown")
 
 
@@ -183,17 +225,24 @@ def test_it_is_found_above_and_its_paths_are_its_own(stsbench, tmp_path, monkeyp
     own = make_own(tmp_path)
     encoder = own.cards / "baselines" / "mine.toml"
     relative = f"./{encoder.relative_to(tmp_path)}"
-    write_config(tmp_path, f'[tool.stsbench]\nencoders = ["{relative}"]\ntasks = ["quickstart-en"]\n', "pyproject.toml")
+    write_config(
+        tmp_path,
+        f'[tool.stsbench]\nencoders = ["{relative}"]\ntasks = ["quickstart-en"]\n',
+        "pyproject.toml",
+    )
     (tmp_path / "below" / "it").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "below" / "it")
     write(tmp_path / "below" / "pyproject.toml", "[tool.other]\n")
     found_config.cache_clear()
     assert [one for one, _, _ in cells(stsbench)] == ["mine"]
-    nearer = write_config(tmp_path / "below", 'encoders = ["own_encoders:ready"]\ntasks = ["quickstart-es-en"]\n')
+    nearer = write_config(
+        tmp_path / "below", 'encoders = ["own_encoders:ready"]\ntasks = ["quickstart-es-en"]\n'
+    )
     assert [one[:2] for one in cells(stsbench)] == [("ready-made", "quickstart-es-en")]
     assert found_config(Path.cwd()) == nearer
     elsewhere = write(
-        tmp_path / "else.toml", 'encoders = ["own_encoders:Hashed"]\nsplit = "test"\ntasks = ["quickstart-en"]\n'
+        tmp_path / "else.toml",
+        'encoders = ["own_encoders:Hashed"]\nsplit = "test"\ntasks = ["quickstart-en"]\n',
     )
     assert [one for one, _, _ in cells(stsbench, "--config", elsewhere)] == ["hashed"]
 
@@ -202,7 +251,9 @@ def test_what_was_asked_for_lies_beside_the_results_and_repeats_the_run(stsbench
     own = make_own(tmp_path)
     card = own.cards / "baselines" / "mine.toml"
     typed = ("--tasks", "table", "--seeds", "0,2", "--set", "size=8", *own.options())
-    first = stsbench.json("run", card, "own_encoders:Hashed", *typed, "--name", "one,two", "--results", "deep/scores")
+    first = stsbench.json(
+        "run", card, "own_encoders:Hashed", *typed, "--name", "one,two", "--results", "deep/scores"
+    )
     said = tmp_path / "deep" / "scores" / "run.toml"
     assert str(tmp_path) not in said.read_text()
     again = stsbench.json("run", "--config", said)
@@ -275,11 +326,14 @@ def test_what_another_user_has_put_there_is_refused(tmp_path, monkeypatch):
 def test_the_page_lists_every_key_and_every_variable():
     text = PAGE.read_text()
     keys = re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)
-    variables = {name for name in re.findall(r'"([A-Z]+_[A-Z_]+|COLUMNS)"', Path(settings.__file__).read_text())}
+    variables = {
+        name
+        for name in re.findall(r'"([A-Z]+_[A-Z_]+|COLUMNS)"', Path(settings.__file__).read_text())
+    }
     # Those of the libraries below, which say nothing of ours.
     variables -= {"OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM"}
     variables -= {name for name in variables if name.startswith("RAY_") and name != "RAY_ADDRESS"}
-    assert set(keys) == {*Settings.__struct_fields__} | variables
+    assert set(keys) == {*ProjectConfig.__struct_fields__} | variables
 
 
 def test_the_pages_example_is_read(tmp_path):

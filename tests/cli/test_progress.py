@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from stsbench.api.progress import Shown
-from stsbench.bench.plan import Cell, Doing, Pace, RunPart
+from stsbench.api.progress_display import ProgressDisplay
+from stsbench.bench.plan import Cell, EncoderPlan
+from stsbench.bench.progress import JobProgress, ProgressTracker
 from stsbench.cli.printing import shown_count, shown_work
 from stsbench.cli.progress import LOG, RunProgress
 from stsbench.core import provenance
@@ -23,9 +24,15 @@ from tests.made import make_result
 BOTH = ("--tasks", "quickstart-en,quickstart-es-en")
 
 
-def part(name: str, *tasks: str, done: int = 0) -> RunPart:
+def part(name: str, *tasks: str, done: int = 0) -> EncoderPlan:
     cells = [Cell(encoder=name, task=task, protocol="simcse", seed=0) for task in tasks]
-    return RunPart(spec=name, name=name, cells=cells, done=dict.fromkeys(cells[:done], make_result()), to_embed=10)
+    return EncoderPlan(
+        spec=name,
+        name=name,
+        cells=cells,
+        current_results=dict.fromkeys(cells[:done], make_result()),
+        sentences_to_embed=10,
+    )
 
 
 def test_a_run_says_what_there_is_to_do_each_cell_and_what_was_done(stsbench, tmp_path):
@@ -50,15 +57,23 @@ def test_a_run_says_what_there_is_to_do_each_cell_and_what_was_done(stsbench, tm
 def test_a_run_says_that_it_measured_nothing_and_what_made_the_known_scores(stsbench, monkeypatch):
     stsbench.fine("run", *HASHED, *QUICK)
     assert "nothing was measured" not in stsbench.progress[-1]
-    for task, commit in (("quickstart-es-en", ("ab" * 20, True)), ("quickstart-probe", (None, None))):
+    for task, commit in (
+        ("quickstart-es-en", ("ab" * 20, True)),
+        ("quickstart-probe", (None, None)),
+    ):
         with monkeypatch.context() as other_stsbench:
             other_stsbench.setattr(provenance, "commit", lambda commit=commit: commit)
             stsbench.fine("run", *HASHED, "--tasks", task)
     out = stsbench.fine("run", *HASHED, "--tasks", "quickstart")
     makers = f"{made_by()}, stsbench at commit abababababab with changes, stsbench {provenance.version_of('stsbench')}"
     first, last = stsbench.progress
-    assert first == f"1 encoder x 3 tasks, 3 of 3 cells known (in results, made by {makers})" and "quickstart-en" in out
-    assert re.fullmatch(r"0 scored, 3 known in [\d.]+ s; nothing was measured now \(--fresh scores again\)", last)
+    assert (
+        first == f"1 encoder x 3 tasks, 3 of 3 cells known (in results, made by {makers})"
+        and "quickstart-en" in out
+    )
+    assert re.fullmatch(
+        r"0 scored, 3 known in [\d.]+ s; nothing was measured now \(--fresh scores again\)", last
+    )
     assert f"3 of 3 scores are done (in results, made by {makers}), 0 are missing" in stsbench.fine(
         "run", *HASHED, "--tasks", "quickstart", "--dry-run"
     )
@@ -66,28 +81,36 @@ def test_a_run_says_that_it_measured_nothing_and_what_made_the_known_scores(stsb
 
 def test_a_misspelt_encoder_is_told_before_anything_is_embedded(stsbench, capsys, tmp_path):
     own = make_own(tmp_path)
-    told = stsbench("run", *HASHED, "nobody", "--tasks", "quickstart-en", *own.options(), "--no-store")
+    told = stsbench(
+        "run", *HASHED, "nobody", "--tasks", "quickstart-en", *own.options(), "--no-store"
+    )
     assert told.code == 2 and told.err.startswith("stsbench: unknown encoder 'nobody'")
     log = [line.split(" ", 1)[1] for line in (tmp_path / "results" / LOG).read_text().splitlines()]
     assert log[0].startswith("failed: unknown encoder 'nobody'")
-    assert log[1] == "1 encoder x 1 task, 0 of 1 cells known" and log[3].startswith("1 scored, 0 known, 1 failed in ")
+    assert log[1] == "1 encoder x 1 task, 0 of 1 cells known" and log[3].startswith(
+        "1 scored, 0 known, 1 failed in "
+    )
 
 
-def at_work() -> Pace:
-    pace = Pace([part("one", "a", "b", "c")])
-    pace.tell(1, Doing(worker="here:11", what="one: embedding 1/2", done=0.5, sentences=10))
-    pace.tell(2, Doing(worker="here:12", what="one: scoring a", cells=1))
+def at_work() -> ProgressTracker:
+    pace = ProgressTracker([part("one", "a", "b", "c")])
+    pace.update(
+        1, JobProgress(worker="here:11", label="one: embedding 1/2", fraction=0.5, sentences=10)
+    )
+    pace.update(2, JobProgress(worker="here:12", label="one: scoring a", cells=1))
     return pace
 
 
 @pytest.fixture
-def shown() -> Iterator[Shown]:
+def shown() -> Iterator[ProgressDisplay]:
     """Bars as on a terminal, that are not drawn."""
-    with Progress(TextColumn("{task.description}"), console=Console(width=80), disable=True) as bars:
-        yield Shown(bars)
+    with Progress(
+        TextColumn("{task.description}"), console=Console(width=80), disable=True
+    ) as bars:
+        yield ProgressDisplay(bars)
 
 
-def rows(shown: Shown) -> dict[str, tuple[str, float, float | None]]:
+def rows(shown: ProgressDisplay) -> dict[str, tuple[str, float, float | None]]:
     bars = zip(shown.rows, shown.bars.tasks, strict=True)
     return {name: (one.description, one.completed, one.total) for name, one in bars}
 
@@ -96,20 +119,22 @@ def test_bars_show_whose_turn_it_is_how_far_it_is_and_what_is_left(tmp_path, sho
     progress = RunProgress(tmp_path, shown)
     parts = [part("one", "a", "b", done=1), part("two " * 20, "a")]
     progress.on_planned(parts)
-    pace = Pace(parts)
-    listener = progress.listener().following(pace, parts[0], "1/2 one")
+    pace = ProgressTracker(parts)
+    listener = progress.listener().with_progress(pace, parts[0], "1/2 one")
     assert rows(shown) == {"work": ("all", 1, 3), "": ("1/2 one: loading", 0, 1)}
-    listener.encoding(0, 50)
-    listener.encoding(25, 50)
+    listener.on_embedding(0, 50)
+    listener.on_embedding(25, 50)
     assert rows(shown)[""] == ("1/2 one: embedding", 0.5, 1)
     run, work = shown.bars.tasks
-    assert re.fullmatch(r"50%, about [\d.]+ s left", work.fields["news"]) and run.fields["news"].endswith(" left")
-    listener.encoding(50, 50)
-    listener.scoring("b")
+    assert re.fullmatch(r"50%, about [\d.]+ s left", work.fields["news"]) and run.fields[
+        "news"
+    ].endswith(" left")
+    listener.on_embedding(50, 50)
+    listener.on_scoring("b")
     assert rows(shown)[""] == ("1/2 one: scoring b", 0, 1)
-    listener.scored(make_result("one", "b", 0.5))
+    listener.on_result(make_result("one", "b", 0.5))
     assert rows(shown)["work"] == ("all", 2, 3)
-    progress.listener().following(pace, parts[1], f"2/2 {parts[1].name}")
+    progress.listener().with_progress(pace, parts[1], f"2/2 {parts[1].name}")
     assert rows(shown)[""][0] == f"2/2 {'two ' * 13}two…"
 
 
@@ -118,7 +143,7 @@ def test_each_worker_has_a_bar_where_someone_watches(tmp_path, shown):
     progress.on_planned([part("one", "a", "b", "c")])
     pace = at_work()
     progress.on_working(pace)
-    pace.end(2)
+    pace.finish(2)
     progress.on_working(pace)
     assert rows(shown)["work"][0].startswith("all: 0 of 3 cells done, 0 running, 0 failed; ")
     assert rows(shown)["work"][0].endswith(" sentences/s")
@@ -132,11 +157,13 @@ def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch, tmp_path):
             count(0, 2000)
             count(1000, 2000)
         with shown_work() as shown:
-            shown.listener("one").encoding(5, 20)
+            shown.listener("one").on_embedding(5, 20)
         progress = RunProgress(tmp_path)
         progress.on_working(at_work())
         alone = part("one", "a")
-        progress.listener().following(Pace([alone]), alone, "1/1 one").encoding(1, 4)
+        progress.listener().with_progress(ProgressTracker([alone]), alone, "1/1 one").on_embedding(
+            1, 4
+        )
         lines = capsys.readouterr().err.splitlines()
         assert [re.sub(r" [\d.,]+ (s|sentences/s)\b", "", line) for line in lines] == (
             [
@@ -150,7 +177,7 @@ def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch, tmp_path):
             if said
             else []
         )
-        monkeypatch.setattr("stsbench.api.progress.LINE_SECONDS", 0.0)
+        monkeypatch.setattr("stsbench.api.progress_display.LINE_SECONDS", 0.0)
 
 
 def test_what_fails_is_said_once_and_tasks_without_data_together(tmp_path: Path, capsys):
@@ -169,18 +196,25 @@ def test_what_fails_is_said_once_and_tasks_without_data_together(tmp_path: Path,
         "stsbench: a note",
     ]
     assert progress.code == 2
-    assert [*progress.failures] == ["a: no data for a", "b: no data for b", "c: no data for c", "one on d: no number"]
+    assert [*progress.failures] == [
+        "a: no data for a",
+        "b: no data for b",
+        "c: no data for c",
+        "one on d: no number",
+    ]
 
 
 def test_events_are_an_object_a_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("stsbench.api.progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("stsbench.api.progress_display.LINE_SECONDS", 0.0)
     progress = RunProgress(tmp_path, events=True)
     progress.on_planned([part("one", "a")])
     progress.on_working(at_work())
     progress.on_noticed("a note")
     progress.on_failed("one on a", EncoderError("no number"))
     progress.end()
-    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("stsbench: ")]
+    lines = [
+        line for line in capsys.readouterr().err.splitlines() if not line.startswith("stsbench: ")
+    ]
     events = [json.loads(line) for line in lines]
     assert [one["event"] for one in events] == ["planned", "working", "noticed", "failed", "ended"]
     assert events[0] == {"event": "planned", "encoders": 1, "cells": 1, "known": 0, "sentences": 10}

@@ -43,21 +43,34 @@ def mine(cards: Path) -> Path:
     return cards
 
 
-def test_a_table_is_forecast_reproduced_and_not_trained_again(stsbench: Command, mine: Path, masked_lm: Path):
+def test_a_table_is_forecast_reproduced_and_not_trained_again(
+    stsbench: Command, mine: Path, masked_lm: Path
+):
     call = ("reproduce", "mine", "--cards", mine, "--base", masked_lm)
     forecast = stsbench.fine(*call, "--dry-run")
-    assert "0 of 2 runs are trained; the rest takes about" in forecast and "usual = the same" in forecast
+    assert (
+        "0 of 2 runs are trained; the rest takes about" in forecast
+        and "usual = the same" in forecast
+    )
     # Temperatures make no training longer: one stands for all.
-    assert stsbench.progress == ["trying three steps: usual = the same"] and not Path("runs").exists()
+    assert (
+        stsbench.progress == ["trying three steps: usual = the same"] and not Path("runs").exists()
+    )
     out = stsbench.fine(*call)
     assert max(map(len, out.splitlines())) <= 80
     lines = out.splitlines()
-    assert lines[0] == "Temperatures of mine (SimCSE, Figure 9)" and lines[2].split() == ["row", "Quick"]
+    assert lines[0] == "Temperatures of mine (SimCSE, Figure 9)" and lines[2].split() == [
+        "row",
+        "Quick",
+    ]
     shown = {line.rsplit(maxsplit=1)[0]: line.rsplit(maxsplit=1)[-1] for line in lines[4:8]}
     assert list(shown) == ["usual", "the same", "hot", "tale ×"] and shown["tale ×"] == "–"
     assert shown["usual"] == shown["the same"] and "× tale: nobody has it" in out
     assert "[1/2] usual = the same, seed 0: step 4 of 12" in stsbench.progress[0]
-    assert sorted(path.name for path in Path("runs").iterdir()) == ["little", "little+temperature=0.5"]
+    assert sorted(path.name for path in Path("runs").iterdir()) == [
+        "little",
+        "little+temperature=0.5",
+    ]
     made = [path.stat().st_mtime_ns for path in sorted(Path("runs").glob("*/*/run.json"))]
     assert stsbench.fine(*call) == out and stsbench.progress == []
     assert [path.stat().st_mtime_ns for path in sorted(Path("runs").glob("*/*/run.json"))] == made
@@ -109,10 +122,17 @@ def test_a_mistake_is_one_line(stsbench: Command, mine: Path, words: list[str], 
         assert code == 2 and "0 of 1 runs are trained\n" in out and "pass --base FOLDER" in err
 
 
-def test_each_reason_why_rows_fail_is_said_once(stsbench: Command, mine: Path, tmp_path: Path, masked_lm: Path):
+def test_each_reason_why_rows_fail_is_said_once(
+    stsbench: Command, mine: Path, tmp_path: Path, masked_lm: Path
+):
     code, _, err = stsbench("reproduce", "mine", "--cards", mine, "--base", tmp_path)
-    assert code == 2 and err.count("no config.json; is it a checkpoint folder?") == err.count("stsbench: ") == 1
-    rows = MINE.replace("temperature = 0.05", 'data.corpus="a.txt"').replace("temperature = 0.5", 'data.corpus="b.txt"')
+    assert (
+        code == 2
+        and err.count("no config.json; is it a checkpoint folder?") == err.count("stsbench: ") == 1
+    )
+    rows = MINE.replace("temperature = 0.05", 'data.corpus="a.txt"').replace(
+        "temperature = 0.5", 'data.corpus="b.txt"'
+    )
     write(mine / "trainers" / "tables" / "mine.toml", rows)
     code, _, err = stsbench("reproduce", "mine", "--cards", mine, "--base", masked_lm)
     *_, first, second = err.splitlines()

@@ -71,7 +71,9 @@ def test_seeds_protocols_and_parameters_make_cells_of_their_own(stsbench, tmp_pa
 def test_a_run_goes_on_past_an_encoder_that_fails(stsbench, tmp_path):
     code, out, err = stsbench("run", "--encoder", "own_encoders:Broken,own_encoders:Hashed", *QUICK)
     assert code == 2
-    assert one_line(err).startswith("hashed: encoder 'hashed' returned NaN or infinity for sentence ")
+    assert one_line(err).startswith(
+        "hashed: encoder 'hashed' returned NaN or infinity for sentence "
+    )
     assert "quickstart-en" in out
     assert len(read_states(tmp_path / "results").results) == 1
 
@@ -87,7 +89,16 @@ def test_a_run_goes_on_past_an_encoder_that_does_not_exist(stsbench):
 def test_data_that_cannot_be_had_are_told_once_for_all_encoders_and_seeds(stsbench, tmp_path):
     own = make_own(tmp_path)
     (own.data / "mine" / "gs.txt").unlink()
-    run = ["run", "--encoder", "mine,own_encoders:Hashed", "--tasks", "both", "--seeds", "0,1", *own.options()]
+    run = [
+        "run",
+        "--encoder",
+        "mine,own_encoders:Hashed",
+        "--tasks",
+        "both",
+        "--seeds",
+        "0,1",
+        *own.options(),
+    ]
     code, out, err = stsbench(*run)
     assert code == 2
     assert one_line(err).startswith("semeval: no data for semeval (test): it is local only; ")
@@ -99,7 +110,9 @@ def test_a_bug_in_a_users_encoder_keeps_its_traceback(stsbench, tmp_path, own):
     alone = stsbench("run", "--encoder", "own_encoders:Bug", *QUICK)
     assert (alone.code, alone.out) == (3, "")
     assert "ZeroDivisionError: a bug of the user's" in alone.err
-    assert alone.err.splitlines()[-1].startswith("stsbench: this is a bug, in stsbench or in your own code")
+    assert alone.err.splitlines()[-1].startswith(
+        "stsbench: this is a bug, in stsbench or in your own code"
+    )
     code, out, err = stsbench("run", "--encoder", "own_encoders:Bug,own_encoders:Hashed", *QUICK)
     assert code == 3
     # None of our own frames stand before the user's.
@@ -113,12 +126,30 @@ def test_a_bug_in_a_users_encoder_keeps_its_traceback(stsbench, tmp_path, own):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("own_encoders:Nope", "encoder kind 'own_encoders:Nope': module 'own_encoders' has no 'Nope'"),
-        ("no_such_module:Nope", "encoder kind 'no_such_module:Nope': no module named 'no_such_module'; is it installe"),
-        ("own_encoders:Nameless", "encoder 'own_encoders:Nameless': Nameless has no 'name'; an encoder needs name, "),
-        ("own_encoders:NUMBER", "encoder kind 'own_encoders:NUMBER' is of type int; give a class with encode"),
-        ("own_encoders:np", "encoder kind 'own_encoders:np' is of type module; give a class with enc"),
-        (":Hashed", "encoder kind ':Hashed' is not the address of an object; give package.module:Name"),
+        (
+            "own_encoders:Nope",
+            "encoder kind 'own_encoders:Nope': module 'own_encoders' has no 'Nope'",
+        ),
+        (
+            "no_such_module:Nope",
+            "encoder kind 'no_such_module:Nope': no module named 'no_such_module'; is it installe",
+        ),
+        (
+            "own_encoders:Nameless",
+            "encoder 'own_encoders:Nameless': Nameless has no 'name'; an encoder needs name, ",
+        ),
+        (
+            "own_encoders:NUMBER",
+            "encoder kind 'own_encoders:NUMBER' is of type int; give a class with encode",
+        ),
+        (
+            "own_encoders:np",
+            "encoder kind 'own_encoders:np' is of type module; give a class with enc",
+        ),
+        (
+            ":Hashed",
+            "encoder kind ':Hashed' is not the address of an object; give package.module:Name",
+        ),
         ("gone.toml", "card 'gone.toml' does not exist"),
         ("./gone", "checkpoint folder './gone' does not exist"),
         ("x" * 290, "unknown encoder 'xxx"),
@@ -134,12 +165,25 @@ def test_set_on_a_card_names_the_card_and_on_what_is_made_is_refused(stsbench, t
     run = ["run", "--tasks", "table", *own.options(), "--set", "sise=3", "--encoder"]
     message = f"mine: {own.cards}/baselines/mine.toml: [params] and --set: unknown key 'sise'; did you mean 'size'?"
     assert stsbench.refused(*run, "mine") == message
-    assert "is made already; it takes no parameters (sise)" in stsbench.refused(*run, "own_encoders:ready")
+    assert "is made already; it takes no parameters (sise)" in stsbench.refused(
+        *run, "own_encoders:ready"
+    )
 
 
 def test_assignments_are_toml_or_text():
-    found = parse_assignments(["a=1", "b=true", "c=cls", "d='x,y'", "e=[1, 2]", "f=a=b", "g=", "h=" + "9" * 5000])
-    assert found == {"a": 1, "b": True, "c": "cls", "d": "x,y", "e": [1, 2], "f": "a=b", "g": "", "h": "9" * 5000}
+    found = parse_assignments(
+        ["a=1", "b=true", "c=cls", "d='x,y'", "e=[1, 2]", "f=a=b", "g=", "h=" + "9" * 5000]
+    )
+    assert found == {
+        "a": 1,
+        "b": True,
+        "c": "cls",
+        "d": "x,y",
+        "e": [1, 2],
+        "f": "a=b",
+        "g": "",
+        "h": "9" * 5000,
+    }
     assert parse_seeds("0, 2,1") == [0, 2, 1]
     with pytest.raises(StsbenchError):
         parse_seeds("1;2")
@@ -160,7 +204,9 @@ def test_a_full_disk_is_one_line(stsbench, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert stsbench.refused("run", *QUICK, *HASHED).endswith("the disk is full; free some space and run again")
+    assert stsbench.refused("run", *QUICK, *HASHED).endswith(
+        "the disk is full; free some space and run again"
+    )
 
 
 # What a run would do.
@@ -172,26 +218,47 @@ def test_a_dry_run_shows_what_is_done_and_missing(stsbench, tmp_path):
     assert lines[0].split() == ["encoder", "task", "protocol", "seeds", "done", "missing"]
     assert lines[2].split() == ["hashed", "quickstart-en", "simcse", "0,1"]
     assert "0 of 4 scores are done, 4 are missing" in lines
-    assert re.fullmatch(r"hashed +800 +[\d.]+ s +–", lines[-3].strip()) and lines[-2] == "–: not measured yet"
-    assert re.fullmatch(r"In all about [\d.]+ s and what is not measured, by one worker on this machine", lines[-1])
+    assert (
+        re.fullmatch(r"hashed +800 +[\d.]+ s +–", lines[-3].strip())
+        and lines[-2] == "–: not measured yet"
+    )
+    assert re.fullmatch(
+        r"In all about [\d.]+ s and what is not measured, by one worker on this machine", lines[-1]
+    )
     assert not (tmp_path / "results").exists()
     stsbench.fine("run", *HASHED, *QUICK)
     lines = stsbench.fine(*run, "--seeds", "0,1").splitlines()
     assert lines[2].split() == ["hashed", "quickstart-en", "simcse", "0", "1"]
     assert f"1 of 4 scores are done (in results, made by {made_by()}), 3 are missing" in lines
-    assert stsbench.fine("run", *HASHED, *QUICK, "--dry-run").endswith(f", made by {made_by()}), 0 are missing\n")
-    ready = stsbench.fine("run", "--encoder", "own_encoders:ready", *QUICK, "--dry-run").splitlines()[-2]
+    assert stsbench.fine("run", *HASHED, *QUICK, "--dry-run").endswith(
+        f", made by {made_by()}), 0 are missing\n"
+    )
+    ready = stsbench.fine(
+        "run", "--encoder", "own_encoders:ready", *QUICK, "--dry-run"
+    ).splitlines()[-2]
     assert re.fullmatch(r"ready-made +\d+ +[\d.]+ s +[\d.]+ s *", ready)
 
 
 def test_a_dry_run_as_json_and_its_failures(stsbench):
-    code, out, err = stsbench("run", "--encoder", "minilmm,own_encoders:Hashed", *QUICK, "--dry-run", "--json")
+    code, out, err = stsbench(
+        "run", "--encoder", "minilmm,own_encoders:Hashed", *QUICK, "--dry-run", "--json"
+    )
     assert code == 2 and one_line(err).startswith("unknown encoder 'minilmm'")
     found = json.loads(out)
     assert found["failures"] == [one_line(err)]
     (hashed,) = found["encoders"]
-    cell = {"encoder": "own_encoders:Hashed", "task": "quickstart-en", "protocol": "simcse", "seed": 0}
-    assert (hashed["name"], hashed["done"], hashed["missing"], hashed["seconds"]) == ("hashed", [], [cell], None)
+    cell = {
+        "encoder": "own_encoders:Hashed",
+        "task": "quickstart-en",
+        "protocol": "simcse",
+        "seed": 0,
+    }
+    assert (hashed["name"], hashed["done"], hashed["missing"], hashed["seconds"]) == (
+        "hashed",
+        [],
+        [cell],
+        None,
+    )
 
 
 # Names.
@@ -203,9 +270,17 @@ def test_a_name_of_ones_own_is_what_results_tables_and_the_next_commands_have(st
     (result,) = read_states(tmp_path / "results").results
     assert result.encoder == "ours" and (tmp_path / "results" / "ours").is_dir()
     stsbench.fine("run", "own_encoders:ready,own_encoders:Hashed", *QUICK, "--name", "first,second")
-    assert {r.encoder for r in read_states(tmp_path / "results").results} == {"ours", "first", "second"}
-    assert "| second |" in stsbench.fine("leaderboard", "--suite", "quickstart", "--format", "markdown")
-    assert stsbench.json("run", *HASHED, *QUICK, "--name", "ours")["results"][0]["run"] == result.run
+    assert {r.encoder for r in read_states(tmp_path / "results").results} == {
+        "ours",
+        "first",
+        "second",
+    }
+    assert "| second |" in stsbench.fine(
+        "leaderboard", "--suite", "quickstart", "--format", "markdown"
+    )
+    assert (
+        stsbench.json("run", *HASHED, *QUICK, "--name", "ours")["results"][0]["run"] == result.run
+    )
 
 
 PROBE = ("--tasks", "quickstart-probe", "--protocol", "senteval-fast")
@@ -230,32 +305,42 @@ def test_verbose_shows_seeds_and_a_report_of_each_class(stsbench, tmp_path):
     results = sorted(read_states(tmp_path / "results").results, key=lambda r: r.eval_seed)
     for seed, result in enumerate(results):
         line = next(line.split() for line in lines if line.startswith(f"  seed {seed}"))
-        assert line[2:] == [f"{100 * result.score:.2f}", "–".join(f"{100 * end:.2f}" for end in result.interval)]
+        assert line[2:] == [
+            f"{100 * result.score:.2f}",
+            "–".join(f"{100 * end:.2f}" for end in result.interval),
+        ]
     at = lines.index("classes of quickstart-probe, mean of 2 seeds")
     assert lines[at + 2].split() == ["class", "precision", "recall", "F1", "n"]
     report = [line.split() for line in lines[at + 4 : at + 8]]
     assert [row[0] for row in report] == ["cooking", "money", "sport", "weather"]
     for name, *shown, n in report:
         classes = [result.per_subset[name] for result in results]
-        means = [statistics.fmean(one[what] for one in classes) for what in ("precision", "recall", "f1")]
+        means = [
+            statistics.fmean(one[what] for one in classes) for what in ("precision", "recall", "f1")
+        ]
         assert (shown, n) == ([f"{100 * mean:.2f}" for mean in means], "30")
 
 
 def test_the_mean_of_a_suite_has_a_deviation_and_a_baseline(stsbench, tmp_path, capsys):
     scores = {("a", 0): 0.5, ("b", 0): 0.7, ("a", 1): 0.6, ("b", 1): 0.9}
     (tmp_path / "cards" / "tasks").mkdir(parents=True)
-    (tmp_path / "cards" / "tasks" / "suites.toml").write_text('[both]\nname = "Both"\ntasks = ["a", "b"]\n')
+    (tmp_path / "cards" / "tasks" / "suites.toml").write_text(
+        '[both]\nname = "Both"\ntasks = ["a", "b"]\n'
+    )
     results = [
-        make_result("own", task, score, eval_seed=seed, scores={"majority": {"a": 0.25, "b": 0.35}[task]})
+        make_result(
+            "own", task, score, eval_seed=seed, scores={"majority": {"a": 0.25, "b": 0.35}[task]}
+        )
         for (task, seed), score in scores.items()
     ]
     print_scores(results, Catalogue([tmp_path / "cards"]), verbose=False)
     lines = capsys.readouterr().out.splitlines()
     # Seed by seed: 60 and 75, so 67.5 and their deviation 15 / sqrt(2).
-    assert next(line.split() for line in lines if line.startswith("mean of Both"))[3:] == ["67.50±10.61", "30.00"]
-    why = (
-        "no per-item columns of own on a (and 3 more results), which intervals of means need; run: stsbench run --fresh"
-    )
+    assert next(line.split() for line in lines if line.startswith("mean of Both"))[3:] == [
+        "67.50±10.61",
+        "30.00",
+    ]
+    why = "no per-item columns of own on a (and 3 more results), which intervals of means need; run: stsbench run --fresh"
     assert f"{why} own --tasks a,b --seeds 0,1" in lines
 
 
@@ -264,7 +349,14 @@ def test_scores_of_another_split_than_a_board_has_are_listed(stsbench, tmp_path)
     (tmp_path / "cards" / "tasks" / "pets.toml").write_text(VALIDATED.format(task="pets", n=30))
     write_data(tmp_path, "pets", 30)
     write_data(tmp_path, "pets-validation", 4)
-    both = ("--encoder", "own_encoders:Hashed,own_encoders:ready", "--tasks", "pets", "--data", str(tmp_path))
+    both = (
+        "--encoder",
+        "own_encoders:Hashed,own_encoders:ready",
+        "--tasks",
+        "pets",
+        "--data",
+        str(tmp_path),
+    )
     out = stsbench.fine("run", *both, "--cards", str(tmp_path / "cards"), "--split", "validation")
     assert [line.split()[:3] for line in out.splitlines() if "(validation)" in line] == [
         ["hashed", "pets", "(validation)"],
@@ -279,7 +371,9 @@ TEXTS = ("--set", "calibration=quickstart-probe.train")
 def rows_of(table: str) -> dict[tuple[str, str], list[str]]:
     """The cells of each line that begins with a type, by type and dimensions."""
     lines = [re.split(r"\s{2,}", line.strip()) for line in table.splitlines()]
-    return {(line[0], line[1]): line[2:] for line in lines if line[0] in ("float32", "int8", "binary")}
+    return {
+        (line[0], line[1]): line[2:] for line in lines if line[0] in ("float32", "int8", "binary")
+    }
 
 
 def test_a_table_of_variants_by_their_bytes(stsbench: Command):
@@ -293,8 +387,13 @@ def test_a_table_of_variants_by_their_bytes(stsbench: Command):
         (("binary", "32"), "4"),
         (("binary", "16"), "2"),
     ]
-    scores = {(r.run["vector_bytes"], r.run["dimensions"]): r.score for r in read_states(Path("results")).results}
-    assert {cells[1] for cells in rows.values()} == {f"{100 * score:.2f}" for score in scores.values()}
+    scores = {
+        (r.run["vector_bytes"], r.run["dimensions"]): r.score
+        for r in read_states(Path("results")).results
+    }
+    assert {cells[1] for cells in rows.values()} == {
+        f"{100 * score:.2f}" for score in scores.values()
+    }
     # The largest is what the others differ from.
     assert len(rows["float32", "32"]) == 2
     difference, interval = rows["int8", "32"][2:]
@@ -308,7 +407,9 @@ def test_a_table_of_variants_by_their_bytes(stsbench: Command):
 
 def test_the_figure(stsbench: Command):
     pytest.importorskip("matplotlib", reason="needs the extra plots")
-    out = stsbench.fine("run", *HASHED, *QUICK, "--variants", "dimensions=32,16", "--plot", "sizes.svg")
+    out = stsbench.fine(
+        "run", *HASHED, *QUICK, "--variants", "dimensions=32,16", "--plot", "sizes.svg"
+    )
     assert "wrote sizes.svg" in out
     drawn = Path("sizes.svg").read_text(encoding="utf-8")
     assert "bytes of an embedding" in drawn
@@ -316,18 +417,34 @@ def test_the_figure(stsbench: Command):
 
 
 def test_tasks_of_other_protocols_have_tables_of_their_own(stsbench: Command):
-    out = stsbench.fine("run", *HASHED, "--tasks", "quickstart-en,quickstart-probe", "--variants", "dimensions=32,16")
+    out = stsbench.fine(
+        "run",
+        *HASHED,
+        "--tasks",
+        "quickstart-en,quickstart-probe",
+        "--variants",
+        "dimensions=32,16",
+    )
     assert "hashed: quickstart-en, protocol simcse, similarity cosine" in out
     assert re.search(r"hashed: quickstart-probe, protocol \w+\n", out)
     code, _, err = stsbench(
-        "run", *HASHED, "--tasks", "quickstart-en,quickstart-probe", "--variants", "dimensions=32,16", "--plot", "a.svg"
+        "run",
+        *HASHED,
+        "--tasks",
+        "quickstart-en,quickstart-probe",
+        "--variants",
+        "dimensions=32,16",
+        "--plot",
+        "a.svg",
     )
     assert code == 2
     assert "--plot draws one encoder under one protocol, here are 2 tables" in err
 
 
 def test_texts_of_ranges_go_to_integers_alone():
-    specs, params = chosen_variants(["a"], ["embeddings=float32,int8,binary"], {"calibration": "t", "pooling": "cls"})
+    specs, params = chosen_variants(
+        ["a"], ["embeddings=float32,int8,binary"], {"calibration": "t", "pooling": "cls"}
+    )
     assert specs == ["a", "a+calibration=t+embeddings=int8", "a+embeddings=binary"]
     assert params == {"pooling": "cls"}
 
@@ -351,7 +468,9 @@ def card_of(task: str, folder: Path, rows: dict[str, int]) -> None:
     """The project's card of a task, with the counts of a small made file in place of the real ones."""
     text = (card_folder("tasks") / f"{task}.toml").read_text(encoding="utf-8")
     for split, card in tomllib.loads(text)["splits"].items():
-        text = text.replace(f"[splits.{split}]\nn = {card['n']}", f"[splits.{split}]\nn = {SPLITS[split]}")
+        text = text.replace(
+            f"[splits.{split}]\nn = {card['n']}", f"[splits.{split}]\nn = {SPLITS[split]}"
+        )
     for real, made in rows.items():
         text = text.replace(f"rows = {real}", f"rows = {made}")
     (folder / "tasks").mkdir(parents=True, exist_ok=True)
@@ -369,14 +488,24 @@ def run(stsbench, tmp_path):
 
 
 def write_snli(folder: Path) -> None:
-    for name, (split, n) in {"train": ("train", 60), "validation": ("dev", 24), "test": ("test", 30)}.items():
-        (folder / f"s1.{split}").write_text("".join(f"A man walks {name} {i} .\n" for i in range(n)))
-        (folder / f"s2.{split}").write_text("".join(f"A man {('walks', 'runs', 'sits')[i % 3]} .\n" for i in range(n)))
+    for name, (split, n) in {
+        "train": ("train", 60),
+        "validation": ("dev", 24),
+        "test": ("test", 30),
+    }.items():
+        (folder / f"s1.{split}").write_text(
+            "".join(f"A man walks {name} {i} .\n" for i in range(n))
+        )
+        (folder / f"s2.{split}").write_text(
+            "".join(f"A man {('walks', 'runs', 'sits')[i % 3]} .\n" for i in range(n))
+        )
         (folder / f"labels.{split}").write_text("".join(f"{CLASSES[i % 3]}\n" for i in range(n)))
 
 
 def test_a_probing_file_is_scored(stsbench, run, tmp_path):
-    (tmp_path / "data" / "probing" / "past_present.txt").write_text("\n".join(probing_lines()) + "\n")
+    (tmp_path / "data" / "probing" / "past_present.txt").write_text(
+        "\n".join(probing_lines()) + "\n"
+    )
     lines = stsbench.fine(*run, "my-tense", "--verbose").splitlines()
     (result,) = read_states(tmp_path / "results").results
     # The word that tells the tense is in every sentence.

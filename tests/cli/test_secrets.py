@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.cli import main
+from stsbench.cli.main import main
 from stsbench.core import settings
 from stsbench.core.secrets import redact, redact_text
 from tests.cli.commands import QUICK, write
@@ -27,7 +27,14 @@ class Remote(own_encoders.Hashed):
 '''
 SECRETS = ("password-77", "query-77", "parameter-77", "header-77")
 ADDRESS = f"url=http://me:{SECRETS[0]}@host/v1?model=m&access_token={SECRETS[1]}&v=2"
-SET = ("--set", ADDRESS, "--set", f"api_key={SECRETS[2]}", "--set", f"headers={{X-Auth = '{SECRETS[3]}'}}")
+SET = (
+    "--set",
+    ADDRESS,
+    "--set",
+    f"api_key={SECRETS[2]}",
+    "--set",
+    f"headers={{X-Auth = '{SECRETS[3]}'}}",
+)
 NAME = (
     "hashed+api_key=REDACTED+headers={'X-Auth': 'REDACTED'}+size=4"
     "+url=http://REDACTED@host/v1?model=m&access_token=REDACTED&v=2"
@@ -43,7 +50,12 @@ def leaks(*texts: str) -> set[str]:
     """The secrets in texts, in names of files, and in files that were written here and in the cache."""
     paths = [path for folder in (Path.cwd(), settings.cache_folder()) for path in folder.rglob("*")]
     contents = [path.read_bytes().decode("latin-1") for path in paths if path.is_file()]
-    return {secret for secret in SECRETS for text in (*texts, *map(str, paths), *contents) if secret in text}
+    return {
+        secret
+        for secret in SECRETS
+        for text in (*texts, *map(str, paths), *contents)
+        if secret in text
+    }
 
 
 def test_a_run_neither_writes_nor_prints_a_secret_and_can_be_repeated(stsbench):
@@ -55,7 +67,9 @@ def test_a_run_neither_writes_nor_prints_a_secret_and_can_be_repeated(stsbench):
     assert json.loads(path.read_text())["encoder"] == NAME
     assert "hashed+" in stsbench.fine("leaderboard", "--suite", "quickstart", "-e", NAME)
     again = ("run", "--config", "results/run.toml")
-    assert stsbench.refused(*again).startswith("--set: url: REDACTED stands for a secret, which is never written; type")
+    assert stsbench.refused(*again).startswith(
+        "--set: url: REDACTED stands for a secret, which is never written; type"
+    )
     assert "--encoder remote:Remote: api_key: REDACTED stands" in stsbench.refused(
         "run", "-e", NAME.replace("hashed", "remote:Remote")
     )
@@ -71,14 +85,23 @@ def test_a_secret_distinguishes_encoders_all_the_same(stsbench):
         scores |= {path.name for path in Path("results", "hashed+api_key=REDACTED").glob("*.json")}
     assert len(scores) == 3 and not leaks()
     assert not any(
-        "1234567877" in path.read_text() for path in Path("results").rglob("*.*") if path.suffix != ".parquet"
+        "1234567877" in path.read_text()
+        for path in Path("results").rglob("*.*")
+        if path.suffix != ".parquet"
     )
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("-e", "remote:Remote", "--set", f"url=http://me:{SECRETS[0]}@refuses", "--set", f"api_key={SECRETS[2]}"),
+        (
+            "-e",
+            "remote:Remote",
+            "--set",
+            f"url=http://me:{SECRETS[0]}@refuses",
+            "--set",
+            f"api_key={SECRETS[2]}",
+        ),
         ("-e", f"remote:Remote+url=http://me:{SECRETS[0]}@refuses+api_key={SECRETS[2]}"),
         ("-e", f"remote:Remoter+url=http://me:{SECRETS[0]}@host+api_key={SECRETS[2]}"),
         ("-e", f"nothing+url=http://me:{SECRETS[0]}@host+api_key={SECRETS[2]}"),
@@ -98,8 +121,13 @@ def test_an_error_shows_no_secret(capsys, words, form):
 
 
 def test_a_recipe_holds_no_secret_and_a_cards_is_not_shown(stsbench, tmp_path):
-    refused = stsbench.refused("train", "simcse-small", "--set", f"url=http://me:{SECRETS[0]}@host", "--dry-run")
-    assert "'url' holds a secret, which would be written beside what is trained" in refused and not leaks(refused)
+    refused = stsbench.refused(
+        "train", "simcse-small", "--set", f"url=http://me:{SECRETS[0]}@host", "--dry-run"
+    )
+    assert (
+        "'url' holds a secret, which would be written beside what is trained" in refused
+        and not leaks(refused)
+    )
     card = (
         'name = "Ours"\nkind = "remote:Remote"\nmethod = "none"\nbackbone = "none"\nsupervision = "pairs"\n'
         'overlap = "unknown"\npaper = "none"\nlicense = "none"\n'
@@ -107,7 +135,9 @@ def test_a_recipe_holds_no_secret_and_a_cards_is_not_shown(stsbench, tmp_path):
     )
     own = write(tmp_path / "own" / "baselines" / "ours.toml", card).parent.parent
     shown = [stsbench.fine("show", "ours", "--cards", own, *form) for form in ((), ("--json",))]
-    assert all("http://REDACTED@host" in text and not {*SECRETS} & {*text.split('"')} for text in shown)
+    assert all(
+        "http://REDACTED@host" in text and not {*SECRETS} & {*text.split('"')} for text in shown
+    )
     assert not any(secret in text for text in shown for secret in SECRETS)
 
 
@@ -125,5 +155,10 @@ def test_a_recipe_holds_no_secret_and_a_cards_is_not_shown(stsbench, tmp_path):
 )
 def test_what_is_no_secret_stays(text):
     assert redact_text(text) == text
-    params = {"mask_token": "[M]", "key_variable": "MY_KEY", "revision": "a" * 39 + "1", "sha256": {"f": "1" * 64}}
+    params = {
+        "mask_token": "[M]",
+        "key_variable": "MY_KEY",
+        "revision": "a" * 39 + "1",
+        "sha256": {"f": "1" * 64},
+    }
     assert redact(params) == params

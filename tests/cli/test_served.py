@@ -38,7 +38,10 @@ def test_a_run_goes_on_where_its_server_went(stsbench, card, tmp_path):
         assert "503 *** is fine; what has come is kept" in stsbench.refused(*run)
         server.faults.clear()
         out = stsbench.fine(*run)
-        assert len(server.texts) == forecast["to_embed"] and len(server.again) < len(server.answered) + 2
+        assert (
+            len(server.texts) == forecast["to_embed"]
+            and len(server.again) < len(server.answered) + 2
+        )
     assert "ours" in out
     (path,) = (tmp_path / "results" / "ours").glob("*.json")
     notes = json.loads(path.read_text())["notes"]
@@ -47,13 +50,22 @@ def test_a_run_goes_on_where_its_server_went(stsbench, card, tmp_path):
     stsbench.fine(*run, "--fresh")
     stsbench.fine(*run, "--set", "embeddings=int8", "--set", "calibration=quickstart-en.test")
     (path,) = (tmp_path / "results").glob("ours+*/*.json")
-    assert any("which weights those are is not known" in note for note in json.loads(path.read_text())["notes"])
-    written = {file: file.read_bytes() for file in (tmp_path / "results").rglob("*") if file.is_file()}
+    assert any(
+        "which weights those are is not known" in note
+        for note in json.loads(path.read_text())["notes"]
+    )
+    written = {
+        file: file.read_bytes() for file in (tmp_path / "results").rglob("*") if file.is_file()
+    }
     assert not any(b"sk-secret" in content for content in written.values())
-    assert not any(b"127.0.0.1" in content for file, content in written.items() if file.parent.name == "ours")
+    assert not any(
+        b"127.0.0.1" in content for file, content in written.items() if file.parent.name == "ours"
+    )
 
 
-def test_a_server_that_changes_is_one_line_and_the_next_run_believes_nothing_of_before(stsbench, card, tmp_path):
+def test_a_server_that_changes_is_one_line_and_the_next_run_believes_nothing_of_before(
+    stsbench, card, tmp_path
+):
     with serving(key="sk-secret-1234") as server:
         run = ["run", "--encoder", card, "--set", f"url={server.url}"]
         stsbench.fine(*run, "--tasks", "quickstart-es-en")
@@ -76,7 +88,9 @@ def test_a_server_that_changes_is_one_line_and_the_next_run_believes_nothing_of_
         stsbench.fine(*run, "--tasks", "quickstart-en,quickstart-es-en")
         # The task that was scored by the model of before is scored again.
         assert "0 of 2 cells known" in stsbench.progress[0] and len(server.texts) > embedded
-    results = [json.loads(path.read_text()) for path in (tmp_path / "results" / "ours").glob("*.json")]
+    results = [
+        json.loads(path.read_text()) for path in (tmp_path / "results" / "ours").glob("*.json")
+    ]
     assert len(results) == 3 and len({result["fingerprint"] for result in results}) == 2
 
 
@@ -101,10 +115,16 @@ def test_a_key_in_the_wrong_place_is_shown_nowhere(stsbench, card, tmp_path, ass
         in_name = stsbench.refused("run", "--encoder", f"{card}+{given}", *server, *QUICK)
         assert named in in_name and key not in in_name
     assert named in refused and "--set key_variable=NAME" in refused and key not in refused
-    assert not any(key.encode() in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert not any(
+        key.encode() in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()
+    )
 
 
 def test_a_card_that_holds_a_key_is_refused(stsbench, tmp_path):
     write(tmp_path / "own" / "baselines" / "ours.toml", CARD.replace("OUR_KEY", "sk-proj-12345678"))
     refused = stsbench.refused("show", "ours", "--cards", tmp_path / "own")
-    assert "ours.toml: " in refused and "--set key_variable=NAME" in refused and "sk-proj" not in refused
+    assert (
+        "ours.toml: " in refused
+        and "--set key_variable=NAME" in refused
+        and "sk-proj" not in refused
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.cli.show import to_run
+from stsbench.cli.show import describe_requirements
 from stsbench.core.catalogue import Catalogue
 from tests.cli.commands import Command, make_own
 
@@ -31,37 +31,58 @@ def trained(stsbench: Command, cards: Path, little) -> Path:
 
 
 def test_runs_are_shown_by_recipe_name_and_folder_and_drawn(stsbench, trained):
-    assert [one["folder"] for one in stsbench.json("show", "little", "--cards", trained)["trained"]] == [
+    assert [
+        one["folder"] for one in stsbench.json("show", "little", "--cards", trained)["trained"]
+    ] == [
         "runs/little/seed1",
         "runs/little/seed2",
     ]
     ours = stsbench.json("show", "ours", "--cards", trained)
-    assert ours["card"] == "run" and [one["folder"] for one in ours["trained"]] == ["runs/ours/seed0"]
+    assert ours["card"] == "run" and [one["folder"] for one in ours["trained"]] == [
+        "runs/ours/seed0"
+    ]
     by_folder = stsbench.json("show", "runs/ours/seed0", "--cards", trained)
     assert by_folder["trained"] == ours["trained"] and by_folder["training"]["steps"] == 12
     pytest.importorskip("matplotlib", reason="the extra plots is not installed")
     assert stsbench.fine("show", "little,ours", "--curve", "c.svg") == "wrote c.svg\n"
     drawn = Path("c.svg").read_text()
-    assert all(one in drawn for one in ("little seed 1", "little seed 2", "ours seed 0", "quickstart-en test", "loss"))
-    assert stsbench.fine("show", "ours", "--curve", "c.png") == "wrote c.png\n" and Path("c.png").stat().st_size > 1000
+    assert all(
+        one in drawn
+        for one in ("little seed 1", "little seed 2", "ours seed 0", "quickstart-en test", "loss")
+    )
+    assert (
+        stsbench.fine("show", "ours", "--curve", "c.png") == "wrote c.png\n"
+        and Path("c.png").stat().st_size > 1000
+    )
 
 
 def test_what_has_no_curve_is_one_line(stsbench):
-    assert stsbench.refused("show", "nobody", "--curve", "c.svg").startswith("there are no runs of 'nobody'")
+    assert stsbench.refused("show", "nobody", "--curve", "c.svg").startswith(
+        "there are no runs of 'nobody'"
+    )
     refused = stsbench.refused("show", "x", "--curve", "c.bmp")
     assert refused == "--curve 'c.bmp': give a file that ends in .svg, .png, .pdf"
 
 
-def test_curves_that_no_axis_can_show_together_and_names_without_runs_are_refused(stsbench, trained):
+def test_curves_that_no_axis_can_show_together_and_names_without_runs_are_refused(
+    stsbench, trained
+):
     recipe = trained / "trainers" / "little.toml"
     other = recipe.read_text().replace('task = "quickstart-en"', 'task = "quickstart-es-en"')
     (trained / "trainers" / "other.toml").write_text(other)
     base = next(Path("runs").glob("little/seed1"))
-    assert stsbench("train", "other", "--cards", trained, "--base", base, "--set", "steps=4").code == 0
+    assert (
+        stsbench("train", "other", "--cards", trained, "--base", base, "--set", "steps=4").code == 0
+    )
     both = stsbench.refused("show", "little,other+steps=4", "--curve", "c.svg")
-    assert both.startswith("these runs were validated on quickstart-en test and quickstart-es-en test")
+    assert both.startswith(
+        "these runs were validated on quickstart-en test and quickstart-es-en test"
+    )
     lost = stsbench.refused("show", "little,other", "--curve", "c.svg")
-    assert lost == "there are no runs of 'other'; did you mean 'other+steps=4'?; 'stsbench train' makes them"
+    assert (
+        lost
+        == "there are no runs of 'other'; did you mean 'other+steps=4'?; 'stsbench train' makes them"
+    )
 
 
 CATALOGUE = Catalogue()
@@ -82,7 +103,9 @@ def test_a_list_is_one_row_a_name(stsbench, kind, names):
     assert [row["corpus" if kind == "corpora" else kind[:-1]] for row in rows] == names
     out = stsbench.fine("list", kind)
     # Names stay whole, so that they can be searched for and copied.
-    assert [line.split()[0] for line in out.splitlines() if line[:1].strip("─ ")][1:] == names or not names
+    assert [line.split()[0] for line in out.splitlines() if line[:1].strip("─ ")][
+        1:
+    ] == names or not names
     if kind != "encoders":
         assert max(map(len, out.splitlines())) <= 80
 
@@ -96,7 +119,9 @@ def test_a_broken_card_is_one_line(stsbench, tmp_path):
     own = make_own(tmp_path)
     (own.cards / "baselines" / "mine.toml").write_text("name = 3")
     error = stsbench.refused("list", "encoders", "--cards", own.cards)
-    assert error.endswith("cards/baselines/mine.toml: key 'name': expected text, got a whole number")
+    assert error.endswith(
+        "cards/baselines/mine.toml: key 'name': expected text, got a whole number"
+    )
 
 
 def test_tasks_of_one_language(stsbench):
@@ -128,12 +153,12 @@ def test_tasks_of_one_language(stsbench):
     ],
 )
 def test_what_it_needs(name, needs):
-    assert to_run(CATALOGUE.encoder(name), CATALOGUE) == needs
+    assert describe_requirements(CATALOGUE.encoder(name), CATALOGUE) == needs
 
 
 def test_a_vector_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("STSBENCH_VECTORS", str(tmp_path))
     card = CATALOGUE.encoder("glove-840b")
-    assert to_run(card, CATALOGUE).endswith("which is not in STSBENCH_VECTORS")
+    assert describe_requirements(card, CATALOGUE).endswith("which is not in STSBENCH_VECTORS")
     (tmp_path / "glove.840B.300d.txt").touch()
-    assert to_run(card, CATALOGUE).endswith("which is in STSBENCH_VECTORS")
+    assert describe_requirements(card, CATALOGUE).endswith("which is in STSBENCH_VECTORS")

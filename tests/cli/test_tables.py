@@ -6,11 +6,19 @@ import re
 
 import pytest
 
-from stsbench.boards.published import table_names
+from stsbench.boards.published.rows import table_names
 from stsbench.results.folder import write_result
 from tests.made import make_result
 
-SCORES = {"sts12": 0.69, "sts13": 0.82, "sts14": 0.75, "sts15": 0.81, "sts16": 0.79, "stsb": 0.77, "sickr": 0.73}
+SCORES = {
+    "sts12": 0.69,
+    "sts13": 0.82,
+    "sts14": 0.75,
+    "sts15": 0.81,
+    "sts16": 0.79,
+    "stsb": 0.77,
+    "sickr": 0.73,
+}
 
 
 @pytest.fixture
@@ -43,7 +51,9 @@ def test_measured_and_published_stand_side_by_side(stsbench, folder):
     assert after[0].split()[1:] == "68.40 82.41 74.38 80.91 78.56 76.85 72.23 76.25".split()
     assert after[1].split() == "measured 69.00 82.00 75.00 81.00 79.00 77.00 73.00 76.57".split()
     assert after[2].split() == "difference +0.60 -0.41 +0.62 +0.09 +0.44 +0.15 +0.77 +0.32".split()
-    out = stsbench.fine("leaderboard", "--table", "simcse-5", "--results", folder, "--show", "difference")
+    out = stsbench.fine(
+        "leaderboard", "--table", "simcse-5", "--results", folder, "--show", "difference"
+    )
     assert "SimCSE-RoBERTa-base" not in out and "-0.41" in out
 
 
@@ -56,10 +66,13 @@ LOOKS = {
 
 
 @pytest.mark.parametrize(
-    ("layout", "show"), [("markdown", "both"), ("markdown", "merged"), ("latex", "published"), ("html", "both")]
+    ("layout", "show"),
+    [("markdown", "both"), ("markdown", "merged"), ("latex", "published"), ("html", "both")],
 )
 def test_what_cannot_be_right_as_printed_is_never_best(stsbench, layout, show):
-    out = stsbench.fine("leaderboard", "--table", "sts-unsupervised", "--show", show, "--format", layout)
+    out = stsbench.fine(
+        "leaderboard", "--table", "sts-unsupervised", "--show", show, "--format", layout
+    )
     for looks in LOOKS[layout]:
         assert re.search(looks, out), looks
 
@@ -72,14 +85,18 @@ def test_no_table_ranks_a_marked_number(stsbench, name):
 
 def test_a_weighted_mean_on_the_unsupervised_board_is_not_ranked(stsbench):
     out = stsbench.fine("leaderboard", "--table", "sts-unsupervised", "--format", "markdown")
-    assert "| BERT-Whitening†‡§ | 64.34 | 74.6 | 69.64 | 74.68 | 75.9 | 72.48 | 60.8 | 70.35 |" in out
+    assert (
+        "| BERT-Whitening†‡§ | 64.34 | 74.6 | 69.64 | 74.68 | 75.9 | 72.48 | 60.8 | 70.35 |" in out
+    )
     assert out.count("BERT-Whitening†‡§") == 1
     assert "‡ scored otherwise than the columns say (wmean); not ranked" in out
 
 
 def test_the_row_with_all_tasks_counts_where_the_source_prints_the_average_alone(stsbench):
     out = stsbench.fine("leaderboard", "--table", "sts", "--format", "csv")
-    (found,) = [row for row in csv.DictReader(io.StringIO(out)) if row["row"] == "InfoCSE-BERT-large"]
+    (found,) = [
+        row for row in csv.DictReader(io.StringIO(out)) if row["row"] == "InfoCSE-BERT-large"
+    ]
     assert [found[task] for task in (*SCORES, "average")] == [
         *("71.89", "86.17", "77.72", "86.2", "81.29", "83.16", "74.84", "80.18")
     ]
@@ -87,5 +104,7 @@ def test_the_row_with_all_tasks_counts_where_the_source_prints_the_average_alone
 
 def test_a_table_of_ones_own(stsbench, tmp_path):
     text = 'title = "Mine"\npaper = "sgopt"\ntable = "table-2"\nprotocol = "semeval"\ncolumns = ["sts14-es"]\n'
-    (tmp_path / "mine.toml").write_text(f'{text}[[groups]]\nrows = ["mBERT SG"]\n', encoding="utf-8")
+    (tmp_path / "mine.toml").write_text(
+        f'{text}[[groups]]\nrows = ["mBERT SG"]\n', encoding="utf-8"
+    )
     assert "82.09" in stsbench.fine("leaderboard", "--table", "mine.toml")

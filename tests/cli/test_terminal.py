@@ -17,12 +17,31 @@ from pathlib import Path
 import pytest
 
 import stsbench as package
-from stsbench.boards.tables.table import Group, Number, Row, Table, TableCell, TableColumn, lay_out
+from stsbench.boards.tables.table import (
+    Group,
+    Row,
+    Table,
+    TableCell,
+    TableColumn,
+    TableNumber,
+    build_layout,
+)
 from stsbench.cli import printing
 from stsbench.cli.printing import print_facts, print_rows, print_table
 from stsbench.core import settings
-from stsbench.core.errors import LONGEST, StsbenchError, visible
-from tests.cli.commands import HASHED, OWN_ENCODERS, QUICK, Command, Outcome, one_line, process, write
+from stsbench.core.errors import StsbenchError
+from stsbench.core.names import MAX_NAME_LENGTH
+from stsbench.core.wording import escape_controls
+from tests.cli.commands import (
+    HASHED,
+    OWN_ENCODERS,
+    QUICK,
+    Command,
+    Outcome,
+    one_line,
+    process,
+    write,
+)
 from tests.forgeries import resealed
 
 CLI = Path(package.__file__).parent / "cli"
@@ -109,7 +128,7 @@ def test_only_printing_writes_to_the_terminal():
 
 
 def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]):
-    row = Row(label=EVIL, encoder=EVIL, cells={"a": TableCell(measured=Number(-4.28))})
+    row = Row(label=EVIL, encoder=EVIL, cells={"a": TableCell(measured=TableNumber(-4.28))})
     shown = Table(
         name=EVIL,
         title=EVIL,
@@ -117,15 +136,15 @@ def test_names_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]):
         groups=[Group(rows=[row], title=EVIL, section=EVIL)],
         notes=[EVIL],
     )
-    print_table(lay_out(shown, "measured"))
+    print_table(build_layout(shown, "measured"))
     print_rows([EVIL], [[EVIL]])
     printing.print_facts([[EVIL, EVIL]])
-    printing.say(EVIL)
+    printing.print_text(EVIL)
     printing.print_json({EVIL: EVIL})
     printed = capsys.readouterr().out
-    assert visible(printed) == printed and printed.count(SHOWN) >= 8
+    assert escape_controls(printed) == printed and printed.count(SHOWN) >= 8
     # Numbers stand where they would, beside a label that is cut.
-    label = f"{SHOWN[: LONGEST - 4]}…(1)"
+    label = f"{SHOWN[: MAX_NAME_LENGTH - 4]}…(1)"
     assert f"\n{label}  {'-4.28':>{len(SHOWN)}}\n" in printed and f"\n(1) {SHOWN}\n" in printed
 
 
@@ -133,15 +152,15 @@ def test_errors_cannot_steer_the_terminal(stsbench: Command, endings: Path, tmp_
     assert SHOWN in stsbench.refused("run", "--encoder", EVIL, *QUICK)
     assert repr(EVIL) in stsbench.refused("run", "--encoder", "endings:Evil", *QUICK)
     refused = stsbench.refused("rnu" + EVIL)
-    assert visible(refused) == refused
+    assert escape_controls(refused) == refused
     raised = stsbench("run", "--encoder", "endings:Raises", *QUICK)
-    assert raised.code == 3 and SHOWN in raised.err and visible(raised.err) == raised.err
+    assert raised.code == 3 and SHOWN in raised.err and escape_controls(raised.err) == raised.err
     raised = stsbench("run", "--encoder", "endings:Raises,endings:Hashed", *QUICK)
-    assert raised.code == 3 and SHOWN in raised.err and visible(raised.err) == raised.err
+    assert raised.code == 3 and SHOWN in raised.err and escape_controls(raised.err) == raised.err
     (tmp_path / "results" / EVIL).mkdir(parents=True)
     write(tmp_path / "results" / EVIL / "x.json", b"{")
     _, _, err = stsbench("leaderboard", "--suite", "quickstart")
-    assert SHOWN in err and visible(err) == err
+    assert SHOWN in err and escape_controls(err) == err
 
 
 def test_of_a_word_without_end_the_middle_is_cut_and_the_sentence_ends(stsbench: Command):
@@ -164,15 +183,24 @@ def test_an_odd_size_of_the_terminal_stops_nothing(stsbench: Command, monkeypatc
     assert 20 <= width < 60 if columns == "1" else width > 200
 
 
-def on_a_terminal(*arguments: str, cwd: Path, path: Path, columns: int, errors: bool = False) -> str:
+def on_a_terminal(
+    *arguments: str, cwd: Path, path: Path, columns: int, errors: bool = False
+) -> str:
     """What a command prints on a terminal of this width."""
     ours, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")
+    }
     environment |= {"PYTHONPATH": f"{path}:{Path(package.__file__).parent.parent}", "TERM": "xterm"}
     command = [sys.executable, "-m", "stsbench", *arguments]
     started = subprocess.Popen(
-        command, cwd=cwd, env=environment, stdin=its, stdout=its, stderr=its if errors else subprocess.DEVNULL
+        command,
+        cwd=cwd,
+        env=environment,
+        stdin=its,
+        stdout=its,
+        stderr=its if errors else subprocess.DEVNULL,
     )
     os.close(its)
     printed = bytearray()
@@ -188,7 +216,9 @@ NOTE = "a note of many words that goes on for longer than a terminal is wide and
 
 
 def test_a_terminal_shows_what_to_do_on_a_line_of_its_own(own: Path, tmp_path: Path):
-    shown = on_a_terminal("run", "minilm", "--tasks", "stsbb", cwd=tmp_path, path=own, columns=80, errors=True)
+    shown = on_a_terminal(
+        "run", "minilm", "--tasks", "stsbb", cwd=tmp_path, path=own, columns=80, errors=True
+    )
     # Before it stands the bar, which a terminal takes away.
     first, *hint = shown[shown.index("stsbench: ") :].splitlines()
     assert first == "stsbench: unknown task or suite 'stsbb'"
@@ -196,7 +226,9 @@ def test_a_terminal_shows_what_to_do_on_a_line_of_its_own(own: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("columns", [80, 50])
-def test_notes_are_wrapped_at_words_on_a_terminal(stsbench: Command, own: Path, tmp_path: Path, columns):
+def test_notes_are_wrapped_at_words_on_a_terminal(
+    stsbench: Command, own: Path, tmp_path: Path, columns
+):
     run = ["run", "--encoder", "own_encoders:ready", *QUICK]
     stsbench.fine(*run)
     (path,) = (tmp_path / "results").glob("*/*.json")
@@ -236,7 +268,9 @@ def test_what_an_encoder_raises_is_its_error(stsbench: Command, endings: Path, e
 
 def test_a_variable_at_which_a_library_ends_is_no_bug(tmp_path):
     ended = process("doctor", cwd=tmp_path, HF_HUB_ETAG_TIMEOUT="abc")
-    assert ended.code == 2 and one_line(ended.err).startswith("HF_HUB_ETAG_TIMEOUT='abc' is not a whole number")
+    assert ended.code == 2 and one_line(ended.err).startswith(
+        "HF_HUB_ETAG_TIMEOUT='abc' is not a whole number"
+    )
 
 
 def shell(line: str, cwd: Path) -> Outcome:
@@ -244,7 +278,9 @@ def shell(line: str, cwd: Path) -> Outcome:
     root = str(Path(package.__file__).parent.parent)
     environment = {**os.environ, "stsbench": f"{sys.executable} -m stsbench", "PYTHONPATH": root}
     line = f"set -o pipefail; {line}"
-    done = subprocess.run(["bash", "-c", line], cwd=cwd, env=environment, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=cwd, env=environment, capture_output=True, timeout=60, check=False
+    )
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -259,7 +295,11 @@ def test_an_output_that_is_full_is_one_line(tmp_path: Path, command):
 @pytest.mark.parametrize(
     ("line", "code", "shown"),
     [
-        ("$stsbench leaderboard --table simcse-5 --show published | head -1", 0, "Semantic textual"),
+        (
+            "$stsbench leaderboard --table simcse-5 --show published | head -1",
+            0,
+            "Semantic textual",
+        ),
         ("$stsbench list tasks --json | head -c 1", 0, "["),
         ("$stsbench list tasks >&-", 0, ""),
         ("$stsbench rnu 2>&-", 2, ""),
@@ -299,9 +339,13 @@ def test_absurd_numbers_are_one_line(stsbench: Command, tmp_path: Path, command,
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_what_is_no_text_is_refused_wherever_it_stands(stsbench: Command, tmp_path: Path, command, sign):
+def test_what_is_no_text_is_refused_wherever_it_stands(
+    stsbench: Command, tmp_path: Path, command, sign
+):
     message = stsbench.refused(*command, f"a{sign}b")
-    assert message.startswith(f"'a{visible(sign)}b' is not text: names and paths are UTF-8 without NUL")
+    assert message.startswith(
+        f"'a{escape_controls(sign)}b' is not text: names and paths are UTF-8 without NUL"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -328,7 +372,9 @@ USES = {
 
 
 @pytest.mark.parametrize("name", USES)
-def test_a_setting_of_no_sense_is_one_line_that_names_it(stsbench: Command, own: Path, monkeypatch, name):
+def test_a_setting_of_no_sense_is_one_line_that_names_it(
+    stsbench: Command, own: Path, monkeypatch, name
+):
     for value in ("~nouser/x", "x" * 5000):
         monkeypatch.setenv(name, value)
         for command in USES[name]:
@@ -351,7 +397,9 @@ def test_a_user_without_a_home_is_told_what_to_set(stsbench: Command, own: Path,
 # GitHub.
 
 
-def test_a_bug_of_ours_keeps_its_whole_traceback(monkeypatch: pytest.MonkeyPatch, stsbench: Command):
+def test_a_bug_of_ours_keeps_its_whole_traceback(
+    monkeypatch: pytest.MonkeyPatch, stsbench: Command
+):
     monkeypatch.setattr("stsbench.cli.list.LISTS", {"tasks": lambda catalogue: 3})
     told = stsbench("list", "tasks")
     frames = [line for line in told.err.splitlines() if line.lstrip().startswith('File "')]
@@ -365,7 +413,9 @@ FOLDER = f"minilm-l4-mlm+model=/data/{'models/' * 12}minilm+pooling=cls_before_p
 ROWS = [[LONG, "STS Benchmark", "1379"], ["minilm", "CoordinationInversion", "10002"]]
 
 
-def drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, room: int, *more: str) -> list[str]:
+def drawn(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, room: int, *more: str
+) -> list[str]:
     """The lines of a table in a terminal of so many columns; ``more`` are heads of numbers."""
     monkeypatch.setenv("COLUMNS", str(room))
     numbers = ["12.3456", "-65.4321"]
@@ -377,41 +427,84 @@ def drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, r
 @pytest.mark.parametrize(
     ("room", "first", "second", "key"),
     [
-        (71, [LONG, "STS", "Benchmark", "1379"], ["minilm", "CoordinationInversion", "10002"], False),
-        (70, [LONG, "STS", "Benchmark", "1379"], ["minilm", "CoordinationInversion", "10002"], False),
-        (48, ["minilm+…(1)", "STS", "Benchmark", "1379"], ["minilm", "CoordinationInversion", "10002"], True),
-        (41, ["minilm+…(1)", "STS", "Benchmark", "1379"], ["minilm", "CoordinationInversion", "10002"], True),
-        (34, ["minilm+…(1)", "STS", "Benchmark", "1379"], ["minilm", "Coordination", "10002"], True),
+        (
+            71,
+            [LONG, "STS", "Benchmark", "1379"],
+            ["minilm", "CoordinationInversion", "10002"],
+            False,
+        ),
+        (
+            70,
+            [LONG, "STS", "Benchmark", "1379"],
+            ["minilm", "CoordinationInversion", "10002"],
+            False,
+        ),
+        (
+            48,
+            ["minilm+…(1)", "STS", "Benchmark", "1379"],
+            ["minilm", "CoordinationInversion", "10002"],
+            True,
+        ),
+        (
+            41,
+            ["minilm+…(1)", "STS", "Benchmark", "1379"],
+            ["minilm", "CoordinationInversion", "10002"],
+            True,
+        ),
+        (
+            34,
+            ["minilm+…(1)", "STS", "Benchmark", "1379"],
+            ["minilm", "Coordination", "10002"],
+            True,
+        ),
         (32, ["minilm+…(1)", "STS", "1379"], ["Benchmark"], True),
     ],
 )
-def test_long_settings_are_short_before_words_are_broken(capsys, monkeypatch, room, first, second, key):
+def test_long_settings_are_short_before_words_are_broken(
+    capsys, monkeypatch, room, first, second, key
+):
     lines = drawn(capsys, monkeypatch, room)
     assert [lines[2].split(), lines[3].split()] == [first, second]
-    assert (lines[-1] == f"(1) {LONG}") == key and all(len(line) <= room for line in lines[: -1 if key else None])
+    assert (lines[-1] == f"(1) {LONG}") == key and all(
+        len(line) <= room for line in lines[: -1 if key else None]
+    )
     assert set(lines[1]) == {"─"} and len({len(line) for line in lines[:3]}) == 1
 
 
-def test_columns_without_room_are_set_in_parts_that_each_say_what_their_lines_are_of(capsys, monkeypatch):
+def test_columns_without_room_are_set_in_parts_that_each_say_what_their_lines_are_of(
+    capsys, monkeypatch
+):
     lines = drawn(capsys, monkeypatch, 44, *(f"number {at}" for at in range(4)))
     heads = [line.split() for line in lines if line.startswith("encoder")]
     assert len(heads) > 1 and all(head[:2] == ["encoder", "task"] for head in heads)
-    assert sum(line.count("12.3456") for line in lines) == 4 and all(len(line) <= 44 for line in lines[:-2])
+    assert sum(line.count("12.3456") for line in lines) == 4 and all(
+        len(line) <= 44 for line in lines[:-2]
+    )
 
 
 def test_a_word_breaks_at_its_joints(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "22")
     print_rows(["encoder", "backbone"], [["all-MiniLM", "Distil-RoBERTa base"]])
-    assert [line[10:].strip() for line in capsys.readouterr().out.splitlines()[2:]] == ["Distil-", "RoBERTa", "base"]
+    assert [line[10:].strip() for line in capsys.readouterr().out.splitlines()[2:]] == [
+        "Distil-",
+        "RoBERTa",
+        "base",
+    ]
 
 
 @pytest.mark.parametrize("columns", [20, 60, 80, 120])
 def test_a_name_longer_than_the_terminal_is_told_in_one_piece_below(columns, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
-    print_rows(["encoder", "score", "n"], [[FOLDER, "62.45", "300"], ["minilm", "60.64", "300"]], right=[1, 2])
+    print_rows(
+        ["encoder", "score", "n"],
+        [[FOLDER, "62.45", "300"], ["minilm", "60.64", "300"]],
+        right=[1, 2],
+    )
     *table, key = capsys.readouterr().out.splitlines()
     assert key == f"(1) {FOLDER}"
-    assert max(len(line.rstrip()) for line in table) <= max(columns, 24) and "62.45" in "".join(table)
+    assert max(len(line.rstrip()) for line in table) <= max(columns, 24) and "62.45" in "".join(
+        table
+    )
 
 
 def test_off_a_terminal_nothing_is_short_or_wrapped(capsys, monkeypatch):
@@ -433,7 +526,9 @@ BOARD = ("leaderboard", "--table", "simcse-5", "--format", "csv", "--out")
 
 
 @pytest.mark.parametrize("old", ["old", None], ids=["file", "nothing"])
-def test_a_link_stays_a_link_and_what_it_leads_to_is_written(stsbench: Command, tmp_path: Path, old: str | None):
+def test_a_link_stays_a_link_and_what_it_leads_to_is_written(
+    stsbench: Command, tmp_path: Path, old: str | None
+):
     folder = tmp_path / "elsewhere"
     link, target = tmp_path / "link.csv", folder / "board.csv"
     link.symlink_to(Path("elsewhere", "board.csv"))
@@ -451,7 +546,9 @@ def test_a_pipe_is_written_into(stsbench: Command, tmp_path: Path):
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     stsbench.fine(*BOARD, pipe)
     assert os.read(reader, 6) == b"table,"
-    assert stat.S_ISFIFO(pipe.stat().st_mode) and [one.name for one in tmp_path.iterdir()] == ["pipe"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and [one.name for one in tmp_path.iterdir()] == [
+        "pipe"
+    ]
     os.close(reader)
 
 
@@ -474,7 +571,9 @@ def test_a_device_stays_a_device(stsbench: Command):
     ids=lambda command: " ".join(command[:3]),
 )
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_what_may_never_end_is_not_read(stsbench: Command, tmp_path: Path, command: tuple[str, ...], kind: str):
+def test_what_may_never_end_is_not_read(
+    stsbench: Command, tmp_path: Path, command: tuple[str, ...], kind: str
+):
     for place in (tmp_path / "here.csv", tmp_path / "own" / "baselines" / "mine.toml"):
         place.parent.mkdir(parents=True, exist_ok=True)
         if kind == "pipe":
@@ -486,7 +585,13 @@ def test_what_may_never_end_is_not_read(stsbench: Command, tmp_path: Path, comma
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="only Linux shows its kernel so")
-@pytest.mark.parametrize("command", [("run", "-e", "minilm", "-t", "quickstart-en", "--no-store"), ("doctor",)])
-def test_the_kernels_folder_is_no_cache(stsbench: Command, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]):
+@pytest.mark.parametrize(
+    "command", [("run", "-e", "minilm", "-t", "quickstart-en", "--no-store"), ("doctor",)]
+)
+def test_the_kernels_folder_is_no_cache(
+    stsbench: Command, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+):
     monkeypatch.setenv("STSBENCH_CACHE", "/proc")
-    assert "STSBENCH_CACHE='/proc' names no folder (it is the kernel's" in stsbench.refused(*command)
+    assert "STSBENCH_CACHE='/proc' names no folder (it is the kernel's" in stsbench.refused(
+        *command
+    )

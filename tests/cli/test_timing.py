@@ -42,7 +42,9 @@ class Counted:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         self.calls.append(len(sentences))
-        lengths = np.array([[len(s), s.count(" "), s.count("e"), 1.0] for s in sentences], dtype=np.float32)
+        lengths = np.array(
+            [[len(s), s.count(" "), s.count("e"), 1.0] for s in sentences], dtype=np.float32
+        )
         return lengths.reshape(-1, 4)
 
 
@@ -82,7 +84,12 @@ def test_inference_is_in_batches_and_at_once(stsbench, monkeypatch):
     # The first batch is not counted.
     assert Counted.calls == [7, *a_round, *a_round]
     (row,) = found["rows"]
-    assert (row["inference"], row["at_once"], row["size"], row["training"]) == (whole + bool(rest), 1.0, 4, None)
+    assert (row["inference"], row["at_once"], row["size"], row["training"]) == (
+        whole + bool(rest),
+        1.0,
+        4,
+        None,
+    )
     assert found["sentences"] == n and found["processor"] and found["threads"] >= 1
 
 
@@ -101,26 +108,64 @@ def test_a_recipe_is_trained_whole(stsbench, cards, masked_lm, stops_early):
         path = cards / "trainers" / "little.toml"
         early = 'every = 1\npatience = 1\npatience_counts = "declines"'
         path.write_text(path.read_text().replace("every = 4", early))
-    (row,) = timed(stsbench, "-r", "little", "--base", masked_lm, "--cards", cards, "--device", "cpu")["rows"]
+    (row,) = timed(
+        stsbench, "-r", "little", "--base", masked_lm, "--cards", cards, "--device", "cpu"
+    )["rows"]
     training = row["training"]
-    assert (training["steps"], training["measured"], training["validations"]) == (12, 12, 12 if stops_early else 3)
+    assert (training["steps"], training["measured"], training["validations"]) == (
+        12,
+        12,
+        12 if stops_early else 3,
+    )
     assert (training["batch_size"], training["corpus"], row["size"]) == (8, "text.txt", 16)
     assert not list(cards.parent.glob("runs*"))
 
 
 def test_the_whole_is_estimated_from_some_steps(stsbench, cards, masked_lm, monkeypatch):
     ticks(monkeypatch)
-    words = ("-r", "little", "--base", masked_lm, "--cards", cards, "--device", "cpu", "--steps", "2")
+    words = (
+        "-r",
+        "little",
+        "--base",
+        masked_lm,
+        "--cards",
+        cards,
+        "--device",
+        "cpu",
+        "--steps",
+        "2",
+    )
     (row,) = timed(stsbench, *words)["rows"]
     # One validation of a second, between two looks at the clock; both steps the two other seconds of three.
     assert row["training"]["measured"] == 2 and row["training"]["seconds"] == 12 * 1.0 + 3 * 1.0
 
 
 def test_markdown_holds_the_papers_table_beside_ours():
-    training = {"seconds": 90.0, "steps": 30, "validations": 2, "measured": 10, "batch_size": 16, "corpus": "text"}
+    training = {
+        "seconds": 90.0,
+        "steps": 30,
+        "validations": 2,
+        "measured": 10,
+        "batch_size": 16,
+        "corpus": "text",
+    }
     rows = [
-        {"name": "mean", "method": "Mean", "inference": 2.0, "at_once": 1.0, "size": 4, "training": None},
-        {"name": "sg-opt", "method": "SG-OPT", "inference": 3.0, "at_once": 1.5, "size": 4, "training": training},
+        {
+            "name": "mean",
+            "method": "Mean",
+            "inference": 2.0,
+            "at_once": 1.0,
+            "size": 4,
+            "training": None,
+        },
+        {
+            "name": "sg-opt",
+            "method": "SG-OPT",
+            "inference": 3.0,
+            "at_once": 1.5,
+            "size": 4,
+            "training": training,
+        },
     ]
     found = to_layout(
         {
@@ -136,7 +181,10 @@ def test_markdown_holds_the_papers_table_beside_ours():
     assert "| WK | – | 197.03 | 14.13 | – |" in lines
     assert "| SG-OPT | 455.02 | 10.51 | 0.75 | – |" in lines
     assert "another machine that is not named" in text
-    assert "sg-opt\\*: estimated for 30 steps of 16 rows of text and 2 validations, from 10 steps taken" in text
+    assert (
+        "sg-opt\\*: estimated for 30 steps of 16 rows of text and 2 validations, from 10 steps taken"
+        in text
+    )
     assert "a processor, device cpu, 2 threads; python 3, torch 2; 2026-11-21." in text
 
 

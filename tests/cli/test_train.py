@@ -20,15 +20,24 @@ def test_a_recipe_is_trained_and_its_name_is_an_encoder(stsbench, cards, little)
     assert facts["corpus"]["rows"] == 60 and len(facts["corpus"]["sha256"]) == 64
     assert facts["overlap"]["quickstart-en"] == "unknown"  # whatever the base was trained on
     assert not Path("runs/little/seed1/checkpoints").exists()
-    results = stsbench.json("run", "--encoder", "little", "--tasks", "quickstart-en", "--cards", cards)["results"]
+    results = stsbench.json(
+        "run", "--encoder", "little", "--tasks", "quickstart-en", "--cards", cards
+    )["results"]
     assert [result["train_seed"] for result in results] == [1, 2]
     assert {result["encoder"] for result in results} == {"little"}
-    chosen = [json.loads(Path(f"runs/little/seed{seed}/run.json").read_text())["chosen"]["score"] for seed in (1, 2)]
+    chosen = [
+        json.loads(Path(f"runs/little/seed{seed}/run.json").read_text())["chosen"]["score"]
+        for seed in (1, 2)
+    ]
     # Unknown words make near ties, which two ways to multiply break differently.
     assert [result["score"] for result in results] == pytest.approx(chosen, abs=5e-3)
-    board = stsbench("leaderboard", "--suite", "quickstart", "--cards", cards, "--format", "markdown")
+    board = stsbench(
+        "leaderboard", "--suite", "quickstart", "--cards", cards, "--format", "markdown"
+    )
     assert "| little |" in board.out and "±" in board.out
-    one = stsbench.json("run", "--encoder", "little@2", "--tasks", "quickstart-en", "--cards", cards, "--fresh")
+    one = stsbench.json(
+        "run", "--encoder", "little@2", "--tasks", "quickstart-en", "--cards", cards, "--fresh"
+    )
     assert [result["train_seed"] for result in one["results"]] == [2]
 
 
@@ -57,17 +66,29 @@ def test_what_was_seen_of_the_tests_shows_everywhere(stsbench, cards, little):
     Path("text.txt").write_text("\n".join(texts) + "\n")
     done = stsbench(*little, "--seeds", "1,2", "--set", "steps=2")
     (head, _, first, second, *_) = done.out.splitlines()
-    assert head.endswith("test sentences seen") and first.split()[-1] == second.split()[-1] == "text"
+    assert (
+        head.endswith("test sentences seen") and first.split()[-1] == second.split()[-1] == "text"
+    )
     name = "little+steps=2"
     shown = stsbench.fine("show", name, "--cards", cards)
-    assert "text of quickstart-en" in " ".join(shown.split()) and "runs/little+steps=2/seed2" in shown
+    assert (
+        "text of quickstart-en" in " ".join(shown.split()) and "runs/little+steps=2/seed2" in shown
+    )
     assert stsbench("show", name, "--cards", cards, "--json").out.count('"steps": 2') == 1
     done = stsbench("run", "-e", name, "-t", "quickstart-en", "--cards", cards)
-    assert "quickstart-en §" in done.out and "§ trained or fitted on text that overlaps the test" in done.out
-    assert "±: deviation over the seeds 1, 2" in done.out and max(map(len, done.out.splitlines())) <= 80
+    assert (
+        "quickstart-en §" in done.out
+        and "§ trained or fitted on text that overlaps the test" in done.out
+    )
+    assert (
+        "±: deviation over the seeds 1, 2" in done.out
+        and max(map(len, done.out.splitlines())) <= 80
+    )
     board = stsbench("leaderboard", "--suite", "quickstart", "--cards", cards)
     assert "§ trained or fitted" in board.out
-    folder = stsbench.json("run", "-e", f"runs/{name}/seed1", "-t", "quickstart-en", "--cards", cards)
+    folder = stsbench.json(
+        "run", "-e", f"runs/{name}/seed1", "-t", "quickstart-en", "--cards", cards
+    )
     assert [(one["overlap"], one["train_seed"]) for one in folder["results"]] == [("text", None)]
 
 
@@ -82,8 +103,20 @@ def test_a_dry_run_reckons_and_writes_nothing(stsbench, little):
     assert "12 of 8 rows" in shown.out and max(map(len, shown.out.splitlines())) <= 80
 
 
-def test_a_dry_run_without_its_material_tells_the_plan_and_what_is_missing(stsbench, cards, masked_lm):
-    call = ("train", "little", "--cards", cards, "--dry-run", "--text", "wiki1m", "--corpora", "nowhere")
+def test_a_dry_run_without_its_material_tells_the_plan_and_what_is_missing(
+    stsbench, cards, masked_lm
+):
+    call = (
+        "train",
+        "little",
+        "--cards",
+        cards,
+        "--dry-run",
+        "--text",
+        "wiki1m",
+        "--corpora",
+        "nowhere",
+    )
     done = stsbench(*call)
     assert done.code == 2 and not Path("runs").exists()
     shown = " ".join(done.out.split())
@@ -95,7 +128,9 @@ def test_a_dry_run_without_its_material_tells_the_plan_and_what_is_missing(stsbe
     done = stsbench(*call, "--base", masked_lm, "--set", "epochs=2", "--seeds", "1,2", "--json")
     facts = json.loads(done.out)
     assert done.code == 2 and list(facts["missing"]) == ["text"] and facts["seeds"] == [1, 2]
-    assert facts["length"] == "2 epochs, 250,000 steps of 8 rows" and facts["start"] == str(masked_lm)
+    assert facts["length"] == "2 epochs, 250,000 steps of 8 rows" and facts["start"] == str(
+        masked_lm
+    )
     # A mistake is no missing material.
     refused = stsbench(*call, "--set", "temprature=1")
     assert refused.code == 2 and refused.out == "" and "did you mean 'temperature'" in refused.err
@@ -107,27 +142,50 @@ def test_a_dry_run_without_its_material_tells_the_plan_and_what_is_missing(stsbe
         (["litle"], "unknown recipe 'litle'; did you mean 'little'"),
         (["little"], "no checkpoint to start from; pass --base FOLDER (any masked language model)"),
         (["little", "--base", "/nowhere/at/all"], "does not exist"),
-        (["little", "BASE", "--set", "temprature=0.1"], "unknown key 'temprature'; did you mean 'temperature'"),
-        (["little", "BASE", "--set", "training.stepps=3"], "unknown key 'stepps' in [training]; did you mean 'steps'"),
-        (["little", "BASE", "--set", "learnig_rate=0.1"], "unknown key 'learnig_rate'; did you mean 'learning_rate'"),
-        (["little", "BASE", "--set", "trainig.steps=3"], "no table 'trainig'; did you mean 'training'"),
+        (
+            ["little", "BASE", "--set", "temprature=0.1"],
+            "unknown key 'temprature'; did you mean 'temperature'",
+        ),
+        (
+            ["little", "BASE", "--set", "training.stepps=3"],
+            "unknown key 'stepps' in [training]; did you mean 'steps'",
+        ),
+        (
+            ["little", "BASE", "--set", "learnig_rate=0.1"],
+            "unknown key 'learnig_rate'; did you mean 'learning_rate'",
+        ),
+        (
+            ["little", "BASE", "--set", "trainig.steps=3"],
+            "no table 'trainig'; did you mean 'training'",
+        ),
         (["little", "BASE", "--set", "pooling=mean(9)"], "asks for layer 9; the model has 3"),
         (["little", "BASE", "--text", "none.txt"], "none.txt"),
         (["little", "BASE", "--set", "split=dev"], "unknown split of quickstart-en 'dev'"),
         (["little", "BASE", "--set", "learning_rate=1e30"], "the loss is nan"),
-        (["little", "BASE", "--device", "cpu", "--set", "precision=float16"], "'float16' needs a GPU"),
+        (
+            ["little", "BASE", "--device", "cpu", "--set", "precision=float16"],
+            "'float16' needs a GPU",
+        ),
         (["little", "BASE", "--out", "text.txt"], "text.txt"),
         (["little", "BASE", "--report-to", "nobody"], "--report-to nobody"),
         (["little", "BASE", "--text", "empty.txt"], "empty.txt: the file is empty"),
-        (["little", "BASE", "--set", "learning_rate=-1"], "'training.learning_rate': expected a number > 0"),
-        (["little", "BASE", "--set", "batch_size=1"], "a sentence's negatives are the others of its batch"),
+        (
+            ["little", "BASE", "--set", "learning_rate=-1"],
+            "'training.learning_rate': expected a number > 0",
+        ),
+        (
+            ["little", "BASE", "--set", "batch_size=1"],
+            "a sentence's negatives are the others of its batch",
+        ),
         (["little", "BASE", "--set", "pooling=wk(1)"], "'wk(1)' cannot be trained under"),
         (["infersent-small", "BASE"], "'infersent' starts from nothing; leave out --base"),
     ],
 )
 def test_every_mistake_is_one_line(stsbench, cards, masked_lm, arguments, says):
     Path("empty.txt").write_text("")
-    given = [part for one in arguments for part in (["--base", masked_lm] if one == "BASE" else [one])]
+    given = [
+        part for one in arguments for part in (["--base", masked_lm] if one == "BASE" else [one])
+    ]
     done = stsbench("train", "--cards", cards, *given)
     assert done.code == 2
     assert len(done.err.splitlines()) == 1 and says in done.err, done.err
@@ -139,11 +197,15 @@ def test_an_untrained_recipe_says_how_to_train_it(stsbench, cards):
     assert done.code == 2 and "has not been trained here; run: stsbench train little" in done.err
 
 
-def test_a_recipe_trained_with_values_replaced_alone_is_offered_by_that_name(stsbench, cards, little):
+def test_a_recipe_trained_with_values_replaced_alone_is_offered_by_that_name(
+    stsbench, cards, little
+):
     assert stsbench(*little, "--set", "steps=2").code == 0
     name = "little+steps=2"
     for spec in ("little", "little+steps=3"):
         done = stsbench("run", "--encoder", spec, "--tasks", "quickstart-en", "--cards", cards)
         offered = f"'{spec}' has not been trained here; with values replaced it has: give '{name}'; run: stsbench train"
         assert done.code == 2 and offered in done.err
-    assert stsbench("run", "--encoder", name, "--tasks", "quickstart-en", "--cards", cards).code == 0
+    assert (
+        stsbench("run", "--encoder", name, "--tasks", "quickstart-en", "--cards", cards).code == 0
+    )

@@ -22,7 +22,9 @@ from stsbench.encoders.runs import trained_runs
 from tests.training.students import sentences
 
 
-def test_a_finished_run_is_kept_and_one_trained_otherwise_is_not_overwritten(stsbench, cards, little):
+def test_a_finished_run_is_kept_and_one_trained_otherwise_is_not_overwritten(
+    stsbench, cards, little
+):
     assert stsbench(*little).code == 0
     stamp = Path("runs/little/seed0/model.safetensors").stat().st_mtime_ns
     assert stsbench(*little).code == 0
@@ -30,7 +32,10 @@ def test_a_finished_run_is_kept_and_one_trained_otherwise_is_not_overwritten(sts
     recipe = cards / "trainers" / "little.toml"
     recipe.write_text(recipe.read_text().replace("steps = 12", "steps = 8"))
     refused = stsbench(*little)
-    assert refused.code == 2 and "a finished run with another training.steps (12, now 8); pass --fresh" in refused.err
+    assert (
+        refused.code == 2
+        and "a finished run with another training.steps (12, now 8); pass --fresh" in refused.err
+    )
     assert stsbench(*little, "--fresh").code == 0
     assert json.loads(Path("runs/little/seed0/run.json").read_text())["steps"] == 8
 
@@ -44,9 +49,14 @@ def test_a_finished_run_is_kept_and_one_trained_otherwise_is_not_overwritten(sts
         ("base", "another base"),
     ],
 )
-def test_a_run_is_not_resumed_by_another_recipe(stsbench, cards, masked_lm, monkeypatch, change, says, little):
+def test_a_run_is_not_resumed_by_another_recipe(
+    stsbench, cards, masked_lm, monkeypatch, change, says, little
+):
     stopped = stop_at(stsbench, monkeypatch, little, 5)
-    assert stopped.code == 130 and "stopped after step 5 of 12; to resume, run it again without --fresh" in stopped.err
+    assert (
+        stopped.code == 130
+        and "stopped after step 5 of 12; to resume, run it again without --fresh" in stopped.err
+    )
     assert len(stopped.err.splitlines()) == 1
     recipe = cards / "trainers" / "little.toml"
     if change == "text":
@@ -58,26 +68,37 @@ def test_a_run_is_not_resumed_by_another_recipe(stsbench, cards, masked_lm, monk
         little[-1] = "base"
     else:
         key = change.partition(" = ")[0]
-        lines = [change if line.startswith(f"{key} =") else line for line in recipe.read_text().splitlines()]
+        lines = [
+            change if line.startswith(f"{key} =") else line
+            for line in recipe.read_text().splitlines()
+        ]
         recipe.write_text("\n".join(lines))
     refused = stsbench(*little)
     assert refused.code == 2 and f"{says}; pass --fresh to train again without them" in refused.err
     assert len(refused.err.splitlines()) == 1 and _checkpoint().is_dir()
     done = stsbench(*little, "--fresh", "--yes", "--json")
-    assert json.loads(done.out)[0]["steps"] == 12 and not Path("runs/little/seed0/started.json").exists()
+    assert (
+        json.loads(done.out)[0]["steps"] == 12
+        and not Path("runs/little/seed0/started.json").exists()
+    )
 
 
 def test_checkpoints_are_deleted_only_by_who_says_so_twice(stsbench, little, monkeypatch):
     assert stop_at(stsbench, monkeypatch, little, 5).code == 130
     refused = stsbench(*little, "--fresh")
     assert refused.code == 2 and len(refused.err.splitlines()) == 1
-    assert f"--fresh deletes the checkpoints of 1 unfinished run(s), such as {_checkpoint()}; pass --yes" in refused.err
+    assert (
+        f"--fresh deletes the checkpoints of 1 unfinished run(s), such as {_checkpoint()}; pass --yes"
+        in refused.err
+    )
     for stream in (sys.stdin, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda question, err: False)
     kept = stsbench(*little, "--fresh")
     assert kept.code == 130 and "nothing was deleted" in kept.err and _checkpoint().is_dir()
-    monkeypatch.setattr("typer.confirm", lambda question, err: question.endswith("checkpoint-5; delete them?"))
+    monkeypatch.setattr(
+        "typer.confirm", lambda question, err: question.endswith("checkpoint-5; delete them?")
+    )
     (anew,) = json.loads(stsbench(*little, "--fresh", "--json").out)
     assert [point["step"] for point in anew["curve"]] == [4, 8, 12] and not _checkpoint().exists()
 
@@ -87,7 +108,9 @@ def _checkpoint() -> Path:
     return max(Path("runs/little/seed0/checkpoints").glob("checkpoint-*"), default=Path("nowhere"))
 
 
-def test_an_unfinished_run_is_called_so_with_the_command_that_finishes_it(stsbench, cards, masked_lm, monkeypatch):
+def test_an_unfinished_run_is_called_so_with_the_command_that_finishes_it(
+    stsbench, cards, masked_lm, monkeypatch
+):
     given = ["--base", str(masked_lm), "--set", "steps=8", "--cards", str(cards)]
     call, name = ["train", "little", *given], "little+steps=8"
     assert stsbench(*call, "--seeds", "1").code == 0
@@ -108,7 +131,9 @@ def test_an_unfinished_run_is_called_so_with_the_command_that_finishes_it(stsben
     assert again.code == 0 and again.out.count("(trained already, 2") == 2
 
 
-def test_an_unfinished_run_does_not_pass_for_the_card_of_its_name(stsbench, cards, masked_lm, monkeypatch, little):
+def test_an_unfinished_run_does_not_pass_for_the_card_of_its_name(
+    stsbench, cards, masked_lm, monkeypatch, little
+):
     assert stop_at(stsbench, monkeypatch, little, 5).code == 130
     (cards / "baselines").mkdir()
     (cards / "baselines" / "little.toml").write_text(
@@ -117,13 +142,19 @@ def test_an_unfinished_run_does_not_pass_for_the_card_of_its_name(stsbench, card
     )
     call = ("run", "-e", "little", "-t", "quickstart-en", "--cards", cards)
     refused = stsbench(*call)
-    assert refused.code == 2 and "is not finished; to finish it: " in refused.err and "STSBENCH_RUNS" in refused.err
+    assert (
+        refused.code == 2
+        and "is not finished; to finish it: " in refused.err
+        and "STSBENCH_RUNS" in refused.err
+    )
     assert stsbench.json("show", "little", "--cards", cards)["not finished"]
     monkeypatch.setenv("STSBENCH_RUNS", "others")
     assert stsbench(*call).code == 0
 
 
-@pytest.mark.parametrize("file", ["learner.safetensors", "optimizer.pt", "selection.json", "best.safetensors"])
+@pytest.mark.parametrize(
+    "file", ["learner.safetensors", "optimizer.pt", "selection.json", "best.safetensors"]
+)
 def test_a_damaged_checkpoint_is_one_line_and_stays(stsbench, little, monkeypatch, file):
     assert stop_at(stsbench, monkeypatch, little, 5).code == 130
     content = (_checkpoint() / file).read_bytes()
@@ -139,7 +170,10 @@ def test_checkpoints_of_which_nothing_is_known_are_not_gone_on_from(stsbench, li
     facts = json.loads(start.read_text())
     start.write_text(json.dumps({**facts, "devices": 2}))
     assert "another number of devices (2, now 1)" in stsbench(*little).err
-    assert "to finish it: torchrun --nproc-per-node 2 -m stsbench train" in stsbench("run", "-e", "little").err
+    assert (
+        "to finish it: torchrun --nproc-per-node 2 -m stsbench train"
+        in stsbench("run", "-e", "little").err
+    )
     start.write_text("{")
     assert "is not the record of a run's start" in stsbench(*little).err
     start.unlink()
@@ -201,23 +235,43 @@ def test_a_stopped_run_goes_on_to_the_weights_of_an_undisturbed_one(stsbench, li
     assert stsbench(*little, "--out", "whole").code == 0
     assert stop_at(stsbench, monkeypatch, little, 5).code == 130
     assert stsbench(*little).code == 0
-    whole, cut = (Path(name, "little", "seed0", "model.safetensors").read_bytes() for name in ("whole", "runs"))
+    whole, cut = (
+        Path(name, "little", "seed0", "model.safetensors").read_bytes()
+        for name in ("whole", "runs")
+    )
     assert whole == cut
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(3))
 def test_a_killed_run_is_resumed_to_the_same_weights(tmp_path, cards, masked_lm, attempt):
-    command = [sys.executable, "-m", "stsbench", "train", "little", "--cards", str(cards), "--base", str(masked_lm)]
+    command = [
+        sys.executable,
+        "-m",
+        "stsbench",
+        "train",
+        "little",
+        "--cards",
+        str(cards),
+        "--base",
+        str(masked_lm),
+    ]
     command += ["--checkpoint-seconds", "0", "--deterministic", "--set", "steps=60"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "OMP_NUM_THREADS": "1",
+    }
 
     def start(folder: str, *more: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([*command, "--out", folder, *more], cwd=tmp_path, env=environment)
 
     assert start("whole").wait() == 0
     process = start("cut")
-    (checkpoints,) = [tmp_path / "cut" / path.parent.name / "seed0" for path in (tmp_path / "whole").glob("*/seed0")]
+    (checkpoints,) = [
+        tmp_path / "cut" / path.parent.name / "seed0"
+        for path in (tmp_path / "whole").glob("*/seed0")
+    ]
     while not list(checkpoints.glob("checkpoints/checkpoint-*")):
         time.sleep(0.02)
         assert process.poll() is None
@@ -227,7 +281,9 @@ def test_a_killed_run_is_resumed_to_the_same_weights(tmp_path, cards, masked_lm,
     assert start("cut").wait() == 0
     (whole,) = trained_runs("little+steps=60", tmp_path / "whole")
     (cut,) = trained_runs("little+steps=60", tmp_path / "cut")
-    assert (whole.folder / "model.safetensors").read_bytes() == (cut.folder / "model.safetensors").read_bytes()
+    assert (whole.folder / "model.safetensors").read_bytes() == (
+        cut.folder / "model.safetensors"
+    ).read_bytes()
     assert whole.facts["curve"] == cut.facts["curve"]
 
 
@@ -235,16 +291,35 @@ def test_a_killed_run_is_resumed_to_the_same_weights(tmp_path, cards, masked_lm,
 def test_two_processes_train_as_one_with_the_joined_batch(tmp_path, cards, masked_lm):
     given = ["train", "little", "--cards", str(cards), "--base", str(masked_lm)]
     given += ["--set", "dropout=0.0", "--keep", "last"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "OMP_NUM_THREADS": "1",
+    }
     options: dict[str, Any] = {"cwd": tmp_path, "env": environment, "check": True}
     # 60 rows: three whole batches of 16 an epoch for both, the last short one left out.
     alone = [*given, "--set", "batch_size=16", "--set", "drop_last=true", "--out", "one"]
     subprocess.run([sys.executable, "-m", "stsbench", *alone], **options)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29541"]
-    subprocess.run([*launcher, "-m", "stsbench", *given, "--set", "drop_last=true", "--out", "two"], **options)
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        "29541",
+    ]
+    subprocess.run(
+        [*launcher, "-m", "stsbench", *given, "--set", "drop_last=true", "--out", "two"], **options
+    )
     (one,), (two,) = (list((tmp_path / name).glob("*/seed0")) for name in ("one", "two"))
-    losses = [[p["loss"] for p in json.loads((folder / "run.json").read_text())["curve"]] for folder in (one, two)]
+    losses = [
+        [p["loss"] for p in json.loads((folder / "run.json").read_text())["curve"]]
+        for folder in (one, two)
+    ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     # Not the weights: of some the gradient is zero but for rounding, which Adam makes as large as any other.
-    one_, two_ = (stsbench_module.load_encoder(folder).encode(sentences(20)) for folder in (one, two))
+    one_, two_ = (
+        stsbench_module.load_encoder(folder).encode(sentences(20)) for folder in (one, two)
+    )
     np.testing.assert_allclose(one_, two_, atol=1e-4)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import transformers
 
-from stsbench.encoders.runs import CURVE, UnfinishedRun
+from stsbench.encoders.runs import CURVE_FILE, UnfinishedRun
 from stsbench.training.loop.loop import Selection
 from tests.cli.test_train_again import stop_at
 
@@ -40,20 +40,24 @@ def test_the_curve_is_written_as_it_is_seen_and_is_the_record_s(stsbench, little
     points = _points(folder)
     assert points == json.loads((folder / "run.json").read_text())["curve"]
     assert [point["rate"] for point in points] == [1e-3] * 3
-    assert all(0 < p["gradient_norm"] < 1e3 and p["uniformity"] < 0 < p["alignment"] < 4 for p in points)
+    assert all(
+        0 < p["gradient_norm"] < 1e3 and p["uniformity"] < 0 < p["alignment"] < 4 for p in points
+    )
 
 
 def _points(folder: Path) -> list[dict[str, float]]:
-    path = folder / CURVE
+    path = folder / CURVE_FILE
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
-def test_an_unfinished_run_s_curve_is_drawn_and_goes_on_without_a_point_twice(stsbench, cards, little, monkeypatch):
+def test_an_unfinished_run_s_curve_is_drawn_and_goes_on_without_a_point_twice(
+    stsbench, cards, little, monkeypatch
+):
     pytest.importorskip("matplotlib", reason="the extra plots is not installed")
     call = [*little, "--name", "ours"]
     folder = Path("runs/ours/seed0")
     assert stop_at(stsbench, monkeypatch, call, 9).code == 130
-    with (folder / CURVE).open("a") as file:
+    with (folder / CURVE_FILE).open("a") as file:
         file.write('{"step": 12, "sco')
     run = UnfinishedRun.read(folder)
     assert run is not None and [point.step for point in run.curve] == [4, 8]
@@ -62,26 +66,38 @@ def test_an_unfinished_run_s_curve_is_drawn_and_goes_on_without_a_point_twice(st
         assert stsbench.fine("show", name, "--curve", f"{Path(name).name}.svg").startswith("wrote ")
     assert "quickstart-en test" in Path("ours.svg").read_text()
     assert stsbench(*call).code == 0
-    assert stsbench.progress[0].startswith("seed 0: step 12 of 12, ") and len(stsbench.progress) == 1
+    assert (
+        stsbench.progress[0].startswith("seed 0: step 12 of 12, ") and len(stsbench.progress) == 1
+    )
     assert [point["step"] for point in _points(folder)] == [4, 8, 12]
     (folder / "run.json").unlink()
     (folder / "started.json").write_text('{"recipe": {}, "seed": 0, "base": {}, "corpus": ""}')
-    (folder / CURVE).write_text("[]\n")
-    assert "curve.jsonl: is not the curve of a run" in stsbench.refused("show", "ours", "--curve", "c.svg")
+    (folder / CURVE_FILE).write_text("[]\n")
+    assert "curve.jsonl: is not the curve of a run" in stsbench.refused(
+        "show", "ours", "--curve", "c.svg"
+    )
 
 
 def test_a_method_that_trains_itself_tells_the_same(stsbench, cards):
     recipe = cards / "trainers" / "little.toml"
-    text = recipe.read_text().replace('"simcse"', '"quick_thoughts"').replace("[student]\nmax_length = 16\n", "")
+    text = (
+        recipe.read_text()
+        .replace('"simcse"', '"quick_thoughts"')
+        .replace("[student]\nmax_length = 16\n", "")
+    )
     recipe.write_text(
         re.sub(r"\[base\]\n.*\n", "[base]\n", text).replace(
             "temperature = 0.05", "vocabulary = 40\nword_size = 4\nhidden = 4"
         )
     )
     stsbench.fine("train", "little", "--cards", cards)
-    assert [line.partition(",")[0] for line in stsbench.progress] == [f"seed 0: step {n} of 7" for n in (4, 7)]
+    assert [line.partition(",")[0] for line in stsbench.progress] == [
+        f"seed 0: step {n} of 7" for n in (4, 7)
+    ]
     points = _points(Path("runs/little/seed0"))
-    assert [point["step"] for point in points] == [0, 4, 7] and all("uniformity" in point for point in points)
+    assert [point["step"] for point in points] == [0, 4, 7] and all(
+        "uniformity" in point for point in points
+    )
     assert points == json.loads(Path("runs/little/seed0/run.json").read_text())["curve"]
 
 

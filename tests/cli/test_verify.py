@@ -34,8 +34,15 @@ def test_a_run_is_verified_and_what_was_edited_is_not(stsbench, results):
     assert "field 'scores': 'kendall.all' is 0.5, the items make " in err
     code, out, _ = stsbench("verify", "--json")
     rows = json.loads(out)["results"]
-    assert code == json.loads(out)["exit"] == 2 and [row["verdict"] for row in rows].count("failed") == 1
-    assert {row["task"] for row in rows} == {"quickstart-en", "quickstart-es-en", "quickstart-probe"}
+    assert (
+        code == json.loads(out)["exit"] == 2
+        and [row["verdict"] for row in rows].count("failed") == 1
+    )
+    assert {row["task"] for row in rows} == {
+        "quickstart-en",
+        "quickstart-es-en",
+        "quickstart-probe",
+    }
 
 
 def test_results_without_items_are_named_with_the_reason(stsbench, results):
@@ -68,7 +75,10 @@ def test_the_committed_results_are_verified(stsbench):
     found = stsbench.json("verify", PROJECT_RESULTS)
     rows = found["results"]
     assert found["exit"] == 0 and not [row for row in rows if row["problems"]]
-    items = {str(path).replace(".items.parquet", ".json") for path in PROJECT_RESULTS.rglob("*.items.parquet")}
+    items = {
+        str(path).replace(".items.parquet", ".json")
+        for path in PROJECT_RESULTS.rglob("*.items.parquet")
+    }
     assert {row["path"] for row in rows if row["verdict"] == "verified"} == items != set()
     reasons = {tuple(row["not_verified"]) for row in rows if row["verdict"] == "not verified"}
     assert reasons == {("its per-item columns are not here",)}
@@ -77,10 +87,14 @@ def test_the_committed_results_are_verified(stsbench):
 @pytest.mark.data
 def test_the_committed_results_are_of_the_data_at_hand(stsbench):
     rows = stsbench.json("verify", PROJECT_RESULTS)["results"]
-    assert {row["data_at_hand"] for row in rows} == {True} and not [row for row in rows if row["problems"]]
+    assert {row["data_at_hand"] for row in rows} == {True} and not [
+        row for row in rows if row["problems"]
+    ]
 
 
 def test_no_torch_is_needed(tmp_path):
-    script = "import sys; from stsbench.cli import main; code = main(sys.argv[1:]); sys.exit(code or 9 * ('torch' in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script, "verify", str(PROJECT_RESULTS)], cwd=ROOT, check=False)
+    script = "import sys; from stsbench.cli.main import main; code = main(sys.argv[1:]); sys.exit(code or 9 * ('torch' in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "verify", str(PROJECT_RESULTS)], cwd=ROOT, check=False
+    )
     assert done.returncode == 0

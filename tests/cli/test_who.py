@@ -13,10 +13,10 @@ import pytest
 from stsbench.api.calls import evaluate
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
-from stsbench.encoders.load import find_encoder
+from stsbench.encoders.load import load_named
 from stsbench.encoders.runs import TrainedRun, trained_runs
 from stsbench.results.folder import read_states, write_result
-from stsbench.results.groups import gather_runs
+from stsbench.results.groups import group_by_encoder
 from tests import hub_server
 from tests.cli.commands import ENCODER, QUICK, Command, make_own, one_line, write
 from tests.hub_files import tiny_bert, write_bert
@@ -42,7 +42,9 @@ def test_a_folder_with_a_cards_name_is_called_otherwise_and_fills_no_table(stsbe
     assert names(stsbench, "--encoder", fake) == ["fakes/simcse-bert-base"]
     (result,) = read_states(tmp_path / "results").results
     assert result.encoder_card is None
-    assert "no result has a published score" in stsbench.refused("check", "results", "--against", "published")
+    assert "no result has a published score" in stsbench.refused(
+        "check", "results", "--against", "published"
+    )
 
 
 def test_an_encoder_of_a_programs_own_with_a_cards_name_is_called_by_its_class(own):
@@ -66,7 +68,9 @@ def test_results_without_a_cards_hash_are_not_its(stsbench, tmp_path, digest):
     for task in tasks:
         made = make_result("simcse-bert-base", task, 0.9, encoder_card=other, fingerprint="fake")
         write_result(made, tmp_path / "results")
-    assert "no result has a published score" in stsbench.refused("check", "results", "--against", "published")
+    assert "no result has a published score" in stsbench.refused(
+        "check", "results", "--against", "published"
+    )
     out = stsbench.fine("leaderboard", "--suite", "sts", "--format", "csv")
     assert "simcse-bert-base (not the card's)" in out
     refused = stsbench.refused("leaderboard", "--table", "simcse-5", "--show", "measured")
@@ -76,13 +80,19 @@ def test_results_without_a_cards_hash_are_not_its(stsbench, tmp_path, digest):
         write_result(make_result("simcse-bert-base", task, 0.5, eval_seed=1), tmp_path / "results")
     board = stsbench.fine("leaderboard", "--suite", "sts", "--format", "csv")
     assert "90.0" in board and "50.0" in board and "70.0" not in board
-    alone = stsbench.fine("leaderboard", "-e", "simcse-bert-base (not the card's)", "--format", "csv")
+    alone = stsbench.fine(
+        "leaderboard", "-e", "simcse-bert-base (not the card's)", "--format", "csv"
+    )
     assert "90.0" in alone and "50.0" not in alone
     alone = stsbench.fine("leaderboard", "-e", "simcse-bert-base", "--format", "csv")
     assert "50.0" in alone and "90.0" not in alone
-    code, table, err = stsbench("leaderboard", "--table", "simcse-5", "--show", "measured", "--format", "csv")
+    code, table, err = stsbench(
+        "leaderboard", "--table", "simcse-5", "--show", "measured", "--format", "csv"
+    )
     assert code == 0 and "50.0" in table and "90.0" not in table and "70.0" not in table
-    assert "results of simcse-bert-base (not the card's) are in no row of 'simcse-5'" in one_line(err)
+    assert "results of simcse-bert-base (not the card's) are in no row of 'simcse-5'" in one_line(
+        err
+    )
 
 
 def edited(tmp_path: Path, **changes: str) -> Catalogue:
@@ -130,12 +140,22 @@ def test_a_card_over_another_changes_with_it(tmp_path):
 
 def run_record(**changes: Any) -> dict[str, Any]:
     card = msgspec.to_builtins(CATALOGUE.recipe("simcse-small"))
-    return {"recipe": "simcse-small", "seed": 1, "card": card, "overlap": {"quickstart-en": "none"}, **changes}
+    return {
+        "recipe": "simcse-small",
+        "seed": 1,
+        "card": card,
+        "overlap": {"quickstart-en": "none"},
+        **changes,
+    }
 
 
 def run_of(name: str, seed: int = 1, **changes: Any) -> Path:
     record = run_record(recipe=name, seed=seed, **changes)
-    return write_bert(Path("runs") / name / f"seed{seed}", stsbench__json={"kind": "transformer"}, run__json=record)
+    return write_bert(
+        Path("runs") / name / f"seed{seed}",
+        stsbench__json={"kind": "transformer"},
+        run__json=record,
+    )
 
 
 def test_a_folder_of_runs_does_not_stand_for_a_card_that_is_no_recipe(stsbench, tmp_path):
@@ -144,41 +164,59 @@ def test_a_folder_of_runs_does_not_stand_for_a_card_that_is_no_recipe(stsbench, 
     (name,) = names(stsbench, "--encoder", "mine", "--cards", tmp_path / "cards")
     (result,) = read_states(tmp_path / "results").results
     # The card's class, not the trained folder.
-    assert name == "mine" and result.fingerprint and result.train_seed is None and result.encoder_card
+    assert (
+        name == "mine" and result.fingerprint and result.train_seed is None and result.encoder_card
+    )
     run_of("minilm", seed=0)
-    assert find_encoder("minilm").run is None
+    assert load_named("minilm").run is None
 
 
-def test_a_recipes_run_carries_its_hash_and_seeds_from_another_start_are_another_encoder(stsbench, tmp_path):
+def test_a_recipes_run_carries_its_hash_and_seeds_from_another_start_are_another_encoder(
+    stsbench, tmp_path
+):
     run_of("simcse-small", 1)
     run_of("simcse-small", 2, base_files={"weights": "a"})
-    one, two = find_encoder("simcse-small@1"), find_encoder("simcse-small@2")
+    one, two = load_named("simcse-small@1"), load_named("simcse-small@2")
     assert one.card_digest and two.card_digest and one.card_digest != two.card_digest
     for known in (one, two):
         assert CATALOGUE.known_encoder("simcse-small", known.card_digest) is not None
     results = [
-        make_result("simcse-small", train_seed=one.train_seed, encoder_card=known.card_digest, fingerprint=str(at))
+        make_result(
+            "simcse-small",
+            train_seed=one.train_seed,
+            encoder_card=known.card_digest,
+            fingerprint=str(at),
+        )
         for at, known in enumerate((one, two))
     ]
-    assert [len(runs.results) for runs in gather_runs(results)] == [1, 1]
+    assert [len(runs.results) for runs in group_by_encoder(results)] == [1, 1]
 
 
 def test_a_run_of_another_recipe_is_not_the_recipes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     card = msgspec.to_builtins(CATALOGUE.recipe("sg-small"))
     run_of("simcse-small", 1, card=card)
-    known = find_encoder("simcse-small")
+    known = load_named("simcse-small")
     assert CATALOGUE.known_encoder("simcse-small", known.card_digest) is None
     named = CATALOGUE.recipe("simcse-bert-base")
-    run_of("simcse-bert-base", 0, card=msgspec.to_builtins(named), given_base="somewhere", base_files={"weights": "x"})
-    known = find_encoder("simcse-bert-base")
+    run_of(
+        "simcse-bert-base",
+        0,
+        card=msgspec.to_builtins(named),
+        given_base="somewhere",
+        base_files={"weights": "x"},
+    )
+    known = load_named("simcse-bert-base")
     assert CATALOGUE.known_encoder("simcse-bert-base", known.card_digest) is None
 
 
 def test_a_record_that_lies_where_anothers_is_looked_for_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_bert(Path("runs/simcse-small/seed2"), run__json=run_record())
-    with pytest.raises(StsbenchError, match="is of recipe 'simcse-small', seed 1, but is in the folder of .* seed 2;"):
+    with pytest.raises(
+        StsbenchError,
+        match="is of recipe 'simcse-small', seed 1, but is in the folder of .* seed 2;",
+    ):
         trained_runs("simcse-small")
 
 
@@ -189,8 +227,12 @@ def test_a_record_beside_a_folder_is_believed_against_it_alone(stsbench, tmp_pat
             stsbench__json={"kind": "transformer"},
             run__json=run_record(overlap={"quickstart-en": overlap}),
         )
-        known = find_encoder(str(place))
-        assert (known.name, known.overlap_with("quickstart-en"), known.train_seed) == (overlap, believed, None)
+        known = load_named(str(place))
+        assert (known.name, known.overlap_with("quickstart-en"), known.train_seed) == (
+            overlap,
+            believed,
+            None,
+        )
 
 
 ODD: list[Any] = [None, 3, -1, 1.5, "x", [], [1], {}, {"a": 1}, True, 10**400]
@@ -199,18 +241,35 @@ ODD: list[Any] = [None, 3, -1, 1.5, "x", [], [1], {}, {"a": 1}, True, 10**400]
 @pytest.mark.parametrize("value", ODD, ids=lambda value: str(value)[:10])
 @pytest.mark.parametrize(
     "key",
-    ["recipe", "seed", "card", "overlap", "base_files", "corpus", "chosen", "curve", "steps", "run", "given_base"],
+    [
+        "recipe",
+        "seed",
+        "card",
+        "overlap",
+        "base_files",
+        "corpus",
+        "chosen",
+        "curve",
+        "steps",
+        "run",
+        "given_base",
+    ],
 )
 def test_a_record_may_be_of_any_types(tmp_path, key, value):
     write(tmp_path / "run.json", json.dumps(run_record(**{key: value})))
     try:
         run = TrainedRun.read(tmp_path)
-        assert run.overlap_with("sts12") in ("none", "text", "gold", "unknown") and len(run.digest) > 64
+        assert (
+            run.overlap_with("sts12") in ("none", "text", "gold", "unknown")
+            and len(run.digest) > 64
+        )
     except StsbenchError as error:
         assert str(error).startswith(f"{tmp_path}/run.json")
 
 
-@pytest.mark.parametrize("content", [b"[" * 100_000, b"", b"\xff", b"[]", b'"x"'], ids=lambda c: str(c[:8]))
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, b"", b"\xff", b"[]", b'"x"'], ids=lambda c: str(c[:8])
+)
 def test_a_record_may_be_any_bytes(tmp_path, content):
     write(tmp_path / "run.json", content)
     with pytest.raises(StsbenchError, match="is not the record of a training run"):
@@ -223,7 +282,11 @@ def test_a_record_may_be_any_bytes(tmp_path, content):
 @pytest.mark.parametrize("kind", ["whitening", "flow", "token_removal"])
 def test_an_encoder_over_itself_is_refused(stsbench, tmp_path, kind):
     own = make_own(tmp_path)
-    card = ENCODER.replace("own_encoders:Hashed", kind) + "[params]\n" + ("k = 1\n" if kind == "token_removal" else "")
+    card = (
+        ENCODER.replace("own_encoders:Hashed", kind)
+        + "[params]\n"
+        + ("k = 1\n" if kind == "token_removal" else "")
+    )
     write(own.cards / "baselines" / "a.toml", f'{card}base = "a"\n')
     write(own.cards / "baselines" / "b.toml", f'{card}base = "c"\n')
     write(own.cards / "baselines" / "c.toml", f'{card}base = "b"\n')
@@ -239,7 +302,10 @@ def test_an_encoder_over_itself_is_refused(stsbench, tmp_path, kind):
 
 
 def test_folders_that_end_alike_are_told_apart_and_not_averaged(stsbench, tmp_path):
-    one, two = write_bert(tmp_path / "runA" / "final"), write_bert(tmp_path / "runB" / "final", hidden=32)
+    one, two = (
+        write_bert(tmp_path / "runA" / "final"),
+        write_bert(tmp_path / "runB" / "final", hidden=32),
+    )
     assert names(stsbench, "--encoder", f"{one},{two}") == ["runA/final", "runB/final"]
     out = stsbench.fine("run", *SMALL, "--encoder", f"{one},{two}", "--fresh")
     assert "±" not in out and "runA/final" in out and "runB/final" in out
@@ -250,7 +316,10 @@ def test_folders_that_end_alike_are_told_apart_and_not_averaged(stsbench, tmp_pa
 
 
 def test_a_folder_is_told_apart_from_what_the_results_hold_of_another(stsbench, tmp_path):
-    one, two = write_bert(tmp_path / "runA" / "final"), write_bert(tmp_path / "runB" / "final", hidden=32)
+    one, two = (
+        write_bert(tmp_path / "runA" / "final"),
+        write_bert(tmp_path / "runB" / "final", hidden=32),
+    )
     assert names(stsbench, "--encoder", one) == ["final"]
     code, out, err = stsbench("run", *SMALL, "--encoder", two, "--json")
     assert (code, json.loads(out)["results"][0]["encoder"]) == (0, "runB/final")
@@ -274,12 +343,18 @@ def test_versions_can_be_named(stsbench, tmp_path):
         state = f"{'a' * 64} by tokenizers 0.22.1, transformers {version}"
         write_result(make_result("mine", score=score, fingerprint=state), tmp_path / "results")
     board = stsbench("leaderboard", "--suite", "sts", "--format", "csv")
-    assert "measured,50.0" in board.out and "mine [" not in board.out and "'mine [transformers 5.3.0]' (1)" in board.err
+    assert (
+        "measured,50.0" in board.out
+        and "mine [" not in board.out
+        and "'mine [transformers 5.3.0]' (1)" in board.err
+    )
     name = "mine [transformers 5.3.0]"
     alone = stsbench.fine("leaderboard", "-e", name, "--format", "csv")
     assert "measured,40.0" in alone and "measured,50.0" not in alone
     assert stsbench.json("lock", "--out", "one.json", "-e", name)["cells"] == 1
-    found = stsbench("check", "results", "--against", "one.json", "-e", name, "--against-encoder", name)
+    found = stsbench(
+        "check", "results", "--against", "one.json", "-e", name, "--against-encoder", name
+    )
     assert found.code == 0 and "1 cell: 1 fine" in found.out
 
 
@@ -289,12 +364,19 @@ def test_versions_can_be_named(stsbench, tmp_path):
 def test_a_hub_id_that_a_card_describes_gets_the_card(stsbench, hub: Hub, tmp_path):
     repo = hub.add("model", "owner/bert", tiny_bert())
     cards = make_own(tmp_path).cards
-    card = ENCODER.replace("own_encoders:Hashed", "transformer") + '[params]\nmodel = "owner/bert"\n'
-    write(cards / "baselines" / "carded.toml", f'{card}pooling = "cls_before_pooler"\nrevision = "{repo.commit}"\n')
+    card = (
+        ENCODER.replace("own_encoders:Hashed", "transformer") + '[params]\nmodel = "owner/bert"\n'
+    )
+    write(
+        cards / "baselines" / "carded.toml",
+        f'{card}pooling = "cls_before_pooler"\nrevision = "{repo.commit}"\n',
+    )
     code, out, err = stsbench("run", *SMALL, "--encoder", "owner/bert", "--cards", cards, "--json")
     (result,) = json.loads(out)["results"]
     assert code == 0 and result["encoder"] == "carded" and not result["notes"]
-    assert err == "stsbench: owner/bert is the checkpoint of the card 'carded': evaluated as it says\n"
+    assert (
+        err == "stsbench: owner/bert is the checkpoint of the card 'carded': evaluated as it says\n"
+    )
     # Two cards of one checkpoint: neither is taken, both are offered.
     write(cards / "baselines" / "second.toml", card)
     code, out, err = stsbench("run", *SMALL, "--encoder", "owner/bert", "--cards", cards, "--json")
@@ -306,11 +388,15 @@ def test_what_no_file_says_of_a_checkpoint_is_in_the_notes(stsbench, tmp_path, h
     (result,) = stsbench.json("run", *SMALL, "--encoder", write_bert(tmp_path / "bare"))["results"]
     assert result["notes"][0] == f"{note}assumed: pooling mean, normalise no, prompt none"
     hub.add("model", "princeton-nlp/unsup-simcse-tiny", tiny_bert())
-    (result,) = stsbench.json("run", *SMALL, "--encoder", "princeton-nlp/unsup-simcse-tiny")["results"]
+    (result,) = stsbench.json("run", *SMALL, "--encoder", "princeton-nlp/unsup-simcse-tiny")[
+        "results"
+    ]
     assert "from the documentation of its family" in result["notes"][0]
     assert "pooling cls_before_pooler" in result["notes"][0]
     given = ("--set", "pooling=mean", "--set", "prompt=''")
-    (result,) = stsbench.json("run", *SMALL, "--encoder", "princeton-nlp/unsup-simcse-tiny", *given)["results"]
+    (result,) = stsbench.json(
+        "run", *SMALL, "--encoder", "princeton-nlp/unsup-simcse-tiny", *given
+    )["results"]
     assert not any("say how it is run" in one for one in result["notes"])
 
 
@@ -324,5 +410,7 @@ def test_the_families_are_those_of_our_cards():
         if family.source:
             told += 1
             wanted = {"pooling": "mean", "normalise": False, "prompt": "", **params}
-            assert all(wanted[key] == getattr(family, key) for key in ("pooling", "normalise", "prompt")), name
+            assert all(
+                wanted[key] == getattr(family, key) for key in ("pooling", "normalise", "prompt")
+            ), name
     assert told > 15 and not family_of("owner/name").source

@@ -9,12 +9,12 @@ import pytest
 from stsbench.core.cards import EncoderCard, TaskCard
 from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError, UnknownName
-from stsbench.core.registry import fit
-from stsbench.data.readers import READERS
+from stsbench.core.parameters import fit
+from stsbench.data.readers.registry import READERS
 from stsbench.data.task import PACKAGED
-from stsbench.encoders.base import ENCODERS
+from stsbench.encoders.kinds import ENCODERS
 from stsbench.encoders.transformer.pooling import Pooling
-from stsbench.evaluators import EVALUATORS
+from stsbench.evaluators.registry import EVALUATORS
 
 CATALOGUE = Catalogue()
 TASKS, ENCODER_CARDS = CATALOGUE.paths("tasks"), CATALOGUE.paths("baselines")
@@ -45,7 +45,11 @@ def test_a_task_card(task):
         for key, value in source.params.items():
             fit(value, known[key].annotation, where=key)
     if card.package:
-        paths = [PACKAGED / card.package.folder / f.path for files in card.package.files.values() for f in files]
+        paths = [
+            PACKAGED / card.package.folder / f.path
+            for files in card.package.files.values()
+            for f in files
+        ]
         assert all(path.is_file() for path in paths)
 
 
@@ -134,12 +138,32 @@ def test_a_changed_card_is_read_again(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("tasks/stsb.toml", TASK, "{0}/tasks/stsb.toml: the id 'stsb' is taken by .*/tasks/stsb.toml; rename one file"),
-        ("baselines/minilm.toml", ENCODER, "baselines/minilm.toml: the id 'minilm' is taken by .*; rename one file"),
-        ("tasks/suites.toml", '[sts]\nname = ""\ntasks = []', "{0}/tasks/suites.toml: the id 'sts' is taken by .*"),
-        ("tasks/suites.toml", '[stsb]\nname = ""\ntasks = []', "{0}/tasks/suites.toml: the id 'stsb' is taken by .*"),
+        (
+            "tasks/stsb.toml",
+            TASK,
+            "{0}/tasks/stsb.toml: the id 'stsb' is taken by .*/tasks/stsb.toml; rename one file",
+        ),
+        (
+            "baselines/minilm.toml",
+            ENCODER,
+            "baselines/minilm.toml: the id 'minilm' is taken by .*; rename one file",
+        ),
+        (
+            "tasks/suites.toml",
+            '[sts]\nname = ""\ntasks = []',
+            "{0}/tasks/suites.toml: the id 'sts' is taken by .*",
+        ),
+        (
+            "tasks/suites.toml",
+            '[stsb]\nname = ""\ntasks = []',
+            "{0}/tasks/suites.toml: the id 'stsb' is taken by .*",
+        ),
         ("tasks/suites.toml", '[own]\nname = ""', r"suites.toml: \[own\]: key 'tasks' is missing$"),
-        ("tasks/suites.toml", "own = 3", r"suites.toml: \[own\]: expected a table, got a whole number$"),
+        (
+            "tasks/suites.toml",
+            "own = 3",
+            r"suites.toml: \[own\]: expected a table, got a whole number$",
+        ),
     ],
 )
 def test_an_id_taken_twice_and_a_wrong_suite_are_refused(tmp_path, name, text, message):
@@ -168,8 +192,16 @@ def test_unknown_names_offer_the_nearest():
 
 def test_what_replaces_a_task_is_a_task_of_a_later_version():
     catalogue = Catalogue()
-    replaced = {name: card for name in catalogue.paths("tasks") if (card := catalogue.task(name)).superseded_by}
+    replaced = {
+        name: card
+        for name in catalogue.paths("tasks")
+        if (card := catalogue.task(name)).superseded_by
+    }
     assert replaced
     for card in replaced.values():
         later = catalogue.task(card.superseded_by)
-        assert later.version > card.version and not later.superseded_by and later.evaluator == card.evaluator
+        assert (
+            later.version > card.version
+            and not later.superseded_by
+            and later.evaluator == card.evaluator
+        )

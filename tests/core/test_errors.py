@@ -8,18 +8,10 @@ import json
 import pytest
 
 from stsbench.core import errors
-from stsbench.core.errors import (
-    DataError,
-    Stopped,
-    StsbenchError,
-    UnknownName,
-    did_you_mean,
-    has_gap,
-    split_names,
-    variants,
-    visible,
-)
-from stsbench.encoders.base import variant_name
+from stsbench.core.errors import DataError, Interrupted, StsbenchError, UnknownName, suggest
+from stsbench.core.names import has_empty_name, split_names, split_params
+from stsbench.core.wording import escape_controls
+from stsbench.encoders.named import variant_name
 
 
 def test_every_error_is_one_tree_and_is_drawn():
@@ -41,21 +33,35 @@ def test_every_error_is_one_tree_and_is_drawn():
     ],
 )
 def test_near_names(name, near):
-    assert did_you_mean(name, ["sts12", "SimCSE"]) == near
+    assert suggest(name, ["sts12", "SimCSE"]) == near
 
 
 @pytest.mark.parametrize(
-    "sign", ["\0", "\a", "\b", "\r", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066", "\u2028", "\udce9", "\ufffe"]
+    "sign",
+    [
+        "\0",
+        "\a",
+        "\b",
+        "\r",
+        "\x1b",
+        "\x7f",
+        "\x9b",
+        "\u202e",
+        "\u2066",
+        "\u2028",
+        "\udce9",
+        "\ufffe",
+    ],
 )
 def test_control_characters_are_written_out_as_json_would(sign):
-    assert visible(f"a{sign}b") == f"a\\u{ord(sign):04x}b"
-    assert json.loads(f'"{visible(sign)}"') == sign
-    assert visible(visible(sign)) == visible(sign)
+    assert escape_controls(f"a{sign}b") == f"a\\u{ord(sign):04x}b"
+    assert json.loads(f'"{escape_controls(sign)}"') == sign
+    assert escape_controls(escape_controls(sign)) == escape_controls(sign)
 
 
 def test_what_is_text_stays_as_it_is():
     text = "naïve café, 文, שלום, 👩‍🔬\ttab\n§†±–Δ° \\x"
-    assert visible(text) == text
+    assert escape_controls(text) == text
 
 
 # What is wrong, and what to do.
@@ -66,13 +72,20 @@ def test_a_hint_is_a_part_of_the_line():
     assert str(error) == "the file is empty; fetch it again"
     assert (error.problem, error.hint) == ("the file is empty", "fetch it again")
     unknown = UnknownName("task", "stsbb", ["stsb"], hint="'stsbench list tasks' shows them")
-    assert str(unknown) == "unknown task 'stsbb'; did you mean 'stsb'?; 'stsbench list tasks' shows them"
+    assert (
+        str(unknown)
+        == "unknown task 'stsbb'; did you mean 'stsb'?; 'stsbench list tasks' shows them"
+    )
     assert unknown.problem == "unknown task 'stsbb'"
     assert str(UnknownName("task", "x", [])) == "unknown task 'x'"
 
 
 def test_an_error_is_the_same_in_another_process():
-    for error in (UnknownName("task", "stsbb", ["stsb"], hint="h"), DataError("a", hint="b"), Stopped("c")):
+    for error in (
+        UnknownName("task", "stsbb", ["stsb"], hint="h"),
+        DataError("a", hint="b"),
+        Interrupted("c"),
+    ):
         again = copy.copy(error)
         assert type(again) is type(error) and (str(again), vars(again)) == (str(error), vars(error))
 
@@ -84,7 +97,10 @@ def test_an_error_is_the_same_in_another_process():
         (" a , ,b,", ["a", "b"]),
         ("", []),
         ("a+views=['none', 'none'],b", ["a+views=['none', 'none']", "b"]),
-        ("a+pooling=mean(1,-1),senteval(kfold=5,nhid=50)", ["a+pooling=mean(1,-1)", "senteval(kfold=5,nhid=50)"]),
+        (
+            "a+pooling=mean(1,-1),senteval(kfold=5,nhid=50)",
+            ["a+pooling=mean(1,-1)", "senteval(kfold=5,nhid=50)"],
+        ),
         ("a+x={'k': [1, 2]},b", ["a+x={'k': [1, 2]}", "b"]),
         ("a+note='x, y',b", ["a+note='x, y'", "b"]),
         ('a+note="x, y",b', ['a+note="x, y"', "b"]),
@@ -116,11 +132,13 @@ def test_a_comma_inside_brackets_or_quotes_is_part_of_a_name(text, parts):
     ids=str,
 )
 def test_a_name_that_says_what_was_replaced_is_read_back(params):
-    (name, changes) = list(variants(variant_name("minilm", params)))[-1]
+    (name, changes) = list(split_params(variant_name("minilm", params)))[-1]
     assert (name, changes) == ("minilm", params)
     assert variant_name(name, changes) == variant_name("minilm", params)
 
 
-@pytest.mark.parametrize(("text", "gap"), [("a,,b", True), (",a", True), ("a, ", True), ("a,b", False), (",", False)])
+@pytest.mark.parametrize(
+    ("text", "gap"), [("a,,b", True), (",a", True), ("a, ", True), ("a,b", False), (",", False)]
+)
 def test_a_gap_in_a_list_is_seen(text, gap):
-    assert has_gap(text) is gap
+    assert has_empty_name(text) is gap

@@ -16,8 +16,14 @@ import pytest
 from stsbench.bench.run import check_writable
 from stsbench.core import files as expanded, settings
 from stsbench.core.errors import DataError, OutputError, SourceError
-from stsbench.core.files import STALE_SECONDS, check_unpacked_size, remove_stale, scratch_beside, write_whole
-from stsbench.data.corpora.load import read_training_text
+from stsbench.core.files import (
+    STALE_SECONDS,
+    check_unpacked_size,
+    remove_stale,
+    scratch_beside,
+    write_atomically,
+)
+from stsbench.data.corpora.corpus import read_training_text
 from stsbench.results.folder import read_columns
 
 ROOT = Path(__file__).parents[2]
@@ -43,18 +49,30 @@ def test_two_processes_never_share_a_name(tmp_path, monkeypatch):
 
 
 def test_a_long_name_can_be_written(tmp_path):
-    assert write_whole(tmp_path / ("x" * 255), b"1").read_bytes() == b"1"
+    assert write_atomically(tmp_path / ("x" * 255), b"1").read_bytes() == b"1"
     with pytest.raises(OutputError, match="is not a file name"):
-        write_whole(tmp_path / "a\0b", b"")
+        write_atomically(tmp_path / "a\0b", b"")
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_the_first_writing_to_a_folder_sweeps_it(tmp_path):
-    old, old_folder = left(tmp_path / "b.1.partial", hours=25), left(tmp_path / "d.1.partial", hours=25, folder=True)
-    new, new_folder = left(tmp_path / "c.1.partial", hours=23), left(tmp_path / "e.1.partial", hours=23, folder=True)
+    old, old_folder = (
+        left(tmp_path / "b.1.partial", hours=25),
+        left(tmp_path / "d.1.partial", hours=25, folder=True),
+    )
+    new, new_folder = (
+        left(tmp_path / "c.1.partial", hours=23),
+        left(tmp_path / "e.1.partial", hours=23, folder=True),
+    )
     probe = left(tmp_path / ".stsbench-writable.1.partial", hours=25)
-    write_whole(tmp_path / "a.json", b"1")
-    assert [one.exists() for one in (old, old_folder, probe, new, new_folder)] == [False, False, False, True, True]
+    write_atomically(tmp_path / "a.json", b"1")
+    assert [one.exists() for one in (old, old_folder, probe, new, new_folder)] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_a_folder_still_being_filled_is_a_live_runs(tmp_path):
@@ -84,7 +102,7 @@ TEXT = "x" * 100
 
 @pytest.fixture(autouse=True)
 def low(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expanded, "MOST_BYTES", 4 << 20)
+    monkeypatch.setattr(expanded, "MAX_UNPACKED_BYTES", 4 << 20)
 
 
 def parquet(path: Path, columns: Mapping[str, pa.Array]) -> Path:
@@ -107,7 +125,10 @@ def parquet(path: Path, columns: Mapping[str, pa.Array]) -> Path:
 )
 def test_parquet_of_equal_values_is_refused(tmp_path: Path, column: pa.Array):
     path = parquet(tmp_path / "bomb.parquet", {"text": column})
-    for read in (lambda: check_unpacked_size(path, where="there"), lambda: read_training_text(path, header=True)):
+    for read in (
+        lambda: check_unpacked_size(path, where="there"),
+        lambda: read_training_text(path, header=True),
+    ):
         with pytest.raises(SourceError, match="refused to read: it unpacks to more than 4 MiB"):
             read()
 
@@ -119,7 +140,10 @@ def test_per_item_columns_of_a_result_too(tmp_path: Path):
 
 
 def test_parquet_within_bounds_is_read(tmp_path: Path):
-    path = parquet(tmp_path / "fine.parquet", {"text": pa.array([TEXT, None, "a"]), "n": pa.array([[1], [], None])})
+    path = parquet(
+        tmp_path / "fine.parquet",
+        {"text": pa.array([TEXT, None, "a"]), "n": pa.array([[1], [], None])},
+    )
     check_unpacked_size(path, where="there")
     assert read_training_text(path, header=True).num_rows == 3
 

@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.bench.score import open_shelf
+from stsbench.bench.score import open_store
 from stsbench.core import provenance as machine
 from stsbench.core.errors import EncoderError
 from stsbench.core.provenance import (
+    add_texts,
+    copy_factory,
+    encoder_identity,
     fingerprint,
-    fitted_on,
-    identity,
-    inherit_maker,
-    remember_maker,
-    same_encoder,
-    without_texts,
-    without_versions,
+    is_same_encoder,
+    record_factory,
+    strip_texts,
+    strip_versions,
 )
-from stsbench.encoders.fitted import FittedEncoder, texts_digest
-from stsbench.encoders.load import find_encoder
+from stsbench.encoders.fitted import FittedEncoder, digest_texts
+from stsbench.encoders.load import load_named
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.results.folder import read_states
@@ -69,7 +69,7 @@ def large():
 small = lambda: Hashed(5)  # noqa: E731
 ready = Hashed(7)
 '''
-TEXTS = texts_digest(["a"])
+TEXTS = digest_texts(["a"])
 
 
 @pytest.fixture
@@ -85,37 +85,53 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_parameter_that_the_fingerprint_does_not_know_is_another_encoder(own, capsys):
     stsbench = Command(capsys)
     run = ("run", "--encoder", "own_constant:Hashed", "--tasks", "quickstart-en")
-    for more in ((), ("--set", "size=31"), ("--set", "size=31", "--no-store", "--results", "elsewhere")):
+    for more in (
+        (),
+        ("--set", "size=31"),
+        ("--set", "size=31", "--no-store", "--results", "elsewhere"),
+    ):
         stsbench.fine(*run, *more)
     stored = {r.fingerprint: r for r in read_states(own / "results").results}
     (fresh,) = read_states(own / "elsewhere").results
-    plain, sized = stored["hashed-1 of own_constant:Hashed"], stored["hashed-1 of own_constant:Hashed(size=31)"]
+    plain, sized = (
+        stored["hashed-1 of own_constant:Hashed"],
+        stored["hashed-1 of own_constant:Hashed(size=31)"],
+    )
     assert sized.score == fresh.score != plain.score
     assert sized.run["encoded"] == plain.run["encoded"] > 0
 
 
 def test_functions_and_parts_of_one_class_are_not_taken_for_each_other(own):
-    found = [find_encoder(f"own_constant:{name}").fingerprint for name in ("Hashed", "small", "large", "ready")]
-    assert found == [f"hashed-1 of own_constant:{name}" for name in ("Hashed", "small", "large", "ready")]
+    found = [
+        load_named(f"own_constant:{name}").fingerprint
+        for name in ("Hashed", "small", "large", "ready")
+    ]
+    assert found == [
+        f"hashed-1 of own_constant:{name}" for name in ("Hashed", "small", "large", "ready")
+    ]
 
 
 def test_what_takes_no_attributes_is_refused(own):
     with pytest.raises(EncoderError, match="Slotted takes no attributes"):
-        find_encoder("own_constant:Slotted", params={"size": 2})
-    assert find_encoder("own_constant:Slotted").fingerprint == "1 of own_constant:Slotted"
+        load_named("own_constant:Slotted", params={"size": 2})
+    assert load_named("own_constant:Slotted").fingerprint == "1 of own_constant:Slotted"
 
 
 def test_where_it_runs_is_no_parameter_of_an_embedding():
     plain, placed = Plain(), Plain()
-    remember_maker(plain, Plain, {}, called="x")
-    remember_maker(placed, Plain, {"device": "cuda:1"}, called="x")
-    assert identity(plain) == identity(placed) == "plain-1 of tests.encoders.fakes:Plain"
+    record_factory(plain, Plain, {}, called="x")
+    record_factory(placed, Plain, {"device": "cuda:1"}, called="x")
+    assert (
+        encoder_identity(plain)
+        == encoder_identity(placed)
+        == "plain-1 of tests.encoders.fakes:Plain"
+    )
 
 
 def test_without_a_fingerprint_there_is_no_identity():
     encoder = Plain(fingerprint=None)
-    remember_maker(encoder, Plain, {"d": 4}, called="x")
-    assert identity(encoder) is None
+    record_factory(encoder, Plain, {"d": 4}, called="x")
+    assert encoder_identity(encoder) is None
 
 
 def test_a_wrapper_that_answers_for_what_is_inside_has_an_identity_of_its_own():
@@ -129,8 +145,10 @@ def test_a_wrapper_that_answers_for_what_is_inside_has_an_identity_of_its_own():
             return getattr(self.inner, name)
 
     inner = Plain()
-    remember_maker(inner, Plain, {"d": 3}, called="x")
-    assert "Wrapper" in str(identity(Wrapper(inner))) and "d=3" not in str(identity(Wrapper(inner)))
+    record_factory(inner, Plain, {"d": 3}, called="x")
+    assert "Wrapper" in str(encoder_identity(Wrapper(inner))) and "d=3" not in str(
+        encoder_identity(Wrapper(inner))
+    )
 
 
 def test_a_base_of_another_class_or_parameters_is_another_fit():
@@ -138,7 +156,7 @@ def test_a_base_of_another_class_or_parameters_is_another_fit():
         pass
 
     sized = Plain()
-    remember_maker(sized, Plain, {"d": 9}, called="x")
+    record_factory(sized, Plain, {"d": 9}, called="x")
     method = WhiteningMethod(2, normalise=True)
     fits = [FittedEncoder(base, method, ["a", "b"], name="w") for base in (Plain(), Other(), sized)]
     assert len({fit.fingerprint for fit in fits}) == len({fit.folder for fit in fits}) == 3
@@ -146,14 +164,14 @@ def test_a_base_of_another_class_or_parameters_is_another_fit():
 
 def test_a_fitted_one_is_stored_by_parameters_and_texts(tmp_path):
     made, fitted = Plain(), Plain()
-    remember_maker(made, Plain, {"d": 4}, called="x")
-    inherit_maker(fitted, made)
+    record_factory(made, Plain, {"d": 4}, called="x")
+    copy_factory(fitted, made)
     shelves = [
-        open_shelf(tmp_path, made),
-        open_shelf(tmp_path, fitted, texts_digest(["a"])),
-        open_shelf(tmp_path, fitted, texts_digest(["b"])),
+        open_store(tmp_path, made),
+        open_store(tmp_path, fitted, digest_texts(["a"])),
+        open_store(tmp_path, fitted, digest_texts(["b"])),
     ]
-    assert identity(fitted) == identity(made)
+    assert encoder_identity(fitted) == encoder_identity(made)
     assert len({shelf.folder for shelf in shelves}) == 3
 
 
@@ -164,14 +182,18 @@ def test_versions_of_what_computes_are_in_it(bert, monkeypatch):
     encoder = TransformerEncoder(str(bert))
     assert re.fullmatch(r"[0-9a-f]{64} by tokenizers \S+, transformers \S+", encoder.fingerprint)
     real = metadata.version
-    monkeypatch.setattr(metadata, "version", lambda name: "5.1.0" if name == "transformers" else real(name))
+    monkeypatch.setattr(
+        metadata, "version", lambda name: "5.1.0" if name == "transformers" else real(name)
+    )
     older = TransformerEncoder(str(bert)).fingerprint
     assert older.endswith("transformers 5.1.0") and older != encoder.fingerprint
-    assert same_encoder(older, encoder.fingerprint)
+    assert is_same_encoder(older, encoder.fingerprint)
 
 
 @pytest.mark.parametrize(
-    "damage", ["no tokenizer.json", "a class of its own", "no class"], ids=lambda damage: damage.replace(" ", "-")
+    "damage",
+    ["no tokenizer.json", "a class of its own", "no class"],
+    ids=lambda damage: damage.replace(" ", "-"),
 )
 def test_a_tokenizer_of_other_packages_names_them(bert, tmp_path, damage):
 
@@ -179,7 +201,10 @@ def test_a_tokenizer_of_other_packages_names_them(bert, tmp_path, damage):
     if damage == "no tokenizer.json":
         (folder / "tokenizer.json").unlink()
     else:
-        change(folder / "tokenizer_config.json", tokenizer_class="FlaubertTokenizer" if "own" in damage else None)
+        change(
+            folder / "tokenizer_config.json",
+            tokenizer_class="FlaubertTokenizer" if "own" in damage else None,
+        )
     encoder = TransformerEncoder(str(folder))
     for package in ("sacremoses", "sentencepiece"):
         assert f"{package} {metadata.version(package)}" in encoder.fingerprint
@@ -195,7 +220,8 @@ FORMS = {
         HASH,
     ),
     f"{HASH} by nltk 3.10 fitted on {TEXTS}": (f"{HASH} by nltk 3.10", f"{HASH} fitted on {TEXTS}"),
-    "made by hand fitted on nothing of own:Plain": ("made by hand fitted on nothing of own:Plain",) * 2,
+    "made by hand fitted on nothing of own:Plain": ("made by hand fitted on nothing of own:Plain",)
+    * 2,
     'x of own:Plain(note="y by z 1")': ('x of own:Plain(note="y by z 1")',) * 2,
     "two\nlines": ("two\nlines", "two\nlines"),
 }
@@ -203,19 +229,19 @@ FORMS = {
 
 @pytest.mark.parametrize("text", FORMS)
 def test_parts_are_found_again(text):
-    assert (without_texts(text), without_versions(text)) == FORMS[text]
+    assert (strip_texts(text), strip_versions(text)) == FORMS[text]
 
 
 def test_a_package_that_is_not_installed_computes_nothing():
     assert fingerprint({"a": 1}, ["no-such-package"]) == fingerprint({"a": 1})
-    assert fitted_on("x", TEXTS).startswith("x fitted on ")
-    assert not same_encoder(None, None)
+    assert add_texts("x", TEXTS).startswith("x fitted on ")
+    assert not is_same_encoder(None, None)
 
 
 def test_parts_of_partial_are_not_lost():
     maker, encoder = partial(Plain, d=7), Plain(d=7)
-    remember_maker(encoder, maker, {}, called="own:seven")
-    assert identity(encoder) == "plain-1 of own:seven"
+    record_factory(encoder, maker, {}, called="own:seven")
+    assert encoder_identity(encoder) == "plain-1 of own:seven"
 
 
 def test_a_checkout_says_its_commit_and_whether_it_was_changed(tmp_path, monkeypatch):
@@ -226,7 +252,9 @@ def test_a_checkout_says_its_commit_and_whether_it_was_changed(tmp_path, monkeyp
     git = ("git", "-C", tmp_path, "-c", "user.name=A", "-c", "user.email=a@b.c")
     for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "all")):
         subprocess.run([*git, *words], check=True)
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    head = subprocess.run(
+        [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     write(tmp_path / "results" / "new.json", "{}")
     assert commit() == (head, False)
     write(place, "# changed")

@@ -13,9 +13,12 @@ import pytest
 
 from stsbench.core import registry, registry as arguments
 from stsbench.core.errors import CardError, StsbenchError, UnknownName
-from stsbench.core.registry import NAMES, PLACE, SEED, Registry, call_with_params, checked, fit
+from stsbench.core.parameters import NAMES, PATH, SEED, call_with_params, fit, validate_arguments
+from stsbench.core.registry import Registry
 
-ANIMALS = Registry("animal", {"counter": "collections:Counter", "path": "pathlib:Path"}, group="animals")
+ANIMALS = Registry(
+    "animal", {"counter": "collections:Counter", "path": "pathlib:Path"}, group="animals"
+)
 
 
 def test_names_load_what_they_stand_for():
@@ -25,36 +28,59 @@ def test_names_load_what_they_stand_for():
 
 def test_an_address_goes_behind_a_name():
     assert ANIMALS.load_at("path://there:10001") is Path
-    with pytest.raises(StsbenchError, match=r"^animal '10\.0\.0\.1:6379' is an address alone; give a name before it"):
+    with pytest.raises(
+        StsbenchError,
+        match=r"^animal '10\.0\.0\.1:6379' is an address alone; give a name before it",
+    ):
         ANIMALS.load_at("10.0.0.1:6379")
 
 
 def test_entry_points_join_and_ours_win(monkeypatch):
-    points = [EntryPoint(n, v, "stsbench.animals") for n, v in [("zebra", "json:loads"), ("path", "json:dumps")]]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "stsbench.animals" else [])
+    points = [
+        EntryPoint(n, v, "stsbench.animals")
+        for n, v in [("zebra", "json:loads"), ("path", "json:dumps")]
+    ]
+    monkeypatch.setattr(
+        registry, "entry_points", lambda group: points if group == "stsbench.animals" else []
+    )
     assert ANIMALS.names() == ["counter", "path", "zebra"]
     assert ANIMALS.load("zebra").__name__ == "loads"
     assert ANIMALS.load("path") is Path
 
 
 def test_an_unknown_name_offers_the_nearest():
-    with pytest.raises(UnknownName, match="^unknown animal 'conter'; did you mean 'counter'.*; known: counter, path$"):
+    with pytest.raises(
+        UnknownName,
+        match="^unknown animal 'conter'; did you mean 'counter'.*; known: counter, path$",
+    ):
         ANIMALS.load("conter")
 
 
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("no_such_module:Name", "animal 'no_such_module:Name': no module named 'no_such_module'; is it installed?"),
-        ("os.no_such:Name", "animal 'os.no_such:Name': no module named 'os.no_such'; is it installed?"),
+        (
+            "no_such_module:Name",
+            "animal 'no_such_module:Name': no module named 'no_such_module'; is it installed?",
+        ),
+        (
+            "os.no_such:Name",
+            "animal 'os.no_such:Name': no module named 'os.no_such'; is it installed?",
+        ),
         (
             "fractions:Fractoin",
             "animal 'fractions:Fractoin': module 'fractions' has no 'Fractoin'; did you mean 'Fraction'?",
         ),
         ("pathlib:", "animal 'pathlib:' is not the address of an object; give package.module:Name"),
         (":Path", "animal ':Path' is not the address of an object; give package.module:Name"),
-        ("..up:Path", "animal '..up:Path' is not the address of an object; give package.module:Name"),
-        ("https://x.org/a", "animal 'https://x.org/a' is not the address of an object; give package.module:Name"),
+        (
+            "..up:Path",
+            "animal '..up:Path' is not the address of an object; give package.module:Name",
+        ),
+        (
+            "https://x.org/a",
+            "animal 'https://x.org/a' is not the address of an object; give package.module:Name",
+        ),
     ],
 )
 def test_a_wrong_address_is_one_clear_line(address, message):
@@ -76,17 +102,19 @@ def test_an_entry_point_that_fails_is_one_line_that_names_it(tmp_path, monkeypat
     monkeypatch.syspath_prepend(tmp_path)
     points = [EntryPoint("zebra", "broken_package:Zebra", "stsbench.animals")]
     monkeypatch.setattr(registry, "entry_points", lambda group: points)
-    message = (
-        r"animal 'zebra': its entry point broken_package:Zebra fails: KeyError: 'no\\nsuch'; repair its package, or"
-    )
+    message = r"animal 'zebra': its entry point broken_package:Zebra fails: KeyError: 'no\\nsuch'; repair its package, or"
     with pytest.raises(StsbenchError, match=f"^{message}"):
         ANIMALS.load("zebra")
     points[0] = EntryPoint("zebra", "no_such_package:Zebra", "stsbench.animals")
-    with pytest.raises(StsbenchError, match="^animal 'no_such_package:Zebra': no module named .*; is it installed?"):
+    with pytest.raises(
+        StsbenchError, match="^animal 'no_such_package:Zebra': no module named .*; is it installed?"
+    ):
         ANIMALS.load("zebra")
 
 
-def make(size: int, *, rate: float = 0.5, kind: Literal["flat", "deep"] = "flat", **rest: Any) -> tuple[Any, ...]:
+def make(
+    size: int, *, rate: float = 0.5, kind: Literal["flat", "deep"] = "flat", **rest: Any
+) -> tuple[Any, ...]:
     return size, rate, kind, rest
 
 
@@ -95,7 +123,13 @@ def strict(size: int, rate: float = 0.5) -> tuple[int, float]:
 
 
 class Kind:
-    def __init__(self, words: Sequence[str], *, where: Path | None = None, table: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        where: Path | None = None,
+        table: Mapping[str, str] | None = None,
+    ):
         self.words = words
 
 
@@ -119,7 +153,11 @@ def test_parameters_are_passed_on():
         (strict, {"size": "big"}, "card: key 'size': expected a whole number, not 'big'"),
         (strict, {"size": True}, "card: key 'size': expected a whole number, not True"),
         (strict, {"size": 1, "rate": "x"}, "card: key 'rate': expected a number, not 'x'"),
-        (make, {"size": 1, "kind": "depp"}, "card: key 'kind': 'depp' is not one of flat, deep; did you mean 'deep'?"),
+        (
+            make,
+            {"size": 1, "kind": "depp"},
+            "card: key 'kind': 'depp' is not one of flat, deep; did you mean 'deep'?",
+        ),
         (Kind, {"words": "abc"}, "card: key 'words': expected a list, not 'abc'"),
         (Kind, {"words": [], "table": 3}, "card: key 'table': expected a table, not 3"),
     ],
@@ -138,8 +176,10 @@ def test_values_take_the_type_of_the_annotation():
     assert fit(marker, int, where="w") is marker
 
 
-@checked(tasks=NAMES, seed=SEED, out=PLACE)
-def work(tasks: str | Sequence[str], *, seed: int = 0, out: Path | None = None) -> tuple[object, ...]:
+@validate_arguments(tasks=NAMES, seed=SEED, out=PATH)
+def work(
+    tasks: str | Sequence[str], *, seed: int = 0, out: Path | None = None
+) -> tuple[object, ...]:
     """Do it."""
     return tasks, seed, out
 
@@ -181,7 +221,10 @@ def test_what_is_right_goes_through_as_it_is():
     [
         (lambda: call(3), "work: tasks must be a name or a list of names; it is 3"),
         (lambda: call(None), "work: tasks must be a name or a list of names; it is None"),
-        (lambda: call("a", seed="b"), "work: seed must be a whole number from 0 to 4294967295; it is 'b'"),
+        (
+            lambda: call("a", seed="b"),
+            "work: seed must be a whole number from 0 to 4294967295; it is 'b'",
+        ),
         (lambda: call("a", out=3), "work: out must be a path; it is 3"),
         (lambda: call("a", out="x" * 99 + "\n", seed=-1), "it is -1"),
         (lambda: call(["a" * 99, 3]), f"it is ['{'a' * 78}…"),
@@ -195,12 +238,16 @@ def test_what_is_wrong_is_one_line(wrong, message):
 
 
 def test_a_call_that_python_refuses_is_pythons_error():
-    with pytest.raises(TypeError, match=r"work\(\) missing 1 required positional argument: 'tasks'"):
+    with pytest.raises(
+        TypeError, match=r"work\(\) missing 1 required positional argument: 'tasks'"
+    ):
         call()
     with pytest.raises(TypeError):
         call("a", tasks="b")
 
 
 def test_a_misspelt_argument_gets_the_nearest_one():
-    with pytest.raises(StsbenchError, match="unknown argument of work 'task'; did you mean 'tasks'"):
+    with pytest.raises(
+        StsbenchError, match="unknown argument of work 'task'; did you mean 'tasks'"
+    ):
         call("a", task="b")

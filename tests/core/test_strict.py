@@ -7,7 +7,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stsbench.core.cards import EncoderCard, Range, Record, SweepCard, TaskCard, convert, parse_toml, task_digest
+from stsbench.core.cards import (
+    EncoderCard,
+    StrictRecord,
+    SweepCard,
+    TaskCard,
+    ValueRange,
+    convert,
+    parse_toml,
+    task_digest,
+)
 from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError
 from tests.core.test_catalogue import ENCODER, TASK
@@ -18,18 +27,33 @@ SOURCE = '[local]\nreader = "semeval"\n[local.files]\ntest = [{path = "a"}]\n'
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (TASK + 'evaluater = "sts"', "unknown key 'evaluater' in [splits[...]]; did you mean 'evaluator'?"),
+        (
+            TASK + 'evaluater = "sts"',
+            "unknown key 'evaluater' in [splits[...]]; did you mean 'evaluator'?",
+        ),
         ('evaluater = "sts"\n' + TASK, "unknown key 'evaluater'; did you mean 'evaluator'?"),
         (TASK + "[locl]\n", "unknown key 'locl'; did you mean 'local'?"),
-        (TASK + SOURCE.replace("path", "paht"), "unknown key 'paht' in [local.files[...][0]]; did you mean 'path'?"),
+        (
+            TASK + SOURCE.replace("path", "paht"),
+            "unknown key 'paht' in [local.files[...][0]]; did you mean 'path'?",
+        ),
         (TASK.replace('name = "Mine"', ""), "key 'name' is missing"),
         (TASK + '[local]\nreader = "semeval"', "key 'files' is missing in [local]"),
-        (TASK.replace("n = 2", 'n = "2"'), "key 'splits[...].n': expected a whole number, got text"),
-        (TASK.replace("n = 2", "n = true"), "key 'splits[...].n': expected a whole number, got true or false"),
+        (
+            TASK.replace("n = 2", 'n = "2"'),
+            "key 'splits[...].n': expected a whole number, got text",
+        ),
+        (
+            TASK.replace("n = 2", "n = true"),
+            "key 'splits[...].n': expected a whole number, got true or false",
+        ),
         (TASK.replace('["en"]', '"en"'), "key 'languages': expected a list, got text"),
         ("gold_range = [0, 1, 2]\n" + TASK, "key 'gold_range': expected a list of length 2"),
         (TASK.replace("license", "name"), "not valid TOML: Cannot overwrite a value (at line 6, "),
-        (TASK + "[splits.test]\nn = 3", "not valid TOML: Cannot declare ('splits', 'test') twice (at line 9, "),
+        (
+            TASK + "[splits.test]\nn = 3",
+            "not valid TOML: Cannot declare ('splits', 'test') twice (at line 9, ",
+        ),
         (TASK + "note = unquoted", "not valid TOML: Invalid value (at line 9, column 8)"),
         (TASK + "[", "not valid TOML: "),
         (TASK + "n = " + "9" * 5000, "not valid TOML: Exceeds the limit"),
@@ -84,7 +108,7 @@ def test_a_card_that_cannot_be_opened(tmp_path):
 def test_numbers_without_end_are_no_facts(tmp_path, text, says):
     (tmp_path / "a.toml").write_text(text)
     with pytest.raises(CardError) as caught:
-        convert(parse_toml(tmp_path / "a.toml"), Record, where="a.toml")
+        convert(parse_toml(tmp_path / "a.toml"), StrictRecord, where="a.toml")
     assert str(caught.value).startswith(f"a.toml: {says}")
 
 
@@ -107,7 +131,10 @@ def read(folder: Path, text: str) -> SweepCard:
 
 def test_a_card_is_read_with_lists_and_ranges(tmp_path):
     card = read(tmp_path, CARD)
-    assert card.values == {"temperature": [0.05, 0.1], "learning_rate": Range(low=1e-5, high=1e-3, log=True)}
+    assert card.values == {
+        "temperature": [0.05, 0.1],
+        "learning_rate": ValueRange(low=1e-5, high=1e-3, log=True),
+    }
     assert (card.search, card.decide.task, card.decide.split) == ("grid", "stsb", "validation")
     assert read(tmp_path, CARD.replace("seeds = [1, 2]", "")).seeds == [0]
 
@@ -122,7 +149,11 @@ def test_a_card_is_read_with_lists_and_ranges(tmp_path):
         ("from = 1e-5", "from = 0.0", "what is drawn over the logarithm is above 0"),
         ("log = true", "log = true, step = 0.1", "step and log: give one of them"),
         ("[1, 2]", "[2, 2]", "one stands there twice"),
-        ("[values]", "[set]\ntemperature = 1.0\n[values]", "'temperature' is in \\[values\\] and in \\[set\\]"),
+        (
+            "[values]",
+            "[set]\ntemperature = 1.0\n[values]",
+            "'temperature' is in \\[values\\] and in \\[set\\]",
+        ),
         ('["little"]', "[]", "key 'recipes'"),
         ("[0.05, 0.1]", "[]", "key 'values"),
         ("from = 1e-5", "from = nan", "nan and inf are not allowed"),
@@ -140,18 +171,18 @@ def test_the_card_of_the_documentation_is_one(tmp_path):
 
 
 def test_ranges_in_steps():
-    assert Range(low=16, high=64, step=16).points() == [16, 32, 48, 64]
-    assert Range(low=1, high=3).points() == [1, 2, 3]
-    assert Range(low=0.1, high=0.5, step=0.1).points() == [0.1, 0.2, 0.3, 0.4, 0.5]
-    assert [type(one) for one in Range(low=0, high=1, step=0.5).points()] == [float] * 3
+    assert ValueRange(low=16, high=64, step=16).points() == [16, 32, 48, 64]
+    assert ValueRange(low=1, high=3).points() == [1, 2, 3]
+    assert ValueRange(low=0.1, high=0.5, step=0.1).points() == [0.1, 0.2, 0.3, 0.4, 0.5]
+    assert [type(one) for one in ValueRange(low=0, high=1, step=0.5).points()] == [float] * 3
 
 
 def test_numbers_have_four_digits_and_stay_inside():
-    assert Range(low=0.0, high=1.0).number(0.123456) == 0.1235
-    assert Range(low=0.0, high=0.12344).number(0.12344) == 0.1234
-    assert Range(low=0.123456, high=1.0).number(0.1234561) == 0.1235
-    assert Range(low=0.12344, high=1.0).number(0.12344) == 0.12344
-    assert Range(low=8, high=64, log=True).number(11.7) == 12
+    assert ValueRange(low=0.0, high=1.0).number(0.123456) == 0.1235
+    assert ValueRange(low=0.0, high=0.12344).number(0.12344) == 0.1234
+    assert ValueRange(low=0.123456, high=1.0).number(0.1234561) == 0.1235
+    assert ValueRange(low=0.12344, high=1.0).number(0.12344) == 0.12344
+    assert ValueRange(low=8, high=64, log=True).number(11.7) == 12
 
 
 TASK_CARD = Catalogue().task("sts12")
@@ -165,8 +196,11 @@ def test_what_describes_a_task_may_be_edited(key, value):
 
 
 @pytest.mark.parametrize(
-    "key, value", [("evaluator", "relatedness"), ("options", {"protocol": "x"}), ("score_split", "train")]
+    "key, value",
+    [("evaluator", "relatedness"), ("options", {"protocol": "x"}), ("score_split", "train")],
 )
 def test_what_decides_a_score_makes_another_hash(key, value):
     splits = {**TASK_CARD.splits, "train": TASK_CARD.splits["test"]}
-    assert task_digest(msgspec.structs.replace(TASK_CARD, splits=splits, **{key: value})) != task_digest(TASK_CARD)
+    assert task_digest(
+        msgspec.structs.replace(TASK_CARD, splits=splits, **{key: value})
+    ) != task_digest(TASK_CARD)

@@ -17,4 +17,7 @@ class Letters:
     def encode(self, sentences: Sequence[str]) -> npt.NDArray[np.float32]:
         """Count letters; returns (n, 27)."""
         letters = "abcdefghijklmnopqrstuvwxyz "
-        return np.array([[1 + text.lower().count(letter) for letter in letters] for text in sentences], np.float32)
+        return np.array(
+            [[1 + text.lower().count(letter) for letter in letters] for text in sentences],
+            np.float32,
+        )

@@ -11,9 +11,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from stsbench.core.errors import DataError, OutputError
-from stsbench.data.coco import Converted, convert_coco, read_pickle
+from stsbench.data.coco import ConvertedSplit, convert_coco, read_pickle
+from stsbench.data.readers.files import DataFile
 from stsbench.data.readers.sentences import read_captions
-from stsbench.data.readers.table import DataFile
 from tests.pickles import SAVED_ANEW, Call, python2, written
 
 CAPTIONS = {
@@ -29,8 +29,12 @@ def content(split: str, images: int = 2, *, features: Any = None) -> dict[bytes,
     texts = [text for _ in range(images) for text in CAPTIONS[split]]
     return {
         b"features": rng.normal(size=(images, 4)).astype("<f4") if features is None else features,
-        b"image_to_caption_ids": {image: [10 + 5 * image + j for j in range(5)] for image in range(images)},
-        b"captions": {10 + at: {b"cleaned_caption": text, b"raw": b"x"} for at, text in enumerate(texts)},
+        b"image_to_caption_ids": {
+            image: [10 + 5 * image + j for j in range(5)] for image in range(images)
+        },
+        b"captions": {
+            10 + at: {b"cleaned_caption": text, b"raw": b"x"} for at, text in enumerate(texts)
+        },
         b"id_to_original_id": [b"0_%d" % image for image in range(images)],
     }
 
@@ -44,11 +48,21 @@ def write_all(folder: Path, **changed: dict[bytes, Any]) -> Path:
 
 def test_converted_files_are_read_by_the_task_s_reader(tmp_path: Path) -> None:
     converted = convert_coco(write_all(tmp_path / "pkl"), tmp_path / "out")
-    assert converted == [Converted("train", 2, 10), Converted("valid", 2, 10), Converted("test", 2, 10)]
+    assert converted == [
+        ConvertedSplit("train", 2, 10),
+        ConvertedSplit("valid", 2, 10),
+        ConvertedSplit("test", 2, 10),
+    ]
     files = [DataFile(path=tmp_path / "out" / f"train.{kind}") for kind in ("safetensors", "json")]
     split = read_captions(files)
     np.testing.assert_array_equal(split.image_features, content("train")[b"features"])
-    assert split.captions[:5] == ["a cat .", "two caf\xe9s .", "a dog . .", "the sea .", "wide blank ."]
+    assert split.captions[:5] == [
+        "a cat .",
+        "two caf\xe9s .",
+        "a dog . .",
+        "the sea .",
+        "wide blank .",
+    ]
     assert split.image_of_caption.tolist() == [0] * 5 + [1] * 5
     assert len(list((tmp_path / "out").iterdir())) == 6
 
@@ -89,10 +103,18 @@ def test_ids_and_captions_come_in_many_forms(tmp_path: Path) -> None:
         {**base, **by_place},
         {**base, **by_place, b"image_to_caption_ids": np.arange(10).reshape(2, 5)},
         {**base, **by_place, b"image_to_caption_ids": [np.arange(5), np.arange(5, 10)]},
-        {**base, b"image_to_caption_ids": [[np.int64(10 + 5 * i + j) for j in range(5)] for i in range(2)]},
         {
             **base,
-            b"captions": {b"c%d" % at: {b"cleaned_caption": text.encode("latin-1")} for at, text in enumerate(texts)},
+            b"image_to_caption_ids": [
+                [np.int64(10 + 5 * i + j) for j in range(5)] for i in range(2)
+            ],
+        },
+        {
+            **base,
+            b"captions": {
+                b"c%d" % at: {b"cleaned_caption": text.encode("latin-1")}
+                for at, text in enumerate(texts)
+            },
             b"image_to_caption_ids": [[f"c{5 * i + j}" for j in range(5)] for i in range(2)],
         },
     ]
@@ -125,11 +147,18 @@ CALLS = {
 
 @pytest.mark.parametrize("by_protocol_4", [False, True])
 @pytest.mark.parametrize("what", CALLS)
-def test_a_pickle_that_runs_something_runs_nothing(tmp_path: Path, what: str, by_protocol_4: bool) -> None:
+def test_a_pickle_that_runs_something_runs_nothing(
+    tmp_path: Path, what: str, by_protocol_4: bool
+) -> None:
     proof, path = tmp_path / "ran", tmp_path / "train.pkl"
     module, name, argument = CALLS[what]
     call = Call(module, name, (argument.format(str(proof)),), by_protocol_4)
-    for value in (call, {"features": [call]}, {"features": [], 1: call}, np.array([call], dtype=object)):
+    for value in (
+        call,
+        {"features": [call]},
+        {"features": [], 1: call},
+        np.array([call], dtype=object),
+    ):
         path.write_bytes(written(value))
         with pytest.raises(DataError, match="train.pkl: is refused: it asks for") as caught:
             read_pickle(path)
@@ -160,7 +189,9 @@ def test_a_pickle_that_runs_something_runs_nothing(tmp_path: Path, what: str, by
         b"\x82\x01.",
     ],
 )
-def test_other_ways_to_a_function_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: bytes) -> None:
+def test_other_ways_to_a_function_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: bytes
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match="is refused"):
         read_pickle_of(tmp_path, code)
@@ -174,7 +205,8 @@ def test_stand_ins_do_nothing_with_what_a_pickle_says(tmp_path: Path) -> None:
     write_all(tmp_path)
     (tmp_path / "train.pkl").write_bytes(raw)
     with pytest.raises(
-        DataError, match=r"train.pkl: is not SentEval's COCO data: DataError: an array of type '<O8', not of num"
+        DataError,
+        match=r"train.pkl: is not SentEval's COCO data: DataError: an array of type '<O8', not of num",
     ):
         convert_coco(tmp_path, tmp_path / "out")
 
@@ -192,13 +224,20 @@ def test_stand_ins_do_nothing_with_what_a_pickle_says(tmp_path: Path) -> None:
         ({b"image_to_caption_ids": {0: [[]], 1: [10]}}, "unhashable"),
         ({b"captions": [{}]}, "list index out of range"),
         ({b"captions": {i: {b"raw": b"x"} for i in range(10, 20)}}, "KeyError: 'cleaned_caption'"),
-        ({b"captions": {i: {b"cleaned_caption": 3} for i in range(10, 20)}}, "a caption is no text"),
+        (
+            {b"captions": {i: {b"cleaned_caption": 3} for i in range(10, 20)}},
+            "a caption is no text",
+        ),
         ({b"captions": 3}, "'int' object is not subscriptable"),
     ],
 )
-def test_data_of_another_form_are_one_clear_line(tmp_path: Path, changed: dict[bytes, Any], message: str) -> None:
+def test_data_of_another_form_are_one_clear_line(
+    tmp_path: Path, changed: dict[bytes, Any], message: str
+) -> None:
     write_all(tmp_path, train={**content("train"), **changed})
-    with pytest.raises(DataError, match=f"train.pkl: is not SentEval's COCO data: .*{message}") as caught:
+    with pytest.raises(
+        DataError, match=f"train.pkl: is not SentEval's COCO data: .*{message}"
+    ) as caught:
         convert_coco(tmp_path, tmp_path / "out")
     assert "\n" not in str(caught.value)
 

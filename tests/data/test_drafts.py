@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 
 from stsbench.core import settings
-from stsbench.core.cards import HubSource, TaskCard, lines_of, toml
+from stsbench.core.cards import HubSource, TaskCard, card_lines, toml
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError
-from stsbench.data.drafts import Draft, draft_task, find_home, name_of, seen_from
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.data.task import Task, load_task
+from stsbench.data.task_draft import Draft, draft_task, find_home, name_of, relative_path
 from tests import hub_server
 from tests.hub_files import jsonl, parquet, tar
 from tests.hub_server import Hub
@@ -38,9 +38,13 @@ def test_names_that_mean_something_else_are_refused(tmp_path, name):
         find_home(tmp_path, "tasks", name)
 
 
-@pytest.mark.parametrize(("kind", "name"), [("tasks", "stsb"), ("tasks", "sts"), ("baselines", "minilm")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("tasks", "stsb"), ("tasks", "sts"), ("baselines", "minilm")]
+)
 def test_names_of_the_project_are_taken(tmp_path, kind, name):
-    with pytest.raises(StsbenchError, match=f"the name '{name}' is taken by .*; give another with --name"):
+    with pytest.raises(
+        StsbenchError, match=f"the name '{name}' is taken by .*; give another with --name"
+    ):
         find_home(tmp_path, kind, name)
 
 
@@ -69,7 +73,7 @@ VALUES = {
 
 
 def test_values_are_written_as_toml_reads_them():
-    text = "\n".join(lines_of(VALUES, {"text": "a note"}))
+    text = "\n".join(card_lines(VALUES, {"text": "a note"}))
     assert text.startswith("# a note\ntext = ")
     assert tomllib.loads(text) == VALUES
     assert toml((0.0, 5.0)) == "[0.0, 5.0]"
@@ -99,7 +103,10 @@ def test_pairs_with_scores(tmp_path):
     draft, card, task = drafted(put(tmp_path / "data" / "pairs.csv", PAIRS), tmp_path / "cards")
     split = task.load()
     assert isinstance(split, PairSplit)
-    assert (list(split.sentences1), list(split.sentences2)) == (["a, b", "e f", 'say "i"'], ["c d", "g\nh", "j k"])
+    assert (list(split.sentences1), list(split.sentences2)) == (
+        ["a, b", "e f", 'say "i"'],
+        ["c d", "g\nh", "j k"],
+    )
     assert (card.evaluator, card.gold_range, card.score_split) == ("sts", (0.0, 5.0), "test")
     facts = card.splits["test"]
     assert (facts.n, facts.characters, facts.mean) == (3, [14, 9], round(7 / 3, 12))
@@ -127,25 +134,42 @@ def test_what_is_edited_later_is_not_scored_as_what_was_drafted(tmp_path):
 
 def test_sentences_with_labels_in_one_file_of_two_splits(tmp_path):
     draft, card, task = drafted(put(tmp_path / "reviews.csv", REVIEWS), tmp_path / "cards")
-    assert (card.evaluator, list(card.splits), card.score_split) == ("probe", ["train", "test"], "test")
+    assert (card.evaluator, list(card.splits), card.score_split) == (
+        "probe",
+        ["train", "test"],
+        "test",
+    )
     train, test = task.load("train"), task.load("test")
     assert isinstance(train, LabelledSplit) and isinstance(test, LabelledSplit)
     assert (list(train.classes), test.labels.tolist()) == (["0", "1", "2"], [0, 1, 2])
     assert test.sentences[0] == "so fine"
     assert "there is no test split: the one for validation is taken as test" in draft.unsure
-    assert 'split_column = "part", split_values = {test = "dev"}' in draft.files[tmp_path / "cards/tasks/mine.toml"]
+    assert (
+        'split_column = "part", split_values = {test = "dev"}'
+        in draft.files[tmp_path / "cards/tasks/mine.toml"]
+    )
 
 
 def test_sentences_with_labels_in_one_file_are_cross_validated(tmp_path):
-    _, card, task = drafted(put(tmp_path / "r.csv", REVIEWS.replace(";dev", ";x")), tmp_path / "cards", label="stars")
+    _, card, task = drafted(
+        put(tmp_path / "r.csv", REVIEWS.replace(";dev", ";x")), tmp_path / "cards", label="stars"
+    )
     assert (list(card.splits), card.score_split) == (["all"], "all")
     assert task.load("all").n == 6
 
 
 def test_pairs_with_labels_in_files_of_splits(tmp_path):
-    rows = [("a b", "c d", "no"), ("e f", "g h", "yes"), ("i j", "k l", "no"), ("m n", "o p", "yes")]
+    rows = [
+        ("a b", "c d", "no"),
+        ("e f", "g h", "yes"),
+        ("i j", "k l", "no"),
+        ("m n", "o p", "yes"),
+    ]
     for file in ("train", "dev", "test"):
-        lines = (json.dumps(dict(zip(("premise", "hypothesis", "label"), row, strict=True))) for row in rows)
+        lines = (
+            json.dumps(dict(zip(("premise", "hypothesis", "label"), row, strict=True)))
+            for row in rows
+        )
         put(tmp_path / "nli" / f"{file}.jsonl", "\n".join(lines))
     draft, card, task = drafted(tmp_path / "nli", tmp_path / "cards")
     assert (card.evaluator, card.options) == ("probe", {"features": "abs_mul"})
@@ -161,7 +185,10 @@ def test_subsets_are_kept(tmp_path):
     _, card, task = drafted(put(tmp_path / "p.tsv", rows), tmp_path / "cards")
     split = task.load()
     assert isinstance(split, PairSplit)
-    assert (list(split.subset), card.splits["test"].subsets) == (["news", "forum", "news"], {"news": 2, "forum": 1})
+    assert (list(split.subset), card.splits["test"].subsets) == (
+        ["news", "forum", "news"],
+        {"news": 2, "forum": 1},
+    )
     assert card.gold_range == (0.0, 5.0)
 
 
@@ -191,15 +218,18 @@ def test_data_of_which_no_task_can_be_made(tmp_path, content, columns, message):
 def test_splits_that_no_probe_has_are_refused(tmp_path):
     for split in ("dev", "test"):
         put(tmp_path / "d" / f"{split}.csv", "text,label\na b,x\nc d,y\ne f,x\ng h,y\n")
-    with pytest.raises(DataError, match="d: has the splits validation, test; labels need train and test, or one table"):
+    with pytest.raises(
+        DataError,
+        match="d: has the splits validation, test; labels need train and test, or one table",
+    ):
         drafted(tmp_path / "d", tmp_path / "cards")
 
 
 def test_a_folder_is_written_as_seen_from_the_card(tmp_path):
-    assert seen_from(tmp_path / "a", tmp_path / "b" / "c") == "../../a"
-    assert seen_from(tmp_path / "a" / "b", tmp_path / "a") == "./b"
-    assert seen_from(tmp_path, tmp_path) == "."
-    assert seen_from(Path("/usr/data"), tmp_path) == str(Path("/usr/data").resolve())
+    assert relative_path(tmp_path / "a", tmp_path / "b" / "c") == "../../a"
+    assert relative_path(tmp_path / "a" / "b", tmp_path / "a") == "./b"
+    assert relative_path(tmp_path, tmp_path) == "."
+    assert relative_path(Path("/usr/data"), tmp_path) == str(Path("/usr/data").resolve())
 
 
 # Real data.
@@ -219,7 +249,9 @@ def test_a_released_folder_gives_the_facts_of_the_projects_card(tmp_path, name):
     assert known.data is not None and known.card.local is not None
     _, card, task = drafted(known.data / known.card.local.folder, tmp_path / "cards")
     assert card.splits == known.card.splits
-    assert [task.load(split).digest for split in card.splits] == [known.load(split).digest for split in card.splits]
+    assert [task.load(split).digest for split in card.splits] == [
+        known.load(split).digest for split in card.splits
+    ]
 
 
 def as_csv(frame: pd.DataFrame, path: Path, **options: Any) -> None:
@@ -231,10 +263,16 @@ WAYS: dict[str, tuple[str, Callable[[pd.DataFrame, Path], None]]] = {
     "csv with numbers of rows": ("t.csv", lambda frame, path: frame.to_csv(path)),
     "csv without a header": ("t.csv", partial(as_csv, header=False)),
     "semicolons, CRLF": ("t.csv", partial(as_csv, sep=";", lineterminator="\r\n")),
-    "byte order mark, all quoted": ("t.csv", partial(as_csv, encoding="utf-8-sig", quoting=csv.QUOTE_ALL)),
+    "byte order mark, all quoted": (
+        "t.csv",
+        partial(as_csv, encoding="utf-8-sig", quoting=csv.QUOTE_ALL),
+    ),
     "tsv": ("t.tsv", partial(as_csv, sep="\t")),
     "tsv without a header": ("t.txt", partial(as_csv, sep="\t", header=False)),
-    "jsonl": ("t.jsonl", lambda frame, path: frame.to_json(path, orient="records", lines=True, double_precision=15)),
+    "jsonl": (
+        "t.jsonl",
+        lambda frame, path: frame.to_json(path, orient="records", lines=True, double_precision=15),
+    ),
     "parquet": ("t.parquet", lambda frame, path: frame.to_parquet(path)),
 }
 
@@ -242,24 +280,37 @@ WAYS: dict[str, tuple[str, Callable[[pd.DataFrame, Path], None]]] = {
 @pytest.mark.data
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
-    ("name", "split", "drafted_as"), [("stsb", "validation", "test"), ("mr", "all", "all"), ("mrpc", "test", "all")]
+    ("name", "split", "drafted_as"),
+    [("stsb", "validation", "test"), ("mr", "all", "all"), ("mrpc", "test", "all")],
 )
 def test_real_data_in_every_format_are_the_same_task(tmp_path, way, name, split, drafted_as):
     read = real(name).load(split)
     names = ("sentence1", "sentence2") if len(read.sides) == 2 else ("text",)
     sides = dict(zip(names, read.sides, strict=True))
     assert isinstance(read, PairSplit | LabelledSplit | LabelledPairSplit)
-    target = read.gold if isinstance(read, PairSplit) else [read.classes[label] for label in read.labels]
+    target = (
+        read.gold if isinstance(read, PairSplit) else [read.classes[label] for label in read.labels]
+    )
     file, write = WAYS[way]
-    write(pd.DataFrame({**sides, "score" if isinstance(read, PairSplit) else "label": target}), tmp_path / file)
+    write(
+        pd.DataFrame({**sides, "score" if isinstance(read, PairSplit) else "label": target}),
+        tmp_path / file,
+    )
     _, card, task = drafted(tmp_path / file, tmp_path / "cards")
     assert (card.splits[drafted_as].n, task.load(drafted_as).digest) == (read.n, read.digest)
 
 
 hub = hub_server.hub
 REPO = "owner/sets"
-GRADED = [{"sentence1": f"a cat {at}", "sentence2": f"the dog {at * at}", "score": at % 6 * 0.9} for at in range(12)]
-RATED = [{"text": f"{word} film {at}", "label": label} for at in range(6) for label, word in enumerate(("bad", "good"))]
+GRADED = [
+    {"sentence1": f"a cat {at}", "sentence2": f"the dog {at * at}", "score": at % 6 * 0.9}
+    for at in range(12)
+]
+RATED = [
+    {"text": f"{word} film {at}", "label": label}
+    for at in range(6)
+    for label, word in enumerate(("bad", "good"))
+]
 README = b"---\nlanguage:\n- de\nlicense: cc-by-4.0\n---\nPairs.\n"
 
 
@@ -278,15 +329,34 @@ def drafted_of_hub(out: Path, *, config: str = "", **columns: str) -> tuple[Draf
     return drafted(HubSource(repo=REPO, revision="main", config=config), out, **columns)
 
 
-CSV = "\n".join(["sentence1,sentence2,similarity_score", *(",".join(map(str, row.values())) for row in GRADED), ""])
-NESTED = [{"sentence1": r["sentence1"], "sentence2": r["sentence2"], "labels": {"label": r["score"]}} for r in GRADED]
-SHARDS = {f"data/{split}-00000-of-00001.parquet": parquet(GRADED) for split in ("train", "dev", "test")}
+CSV = "\n".join(
+    [
+        "sentence1,sentence2,similarity_score",
+        *(",".join(map(str, row.values())) for row in GRADED),
+        "",
+    ]
+)
+NESTED = [
+    {"sentence1": r["sentence1"], "sentence2": r["sentence2"], "labels": {"label": r["score"]}}
+    for r in GRADED
+]
+SHARDS = {
+    f"data/{split}-00000-of-00001.parquet": parquet(GRADED) for split in ("train", "dev", "test")
+}
 THREE = {"train": "train", "validation": "dev", "test": "test"}
 LAYOUTS: Mapping[str, tuple[dict[str, bytes], dict[str, str], dict[str, str]]] = {
     "one file of JSON lines": ({"test.jsonl.gz": jsonl(GRADED)}, {"test": "test"}, {}),
     "parquet by splits": (SHARDS, THREE, {}),
-    "another name of the score": ({"test.csv": CSV.encode()}, {"test": "test"}, {"gold": "similarity_score"}),
-    "a field within a column": ({"test.jsonl": lines(NESTED)}, {"test": "test"}, {"gold": "labels.label"}),
+    "another name of the score": (
+        {"test.csv": CSV.encode()},
+        {"test": "test"},
+        {"gold": "similarity_score"},
+    ),
+    "a field within a column": (
+        {"test.jsonl": lines(NESTED)},
+        {"test": "test"},
+        {"gold": "labels.label"},
+    ),
 }
 
 
@@ -295,7 +365,12 @@ def test_pairs_in_each_layout(hub: Hub, tmp_path, files, splits, columns):
     commit = hub.add("dataset", REPO, {"README.md": README, **files}).commit
     draft, card, task = drafted_of_hub(tmp_path)
     assert card.hub == HubSource(repo=REPO, revision=commit, splits=splits, columns=columns)
-    assert (card.evaluator, card.languages, card.license, card.gold_range) == ("sts", ["de"], "cc-by-4.0", (0.0, 5.0))
+    assert (card.evaluator, card.languages, card.license, card.gold_range) == (
+        "sts",
+        ["de"],
+        "cc-by-4.0",
+        (0.0, 5.0),
+    )
     assert card.local is None and card.splits["test"].n == 12
     split = task.load("test")
     assert isinstance(split, PairSplit)
@@ -311,7 +386,11 @@ def test_pairs_in_each_layout(hub: Hub, tmp_path, files, splits, columns):
 
 def test_one_of_several_configurations(hub: Hub, tmp_path):
     readme = declared(de="de.jsonl", tr="tr.jsonl")
-    hub.add("dataset", REPO, {"README.md": readme, "de.jsonl": lines(GRADED), "tr.jsonl": lines(GRADED[:8])})
+    hub.add(
+        "dataset",
+        REPO,
+        {"README.md": readme, "de.jsonl": lines(GRADED), "tr.jsonl": lines(GRADED[:8])},
+    )
     with pytest.raises(DataError, match=r"has several configurations \(de, tr\)"):
         drafted_of_hub(tmp_path)
     draft, card, task = drafted_of_hub(tmp_path, config="tr")
@@ -323,10 +402,17 @@ def test_sentences_and_pairs_with_labels(hub: Hub, tmp_path):
     hub.add("dataset", REPO, {"train.jsonl": lines(RATED), "test.jsonl": lines(RATED[:4])})
     _, card, task = drafted_of_hub(tmp_path / "one")
     assert card.hub is not None and card.hub.columns == {"sentence": "text", "label": "label"}
-    assert (card.evaluator, card.hub.classes, card.splits["train"].labels) == ("probe", ["0", "1"], {"0": 6, "1": 6})
+    assert (card.evaluator, card.hub.classes, card.splits["train"].labels) == (
+        "probe",
+        ["0", "1"],
+        {"0": 6, "1": 6},
+    )
     split = task.load("test")
     assert isinstance(split, LabelledSplit) and split.labels.tolist() == [0, 1, 0, 1]
-    rows = [{"premise": f"a cat {at}", "hypothesis": f"no dog {at}", "label": ("yes", "no")[at % 2]} for at in range(8)]
+    rows = [
+        {"premise": f"a cat {at}", "hypothesis": f"no dog {at}", "label": ("yes", "no")[at % 2]}
+        for at in range(8)
+    ]
     hub.add("dataset", REPO, {"all.jsonl": lines(rows)})
     _, card, task = drafted_of_hub(tmp_path / "two")
     pairs = task.load("all")
@@ -343,14 +429,23 @@ def test_a_split_whose_answers_are_kept_back_is_left_out(hub: Hub, tmp_path):
 
 
 def test_columns_are_as_the_user_says(hub: Hub, tmp_path):
-    rows = [{"u": r["sentence1"], "v": r["sentence2"], "w": r["score"], "x": 0.5 + at} for at, r in enumerate(GRADED)]
+    rows = [
+        {"u": r["sentence1"], "v": r["sentence2"], "w": r["score"], "x": 0.5 + at}
+        for at, r in enumerate(GRADED)
+    ]
     hub.add("dataset", REPO, {"test.jsonl": lines(rows)})
     _, card, _ = drafted_of_hub(tmp_path, sentence1="v", sentence2="u", gold="w")
-    assert card.hub is not None and card.hub.columns == {"sentence1": "v", "sentence2": "u", "gold": "w"}
+    assert card.hub is not None and card.hub.columns == {
+        "sentence1": "v",
+        "sentence2": "u",
+        "gold": "w",
+    }
 
 
 TOKENS = lines([{"tokens": ["a", "b"]}] * 3)
-ODD = declared(default="e.jsonl\n  - split: hard\n    path: h.jsonl").replace(b"split: test", b"split: easy")
+ODD = declared(default="e.jsonl\n  - split: hard\n    path: h.jsonl").replace(
+    b"split: test", b"split: easy"
+)
 
 
 @pytest.mark.parametrize(
@@ -359,7 +454,10 @@ ODD = declared(default="e.jsonl\n  - split: hard\n    path: h.jsonl").replace(b"
         ({"sets.tar": tar({"a.txt": b"a"})}, "no data files in JSON, CSV or parquet"),
         ({"sets.py": b"raise SystemExit"}, "only a script, which is never run"),
         ({"test.jsonl": TOKENS}, r"no column holds sentences \(has tokens\)"),
-        ({"README.md": ODD, "e.jsonl": lines(RATED), "h.jsonl": lines(RATED)}, "none of its splits is of train"),
+        (
+            {"README.md": ODD, "e.jsonl": lines(RATED), "h.jsonl": lines(RATED)},
+            "none of its splits is of train",
+        ),
         ({"test.parquet": b"PAR1 broken"}, "broken on the Hub itself"),
     ],
 )

@@ -14,13 +14,21 @@ import pytest
 from pyarrow import parquet
 from safetensors.numpy import save_file
 
-from stsbench.core.cards import CorpusCard, EncoderCard, RecipeCard, Suite, TaskCard, convert, parse_toml
+from stsbench.core.cards import (
+    CorpusCard,
+    EncoderCard,
+    RecipeCard,
+    Suite,
+    TaskCard,
+    convert,
+    parse_toml,
+)
 from stsbench.core.catalogue import Catalogue, card_folder
 from stsbench.core.errors import CardError, DataError, StsbenchError
-from stsbench.core.registry import check_params
-from stsbench.data.corpora.load import load_corpus, read_training_text, select_columns
+from stsbench.core.parameters import check_params
+from stsbench.data.corpora.corpus import load_corpus, read_training_text, select_columns
+from stsbench.data.readers.files import DataFile
 from stsbench.data.readers.sentences import read_any_table, read_captions, read_semeval
-from stsbench.data.readers.table import DataFile
 from stsbench.data.task import expand_names
 from tests.core.test_catalogue import ENCODER
 
@@ -45,14 +53,19 @@ def said(error: pytest.ExceptionInfo[StsbenchError]) -> str:
     [
         ({"delimiter": ""}, "delimiter '' separates no cells; give text within a line"),
         ({"delimiter": "\n"}, "separates no cells"),
-        ({"delimiter": "ab", "quoting": True}, "delimiter 'ab' separates no cells; give one character"),
+        (
+            {"delimiter": "ab", "quoting": True},
+            "delimiter 'ab' separates no cells; give one character",
+        ),
         ({"delimiter": '"', "quoting": True}, "separates no cells"),
         ({"gold": -7}, "column -7: columns are counted from 0"),
         ({"sentence1": -1}, "column -1: columns are counted from 0"),
         ({"gold": 10**30}, "3 columns, column 1000000000000000000000000000000 is missing"),
     ],
 )
-def test_a_cards_columns_and_delimiters(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_cards_columns_and_delimiters(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises((CardError, DataError)) as error:
         read_any_table([put(tmp_path, "t.tsv", "a\tb\t1\n")], **{**COLUMNS, **changes})
     assert message in said(error)
@@ -60,27 +73,36 @@ def test_a_cards_columns_and_delimiters(tmp_path: Path, changes: dict[str, Any],
 
 def test_no_column_is_taken_for_another_of_its_name(tmp_path: Path) -> None:
     file = put(tmp_path, "t.tsv", "s1\ts2\tgold\tgold\na\tb\t1\t2\n")
-    with pytest.raises(DataError, match="t.tsv: 2 columns are called 'gold'; give its position, or rename one"):
+    with pytest.raises(
+        DataError, match="t.tsv: 2 columns are called 'gold'; give its position, or rename one"
+    ):
         read_any_table([file], sentence1="s1", sentence2="s2", gold="gold", header=True)
 
 
 @pytest.mark.parametrize("gold", [LONG, "1e400", "-1e400", "inf", "nan", "1_0" * 3000, ""])
 def test_gold_scores_that_are_no_numbers(tmp_path: Path, gold: str) -> None:
-    with pytest.raises(DataError, match=r"t.tsv: line 1: gold score ('.{0,16}'|of [0-9]+ characters) is not a number"):
+    with pytest.raises(
+        DataError,
+        match=r"t.tsv: line 1: gold score ('.{0,16}'|of [0-9]+ characters) is not a number",
+    ):
         read_any_table([put(tmp_path, "t.tsv", f"a\tb\t{gold}\n")], **COLUMNS)
 
 
 @pytest.mark.parametrize("label", ["1e400", "inf", "nan", LONG, "-1"])
 def test_labels_that_no_class_has(tmp_path: Path, label: str) -> None:
     with pytest.raises(DataError, match=r"line 1: unknown label '.{1,40}' \(known: 0, 1\)"):
-        read_any_table([put(tmp_path, "t.tsv", f"a\t{label}\n")], sentence=0, label=1, classes=["0", "1"])
+        read_any_table(
+            [put(tmp_path, "t.tsv", f"a\t{label}\n")], sentence=0, label=1, classes=["0", "1"]
+        )
 
 
 def test_a_header_of_very_many_columns_is_not_printed_whole(tmp_path: Path) -> None:
     names = [f"column{i}" for i in range(20_000)]
     with pytest.raises(DataError) as error:
         read_any_table(
-            [put(tmp_path, "t.tsv", "\t".join(names) + "\n" + "\t" * 19_999)], **{**COLUMNS, "gold": "x"}, header=True
+            [put(tmp_path, "t.tsv", "\t".join(names) + "\n" + "\t" * 19_999)],
+            **{**COLUMNS, "gold": "x"},
+            header=True,
         )
     assert "no column 'x' (has column0, column1, " in said(error)
     path = put(tmp_path, "t.csv", ",".join(names) + "\n" + "," * 19_999).path
@@ -100,7 +122,9 @@ def test_a_header_of_very_many_columns_is_not_printed_whole(tmp_path: Path) -> N
     ],
 )
 def test_parameters_out_of_range(reader: Any, params: dict[str, int]) -> None:
-    with pytest.raises(CardError, match=rf"mine: key '{next(iter(params))}': expected a whole number [<>]= "):
+    with pytest.raises(
+        CardError, match=rf"mine: key '{next(iter(params))}': expected a whole number [<>]= "
+    ):
         check_params(reader, {"files": [], **params}, where="mine")
 
 
@@ -113,13 +137,24 @@ def test_a_date_is_no_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["[" * 100_000, f"[[{LONG}]]", "[[NaN], [1e400]]", '{"a": 1}', '[["\\ud800"], ["b"]]', "[\n[", "[[1]]"]
+    "content",
+    [
+        "[" * 100_000,
+        f"[[{LONG}]]",
+        "[[NaN], [1e400]]",
+        '{"a": 1}',
+        '[["\\ud800"], ["b"]]',
+        "[\n[",
+        "[[1]]",
+    ],
 )
 def test_captions_that_are_none(tmp_path: Path, content: str) -> None:
     features = tmp_path / "f.safetensors"
     save_file({"features": np.ones((2, 3), np.float32)}, features)
     with pytest.raises(DataError, match="c.json: not a list of lists of captions") as error:
-        read_captions([DataFile(path=features), put(tmp_path, "c.json", content)], captions_per_image=1)
+        read_captions(
+            [DataFile(path=features), put(tmp_path, "c.json", content)], captions_per_image=1
+        )
     said(error)
 
 
@@ -129,7 +164,10 @@ def test_captions_that_are_none(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"a":' * 100_000 + "1" + "}" * 100_000, "a.jsonl: line 2: not valid JSON: nested too deep"),
+        (
+            '{"a":' * 100_000 + "1" + "}" * 100_000,
+            "a.jsonl: line 2: not valid JSON: nested too deep",
+        ),
         ('{"text": ' + "[" * 100_000, "a.jsonl: line 2: not valid JSON: nested too deep"),
         (f'{{"text": {LONG}}}', "a.jsonl: line 2: "),
         ('{"text": 99999999999999999999}', "a.jsonl: line 2: 'text' is a number beyond 64 bits"),
@@ -150,23 +188,37 @@ def test_lines_of_json_may_be_long_lack_keys_and_hold_what_is_not_used(tmp_path:
     long = "a" * 3_000_000
     content = f'{{"text": "{long}", "more": {{"a": [1]}}}}\n\n{{"text": "2020-01-01", "id": 3}}\n'
     table = read_training_text(put(tmp_path, "a.jsonl", content).path, header=True)
-    assert select_columns(table, {"text": "text"}, where="f").to_pydict() == {"text": [long, "2020-01-01"]}
+    assert select_columns(table, {"text": "text"}, where="f").to_pydict() == {
+        "text": [long, "2020-01-01"]
+    }
     assert table.column("id").to_pylist() == [None, 3]
     with pytest.raises(DataError, match="column text holds list"):
         load_corpus(put(tmp_path, "b.jsonl", '{"text": {}}\n{"text": []}\n').path)
 
 
 @pytest.mark.parametrize("at", [-5, -1, 10**30, None])
-def test_columns_of_a_corpus_are_counted_from_0_and_no_two_share_a_name(tmp_path: Path, at: int | None) -> None:
+def test_columns_of_a_corpus_are_counted_from_0_and_no_two_share_a_name(
+    tmp_path: Path, at: int | None
+) -> None:
     path = put(tmp_path, "a.csv", "text,text\na,b\nc,d\n").path
-    wrong = r"no column -?\d+ \(has 2, counted from 0\)|2 columns are called 'text'; give its position"
+    wrong = (
+        r"no column -?\d+ \(has 2, counted from 0\)|2 columns are called 'text'; give its position"
+    )
     with pytest.raises(DataError, match=f"a.csv: {wrong.split('|')[at is None]}"):
-        select_columns(read_training_text(path, header=True), {"text": "text" if at is None else at}, where="a.csv")
+        select_columns(
+            read_training_text(path, header=True),
+            {"text": "text" if at is None else at},
+            where="a.csv",
+        )
 
 
 def test_parquet_of_wrong_types_or_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    for values in (pa.array([[1], [2]]), pa.array([{"a": 1}, {"a": 2}]), pa.array([b"\xff", b"\xfe"])):
+    for values in (
+        pa.array([[1], [2]]),
+        pa.array([{"a": 1}, {"a": 2}]),
+        pa.array([b"\xff", b"\xfe"]),
+    ):
         parquet.write_table(pa.table({"text": values}), path)
         with pytest.raises(DataError, match="column text holds (list|struct|binary)"):
             load_corpus(path)
@@ -201,12 +253,18 @@ TASK: dict[str, Any] = {
         ({"score_split": "tset"}, "score_split 'tset' is not one of test; did you mean 'test'"),
         ({"gold_range": [5, 0]}, "gold_range [5.0, 0.0]: the first must be below the second"),
         ({"gold_range": [1, 1]}, "the first must be below the second"),
-        ({"local": {"reader": "trec", "files": {"tets": []}}}, "a split with files 'tets' is not one of test; did you"),
+        (
+            {"local": {"reader": "trec", "files": {"tets": []}}},
+            "a split with files 'tets' is not one of test; did you",
+        ),
         (
             {"hub": {"repo": "a/b", "revision": "c", "splits": {"dev": "dev"}}},
             "a split of the Hub's 'dev' is not one of",
         ),
-        ({"local": {"reader": "trec", "files": {"test": [{"path": "a", "rows": -1}]}}}, "expected a whole number >= 0"),
+        (
+            {"local": {"reader": "trec", "files": {"test": [{"path": "a", "rows": -1}]}}},
+            "expected a whole number >= 0",
+        ),
     ],
 )
 def test_cards_of_tasks(changes: dict[str, Any], message: str) -> None:
@@ -220,8 +278,16 @@ def test_cards_of_tasks(changes: dict[str, Any], message: str) -> None:
     ("record", "table", "message"),
     [
         (Suite, {"name": "x", "tasks": []}, "key 'tasks': expected a list of length >= 1"),
-        (CorpusCard, {"name": "x", "license": "x", "source": "x", "columns": {"text": -5}, "rows": 2}, "columns"),
-        (CorpusCard, {"name": "x", "license": "x", "source": "x", "columns": {"text": 0}, "rows": 0}, "rows"),
+        (
+            CorpusCard,
+            {"name": "x", "license": "x", "source": "x", "columns": {"text": -5}, "rows": 2},
+            "columns",
+        ),
+        (
+            CorpusCard,
+            {"name": "x", "license": "x", "source": "x", "columns": {"text": 0}, "rows": 0},
+            "rows",
+        ),
     ],
 )
 def test_cards_of_suites_and_corpora(record: Any, table: dict[str, Any], message: str) -> None:
@@ -230,7 +296,9 @@ def test_cards_of_suites_and_corpora(record: Any, table: dict[str, Any], message
     assert message in said(error)
 
 
-@pytest.mark.parametrize(("tasks", "message"), [("mine", "unknown task in suite mine: 'mine'"), ("sts", "'sts'")])
+@pytest.mark.parametrize(
+    ("tasks", "message"), [("mine", "unknown task in suite mine: 'mine'"), ("sts", "'sts'")]
+)
 def test_a_suite_of_suites_is_refused(tmp_path: Path, tasks: str, message: str) -> None:
     (tmp_path / "tasks").mkdir()
     put(tmp_path / "tasks", "suites.toml", f'[mine]\nname = "Mine"\ntasks = ["{tasks}"]\n')
@@ -249,13 +317,19 @@ BASES: dict[Any, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("record", BASES)
-@pytest.mark.parametrize("value", [-1, 0.5, True, "", [], {}, [[]], {"a": {"b": []}}, date(2020, 1, 1), 10**30])
-def test_every_key_of_every_card_takes_a_value_as_it_is_or_is_named(record: Any, value: Any) -> None:
+@pytest.mark.parametrize(
+    "value", [-1, 0.5, True, "", [], {}, [[]], {"a": {"b": []}}, date(2020, 1, 1), 10**30]
+)
+def test_every_key_of_every_card_takes_a_value_as_it_is_or_is_named(
+    record: Any, value: Any
+) -> None:
     for key in record.__struct_fields__:
         try:
             card = convert({**BASES[record], key: value}, record, where="mine")
         except CardError as error:
-            assert str(error).startswith("mine: ") and key in str(error) and "\n" not in str(error), key
+            assert (
+                str(error).startswith("mine: ") and key in str(error) and "\n" not in str(error)
+            ), key
         else:
             kept = msgspec.to_builtins(getattr(card, key))
             # A table that gives nothing takes its defaults.

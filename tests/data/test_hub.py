@@ -15,7 +15,13 @@ import pytest
 from stsbench.core import settings
 from stsbench.core.cards import HubSource
 from stsbench.core.errors import StsbenchError
-from stsbench.data.hub.repository import HubPath, RepoKind, Repository, choose_files, fetch_checkpoint
+from stsbench.data.hub.repository import (
+    HubPath,
+    RepoKind,
+    Repository,
+    choose_files,
+    fetch_checkpoint,
+)
 from stsbench.data.hub.rows import fetch_archive, fetch_rows
 from stsbench.encoders.load import load_encoder
 from tests import hub_server
@@ -43,7 +49,9 @@ def asked(hub: Hub) -> int:
 
 @pytest.fixture(autouse=True)
 def corpus(hub: Hub) -> str:
-    return hub.add("dataset", REPO, {"corpus.bin": DATA, "notes.txt": b"small", "deep/er/x.txt": b"deep"}).commit
+    return hub.add(
+        "dataset", REPO, {"corpus.bin": DATA, "notes.txt": b"small", "deep/er/x.txt": b"deep"}
+    ).commit
 
 
 def test_a_file_comes_whole_with_its_commit(hub: Hub, corpus: str):
@@ -73,7 +81,11 @@ def test_a_broken_download_goes_on_where_it_stopped(hub: Hub, monkeypatch: pytes
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1 << 16)
     hub.fail("corpus.bin", cut_after=200_000, methods=("GET",), times=2)
     assert fetch().read_bytes() == DATA
-    assert [request.range for request in hub.gets("corpus.bin")] == ["", "bytes=196608-", "bytes=393216-"]
+    assert [request.range for request in hub.gets("corpus.bin")] == [
+        "",
+        "bytes=196608-",
+        "bytes=393216-",
+    ]
 
 
 def test_a_download_that_always_breaks_ends(hub: Hub):
@@ -92,9 +104,13 @@ def test_a_hub_that_stumbles_is_asked_again(hub: Hub, part: str):
 def test_wrong_bytes_are_fetched_anew_by_the_next_run(hub: Hub, tmp_path: Path):
     hub.fail("corpus.bin", wrong_bytes=True, methods=("GET",), times=1)
     text = one_line(fetch)
-    assert text.startswith("file 'corpus.bin' of dataset 'owner/corpus' (revision main): damaged (sha256 ")
+    assert text.startswith(
+        "file 'corpus.bin' of dataset 'owner/corpus' (revision main): damaged (sha256 "
+    )
     assert text.endswith("run again to fetch it anew")
-    assert not [path for path in written(tmp_path) if path.stat().st_size == len(DATA)], "others would read it"
+    assert not [path for path in written(tmp_path) if path.stat().st_size == len(DATA)], (
+        "others would read it"
+    )
     assert fetch().read_bytes() == DATA
 
 
@@ -112,29 +128,63 @@ def test_a_file_damaged_in_the_cache_is_told_without_network(
     fetch(name, revision=corpus).resolve().write_bytes(b"rot")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     text = one_line(lambda: fetch(name, revision=corpus))
-    assert f"the copy in the cache is damaged ({kind} " in text and "cannot be fetched again: " in text
+    assert (
+        f"the copy in the cache is damaged ({kind} " in text and "cannot be fetched again: " in text
+    )
     assert "the Hub is switched off (HF_HUB_OFFLINE)" in text
 
 
 FAULTS: dict[str, tuple[Callable[[], object], dict[str, Any], str]] = {
-    "repository": (lambda: fetch(repo="owner/none"), {}, "no such dataset on the Hub, or it is private.*hf auth login"),
+    "repository": (
+        lambda: fetch(repo="owner/none"),
+        {},
+        "no such dataset on the Hub, or it is private.*hf auth login",
+    ),
     "revision": (lambda: fetch(revision="v9"), {}, r"\(revision v9\): there is no such revision"),
-    "commit": (lambda: fetch(revision="a" * 40), {}, r"\(revision aaaaaaaaaaaa\): there is no such revision"),
+    "commit": (
+        lambda: fetch(revision="a" * 40),
+        {},
+        r"\(revision aaaaaaaaaaaa\): there is no such revision",
+    ),
     "file": (lambda: fetch("corpus.bn"), {}, "there is no such file; did you mean 'corpus.bin'?"),
     "name": (lambda: fetch(repo="a//b"), {}, "no repository can have this name"),
-    "gone file": (fetch, {"part": "resolve", "status": 404, "code": "EntryNotFound"}, "there is no such file"),
+    "gone file": (
+        fetch,
+        {"part": "resolve", "status": 404, "code": "EntryNotFound"},
+        "there is no such file",
+    ),
     "401": (fetch, {"part": "/api/", "status": 401}, r"access is denied \(HTTP 401\).*HF_TOKEN"),
     "403": (fetch, {"part": "resolve", "status": 403}, r"access is denied \(HTTP 403\)"),
     "429": (fetch, {"part": "/api/", "status": 429}, "asked too often"),
-    "429 later": (fetch, {"part": "resolve", "after": 1, "status": 429, "methods": ("HEAD",)}, "asked too often"),
-    "500": (fetch, {"part": "/api/", "status": 500}, r"out of order \(HTTP 500\); try again later; or use a folder"),
+    "429 later": (
+        fetch,
+        {"part": "resolve", "after": 1, "status": 429, "methods": ("HEAD",)},
+        "asked too often",
+    ),
+    "500": (
+        fetch,
+        {"part": "/api/", "status": 500},
+        r"out of order \(HTTP 500\); try again later; or use a folder",
+    ),
     "500 file": (fetch, {"part": "resolve", "status": 500}, r"out of order \(HTTP 500\)"),
-    "502 download": (fetch, {"part": "resolve", "status": 502, "methods": ("GET",)}, r"out of order \(HTTP 502\)"),
+    "502 download": (
+        fetch,
+        {"part": "resolve", "status": 502, "methods": ("GET",)},
+        r"out of order \(HTTP 502\)",
+    ),
     "slow": (fetch, {"part": "/api/", "stall": True}, "does not answer in time"),
     "slow file": (fetch, {"part": "resolve", "stall": True}, "does not answer in time"),
-    "slow download": (fetch, {"part": "resolve", "stall": True, "methods": ("GET",)}, "does not answer in time"),
+    "slow download": (
+        fetch,
+        {"part": "resolve", "stall": True, "methods": ("GET",)},
+        "does not answer in time",
+    ),
     "login page": (fetch, {"part": "/api/", "not_a_hub": True}, "what answers is not the Hub"),
-    "login page for a file": (fetch, {"part": "resolve", "not_a_hub": True}, "what answers is not the Hub"),
+    "login page for a file": (
+        fetch,
+        {"part": "resolve", "not_a_hub": True},
+        "what answers is not the Hub",
+    ),
 }
 
 
@@ -153,22 +203,31 @@ def test_every_failure_is_one_clear_line(hub: Hub, case: str, capfd: pytest.Capt
 def test_no_network_at_all(hub: Hub, monkeypatch: pytest.MonkeyPatch):
     unplug(monkeypatch)
     text = one_line(lambda: fetch_file(REPO, "x"))
-    assert "dataset 'owner/corpus' (revision main): cannot reach the Hub (Connection refused)" in text
-    assert "--data DIR (or set STSBENCH_DATA), or run 'stsbench run' on the quickstart suite" in text
+    assert (
+        "dataset 'owner/corpus' (revision main): cannot reach the Hub (Connection refused)" in text
+    )
+    assert (
+        "--data DIR (or set STSBENCH_DATA), or run 'stsbench run' on the quickstart suite" in text
+    )
     point_at(monkeypatch, "http://no-such-host.invalid")
     assert "cannot reach the Hub (" in one_line(fetch)
 
 
-def test_without_network_the_last_answer_holds(hub: Hub, corpus: str, monkeypatch: pytest.MonkeyPatch):
+def test_without_network_the_last_answer_holds(
+    hub: Hub, corpus: str, monkeypatch: pytest.MonkeyPatch
+):
     fetch()
     unplug(monkeypatch)
     assert fetch().read_bytes() == DATA
-    assert "file 'notes.txt' of dataset 'owner/corpus' (revision main): cannot reach the Hub" in one_line(
-        lambda: fetch("notes.txt")
+    assert (
+        "file 'notes.txt' of dataset 'owner/corpus' (revision main): cannot reach the Hub"
+        in one_line(lambda: fetch("notes.txt"))
     )
 
 
-def test_a_file_that_another_program_cached_is_found_without_network(hub: Hub, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_that_another_program_cached_is_found_without_network(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+):
     from huggingface_hub import hf_hub_download
 
     hf_hub_download(REPO, "corpus.bin", repo_type="dataset")
@@ -177,7 +236,9 @@ def test_a_file_that_another_program_cached_is_found_without_network(hub: Hub, m
     assert "cannot reach the Hub" in one_line(lambda: fetch("notes.txt"))
 
 
-@pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"])
+@pytest.mark.parametrize(
+    "variable", ["HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"]
+)
 def test_offline_mode_asks_nobody(hub: Hub, variable: str, monkeypatch: pytest.MonkeyPatch):
     fetch()
     before = asked(hub)
@@ -190,9 +251,15 @@ def test_offline_mode_asks_nobody(hub: Hub, variable: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("code", "expected"),
-    [(errno.ENOSPC, "is full; free some"), (errno.EACCES, "cannot be written"), (errno.ENOENT, "check SSL_CERT_FILE")],
+    [
+        (errno.ENOSPC, "is full; free some"),
+        (errno.EACCES, "cannot be written"),
+        (errno.ENOENT, "check SSL_CERT_FILE"),
+    ],
 )
-def test_a_disk_that_takes_no_more(hub: Hub, code: int, expected: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_disk_that_takes_no_more(
+    hub: Hub, code: int, expected: str, monkeypatch: pytest.MonkeyPatch
+):
     def refuse(*args: object, **kwargs: object) -> None:
         raise OSError(code, "as the system says")
 
@@ -202,12 +269,18 @@ def test_a_disk_that_takes_no_more(hub: Hub, code: int, expected: str, monkeypat
     assert expected in one_line(fetch)
 
 
-@pytest.mark.parametrize("said", ["HF_HUB_ETAG_TIMEOUT=abc", "HF_HUB_DOWNLOAD_TIMEOUT=", "HF_ENDPOINT=http://["])
-def test_a_variable_at_which_the_hubs_library_would_end_is_named(said: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "said", ["HF_HUB_ETAG_TIMEOUT=abc", "HF_HUB_DOWNLOAD_TIMEOUT=", "HF_ENDPOINT=http://["]
+)
+def test_a_variable_at_which_the_hubs_library_would_end_is_named(
+    said: str, monkeypatch: pytest.MonkeyPatch
+):
     name, _, value = said.partition("=")
     monkeypatch.setenv(name, value)
     for call in (fetch, lambda: load_encoder("minilm")):
-        with pytest.raises(StsbenchError, match=f"^{name}='.*' is not an? .*; set it to one, or unset it$"):
+        with pytest.raises(
+            StsbenchError, match=f"^{name}='.*' is not an? .*; set it to one, or unset it$"
+        ):
             call()
 
 
@@ -217,7 +290,9 @@ def test_a_bug_keeps_its_traceback(hub: Hub, monkeypatch: pytest.MonkeyPatch):
         fetch()
 
 
-def test_a_cache_of_ours_that_cannot_be_written_is_done_without(hub: Hub, monkeypatch: pytest.MonkeyPatch):
+def test_a_cache_of_ours_that_cannot_be_written_is_done_without(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("STSBENCH_CACHE", "/dev/null/cache")
     assert fetch().read_bytes() == DATA
 
@@ -237,7 +312,14 @@ def test_a_checkpoint_is_safetensors_and_never_code(hub: Hub):
         "source.spm": b"spm",
         "prophetnet.tokenizer": b"words",
     }
-    extra = ["pytorch_model.bin", "tf_model.h5", "onnx/model.onnx", "modeling.py", "training_args.bin", "README.md"]
+    extra = [
+        "pytorch_model.bin",
+        "tf_model.h5",
+        "onnx/model.onnx",
+        "modeling.py",
+        "training_args.bin",
+        "README.md",
+    ]
     repo = hub.add("model", "owner/bert", {**files, **dict.fromkeys(extra, b"no"), **own})
     found = fetch_checkpoint("owner/bert", revision="unpinned")
     assert found.commit == repo.commit
@@ -248,16 +330,27 @@ def test_a_checkpoint_is_safetensors_and_never_code(hub: Hub):
 
 def st_model() -> dict[str, bytes]:
     """A sentence-transformers checkpoint that pools by the first token; without its own files the mean is assumed."""
-    pooling = {"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    pooling = {
+        "word_embedding_dimension": 16,
+        "pooling_mode_cls_token": True,
+        "pooling_mode_mean_tokens": False,
+    }
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {
+            "idx": 1,
+            "name": "1",
+            "path": "1_Pooling",
+            "type": "sentence_transformers.models.Pooling",
+        },
     ]
     own = {"modules.json": modules, "1_Pooling/config.json": pooling}
     return {**tiny_bert(), **{name: json.dumps(value).encode() for name, value in own.items()}}
 
 
-def test_a_part_of_a_checkpoint_is_not_taken_for_all_of_it(hub: Hub, monkeypatch: pytest.MonkeyPatch):
+def test_a_part_of_a_checkpoint_is_not_taken_for_all_of_it(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+):
     """What another program left in the cache would run, with another pooling, and nobody would know."""
     from huggingface_hub import hf_hub_download
 
@@ -267,10 +360,15 @@ def test_a_part_of_a_checkpoint_is_not_taken_for_all_of_it(hub: Hub, monkeypatch
     unplug(monkeypatch)
     text = one_line(lambda: fetch_checkpoint("owner/st", revision="unpinned"))
     assert "cannot reach the Hub" in text and "'hf download owner/st' fetches all" in text
-    assert "the cache holds files of it (config.json, model.safetensors, tokenizer_config.json, vocab.txt)" in text
+    assert (
+        "the cache holds files of it (config.json, model.safetensors, tokenizer_config.json, vocab.txt)"
+        in text
+    )
 
 
-def test_without_network_a_known_list_says_what_is_missing(hub: Hub, monkeypatch: pytest.MonkeyPatch):
+def test_without_network_a_known_list_says_what_is_missing(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+):
     hub.add("model", "owner/st", st_model())
     path = fetch_checkpoint("owner/st", revision="unpinned").path
     unplug(monkeypatch)
@@ -290,10 +388,15 @@ def test_what_hf_download_fetched_whole_needs_no_network(hub: Hub, monkeypatch: 
         assert fetch_checkpoint("owner/st", revision=revision) == (folder, commit)
     (folder / "1_Pooling" / "config.json").unlink()
     text = one_line(lambda: fetch_checkpoint("owner/st", revision="unpinned"))
-    assert "file '1_Pooling/config.json' of model 'owner/st'" in text and "cannot reach the Hub" in text
+    assert (
+        "file '1_Pooling/config.json' of model 'owner/st'" in text
+        and "cannot reach the Hub" in text
+    )
 
 
-@pytest.mark.parametrize("content", [b"", b"[", b"[" * 100_000, b'{"commit": 3, "files": {}}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"[", b"[" * 100_000, b'{"commit": 3, "files": {}}', b"\xff"]
+)
 def test_a_damaged_note_is_no_list(hub: Hub, content: bytes):
     commit = hub.add("model", "owner/st", st_model()).commit
     fetch_checkpoint("owner/st", revision=commit)
@@ -309,7 +412,11 @@ def test_a_model_without_weights_names_those_it_has(hub: Hub):
     assert "no weights in model.safetensors or pytorch_model.bin, only tf_model.h5" in text
 
 
-SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
+SHARDS = [
+    "model-00001-of-00002.safetensors",
+    "model-00002-of-00002.safetensors",
+    "model.safetensors.index.json",
+]
 
 
 @pytest.mark.parametrize(
@@ -336,7 +443,10 @@ def test_choice_of_weights(names: list[str], weights: list[str]):
 def test_gated_and_disabled_models_say_what_to_do(hub: Hub):
     hub.add("model", "owner/gated", tiny_bert(), gated=True)
     text = one_line(lambda: fetch_checkpoint("owner/gated", revision="unpinned"))
-    assert "gated" in text and "ask for access at https://huggingface.co/owner/gated and log in" in text
+    assert (
+        "gated" in text
+        and "ask for access at https://huggingface.co/owner/gated and log in" in text
+    )
     hub.add("model", "owner/shut", tiny_bert(), disabled=True)
     assert "disabled" in one_line(lambda: fetch_checkpoint("owner/shut", revision="unpinned"))
 
@@ -379,7 +489,9 @@ REPOS = [
 
 @pytest.mark.parametrize("offline", [False, True])
 @pytest.mark.parametrize("repo", REPOS)
-def test_what_no_repository_is_called(hub: Hub, repo: str, offline: bool, monkeypatch: pytest.MonkeyPatch):
+def test_what_no_repository_is_called(
+    hub: Hub, repo: str, offline: bool, monkeypatch: pytest.MonkeyPatch
+):
     if offline:
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     source = HubSource(repo=repo, revision="unpinned", splits={"test": "test"}, archive="x.tar")
@@ -391,20 +503,29 @@ def test_what_no_repository_is_called(hub: Hub, repo: str, offline: bool, monkey
     ]
     for call in calls:
         text = one_line(call)
-        assert "no repository can have this name; names look like 'owner/name'" in text and text.isprintable()
+        assert (
+            "no repository can have this name; names look like 'owner/name'" in text
+            and text.isprintable()
+        )
         assert ("named apart, by 'revision'" in text) is (repo == "a/b@main")
     assert not hub.asked
 
 
 @pytest.mark.parametrize("offline", [False, True])
 @pytest.mark.parametrize(
-    "revision", ["../../x", "a b", "a\0b", "/main", "main/", "a\nb", "..", "a" * 99 + "\x1b[0m", "é"]
+    "revision",
+    ["../../x", "a b", "a\0b", "/main", "main/", "a\nb", "..", "a" * 99 + "\x1b[0m", "é"],
 )
-def test_what_no_revision_is_called(hub: Hub, revision: str, offline: bool, monkeypatch: pytest.MonkeyPatch):
+def test_what_no_revision_is_called(
+    hub: Hub, revision: str, offline: bool, monkeypatch: pytest.MonkeyPatch
+):
     if offline:
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     text = one_line(lambda: checkpoint(revision=revision))
-    assert "no revision can have this name; give a branch, a tag or a commit" in text and text.isprintable()
+    assert (
+        "no revision can have this name; give a branch, a tag or a commit" in text
+        and text.isprintable()
+    )
     assert not hub.asked
 
 
@@ -419,13 +540,16 @@ def test_a_branch_of_any_name_has_a_note_of_its_own(hub: Hub, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    "name", ["../../../../x.json", "/etc/x.json", "a/../../x.json", "..\\x.json", "C:/x.json", "c:x.json"]
+    "name",
+    ["../../../../x.json", "/etc/x.json", "a/../../x.json", "..\\x.json", "C:/x.json", "c:x.json"],
 )
 def test_no_file_leads_out_of_the_cache(hub: Hub, name: str, tmp_path: Path):
     hub.add("model", MODEL, {**tiny_bert(), name: b"{}"})
     before = written(tmp_path)
     assert "the Hub's library refuses it (Invalid filename '" in one_line(checkpoint)
-    outside = {p for p in written(tmp_path) - before if not p.is_relative_to(tmp_path / ".cache" / "hub")}
+    outside = {
+        p for p in written(tmp_path) - before if not p.is_relative_to(tmp_path / ".cache" / "hub")
+    }
     assert all(p.is_relative_to(settings.cache_folder() / "hub") for p in outside)
     assert "Invalid filename" in one_line(lambda: fetch_file(MODEL, name, kind="model"))
 
@@ -475,7 +599,9 @@ ODD: dict[str, Callable[[Repo], bytes]] = {
 @pytest.mark.parametrize("case", ODD)
 def test_an_answer_that_is_none_of_the_hubs(hub: Hub, model: Repo, case: str):
     hub.fail("/api/", body=ODD[case](model))
-    assert "model 'owner/model' (revision main): what answers is not the Hub" in one_line(checkpoint)
+    assert "model 'owner/model' (revision main): what answers is not the Hub" in one_line(
+        checkpoint
+    )
     hub.faults.clear()
     checkpoint()
 
@@ -503,7 +629,9 @@ def test_the_beginning_of_a_commit_is_enough(hub: Hub, model: Repo):
     found = fetch_checkpoint(MODEL, revision=model.commit[:7])
     assert found.commit == model.commit and found.path.name == model.commit
     asked = len(hub.asked)
-    assert fetch_checkpoint(MODEL, revision=model.commit[:7]) == found and len(hub.asked) == asked, "it never changes"
+    assert (
+        fetch_checkpoint(MODEL, revision=model.commit[:7]) == found and len(hub.asked) == asked
+    ), "it never changes"
 
 
 def test_the_beginning_of_no_commit(hub: Hub, model: Repo):
@@ -512,7 +640,9 @@ def test_the_beginning_of_no_commit(hub: Hub, model: Repo):
     assert "what answers is not the Hub" in one_line(lambda: checkpoint(revision=model.commit[:7]))
 
 
-@pytest.mark.parametrize("etag", ["../../../../../evil", "/tmp/evil-of-a-test", "a/b", "x" * 300, "..", "é"])
+@pytest.mark.parametrize(
+    "etag", ["../../../../../evil", "/tmp/evil-of-a-test", "a/b", "x" * 300, "..", "é"]
+)
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_a_hash_that_is_a_path(hub: Hub, etag: str, name: str, tmp_path: Path):
     """The library names its blobs after the answer's ETag, and writes where that leads."""

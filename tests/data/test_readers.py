@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 from stsbench.core import settings
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError
+from stsbench.data.readers.files import DataFile, FileLayout, read_table
 from stsbench.data.readers.sentences import (
     read_any_table,
     read_captions,
@@ -28,9 +29,8 @@ from stsbench.data.readers.sentences import (
     read_snli,
     read_trec,
 )
-from stsbench.data.readers.table import DataFile, FileLayout, read_table
 from stsbench.data.splits import CaptionSplit, LabelledPairSplit, LabelledSplit, PairSplit, Split
-from stsbench.data.task import holds, load_split, load_task
+from stsbench.data.task import has_files, load_split, load_task
 
 Files = Mapping[str, str | bytes]
 """Contents by name; a file's suffix is its subset and its label."""
@@ -38,7 +38,9 @@ Files = Mapping[str, str | bytes]
 
 def put(folder: Path, files: Files, *, pinned: bool = False) -> list[DataFile]:
     for name, content in files.items():
-        (folder / name).write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+        (folder / name).write_bytes(
+            content.encode("utf-8") if isinstance(content, str) else content
+        )
     named = ((folder / name, Path(name).suffix.removeprefix(".")) for name in files)
     return [DataFile(path=path, subset=said, label=said, pinned=pinned) for path, said in named]
 
@@ -51,13 +53,29 @@ BY_PLACE = {"sentence1": 0, "sentence2": 1, "gold": 2}
 BOTH = 'Source,Text,Score\nnews,"a cat\nthe cat",0.5\nforum,"a ""dog"", here\nno dog",1\n'
 IN_ONE = {"sentence1": "Text", "sentence2": "Text", "gold": "Score"}
 CLASSES, TREC = {"classes": ["negative", "positive"]}, {"classes": ["ABBR", "DESC", "LOC"]}
-QUICK = {"sentence": "sentence", "label": "label", "header": True, "split_column": "split", "classes": ["x", "y"]}
+QUICK = {
+    "sentence": "sentence",
+    "label": "label",
+    "header": True,
+    "split_column": "split",
+    "classes": ["x", "y"],
+}
 QUICK_ROWS = "split\tlabel\tsentence\ntrain\tx\tone\ntest\ty\ttwo\ntrain\ty\tthree\n"
-MRPC = {"sentence1": "#1 String", "sentence2": "#2 String", "label": "Quality", "header": True, "classes": ["0", "1"]}
-MRPC_ROWS = '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\ta  "b\tc\n0\t9\t9\td\te "\n'
+MRPC = {
+    "sentence1": "#1 String",
+    "sentence2": "#2 String",
+    "label": "Quality",
+    "header": True,
+    "classes": ["0", "1"],
+}
+MRPC_ROWS = (
+    '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\ta  "b\tc\n0\t9\t9\td\te "\n'
+)
 SST5 = {"sentence": 1, "label": 0, "delimiter": " ", "fields": 2, "classes": list("01234")}
 SNLI = {"classes": ["entailment", "neutral", "contradiction"]}
-PROBING = "tr\t9\tx\tlong one .\ntr\t10\tx\ttwo\nva\t10\tthree\nte\t9\tx\t four  five\nte\t10\tsix\n"
+PROBING = (
+    "tr\t9\tx\tlong one .\ntr\t10\tx\ttwo\nva\t10\tthree\nte\t9\tx\t four  five\nte\t10\tsix\n"
+)
 
 
 def snli(premises: str, hypotheses: str, labels: str) -> Files:
@@ -100,20 +118,32 @@ READ: dict[str, tuple[Reader, Files, dict[str, Any], dict[str, Any]]] = {
         read_any_table,
         {"pairs.csv": BOTH},
         {**IN_ONE, "subset": "Source"},
-        {"sentences1": ["a cat", 'a "dog", here'], "sentences2": ["the cat", "no dog"], "subset": ["news", "forum"]},
+        {
+            "sentences1": ["a cat", 'a "dog", here'],
+            "sentences2": ["the cat", "no dog"],
+            "subset": ["news", "forum"],
+        },
     ),
     # Latin-1; blanks of every kind make one; a form feed ends a line; an empty line stays.
     "class files": (
         read_class_files,
         {"p.positive": b"good  film \n\xe9t\xe9\xa0fine\n\ncut\x0chere\n", "n.negative": "bad\n"},
         CLASSES,
-        {"sentences": ["good film", "été fine", "", "cut", "here", "bad"], "labels": [1, 1, 1, 1, 1, 0]},
+        {
+            "sentences": ["good film", "été fine", "", "cut", "here", "bad"],
+            "labels": [1, 1, 1, 1, 1, 0],
+        },
     ),
     "trec": (
         read_trec,
-        {"t": b"LOC:city Where is  Bogot\xe1 ?\nDESC:def What is 3:1 ?\nABBR:exp What is an M.P. ?\n"},
+        {
+            "t": b"LOC:city Where is  Bogot\xe1 ?\nDESC:def What is 3:1 ?\nABBR:exp What is an M.P. ?\n"
+        },
         TREC,
-        {"sentences": ["Where is Bogotá ?", "What is 3:1 ?", "What is an M.P. ?"], "labels": [2, 1, 0]},
+        {
+            "sentences": ["Where is Bogotá ?", "What is 3:1 ?", "What is an M.P. ?"],
+            "labels": [2, 1, 0],
+        },
     ),
     "sst2": (
         read_any_table,
@@ -177,52 +207,112 @@ FAULTS: list[tuple[Reader, Files, dict[str, Any], str]] = [
             ("a\tb\nc\td\te\n", "1\n2\n", "in.news: line 2: 3 fields, expected 2"),
             ("", GOLD, "in.news: the file is empty"),
             (PAIRS, b"5\n4\n\x00\n1\n1\n", "gs.news: line 3: a NUL byte"),
-            (PAIRS.encode("latin-1", "replace"), GOLD, "in.news: line 3: not valid UTF-8 .byte 0xe9"),
+            (
+                PAIRS.encode("latin-1", "replace"),
+                GOLD,
+                "in.news: line 3: not valid UTF-8 .byte 0xe9",
+            ),
             ("a\tb\nc\rd\te\n", "1\n2\n", "in.news: line 2: a carriage return"),
         )
     ),
-    (read_any_table, {"t.tsv": TABLE}, {**NAMED, "gold": "scores"}, r"no column 'scores' \(has id, .*mean 'score'"),
-    (read_any_table, {"t.tsv": TABLE}, {**NAMED, "gold": 7}, "t.tsv: line 2: 5 columns, column 7 is missing"),
+    (
+        read_any_table,
+        {"t.tsv": TABLE},
+        {**NAMED, "gold": "scores"},
+        r"no column 'scores' \(has id, .*mean 'score'",
+    ),
+    (
+        read_any_table,
+        {"t.tsv": TABLE},
+        {**NAMED, "gold": 7},
+        "t.tsv: line 2: 5 columns, column 7 is missing",
+    ),
     (
         read_any_table,
         {"t.tsv": TABLE.replace("4.2", "four")},
         NAMED,
         "t.tsv: line 2: gold score 'four' is not a number",
     ),
-    (read_any_table, {"t": 's1,s2,score\n"open,b,1\n'}, {"quoting": True}, "not valid CSV: unexpected end"),
-    (read_any_table, {"t.tsv": "a\tb\t1\nc\td\t2\tits source\n"}, BY_PLACE, "t.tsv: line 2: 4 fields, expected 3"),
+    (
+        read_any_table,
+        {"t": 's1,s2,score\n"open,b,1\n'},
+        {"quoting": True},
+        "not valid CSV: unexpected end",
+    ),
+    (
+        read_any_table,
+        {"t.tsv": "a\tb\t1\nc\td\t2\tits source\n"},
+        BY_PLACE,
+        "t.tsv: line 2: 4 fields, expected 3",
+    ),
     (
         read_any_table,
         {"t": 'Text,Score\n"a cat\nthe cat",1\na dog,2\n'},
         IN_ONE,
         "'Text' holds 1 lines, a pair has two",
     ),
-    (read_class_files, {"p.positiv": "x\n"}, CLASSES, "label 'positiv' is not among .*did you mean 'positive'"),
+    (
+        read_class_files,
+        {"p.positiv": "x\n"},
+        CLASSES,
+        "label 'positiv' is not among .*did you mean 'positive'",
+    ),
     (read_class_files, {"p.positive": b""}, CLASSES, "p.positive: the file is empty"),
     (read_class_files, {"p.positive": b"a\nb\x00\n"}, CLASSES, "line 2: a NUL byte"),
-    (read_trec, {"t": "LOC:city Where ?\nno label\n"}, TREC, "t: line 2: expected 'LABEL:fine question'$"),
+    (
+        read_trec,
+        {"t": "LOC:city Where ?\nno label\n"},
+        TREC,
+        "t: line 2: expected 'LABEL:fine question'$",
+    ),
     (read_trec, {"t": "LOC:city\n"}, TREC, "t: line 1: expected 'LABEL:fine question'"),
-    (read_trec, {"t": "LOK:city Where ?\n"}, TREC, r"t: line 1: unknown label 'LOK' \(known: .*did you mean 'LOC'"),
+    (
+        read_trec,
+        {"t": "LOK:city Where ?\n"},
+        TREC,
+        r"t: line 1: unknown label 'LOK' \(known: .*did you mean 'LOC'",
+    ),
     *(
         (read_any_table, {"q": rows}, {**QUICK, "split": split}, message)
         for rows, split, message in (
             (QUICK_ROWS, "dev", r"q: no row of split 'dev' \(has test, train\)"),
-            (QUICK_ROWS.replace("train\tx", "train\tz"), "train", r"q: line 2: unknown label 'z' \(known: x, y\)"),
+            (
+                QUICK_ROWS.replace("train\tx", "train\tz"),
+                "train",
+                r"q: line 2: unknown label 'z' \(known: x, y\)",
+            ),
             (QUICK_ROWS + "test\tx\n", "test", "q: line 5: 2 fields, expected 3"),
-            (QUICK_ROWS.replace("sentence\n", "text\n"), "test", r"q: no column 'sentence' \(has split, label, text\)"),
+            (
+                QUICK_ROWS.replace("sentence\n", "text\n"),
+                "test",
+                r"q: no column 'sentence' \(has split, label, text\)",
+            ),
             (QUICK_ROWS.encode() + b"test\tx\t\xff\n", "test", "q: line 5: not valid UTF-8"),
             ("split\tlabel\tsentence\n", "test", "q: no rows below the header"),
         )
     ),
-    (read_snli, snli("a\nb\n", "a\n", "neutral\nneutral\n"), SNLI, "s2.dev: 1 lines, but labels.dev has 2"),
+    (
+        read_snli,
+        snli("a\nb\n", "a\n", "neutral\nneutral\n"),
+        SNLI,
+        "s2.dev: 1 lines, but labels.dev has 2",
+    ),
     (read_snli, snli("a\n", "a\n", "-\n"), SNLI, "labels.dev: line 1: unknown label '-'"),
     (read_snli, {"s1.dev": "a\n"}, SNLI, "three files a split .s1, s2, labels., the card names 1"),
     *(
         (read_probing, {"p.txt": rows}, {"split": split}, message)
         for rows, split, message in (
             (PROBING + "te\t11\tx\n", "test", "p.txt: line 6: unknown label '11' .known: 10, 9"),
-            (PROBING + "dev\t9\tx\n", "test", "p.txt: line 6: unknown split tag 'dev' .known: tr, va, te"),
-            (PROBING + "te\t9\n", "test", "p.txt: line 6: 2 fields, expected tag, label and sentence"),
+            (
+                PROBING + "dev\t9\tx\n",
+                "test",
+                "p.txt: line 6: unknown split tag 'dev' .known: tr, va, te",
+            ),
+            (
+                PROBING + "te\t9\n",
+                "test",
+                "p.txt: line 6: 2 fields, expected tag, label and sentence",
+            ),
             ("tr\t9\tx\n", "test", "p.txt: no row is tagged 'te' .test"),
             (PROBING, "all", "the splits train, validation, test, not 'all'"),
         )
@@ -231,7 +321,9 @@ FAULTS: list[tuple[Reader, Files, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("reader", "files", "params", "message"), FAULTS)
-def test_a_fault_is_one_line(tmp_path: Path, reader: Reader, files: Files, params: Any, message: str) -> None:
+def test_a_fault_is_one_line(
+    tmp_path: Path, reader: Reader, files: Files, params: Any, message: str
+) -> None:
     with pytest.raises((CardError, DataError), match=message) as caught:
         reader(put(tmp_path, files), **params)
     assert "\n" not in str(caught.value)
@@ -260,10 +352,15 @@ def features(folder: Path, array: Any = FEATURES, name: str = "f.safetensors") -
 
 
 def test_captions_are_grouped_by_image(tmp_path: Path) -> None:
-    split = read_captions([features(tmp_path), *put(tmp_path, {"c.json": CAPTIONS})], captions_per_image=2)
+    split = read_captions(
+        [features(tmp_path), *put(tmp_path, {"c.json": CAPTIONS})], captions_per_image=2
+    )
     assert list(split.captions) == ["a cat .", "one cat .", "a dog .", "one dog ."]
     assert split.image_of_caption.tolist() == [0, 0, 1, 1]
-    assert split.image_features.dtype == np.float32 and split.image_features.tolist() == FEATURES.tolist()
+    assert (
+        split.image_features.dtype == np.float32
+        and split.image_features.tolist() == FEATURES.tolist()
+    )
 
 
 @pytest.mark.parametrize(
@@ -277,14 +374,21 @@ def test_captions_are_grouped_by_image(tmp_path: Path) -> None:
         (np.ones((2, 2), dtype=np.int64), "f.safetensors", CAPTIONS, "'features' must be a float array .images, size., it"),
     ],
 )  # fmt: skip
-def test_faults_of_captions(tmp_path: Path, array: Any, name: str, content: str, message: str) -> None:
+def test_faults_of_captions(
+    tmp_path: Path, array: Any, name: str, content: str, message: str
+) -> None:
     with pytest.raises(DataError, match=message):
-        read_captions([features(tmp_path, array, name), *put(tmp_path, {"c.json": content})], captions_per_image=2)
+        read_captions(
+            [features(tmp_path, array, name), *put(tmp_path, {"c.json": content})],
+            captions_per_image=2,
+        )
 
 
 def test_captions_come_with_the_features_that_are_asked_for(tmp_path: Path) -> None:
     files = [features(tmp_path), *put(tmp_path, {"c.json": "[]"})]
-    with pytest.raises(DataError, match="no array 'feature' .has features.; did you mean 'features'"):
+    with pytest.raises(
+        DataError, match="no array 'feature' .has features.; did you mean 'features'"
+    ):
         read_captions(files, features="feature")
     with pytest.raises(CardError, match="a features and a captions file, the card names 1 files"):
         read_captions(files[:1])
@@ -343,7 +447,7 @@ def _load(task: str, split: str) -> Split:
     if card.package is None:
         if data is None:
             pytest.skip("STSBENCH_DATA is not set")
-        if card.local is None or not holds(card.local, split, data):
+        if card.local is None or not has_files(card.local, split, data):
             pytest.skip(f"{data} does not hold {task} ({split})")
     return load_split(task, card, split, data=data).split
 
@@ -372,14 +476,18 @@ test = [{{path = "pairs.csv"}}]
 
 
 @pytest.mark.parametrize("folder", ["../../mine", ".", "{tmp}/mine"])
-def test_a_card_needs_neither_counts_nor_reader_nor_a_data_folder(tmp_path: Path, folder: str) -> None:
+def test_a_card_needs_neither_counts_nor_reader_nor_a_data_folder(
+    tmp_path: Path, folder: str
+) -> None:
     cards = tmp_path / "cards" / "tasks"
     home = cards if folder == "." else tmp_path / "mine"
     cards.mkdir(parents=True)
     home.mkdir(exist_ok=True)
     (cards / "own.toml").write_text(OWN_CARD.format(folder=folder.format(tmp=tmp_path)))
     catalogue = Catalogue(tmp_path / "cards")
-    with pytest.raises(SourceError, match=f"there is no file {home}/pairs.csv; put it there, or change 'folder'"):
+    with pytest.raises(
+        SourceError, match=f"there is no file {home}/pairs.csv; put it there, or change 'folder'"
+    ):
         load_task("own", catalogue=catalogue).load()
     (home / "pairs.csv").write_text("s1;s2;score\na;b;1\nc;d;2,5\n")
     with pytest.raises(DataError, match="line 3: gold score '2,5' is not a number"):
@@ -390,9 +498,11 @@ def test_a_card_needs_neither_counts_nor_reader_nor_a_data_folder(tmp_path: Path
 
 def test_every_card_of_the_project_counts_its_rows() -> None:
     # How many pairs SICK-BR's own release has is in no source at hand: MTEB scores a sample of it.
-    assert [name for name in TASKS if any(facts.n is None for facts in CATALOGUE.task(name).splits.values())] == [
-        "sick-br"
-    ]
+    assert [
+        name
+        for name in TASKS
+        if any(facts.n is None for facts in CATALOGUE.task(name).splits.values())
+    ] == ["sick-br"]
 
 
 Rows = list[tuple[str, str, float]]
@@ -412,14 +522,19 @@ def delimited(
 ) -> Callable[[Path, Rows], None]:
     def write(path: Path, rows: Rows) -> None:
         stream = io.StringIO(newline="")
-        csv.writer(stream, delimiter=sign, lineterminator=end, quoting=quoting).writerows([HEADER, *rows])
+        csv.writer(stream, delimiter=sign, lineterminator=end, quoting=quoting).writerows(
+            [HEADER, *rows]
+        )
         path.write_bytes((mark + stream.getvalue()).encode())
 
     return write
 
 
 def json_lines(path: Path, rows: Rows) -> None:
-    path.write_text("".join(json.dumps(dict(zip(HEADER, row, strict=True))) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(dict(zip(HEADER, row, strict=True))) + "\n" for row in rows),
+        encoding="utf-8",
+    )
 
 
 def arrow(path: Path, rows: Rows) -> None:
@@ -485,7 +600,9 @@ def rows(path: Path, layout: FileLayout = FOUND, *, named: bool = False) -> list
         ('a "b" c,d,1\n"e" f,g,2\n', [['a "b" c', "d", "1"], ['"e" f', "g", "2"]]),
     ],
 )  # fmt: skip
-def test_quotes_that_hold_cells_or_are_text(tmp_path: Path, content: str, expected: list[list[str]]) -> None:
+def test_quotes_that_hold_cells_or_are_text(
+    tmp_path: Path, content: str, expected: list[list[str]]
+) -> None:
     assert rows(put_one(tmp_path, "t", content)) == expected
 
 
@@ -499,7 +616,9 @@ def test_a_layout_that_is_given_is_not_looked_for(tmp_path: Path) -> None:
 
 
 def test_values_that_are_no_text_become_it(tmp_path: Path) -> None:
-    path = put_one(tmp_path, "t.jsonl", '{"a": 1, "b": 0.1, "c": true}\n\n{"a": 2, "b": 5e0, "c": false}\n')
+    path = put_one(
+        tmp_path, "t.jsonl", '{"a": 1, "b": 0.1, "c": true}\n\n{"a": 2, "b": 5e0, "c": false}\n'
+    )
     table = read_table(path, FileLayout(), named=True)
     assert list(table.header) == ["a", "b", "c"]
     assert [list(row) for row in table.rows] == [["1", "0.1", "true"], ["2", "5.0", "false"]]
@@ -535,20 +654,28 @@ LATIN = "s1,s2,score\nun café,a coffee,4\n".encode("latin-1")
         ("t.xlsx", b"PK\x03\x04rest", "is a zip archive or a spreadsheet; unpack it, or save it as CSV in UTF-8"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_one_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+def test_what_cannot_be_read_is_one_line(
+    tmp_path: Path, name: str, content: str | bytes, message: str
+) -> None:
     with pytest.raises(DataError, match=message) as caught:
         read_any_table([DataFile(path=put_one(tmp_path, name, content))], **COLUMNS)
     assert str(tmp_path / name) in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("given", [{"delimiter": ","}, {"header": True}, {"quoting": False}])
-def test_a_layout_of_what_is_no_delimited_text_is_refused(tmp_path: Path, given: dict[str, Any]) -> None:
+def test_a_layout_of_what_is_no_delimited_text_is_refused(
+    tmp_path: Path, given: dict[str, Any]
+) -> None:
     json_lines(tmp_path / "t.jsonl", ODD)
-    with pytest.raises(CardError, match=f"'{next(iter(given))}' has no effect on lines of JSON; leave it out"):
+    with pytest.raises(
+        CardError, match=f"'{next(iter(given))}' has no effect on lines of JSON; leave it out"
+    ):
         read_any_table([DataFile(path=tmp_path / "t.jsonl")], **COLUMNS, **given)
 
 
-def read_pairs(folder: Path, content: str, **params: Any) -> PairSplit | LabelledSplit | LabelledPairSplit:
+def read_pairs(
+    folder: Path, content: str, **params: Any
+) -> PairSplit | LabelledSplit | LabelledPairSplit:
     (folder / "t.csv").write_text(content, encoding="utf-8")
     return read_any_table([DataFile(path=folder / "t.csv")], **params)
 
@@ -556,7 +683,11 @@ def read_pairs(folder: Path, content: str, **params: Any) -> PairSplit | Labelle
 def test_pairs_with_scores(tmp_path):
     split = read_pairs(tmp_path, "id,Sentence_A,sentence-b,Relatedness Score\n1,x,y,3.5\n2,z,w,1\n")
     assert isinstance(split, PairSplit)
-    assert (list(split.sentences1), list(split.sentences2), split.gold.tolist()) == (["x", "z"], ["y", "w"], [3.5, 1.0])
+    assert (list(split.sentences1), list(split.sentences2), split.gold.tolist()) == (
+        ["x", "z"],
+        ["y", "w"],
+        [3.5, 1.0],
+    )
 
 
 def test_sentences_with_labels(tmp_path):

@@ -8,16 +8,32 @@ from pathlib import Path
 import pytest
 
 from stsbench.core.errors import CardError, DataError
-from stsbench.data.drafts import WHOLE, DataColumn, decide, find_tables, has_header
-from stsbench.data.readers.sentences import Roles
-from stsbench.data.readers.table import ColumnKey
+from stsbench.data.readers.files import ColumnKey
+from stsbench.data.readers.sentences import ColumnRoles
+from stsbench.data.task_draft import WHOLE, DataColumn, choose_roles, find_tables, has_header
 
-LEFT = ["a cat sat here", "the dog ran off", "it rains again", "no sun today", "we go home", "they eat lunch"]
-RIGHT = ["one cat was sitting", "a dog ran", "rain again", "clouds all day", "home we go", "lunch is eaten"]
+LEFT = [
+    "a cat sat here",
+    "the dog ran off",
+    "it rains again",
+    "no sun today",
+    "we go home",
+    "they eat lunch",
+]
+RIGHT = [
+    "one cat was sitting",
+    "a dog ran",
+    "rain again",
+    "clouds all day",
+    "home we go",
+    "lunch is eaten",
+]
 
 
-def roles(named: dict[ColumnKey, Sequence[str]], **given: ColumnKey) -> tuple[Roles, Sequence[str]]:
-    return decide([DataColumn(key, cells) for key, cells in named.items()], given, where="t")
+def roles(
+    named: dict[ColumnKey, Sequence[str]], **given: ColumnKey
+) -> tuple[ColumnRoles, Sequence[str]]:
+    return choose_roles([DataColumn(key, cells) for key, cells in named.items()], given, where="t")
 
 
 FRACTIONS = ["0.5", "4.25", "3", "2.0", "1.1", "5"]
@@ -30,45 +46,45 @@ IDS = ["1", "2", "3", "4", "5", "6"]
 @pytest.mark.parametrize(
     ("columns", "expected", "unsure"),
     [
-        ({"s1": LEFT, "s2": RIGHT, "score": FRACTIONS}, Roles(("s1", "s2"), "score", True), []),
+        ({"s1": LEFT, "s2": RIGHT, "score": FRACTIONS}, ColumnRoles(("s1", "s2"), "score", True), []),
         # GLUE calls STS-B's scores a label, and numbers the rows.
-        ({"sentence1": LEFT, "sentence2": RIGHT, "label": FRACTIONS, "idx": IDS}, Roles(("sentence1", "sentence2"), "label", True), []),
-        ({"text": LEFT, "label": ["v", "w", "x", "y", "z", "u"]}, Roles(("text",), "label", False), []),
+        ({"sentence1": LEFT, "sentence2": RIGHT, "label": FRACTIONS, "idx": IDS}, ColumnRoles(("sentence1", "sentence2"), "label", True), []),
+        ({"text": LEFT, "label": ["v", "w", "x", "y", "z", "u"]}, ColumnRoles(("text",), "label", False), []),
         (
             {"s1": LEFT, "s2": RIGHT, "label": NAMES, "score": FRACTIONS},
-            Roles(("s1", "s2"), "score", True),
+            ColumnRoles(("s1", "s2"), "score", True),
             ["columns 'label', 'score' may be what is scored: 'score' is taken"],
         ),
-        ({"premise": LEFT, "hypothesis": RIGHT, "label": NAMES}, Roles(("premise", "hypothesis"), "label", False), []),
-        ({"s1": LEFT, "s2": RIGHT, "label": INTEGERS}, Roles(("s1", "s2"), "label", False), []),
-        ({"text": LEFT, "label": BINARY, "id": IDS}, Roles(("text",), "label", False), []),
+        ({"premise": LEFT, "hypothesis": RIGHT, "label": NAMES}, ColumnRoles(("premise", "hypothesis"), "label", False), []),
+        ({"s1": LEFT, "s2": RIGHT, "label": INTEGERS}, ColumnRoles(("s1", "s2"), "label", False), []),
+        ({"text": LEFT, "label": BINARY, "id": IDS}, ColumnRoles(("text",), "label", False), []),
         # Nothing is called anything.
-        ({0: IDS, 1: LEFT, 2: RIGHT, 3: FRACTIONS}, Roles((1, 2), 3, True), ["columns 1, 2: taken for the sentences"]),
-        ({0: NAMES, 1: LEFT}, Roles((1,), 0, False), ["column 1: taken for the sentence", "column 0 is taken for what is scored, by what it holds"]),
-        ({"u": LEFT, "v": RIGHT, "w": BINARY}, Roles(("u", "v"), "w", False), ["columns 'u', 'v': taken for the sentences"]),
+        ({0: IDS, 1: LEFT, 2: RIGHT, 3: FRACTIONS}, ColumnRoles((1, 2), 3, True), ["columns 1, 2: taken for the sentences"]),
+        ({0: NAMES, 1: LEFT}, ColumnRoles((1,), 0, False), ["column 1: taken for the sentence", "column 0 is taken for what is scored, by what it holds"]),
+        ({"u": LEFT, "v": RIGHT, "w": BINARY}, ColumnRoles(("u", "v"), "w", False), ["columns 'u', 'v': taken for the sentences"]),
         (
             {"s1": LEFT, "s2": RIGHT, "w": INTEGERS},
-            Roles(("s1", "s2"), "w", True),
+            ColumnRoles(("s1", "s2"), "w", True),
             ["column 'w' holds only whole numbers: taken for scores, they may be classes"],
         ),
         (
             {"s1": LEFT, "s2": RIGHT, "v": INTEGERS, "w": FRACTIONS},
-            Roles(("s1", "s2"), "w", True),
+            ColumnRoles(("s1", "s2"), "w", True),
             ["columns 'w', 'v' may be what is scored: 'w' is taken"],
         ),
         (
             {"text": LEFT, "topic": NAMES, "kind": NAMES[::-1]},
-            Roles(("text",), "topic", False),
+            ColumnRoles(("text",), "topic", False),
             ["columns 'topic', 'kind' may be what is scored: 'topic' is taken"],
         ),
         (
             {"s1": LEFT, "s2": RIGHT, "score": BINARY},
-            Roles(("s1", "s2"), "score", True),
+            ColumnRoles(("s1", "s2"), "score", True),
             ["column 'score' holds only whole numbers: taken for scores, they may be classes"],
         ),
         (
             {"t": LEFT, "u": RIGHT, "short": ["x y"] * 5 + ["z y"], "more": [f"{one} and so on" for one in LEFT], "w": FRACTIONS},
-            Roles(("t", "more"), "w", True),
+            ColumnRoles(("t", "more"), "w", True),
             ["columns 't', 'more' of the 3 columns of text: taken for the sentences"],
         ),
     ],
@@ -79,8 +95,11 @@ def test_roles_by_names_and_content(columns, expected, unsure):
 
 def test_what_the_user_says_is_not_doubted():
     columns: dict[ColumnKey, Sequence[str]] = {"u": LEFT, "v": RIGHT, "w": INTEGERS, "x": FRACTIONS}
-    assert roles(columns, sentence1="v", sentence2="u", label="w") == (Roles(("v", "u"), "w", False), [])
-    assert roles(columns, sentence="u", label="w") == (Roles(("u",), "w", False), [])
+    assert roles(columns, sentence1="v", sentence2="u", label="w") == (
+        ColumnRoles(("v", "u"), "w", False),
+        [],
+    )
+    assert roles(columns, sentence="u", label="w") == (ColumnRoles(("u",), "w", False), [])
 
 
 @pytest.mark.parametrize(
@@ -146,12 +165,18 @@ def test_files_of_a_folder(tmp_path, names, expected):
 def test_rows_of_all_files_are_looked_at_together(tmp_path):
     put(tmp_path / "d", "train.csv")
     found = find_tables(put(tmp_path / "d", "test.csv", content="s1,s2,score\ne,f,x\n"))
-    assert [list(column.cells) for column in found.columns()] == [["a", "c", "e"], ["b", "d", "f"], ["1.5", "2", "x"]]
+    assert [list(column.cells) for column in found.columns()] == [
+        ["a", "c", "e"],
+        ["b", "d", "f"],
+        ["1.5", "2", "x"],
+    ]
 
 
 def test_what_is_left_out_and_what_is_odd_is_noted(tmp_path):
     put(tmp_path / "d", "readme.txt", content="hello")
-    found = find_tables(put(tmp_path / "d", "train.tsv", content="a b\tc d\t1\ne f\tg h\t2\tmore\n"))
+    found = find_tables(
+        put(tmp_path / "d", "train.tsv", content="a b\tc d\t1\ne f\tg h\t2\tmore\n")
+    )
     left, odd, unnamed = found.unsure
     assert left == "left out, for their names are of no split: readme.txt"
     beyond = "cells beyond the last column that all rows have are not read"
@@ -162,7 +187,11 @@ def test_what_is_left_out_and_what_is_odd_is_noted(tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "values"),
-    [(("train", "test"), {}), (("train", "dev"), {"validation": "dev"}), (("TR", "TE"), {"train": "TR", "test": "TE"})],
+    [
+        (("train", "test"), {}),
+        (("train", "dev"), {"validation": "dev"}),
+        (("TR", "TE"), {"train": "TR", "test": "TE"}),
+    ],
 )
 def test_a_column_tells_splits(tmp_path, words, values):
     rows = "".join(f"a b {at},{word}\n" for at, word in enumerate(words * 2))
@@ -182,8 +211,14 @@ def test_a_column_that_tells_no_splits(tmp_path, words):
     ("names", "message"),
     [
         (["a.md"], r"d: has no table \(.csv, .tsv"),
-        (["a.csv", "b.csv"], r"none of its 2 tables has train, dev or test in its name \(a.csv, b.csv\); give one"),
-        (["train.csv", "train.jsonl"], r"several files may be the split train \(train.csv, train.jsonl\); leave one"),
+        (
+            ["a.csv", "b.csv"],
+            r"none of its 2 tables has train, dev or test in its name \(a.csv, b.csv\); give one",
+        ),
+        (
+            ["train.csv", "train.jsonl"],
+            r"several files may be the split train \(train.csv, train.jsonl\); leave one",
+        ),
         (["a-test.csv", "b-test.csv"], "several files may be the split test"),
     ],
 )

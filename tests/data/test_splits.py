@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from stsbench.core.cards import SplitFacts
+from stsbench.core.cards import SplitSection
 from stsbench.core.errors import DataError
 from stsbench.data.splits import (
     CaptionSplit,
@@ -35,22 +35,32 @@ def test_a_separator_in_a_text_is_not_one_between_texts() -> None:
     assert pairs("a\x1fdog", "b").digest != pairs("a", "dog\x1fb").digest
     labels = np.array([0])
     one = LabelledPairSplit(sentences1=["a\x1fdog"], sentences2=["b"], labels=labels)
-    assert one.digest != LabelledPairSplit(sentences1=["a"], sentences2=["dog\x1fb"], labels=labels).digest
+    assert (
+        one.digest
+        != LabelledPairSplit(sentences1=["a"], sentences2=["dog\x1fb"], labels=labels).digest
+    )
 
 
 def test_the_digest_of_text_without_separators_is_the_plain_join() -> None:
-    assert pairs("a dog", "un café").digest == hashlib.sha256("a dog\x1fun café\x1f1.0\x1e".encode()).hexdigest()
+    assert (
+        pairs("a dog", "un café").digest
+        == hashlib.sha256("a dog\x1fun café\x1f1.0\x1e".encode()).hexdigest()
+    )
 
 
 @settings(max_examples=500, deadline=None, derandomize=True)
 @given(ROWS, ROWS)
-def test_different_rows_never_share_what_is_hashed(one: list[list[str]], other: list[list[str]]) -> None:
+def test_different_rows_never_share_what_is_hashed(
+    one: list[list[str]], other: list[list[str]]
+) -> None:
     def hashed(rows: list[list[str]]) -> bytes:
         return b"".join(row_bytes([*row, "1.0"]) for row in rows)
 
     assert (hashed(one) == hashed(other)) == (one == other)
     left, right = ([row[side] for row in one] for side in (0, 1))
-    split = PairSplit(sentences1=left, sentences2=right, gold=np.ones(len(one)), subset=[""] * len(one))
+    split = PairSplit(
+        sentences1=left, sentences2=right, gold=np.ones(len(one)), subset=[""] * len(one)
+    )
     assert split.digest == hashlib.sha256(hashed(one)).hexdigest()
 
 
@@ -69,11 +79,17 @@ def test_a_row_can_be_read_back_from_what_is_hashed(row: list[str]) -> None:
     assert fields == row
 
 
-PAIRS = PairSplit(sentences1=["a", "b"], sentences2=["c", "d"], gold=np.array([1.0, 2.0]), subset=["", ""])
+PAIRS = PairSplit(
+    sentences1=["a", "b"], sentences2=["c", "d"], gold=np.array([1.0, 2.0]), subset=["", ""]
+)
 LABELLED = LabelledSplit(sentences=["a", "b"], labels=np.array([0, 1]), classes=["no", "yes"])
-LABELLED_PAIRS = LabelledPairSplit(sentences1=["a"], sentences2=["b"], labels=np.array([0]), classes=["no", "yes"])
+LABELLED_PAIRS = LabelledPairSplit(
+    sentences1=["a"], sentences2=["b"], labels=np.array([0]), classes=["no", "yes"]
+)
 CAPTIONS = CaptionSplit(
-    captions=["a", "b"], image_features=np.ones((2, 3), np.float32), image_of_caption=np.array([0, 1])
+    captions=["a", "b"],
+    image_features=np.ones((2, 3), np.float32),
+    image_of_caption=np.array([0, 1]),
 )
 FAULTS: list[tuple[Any, dict[str, Any], str]] = [
     (PAIRS, {"sentences1": "ab"}, "sentences1 is of type str, not a list of texts"),
@@ -81,9 +97,17 @@ FAULTS: list[tuple[Any, dict[str, Any], str]] = [
     (PAIRS, {"sentences1": ["a", 2]}, "sentences1, row 2: of type int, not text"),
     (PAIRS, {"sentences2": ["c", b"d"]}, "sentences2, row 2: of type bytes, not text"),
     (PAIRS, {"sentences2": ["c"]}, "sentences2 has 1 rows, 2 are needed"),
-    (PAIRS, {"sentences2": ["c", "\ud800"]}, r"sentences2, row 2: holds half a character \(a lone surrogate\)"),
+    (
+        PAIRS,
+        {"sentences2": ["c", "\ud800"]},
+        r"sentences2, row 2: holds half a character \(a lone surrogate\)",
+    ),
     (PAIRS, {"gold": [1.0, 2.0]}, "gold is of type list, not an array"),
-    (PAIRS, {"gold": np.array([1.0])}, r"gold is float64 of shape \(1,\), not float64 of shape \(2,\)"),
+    (
+        PAIRS,
+        {"gold": np.array([1.0])},
+        r"gold is float64 of shape \(1,\), not float64 of shape \(2,\)",
+    ),
     (PAIRS, {"gold": np.array([[1.0], [2.0]])}, r"gold is float64 of shape \(2, 1\)"),
     (PAIRS, {"gold": np.array([1, 2])}, r"gold is int64 of shape \(2,\), not float64"),
     (PAIRS, {"gold": np.array(["1", "2"])}, "gold is <U1"),
@@ -96,15 +120,27 @@ FAULTS: list[tuple[Any, dict[str, Any], str]] = [
     (LABELLED, {"labels": np.array([0.0, 1.0])}, "labels is float64"),
     (LABELLED, {"labels": np.array([0, 2])}, "row 2: label 2 is not the place of a class"),
     (LABELLED, {"labels": np.array([-1, 1])}, "row 1: label -1 is not the place of a class"),
-    (LABELLED, {"labels": np.array([-1, 1]), "classes": []}, "row 1: label -1 is not the place of a class"),
+    (
+        LABELLED,
+        {"labels": np.array([-1, 1]), "classes": []},
+        "row 1: label -1 is not the place of a class",
+    ),
     (LABELLED, {"classes": ["no", "no"]}, "a class is named twice"),
     (LABELLED_PAIRS, {"sentences2": []}, "sentences2 has 0 rows, 1 are needed"),
     (LABELLED_PAIRS, {"labels": np.array([5])}, "row 1: label 5"),
     (CAPTIONS, {"captions": ["a"]}, r"image_of_caption is int64 of shape \(2,\)"),
     (CAPTIONS, {"image_features": np.ones(3, np.float32)}, "image_features is float32 of shape"),
-    (CAPTIONS, {"image_features": [[1.0], [1.0, 2.0]]}, "image_features is of type list, not an array"),
+    (
+        CAPTIONS,
+        {"image_features": [[1.0], [1.0, 2.0]]},
+        "image_features is of type list, not an array",
+    ),
     (CAPTIONS, {"image_features": np.ones((2, 3))}, "image_features is float64 of shape"),
-    (CAPTIONS, {"image_features": np.full((2, 3), np.inf, np.float32)}, "the features of image 0 are not finite"),
+    (
+        CAPTIONS,
+        {"image_features": np.full((2, 3), np.inf, np.float32)},
+        "the features of image 0 are not finite",
+    ),
     (CAPTIONS, {"image_of_caption": np.array([0, 2])}, "row 2: image 2 is not one of the 2 images"),
 ]
 
@@ -118,12 +154,14 @@ def test_a_fault_of_form_is_named(split: Any, changes: dict[str, Any], message: 
 
 @pytest.mark.parametrize("returned", [None, [], {"sentences": []}, PairSplit])
 def test_what_is_no_split_is_named(returned: object) -> None:
-    with pytest.raises(DataError, match="the reader returned a .*, a split is one of PairSplit, LabelledSplit"):
+    with pytest.raises(
+        DataError, match="the reader returned a .*, a split is one of PairSplit, LabelledSplit"
+    ):
         check_form(returned, where="mine")
 
 
 def test_gold_scores_keep_to_the_cards_range() -> None:
-    facts = SplitFacts(n=2)
+    facts = SplitSection(n=2)
     check_split(PAIRS, facts, gold_range=(1.0, 2.0), where="mine")
     for low, high, row, score in ((1.5, 2.0, 1, 1), (0.0, 1.5, 2, 2)):
         message = f"mine: row {row}: gold score {score} is not in the card's gold_range, {low:g} to {high:g}"
@@ -133,6 +171,8 @@ def test_gold_scores_keep_to_the_cards_range() -> None:
 
 def test_labels_are_counted_where_a_reader_names_no_classes() -> None:
     unnamed = replace(LABELLED, classes=())
-    check_split(unnamed, SplitFacts(n=2, labels={"0": 1, "1": 1}), where="mine")
-    with pytest.raises(DataError, match="rows a class {'0': 1, '1': 1}, the card says {'no': 1, 'yes': 1}"):
-        check_split(unnamed, SplitFacts(n=2, labels={"no": 1, "yes": 1}), where="mine")
+    check_split(unnamed, SplitSection(n=2, labels={"0": 1, "1": 1}), where="mine")
+    with pytest.raises(
+        DataError, match="rows a class {'0': 1, '1': 1}, the card says {'no': 1, 'yes': 1}"
+    ):
+        check_split(unnamed, SplitSection(n=2, labels={"no": 1, "yes": 1}), where="mine")

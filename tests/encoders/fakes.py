@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.encoders.base import TokenIds
-from stsbench.encoders.engine.store import SAMPLES
+from stsbench.encoders.engine.store import PROBE_SENTENCES
+from stsbench.encoders.tokens import TokenIds
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -30,18 +30,22 @@ def hashed(text: str, d: int = 4) -> list[float]:
 class Plain:
     """What a user may write: three names and no more."""
 
-    def __init__(self, name: str = "plain", fingerprint: str | None = "plain-1", d: int = 4) -> None:
+    def __init__(
+        self, name: str = "plain", fingerprint: str | None = "plain-1", d: int = 4
+    ) -> None:
         self.name, self.fingerprint, self.d = name, fingerprint, d
         self.calls: list[list[str]] = []
         self.sampled: list[str] = []
         """The samples of :mod:`stsbench.encoders.engine.store`, which are no sentences of a task."""
 
     def encode(self, sentences: Sequence[str]) -> Array:
-        if set(sentences) == set(SAMPLES):
+        if set(sentences) == set(PROBE_SENTENCES):
             self.sampled.extend(sentences)
         else:
             self.calls.append(list(sentences))
-        return np.array([hashed(text, self.d) for text in sentences], dtype=np.float32).reshape(-1, self.d)
+        return np.array([hashed(text, self.d) for text in sentences], dtype=np.float32).reshape(
+            -1, self.d
+        )
 
 
 class Neighbourly:
@@ -51,7 +55,12 @@ class Neighbourly:
     """
 
     def __init__(
-        self, name: str = "neighbourly", fingerprint: str | None = "n-1", *, stop_after: int = -1, seconds: float = 0
+        self,
+        name: str = "neighbourly",
+        fingerprint: str | None = "n-1",
+        *,
+        stop_after: int = -1,
+        seconds: float = 0,
     ) -> None:
         self.name, self.fingerprint = name, fingerprint
         self.stop_after, self.seconds = stop_after, seconds
@@ -70,7 +79,9 @@ class Neighbourly:
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
         self.tokenized = list(sentences)
         tokens = TokenIds.from_lists([self._ids(text) for text in sentences])
-        self.texts.update((one.tobytes(), text) for one, text in zip(self._each(tokens), sentences, strict=True))
+        self.texts.update(
+            (one.tobytes(), text) for one, text in zip(self._each(tokens), sentences, strict=True)
+        )
         return tokens
 
     def _ids(self, text: str) -> list[int]:

@@ -18,7 +18,23 @@ SENTENCES = [
     "A DOG runs",
     *(f"the dog ran {i} times" for i in range(30)),
 ]
-WORDS = ["a", "the", "dog", "cat", "runs", "ran", "sat", "on", "mat", "and", "times", ",", "##s", "q", ":"]
+WORDS = [
+    "a",
+    "the",
+    "dog",
+    "cat",
+    "runs",
+    "ran",
+    "sat",
+    "on",
+    "mat",
+    "and",
+    "times",
+    ",",
+    "##s",
+    "q",
+    ":",
+]
 MAKES = {"dense": 4, "two poolings": 32, "words": 4, "lstm": 12, "cnn": 18, "prompted": 16}
 
 
@@ -77,11 +93,25 @@ def save_all(root: Path, bert: Path) -> Mapping[str, Path]:
     torch.manual_seed(0)
     prompts = {"query": "q : ", "plain": "the "}
     return {
-        "dense": save(root / "dense", m.Transformer(str(bert)), m.Pooling(16, "mean"), m.Dense(16, 4), m.Normalize()),
-        "two poolings": save(root / "two", m.Transformer(str(bert)), m.Pooling(16, ("cls", "max")), prompts=prompts),
+        "dense": save(
+            root / "dense",
+            m.Transformer(str(bert)),
+            m.Pooling(16, "mean"),
+            m.Dense(16, 4),
+            m.Normalize(),
+        ),
+        "two poolings": save(
+            root / "two", m.Transformer(str(bert)), m.Pooling(16, ("cls", "max")), prompts=prompts
+        ),
         "words": save(root / "words", word_embeddings(), m.Pooling(8, "mean"), m.Dense(8, 4)),
         "lstm": save(root / "lstm", word_embeddings(), m.LSTM(8, 6), m.Pooling(12, "max")),
-        "cnn": save(root / "cnn", word_embeddings(), m.CNN(8, 6), m.Pooling(18, "max"), safe_serialization=False),
+        "cnn": save(
+            root / "cnn",
+            word_embeddings(),
+            m.CNN(8, 6),
+            m.Pooling(18, "max"),
+            safe_serialization=False,
+        ),
         "prompted": save(
             root / "prompted",
             m.Transformer(str(bert)),

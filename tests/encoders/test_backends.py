@@ -11,10 +11,14 @@ import pytest
 import torch
 
 from stsbench.core.errors import CardError, EncoderError, UnknownName
-from stsbench.core.provenance import versions_in
+from stsbench.core.provenance import read_versions
 from stsbench.encoders import backends
 from stsbench.encoders.network import RuntimeFile
-from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder, embed_with_dropout
+from stsbench.encoders.transformer.encoder import (
+    SentenceTransformerEncoder,
+    TransformerEncoder,
+    embed_with_dropout,
+)
 from tests.encoders.tiny import SENTENCES
 from tests.hub_server import Hub, hub
 
@@ -27,7 +31,9 @@ CLOSE: Any = {"rtol": 0, "atol": 2e-5}
 @pytest.fixture(params=RUNTIMES)
 def runtime(request: pytest.FixtureRequest) -> str:
     """A backend beside torch; skipped where it is not installed."""
-    pytest.importorskip(RUNTIMES[request.param], reason=f"the extra '{request.param}' is not installed")
+    pytest.importorskip(
+        RUNTIMES[request.param], reason=f"the extra '{request.param}' is not installed"
+    )
     return str(request.param)
 
 
@@ -65,11 +71,15 @@ def test_a_file_that_is_there_is_run(runtime, exported, monkeypatch, capfd):
     file = "onnx/model.onnx" if runtime == "openvino" else ""
     encoder = TransformerEncoder(str(exported), backend=runtime, file=file)
     embeddings = encoder.encode(SENTENCES)
-    np.testing.assert_allclose(embeddings, TransformerEncoder(str(exported)).encode(SENTENCES), **CLOSE)
-    np.testing.assert_allclose(np.concatenate([encoder.encode([s]) for s in SENTENCES[:5]]), embeddings[:5], **CLOSE)
+    np.testing.assert_allclose(
+        embeddings, TransformerEncoder(str(exported)).encode(SENTENCES), **CLOSE
+    )
+    np.testing.assert_allclose(
+        np.concatenate([encoder.encode([s]) for s in SENTENCES[:5]]), embeddings[:5], **CLOSE
+    )
     assert capfd.readouterr() == ("", "")
     assert "from its file onnx/model.onnx" in encoder.notes[0]
-    assert RUNTIMES[runtime] in versions_in(encoder.fingerprint)
+    assert RUNTIMES[runtime] in read_versions(encoder.fingerprint)
     assert encoder.device_used == "cpu"
     with pytest.raises(EncoderError, match="has no dropout"):
         embed_with_dropout(encoder, ["a dog"], seed=0)
@@ -82,7 +92,9 @@ def test_openvino_runs_its_own_file(onnx, copied, monkeypatch):
     openvino.save_model(network, copied / "openvino/openvino_model.xml", compress_to_fp16=False)
     monkeypatch.setattr(torch.onnx, "export", no_export)
     encoder = TransformerEncoder(str(copied), backend="openvino")
-    np.testing.assert_allclose(encoder.encode(SENTENCES), TransformerEncoder(str(copied)).encode(SENTENCES), **CLOSE)
+    np.testing.assert_allclose(
+        encoder.encode(SENTENCES), TransformerEncoder(str(copied)).encode(SENTENCES), **CLOSE
+    )
     before = encoder.fingerprint
     weights = copied / "openvino/openvino_model.bin"
     weights.write_bytes(weights.read_bytes() + b"x")
@@ -90,7 +102,11 @@ def test_openvino_runs_its_own_file(onnx, copied, monkeypatch):
 
 
 def test_a_file_comes_from_the_hub_with_its_checkpoint(exported, hub: Hub, monkeypatch):
-    files = {p.relative_to(exported).as_posix(): p.read_bytes() for p in exported.rglob("*") if p.is_file()}
+    files = {
+        p.relative_to(exported).as_posix(): p.read_bytes()
+        for p in exported.rglob("*")
+        if p.is_file()
+    }
     hub.add("model", "owner/bert", files)
     monkeypatch.setattr(torch.onnx, "export", no_export)
     encoder = TransformerEncoder("owner/bert", backend="onnx")
@@ -112,7 +128,9 @@ def test_what_is_asked_for_is_exported_once(onnx, tiny, monkeypatch, capfd, make
     files = sorted(tiny[make].rglob("*"))
     encoder = TransformerEncoder(str(tiny[make]), backend="onnx", **params)
     embeddings = encoder.encode(SENTENCES)
-    np.testing.assert_allclose(embeddings, TransformerEncoder(str(tiny[make]), **params).encode(SENTENCES), **close)
+    np.testing.assert_allclose(
+        embeddings, TransformerEncoder(str(tiny[make]), **params).encode(SENTENCES), **close
+    )
     assert capfd.readouterr() == ("", "")
     assert "exported from the checkpoint" in encoder.notes[0]
     monkeypatch.setattr(torch.onnx, "export", no_export)
@@ -123,7 +141,9 @@ def test_what_is_asked_for_is_exported_once(onnx, tiny, monkeypatch, capfd, make
         other = TransformerEncoder(str(tiny[make]), backend="openvino", **params)
         np.testing.assert_allclose(other.encode(SENTENCES), embeddings, **close)
     if make == "bert":
-        with pytest.raises(EncoderError, match="gives no hidden states of layer 1; leave 'backend' out"):
+        with pytest.raises(
+            EncoderError, match="gives no hidden states of layer 1; leave 'backend' out"
+        ):
             batch = encoder.backbone.collate(encoder.tokenize(["a"]), np.arange(1), left=False)
             encoder.backbone.hidden_states(batch, [1])
 
@@ -135,7 +155,9 @@ def test_a_checkpoint_of_the_library_runs_its_transformer_in_a_runtime(onnx, sav
     assert type(encoder.network[0].model).__name__ == "RuntimeModel"
     assert capfd.readouterr() == ("", "")
     assert encoder.fingerprint != plain.fingerprint
-    with pytest.raises(CardError, match="backend 'onnx' runs transformers; .* begins with a .*WordEmbeddings"):
+    with pytest.raises(
+        CardError, match="backend 'onnx' runs transformers; .* begins with a .*WordEmbeddings"
+    ):
         SentenceTransformerEncoder(str(saved["words"]), backend="onnx")
 
 
@@ -143,9 +165,15 @@ def test_a_file_of_other_weights_than_the_checkpoints_is_refused(runtime, copied
     from safetensors.torch import load_file, save_file
 
     weights = load_file(copied / "model.safetensors")
-    save_file({name: tensor * 1.3 for name, tensor in weights.items()}, copied / "model.safetensors", {"format": "pt"})
+    save_file(
+        {name: tensor * 1.3 for name, tensor in weights.items()},
+        copied / "model.safetensors",
+        {"format": "pt"},
+    )
     encoder = TransformerEncoder(str(copied), backend=runtime, file="onnx/model.onnx")
-    with pytest.raises(EncoderError, match="onnx/model.onnx: .* computes other numbers with it than torch") as caught:
+    with pytest.raises(
+        EncoderError, match="onnx/model.onnx: .* computes other numbers with it than torch"
+    ) as caught:
         encoder.encode(["a dog"])
     assert "\n" not in str(caught.value)
 
@@ -167,7 +195,9 @@ def test_a_quantised_file_gives_a_sentence_one_embedding_whatever_its_neighbours
 
 def test_the_fingerprint_holds_the_runtime_its_file_and_its_numbers(runtime, copied):
     def of(**params: Any) -> str:
-        return TransformerEncoder(str(copied), **{"backend": runtime, "file": "onnx/model.onnx", **params}).fingerprint
+        return TransformerEncoder(
+            str(copied), **{"backend": runtime, "file": "onnx/model.onnx", **params}
+        ).fingerprint
 
     plain = of()
     assert of(device="cpu", name="another") == plain
@@ -185,7 +215,9 @@ def test_the_fingerprint_holds_the_runtime_its_file_and_its_numbers(runtime, cop
 
 
 def test_a_wrong_file_says_which_there_are(runtime, exported):
-    with pytest.raises(UnknownName, match=r"did you mean 'onnx/model.onnx'\?; .* has onnx/model.onnx$"):
+    with pytest.raises(
+        UnknownName, match=r"did you mean 'onnx/model.onnx'\?; .* has onnx/model.onnx$"
+    ):
         TransformerEncoder(str(exported), backend=runtime, file="onnx/modle.onnx")
     with pytest.raises(UnknownName, match="unknown file '../bert/onnx/model.onnx'"):
         TransformerEncoder(str(exported), backend=runtime, file="../bert/onnx/model.onnx")
@@ -193,17 +225,31 @@ def test_a_wrong_file_says_which_there_are(runtime, exported):
 
 def test_a_file_that_lacks_what_is_asked_for_is_refused(onnx, exported):
     encoder = TransformerEncoder(str(exported), backend="onnx", pooling="first_last")
-    with pytest.raises(EncoderError, match="has no output 'hidden_states.1', only last_hidden_state; give another"):
+    with pytest.raises(
+        EncoderError, match="has no output 'hidden_states.1', only last_hidden_state; give another"
+    ):
         encoder.encode(["a dog"])
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"file": "onnx/model.onnx"}, "'file' .* is a runtime's; give backend=onnx or backend=openvino with it"),
-        ({"backend": "onnx", "dtype": "bfloat16"}, "unknown dtype 'bfloat16' of backend 'onnx'; known: float32"),
-        ({"backend": "openvino", "dtype": "int9"}, "unknown dtype 'int9'; known: float32, bfloat16"),
-        ({"backend": "onnx", "device": "cuda"}, "backend 'onnx' runs on the CPU here, not on 'cuda'"),
+        (
+            {"file": "onnx/model.onnx"},
+            "'file' .* is a runtime's; give backend=onnx or backend=openvino with it",
+        ),
+        (
+            {"backend": "onnx", "dtype": "bfloat16"},
+            "unknown dtype 'bfloat16' of backend 'onnx'; known: float32",
+        ),
+        (
+            {"backend": "openvino", "dtype": "int9"},
+            "unknown dtype 'int9'; known: float32, bfloat16",
+        ),
+        (
+            {"backend": "onnx", "device": "cuda"},
+            "backend 'onnx' runs on the CPU here, not on 'cuda'",
+        ),
     ],
 )
 def test_what_a_backend_cannot_do_is_refused_at_once(tiny, given, message):
@@ -219,7 +265,9 @@ def test_without_its_package_one_line_says_what_to_install(tiny, monkeypatch, na
         TransformerEncoder(str(tiny["bert"]), backend=name)
 
 
-def written(onnx: Any, folder: Path, *, kind: str = "float32", location: str = "", inside: bool = False) -> RuntimeFile:
+def written(
+    onnx: Any, folder: Path, *, kind: str = "float32", location: str = "", inside: bool = False
+) -> RuntimeFile:
     """A network that adds a tensor, which lies at a place outside the file, and perhaps inside a branch of it."""
     tensor = onnx.numpy_helper.from_array(np.ones(2, kind), "weights")
     if location:
@@ -230,18 +278,24 @@ def written(onnx: Any, folder: Path, *, kind: str = "float32", location: str = "
     constant = make.make_node("Constant", [], ["weights"], value=tensor)
     branch = make.make_graph([constant], "branch", [], [])
     node = make.make_node("If", ["yes"], ["y"], then_branch=branch, else_branch=branch)
-    graph = make.make_graph([node] if inside else [], "network", [], [], initializer=[] if inside else [tensor])
+    graph = make.make_graph(
+        [node] if inside else [], "network", [], [], initializer=[] if inside else [tensor]
+    )
     onnx.save(make.make_model(graph), folder / "model.onnx")
     return RuntimeFile(folder, "model.onnx")
 
 
 @pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize("location", ["/etc/passwd", "../secret", "a/../../secret", "C:\\secret", "..\\secret", "a\nb"])
+@pytest.mark.parametrize(
+    "location", ["/etc/passwd", "../secret", "a/../../secret", "C:\\secret", "..\\secret", "a\nb"]
+)
 def test_weights_outside_the_folder_are_not_read(onnx, tmp_path, location, inside):
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "secret").write_bytes(b"1234")
-    with pytest.raises(EncoderError, match="points at weights outside its folder .* it is not read"):
+    with pytest.raises(
+        EncoderError, match="points at weights outside its folder .* it is not read"
+    ):
         written(onnx, folder, location=location, inside=inside)
 
 
@@ -252,7 +306,9 @@ def test_weights_beside_the_file_count(onnx, tmp_path):
     assert set(RuntimeFile(tmp_path, "model.onnx").digests()) == {"model.onnx", "weights.bin"}
 
 
-@pytest.mark.parametrize(("kind", "bits"), [("float32", None), ("int64", None), ("int8", 8), ("uint8", 8)])
+@pytest.mark.parametrize(
+    ("kind", "bits"), [("float32", None), ("int64", None), ("int8", 8), ("uint8", 8)]
+)
 def test_a_file_tells_how_many_bits_its_weights_have(onnx, tmp_path, kind, bits):
     assert written(onnx, tmp_path, kind=kind).bits == bits
 

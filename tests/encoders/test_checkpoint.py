@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from stsbench.core.errors import StsbenchError
 from stsbench.encoders import checkpoint
-from stsbench.encoders.checkpoint import as_safetensors, find_checkpoint, is_sealed, sealing
+from stsbench.encoders.checkpoint import as_safetensors, find_checkpoint, is_sealed, sealed_folder
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from tests.encoders.made_checkpoints import change
 from tests.encoders.tiny import LONGEST, SENTENCES
@@ -40,7 +40,9 @@ def tensors(folder: Path) -> State:
 
 
 def write(folder: Path, state: State, name: str = "model.safetensors") -> None:
-    save_file({key: tensor.clone() for key, tensor in state.items()}, folder / name, {"format": "pt"})
+    save_file(
+        {key: tensor.clone() for key, tensor in state.items()}, folder / name, {"format": "pt"}
+    )
 
 
 def write_bin(folder: Path, state: Any, **options: Any) -> Path:
@@ -65,7 +67,10 @@ def refusal(folder: Path, **options: Any) -> str:
 
 
 def as_masked_lm(state: State) -> State:
-    return {**{f"bert.{k}": v for k, v in state.items() if "pooler" not in k}, "cls.predictions.bias": torch.zeros(4)}
+    return {
+        **{f"bert.{k}": v for k, v in state.items() if "pooler" not in k},
+        "cls.predictions.bias": torch.zeros(4),
+    }
 
 
 def with_old_norms(state: State) -> State:
@@ -76,11 +81,17 @@ def with_old_norms(state: State) -> State:
 def tied_and_strided(state: State) -> State:
     words = state["embeddings.word_embeddings.weight"]
     strided = state[DENSE].T.contiguous().T
-    return {**state, DENSE: strided, "cls.predictions.decoder.weight": words, "cls.seq_relationship.weight": words}
+    return {
+        **state,
+        DENSE: strided,
+        "cls.predictions.decoder.weight": words,
+        "cls.seq_relationship.weight": words,
+    }
 
 
 @pytest.mark.parametrize(
-    "other", [as_masked_lm, with_old_norms, lambda s: {k: v for k, v in s.items() if "pool" not in k}]
+    "other",
+    [as_masked_lm, with_old_norms, lambda s: {k: v for k, v in s.items() if "pool" not in k}],
 )
 def test_other_names_and_heads_give_the_same_embeddings(folder, other):
     plain = encode(folder)
@@ -100,7 +111,9 @@ def shard(folder: Path) -> dict[str, str]:
         half = dict(list(state.items())[start::2])
         write(folder, half, name)
         where |= dict.fromkeys(half, name)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": where})
+    )
     return where
 
 
@@ -127,7 +140,9 @@ def lose_shard(folder: Path) -> None:
 
 
 def lead_to(folder: Path, name: str) -> None:
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {**shard(folder), "a": name}}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {**shard(folder), "a": name}})
+    )
 
 
 def index(folder: Path, content: Any) -> None:
@@ -153,9 +168,17 @@ LOST: list[tuple[Callable[[Path, Any], object], Any, str]] = [
         (3, 3),
         f"the weights have '{DENSE}' (3, 3), not (16, 32) (1 tensors in all)",
     ),
-    (lambda folder, name: (folder / name).write_text("{}"), "adapter_config.json", "is an adapter to another"),
+    (
+        lambda folder, name: (folder / name).write_text("{}"),
+        "adapter_config.json",
+        "is an adapter to another",
+    ),
     (ask, {"auto_map": {"AutoModel": "evil.Model"}, "model_type": "evil"}, "evil"),
-    (lambda folder, _: lose_shard(folder), "", "'model-00002-of-00002.safetensors' of model.safetensors.index.json is"),
+    (
+        lambda folder, _: lose_shard(folder),
+        "",
+        "'model-00002-of-00002.safetensors' of model.safetensors.index.json is",
+    ),
     *(
         (lead_to, name, f"weights file '{name}'")
         for name in ("../model.safetensors", "/etc/passwd", "a/b.safetensors", "x.bin")
@@ -206,7 +229,9 @@ STATE = {
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_every_tensor_is_kept_as_it_is(folder, zipped):
-    kept = load_file(as_safetensors(write_bin(folder, STATE, _use_new_zipfile_serialization=zipped)))
+    kept = load_file(
+        as_safetensors(write_bin(folder, STATE, _use_new_zipfile_serialization=zipped))
+    )
     assert set(kept) == set(STATE)
     for name, tensor in STATE.items():
         assert kept[name].dtype == tensor.dtype and torch.equal(kept[name], tensor), name
@@ -216,7 +241,9 @@ def test_bin_weights_are_converted_once_for_each_configuration(folder, tmp_path,
     plain = encode(folder)
     write_bin(folder, tied_and_strided(tensors(folder)))
     (made,) = find_checkpoint(str(folder)).weights
-    assert made.is_relative_to(tmp_path / "cache") and "cls.seq_relationship.weight" not in load_file(made)
+    assert made.is_relative_to(
+        tmp_path / "cache"
+    ) and "cls.seq_relationship.weight" not in load_file(made)
     assert encode(folder).tobytes() == plain.tobytes()
     other = Path(shutil.copytree(folder, tmp_path / "other"))
     change(other / "config.json", hidden_act="relu")
@@ -233,7 +260,9 @@ def test_a_damaged_conversion_is_made_again(folder):
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert as_safetensors(source).read_bytes() == whole
     (path.parent / "config.json").write_text("{}")
-    assert (as_safetensors(source).parent / "config.json").read_bytes() == (folder / "config.json").read_bytes()
+    assert (as_safetensors(source).parent / "config.json").read_bytes() == (
+        folder / "config.json"
+    ).read_bytes()
 
 
 with warnings.catch_warnings():
@@ -263,7 +292,9 @@ DEEP = '{"a":' * 20_000 + "1" + "}" * 20_000
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "tokenizer.json"])
-@pytest.mark.parametrize("content", [DEEP, "[]", "3", "null", '{"hidden_size": []}', '{"vocab_size": []}', "\udce4"])
+@pytest.mark.parametrize(
+    "content", [DEEP, "[]", "3", "null", '{"hidden_size": []}', '{"vocab_size": []}', "\udce4"]
+)
 def test_json_that_is_odd_is_one_line(folder, name, content):
     (folder / name).write_text(content, encoding="utf-8", errors="surrogateescape")
     message = refusal(folder)
@@ -274,7 +305,13 @@ def test_json_that_is_odd_is_one_line(folder, name, content):
         assert message.startswith(str(folder)) and said in message
 
 
-SIZES = ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"]
+SIZES = [
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+]
 
 
 @pytest.mark.parametrize("key", [*SIZES, "max_position_embeddings", "type_vocab_size"])
@@ -290,7 +327,10 @@ def test_a_size_that_is_odd_is_one_line(folder, key, value):
 
 
 SETTINGS: dict[str, tuple[list[Any], str]] = {
-    "model_max_length": ([[], {}, "x", None, {"a": {"b": 1}}], "'model_max_length' is -1; give the longest input"),
+    "model_max_length": (
+        [[], {}, "x", None, {"a": {"b": 1}}],
+        "'model_max_length' is -1; give the longest input",
+    ),
     "padding_side": ([], "the tokenizer cannot be loaded: "),
     "tokenizer_class": (["x", None], "the tokenizer cannot be loaded: "),
     "cls_token": (["x", None], "the tokenizer "),
@@ -311,7 +351,10 @@ def test_a_tokenizers_setting_that_is_odd_is_one_line_or_ignored(folder, key, va
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_hidden_layers": 10**6}, "'num_hidden_layers' is 1000000; what is read is 0 to 1,000"),
+        (
+            {"num_hidden_layers": 10**6},
+            "'num_hidden_layers' is 1000000; what is read is 0 to 1,000",
+        ),
         ({"num_labels": 10**9}, "'num_labels' is 1000000000; what is read is 0 to 1,000,000"),
         ({"hidden_size": 10**9}, "'hidden_size' is 1000000000; what is read is 0 to 100,000,000"),
         ({"text_config": {"n_layer": 10**7}}, "'n_layer' is 10000000; what is read is 0 to 1,000"),
@@ -321,7 +364,9 @@ def test_a_tokenizers_setting_that_is_odd_is_one_line_or_ignored(folder, key, va
         ({"num_hidden_layers": 50, "intermediate_size": 10**6}, "values, its weights hold"),
     ],
 )
-def test_a_model_that_its_weights_cannot_fill_is_refused_before_memory_is_asked_for(folder, changes, message):
+def test_a_model_that_its_weights_cannot_fill_is_refused_before_memory_is_asked_for(
+    folder, changes, message
+):
     change(folder / "config.json", **changes)
     assert message in refusal(folder, max_length=8)
 
@@ -334,7 +379,7 @@ def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # What is younger than two seconds is not remembered: here nothing is young.
     monkeypatch.setattr(time, "time_ns", lambda: 2**62)
     made = tmp_path / "made"
-    with sealing(made) as scratch:
+    with sealed_folder(made) as scratch:
         (scratch / "vectors.npy").write_bytes(b"12345")
     assert is_sealed(made)
     return made

@@ -15,19 +15,28 @@ import pytest
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.encoders.base import ENCODERS, SERVED, Encoder, TextFitted
+from stsbench.encoders.base import Encoder, FittableEncoder
 from stsbench.encoders.checkpoint import Checkpoint
 from stsbench.encoders.engine.embed import Engine
+from stsbench.encoders.kinds import ENCODERS, SERVED
 from stsbench.results.folder import read_states
 from tests.cli.commands import Command
 from tests.encoders.made_checkpoints import save
 from tests.encoders.served.test_use import write_model
 from tests.encoders.words.test_model2vec import write_model2vec
-from tests.encoders.words.word_encoders import write_fastsent, write_halves, write_infersent, write_vectors
+from tests.encoders.words.word_encoders import (
+    write_fastsent,
+    write_halves,
+    write_infersent,
+    write_vectors,
+)
 from tests.encoders.words.word_files import cache
 
 __all__ = ["cache"]
-pytestmark = [pytest.mark.usefixtures("cache"), pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")]
+pytestmark = [
+    pytest.mark.usefixtures("cache"),
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
+]
 
 SENTENCES = [
     "the cat sat on the mat .",
@@ -75,7 +84,11 @@ def of_vectors(folder: Path, bert: Path) -> Mapping[str, Any]:
 
 
 def of_infersent(folder: Path, bert: Path) -> Mapping[str, Any]:
-    return {"model": str(write_infersent(folder / "infersent", write_vectors(folder / "vectors.txt", 1)))}
+    return {
+        "model": str(
+            write_infersent(folder / "infersent", write_vectors(folder / "vectors.txt", 1))
+        )
+    }
 
 
 def of_use(folder: Path, bert: Path) -> Mapping[str, Any]:
@@ -108,7 +121,13 @@ MADE: Mapping[str, Made] = {
     ),
     "sentence_transformer": Made(
         of_library,
-        {"normalise": True, "prompt_name": "plain", "prompt": "the ", "max_length": 9, "dtype": "bfloat16"},
+        {
+            "normalise": True,
+            "prompt_name": "plain",
+            "prompt": "the ",
+            "max_length": 9,
+            "dtype": "bfloat16",
+        },
         elsewhere=frozenset({"backend"}),
     ),
     "words": Made(of_vectors, {"tokens": "sbert", "limit": 3}),
@@ -121,10 +140,22 @@ MADE: Mapping[str, Made] = {
         lambda f, b: {"model": str(write_halves(f / "m", "quick_thoughts"))},
         {"halves": ["f"], "tokens": "ptb", "append_eos": True},
     ),
-    "fastsent": Made(lambda f, b: {"model": str(write_fastsent(f / "m"))}, {"mean": True, "tokens": "ptb"}, atol=1e-3),
-    "model2vec": Made(lambda f, b: {"model": str(write_model2vec(f / "m", b))}, {"normalise": True, "max_length": 2}),
+    "fastsent": Made(
+        lambda f, b: {"model": str(write_fastsent(f / "m"))},
+        {"mean": True, "tokens": "ptb"},
+        atol=1e-3,
+    ),
+    "model2vec": Made(
+        lambda f, b: {"model": str(write_model2vec(f / "m", b))},
+        {"normalise": True, "max_length": 2},
+    ),
     "use": Made(of_use, {}, keeps={"batch": 1}, needs="tensorflow", atol=1e-3),
-    "whitening": Made(over_bert, {"k": 3, "normalise": False, "base_params": {"pooling": "max"}}, keeps=FIT, atol=1e-4),
+    "whitening": Made(
+        over_bert,
+        {"k": 3, "normalise": False, "base_params": {"pooling": "max"}},
+        keeps=FIT,
+        atol=1e-4,
+    ),
     "calibration": Made(
         lambda f, b: {**over_bert(f, b), "remove": 1},
         {"remove": 2, "standardise": False, "base_params": {"pooling": "max"}},
@@ -154,9 +185,17 @@ MADE: Mapping[str, Made] = {
         keeps=FIT,
     ),
 }
-TO_FIT = [f"{who} cat sat {'on the mat ' * (i % 4)}{end}" for i in range(16) for who in "a the".split() for end in ".,"]
+TO_FIT = [
+    f"{who} cat sat {'on the mat ' * (i % 4)}{end}"
+    for i in range(16)
+    for who in "a the".split()
+    for end in ".,"
+]
 TO_FIT_ELSE = [
-    f"q : {who} dog {'runs : q ' * (i % 5)}{end}" for i in range(16) for who in "a the".split() for end in ":,"
+    f"q : {who} dog {'runs : q ' * (i % 5)}{end}"
+    for i in range(16)
+    for who in "a the".split()
+    for end in ":,"
 ]
 LOCATIONS = ("file", "base", "model")
 """The parameters that say where weights or vectors lie."""
@@ -178,7 +217,7 @@ def params(kind: str, bert: Path, tmp_path_factory: pytest.TempPathFactory) -> M
 def load(kind: str, params: Mapping[str, Any], **more: Any) -> Encoder:
     encoder = ENCODERS.load(kind)(**{**params, **more})
     assert isinstance(encoder, Encoder)
-    if isinstance(encoder, TextFitted):
+    if isinstance(encoder, FittableEncoder):
         with pytest.raises(EncoderError, match="is fitted on texts"):
             encoder.encode(SENTENCES)
         encoder = encoder.fit_texts(TO_FIT)
@@ -209,7 +248,9 @@ def test_shape_type_and_order(kind, params):
     assert embeddings.dtype == np.float32
     assert np.isfinite(embeddings).all()
     assert encoder.encode([]).shape == (0, d)
-    np.testing.assert_allclose(encoder.encode(SENTENCES[::-1])[::-1], embeddings, atol=MADE[kind].atol)
+    np.testing.assert_allclose(
+        encoder.encode(SENTENCES[::-1])[::-1], embeddings, atol=MADE[kind].atol
+    )
     # Equal text, equal embedding; of the others most differ.
     np.testing.assert_allclose(embeddings[0], embeddings[-1], atol=MADE[kind].atol)
     assert np.abs(embeddings[0] - embeddings[1]).max() > 1e-3
@@ -239,13 +280,19 @@ def test_the_same_files_give_the_same_bytes(kind, params):
     assert load(kind, params).encode(SENTENCES).tobytes() == first.tobytes()
 
 
-def test_a_parameter_changes_the_fingerprint_if_and_only_if_it_can_change_an_embedding(kind, params):
+def test_a_parameter_changes_the_fingerprint_if_and_only_if_it_can_change_an_embedding(
+    kind, params
+):
     encoder, made = load(kind, params), MADE[kind]
     changed = {key: load(kind, params, **{key: value}) for key, value in made.changes.items()}
     alike = {other.fingerprint for other in changed.values()}
     # Two of them say the same thing in two ways.
     same = 1 if kind == "sentence_transformer" else 0
-    assert encoder.fingerprint and encoder.fingerprint not in alike and len(alike) == len(changed) - same
+    assert (
+        encoder.fingerprint
+        and encoder.fingerprint not in alike
+        and len(alike) == len(changed) - same
+    )
     for other in list(changed.values())[:1]:
         was, now = encoder.encode(SENTENCES), other.encode(SENTENCES)
         assert was.shape != now.shape or np.abs(was - now).max() > 1e-4
@@ -261,7 +308,11 @@ def test_fingerprint_knows_the_texts_and_not_what_they_are_called(kind, params):
     made = ENCODERS.load(kind)(**params)
     called = ENCODERS.load(kind)(**params, fit="stsb.test")
     assert called.fingerprint == made.fingerprint
-    one, same, other = made.fit_texts(TO_FIT), called.fit_texts(list(TO_FIT)), made.fit_texts(TO_FIT_ELSE)
+    one, same, other = (
+        made.fit_texts(TO_FIT),
+        called.fit_texts(list(TO_FIT)),
+        made.fit_texts(TO_FIT_ELSE),
+    )
     assert one.fingerprint == same.fingerprint != other.fingerprint
     assert one.encode(SENTENCES).tobytes() == same.encode(SENTENCES).tobytes()
     assert np.abs(one.encode(SENTENCES) - other.encode(SENTENCES)).max() > 1e-5
@@ -274,7 +325,11 @@ def test_fingerprint_changes_with_the_weights(kind, params, tmp_path):
     (shutil.copytree if source.is_dir() else shutil.copy)(source, copied)
     same = load(kind, {**params, key: str(copied)})
     assert same.fingerprint == encoder.fingerprint
-    files = [copied] if copied.is_file() else [p for p in copied.rglob("*") if p.suffix in (".safetensors", ".pb")]
+    files = (
+        [copied]
+        if copied.is_file()
+        else [p for p in copied.rglob("*") if p.suffix in (".safetensors", ".pb")]
+    )
     for path in files:
         content = path.read_bytes()
         # The last value: of a weight, or of a vector.
@@ -292,7 +347,9 @@ def test_every_file_that_the_librarys_tokenizers_may_load_counts(tmp_path):
     named = {"prophetnet.tokenizer", "vocab-src.json", "dict.txt"}
     for classes in tokenization_auto.TOKENIZER_MAPPING_NAMES.values():
         for each in [classes] if isinstance(classes, str) else filter(None, classes or ()):
-            named |= set(getattr(getattr(transformers, each, None), "vocab_files_names", {}).values())
+            named |= set(
+                getattr(getattr(transformers, each, None), "vocab_files_names", {}).values()
+            )
     assert {"vocab.txt", "spm.model", "bpe.codes"} <= named
     for name in named | NEVER_READ:
         (tmp_path / name).write_text(name)

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from stsbench.boards.tables.rows import traits_of
+from stsbench.boards.tables.rows import read_traits
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.registry import check_params
-from stsbench.encoders.base import ENCODERS
+from stsbench.core.parameters import check_params
+from stsbench.encoders.kinds import ENCODERS
 
 CATALOGUE = Catalogue()
 CARDS = {name: CATALOGUE.encoder(name) for name in CATALOGUE.paths("baselines")}
@@ -27,12 +27,14 @@ def test_there_are_more_than_forty():
 @pytest.mark.parametrize("name", CURRENT)
 def test_a_card_says_what_boards_filter_by(name):
     card = CURRENT[name]
-    traits = traits_of(CATALOGUE, card)
+    traits = read_traits(CATALOGUE, card)
     assert card.license
     assert traits.year and 2019 <= traits.year <= 2026
     assert traits.parameters or card.kind == "openai" or name in NOT_TOLD
     offered = card.dimensions_offered
-    assert not offered or (offered[0] == card.dimensions and offered == sorted(set(offered), reverse=True))
+    assert not offered or (
+        offered[0] == card.dimensions and offered == sorted(set(offered), reverse=True)
+    )
 
 
 @pytest.mark.parametrize("name", CURRENT)

@@ -12,7 +12,11 @@ from stsbench.encoders.described import plain_transformer_params, read_modules
 from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
 from tests.encoders.made_checkpoints import SENTENCES, change, save
 
-MEAN = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+MEAN = {
+    "word_embedding_dimension": 16,
+    "pooling_mode_mean_tokens": True,
+    "pooling_mode_cls_token": False,
+}
 
 
 def plain(
@@ -28,7 +32,11 @@ def plain(
 ) -> Path:
     """Write a checkpoint as the library's versions before 5.4 did."""
     shutil.copytree(bert, folder / at)
-    kinds = [("Transformer", at), ("Pooling", "1_Pooling"), *([("Normalize", "2_Normalize")] if normalise else [])]
+    kinds = [
+        ("Transformer", at),
+        ("Pooling", "1_Pooling"),
+        *([("Normalize", "2_Normalize")] if normalise else []),
+    ]
     listed = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for i, (kind, path) in enumerate(kinds)
@@ -45,7 +53,11 @@ def plain(
 
 
 def old(mode: str) -> dict[str, Any]:
-    return {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": False, f"pooling_mode_{mode}": True}
+    return {
+        "word_embedding_dimension": 16,
+        "pooling_mode_mean_tokens": False,
+        f"pooling_mode_{mode}": True,
+    }
 
 
 PLAIN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -88,12 +100,18 @@ def test_our_engine_gives_what_the_library_gives(bert, tmp_path, case):
 def test_checkpoints_saved_today_are_seen_through(bert, tmp_path, normalise):
     from sentence_transformers.sentence_transformer import modules as m
 
-    steps = [m.Transformer(str(bert), max_seq_length=9), m.Pooling(16, "cls"), *([m.Normalize()] if normalise else [])]
+    steps = [
+        m.Transformer(str(bert), max_seq_length=9),
+        m.Pooling(16, "cls"),
+        *([m.Normalize()] if normalise else []),
+    ]
     folder = save(tmp_path / "model", *steps)
     params = plain_transformer_params(folder)
     assert params == {"pooling": "cls_before_pooler", "normalise": normalise}
     ours = TransformerEncoder(str(folder), **params).encode(SENTENCES)
-    np.testing.assert_allclose(ours, SentenceTransformerEncoder(str(folder)).encode(SENTENCES), atol=2e-6)
+    np.testing.assert_allclose(
+        ours, SentenceTransformerEncoder(str(folder)).encode(SENTENCES), atol=2e-6
+    )
 
 
 NOT_PLAIN: dict[str, dict[str, Any]] = {
@@ -110,12 +128,20 @@ NOT_PLAIN: dict[str, dict[str, Any]] = {
 }
 
 
-OTHER_MODELS: list[dict[str, Any]] = [{"is_encoder_decoder": True}, {"model_type": "t5"}, {"vision_config": {}}]
+OTHER_MODELS: list[dict[str, Any]] = [
+    {"is_encoder_decoder": True},
+    {"model_type": "t5"},
+    {"vision_config": {}},
+]
 
 
 @pytest.mark.parametrize("case", [*NOT_PLAIN, *OTHER_MODELS], ids=str)
 def test_what_only_the_library_does_is_left_to_it(bert, tmp_path, case):
-    folder = plain(bert, tmp_path / "model", **{**DEFAULTS, **(NOT_PLAIN[case] if isinstance(case, str) else {})})
+    folder = plain(
+        bert,
+        tmp_path / "model",
+        **{**DEFAULTS, **(NOT_PLAIN[case] if isinstance(case, str) else {})},
+    )
     change(folder / "config.json", **({} if isinstance(case, str) else case))
     assert plain_transformer_params(folder) is None
 
@@ -124,7 +150,8 @@ def test_what_only_the_library_does_is_left_to_it(bert, tmp_path, case):
 def test_a_longest_input_that_is_no_number_of_tokens_is_one_line(bert, tmp_path, length):
     folder = plain(bert, tmp_path / "model", **{**DEFAULTS, "own": {"max_seq_length": length}})
     with pytest.raises(
-        EncoderError, match=r"sentence_bert_config.json: 'max_seq_length' is .*; give the longest input"
+        EncoderError,
+        match=r"sentence_bert_config.json: 'max_seq_length' is .*; give the longest input",
     ):
         read_modules(folder)
 

@@ -11,8 +11,8 @@ import torch
 from stsbench.core import provenance as machine
 from stsbench.encoders.backends import uses_tf32
 from stsbench.encoders.base import DeviceEncoder, DeviceMemory
-from stsbench.encoders.engine.store import conditions
-from stsbench.encoders.transformer import kernels
+from stsbench.encoders.engine.store import read_environment
+from stsbench.encoders.transformer import cpu_kernels as kernels
 from tests.encoders.fakes import Plain
 from tests.encoders.transformer.test_encoder import make
 
@@ -50,9 +50,11 @@ def tf32() -> Iterator[None]:
 
 
 def test_tf32_is_off_and_is_told_where_a_program_turns_it_on(gpu, request):
-    assert not uses_tf32() and "float32" not in conditions(Plain())
+    assert not uses_tf32() and "float32" not in read_environment(Plain())
     request.getfixturevalue("tf32")
-    assert uses_tf32() and conditions(Plain())["float32"] == "tf32", "stored embeddings are compared"
+    assert uses_tf32() and read_environment(Plain())["float32"] == "tf32", (
+        "stored embeddings are compared"
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,5 +83,7 @@ def test_attention_without_padding_where_it_is_offered(monkeypatch, dtype, suppo
     model: Any = Model()
     kernels.use_flash_attention(model)
     assert chosen == ["flash_attention_2"] * used
-    monkeypatch.setattr(machine, "version_of", lambda package: "2.8" if there and package == "flash-attn" else "")
-    assert conditions(Plain()).get("flash-attn") == ("2.8" if there else None)
+    monkeypatch.setattr(
+        machine, "version_of", lambda package: "2.8" if there and package == "flash-attn" else ""
+    )
+    assert read_environment(Plain()).get("flash-attn") == ("2.8" if there else None)

@@ -11,9 +11,9 @@ import pytest
 from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError
-from stsbench.data.drafts import Draft, find_home
+from stsbench.data.task_draft import Draft, find_home
 from stsbench.encoders.described import write_saved
-from stsbench.encoders.drafts import draft_encoder
+from stsbench.encoders.encoder_draft import draft_encoder
 from stsbench.encoders.load import load_encoder
 from tests.encoders.test_described import plain
 
@@ -27,12 +27,20 @@ def drafted(source: Path, out: Path) -> tuple[Draft, EncoderCard]:
 
 
 def same(source: Path, out: Path) -> bool:
-    return load_encoder("mine", catalogue=Catalogue(out)).fingerprint == load_encoder(source).fingerprint
+    return (
+        load_encoder("mine", catalogue=Catalogue(out)).fingerprint
+        == load_encoder(source).fingerprint
+    )
 
 
 def test_a_bare_transformer(bert, tmp_path):
     draft, card = drafted(bert, tmp_path)
-    assert (card.kind, card.backbone, card.dimensions, card.overlap) == ("transformer", "bert", 16, "unknown")
+    assert (card.kind, card.backbone, card.dimensions, card.overlap) == (
+        "transformer",
+        "bert",
+        16,
+        "unknown",
+    )
     expected: dict[str, Any] = {"model": str(bert.resolve()), "pooling": "mean", "normalise": False}
     assert card.params == {**expected, "max_length": 64, "dtype": "float32"}
     assert "the files tell no pooling: the mean of all tokens is taken" in draft.unsure
@@ -56,7 +64,13 @@ def test_a_plain_sentence_transformer_is_run_by_our_engine(bert, tmp_path):
     pooling = {"embedding_dimension": 16, "pooling_mode": "cls", "include_prompt": True}
     own = {"max_seq_length": 24, "do_lower_case": False}
     folder = plain(
-        bert, tmp_path / "model", pooling=pooling, own=own, normalise=True, prompt="query: ", at="0_Transformer"
+        bert,
+        tmp_path / "model",
+        pooling=pooling,
+        own=own,
+        normalise=True,
+        prompt="query: ",
+        at="0_Transformer",
     )
     draft, card = drafted(folder, tmp_path / "cards")
     assert card.kind == "transformer"
@@ -81,9 +95,15 @@ def test_word_vectors(tmp_path):
     path = tmp_path / "words.txt"
     path.write_text(VECTORS)
     draft, card = drafted(path, tmp_path / "cards")
-    assert (card.kind, card.dimensions, card.params) == ("words", 2, {"file": str(path), "tokens": "whitespace"})
+    assert (card.kind, card.dimensions, card.params) == (
+        "words",
+        2,
+        {"file": str(path), "tokens": "whitespace"},
+    )
     assert draft.unsure[-1] == "not in the files: overlap, paper, license"
-    assert load_encoder("mine", catalogue=Catalogue(tmp_path / "cards")).encode(["the cat"]).tolist() == [[2.0, 3.0]]
+    assert load_encoder("mine", catalogue=Catalogue(tmp_path / "cards")).encode(
+        ["the cat"]
+    ).tolist() == [[2.0, 3.0]]
 
 
 def test_what_is_no_encoder_is_refused(tmp_path):
@@ -91,7 +111,10 @@ def test_what_is_no_encoder_is_refused(tmp_path):
     (tmp_path / "data.csv").write_text("a,b,c\n")
     with pytest.raises(EncoderError, match="empty: no config.json; is it a checkpoint folder"):
         drafted(tmp_path / "empty", tmp_path / "cards")
-    with pytest.raises(EncoderError, match="'.*nothing' does not exist; give a checkpoint's folder or a file of word"):
+    with pytest.raises(
+        EncoderError,
+        match="'.*nothing' does not exist; give a checkpoint's folder or a file of word",
+    ):
         drafted(tmp_path / "nothing", tmp_path / "cards")
     with pytest.raises(DataError, match="data.csv: line 1: expected a word and its values"):
         drafted(tmp_path / "data.csv", tmp_path / "cards")

@@ -12,57 +12,82 @@ import torch
 
 import stsbench
 from stsbench.core.errors import EncoderError
-from stsbench.encoders.base import (
-    Facts,
-    WordEncoder,
-    base_of,
+from stsbench.encoders.base import WordEncoder
+from stsbench.encoders.metadata import (
+    EncoderMetadata,
     check_encoder,
     check_sentences,
-    facts_of,
-    notes_of,
-    without_known_words,
+    find_base,
+    read_metadata,
+    read_notes,
+    sentences_without_known_words,
 )
 from tests.encoders.fakes import Neighbourly, Plain
 
 
 def made(**attributes: Any) -> Any:
     """An encoder of a class ``Odd`` that has these attributes too."""
-    return type("Odd", (), {"name": "odd", "fingerprint": None, "encode": Plain.encode, "d": 4, **attributes})()
+    return type(
+        "Odd",
+        (),
+        {"name": "odd", "fingerprint": None, "encode": Plain.encode, "d": 4, **attributes},
+    )()
 
 
 def test_who_tells_nothing_has_no_facts():
-    assert facts_of(Plain()) == Facts()
-    assert (notes_of(Plain()), base_of(Plain())) == ([], None)
+    assert read_metadata(Plain()) == EncoderMetadata()
+    assert (read_notes(Plain()), find_base(Plain())) == ([], None)
 
 
 def test_facts_are_read_when_they_are_asked_for():
     encoder = made(
-        revision="abc", train_seed=np.int64(3), dtype=torch.bfloat16, device=torch.device("cpu"), fit="wiki1m"
+        revision="abc",
+        train_seed=np.int64(3),
+        dtype=torch.bfloat16,
+        device=torch.device("cpu"),
+        fit="wiki1m",
     )
-    expected = Facts(revision="abc", train_seed=3, dtype="bfloat16", device="cpu", fit="wiki1m")
-    assert facts_of(encoder) == expected
+    expected = EncoderMetadata(
+        revision="abc", train_seed=3, dtype="bfloat16", device="cpu", fit="wiki1m"
+    )
+    assert read_metadata(encoder) == expected
     encoder.device_used = "cuda:1"
-    assert facts_of(encoder).device_used == "cuda:1"
+    assert read_metadata(encoder).device_used == "cuda:1"
 
 
 def test_what_is_made_over_another_has_its_facts_but_for_seed_and_texts():
-    base = made(revision="abc", train_seed=3, dtype="float16", device="auto", device_used="cpu", fit="target")
-    assert facts_of(made(base=base)) == Facts(revision="abc", dtype="float16", device="auto", device_used="cpu")
-    assert facts_of(made(base=made(base=base), dtype="float32")).dtype == "float32"
-    assert facts_of(made(base=made(base=base))).revision == "abc"
+    base = made(
+        revision="abc",
+        train_seed=3,
+        dtype="float16",
+        device="auto",
+        device_used="cpu",
+        fit="target",
+    )
+    assert read_metadata(made(base=base)) == EncoderMetadata(
+        revision="abc", dtype="float16", device="auto", device_used="cpu"
+    )
+    assert read_metadata(made(base=made(base=base), dtype="float32")).dtype == "float32"
+    assert read_metadata(made(base=made(base=base))).revision == "abc"
     base.base = base
-    assert facts_of(base).revision == "abc"
-    assert facts_of(made(fit=lambda self, x, y=None: self)).fit is None, "a method as scikit-learn's tells no texts"
-    assert notes_of(made(notes=("careful", "very"))) == ["careful", "very"]
+    assert read_metadata(base).revision == "abc"
+    assert read_metadata(made(fit=lambda self, x, y=None: self)).fit is None, (
+        "a method as scikit-learn's tells no texts"
+    )
+    assert read_notes(made(notes=("careful", "very"))) == ["careful", "very"]
 
 
 def test_the_sentences_of_no_known_word():
     encoder = made(unknown=lambda self, sentences: [one for one in sentences if "a" not in one])
     assert isinstance(encoder, WordEncoder) and not isinstance(Plain(), WordEncoder)
-    assert without_known_words(encoder, ["a b", "c", ""]) == ["c", ""]
+    assert sentences_without_known_words(encoder, ["a b", "c", ""]) == ["c", ""]
     for wrong in (None, 3, "text", (one for one in "ab")):
-        with pytest.raises(EncoderError, match=r"'unknown\(sentences\)' of Odd must be a list of texts; it is"):
-            without_known_words(made(unknown=lambda self, sentences, wrong=wrong: wrong), ["a"])
+        with pytest.raises(
+            EncoderError, match=r"'unknown\(sentences\)' of Odd must be a list of texts; it is"
+        ):
+            sentences_without_known_words(
+                made(unknown=lambda self, sentences, wrong=wrong: wrong), ["a"]
+            )
 
 
 NO_LINE = "must be a line of text, for results go into a folder of that name; it is"
@@ -111,10 +136,16 @@ def test_what_cannot_be_is_one_line(attributes, message):
 @pytest.mark.parametrize(
     ("thing", "message"),
     [
-        (3, "here: int has no 'name'; an encoder needs name, fingerprint (or None) and encode(sentences)"),
+        (
+            3,
+            "here: int has no 'name'; an encoder needs name, fingerprint (or None) and encode(sentences)",
+        ),
         (None, "here: NoneType has no 'name'"),
         (Plain, "here: Plain is a class, not an encoder; give Plain(…)"),
-        (SimpleNamespace(name="a", encode=max), "here: SimpleNamespace has no 'fingerprint'; an encoder needs"),
+        (
+            SimpleNamespace(name="a", encode=max),
+            "here: SimpleNamespace has no 'fingerprint'; an encoder needs",
+        ),
     ],
 )
 def test_what_is_no_encoder_is_refused(thing, message):
@@ -137,11 +168,14 @@ class Chunked:
     """Takes more than the sentences, with defaults."""
 
     name, fingerprint = "chunked", None
-    encode: Callable[[Sequence[str]], Any] = staticmethod(lambda sentences, size=3, **more: sentences)
+    encode: Callable[[Sequence[str]], Any] = staticmethod(
+        lambda sentences, size=3, **more: sentences
+    )
 
 
 @pytest.mark.parametrize(
-    "encoder", [Plain(), Neighbourly(), Delegating(Plain()), Chunked(), made(encode=staticmethod(len))]
+    "encoder",
+    [Plain(), Neighbourly(), Delegating(Plain()), Chunked(), made(encode=staticmethod(len))],
 )
 def test_what_is_an_encoder_is_handed_back(encoder):
     assert check_encoder(encoder, "here") is encoder
@@ -150,7 +184,10 @@ def test_what_is_an_encoder_is_handed_back(encoder):
 def test_one_text_in_the_place_of_a_list_is_refused():
     check_sentences(["a b", ""])
     check_sentences(np.array(["a b"]))
-    with pytest.raises(EncoderError, match="encode takes a list of sentences; it was given one text of 3 characters"):
+    with pytest.raises(
+        EncoderError,
+        match="encode takes a list of sentences; it was given one text of 3 characters",
+    ):
         check_sentences("a b")
     with pytest.raises(EncoderError, match="encode takes sentences; number 1 is None"):
         check_sentences(["a", None])

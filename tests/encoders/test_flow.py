@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.core.registry import call_with_params
+from stsbench.core.parameters import call_with_params
 from stsbench.encoders.fitted import PostProcessed
 from stsbench.encoders.flow import EPSILON, DecayedAdam, FlowMethod, GlowFlow, flow_encoder
 from stsbench.encoders.transformer.encoder import TransformerEncoder, embed_with_dropout
@@ -92,7 +92,9 @@ def test_the_ports_values_and_steps(levels):
         loss = flow.loss(x * (1 + 0.01 * step)) + flow.loss(x * 0.9 + 0.01 * step)
         losses.append(float(loss.detach()))
         adam.step(loss)
-    np.testing.assert_allclose([*losses, flow.loss(y).item()], [*due["losses"], due["after"]], rtol=1e-4)
+    np.testing.assert_allclose(
+        [*losses, flow.loss(y).item()], [*due["losses"], due["after"]], rtol=1e-4
+    )
     np.testing.assert_allclose(flow(y)[0, :4].detach(), due["z_after"], atol=1e-3)
 
 
@@ -106,7 +108,9 @@ def test_the_log_determinant_is_that_of_the_jacobian(levels):
         assert flow.log_determinant().item() == pytest.approx(float(value), abs=1e-10)
     x = given(3, 8).double()
     prior = normal.log_prob(flow(x)).sum(dim=1)
-    np.testing.assert_allclose(flow.log_likelihood(x).detach(), (prior + flow.log_determinant()).detach(), rtol=1e-12)
+    np.testing.assert_allclose(
+        flow.log_likelihood(x).detach(), (prior + flow.log_determinant()).detach(), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])
@@ -118,7 +122,9 @@ def test_the_first_batch_comes_out_standard(levels):
     np.testing.assert_allclose(z.var(dim=0, unbiased=False), 1, atol=1e-5)
     # Nothing but a scale by channel has happened: the loss is known.
     deviation = x.var(dim=0, unbiased=False).sqrt() + EPSILON
-    bits = (0.5 * math.log(2 * math.pi) + 0.5 * float((z**2).mean()) + float(deviation.log().mean())) / math.log(2)
+    bits = (
+        0.5 * math.log(2 * math.pi) + 0.5 * float((z**2).mean()) + float(deviation.log().mean())
+    ) / math.log(2)
     assert flow.loss(x).item() == pytest.approx(bits, abs=1e-4)
 
 
@@ -179,7 +185,9 @@ def test_plain_arrays_are_fitted_as_by_the_encoder():
     x = Plain(d=8).encode(PAIRS)
     flow = GlowFlow(8, seed=1234)
     assert flow.fit(x) is flow
-    np.testing.assert_array_equal(flow.transform(x), over(Plain(d=8)).fit_texts(PAIRS).encode(PAIRS))
+    np.testing.assert_array_equal(
+        flow.transform(x), over(Plain(d=8)).fit_texts(PAIRS).encode(PAIRS)
+    )
     method = FlowMethod(epochs=3, batch_pairs=8, learning_rate=1e-2)
     # It begins anew, and the method's own seed and levels do not count.
     flow.fit(x.tolist(), method)
@@ -209,8 +217,12 @@ def test_the_encoder():
     x = Plain(d=8).encode(PAIRS)
     flow, _ = FlowMethod().train(x)
     with torch.no_grad():
-        np.testing.assert_allclose(fitted.encode(PAIRS), flow(torch.from_numpy(x)), rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(fitted.encode(PAIRS), np.concatenate([fitted.encode([text]) for text in PAIRS]))
+        np.testing.assert_allclose(
+            fitted.encode(PAIRS), flow(torch.from_numpy(x)), rtol=1e-4, atol=1e-5
+        )
+    np.testing.assert_array_equal(
+        fitted.encode(PAIRS), np.concatenate([fitted.encode([text]) for text in PAIRS])
+    )
     assert over(Plain(d=8)).train_seed == 1234
 
 
@@ -226,13 +238,20 @@ def test_dropout_is_on_while_fitting_alone(tiny: dict[str, Path]):
     np.testing.assert_array_equal(base.encode(SENTENCES), plain)
     fitted = over(base, dropout=True).fit_texts(SENTENCES)
     assert fitted.texts_to_embed() == ()
-    assert not np.allclose(fitted.encode(SENTENCES), over(base).fit_texts(SENTENCES).encode(SENTENCES), atol=1e-3)
+    assert not np.allclose(
+        fitted.encode(SENTENCES), over(base).fit_texts(SENTENCES).encode(SENTENCES), atol=1e-3
+    )
 
 
 def test_what_cannot_be_is_one_line():
     with pytest.raises(EncoderError, match="encoder 'plain' has no dropout .* set dropout=false"):
         over(Plain(d=8), dropout=True).fit_texts(PAIRS).encode(["a"])
-    wrongs: list[dict[str, Any]] = [{"levels": 0}, {"epochs": 0.0}, {"learning_rate": -1.0}, {"seed": -1}]
+    wrongs: list[dict[str, Any]] = [
+        {"levels": 0},
+        {"epochs": 0.0},
+        {"learning_rate": -1.0},
+        {"seed": -1},
+    ]
     for wrong in wrongs:
         with pytest.raises(CardError, match=f"key '{min(wrong)}': expected .* >=? [01]"):
             call_with_params(flow_encoder, {"base": "minilm", **wrong}, where="card")

@@ -17,8 +17,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 import stsbench
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError
-from stsbench.encoders.base import KnownEncoder
-from stsbench.encoders.load import Function, as_encoder, find_given
+from stsbench.encoders.load import FunctionEncoder, resolve_encoder, wrap_object
+from stsbench.encoders.named import NamedEncoder
 from tests.encoders.fakes import Plain
 
 CATALOGUE = Catalogue()
@@ -57,7 +57,7 @@ def model(bert: Path) -> SentenceTransformer:
     ],
 )
 def test_a_function_is_an_encoder_of_its_name(function, name):
-    encoder = as_encoder(function)
+    encoder = wrap_object(function)
     assert (encoder.name, encoder.fingerprint) == (name, None)
     embeddings = encoder.encode(("a b", "c"))
     assert embeddings.dtype == np.float32 and embeddings.tolist() == [[3, 1], [1, 0]]
@@ -65,22 +65,25 @@ def test_a_function_is_an_encoder_of_its_name(function, name):
 
 def test_a_function_that_takes_something_else_is_refused_at_once():
     with pytest.raises(
-        EncoderError, match="the function lambda must take the sentences alone: missing a required .*'size'"
+        EncoderError,
+        match="the function lambda must take the sentences alone: missing a required .*'size'",
     ):
-        as_encoder(lambda sentences, size: None)
+        wrap_object(lambda sentences, size: None)
 
 
 def test_a_function_called_as_a_card_is_none():
     def minilm(sentences: Sequence[str]) -> list[list[int]]:
         return lengths(sentences)
 
-    assert find_given(minilm, CATALOGUE).name == "minilm (function)"
+    assert resolve_encoder(minilm, CATALOGUE).name == "minilm (function)"
 
 
 def test_a_library_model_is_scored_as_it_embeds(model):
-    encoder = as_encoder(model)
+    encoder = wrap_object(model)
     assert (encoder.name, encoder.fingerprint) == ("SentenceTransformer", None)
-    np.testing.assert_array_equal(encoder.encode(("the cat", "a mat")), model.encode(["the cat", "a mat"]))
+    np.testing.assert_array_equal(
+        encoder.encode(("the cat", "a mat")), model.encode(["the cat", "a mat"])
+    )
     assert encoder.encode(["half an emoji: \ud83d", ""]).shape == (2, 16)
     (result,) = stsbench.evaluate(model, "quickstart-en", name="my-model")
     (same,) = stsbench.evaluate(lambda sentences: model.encode(sentences), "quickstart-en")
@@ -93,7 +96,9 @@ def test_a_changed_model_is_never_taken_from_the_store(model, tmp_path):
     scores = []
     for seed in (1, 2):
         with torch.no_grad():
-            model[0].auto_model.embeddings.word_embeddings.weight.normal_(generator=torch.Generator().manual_seed(seed))
+            model[0].auto_model.embeddings.word_embeddings.weight.normal_(
+                generator=torch.Generator().manual_seed(seed)
+            )
         (result,) = stsbench.evaluate(model, "quickstart-en", store=tmp_path)
         scores.append(result.score)
     assert scores[0] != scores[1]
@@ -101,7 +106,19 @@ def test_a_changed_model_is_never_taken_from_the_store(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "thing", [3, None, b"minilm", {"minilm"}, [3], {"mine": 3}, object(), int, Called, torch.nn.Linear(1, 1)]
+    "thing",
+    [
+        3,
+        None,
+        b"minilm",
+        {"minilm"},
+        [3],
+        {"mine": 3},
+        object(),
+        int,
+        Called,
+        torch.nn.Linear(1, 1),
+    ],
 )
 def test_what_is_no_encoder_is_one_line(thing):
     with pytest.raises(
@@ -111,17 +128,19 @@ def test_what_is_no_encoder_is_one_line(thing):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["minilm", "minilm+pooling=max", "simcse-small", "", " . ", "a\nb"])
+@pytest.mark.parametrize(
+    "name", ["minilm", "minilm+pooling=max", "simcse-small", "", " . ", "a\nb"]
+)
 def test_a_name_that_is_a_cards_or_names_nothing_is_refused(name):
     with pytest.raises(EncoderError, match="cannot be the name of an encoder of your own"):
-        find_given(lengths, CATALOGUE, name=name)
+        resolve_encoder(lengths, CATALOGUE, name=name)
 
 
 def test_a_known_encoder_is_handed_through_under_the_name_given():
-    known = KnownEncoder(name="plain", encoder=Plain())
-    assert find_given(known, CATALOGUE) is known
-    assert find_given(known, CATALOGUE, name="other").name == "other"
-    assert isinstance(find_given(lengths, CATALOGUE, name="mine").encoder, Function)
+    known = NamedEncoder(name="plain", encoder=Plain())
+    assert resolve_encoder(known, CATALOGUE) is known
+    assert resolve_encoder(known, CATALOGUE, name="other").name == "other"
+    assert isinstance(resolve_encoder(lengths, CATALOGUE, name="mine").encoder, FunctionEncoder)
 
 
 class Nameless:
@@ -130,18 +149,24 @@ class Nameless:
 
 
 def test_what_only_encodes_is_an_encoder_under_the_name_given():
-    known = find_given(Nameless(), CATALOGUE, name="mine")
+    known = resolve_encoder(Nameless(), CATALOGUE, name="mine")
     assert (known.name, known.encoder.fingerprint) == ("mine", None)
     assert known.encoder.encode(["a b"]).tolist() == [[3.0, 1.0]]
-    with pytest.raises(EncoderError, match="the encoder: Nameless has no 'name'; an encoder needs name, fingerprint"):
-        find_given(Nameless(), CATALOGUE)
-    with pytest.raises(EncoderError, match=r"Nameless is a class, not an encoder; give Nameless\(…\)"):
-        find_given(Nameless, CATALOGUE, name="mine")
+    with pytest.raises(
+        EncoderError,
+        match="the encoder: Nameless has no 'name'; an encoder needs name, fingerprint",
+    ):
+        resolve_encoder(Nameless(), CATALOGUE)
+    with pytest.raises(
+        EncoderError, match=r"Nameless is a class, not an encoder; give Nameless\(…\)"
+    ):
+        resolve_encoder(Nameless, CATALOGUE, name="mine")
 
 
 def facts(result: stsbench.Result) -> dict[str, Any]:
     return {
-        key: getattr(result, key) for key in ("encoder", "encoder_card", "fingerprint", "overlap", "revision", "score")
+        key: getattr(result, key)
+        for key in ("encoder", "encoder_card", "fingerprint", "overlap", "revision", "score")
     }
 
 
@@ -157,7 +182,10 @@ def test_a_loaded_encoder_gives_the_results_of_its_name(tmp_path):
 def test_what_was_renamed_or_copied_is_only_what_it_says():
     encoder: Any = stsbench.load_encoder("minilm")
     copied = copy.copy(encoder)
-    assert find_given(encoder, CATALOGUE).card is not None
-    assert find_given(copied, CATALOGUE).card is None
+    assert resolve_encoder(encoder, CATALOGUE).card is not None
+    assert resolve_encoder(copied, CATALOGUE).card is None
     encoder.name = "mine"
-    assert (find_given(encoder, CATALOGUE).name, find_given(encoder, CATALOGUE).card) == ("mine", None)
+    assert (resolve_encoder(encoder, CATALOGUE).name, resolve_encoder(encoder, CATALOGUE).card) == (
+        "mine",
+        None,
+    )

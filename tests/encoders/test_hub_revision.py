@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.encoders.base import facts_of
-from stsbench.encoders.load import find_encoder
+from stsbench.encoders.load import load_named
+from stsbench.encoders.metadata import read_metadata
 from tests import hub_server
 from tests.cli.commands import Command, write
 from tests.hub_files import tiny_bert
@@ -37,9 +37,12 @@ def model(hub: Hub) -> None:
 
 
 def notes(folder: Path, revision: str) -> list[str]:
-    write(folder / "cards" / "baselines" / "tiny.toml", f'{CARD}revision = "{revision}"\n' if revision else CARD)
-    known = find_encoder("tiny", catalogue=Catalogue([folder / "cards"]))
-    assert facts_of(known.encoder).revision == COMMIT
+    write(
+        folder / "cards" / "baselines" / "tiny.toml",
+        f'{CARD}revision = "{revision}"\n' if revision else CARD,
+    )
+    known = load_named("tiny", catalogue=Catalogue([folder / "cards"]))
+    assert read_metadata(known.encoder).revision == COMMIT
     return known.notes()
 
 
@@ -51,17 +54,24 @@ def test_a_card_without_a_whole_commit_tells_which_it_was(revision: str, tmp_pat
 
 
 def test_a_hub_id_is_kept_by_a_parameter():
-    (note,) = find_encoder("owner/tiny").notes()
+    (note,) = load_named("owner/tiny").notes()
     assert note.endswith(f"--set revision={COMMIT} keeps it")
-    assert find_encoder("owner/tiny", params={"revision": COMMIT}).notes() == []
+    assert load_named("owner/tiny", params={"revision": COMMIT}).notes() == []
 
 
 def test_the_run_tells_it_once_for_all_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     write(tmp_path / "cards" / "baselines" / "tiny.toml", CARD)
     tasks = ("--tasks", "quickstart-en,quickstart-es-en", "--results", tmp_path / "out")
-    code, out, _ = Command(capsys)("run", "--encoder", "tiny", "--cards", tmp_path / "cards", *tasks)
+    code, out, _ = Command(capsys)(
+        "run", "--encoder", "tiny", "--cards", tmp_path / "cards", *tasks
+    )
     assert code == 0
-    assert " ".join(out.split()).count("quickstart-en, quickstart-es-en: the checkpoint of tiny is of revision") == 1
+    assert (
+        " ".join(out.split()).count(
+            "quickstart-en, quickstart-es-en: the checkpoint of tiny is of revision"
+        )
+        == 1
+    )
     assert COMMIT in out.replace("\n", "")
 
 
@@ -91,7 +101,7 @@ def test_a_fitted_encoder_tells_the_revision_of_its_base(base: str, revision: st
     write(cards / "tiny.toml", CARD)
     given = f'base_params = {{revision = "{revision}"}}\n' if revision else ""
     write(cards / "whitened.toml", FITTED.replace("BASE", base) + given)
-    known = find_encoder("whitened", catalogue=Catalogue([tmp_path / "cards"]))
+    known = load_named("whitened", catalogue=Catalogue([tmp_path / "cards"]))
     asked = f"is of revision '{revision or 'unpinned'}', today commit {COMMIT[:12]}"
     said = f"the checkpoint of whitened {asked}; "
     line = f'base_params = {{revision = "{COMMIT}"}} in the card keeps it'
@@ -99,4 +109,4 @@ def test_a_fitted_encoder_tells_the_revision_of_its_base(base: str, revision: st
     # A Hub id is run as the card that names it says.
     if revision == "" and base == "owner/tiny":
         write(cards / "tiny.toml", f'{CARD}revision = "{COMMIT}"\n')
-        assert find_encoder("whitened", catalogue=Catalogue([tmp_path / "cards"])).notes() == []
+        assert load_named("whitened", catalogue=Catalogue([tmp_path / "cards"])).notes() == []

@@ -7,15 +7,16 @@ import pytest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, SourceError
 from stsbench.core.files import file_digest
-from stsbench.encoders.base import KnownEncoder, is_maker, known_as, variant_name
-from stsbench.encoders.load import find_encoder
+from stsbench.encoders.kinds import is_factory
+from stsbench.encoders.load import load_named
+from stsbench.encoders.named import NamedEncoder, find_named, variant_name
 from stsbench.encoders.runs import TrainedRun
 from tests.encoders.fakes import Plain
 
 
 def test_a_card_without_a_checkpoint_says_where_to_get_one():
     with pytest.raises(SourceError, match="consert-bert-base.*--set model=FOLDER"):
-        find_encoder("consert-bert-base")
+        load_named("consert-bert-base")
 
 
 def test_a_folder_whose_files_the_card_knows_is_the_cards_own_encoder(tmp_path, tiny):
@@ -24,16 +25,21 @@ def test_a_folder_whose_files_the_card_knows_is_the_cards_own_encoder(tmp_path, 
     head = "\n".join(f'{key} = "x"' for key in ("name", "method", "backbone", "paper", "license"))
     text = f'{head}\nkind = "transformer"\nsupervision = "none"\noverlap = "none"\n'
     card.write_text(f'{text}[params.sha256]\n"model.safetensors" = "{digest}"\n')
-    with pytest.raises(SourceError, match="the card of 'mine' names no checkpoint to fetch; pass --set model=FOLDER"):
-        find_encoder(str(card))
+    with pytest.raises(
+        SourceError,
+        match="the card of 'mine' names no checkpoint to fetch; pass --set model=FOLDER",
+    ):
+        load_named(str(card))
     folder = str(tiny["bert"])
-    assert find_encoder(str(card), params={"model": folder}).name == "mine"
-    assert find_encoder(str(card), params={"model": folder, "pooling": "max"}).name == "mine+pooling=max"
+    assert load_named(str(card), params={"model": folder}).name == "mine"
+    assert (
+        load_named(str(card), params={"model": folder, "pooling": "max"}).name == "mine+pooling=max"
+    )
     with pytest.raises(EncoderError, match="not the file its card names"):
-        find_encoder(str(card), params={"model": str(tiny["roberta"])})
+        load_named(str(card), params={"model": str(tiny["roberta"])})
     # Without hashes any folder would pass for the card's own.
     card.write_text(text)
-    assert find_encoder(str(card), params={"model": folder}).name == f"mine+model={tiny['bert'].name}"
+    assert load_named(str(card), params={"model": folder}).name == f"mine+model={tiny['bert'].name}"
 
 
 def test_what_may_make_an_encoder_is_told_without_calling_it():
@@ -43,14 +49,22 @@ def test_what_may_make_an_encoder_is_told_without_calling_it():
     def counted() -> int:
         raise AssertionError
 
-    assert [is_maker(one) for one in (Plain, Plain(), made)] == [True, True, True]
-    assert [is_maker(one) for one in (int, 3, counted, __import__("os").getcwd)] == [False, False, False, False]
+    assert [is_factory(one) for one in (Plain, Plain(), made)] == [True, True, True]
+    assert [is_factory(one) for one in (int, 3, counted, __import__("os").getcwd)] == [
+        False,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_changed_parameter_changes_the_name():
-    assert variant_name("minilm", {"pooling": "max", "dtype": "bfloat16"}) == "minilm+dtype=bfloat16+pooling=max"
+    assert (
+        variant_name("minilm", {"pooling": "max", "dtype": "bfloat16"})
+        == "minilm+dtype=bfloat16+pooling=max"
+    )
     assert variant_name("minilm", {"device": "cpu"}) == "minilm"
-    assert variant_name("flow", {"seed": 3}, places=["seed"]) == "flow"
+    assert variant_name("flow", {"seed": 3}, excluded=["seed"]) == "flow"
     # In which folder of this machine a file lies is no part of a name.
     places: list[object] = ["/home/me/x.txt", "~/x.txt", "C:\\\\me\\\\x.txt", "x.txt"]
     assert {variant_name("glove", {"file": place}) for place in places} == {"glove+file=x.txt"}
@@ -59,9 +73,9 @@ def test_a_changed_parameter_changes_the_name():
 
 def test_an_encoder_with_a_cards_name_is_called_by_its_class():
     catalogue, encoder = Catalogue(), Plain()
-    assert known_as(encoder, catalogue).name == "plain"
+    assert find_named(encoder, catalogue).name == "plain"
     encoder.name = "minilm"
-    assert known_as(encoder, catalogue).name == "tests.encoders.fakes:Plain"
+    assert find_named(encoder, catalogue).name == "tests.encoders.fakes:Plain"
 
 
 @pytest.mark.parametrize(
@@ -76,6 +90,13 @@ def test_an_encoder_with_a_cards_name_is_called_by_its_class():
 )
 def test_overlap_is_the_worst_of_training_and_fitting(recorded, saw_task, expected, claimed):
     run = TrainedRun(folder=Path(), recipe="mine", seed=0, overlap={"stsb": recorded})
-    assert KnownEncoder(name="mine", encoder=Plain(), run=run, saw_task=saw_task).overlap_with("stsb") == expected
+    assert (
+        NamedEncoder(name="mine", encoder=Plain(), run=run, fitted_on_task=saw_task).overlap_with(
+            "stsb"
+        )
+        == expected
+    )
     # A record beside a folder is believed where it speaks against it.
-    assert KnownEncoder(name="mine", encoder=Plain(), claims=run).overlap_with("stsb") == claimed
+    assert (
+        NamedEncoder(name="mine", encoder=Plain(), claimed_run=run).overlap_with("stsb") == claimed
+    )

@@ -99,7 +99,7 @@ class Tokens(Usual):
     def embed_tokens(self, tokens, rows): return None
 class Batches(Usual):
     def tokenize(self, sentences):
-        from stsbench.encoders.base import TokenIds
+        from stsbench.encoders.tokens import TokenIds
         return TokenIds.from_lists([[1] for _ in sentences])
     def embed_tokens(self, tokens, rows): return None
 class Over(Usual):
@@ -147,7 +147,8 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("name", WORKS)
 def test_it_is_scored_as_the_usual_one(name, tmp_path):
     usual, odd = (
-        next(stsbench.iterate(f"odd_encoders:{one}", "quickstart-en", store=tmp_path)) for one in ("Usual", name)
+        next(stsbench.iterate(f"odd_encoders:{one}", "quickstart-en", store=tmp_path))
+        for one in ("Usual", name)
     )
     assert odd.score == usual.score
     assert (name == "Noted") is ("with care" in odd.notes)
@@ -165,7 +166,11 @@ def test_it_is_refused_in_one_line(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "params", "message"),
     [
-        ("Slots", {"size": 5}, "Slots takes no attributes (__slots__?), so its parameters cannot be kept with it"),
+        (
+            "Slots",
+            {"size": 5},
+            "Slots takes no attributes (__slots__?), so its parameters cannot be kept with it",
+        ),
         ("Frozen", {"name": "x"}, "Frozen takes no attributes (__slots__?)"),
         ("Positional", {"size": 5}, "'size' parameter is positional only"),
         ("ready", {"size": 5}, "is made already; it takes no parameters (size)"),
@@ -180,10 +185,12 @@ def test_parameters_that_it_cannot_take_are_refused_in_one_line(name, params, me
 
 
 def test_given_parameters_tell_embeddings_apart():
-    from stsbench.core.provenance import identity
+    from stsbench.core.provenance import encoder_identity
 
-    three, five = (stsbench.load_encoder("odd_encoders:Any", params={"size": size}) for size in (3, 5))
-    assert None is not identity(three) != identity(five)
+    three, five = (
+        stsbench.load_encoder("odd_encoders:Any", params={"size": size}) for size in (3, 5)
+    )
+    assert None is not encoder_identity(three) != encoder_identity(five)
 
 
 CARD = """name = "Odd"

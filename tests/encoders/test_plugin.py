@@ -44,7 +44,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(source / "pyproject.toml", PYPROJECT)
     write(source / "my_encoders" / "__init__.py", "")
     write(source / "my_encoders" / "letters.py", ENCODER)
-    quiet = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
+    quiet = [
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--disable-pip-version-check",
+    ]
     pip = [sys.executable, "-m", "pip", "install", *quiet, "--target", str(target), str(source)]
     done = subprocess.run(pip, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stsbench.cli import main
+from stsbench.cli.main import main
 from stsbench.encoders import quantise
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
@@ -21,7 +21,9 @@ CASES = {
 @pytest.fixture(params=CASES)
 def kind(request: pytest.FixtureRequest) -> str:
     """A conversion to int8; skipped where what it needs is not installed."""
-    pytest.importorskip(CASES[request.param][0], reason=f"{CASES[request.param][0]} is not installed")
+    pytest.importorskip(
+        CASES[request.param][0], reason=f"{CASES[request.param][0]} is not installed"
+    )
     return str(request.param)
 
 
@@ -31,13 +33,19 @@ def convert(kind: str, source: str | Path, folder: Path, out: str = "out") -> li
     return ["convert", kind, str(source), str(folder / out), *text]
 
 
-@pytest.mark.parametrize(("made", "of"), [("bert", TransformerEncoder), ("dense", SentenceTransformerEncoder)])
-def test_a_checkpoint_becomes_an_int8_one_that_says_how_it_was_made(kind, made, of, tiny, saved, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("made", "of"), [("bert", TransformerEncoder), ("dense", SentenceTransformerEncoder)]
+)
+def test_a_checkpoint_becomes_an_int8_one_that_says_how_it_was_made(
+    kind, made, of, tiny, saved, tmp_path, capsys
+):
     source = {**tiny, **saved}[made]
     before = {path: path.stat().st_mtime_ns for path in Path(source).rglob("*")}
     assert main(convert(kind, source, tmp_path)) == 0
     said = capsys.readouterr()
-    params = dict(word.split("=") for word in shlex.split(said.out.partition("run it with: ")[2])[5::2])
+    params = dict(
+        word.split("=") for word in shlex.split(said.out.partition("run it with: ")[2])[5::2]
+    )
     encoder = load_encoder(tmp_path / "out", params=params)
     assert isinstance(encoder, TransformerEncoder | SentenceTransformerEncoder)
     assert (type(encoder), encoder.dtype, said.err) == (of, "int8", "")
@@ -48,7 +56,12 @@ def test_a_checkpoint_becomes_an_int8_one_that_says_how_it_was_made(kind, made, 
     assert {path: path.stat().st_mtime_ns for path in Path(source).rglob("*")} == before
     # What is there is not written over, and what is int8 is not made int8 again.
     assert main(convert(kind, source, tmp_path)) == 2
-    again = "+".join([str(tmp_path / "out"), *(f"{key}={value}" for key, value in params.items() if key == "file")])
+    again = "+".join(
+        [
+            str(tmp_path / "out"),
+            *(f"{key}={value}" for key, value in params.items() if key == "file"),
+        ]
+    )
     assert main(convert(kind, again, tmp_path, out="twice")) == 2
     said = capsys.readouterr().err
     assert "out is there already; give a folder that is not" in said

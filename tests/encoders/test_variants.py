@@ -11,8 +11,8 @@ import pytest
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.encoders.fitted import VariantEncoder, variant_of, variant_specs
-from stsbench.encoders.load import find_encoder, load_encoder
+from stsbench.encoders.fitted import VariantEncoder, find_variant, variant_specs
+from stsbench.encoders.load import load_encoder, load_named
 from tests.encoders.fakes import Plain
 
 PLAIN = "tests.encoders.fakes:Plain"
@@ -54,7 +54,9 @@ def test_fewer_dimensions():
     expected = Plain().encode(TEXTS)[:, :2]
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, rtol=0, atol=1e-6)
-    with pytest.raises(EncoderError, match="dimensions = 5: the embeddings have 4; give 4 or fewer"):
+    with pytest.raises(
+        EncoderError, match="dimensions = 5: the embeddings have 4; give 4 or fewer"
+    ):
         load_encoder(PLAIN, params={"dimensions": 5}).encode(TEXTS)
 
 
@@ -92,14 +94,14 @@ def test_names_and_fingerprints_tell_variants_apart(tiny):
         {"embeddings": "int8"},
         {"embeddings": "int8", "dimensions": 3},
     ]
-    known = [find_encoder(PLAIN, params=params) for params in asked]
+    known = [load_named(PLAIN, params=params) for params in asked]
     assert len({one.fingerprint for one in known}) == len({one.name for one in known}) == len(asked)
     assert known[-1].name == "plain+dimensions=3+embeddings=int8"
-    assert find_encoder(f"{PLAIN}+dimensions=3+embeddings=int8").fingerprint == known[-1].fingerprint
+    assert load_named(f"{PLAIN}+dimensions=3+embeddings=int8").fingerprint == known[-1].fingerprint
     both = [load_encoder(tiny["bert"], params={"dimensions": d}) for d in (2, 3)]
     assert [one.name.rpartition("+")[2] for one in both] == ["dimensions=2", "dimensions=3"]
     # Another base makes another variant.
-    other = find_encoder(PLAIN, params={"dimensions": 2, "d": 5})
+    other = load_named(PLAIN, params={"dimensions": 2, "d": 5})
     assert other.fingerprint not in {one.fingerprint for one in known}
 
 
@@ -109,16 +111,23 @@ def test_variants_share_their_base_while_it_is_in_use():
     other: Any = load_encoder(PLAIN, params={"dimensions": 2, "d": 6})
     assert first.base is second.base
     assert other.base is not first.base
-    assert isinstance(load_encoder("tests.encoders.test_variants:Slotted", params={"dimensions": 2}), VariantEncoder)
+    assert isinstance(
+        load_encoder("tests.encoders.test_variants:Slotted", params={"dimensions": 2}),
+        VariantEncoder,
+    )
 
 
 def test_what_an_encoder_takes_itself_is_its_own():
     own = load_encoder("tests.encoders.test_variants:Short", params={"dimensions": 2})
     assert isinstance(own, Short)
     assert own.d == 2
-    both = load_encoder("tests.encoders.test_variants:Short", params={"dimensions": 2, "embeddings": "binary"})
-    assert (both.encode(TEXTS).shape, variant_of(both).dimensions) == ((40, 2), None)  # type: ignore[union-attr]
-    anything: Any = load_encoder("tests.encoders.test_variants:Anything", params={"embeddings": "mine"})
+    both = load_encoder(
+        "tests.encoders.test_variants:Short", params={"dimensions": 2, "embeddings": "binary"}
+    )
+    assert (both.encode(TEXTS).shape, find_variant(both).dimensions) == ((40, 2), None)  # type: ignore[union-attr]
+    anything: Any = load_encoder(
+        "tests.encoders.test_variants:Anything", params={"embeddings": "mine"}
+    )
     assert anything.given == {"embeddings": "mine"}
 
 
@@ -135,7 +144,10 @@ def test_a_card_may_name_a_variant(tmp_path: Path):
     card.write_text(head + 'paper = "none"\nlicense = "none"\n[params]\ndimensions = 2\n')
     catalogue = Catalogue([tmp_path])
     assert load_encoder("half", catalogue=catalogue).encode(TEXTS).shape == (40, 2)
-    assert load_encoder(f"{card}+embeddings=binary", catalogue=catalogue).encode(TEXTS).shape == (40, 2)
+    assert load_encoder(f"{card}+embeddings=binary", catalogue=catalogue).encode(TEXTS).shape == (
+        40,
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,9 +155,15 @@ def test_a_card_may_name_a_variant(tmp_path: Path):
     [
         ({"dimensions": 0}, "key 'dimensions': expected a whole number >= 1, not 0"),
         ({"dimensions": "many"}, "key 'dimensions': expected a whole number, not 'many'"),
-        ({"embeddings": "int4"}, "key 'embeddings': 'int4' is not one of float32, int8, uint8, binary, ubinary"),
+        (
+            {"embeddings": "int4"},
+            "key 'embeddings': 'int4' is not one of float32, int8, uint8, binary, ubinary",
+        ),
         ({"embeddings": "float32"}, "embeddings = float32 is what they are; leave it out"),
-        ({"dimensions": 2, "calibration": "target"}, "calibration has no effect without embeddings = int8 or uint8"),
+        (
+            {"dimensions": 2, "calibration": "target"},
+            "calibration has no effect without embeddings = int8 or uint8",
+        ),
         ({"dimension": 2}, "unknown key 'dimension'; did you mean 'dimensions'"),
     ],
 )
@@ -158,7 +176,10 @@ def test_an_encoder_that_is_fitted_itself_has_none(tmp_path: Path):
     card = tmp_path / "white.toml"
     head = 'name = "m"\nkind = "whitening"\nmethod = "m"\nbackbone = "none"\nsupervision = "none"\noverlap = "none"\n'
     card.write_text(head + f'paper = "none"\nlicense = "none"\n[params]\nbase = "{PLAIN}"\n')
-    with pytest.raises(CardError, match="'dimensions' is for encoders that are not fitted on texts, and this one is"):
+    with pytest.raises(
+        CardError,
+        match="'dimensions' is for encoders that are not fitted on texts, and this one is",
+    ):
         load_encoder(str(card), params={"dimensions": 2})
     with pytest.raises(CardError, match="is itself fitted on texts"):
         load_encoder(str(card), params={"base": f"{PLAIN}+embeddings=int8"})
@@ -167,12 +188,17 @@ def test_an_encoder_that_is_fitted_itself_has_none(tmp_path: Path):
 
 
 def test_lists_of_values():
-    assert variant_specs("mine", {"dimensions": [4, 2], "embeddings": ["float32", "int8"]}, "target") == [
+    assert variant_specs(
+        "mine", {"dimensions": [4, 2], "embeddings": ["float32", "int8"]}, "target"
+    ) == [
         "mine+dimensions=4",
         "mine+calibration=target+dimensions=4+embeddings=int8",
         "mine+dimensions=2",
         "mine+calibration=target+dimensions=2+embeddings=int8",
     ]
-    assert variant_specs("mine", {"embeddings": ["float32", "binary"]}) == ["mine", "mine+embeddings=binary"]
+    assert variant_specs("mine", {"embeddings": ["float32", "binary"]}) == [
+        "mine",
+        "mine+embeddings=binary",
+    ]
     with pytest.raises(CardError, match="--variants: key 'embeddings': 'int4' is not one of"):
         variant_specs("mine", {"embeddings": ["int4"]})

@@ -14,11 +14,11 @@ from sklearn.preprocessing import StandardScaler
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.core.registry import call_with_params
-from stsbench.encoders.base import TokenIds
-from stsbench.encoders.fitted import FittedEncoder, Method, PostProcessed
+from stsbench.core.parameters import call_with_params
+from stsbench.encoders.fitted import EmbeddingTransform, FittedEncoder, PostProcessed
 from stsbench.encoders.flow import FlowMethod
-from stsbench.encoders.load import find_encoder
+from stsbench.encoders.load import load_named
+from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.whitening import (
     CalibrationMethod,
     Moments,
@@ -32,7 +32,9 @@ from tests.encoders.fakes import Plain
 from tests.encoders.tiny import SENTENCES
 
 RNG = np.random.default_rng(0)
-X = (RNG.normal(size=(200, 12)) * np.linspace(3, 0.2, 12)) @ np.linalg.qr(RNG.normal(size=(12, 12)))[0] + 5
+X = (RNG.normal(size=(200, 12)) * np.linspace(3, 0.2, 12)) @ np.linalg.qr(
+    RNG.normal(size=(12, 12))
+)[0] + 5
 
 # The first rows that bojone's and autoliuweijie's code (utils.py, all_utils.py: compute_kernel_bias, then
 # transform_and_normalize) gives for `official_input()`, k = 3; numpy 2, both the same. Signs are LAPACK's.
@@ -78,7 +80,9 @@ def test_directions_without_variance_are_left_out_and_said():
     assert whiten(X[:5]).shape == (5, 4)
     fitted = whitened(base=Plain(d=9)).fit_texts("abcde")
     assert fitted.encode(["a"]).shape == (1, 4)
-    assert fitted.notes == ["the texts' embeddings vary in 4 directions only: 4 components are kept, not 9"]
+    assert fitted.notes == [
+        "the texts' embeddings vary in 4 directions only: 4 components are kept, not 9"
+    ]
 
 
 BROKEN = np.where(np.arange(200)[:, None] == 7, np.nan, X)
@@ -86,7 +90,12 @@ BROKEN = np.where(np.arange(200)[:, None] == 7, np.nan, X)
 
 @pytest.mark.parametrize(
     ("x", "message"),
-    [(X[:1], "two texts"), (np.ones((9, 3)), "are the same"), (X[0], "shape"), (BROKEN, "finite embeddings; row 7 ")],
+    [
+        (X[:1], "two texts"),
+        (np.ones((9, 3)), "are the same"),
+        (X[0], "shape"),
+        (BROKEN, "finite embeddings; row 7 "),
+    ],
 )
 def test_what_cannot_be_whitened(x, message):
     with pytest.raises(EncoderError, match=message):
@@ -99,7 +108,11 @@ def official_input() -> Any:
 
 
 def test_the_official_values():
-    ours = whitened(3, base=Given(official_input())).fit_texts([str(i) for i in range(60)]).encode(["0", "1"])
+    ours = (
+        whitened(3, base=Given(official_input()))
+        .fit_texts([str(i) for i in range(60)])
+        .encode(["0", "1"])
+    )
     signs = np.sign(ours[0] * np.array(OFFICIAL[0]))
     np.testing.assert_allclose(ours * signs, OFFICIAL, atol=2e-6)
 
@@ -120,11 +133,13 @@ class Given(Plain):
 TEXTS = [f"text {i}" for i in range(40)]
 
 
-def over(base: Plain, method: Method, fit: str = "target") -> PostProcessed:
+def over(base: Plain, method: EmbeddingTransform, fit: str = "target") -> PostProcessed:
     return PostProcessed(base, method, name="w", fit=fit)
 
 
-def whitened(k: int | None = None, *, base: Plain | None = None, normalise: bool = True) -> PostProcessed:
+def whitened(
+    k: int | None = None, *, base: Plain | None = None, normalise: bool = True
+) -> PostProcessed:
     return over(base or Plain(d=8), WhiteningMethod(k, normalise=normalise))
 
 
@@ -147,7 +162,9 @@ def test_plain_arrays_are_whitened_as_by_the_encoder(k):
     encoded = whitened(k, normalise=False).fit_texts(TEXTS).encode(TEXTS)
     np.testing.assert_array_equal(whitening.transform(x).astype(np.float32), encoded)
     # It takes lists too, and forgets what it learned before.
-    np.testing.assert_array_equal(whitening.fit(X).fit(x.tolist()).transform(x), Whitening(k).fit(x).transform(x))
+    np.testing.assert_array_equal(
+        whitening.fit(X).fit(x.tolist()).transform(x), Whitening(k).fit(x).transform(x)
+    )
     with pytest.raises(EncoderError, match="k = 0: give 1 or more components"):
         Whitening(0).fit(x)
 
@@ -178,7 +195,9 @@ def test_a_fit_over_a_base_that_cannot_be_told_from_another_is_made_each_time():
     assert [len(call) for call in base.calls] == [40, 1, 40, 1]
 
 
-@pytest.mark.parametrize("damage", [lambda content: content[:40], lambda c: c[:-1] + bytes([c[-1] ^ 1])])
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:40], lambda c: c[:-1] + bytes([c[-1] ^ 1])]
+)
 def test_a_damaged_fit_is_made_again(damage):
     fitted = whitened(3).fit_texts(TEXTS)
     expected = fitted.encode(["a"])
@@ -199,7 +218,7 @@ def test_a_card_makes_one(tmp_path: Path):
     for name, base in (("mine", "tests.encoders.fakes:Plain"), ("twice", "mine")):
         (tmp_path / "baselines" / f"{name}.toml").write_text(card.format(name, base))
     catalogue = Catalogue([tmp_path])
-    encoder = find_encoder("mine", params={"base_params": {"d": 6}}, catalogue=catalogue).encoder
+    encoder = load_named("mine", params={"base_params": {"d": 6}}, catalogue=catalogue).encoder
     assert isinstance(encoder, PostProcessed)
     assert isinstance(encoder.base, Plain)
     assert encoder.base.d == 6
@@ -207,9 +226,9 @@ def test_a_card_makes_one(tmp_path: Path):
     assert isinstance(fitted, FittedEncoder)
     assert fitted.encode(TEXTS).shape == (40, 2)
     with pytest.raises(CardError, match="base 'mine' is itself fitted on texts"):
-        find_encoder("twice", catalogue=catalogue)
+        load_named("twice", catalogue=catalogue)
     with pytest.raises(CardError, match="key 'k': expected a whole number >= 1, not 0"):
-        find_encoder("mine", params={"k": 0}, catalogue=catalogue)
+        load_named("mine", params={"k": 0}, catalogue=catalogue)
 
 
 # --- calibration ---
@@ -231,17 +250,23 @@ def without_directions(x: np.ndarray, k: int) -> np.ndarray:
     return np.array([row - sum((row @ u) * u for u in directions) for row in centred])
 
 
-@pytest.mark.parametrize(("standardise", "k"), [(True, 0), (False, 1), (False, 3), (False, 7), (True, 2)])
+@pytest.mark.parametrize(
+    ("standardise", "k"), [(True, 0), (False, 1), (False, 3), (False, 7), (True, 2)]
+)
 def test_dimensions_are_standardised_and_the_main_directions_removed(standardise, k):
     scaled = StandardScaler().fit_transform(embedded()) if standardise else embedded()
     due = without_directions(scaled, k) if k else scaled
-    np.testing.assert_allclose(calibrated(standardise=standardise, remove=k), due, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        calibrated(standardise=standardise, remove=k), due, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_a_dimension_without_deviation_becomes_zero():
     class Flat(Plain):
         def encode(self, sentences):
-            return np.concatenate([super().encode(sentences), np.full((len(sentences), 1), 3, np.float32)], axis=1)
+            return np.concatenate(
+                [super().encode(sentences), np.full((len(sentences), 1), 3, np.float32)], axis=1
+            )
 
     method = CalibrationMethod(standardise=True, remove=1)
     made = over(Flat(d=8), method).fit_texts(TEXTS).encode(TEXTS)
@@ -269,8 +294,12 @@ FEW = ["a dog", "", "means a dog", "the", "the a"]
 """Texts in which the two special tokens are the most frequent."""
 
 
-def removal(tiny: Any, *, make: str = "bert", k: int = 3, pooling: str = "last2", **more: Any) -> Any:
-    return token_removal_encoder(str(tiny[make]), k=k, base_params={"pooling": pooling, **more.pop("base", {})}, **more)
+def removal(
+    tiny: Any, *, make: str = "bert", k: int = 3, pooling: str = "last2", **more: Any
+) -> Any:
+    return token_removal_encoder(
+        str(tiny[make]), k=k, base_params={"pooling": pooling, **more.pop("base", {})}, **more
+    )
 
 
 def test_the_most_frequent_tokens():
@@ -282,8 +311,20 @@ def test_the_most_frequent_tokens():
 
 
 # What ConSERT's analysis_rep_space.py (03c9e8f) leaves out of these sentences by its k, padding aside.
-LEFT_OUT = {0: [101], 1: [101, 102], 2: [3, 101, 102], 3: [3, 7, 101, 102], 5: [3, 5, 7, 9, 101, 102]}
-COUNTED = [[101, 7, 7, 3, 102], [101, 5, 102], [101, 102], [101, 9, 3, 9, 102, 4], [101, 8, 3, 4, 5, 102]]
+LEFT_OUT = {
+    0: [101],
+    1: [101, 102],
+    2: [3, 101, 102],
+    3: [3, 7, 101, 102],
+    5: [3, 5, 7, 9, 101, 102],
+}
+COUNTED = [
+    [101, 7, 7, 3, 102],
+    [101, 5, 102],
+    [101, 102],
+    [101, 9, 3, 9, 102, 4],
+    [101, 8, 3, 4, 5, 102],
+]
 
 
 def test_the_script_leaves_out_one_more():
@@ -318,7 +359,9 @@ def test_the_mean_is_that_of_the_tokens_left(tiny: dict[str, Path], make: str, s
                 states = base.backbone.hidden_states(
                     {"input_ids": torch.from_numpy(tokens.ids[None].astype(np.int64))}, (-2, -1)
                 )
-            due = np.mean([state[0].double().numpy()[kept].mean(axis=0) for state in states], axis=0)
+            due = np.mean(
+                [state[0].double().numpy()[kept].mean(axis=0) for state in states], axis=0
+            )
         np.testing.assert_allclose(embedding, due, atol=2e-5)
 
 

@@ -40,13 +40,29 @@ def make_bert(folder: Path) -> Path:
     from transformers import BertConfig, BertModel
 
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    words = [*specials, "a", "dog", "the", "means", *ALPHABET, *(f"##{letter}" for letter in ALPHABET)]
+    words = [
+        *specials,
+        "a",
+        "dog",
+        "the",
+        "means",
+        *ALPHABET,
+        *(f"##{letter}" for letter in ALPHABET),
+    ]
     vocab = {word: i for i, word in enumerate(dict.fromkeys(words))}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"]))
-    named = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), specials, strict=True))
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"])
+    )
+    named = dict(
+        zip(
+            ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"),
+            specials,
+            strict=True,
+        )
+    )
     config = BertConfig(vocab_size=len(vocab), max_position_embeddings=LONGEST, **SIZES)
     return save(folder, BertModel, config, tokenizer, **named)
 
@@ -57,8 +73,15 @@ def make_roberta(folder: Path, kind: str = "Roberta") -> Path:
     from tokenizers import processors
 
     tokenizer, vocab = bytes_tokenizer(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    tokenizer.post_processor = processors.RobertaProcessing(("</s>", vocab["</s>"]), ("<s>", vocab["<s>"]))
-    sizes = {"max_position_embeddings": LONGEST + 2, "pad_token_id": 1, "type_vocab_size": 1, **SIZES}
+    tokenizer.post_processor = processors.RobertaProcessing(
+        ("</s>", vocab["</s>"]), ("<s>", vocab["<s>"])
+    )
+    sizes = {
+        "max_position_embeddings": LONGEST + 2,
+        "pad_token_id": 1,
+        "type_vocab_size": 1,
+        **SIZES,
+    }
     config = getattr(transformers, f"{kind}Config")(vocab_size=len(vocab), **sizes)
     named = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
     return save(folder, getattr(transformers, f"{kind}Model"), config, tokenizer, **named)
@@ -69,7 +92,14 @@ def make_gpt2(folder: Path) -> Path:
     from transformers import GPT2Config, GPT2Model
 
     tokenizer, vocab = bytes_tokenizer(["<|endoftext|>"])
-    sizes = {"n_positions": LONGEST, "n_embd": 16, "n_layer": 3, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
+    sizes = {
+        "n_positions": LONGEST,
+        "n_embd": 16,
+        "n_layer": 3,
+        "n_head": 2,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
     config = GPT2Config(vocab_size=len(vocab), initializer_range=0.4, **sizes)
     return save(folder, GPT2Model, config, tokenizer, eos_token="<|endoftext|>")
 
@@ -81,10 +111,19 @@ def make_qwen(folder: Path) -> Path:
 
     tokenizer, vocab = bytes_tokenizer(["<|endoftext|>"])
     end = ("<|endoftext|>", vocab["<|endoftext|>"])
-    tokenizer.post_processor = processors.TemplateProcessing(single="$A <|endoftext|>", special_tokens=[end])
-    sizes = {"max_position_embeddings": LONGEST, "num_key_value_heads": 1, "pad_token_id": 0, **SIZES}
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A <|endoftext|>", special_tokens=[end]
+    )
+    sizes = {
+        "max_position_embeddings": LONGEST,
+        "num_key_value_heads": 1,
+        "pad_token_id": 0,
+        **SIZES,
+    }
     config = Qwen2Config(vocab_size=len(vocab), **sizes)
-    return save(folder, Qwen2Model, config, tokenizer, eos_token="<|endoftext|>", pad_token="<|endoftext|>")
+    return save(
+        folder, Qwen2Model, config, tokenizer, eos_token="<|endoftext|>", pad_token="<|endoftext|>"
+    )
 
 
 def bytes_tokenizer(specials: list[str]) -> tuple[Any, dict[str, int]]:
@@ -103,7 +142,9 @@ def save(folder: Path, kind: Any, config: Any, tokenizer: Any, **named: str) -> 
 
     torch.manual_seed(0)
     kind(config).save_pretrained(folder)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=LONGEST, **named).save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=LONGEST, **named
+    ).save_pretrained(folder)
     return folder
 
 

@@ -29,7 +29,9 @@ Measure = Callable[[str], Result]
 
 
 def tasks(*names: str) -> pytest.MarkDecorator:
-    marked = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in names]
+    marked = [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in names
+    ]
     return pytest.mark.parametrize("task", marked)
 
 

@@ -14,13 +14,20 @@ from scipy import stats
 
 from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import LabelledSplit, PairSplit
-from stsbench.evaluators import EVALUATORS
-from stsbench.evaluators.relatedness import PROTOCOLS, RelatednessEvaluator, RelatednessProtocol, soft_labels
+from stsbench.evaluators.registry import EVALUATORS
+from stsbench.evaluators.relatedness import (
+    PROTOCOLS,
+    RelatednessEvaluator,
+    RelatednessProtocol,
+    soft_labels,
+)
 from tests.evaluators.probe.helpers import Embedder, sentences
 
 FloatArray = npt.NDArray[np.float64]
 # A higher learning rate: on data this small, checks then fail before the epochs are over.
-SMALL = replace(PROTOCOLS["senteval"], learning_rate=0.03, epoch_size=5, max_epochs=100, batch_size=16)
+SMALL = replace(
+    PROTOCOLS["senteval"], learning_rate=0.03, epoch_size=5, max_epochs=100, batch_size=16
+)
 
 
 def make_task(
@@ -36,7 +43,9 @@ def make_task(
         first = rng.normal(size=(n, d)) / d**0.5
         second = first + (noise * rng.normal(size=(n, d)) + (5 - gold[:, None]) / 5) / d**0.5
         texts1, texts2 = sentences(n, f"a{tag}", rng), sentences(n, f"b{tag}", rng)
-        vectors.update(zip([*texts1, *texts2], np.concatenate([first, second]).astype(np.float32), strict=True))
+        vectors.update(
+            zip([*texts1, *texts2], np.concatenate([first, second]).astype(np.float32), strict=True)
+        )
         splits[tag] = PairSplit(sentences1=texts1, sentences2=texts2, gold=gold, subset=[""] * n)
     return splits, Embedder(vectors)
 
@@ -48,20 +57,32 @@ class Reference(NamedTuple):
 
 
 def reference(
-    splits: dict[str, PairSplit], embed: Embedder, protocol: RelatednessProtocol, *, seed: int, dtype: torch.dtype
+    splits: dict[str, PairSplit],
+    embed: Embedder,
+    protocol: RelatednessProtocol,
+    *,
+    seed: int,
+    dtype: torch.dtype,
 ) -> Reference:
     """The regressor as the paper and its code tell it, in plain torch, one step after another."""
     data = {name: sorted_features(split, embed) for name, split in splits.items()}
     np.random.seed(seed)  # noqa: NPY002
     torch.manual_seed(seed)
-    model = torch.nn.Sequential(torch.nn.Linear(data["train"][0].shape[1], 5), torch.nn.Softmax(dim=-1)).to(dtype)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(data["train"][0].shape[1], 5), torch.nn.Softmax(dim=-1)
+    ).to(dtype)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
     loss_of = torch.nn.MSELoss(reduction=protocol.loss)
-    x, labels = torch.tensor(data["train"][0], dtype=dtype), torch.tensor(loop_labels(data["train"][1]), dtype=dtype)
+    x, labels = (
+        torch.tensor(data["train"][0], dtype=dtype),
+        torch.tensor(loop_labels(data["train"][1]), dtype=dtype),
+    )
 
     def predict(name: str) -> FloatArray:
         with torch.no_grad():
-            return np.asarray(model(torch.tensor(data[name][0], dtype=dtype)).numpy() @ np.arange(1, 6))
+            return np.asarray(
+                model(torch.tensor(data[name][0], dtype=dtype)).numpy() @ np.arange(1, 6)
+            )
 
     best, failures, epochs, kept = -1.0, 0, 0, copy.deepcopy(model)
     while epochs <= protocol.max_epochs and failures <= protocol.tenacity:
@@ -83,10 +104,14 @@ def reference(
 
 
 def correlate(x: FloatArray, y: FloatArray, metric: str) -> float:
-    return float(stats.pearsonr(x, y).statistic if metric == "pearson" else stats.spearmanr(x, y).statistic)
+    return float(
+        stats.pearsonr(x, y).statistic if metric == "pearson" else stats.spearmanr(x, y).statistic
+    )
 
 
-def sorted_features(split: PairSplit, embed: Embedder) -> tuple[npt.NDArray[np.float32], FloatArray, list[int]]:
+def sorted_features(
+    split: PairSplit, embed: Embedder
+) -> tuple[npt.NDArray[np.float32], FloatArray, list[int]]:
     rows = zip(split.sentences1, split.sentences2, split.gold.tolist(), range(split.n), strict=True)
     rows = sorted(rows, key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]))  # type: ignore[assignment]
     first, second, gold, places = zip(*rows, strict=True)
@@ -112,18 +137,26 @@ CHANGES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("changed", CHANGES)
-def test_training_and_scores_are_those_of_the_literal_loops(changed: dict[str, Any], dtype: torch.dtype) -> None:
+def test_training_and_scores_are_those_of_the_literal_loops(
+    changed: dict[str, Any], dtype: torch.dtype
+) -> None:
     splits, embed = make_task()
     protocol, test, seed = replace(SMALL, **changed), splits["test"], 4 if "loss" in changed else 0
     wanted = reference(splits, embed, protocol, seed=1111 + seed, dtype=dtype)
     predictions = np.empty(test.n)
     predictions[sorted_features(test, embed)[2]] = wanted.predictions
     scores = RelatednessEvaluator(protocol)(splits, embed, seed=seed)
-    np.testing.assert_allclose(np.asarray(scores.per_item["prediction"], float), predictions, atol=2e-5)
+    np.testing.assert_allclose(
+        np.asarray(scores.per_item["prediction"], float), predictions, atol=2e-5
+    )
     assert scores.per_item["gold"] == pytest.approx(test.gold)
     assert set(scores.scores) == {"pearson", "spearman", "mse", f"dev_{protocol.selection}"}
-    assert scores.scores["pearson"] == pytest.approx(stats.pearsonr(predictions, test.gold).statistic, abs=1e-5)
-    assert scores.scores["spearman"] == pytest.approx(stats.spearmanr(predictions, test.gold).statistic, abs=1e-3)
+    assert scores.scores["pearson"] == pytest.approx(
+        stats.pearsonr(predictions, test.gold).statistic, abs=1e-5
+    )
+    assert scores.scores["spearman"] == pytest.approx(
+        stats.spearmanr(predictions, test.gold).statistic, abs=1e-3
+    )
     assert scores.scores["mse"] == pytest.approx(((predictions - test.gold) ** 2).mean(), abs=1e-5)
     assert scores.scores[f"dev_{protocol.selection}"] == pytest.approx(wanted.dev, abs=1e-5)
     assert scores.score == scores.scores[protocol.metric]
@@ -135,7 +168,8 @@ def test_training_stops_early_and_late() -> None:
     """The cases above are worth something only if they stop at different places."""
     changes: list[dict[str, Any]] = [{}, {"tenacity": 0}, {"max_epochs": 3, "epoch_size": 2}]
     late, early, last = (
-        reference(*make_task(), replace(SMALL, **changed), seed=1111, dtype=torch.float32).epochs for changed in changes
+        reference(*make_task(), replace(SMALL, **changed), seed=1111, dtype=torch.float32).epochs
+        for changed in changes
     )
     assert early < late < 105
     assert last == 4  # the first check beyond max_epochs
@@ -159,8 +193,16 @@ def test_soft_labels() -> None:
 def test_published_protocols() -> None:
     senteval, spearman = PROTOCOLS["senteval"], PROTOCOLS["senteval-spearman"]
     assert (senteval.metric, senteval.selection, senteval.base_seed) == ("pearson", "pearson", 1111)
-    assert (senteval.batch_size, senteval.epoch_size, senteval.max_epochs, senteval.tenacity) == (64, 50, 1000, 3)
-    assert replace(senteval, name="senteval-spearman", metric="spearman", selection="spearman") == spearman
+    assert (senteval.batch_size, senteval.epoch_size, senteval.max_epochs, senteval.tenacity) == (
+        64,
+        50,
+        1000,
+        3,
+    )
+    assert (
+        replace(senteval, name="senteval-spearman", metric="spearman", selection="spearman")
+        == spearman
+    )
     evaluator = EVALUATORS.load("relatedness")
     assert evaluator is RelatednessEvaluator
     assert next(iter(evaluator.PROTOCOLS)) == "senteval"
@@ -183,14 +225,24 @@ def test_what_is_of_no_use_is_an_error() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"test": test}, "train, validation and test"),
         ({**splits, "train": labelled}, "pairs with gold scores"),
-        ({**splits, "test": replace(test, gold=np.ones(test.n))}, "'test' has fewer than two different gold scores"),
-        ({**splits, "test": replace(test, gold=test.gold + 1)}, "'test' has gold scores outside 0 to 5"),
+        (
+            {**splits, "test": replace(test, gold=np.ones(test.n))},
+            "'test' has fewer than two different gold scores",
+        ),
+        (
+            {**splits, "test": replace(test, gold=test.gold + 1)},
+            "'test' has gold scores outside 0 to 5",
+        ),
     ]
     for given, said in cases:
         with pytest.raises(DataError, match=said):
             evaluate(given, embed, seed=0)
     with pytest.raises(EncoderError, match="too large"):
-        evaluate(splits, Embedder({key: row * np.float32(1e30) for key, row in embed.vectors.items()}), seed=0)
+        evaluate(
+            splits,
+            Embedder({key: row * np.float32(1e30) for key, row in embed.vectors.items()}),
+            seed=0,
+        )
 
 
 @pytest.mark.data

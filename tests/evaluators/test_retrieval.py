@@ -12,11 +12,11 @@ import torch
 
 from stsbench.core.errors import DataError, EncoderError
 from stsbench.data.splits import CaptionSplit, LabelledSplit
-from stsbench.evaluators import EVALUATORS
+from stsbench.evaluators.registry import EVALUATORS
 from stsbench.evaluators.retrieval import (
     PROTOCOLS,
     CaptionSide,
-    PlacedRows,
+    IndexedRows,
     RetrievalEvaluator,
     RetrievalProtocol,
     draw_outside,
@@ -32,7 +32,13 @@ from tests.evaluators.probe.helpers import Embedder, View
 
 FloatArray = npt.NDArray[np.float32]
 unit = partial(torch.nn.functional.normalize, dim=-1)
-SIZES: dict[str, Any] = {"projection": 12, "batch_size": 16, "contrasts": 4, "folds": 2, "fold_images": 15}
+SIZES: dict[str, Any] = {
+    "projection": 12,
+    "batch_size": 16,
+    "contrasts": 4,
+    "folds": 2,
+    "fold_images": 15,
+}
 SMALL = replace(PROTOCOLS["senteval"], **SIZES, max_epochs=5, learning_rate=0.01)
 
 
@@ -45,10 +51,14 @@ def make_task() -> tuple[dict[str, CaptionSplit], Embedder]:
         hidden = rng.normal(size=(n, 3))
         image_of_caption = np.repeat(np.arange(n), 5)
         features = (hidden @ seen + 0.8 * rng.normal(size=(n, 8))).astype(np.float32)
-        rows = (hidden[image_of_caption] @ said + 0.8 * rng.normal(size=(5 * n, 6))).astype(np.float32)
+        rows = (hidden[image_of_caption] @ said + 0.8 * rng.normal(size=(5 * n, 6))).astype(
+            np.float32
+        )
         captions = [f"{name} {at}" for at in range(5 * n)]
         vectors.update(zip(captions, rows, strict=True))
-        splits[name] = CaptionSplit(captions=captions, image_features=features, image_of_caption=image_of_caption)
+        splits[name] = CaptionSplit(
+            captions=captions, image_features=features, image_of_caption=image_of_caption
+        )
     return splits, Embedder(vectors)
 
 
@@ -56,13 +66,16 @@ def sides_of(splits: dict[str, CaptionSplit], embed: Embedder) -> dict[str, Capt
     sides = {}
     for name, split in splits.items():
         images, captions = (
-            PlacedRows(rows, "cpu", hold=False) for rows in (split.image_features, embed(split.captions))
+            IndexedRows(rows, "cpu", hold=False)
+            for rows in (split.image_features, embed(split.captions))
         )
         sides[name] = CaptionSide(images, captions, split.image_of_caption)
     return sides
 
 
-def loop_loss(images: Any, captions: Any, other_images: Any, other_captions: Any, margin: float) -> torch.Tensor:
+def loop_loss(
+    images: Any, captions: Any, other_images: Any, other_captions: Any, margin: float
+) -> torch.Tensor:
     """Every image against its contrasting captions, every caption against its contrasting images."""
     total = zero = torch.zeros((), dtype=images.dtype)
     for image, caption, wrong_images, wrong_captions in zip(
@@ -78,7 +91,9 @@ def loop_loss(images: Any, captions: Any, other_images: Any, other_captions: Any
 class LoopModel:
     """The toolkit's ranking model in plain torch: seeds, draws and sums as it has them."""
 
-    def __init__(self, image_size: int, caption_size: int, protocol: RetrievalProtocol, seed: int) -> None:
+    def __init__(
+        self, image_size: int, caption_size: int, protocol: RetrievalProtocol, seed: int
+    ) -> None:
         np.random.seed(seed)  # noqa: NPY002
         torch.manual_seed(seed)
         self.protocol = protocol
@@ -87,7 +102,9 @@ class LoopModel:
         weights = [*self.images.parameters(), *self.captions.parameters()]
         self.optimiser = torch.optim.Adam(weights, lr=protocol.learning_rate)
 
-    def train_epoch(self, images: torch.Tensor, captions: torch.Tensor) -> None:  # an image for each caption
+    def train_epoch(
+        self, images: torch.Tensor, captions: torch.Tensor
+    ) -> None:  # an image for each caption
         size, k = self.protocol.batch_size, self.protocol.contrasts
         order = list(np.random.permutation(len(captions)))  # noqa: NPY002
         for start in range(0, len(captions), size):
@@ -109,9 +126,14 @@ class LoopModel:
         """Of each fold: R@1, R@5, R@10 and the median rank, image to text, then text to image."""
         found = []
         for fold in range(self.protocol.folds):
-            some = slice(5 * self.protocol.fold_images * fold, 5 * self.protocol.fold_images * (fold + 1))
+            some = slice(
+                5 * self.protocol.fold_images * fold, 5 * self.protocol.fold_images * (fold + 1)
+            )
             with torch.no_grad():
-                x, y = unit(self.images(images[some])).numpy(), unit(self.captions(captions[some])).numpy()
+                x, y = (
+                    unit(self.images(images[some])).numpy(),
+                    unit(self.captions(captions[some])).numpy(),
+                )
             found.append(loop_recalls(x[::5] @ y.T))
         return found
 
@@ -138,11 +160,16 @@ def loop_recalls(similarity: FloatArray) -> list[float]:
 def test_loss_and_its_gradient_are_those_of_the_loops() -> None:
     generator = torch.Generator().manual_seed(0)
     shapes = [(5, 7), (5, 7), (5, 3, 7), (5, 3, 7)]
-    vectors = [unit(torch.randn(shape, generator=generator, dtype=torch.float64)).requires_grad_() for shape in shapes]
+    vectors = [
+        unit(torch.randn(shape, generator=generator, dtype=torch.float64)).requires_grad_()
+        for shape in shapes
+    ]
     a, b, c, d = vectors
     ours, loops = ranking_loss(a, b, c, d, 0.2), loop_loss(a, b, c, d, 0.2)
     torch.testing.assert_close(ours, loops)
-    for one, other in zip(torch.autograd.grad(ours, vectors), torch.autograd.grad(loops, vectors), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(ours, vectors), torch.autograd.grad(loops, vectors), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -183,10 +210,14 @@ def test_scores_of_ranks_told_by_hand() -> None:
         "t2i.median_rank": (3 + 1) / 2,
     }
     assert summed_recall(ranks) == pytest.approx(100 * (0.25 + 0.75 + 1 + 0.625 + 0.875 + 0.875))
-    assert recall_of_images(ranks[0]).tolist() == pytest.approx([(1 + 1) / 2 - 1 / 12, (1 / 3 + 1 / 3) / 2])
+    assert recall_of_images(ranks[0]).tolist() == pytest.approx(
+        [(1 + 1) / 2 - 1 / 12, (1 / 3 + 1 / 3) / 2]
+    )
 
 
-@pytest.mark.parametrize("changed", [{}, {"tenacity": 0, "max_epochs": 30}, {"max_epochs": 0}, {"batch_size": 100}])
+@pytest.mark.parametrize(
+    "changed", [{}, {"tenacity": 0, "max_epochs": 30}, {"max_epochs": 0}, {"batch_size": 100}]
+)
 def test_training_is_that_of_the_literal_loops(changed: dict[str, Any]) -> None:
     splits, embed = make_task()
     protocol = replace(SMALL, **changed)
@@ -202,15 +233,22 @@ def test_training_is_that_of_the_literal_loops(changed: dict[str, Any]) -> None:
     while failures <= protocol.tenacity and epochs <= protocol.max_epochs:
         model.train_epoch(*data["train"])
         epochs += 1
-        recall = sum(sum(fold[:3] + fold[4:7]) for fold in model.recalls(*data["validation"])) / protocol.folds
+        recall = (
+            sum(sum(fold[:3] + fold[4:7]) for fold in model.recalls(*data["validation"]))
+            / protocol.folds
+        )
         if recall > best:
             best, kept = recall, copy.deepcopy(model)
         else:
             failures += 1
     assert trained.epochs == epochs
     assert trained.accuracy == pytest.approx(best)
-    torch.testing.assert_close(trained.weights[0], kept.images.weight.detach(), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(trained.weights[2], kept.captions.weight.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        trained.weights[0], kept.images.weight.detach(), rtol=1e-4, atol=1e-5
+    )
+    torch.testing.assert_close(
+        trained.weights[2], kept.captions.weight.detach(), rtol=1e-4, atol=1e-5
+    )
     ours = mean_scores(rank_folds(trained.weights, sides["test"], protocol))
     loops = np.mean(kept.recalls(*data["test"]), axis=0)
     assert list(ours.values()) == pytest.approx(list(loops / [100, 100, 100, 1, 100, 100, 100, 1]))
@@ -219,21 +257,37 @@ def test_training_is_that_of_the_literal_loops(changed: dict[str, Any]) -> None:
 def test_scores_of_a_task() -> None:
     splits, embed = make_task()
     scores = RetrievalEvaluator(SMALL, device="cpu")(splits, embed, seed=0)
-    recalls = [value for name, value in scores.scores.items() if name[:4] in ("i2t.", "t2i.") and "recall" in name]
+    recalls = [
+        value
+        for name, value in scores.scores.items()
+        if name[:4] in ("i2t.", "t2i.") and "recall" in name
+    ]
     assert scores.score == scores.scores["mean_recall"] == pytest.approx(np.mean(recalls))
-    assert 0.15 < scores.score == pytest.approx(np.mean(np.asarray(scores.per_item["recall"], dtype=float)))
+    assert (
+        0.15
+        < scores.score
+        == pytest.approx(np.mean(np.asarray(scores.per_item["recall"], dtype=float)))
+    )
     assert scores.interval[0] < scores.score < scores.interval[1]
     assert scores.n == 30  # two of 32 images are in no fold
     assert {len(column) for column in scores.per_item.values()} == {30}
     assert 0 < scores.scores["dev_mean_recall"] < 1
     assert not scores.notes
 
-    again, other = (RetrievalEvaluator(SMALL, device="cpu")(splits, embed, seed=seed) for seed in (0, 1))
-    assert (again.scores, again.interval) == (scores.scores, scores.interval) != (other.scores, other.interval)
+    again, other = (
+        RetrievalEvaluator(SMALL, device="cpu")(splits, embed, seed=seed) for seed in (0, 1)
+    )
+    assert (
+        (again.scores, again.interval)
+        == (scores.scores, scores.interval)
+        != (other.scores, other.interval)
+    )
 
 
-def test_embeddings_are_gathered_batch_by_batch_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stsbench.encoders.base.ROWS", 32)
+def test_embeddings_are_gathered_batch_by_batch_where_memory_is_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stsbench.encoders.base.ROWS_AT_ONCE", 32)
     splits, embed = make_task()
     views: list[View] = []
 
@@ -245,7 +299,9 @@ def test_embeddings_are_gathered_batch_by_batch_where_memory_is_short(monkeypatc
     as_on_a_gpu = RetrievalEvaluator(SMALL, device="cpu:0")(splits, embed, seed=0)
     gathered = RetrievalEvaluator(SMALL, device="cpu", memory=0)(splits, watched, seed=0)
     assert gathered.scores == held.scores == as_on_a_gpu.scores
-    assert max(view.most_taken for view in views) == 5 * SMALL.fold_images  # a batch's contrasts are 64
+    assert (
+        max(view.most_taken for view in views) == 5 * SMALL.fold_images
+    )  # a batch's contrasts are 64
 
 
 def test_an_encoder_that_tells_nothing_is_chance_with_a_note() -> None:
@@ -278,6 +334,13 @@ def test_what_is_of_no_use_is_an_error() -> None:
 
 def test_published_protocol() -> None:
     p = PROTOCOLS["senteval"]
-    assert (p.projection, p.margin, p.contrasts, p.batch_size, p.max_epochs, p.tenacity) == (1000, 0.2, 30, 128, 20, 3)
+    assert (p.projection, p.margin, p.contrasts, p.batch_size, p.max_epochs, p.tenacity) == (
+        1000,
+        0.2,
+        30,
+        128,
+        20,
+        3,
+    )
     assert (p.folds, p.fold_images, p.captions_per_image, p.base_seed) == (5, 1000, 5, 1111)
     assert EVALUATORS.load("retrieval") is RetrievalEvaluator

@@ -16,18 +16,20 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, ProtocolError, StsbenchError
 from stsbench.data.splits import LabelledSplit, PairSplit
 from stsbench.encoders.base import Embeddings
-from stsbench.encoders.engine.store import Shelf, text_keys
-from stsbench.evaluators import evaluator_of
-from stsbench.evaluators.seams import Scores
+from stsbench.encoders.engine.store import EmbeddingStore, text_keys
+from stsbench.evaluators.base import Scores
+from stsbench.evaluators.registry import make_task_evaluator
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator, StsProtocol
-from stsbench.numbers.statistics import CORRELATION_METHOD, CORRELATIONS
+from stsbench.numbers.statistics import CORRELATION_INTERVAL_METHOD, CORRELATIONS
 from stsbench.results.folder import as_arrays
 
 SUBSETS = {"news": 30, "forum": 12, "headlines": 7}
 Floats = npt.NDArray[np.float64]
 
 
-def make_split(subsets: dict[str, int] | None = None, seed: int = 0, *, known: bool = True) -> PairSplit:
+def make_split(
+    subsets: dict[str, int] | None = None, seed: int = 0, *, known: bool = True
+) -> PairSplit:
     """Pairs whose gold scores have ties; subsets lie mixed."""
     rng = np.random.default_rng(seed)
     names = [name for name, n in (subsets or SUBSETS).items() for _ in range(n)]
@@ -46,7 +48,7 @@ class Table:
     """Embeds from a table of rows, through the store's own view."""
 
     def __init__(self, rows: dict[str, npt.NDArray[np.float32]]) -> None:
-        self.shelf = Shelf(None)
+        self.shelf = EmbeddingStore(None)
         self.shelf.add(text_keys(list(rows)), np.stack(list(rows.values())))
         self.shelf.flush()
 
@@ -65,7 +67,11 @@ def make_rows(split: PairSplit, seed: int = 0) -> dict[str, npt.NDArray[np.float
 
 
 def score(
-    split: PairSplit, protocol: str = "simcse", *, rows: dict[str, npt.NDArray[np.float32]] | None = None, seed: int = 0
+    split: PairSplit,
+    protocol: str = "simcse",
+    *,
+    rows: dict[str, npt.NDArray[np.float32]] | None = None,
+    seed: int = 0,
 ) -> Scores:
     embed = Table(make_rows(split) if rows is None else rows)
     return StsEvaluator(protocol=PROTOCOLS[protocol])({"test": split}, embed, seed=seed)
@@ -81,7 +87,9 @@ def ranks(x: Sequence[float]) -> list[float]:
 
 def literal(metric: str, x: Sequence[float], y: Sequence[float]) -> float:
     if metric == "kendall":
-        pairs = [(np.sign(x[i] - x[j]), np.sign(y[i] - y[j])) for i in range(len(x)) for j in range(i)]
+        pairs = [
+            (np.sign(x[i] - x[j]), np.sign(y[i] - y[j])) for i in range(len(x)) for j in range(i)
+        ]
         untied = math.sqrt(sum(a != 0 for a, _ in pairs) * sum(b != 0 for _, b in pairs))
         return float(sum(a * b for a, b in pairs) / untied)
     if metric == "spearman":
@@ -99,12 +107,19 @@ def test_every_number_is_that_of_a_literal_computation():
     for s1, s2 in zip(split.sentences1, split.sentences2, strict=True):
         a, b = rows[s1].tolist(), rows[s2].tolist()
         dot = math.fsum(p * q for p, q in zip(a, b, strict=True))
-        similarity.append(dot / math.sqrt(math.fsum(p * p for p in a) * math.fsum(q * q for q in b)))
-    np.testing.assert_allclose(np.asarray(found.per_item["similarity"]), similarity, rtol=0, atol=1e-14)
+        similarity.append(
+            dot / math.sqrt(math.fsum(p * p for p in a) * math.fsum(q * q for q in b))
+        )
+    np.testing.assert_allclose(
+        np.asarray(found.per_item["similarity"]), similarity, rtol=0, atol=1e-14
+    )
     gold = split.gold.tolist()
     for metric in ("spearman", "pearson", "kendall"):
         at = {name: [i for i, s in enumerate(split.subset) if s == name] for name in SUBSETS}
-        each = {n: literal(metric, [similarity[i] for i in rows], [gold[i] for i in rows]) for n, rows in at.items()}
+        each = {
+            n: literal(metric, [similarity[i] for i in rows], [gold[i] for i in rows])
+            for n, rows in at.items()
+        }
         expected = {
             "all": literal(metric, similarity, gold),
             "mean": (each["news"] + each["forum"] + each["headlines"]) / 3,
@@ -121,7 +136,12 @@ def test_every_number_is_that_of_a_literal_computation():
 
 @pytest.mark.parametrize(
     ("protocol", "number"),
-    [("simcse", "spearman.all"), ("wmean", "spearman.wmean"), ("mean", "spearman.mean"), ("semeval", "pearson.wmean")],
+    [
+        ("simcse", "spearman.all"),
+        ("wmean", "spearman.wmean"),
+        ("mean", "spearman.mean"),
+        ("semeval", "pearson.wmean"),
+    ],
 )
 def test_a_protocol_names_the_score(protocol, number):
     found = score(make_split(), protocol)
@@ -133,7 +153,11 @@ def test_a_protocol_names_the_score(protocol, number):
 def test_one_subset_has_no_table_of_subsets():
     found = score(make_split({"": 20}))
     assert found.per_subset == {}
-    assert found.scores["spearman.all"] == found.scores["spearman.mean"] == found.scores["spearman.wmean"]
+    assert (
+        found.scores["spearman.all"]
+        == found.scores["spearman.mean"]
+        == found.scores["spearman.wmean"]
+    )
 
 
 # The interval.
@@ -144,29 +168,48 @@ def test_the_interval_is_fishers_over_influences_of_pairs_that_share(protocol):
     split = make_split({"a": 40, "b": 25})
     tied = replace(split, sentences1=[split.sentences1[at - at % 2] for at in range(65)])
     found = score(tied, protocol)
-    x, where, chosen = np.asarray(found.per_item["similarity"]), np.asarray(split.subset), PROTOCOLS[protocol]
-    parts = [np.arange(65)] if chosen.aggregation == "all" else [np.flatnonzero(where == n) for n in ("a", "b")]
+    x, where, chosen = (
+        np.asarray(found.per_item["similarity"]),
+        np.asarray(split.subset),
+        PROTOCOLS[protocol],
+    )
+    parts = (
+        [np.arange(65)]
+        if chosen.aggregation == "all"
+        else [np.flatnonzero(where == n) for n in ("a", "b")]
+    )
     shares, even = np.zeros(65), np.zeros(65)
     for at in parts:
         share = {"all": 1.0, "mean": 1 / 2, "wmean": len(at) / 65}[chosen.aggregation]
         shares[at] = share * CORRELATIONS[chosen.metric].influence(x[at], split.gold[at]) / len(at)
         even[at] = share / len(at)
-    sums, weights = (np.array([v[2 * k : 2 * k + 2].sum() for k in range(33)]) for v in (shares, even))
+    sums, weights = (
+        np.array([v[2 * k : 2 * k + 2].sum() for k in range(33)]) for v in (shares, even)
+    )
     df = 1 / (weights @ weights) - 1
     error = np.sqrt(sums @ sums * (df + 1) / df)
     reach = stats.t.ppf(0.975, df) * error / (1 - found.score**2)
     expected = np.tanh(np.arctanh(found.score) + np.array([-reach, reach]))
     np.testing.assert_allclose(found.interval, expected, rtol=0, atol=1e-12)
-    assert found.interval_method == CORRELATION_METHOD
+    assert found.interval_method == CORRELATION_INTERVAL_METHOD
     assert np.asarray(found.per_item["sentence1"])[0] == np.asarray(found.per_item["sentence1"])[1]
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"metric": "kendal"}, "metric: 'kendal' is not one of spearman, pearson, kendall; did you mean 'kendall'"),
-        ({"aggregation": "meen"}, "aggregation: 'meen' is not one of all, mean, wmean; did you mean 'mean'"),
-        ({"similarity": "haming"}, "similarity: 'haming' is not one of cosine, dot, hamming; did you mean 'hamming'"),
+        (
+            {"metric": "kendal"},
+            "metric: 'kendal' is not one of spearman, pearson, kendall; did you mean 'kendall'",
+        ),
+        (
+            {"aggregation": "meen"},
+            "aggregation: 'meen' is not one of all, mean, wmean; did you mean 'mean'",
+        ),
+        (
+            {"similarity": "haming"},
+            "similarity: 'haming' is not one of cosine, dot, hamming; did you mean 'hamming'",
+        ),
     ],
 )
 def test_a_protocol_of_a_name_in_no_table_is_refused(fields, message):
@@ -181,12 +224,20 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say():
     for seed in range(rounds):
         rng = np.random.default_rng(seed)
         wanted = rng.normal(size=150)
-        angle = stats.norm.cdf(wanted) * np.pi  # falling cosine: its rank is the normal's, turned round
+        angle = (
+            stats.norm.cdf(wanted) * np.pi
+        )  # falling cosine: its rank is the normal's, turned round
         gold = -(r * wanted + math.sqrt(1 - r * r) * rng.normal(size=150))
         others = [f"s{i}" for i in range(150)]
-        split = PairSplit(sentences1=["pole"] * 150, sentences2=others, gold=gold, subset=[""] * 150)
-        rows = {f"s{i}": np.array([np.cos(a), np.sin(a)], dtype=np.float32) for i, a in enumerate(angle)}
-        low, high = score(split, rows={"pole": np.array([1, 0], dtype=np.float32), **rows}, seed=seed).interval
+        split = PairSplit(
+            sentences1=["pole"] * 150, sentences2=others, gold=gold, subset=[""] * 150
+        )
+        rows = {
+            f"s{i}": np.array([np.cos(a), np.sin(a)], dtype=np.float32) for i, a in enumerate(angle)
+        }
+        low, high = score(
+            split, rows={"pole": np.array([1, 0], dtype=np.float32), **rows}, seed=seed
+        ).interval
         hits += low <= truth <= high
     # 0.95 of 60 is 57; fewer than 51 has a chance of 1 in 500.
     assert hits >= 51
@@ -212,7 +263,9 @@ def test_zero_vectors_score_zero_and_are_counted():
 def test_an_encoder_that_gives_one_embedding_is_refused(value):
     split = make_split()
     rows = dict.fromkeys(make_rows(split), np.full(16, value, dtype=np.float32))
-    with pytest.raises(EncoderError, match="^the encoder gives every one of 98 sentences the same embedding"):
+    with pytest.raises(
+        EncoderError, match="^the encoder gives every one of 98 sentences the same embedding"
+    ):
         score(split, rows=rows)
 
 
@@ -221,10 +274,14 @@ def test_embeddings_that_differ_in_length_alone_are_refused():
     split = make_split()
     rng = np.random.default_rng(0)
     direction = rng.normal(size=16)
-    rows = {name: (rng.uniform(0.1, 10) * direction).astype(np.float32) for name in make_rows(split)}
+    rows = {
+        name: (rng.uniform(0.1, 10) * direction).astype(np.float32) for name in make_rows(split)
+    }
     with pytest.raises(EncoderError, match=r"every pair of the task has the same similarity \(1\)"):
         score(split, rows=rows)
-    with pytest.raises(EncoderError, match=r"every pair of subset '\w+' has the same similarity \(1\)"):
+    with pytest.raises(
+        EncoderError, match=r"every pair of subset '\w+' has the same similarity \(1\)"
+    ):
         score(split, "mean", rows=rows)
 
 
@@ -234,7 +291,11 @@ def odd_similarity() -> tuple[PairSplit, dict[str, npt.NDArray[np.float32]], str
     for i, name in enumerate(split.subset):
         if name == "forum":
             rows[f"right {i}"] = -rows[f"left {i}"]
-    return split, rows, "every pair of subset 'forum' has the same similarity (-1); no correlation exists"
+    return (
+        split,
+        rows,
+        "every pair of subset 'forum' has the same similarity (-1); no correlation exists",
+    )
 
 
 def odd_gold() -> tuple[PairSplit, dict[str, npt.NDArray[np.float32]], str]:
@@ -250,7 +311,8 @@ def test_one_odd_subset_costs_the_means_over_subsets_alone(made):
     found = score(split, rows=rows)
     assert found.score == found.scores["spearman.all"]
     assert found.score == pytest.approx(
-        literal("spearman", np.asarray(found.per_item["similarity"]).tolist(), split.gold.tolist()), abs=1e-12
+        literal("spearman", np.asarray(found.per_item["similarity"]).tolist(), split.gold.tolist()),
+        abs=1e-12,
     )
     assert sorted(found.scores) == ["kendall.all", "pearson.all", "spearman.all"]
     assert found.per_subset["forum"] == {"n": SUBSETS["forum"]}
@@ -264,9 +326,16 @@ def test_one_odd_subset_costs_the_means_over_subsets_alone(made):
 @pytest.mark.parametrize("gold", [[3.0, 3.0, 3.0], [1.0], []])
 def test_gold_scores_without_two_values_are_refused(gold):
     texts = [f"a{i}" for i in range(len(gold))]
-    split = PairSplit(sentences1=texts, sentences2=texts, gold=np.array(gold, dtype=float), subset=["x"] * len(gold))
+    split = PairSplit(
+        sentences1=texts,
+        sentences2=texts,
+        gold=np.array(gold, dtype=float),
+        subset=["x"] * len(gold),
+    )
     rows = {"other": np.ones(16, dtype=np.float32), **make_rows(split)}
-    with pytest.raises(DataError, match="has fewer than two different gold scores; no correlation exists"):
+    with pytest.raises(
+        DataError, match="has fewer than two different gold scores; no correlation exists"
+    ):
         score(split, rows=rows)
 
 
@@ -275,9 +344,13 @@ def test_unknown_subsets_offer_only_one_correlation():
     found = score(split)
     assert sorted(found.scores) == ["kendall.all", "pearson.all", "spearman.all"]
     assert found.per_subset == {}
-    assert found.notes == ("the data's source does not tell subsets: only the aggregation 'all' is offered",)
+    assert found.notes == (
+        "the data's source does not tell subsets: only the aggregation 'all' is offered",
+    )
     for protocol in ("mean", "wmean", "semeval"):
-        with pytest.raises(ProtocolError, match=f"^protocol '{protocol}' averages over subsets, and this source"):
+        with pytest.raises(
+            ProtocolError, match=f"^protocol '{protocol}' averages over subsets, and this source"
+        ):
             score(split, protocol)
 
 
@@ -290,7 +363,9 @@ def test_tiny_subsets_still_have_an_interval():
 def test_other_splits_are_refused():
     split = LabelledSplit(sentences=["a"], labels=np.zeros(1, dtype=np.int64))
     with pytest.raises(DataError, match="the evaluator 'sts' scores sentence pairs"):
-        StsEvaluator(protocol=PROTOCOLS["simcse"])({"test": split}, Table({"a": np.ones(2, np.float32)}), seed=0)
+        StsEvaluator(protocol=PROTOCOLS["simcse"])(
+            {"test": split}, Table({"a": np.ones(2, np.float32)}), seed=0
+        )
 
 
 def test_a_part_of_the_items_makes_a_score_of_its_own():
@@ -303,7 +378,7 @@ def test_a_part_of_the_items_makes_a_score_of_its_own():
 
 def test_the_evaluator_of_a_result_has_all_of_its_protocol():
     card, protocol = Catalogue().task("sts12"), asdict(PROTOCOLS["semeval"])
-    assert evaluator_of("sts12", card, protocol).protocol == PROTOCOLS["semeval"]
+    assert make_task_evaluator("sts12", card, protocol).protocol == PROTOCOLS["semeval"]
     del protocol["metric"]
     with pytest.raises(ProtocolError, match="protocol 'semeval': 'metric' is missing"):
-        evaluator_of("sts12", card, protocol)
+        make_task_evaluator("sts12", card, protocol)

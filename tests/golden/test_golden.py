@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.cli import main
+from stsbench.cli.main import main
 from stsbench.core.errors import StsbenchError
 from tests.cli.commands import OWN_ENCODERS, PROGRESS
 from tests.cli.little_recipe import RECIPE
@@ -42,7 +42,10 @@ LEFT_OUT = (
         ),
         r'"\1": 0',
     ),
-    (re.compile(r'"(commit|dirty|device|cpu|processor|threads|samples)": ("[^"]*"|\w+)'), r'"\1": 0'),
+    (
+        re.compile(r'"(commit|dirty|device|cpu|processor|threads|samples)": ("[^"]*"|\w+)'),
+        r'"\1": 0',
+    ),
 )
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]\d+)?")
 
@@ -60,13 +63,16 @@ def plain(text: str, world: Path) -> str:
 def alike(got: str, recorded: str) -> bool:
     """Whether two texts are the same but for the last digit of a number; of a ``~`` command, but for any number."""
     if got.startswith("$ ~ "):
-        got, recorded = (re.sub(r"[\s\u2500*]+|</?u>", " ", NUMBER.sub("#", text)) for text in (got, recorded))
+        got, recorded = (
+            re.sub(r"[\s\u2500*]+|</?u>", " ", NUMBER.sub("#", text)) for text in (got, recorded)
+        )
         return re.sub(r"\d+", "#", got) == re.sub(r"\d+", "#", recorded)
     if NUMBER.sub("#", got) != NUMBER.sub("#", recorded):
         return False
     pairs = zip(NUMBER.findall(got), NUMBER.findall(recorded), strict=True)
     return all(
-        abs(float(one) - float(other)) <= 1.01 * 10.0 ** -min(len(other.partition(".")[2].partition("e")[0]), 4)
+        abs(float(one) - float(other))
+        <= 1.01 * 10.0 ** -min(len(other.partition(".")[2].partition("e")[0]), 4)
         for one, other in pairs
     )
 
@@ -81,10 +87,15 @@ def call(words: list[str]) -> str:
             except (StsbenchError, AttributeError) as error:
                 out.write(f"{type(error).__name__}: {error}\n")
         elif words[0] == "cat":
-            out.writelines(f"== {path.relative_to(Path.cwd())}\n{path.read_text()}" for path in files(words[1:]))
+            out.writelines(
+                f"== {path.relative_to(Path.cwd())}\n{path.read_text()}"
+                for path in files(words[1:])
+            )
         else:
             code = main(words)
-    messages = "".join(line for line in err.getvalue().splitlines(keepends=True) if not PROGRESS.fullmatch(line))
+    messages = "".join(
+        line for line in err.getvalue().splitlines(keepends=True) if not PROGRESS.fullmatch(line)
+    )
     return f"{out.getvalue()}{f'[stderr]{chr(10)}{messages}' if messages else ''}[exit {code}]\n"
 
 
@@ -127,15 +138,24 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, masked_lm: Path) -> P
 
 def check(story: str, world: Path) -> None:
     path = HERE / f"{story}.golden"
-    got = [f"$ {line}\n{plain(call(shlex.split(line.removeprefix('~ '))), world)}" for line in commands(story)]
+    got = [
+        f"$ {line}\n{plain(call(shlex.split(line.removeprefix('~ '))), world)}"
+        for line in commands(story)
+    ]
     if RECORD:
         path.write_text("\n".join(got), encoding="utf-8")
     recorded = re.split(r"\n(?=\$ )", path.read_text(encoding="utf-8").rstrip("\n") + "\n")
-    wrong = [(one, other) for one, other in zip(got, recorded, strict=True) if not alike(one.rstrip(), other.rstrip())]
+    wrong = [
+        (one, other)
+        for one, other in zip(got, recorded, strict=True)
+        if not alike(one.rstrip(), other.rstrip())
+    ]
     shown = [
         line
         for one, other in wrong
-        for line in unified_diff(other.splitlines(), one.splitlines(), "recorded", "now", lineterm="")
+        for line in unified_diff(
+            other.splitlines(), one.splitlines(), "recorded", "now", lineterm=""
+        )
     ]
     assert not wrong, "\n".join([*(one.partition("\n")[0] for one, _ in wrong), *shown])
 

@@ -11,10 +11,10 @@ import pytest
 
 from stsbench.numbers import similarity as closeness
 from stsbench.numbers.similarity import (
+    EMBEDDING_TYPES,
     SIMILARITIES,
-    TYPES,
     alignment,
-    are_bits,
+    are_packed_bits,
     paired_cosine,
     paired_similarities,
     to_bits,
@@ -69,10 +69,16 @@ def test_four_similarities_agree_with_their_definitions():
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(2, 20, 7)).astype(np.float32)
     cosine, dot, manhattan, euclidean = paired_similarities(a, b)
-    for i, (x, y) in enumerate(zip(a.astype(float).tolist(), b.astype(float).tolist(), strict=True)):
+    for i, (x, y) in enumerate(
+        zip(a.astype(float).tolist(), b.astype(float).tolist(), strict=True)
+    ):
         assert cosine[i] == pytest.approx(literal(x, y), abs=1e-12)
-        assert dot[i] == pytest.approx(math.fsum(p * q for p, q in zip(x, y, strict=True)), abs=1e-12)
-        assert manhattan[i] == pytest.approx(-math.fsum(abs(p - q) for p, q in zip(x, y, strict=True)), abs=1e-12)
+        assert dot[i] == pytest.approx(
+            math.fsum(p * q for p, q in zip(x, y, strict=True)), abs=1e-12
+        )
+        assert manhattan[i] == pytest.approx(
+            -math.fsum(abs(p - q) for p, q in zip(x, y, strict=True)), abs=1e-12
+        )
         assert euclidean[i] == pytest.approx(-math.dist(x, y), abs=1e-12)
 
 
@@ -82,7 +88,8 @@ def test_the_dot_product_of_integers_is_that_of_whole_numbers():
     a[3] = 0
     found, zero = SIMILARITIES["dot"](a.astype(np.float32), b.astype(np.float32))
     assert found.tolist() == [
-        sum(x * y for x, y in zip(v, w, strict=True)) for v, w in zip(a.tolist(), b.tolist(), strict=True)
+        sum(x * y for x, y in zip(v, w, strict=True))
+        for v, w in zip(a.tolist(), b.tolist(), strict=True)
     ]
     assert np.flatnonzero(zero).tolist() == [3]
 
@@ -92,7 +99,8 @@ def test_the_hamming_distance_of_bits_is_that_of_packed_bytes():
     bits = rng.integers(0, 2, size=(2, 40, 77))
     packed = np.packbits(bits, axis=-1)
     expected = [
-        -sum((x ^ y).bit_count() for x, y in zip(v, w, strict=True)) for v, w in zip(*packed.tolist(), strict=True)
+        -sum((x ^ y).bit_count() for x, y in zip(v, w, strict=True))
+        for v, w in zip(*packed.tolist(), strict=True)
     ]
     for a, b in (bits, 2 * bits - 1):
         found, zero = SIMILARITIES["hamming"](a.astype(np.float32), b.astype(np.float32))
@@ -100,9 +108,11 @@ def test_the_hamming_distance_of_bits_is_that_of_packed_bytes():
         assert not zero.any()
 
 
-@pytest.mark.parametrize(("rows", "bits"), [([[0, 1], [1, 1]], True), ([[0, 1], [2, 1]], False), ([[5, 5]], True)])
+@pytest.mark.parametrize(
+    ("rows", "bits"), [([[0, 1], [1, 1]], True), ([[0, 1], [2, 1]], False), ([[5, 5]], True)]
+)
 def test_bits_are_two_numbers_at_most(rows, bits):
-    assert are_bits(np.array(rows, dtype=np.float32)) is bits
+    assert are_packed_bits(np.array(rows, dtype=np.float32)) is bits
 
 
 X = np.random.default_rng(1).normal(size=(7, 3)).astype(np.float32)
@@ -122,7 +132,7 @@ def test_alignment_is_the_mean_squared_distance_of_pairs():
 
 @pytest.mark.parametrize("rows", [2, 7, 1024])
 def test_uniformity_is_over_distinct_pairs_however_many_rows_go_at_once(monkeypatch, rows):
-    monkeypatch.setattr(closeness, "ROWS", rows)
+    monkeypatch.setattr(closeness, "ROWS_AT_ONCE", rows)
     terms = [math.exp(-2 * squared_distance(u, v)) for u, v in itertools.combinations(X, 2)]
     assert uniformity(X) == pytest.approx(math.log(sum(terms) / len(terms)), rel=1e-12)
 
@@ -142,11 +152,13 @@ def ranges_of(x: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["int8", "uint8"])
 def test_integers_are_those_of_sentence_transformers(name):
-    library = pytest.importorskip("sentence_transformers.util.quantization", reason="needs sentence-transformers")
+    library = pytest.importorskip(
+        "sentence_transformers.util.quantization", reason="needs sentence-transformers"
+    )
     calibration, x = embeddings(500, 24), 1.5 * embeddings(200, 24, seed=1)
     calibration[:, 5] = 0.25
     expected = library.quantize_embeddings(x, precision=name, calibration_embeddings=calibration)
-    found = to_integers(x, ranges_of(calibration), signed=TYPES[name].signed)
+    found = to_integers(x, ranges_of(calibration), signed=EMBEDDING_TYPES[name].signed)
     assert found.dtype == np.float32
     assert np.array_equal(found, expected.astype(np.float32))
     # Some lie outside the range, and none wraps around.
@@ -157,17 +169,19 @@ def test_integers_are_those_of_sentence_transformers(name):
 
 @pytest.mark.parametrize("name", ["binary", "ubinary"])
 def test_bits_are_those_of_sentence_transformers_unpacked(name):
-    library = pytest.importorskip("sentence_transformers.util.quantization", reason="needs sentence-transformers")
+    library = pytest.importorskip(
+        "sentence_transformers.util.quantization", reason="needs sentence-transformers"
+    )
     x = embeddings(50, 21)
     x[0, :3] = 0
     packed = library.quantize_embeddings(x, precision=name)
-    unpacked = np.unpackbits((packed.astype(np.int16) + (128 if name == "binary" else 0)).astype(np.uint8), axis=1)[
-        :, :21
-    ]
-    found = to_bits(x, signed=TYPES[name].signed)
+    unpacked = np.unpackbits(
+        (packed.astype(np.int16) + (128 if name == "binary" else 0)).astype(np.uint8), axis=1
+    )[:, :21]
+    found = to_bits(x, signed=EMBEDDING_TYPES[name].signed)
     assert np.array_equal(found > 0, unpacked.astype(bool))
     assert set(np.unique(found).tolist()) == ({-1.0, 1.0} if name == "binary" else {0.0, 1.0})
-    assert TYPES[name].bytes(21) == packed.shape[1]
+    assert EMBEDDING_TYPES[name].bytes(21) == packed.shape[1]
 
 
 def test_fewer_numbers_have_length_one():

@@ -17,24 +17,24 @@ from stsbench.numbers.statistics import (
     CORRELATIONS,
     Correlation,
     Float64Array,
-    Parts,
-    Sharing,
+    ItemDependence,
+    SubsetWeights,
     average_ranks,
+    correlation_influences,
     correlation_interval,
-    correlation_shares,
     item_weights,
     kendall,
     kendall_influence,
+    mean_and_deviation,
     pearson,
     pearson_influence,
+    read_sentence_ids,
     sentence_columns,
-    sentences_of,
     share_interval,
     spearman,
     spearman_influence,
-    split_parts,
-    spread,
     standard_error,
+    weigh_subsets,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -64,20 +64,22 @@ def test_pearson_by_hand():
 
 def test_kendall_of_ties_by_hand():
     # Pairs: 5 concordant, 0 discordant, one tie in x alone: tau-b = 5 / sqrt((6 - 1) * 6).
-    assert kendall(array(1, 1, 2, 3), array(1, 2, 3, 4)) == pytest.approx(5 / math.sqrt(5 * 6), abs=1e-15)
+    assert kendall(array(1, 1, 2, 3), array(1, 2, 3, 4)) == pytest.approx(
+        5 / math.sqrt(5 * 6), abs=1e-15
+    )
 
 
 def test_parts_are_subsets_in_the_order_met_and_their_shares():
     subset = ["b", "a", "b", "b"]
-    cut = {name: split_parts(subset, name) for name in AGGREGATIONS}
+    cut = {name: weigh_subsets(subset, name) for name in AGGREGATIONS}
     indices = {name: [at.tolist() for at in parts.indices] for name, parts in cut.items()}
     assert indices == {"all": [[0, 1, 2, 3]], "mean": [[0, 2, 3], [1]], "wmean": [[0, 2, 3], [1]]}
-    shares = {name: parts.shares.tolist() for name, parts in cut.items()}
+    shares = {name: parts.weights.tolist() for name, parts in cut.items()}
     assert shares == {"all": [1.0], "mean": [0.5, 0.5], "wmean": [0.75, 0.25]}
 
 
 def test_mean_and_deviation_of_a_sample():
-    found = spread([1.0, 2.0, 6.0])
+    found = mean_and_deviation([1.0, 2.0, 6.0])
     assert found.mean == 3.0
     assert found.deviation == pytest.approx(7**0.5)
 
@@ -125,7 +127,9 @@ def test_correlations_are_the_literal_formulas(name):
 def test_of_values_that_are_all_one_no_correlation_is_known():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert np.isnan(spearman(np.ones(5), np.arange(5.0))) and np.isnan(pearson(np.arange(5.0), np.ones(5)))
+        assert np.isnan(spearman(np.ones(5), np.arange(5.0))) and np.isnan(
+            pearson(np.arange(5.0), np.ones(5))
+        )
 
 
 @pytest.mark.parametrize("x", [[], [1.0], [1.0, 1.0], [1.0, float("nan")]])
@@ -151,7 +155,11 @@ def weighted_kendall(x: Float64Array, y: Float64Array, w: Float64Array) -> float
     both = of_x = of_y = 0.0
     for i, j in itertools.product(range(len(x)), repeat=2):
         a, b = np.sign(x[i] - x[j]), np.sign(y[i] - y[j])
-        both, of_x, of_y = both + w[i] * w[j] * a * b, of_x + w[i] * w[j] * a * a, of_y + w[i] * w[j] * b * b
+        both, of_x, of_y = (
+            both + w[i] * w[j] * a * b,
+            of_x + w[i] * w[j] * a * a,
+            of_y + w[i] * w[j] * b * b,
+        )
     return float(both / np.sqrt(of_x * of_y))
 
 
@@ -172,20 +180,22 @@ def test_influence_is_the_derivative_towards_one_item(metric):
     assert literal(x, y, even) == pytest.approx(CORRELATIONS[metric](x, y), abs=1e-12)
     for item in range(25):
         moved = (1 - STEP) * even + STEP * np.eye(25)[item]
-        assert found[item] == pytest.approx((literal(x, y, moved) - literal(x, y, even)) / STEP, abs=2e-5)
+        assert found[item] == pytest.approx(
+            (literal(x, y, moved) - literal(x, y, even)) / STEP, abs=2e-5
+        )
     assert found.sum() == pytest.approx(0, abs=1e-10)
 
 
 def test_kendall_in_blocks_is_kendall_at_once(monkeypatch):
     x, y = tied(40)
     at_once = kendall_influence(x, y)
-    monkeypatch.setattr("stsbench.numbers.statistics.BLOCK", 100)
+    monkeypatch.setattr("stsbench.numbers.statistics.KENDALL_BLOCK", 100)
     np.testing.assert_allclose(kendall_influence(x, y), at_once, rtol=0, atol=1e-14)
 
 
 def test_a_correlation_without_a_function_of_its_own_leaves_each_item_out():
     x, y = tied(300)
-    plain = Correlation(name="mine", label="Mine", function=CORRELATIONS["spearman"].function)
+    plain = Correlation(name="mine", label="Mine", compute=CORRELATIONS["spearman"].compute)
     difference = plain.influence(x, y) - spearman_influence(x, y)
     assert np.abs(difference).max() < 0.03 * np.abs(spearman_influence(x, y)).max()
 
@@ -195,22 +205,28 @@ def test_of_values_that_are_all_one_there_is_none(influence):
     x, y = tied(9)
     assert np.isnan(influence(np.full(9, 0.1), y)).all()
     assert np.isnan(influence(x, np.full(9, 3.0))).all()
-    assert np.isnan(Correlation(name="m", label="M", function=lambda a, b: 0.0).influence(x, np.full(9, 3.0))).all()
+    assert np.isnan(
+        Correlation(name="m", label="M", compute=lambda a, b: 0.0).influence(x, np.full(9, 3.0))
+    ).all()
 
 
 def literal(sentences: np.ndarray, shares: np.ndarray) -> float:
     """The sum of products over all pairs of items that have a sentence in common, each item with itself too."""
     held, n = [set(row) for row in sentences.tolist()], len(sentences)
-    return float(sum(shares[i] * shares[j] for i in range(n) for j in range(n) if held[i] & held[j]))
+    return float(
+        sum(shares[i] * shares[j] for i in range(n) for j in range(n) if held[i] & held[j])
+    )
 
 
 def test_a_row_whose_sums_cancel_changes_no_other_row():
-    sharing = Sharing(np.stack([np.repeat(np.arange(6), 2), 100 + np.arange(12)], axis=1))
+    sharing = ItemDependence(np.stack([np.repeat(np.arange(6), 2), 100 + np.arange(12)], axis=1))
     shared = np.repeat(np.random.default_rng(1).normal(size=(2, 6)), 2, axis=1)
     rows = np.random.default_rng(0).normal(size=(2, 12)) + shared
     odd = np.tile([1.0, -1.0], 6)
     found = sharing.covariance(np.array([*rows, odd]))
-    assert found[:2, :2] == pytest.approx(sharing.covariance(rows)) and found[2, 2] == pytest.approx(12)
+    assert found[:2, :2] == pytest.approx(sharing.covariance(rows)) and found[
+        2, 2
+    ] == pytest.approx(12)
     assert found[0, 1] != pytest.approx(rows[0] @ rows[1])
 
 
@@ -220,14 +236,14 @@ def test_a_variance_is_the_sum_over_items_that_share_a_sentence(seed, width):
     rng = np.random.default_rng(seed)
     # Few sentences: some pairs stand twice, either way round, and some hold one sentence twice.
     sentences, shares = rng.integers(0, 25, size=(80, width)), rng.normal(size=(3, 80)) + 0.5
-    sharing = Sharing(sentences)
+    sharing = ItemDependence(sentences)
     found = sharing.covariance(shares)
     for at in range(3):
         assert found[at, at] == pytest.approx(literal(sentences, shares[at]))
         assert sharing.variance(shares[at]) == pytest.approx(found[at, at])
     both = literal(sentences, shares[0] + shares[1]) - found[0, 0] - found[1, 1]
     assert found[0, 1] == pytest.approx(both / 2)
-    assert not sharing.independent and len(sharing) == 80
+    assert not sharing.are_independent and len(sharing) == 80
 
 
 def test_a_sum_that_is_too_small_is_that_of_the_items_alone():
@@ -235,10 +251,10 @@ def test_a_sum_that_is_too_small_is_that_of_the_items_alone():
     shares = np.array([1.0, -2.0, 3.0, -2.0])
     sentences = np.stack([np.zeros(4, dtype=np.int64), np.arange(1, 5)], axis=1)
     assert literal(sentences, shares) == 0
-    assert Sharing(sentences).variance(shares) == 18
+    assert ItemDependence(sentences).variance(shares) == 18
     # Here the same pair stands twice, and is one item.
     doubled = np.array([(0, 1), (1, 0), (0, 2), (0, 3)])
-    assert Sharing(doubled).variance(np.array([1.0, 1.0, -1.0, -1.0])) == 4 + 1 + 1
+    assert ItemDependence(doubled).variance(np.array([1.0, 1.0, -1.0, -1.0])) == 4 + 1 + 1
 
 
 @pytest.mark.parametrize(
@@ -253,23 +269,30 @@ def test_a_sum_that_is_too_small_is_that_of_the_items_alone():
     ],
 )
 def test_items_are_independent_where_no_two_share_a_sentence(sentences, independent):
-    assert Sharing(np.array(sentences)).independent is independent
+    assert ItemDependence(np.array(sentences)).are_independent is independent
 
 
 def test_effective_items_count_independent_ones_of_equal_weight():
-    assert Sharing.none(4).effective_items(np.ones(4)) == 4
-    assert Sharing(np.array([(0,), (0,), (1,), (1,)])).effective_items(np.ones(4)) == 2
-    assert Sharing.none(4).effective_items(np.array([1.0, 1.0, 1.0, 3.0])) == pytest.approx(36 / 12)
+    assert ItemDependence.without_shared(4).effective_sample_size(np.ones(4)) == 4
+    assert ItemDependence(np.array([(0,), (0,), (1,), (1,)])).effective_sample_size(np.ones(4)) == 2
+    assert ItemDependence.without_shared(4).effective_sample_size(
+        np.array([1.0, 1.0, 1.0, 3.0])
+    ) == pytest.approx(36 / 12)
 
 
 def test_a_sentence_is_known_by_the_start_of_its_sha256():
     columns = sentence_columns(["a", "b", "a"], ["ü", "\ud800", "b"])
     assert list(columns) == ["sentence1", "sentence2"] and columns["sentence1"].dtype == np.uint32
     assert columns["sentence1"][1] == int.from_bytes(hashlib.sha256(b"b").digest()[:4], "little")
-    assert columns["sentence1"][0] == columns["sentence1"][2] != columns["sentence1"][1] == columns["sentence2"][2]
-    found = sentences_of(columns)
+    assert (
+        columns["sentence1"][0]
+        == columns["sentence1"][2]
+        != columns["sentence1"][1]
+        == columns["sentence2"][2]
+    )
+    found = read_sentence_ids(columns)
     assert found is not None and found.shape == (3, 2)
-    assert sentences_of({"gold": np.zeros(3)}) is None
+    assert read_sentence_ids({"gold": np.zeros(3)}) is None
     (single,) = sentence_columns(["a"]).values()
     assert single.shape == (1,)
 
@@ -281,13 +304,13 @@ def test_the_variance_of_every_two_rows_difference_is_that_of_their_difference_a
     if seed % 2:
         # One sentence is in every pair: of rows that add up to nothing, so do the sums over what they share.
         sentences[:, 0], shares = 99, shares - shares.mean(axis=1, keepdims=True)
-    sharing = Sharing(sentences)
+    sharing = ItemDependence(sentences)
     found = sharing.variances_of_differences(shares)
     expected = [[sharing.variance(a - b) for b in shares] for a in shares]
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-WHOLE = Parts([np.arange(40)], np.ones(1))
+WHOLE = SubsetWeights([np.arange(40)], np.ones(1))
 
 
 def values() -> tuple[np.ndarray, np.ndarray]:
@@ -296,74 +319,110 @@ def values() -> tuple[np.ndarray, np.ndarray]:
     return gold + rng.normal(size=40), gold
 
 
-def grouped(groups: np.ndarray) -> Sharing:
+def grouped(groups: np.ndarray) -> ItemDependence:
     """Items that hold one sentence alone, that of their group."""
-    return Sharing(groups[:, None])
+    return ItemDependence(groups[:, None])
 
 
 def test_the_error_is_of_the_variance_and_the_items_that_tell_as_much():
     rng = np.random.default_rng(2)
     shares, sharing = rng.normal(size=40), grouped(rng.integers(0, 12, size=40))
     found = standard_error(shares, sharing, np.full(40, 1 / 40))
-    items = sharing.effective_items(np.full(40, 1 / 40))
+    items = sharing.effective_sample_size(np.full(40, 1 / 40))
     assert found.error == pytest.approx(math.sqrt(sharing.variance(shares) * items / (items - 1)))
     assert found.df == pytest.approx(items - 1)
-    assert math.isnan(standard_error(shares, grouped(np.zeros(40, dtype=np.int64)), np.full(40, 1 / 40)).error)
+    assert math.isnan(
+        standard_error(shares, grouped(np.zeros(40, dtype=np.int64)), np.full(40, 1 / 40)).error
+    )
 
 
 @pytest.mark.parametrize("metric", CORRELATIONS)
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_shares_are_influences_by_the_weight_of_their_part(metric, aggregation):
     x, gold = values()
-    parts = split_parts(["news"] * 15 + ["forum"] * 25, aggregation)
-    shares = correlation_shares(metric, x, gold, parts)
+    parts = weigh_subsets(["news"] * 15 + ["forum"] * 25, aggregation)
+    shares = correlation_influences(metric, x, gold, parts)
     weight = {"all": [1.0], "mean": [0.5, 0.5], "wmean": [15 / 40, 25 / 40]}[aggregation]
     for at, share in zip(parts.indices, weight, strict=True):
         expected = share * CORRELATIONS[metric].influence(x[at], gold[at]) / len(at)
         np.testing.assert_allclose(shares[at], expected, rtol=0, atol=1e-15)
     weights = item_weights(parts, 40)
-    assert weights.sum() == pytest.approx(1) and weights[0] == pytest.approx(weight[0] / len(parts.indices[0]))
+    assert weights.sum() == pytest.approx(1) and weights[0] == pytest.approx(
+        weight[0] / len(parts.indices[0])
+    )
 
 
-@pytest.mark.parametrize(("groups", "is_known"), [([0, 1, 2, 3], True), ([0, 1, 2, 2], False), ([0, 1, 2], False)])
+@pytest.mark.parametrize(
+    ("groups", "is_known"), [([0, 1, 2, 3], True), ([0, 1, 2, 2], False), ([0, 1, 2], False)]
+)
 def test_of_fewer_than_four_independent_pairs_no_correlation_is_known(groups, is_known):
     gold, x = array(0, 1, 2, 4)[: len(groups)], array(0, 2, 1, 3)[: len(groups)]
-    parts = Parts([np.arange(len(gold))], np.ones(1))
+    parts = SubsetWeights([np.arange(len(gold))], np.ones(1))
     score = CORRELATIONS["spearman"](x, gold)
     sharing = grouped(np.array(groups))
-    low, high = correlation_interval(score, "spearman", x, gold, parts=parts, sharing=sharing)
+    low, high = correlation_interval(
+        score, "spearman", x, gold, subset_weights=parts, dependence=sharing
+    )
     assert (-1 < low < score < high < 1) if is_known else (low, high) == (-1, 1)
 
 
 def test_the_interval_is_fishers_around_the_score():
     x, gold = values()
     score, sharing = CORRELATIONS["spearman"](x, gold), grouped(np.arange(40) // 2)
-    error, df = standard_error(correlation_shares("spearman", x, gold, WHOLE), sharing, item_weights(WHOLE, 40))
-    found = correlation_interval(score, "spearman", x, gold, parts=WHOLE, sharing=sharing)
+    error, df = standard_error(
+        correlation_influences("spearman", x, gold, WHOLE), sharing, item_weights(WHOLE, 40)
+    )
+    found = correlation_interval(
+        score, "spearman", x, gold, subset_weights=WHOLE, dependence=sharing
+    )
     reach = stats.t.ppf(0.975, df) * error / (1 - score**2)
     assert df == pytest.approx(19)
-    assert found == pytest.approx((math.tanh(math.atanh(score) - reach), math.tanh(math.atanh(score) + reach)))
+    assert found == pytest.approx(
+        (math.tanh(math.atanh(score) - reach), math.tanh(math.atanh(score) + reach))
+    )
 
 
 def test_of_too_few_nothing_is_known():
     x, gold = values()
     three = grouped(np.arange(40) % 3)
-    assert correlation_interval(0.5, "spearman", x, gold, parts=WHOLE, sharing=three) == (-1.0, 1.0)
-    pairs = split_parts([str(at // 2) for at in range(40)], "mean")
-    assert correlation_interval(0.5, "spearman", x, gold, parts=pairs, sharing=Sharing.none(40)) == (-1.0, 1.0)
-    assert correlation_interval(1.0, "spearman", gold, gold, parts=WHOLE, sharing=Sharing.none(40)) == (1.0, 1.0)
-    assert correlation_interval(0.0, "spearman", gold * 0, gold, parts=WHOLE, sharing=Sharing.none(40)) == (0.0, 0.0)
+    assert correlation_interval(
+        0.5, "spearman", x, gold, subset_weights=WHOLE, dependence=three
+    ) == (-1.0, 1.0)
+    pairs = weigh_subsets([str(at // 2) for at in range(40)], "mean")
+    assert correlation_interval(
+        0.5, "spearman", x, gold, subset_weights=pairs, dependence=ItemDependence.without_shared(40)
+    ) == (-1.0, 1.0)
+    assert correlation_interval(
+        1.0,
+        "spearman",
+        gold,
+        gold,
+        subset_weights=WHOLE,
+        dependence=ItemDependence.without_shared(40),
+    ) == (1.0, 1.0)
+    assert correlation_interval(
+        0.0,
+        "spearman",
+        gold * 0,
+        gold,
+        subset_weights=WHOLE,
+        dependence=ItemDependence.without_shared(40),
+    ) == (0.0, 0.0)
 
 
 def test_shares_of_independent_items_have_wilsons_interval():
     right = np.array([1.0] * 31 + [0.0] * 9)
     expected = stats.binomtest(31, 40).proportion_ci(method="wilson")
-    assert share_interval(right, Sharing.none(40)) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert share_interval(right, ItemDependence.without_shared(40)) == pytest.approx(
+        (expected.low, expected.high), abs=1e-12
+    )
     # Every item twice tells as much as each once, but for Student's quantile.
     low, high = share_interval(np.repeat(right, 2), grouped(np.repeat(np.arange(40), 2)))
     assert expected.low - 0.02 < low < expected.low < expected.high < high < expected.high + 0.02
     all_right = stats.binomtest(40, 40).proportion_ci(method="wilson")
-    assert share_interval(np.ones(40), Sharing.none(40)) == pytest.approx((all_right.low, 1.0), abs=1e-12)
+    assert share_interval(np.ones(40), ItemDependence.without_shared(40)) == pytest.approx(
+        (all_right.low, 1.0), abs=1e-12
+    )
     assert share_interval(np.ones(80), grouped(np.repeat(np.arange(40), 2)))[0] == pytest.approx(
         all_right.low, abs=0.01
     )
@@ -388,9 +447,17 @@ def test_intervals_hold_the_truth_where_pairs_share_sentences():
         rng = np.random.default_rng(seed)
         gold = np.repeat(rng.normal(size=80), 3)
         x = r * gold + np.repeat(math.sqrt(1 - r * r) * rng.normal(size=80), 3)
-        score, parts = CORRELATIONS["spearman"](x, gold), Parts([np.arange(240)], np.ones(1))
-        for sharing, name in ((grouped(np.arange(240) // 3), "held"), (Sharing.none(240), "alone")):
-            low, high = correlation_interval(score, "spearman", x, gold, parts=parts, sharing=sharing)
+        score, parts = (
+            CORRELATIONS["spearman"](x, gold),
+            SubsetWeights([np.arange(240)], np.ones(1)),
+        )
+        for sharing, name in (
+            (grouped(np.arange(240) // 3), "held"),
+            (ItemDependence.without_shared(240), "alone"),
+        ):
+            low, high = correlation_interval(
+                score, "spearman", x, gold, subset_weights=parts, dependence=sharing
+            )
             held += name == "held" and low <= truth <= high
             alone += name == "alone" and low <= truth <= high
     low, high = stats.binom.interval(0.999, rounds, 0.95)

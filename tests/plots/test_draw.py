@@ -12,10 +12,10 @@ from stsbench.plots.draw import (
     MANY,
     Curve,
     CurvePoint,
-    Dot,
+    DotPoint,
     HeatCell,
     LinePoint,
-    Spot,
+    ScatterPoint,
     Violin,
     draw_curves,
     draw_dots,
@@ -28,9 +28,9 @@ from stsbench.plots.draw import (
 pytest.importorskip("matplotlib", reason="the extra plots is not installed")
 
 DOTS = [
-    Dot(group="stsb", series="minilm", value=82.03, interval=(80.1, 83.7)),
-    Dot(group="stsb", series="_my $x^2$ <b>", value=70.0, filled=False),
-    Dot(group="sickr", series="minilm", value=77.58, interval=(76.4, 78.7)),
+    DotPoint(group="stsb", series="minilm", value=82.03, interval=(80.1, 83.7)),
+    DotPoint(group="stsb", series="_my $x^2$ <b>", value=70.0, filled=False),
+    DotPoint(group="sickr", series="minilm", value=77.58, interval=(76.4, 78.7)),
 ]
 
 
@@ -40,12 +40,16 @@ def luminance(colour: str) -> float:
 
 
 def test_without_matplotlib_one_line_names_the_extra(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith(("matplotlib", "stsbench.plots.chart"))]:
+    for name in [
+        name for name in sys.modules if name.startswith(("matplotlib", "stsbench.plots.chart"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(StsbenchError) as caught:
         draw_dots(DOTS, axis="points")
-    assert str(caught.value) == ("figures need matplotlib; install the extra 'plots': pip install 'stsbench[plots]'")
+    assert str(caught.value) == (
+        "figures need matplotlib; install the extra 'plots': pip install 'stsbench[plots]'"
+    )
 
 
 NOTHING = {
@@ -71,7 +75,10 @@ def test_dots_stand_where_their_numbers_are():
     ends = sorted(tuple(part[:, 0]) for bars in axes.collections for part in bars.get_segments())
     assert ends == [(76.4, 78.7), (80.1, 83.7)]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == ["stsb", "sickr"]
-    assert [text.get_text().lstrip("\u200b") for text in axes.get_legend().get_texts()] == ["minilm", "_my $x^2$ <b>"]
+    assert [text.get_text().lstrip("\u200b") for text in axes.get_legend().get_texts()] == [
+        "minilm",
+        "_my $x^2$ <b>",
+    ]
     assert (axes.get_xlabel(), axes.get_title(loc="left")) == ("points", "two encoders")
     rings = [line for line in drawn if line.get_markerfacecolor() == "white"]
     assert [float(line.get_xdata()[0]) for line in rings] == [70.0]
@@ -116,13 +123,19 @@ def test_series_differ_in_colour_in_mark_and_in_grey():
 def test_a_long_name_is_in_lines_that_have_room():
 
     name = "minilm-l4-mlm+model=/data/models/minilm-l4-mlm+pooling=cls_before_pooler"
-    dots = [Dot(group=group, series="", value=1.0) for group in (name, "minilm")]
+    dots = [DotPoint(group=group, series="", value=1.0) for group in (name, "minilm")]
     axes = draw_dots(dots, axis="points").axes[0]
     long, short = (tick.get_text() for tick in axes.get_yticklabels())
-    assert long.replace("\n", "") == name and max(map(len, long.split("\n"))) <= 30 and short == "minilm"
+    assert (
+        long.replace("\n", "") == name
+        and max(map(len, long.split("\n"))) <= 30
+        and short == "minilm"
+    )
     # A line of type is lower than a line of the chart, and dots stand in the middle of their bands.
     assert axes.get_ylim()[0] + 0.5 == 2 * len(long.split("\n"))
-    assert [line.get_ydata()[0] for line in axes.lines if len(line.get_xdata()) == 1] == list(axes.get_yticks())
+    assert [line.get_ydata()[0] for line in axes.lines if len(line.get_xdata()) == 1] == list(
+        axes.get_yticks()
+    )
 
 
 POINTS = [
@@ -140,13 +153,23 @@ def test_points_stand_over_their_sizes():
     ends = [tuple(segment[:, 1]) for lines in axes.collections for segment in lines.get_segments()]
     assert ends == [(79.9, 81.1), (78.0, 80.0)]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["48", "512", "1536"]
-    assert (axes.get_xscale(), chart.get_supxlabel(), chart.get_supylabel()) == ("log", "bytes", "score")
-    assert [text.get_text() for text in chart.legends[0].get_texts()] == ["float32", "\u200b_bits $x$"]
+    assert (axes.get_xscale(), chart.get_supxlabel(), chart.get_supylabel()) == (
+        "log",
+        "bytes",
+        "score",
+    )
+    assert [text.get_text() for text in chart.legends[0].get_texts()] == [
+        "float32",
+        "\u200b_bits $x$",
+    ]
 
 
 def test_panels_share_their_axes_and_one_legend():
     points = [
-        LinePoint(name, size, size * 10.0, panel=panel) for name in "ab" for size in (1, 100) for panel in ("p", "q")
+        LinePoint(name, size, size * 10.0, panel=panel)
+        for name in "ab"
+        for size in (1, 100)
+        for panel in ("p", "q")
     ]
     chart = draw_lines(points, sizes="k", values="score", value_scale="log10")
     assert [axes.get_title() for axes in chart.axes] == ["p", "q"]
@@ -162,16 +185,24 @@ VALIDATED = [CurvePoint(0, 60.0, None), CurvePoint(10, 70.0, 2.5), CurvePoint(20
 
 def test_scores_stand_above_losses_and_the_kept_step_has_a_ring():
     chart = draw_curves(
-        [Curve(name="one", points=VALIDATED, kept=10), Curve(name="_two", points=VALIDATED[:2])], score="stsb dev"
+        [Curve(name="one", points=VALIDATED, kept=10), Curve(name="_two", points=VALIDATED[:2])],
+        score="stsb dev",
     )
     above, below = chart.axes
-    assert (above.get_ylabel(), below.get_ylabel(), below.get_xlabel()) == ("stsb dev", "loss", "step")
+    assert (above.get_ylabel(), below.get_ylabel(), below.get_xlabel()) == (
+        "stsb dev",
+        "loss",
+        "step",
+    )
     one, ring, two = above.lines
     assert [*map(tuple, one.get_xydata())] == [(0, 60), (10, 70), (20, 65)]
     assert [*map(tuple, ring.get_xydata())] == [(10, 70)] and ring.get_markerfacecolor() == "none"
     assert len(two.get_xydata()) == 2
     assert [*map(tuple, below.lines[0].get_xydata())] == [(10, 2.5), (20, 1.5)]
-    assert [text.get_text().strip("\u200b") for text in above.get_legend().get_texts()] == ["one", "_two"]
+    assert [text.get_text().strip("\u200b") for text in above.get_legend().get_texts()] == [
+        "one",
+        "_two",
+    ]
 
 
 def test_without_losses_there_is_one_panel_and_without_points_none():
@@ -197,16 +228,18 @@ def test_numbers_stand_in_their_places_and_an_empty_place_stays_empty():
 
 
 def test_panels_have_one_scale():
-    chart = draw_heat([*CELLS, HeatCell("cls", "0", 90.0, "b")], rows="pooling", columns="layer", values="score")
+    chart = draw_heat(
+        [*CELLS, HeatCell("cls", "0", 90.0, "b")], rows="pooling", columns="layer", values="score"
+    )
     images = [axes.images[0] for axes in chart.axes if axes.images]
     assert [image.get_clim() for image in images] == [(10.0, 90.0)] * 2
 
 
 SPOTS = [
-    Spot(1, 2, "p", 80.0, "_one"),
-    Spot(3, 4, "p", 90.0, "two"),
-    Spot(5, 6, "q", 85.0, joined="j"),
-    Spot(7, 8, "q", 86.0, joined="j"),
+    ScatterPoint(1, 2, "p", 80.0, "_one"),
+    ScatterPoint(3, 4, "p", 90.0, "two"),
+    ScatterPoint(5, 6, "q", 85.0, joined="j"),
+    ScatterPoint(7, 8, "q", 86.0, joined="j"),
 ]
 
 
@@ -221,20 +254,25 @@ def test_names_are_numbers_beside_the_points_and_in_the_legend():
 
 
 def test_many_points_are_a_picture_in_the_file():
-    chart = draw_spots([Spot(x, x) for x in range(MANY + 1)], across="x", up="y")
+    chart = draw_spots([ScatterPoint(x, x) for x in range(MANY + 1)], across="x", up="y")
     assert chart.axes[0].collections[0].get_rasterized()
     assert len(chart.to_bytes("svg")) < 60_000
 
 
 def test_a_density_stands_at_its_place():
-    chart = draw_spots([Spot(0, 0), Spot(1, 1)], across="x", up="y", violins=[Violin("", 0.5, 0.8, [0, 0.5, 1])])
+    chart = draw_spots(
+        [ScatterPoint(0, 0), ScatterPoint(1, 1)],
+        across="x",
+        up="y",
+        violins=[Violin("", 0.5, 0.8, [0, 0.5, 1])],
+    )
     median = chart.axes[0].collections[-1].get_segments()[0]
     assert median[:, 1].tolist() == [0.5, 0.5] and median[:, 0].mean() == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("count", "places"), [(3, (1, 3)), (4, (2, 2)), (5, (2, 3))])
 def test_panels_fill_their_rows_and_the_lowest_of_each_column_says_its_numbers(count, places):
-    chart = draw_spots([Spot(0, 0, str(at)) for at in range(count)], across="x", up="y")
+    chart = draw_spots([ScatterPoint(0, 0, str(at)) for at in range(count)], across="x", up="y")
     grid = chart.axes[0].get_subplotspec().get_gridspec()
     assert (grid.nrows, grid.ncols, len(chart.axes)) == (*places, count)
     said = [axes.xaxis.get_tick_params()["labelbottom"] for axes in chart.axes]

@@ -25,8 +25,19 @@ SBERT = {
     "selection.task": "stsb-raw",
     "selection.measure": "best_of_four",
 }
-OF_SBERT = {**SBERT, "data.corpus": "allnli", "training.epochs": 1, "params.features": "sbert", "params.bias": True}
-REGRESSION = {**SBERT, "data.corpus": "stsb_train_pairs", "training.epochs": 4, "method.highest_score": 5.0}
+OF_SBERT = {
+    **SBERT,
+    "data.corpus": "allnli",
+    "training.epochs": 1,
+    "params.features": "sbert",
+    "params.bias": True,
+}
+REGRESSION = {
+    **SBERT,
+    "data.corpus": "stsb_train_pairs",
+    "training.epochs": 4,
+    "method.highest_score": 5.0,
+}
 REGRESSION |= {"seeds": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}  # table 2: ten random seeds
 BIG = ("bert-base", "bert-large", "roberta-base", "roberta-large")
 SBERT_ROWS = {f"sbert-{base}": (base, OF_SBERT) for base in BIG}
@@ -34,7 +45,12 @@ SBERT_ROWS |= {f"sbert-{base}-stsb-only": (base, REGRESSION) for base in BIG}
 SBERT_ROWS |= {f"sbert-{base}-stsb": (f"sbert-{base}", REGRESSION) for base in BIG}
 BY_CLS = {**OF_SBERT, "student.pooling": "cls_before_pooler"}
 SBERT_ROWS |= {f"sbert-{base}-cls-token": (base, BY_CLS) for base in BIG[:2]}
-TRIPLETS = {"data.corpus": "allnli_triplets", "training.batch_size": 128, "training.epochs": 1, "training.warmup": 0.1}
+TRIPLETS = {
+    "data.corpus": "allnli_triplets",
+    "training.batch_size": 128,
+    "training.epochs": 1,
+    "training.warmup": 0.1,
+}
 TRIPLETS |= {"student.max_length": 75, "method.scale": 20.0}
 SBERT_ROWS["sbert-triplets-bert-base"] = ("bert-base", TRIPLETS)
 
@@ -51,7 +67,9 @@ CT = {
     "params.negatives": 7,
     "params.dropout_in_training": False,
 }
-CT_ROWS = {f"ct-{base}": (base, CT) for base in ("bert-base", "bert-large", "sbert-base", "sbert-large")}
+CT_ROWS = {
+    f"ct-{base}": (base, CT) for base in ("bert-base", "bert-large", "sbert-base", "sbert-large")
+}
 
 # IS-BERT@ea6622c, its training script.
 IS_BERT = {
@@ -132,41 +150,113 @@ AFTER_SIMCSE_ROWS: dict[str, tuple[str, Facts]] = {
     )
 }
 # voidism/DiffCSE@f724b2c, run_diffcse.sh.
-DIFFCSE = {**AFTER_SIMCSE, "training.learning_rate": 7e-6, "training.epochs": 2, "params.variant": "released"}
-DIFFCSE |= {"student.pooling": "cls_before_pooler", "student.test_pooling": "", "params.mask_rate": 0.3}
-DIFFCSE |= {"params.detection_weight": 0.005, "params.generator": "distilbert/distilbert-base-uncased"}
+DIFFCSE = {
+    **AFTER_SIMCSE,
+    "training.learning_rate": 7e-6,
+    "training.epochs": 2,
+    "params.variant": "released",
+}
+DIFFCSE |= {
+    "student.pooling": "cls_before_pooler",
+    "student.test_pooling": "",
+    "params.mask_rate": 0.3,
+}
+DIFFCSE |= {
+    "params.detection_weight": 0.005,
+    "params.generator": "distilbert/distilbert-base-uncased",
+}
 AFTER_SIMCSE_ROWS["diffcse-bert-base"] = ("bert-base", DIFFCSE)
 # BDBC-KG-NLP/MixCSE_AAAI2022@884145e, run_unsup_example.sh: without --fp16 and --mlp_only_train.
-MIXCSE = {**AFTER_SIMCSE, "training.learning_rate": 3e-5, "training.precision": "float32", "params.mixing": 0.2}
+MIXCSE = {
+    **AFTER_SIMCSE,
+    "training.learning_rate": 3e-5,
+    "training.precision": "float32",
+    "params.mixing": 0.2,
+}
 MIXCSE |= {"params.variant": "released", "selection.validation_pooling": "cls"}
 AFTER_SIMCSE_ROWS["mixcse-bert-base"] = ("bert-base", MIXCSE)
 # Jiahao004/SimCSE-plus-plus@899e49b, run_re_vicreg.sh and the defaults of train_re_vicreg.py.
-PLUS_PLUS = {**AFTER_SIMCSE, "training.learning_rate": 3e-5, "method.off_dropout": True, "params.positive_share": 1.0}
+PLUS_PLUS = {
+    **AFTER_SIMCSE,
+    "training.learning_rate": 3e-5,
+    "method.off_dropout": True,
+    "params.positive_share": 1.0,
+}
 PLUS_PLUS |= {"params.dimension_weight": 0.1, "params.dimension_temperature": 5.0}
 AFTER_SIMCSE_ROWS["simcse-plus-plus-bert-base"] = ("bert-base", PLUS_PLUS)
 # kongds/Prompt-BERT@690ba6e, run.sh unsup-bert: 32 tokens of a sentence, in a template of eight and two special ones.
-PROMPTED = {**AFTER_SIMCSE, "student.pooling": "mask", "student.test_pooling": "", "student.max_length": 32 + 8 + 2}
-PROMPTED |= {"training.batch_size": 256, "training.learning_rate": 1e-5, "params.validation": "released"}
-PROMPTED |= {"params.template": 'This sentence of "{}" means [MASK] .', "params.denoise": True, "params.head": True}
-PROMPTED |= {"params.second_template": 'This sentence : "{}" means [MASK] .', "params.add_full_stop": True}
+PROMPTED = {
+    **AFTER_SIMCSE,
+    "student.pooling": "mask",
+    "student.test_pooling": "",
+    "student.max_length": 32 + 8 + 2,
+}
+PROMPTED |= {
+    "training.batch_size": 256,
+    "training.learning_rate": 1e-5,
+    "params.validation": "released",
+}
+PROMPTED |= {
+    "params.template": 'This sentence of "{}" means [MASK] .',
+    "params.denoise": True,
+    "params.head": True,
+}
+PROMPTED |= {
+    "params.second_template": 'This sentence : "{}" means [MASK] .',
+    "params.add_full_stop": True,
+}
 # The readme's scores are means over ten seeds.
 AFTER_SIMCSE_ROWS["promptbert-bert-base"] = ("bert-base", {**PROMPTED, "seeds": list(range(10))})
 # perceptiveshawty/RankCSE@17c5226, run_rankcse.sh.
-RANKED = {**AFTER_SIMCSE, "training.batch_size": 128, "training.learning_rate": 3e-5, "params.formulas": "released"}
-RANKED |= {"params.teachers": ["diffcse-bert-base", "simcse-bert-large"], "params.teacher_weights": [0.33, 0.67]}
-RANKED |= {"params.ranking": "listmle", "params.ranking_temperature": 0.05, "params.consistency_weight": 1.0}
+RANKED = {
+    **AFTER_SIMCSE,
+    "training.batch_size": 128,
+    "training.learning_rate": 3e-5,
+    "params.formulas": "released",
+}
+RANKED |= {
+    "params.teachers": ["diffcse-bert-base", "simcse-bert-large"],
+    "params.teacher_weights": [0.33, 0.67],
+}
+RANKED |= {
+    "params.ranking": "listmle",
+    "params.ranking_temperature": 0.05,
+    "params.consistency_weight": 1.0,
+}
 AFTER_SIMCSE_ROWS["rankcse-listmle-bert-base"] = ("bert-base", RANKED)
 # Wang et al. 2021, section 5, and sentence-transformers' example train_tsdae_from_file.py.
-TSDAE = {"student.pooling": "cls_before_pooler", "training.batch_size": 8, "training.learning_rate": 3e-5}
+TSDAE = {
+    "student.pooling": "cls_before_pooler",
+    "training.batch_size": 8,
+    "training.learning_rate": 3e-5,
+}
 TSDAE |= {"training.schedule": "constant", "training.weight_decay": 0.0, "training.steps": 100_000}
 TSDAE |= {"params.deletion": 0.6, "params.decoder": "tied", "params.words": "ptb"}
 # bojone/CoSENT@124c368, cosent.py, and Keras' Adam; SeanLee97/AnglE@5155458, its readme's training on STS-B.
-ON_SCORES = {"data.corpus": "stsb_train_pairs", "student.pooling": "cls_before_pooler", "training.batch_size": 32}
+ON_SCORES = {
+    "data.corpus": "stsb_train_pairs",
+    "student.pooling": "cls_before_pooler",
+    "training.batch_size": 32,
+}
 ON_SCORES |= {"training.epochs": 5, "training.learning_rate": 2e-5, "training.warmup": 0.0}
-COSENT = {**ON_SCORES, "student.max_length": 64, "training.schedule": "constant", "training.epsilon": 1e-7}
+COSENT = {
+    **ON_SCORES,
+    "student.max_length": 64,
+    "training.schedule": "constant",
+    "training.epsilon": 1e-7,
+}
 COSENT |= {"training.clip": 0.0, "params.scale": 20.0}
-ANGLE = {**ON_SCORES, "student.max_length": 128, "training.precision": "float16", "params.positives": "released"}
-ANGLE |= {"params.cosine_weight": 1.0, "params.contrastive_weight": 1.0, "params.angle_weight": 0.02}
+ANGLE = {
+    **ON_SCORES,
+    "student.max_length": 128,
+    "training.precision": "float16",
+    "params.positives": "released",
+}
+ANGLE |= {
+    "params.cosine_weight": 1.0,
+    "params.contrastive_weight": 1.0,
+    "params.angle_weight": 0.02,
+}
 ANGLE |= {"params.angle_scale": 20.0, "params.cosine_scale": 20.0, "params.temperature": 1 / 20}
 
 COMPARED_ROWS: dict[str, tuple[str, Facts]] = {

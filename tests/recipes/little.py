@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stsbench.core.cards import BaseFacts, RecipeCard, TrainingFacts
+from stsbench.core.cards import BaseSection, RecipeCard, TrainingSection
 
 
 def little_recipe(method: str, **given: Any) -> RecipeCard:
@@ -15,7 +15,7 @@ def little_recipe(method: str, **given: Any) -> RecipeCard:
         "preset": "our own",
         "supervision": "none",
         "backbone": "tiny",
-        "base": BaseFacts(),
-        "training": TrainingFacts(batch_size=4, learning_rate=1e-3, steps=2),
+        "base": BaseSection(),
+        "training": TrainingSection(batch_size=4, learning_rate=1e-3, steps=2),
     }
     return RecipeCard(method=method, **{**facts, **given})

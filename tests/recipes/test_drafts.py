@@ -8,11 +8,11 @@ import pytest
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
-from stsbench.data.corpora.load import load_corpus
+from stsbench.data.corpora.corpus import load_corpus
 from stsbench.data.corpora.overlap import find_overlap
-from stsbench.data.drafts import find_home
 from stsbench.data.task import load_task
-from stsbench.recipes.drafts import FOLDER, draft_method
+from stsbench.data.task_draft import find_home
+from stsbench.recipes.method_draft import FOLDER, draft_method
 
 
 def test_a_module_and_its_recipe_name_each_other(tmp_path, monkeypatch):
@@ -26,7 +26,9 @@ def test_a_module_and_its_recipe_name_each_other(tmp_path, monkeypatch):
     assert len(load_corpus("pull_apart.csv")) == 16
     assert draft.command == f"stsbench train pull_apart --base minilm --cards {tmp_path / 'cards'}"
     # The same draft again finds its own module, and that is no other.
-    assert draft_method(find_home(tmp_path / "cards", "trainers", "pull_apart")).files == draft.files
+    assert (
+        draft_method(find_home(tmp_path / "cards", "trainers", "pull_apart")).files == draft.files
+    )
 
 
 def test_the_pairs_hold_no_test_sentence():

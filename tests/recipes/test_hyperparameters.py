@@ -53,7 +53,12 @@ SIMCSE = {
     "selection.task": "stsb",
     "selection.at_end": False,
 }
-UNSUP = {**SIMCSE, "student.test_pooling": "cls_before_pooler", "data.corpus": "wiki1m", "training.epochs": 1}
+UNSUP = {
+    **SIMCSE,
+    "student.test_pooling": "cls_before_pooler",
+    "data.corpus": "wiki1m",
+    "training.epochs": 1,
+}
 SUP = {**SIMCSE, "student.test_pooling": "", "data.corpus": "nli_triplets", "training.epochs": 3}
 SUP |= {"params.views": "triplets", "training.batch_size": 512}
 MLM = {"params.mlm_weight": 0.1, "params.mlm_decoder": "copied"}
@@ -63,17 +68,32 @@ AS_SCORED = {"params.legacy_masked_input": True}
 AS_REPAIRED = {"params.legacy_masked_input": "not in the card"}
 ON_FOUR, ON_ONE = {"method.contrastive_weight": 1 / 4}, {"method.contrastive_weight": 1.0}
 SIMCSE_ROWS: dict[str, tuple[str, Facts]] = {
-    "simcse-bert-base": ("bert-base", {**UNSUP, "training.batch_size": 64, "training.learning_rate": 3e-5}),
-    "simcse-bert-large": ("bert-large", {**UNSUP, "training.batch_size": 64, "training.learning_rate": 1e-5}),
-    "simcse-roberta-base": ("roberta-base", {**UNSUP, "training.batch_size": 512, "training.learning_rate": 1e-5}),
-    "simcse-roberta-large": ("roberta-large", {**UNSUP, "training.batch_size": 512, "training.learning_rate": 3e-5}),
+    "simcse-bert-base": (
+        "bert-base",
+        {**UNSUP, "training.batch_size": 64, "training.learning_rate": 3e-5},
+    ),
+    "simcse-bert-large": (
+        "bert-large",
+        {**UNSUP, "training.batch_size": 64, "training.learning_rate": 1e-5},
+    ),
+    "simcse-roberta-base": (
+        "roberta-base",
+        {**UNSUP, "training.batch_size": 512, "training.learning_rate": 1e-5},
+    ),
+    "simcse-roberta-large": (
+        "roberta-large",
+        {**UNSUP, "training.batch_size": 512, "training.learning_rate": 3e-5},
+    ),
     "sup-simcse-bert-base": ("bert-base", {**SUP, "training.learning_rate": 5e-5}),
     "sup-simcse-bert-large": ("bert-large", {**SUP, "training.learning_rate": 1e-5}),
     "sup-simcse-roberta-base": ("roberta-base", {**SUP, "training.learning_rate": 5e-5}),
     "sup-simcse-roberta-large": ("roberta-large", {**SUP, "training.learning_rate": 1e-5}),
 }
 SIMCSE_ROWS |= {
-    f"{name}-mlm{more}": (base, {**facts, **MLM, **(ON_FOUR if name.startswith("sup") else ON_ONE), **inputs})
+    f"{name}-mlm{more}": (
+        base,
+        {**facts, **MLM, **(ON_FOUR if name.startswith("sup") else ON_ONE), **inputs},
+    )
     for more, inputs in (("", AS_SCORED), ("-repaired", AS_REPAIRED))
     for name, (base, facts) in SIMCSE_ROWS.items()
     if base != "bert-large"  # no row of table E.1
@@ -102,9 +122,24 @@ CONSERT = {
     "method.sides": "sum",
     "seeds": [1],
 }
-OF_STS = {**CONSERT, "data.corpus": "sts_sentences", "training.learning_rate": 5e-7, "selection.patience": 10}
-OF_NLI = {**CONSERT, "data.corpus": "allnli", "training.learning_rate": 2e-5, "selection.patience": 0}
-OF_NLI |= {"training.epochs": 1, "params.features": "consert-scripts", "selection.every": 200, "student.dropout": None}
+OF_STS = {
+    **CONSERT,
+    "data.corpus": "sts_sentences",
+    "training.learning_rate": 5e-7,
+    "selection.patience": 10,
+}
+OF_NLI = {
+    **CONSERT,
+    "data.corpus": "allnli",
+    "training.learning_rate": 2e-5,
+    "selection.patience": 0,
+}
+OF_NLI |= {
+    "training.epochs": 1,
+    "params.features": "consert-scripts",
+    "selection.every": 200,
+    "student.dropout": None,
+}
 
 
 def consert(kind: str, *, large: bool) -> Facts:
@@ -120,13 +155,21 @@ def consert(kind: str, *, large: bool) -> Facts:
                 "params.views": ["none", "shuffle"],
             }
         case "unsup":
-            views = {"params.views": ["feature_cutoff", "shuffle"], "params.feature_cutoff_rate": 0.2}
+            views = {
+                "params.views": ["feature_cutoff", "shuffle"],
+                "params.feature_cutoff_rate": 0.2,
+            }
             return {**OF_STS, **rest, **views, "training.epochs": 10, "student.dropout": 0.0}
         case "sup":
             return {**OF_NLI, "student.max_length": 67, "params.objective": "classification"}
         case "joint":
             views = {"params.views": ["none", "token_cutoff"], "params.token_cutoff_rate": 0.1}
-            return {**OF_NLI, **views, "student.max_length": 43 if large else 67, "params.objective": "joint"}
+            return {
+                **OF_NLI,
+                **views,
+                "student.max_length": 43 if large else 67,
+                "params.objective": "joint",
+            }
         case "sup-unsup":
             views = {"params.views": ["none", "feature_cutoff"], "params.feature_cutoff_rate": 0.1}
             return {**OF_STS, **rest, **views, "training.epochs": 10 if large else 25}
@@ -144,7 +187,10 @@ def consert_rows() -> dict[str, tuple[str, Facts]]:
             rows[f"consert-{make}-{size}"] = (base, consert("unsup", large=large))
             rows[f"consert-sup-{make}-{size}"] = (base, consert("sup", large=large))
             rows[f"consert-joint-{make}-{size}"] = (base, consert("joint", large=large))
-            rows[f"consert-{after}-{size}"] = (f"consert-sup-{make}-{size}", consert("sup-unsup", large=large))
+            rows[f"consert-{after}-{size}"] = (
+                f"consert-sup-{make}-{size}",
+                consert("sup-unsup", large=large),
+            )
             went = (f"consert-joint-{make}-{size}", consert("joint-unsup", large=large))
             rows[f"consert-joint-unsup-{make}-{size}"] = went
     # modeling_roberta.py of the release makes positions to shuffle as for BERT, from 0.
@@ -186,14 +232,25 @@ SG = {
     "seeds": [1, 2, 3, 4, 5, 6, 7, 8],  # the tables' means are over eight runs
 }
 GUIDED = {**SG, "data.corpus": "stsb_sentences", "selection.keep": "best"}
-SG_BASES = ("bert-base", "bert-large", "sbert-base", "sbert-large", "roberta-base", "roberta-large", "mbert")
+SG_BASES = (
+    "bert-base",
+    "bert-large",
+    "sbert-base",
+    "sbert-large",
+    "roberta-base",
+    "roberta-large",
+    "mbert",
+)
 SG_ROWS = {
     f"{prefix}-{base}": (base, {**GUIDED, "params.variant": variant})
     for base in SG_BASES
     for prefix, variant in (("sg", "base"), ("sg-opt", "opt3"))
 }
 SG_ROWS |= {
-    f"bt-{base}": (base, {**SG, "data.corpus": "stsb_back_translations", "params.variant": "translation"})
+    f"bt-{base}": (
+        base,
+        {**SG, "data.corpus": "stsb_back_translations", "params.variant": "translation"},
+    )
     for base in SG_BASES
 }
 SG_ROWS["sg-opt1-bert-base"] = ("bert-base", {**GUIDED, "params.variant": "opt1"})
@@ -235,17 +292,27 @@ DECLUTR_ROWS: dict[str, tuple[str, Facts]] = {
     "declutr-small": ("distilroberta", DECLUTR),
     "declutr-base": ("roberta-base", DECLUTR),
     "declutr-small-contrastive-only": ("distilroberta", {**DECLUTR, "method.mlm_weight": 0.0}),
-    "declutr-small-mlm-only": ("distilroberta", {**DECLUTR, "method.contrastive_weight": 0.0, "method.positives": 1}),
+    "declutr-small-mlm-only": (
+        "distilroberta",
+        {**DECLUTR, "method.contrastive_weight": 0.0, "method.positives": 1},
+    ),
     "declutr-small-one-anchor": (
         "distilroberta",
         {**DECLUTR, "method.anchors": 1, "training.batch_size": 32, "training.epochs": 2},
     ),
 }
 # The jsonnet files give no number of steps: AllenNLP 1.1 takes the current step for the last, and the rate stays lowest.
-AT_LOWEST = {"training.schedule": "constant", "training.schedule_steps": None, "training.learning_rate": 5e-5 / 32}
+AT_LOWEST = {
+    "training.schedule": "constant",
+    "training.schedule_steps": None,
+    "training.learning_rate": 5e-5 / 32,
+}
 for size, start in (("small", "distilroberta"), ("base", "roberta-base")):
     DECLUTR_ROWS[f"declutr-{size}-released"] = (start, {**DECLUTR, **AT_LOWEST})
-    DECLUTR_ROWS[f"declutr-{size}-true-steps"] = (start, {**DECLUTR, "training.schedule_steps": None})
+    DECLUTR_ROWS[f"declutr-{size}-true-steps"] = (
+        start,
+        {**DECLUTR, "training.schedule_steps": None},
+    )
 
 ROWS: dict[str, tuple[str, Facts]] = {
     **SIMCSE_ROWS,
@@ -272,7 +339,7 @@ def default(method: str, name: str) -> Any:  # noqa: ANN401 - any value
     """What a method takes where its recipe says nothing."""
     import inspect
 
-    from stsbench.training.methods import METHODS
+    from stsbench.training.methods.registry import METHODS
 
     return inspect.signature(METHODS.load(method)).parameters[name].default
 
@@ -285,8 +352,19 @@ def test_the_card_has_what_is_published(name):
 
 
 def test_all_recipes_of_these_papers_are_in_the_table():
-    ours = {name for name in CATALOGUE.paths("trainers") if CATALOGUE.recipe(name).preset.startswith("our own")}
-    others = {"fastsent", "fastsent-ae", "quick-thoughts", "skip-thoughts-bi", "skip-thoughts-uni", "clear-bert-base"}
+    ours = {
+        name
+        for name in CATALOGUE.paths("trainers")
+        if CATALOGUE.recipe(name).preset.startswith("our own")
+    }
+    others = {
+        "fastsent",
+        "fastsent-ae",
+        "quick-thoughts",
+        "skip-thoughts-bi",
+        "skip-thoughts-uni",
+        "clear-bert-base",
+    }
     assert set(CATALOGUE.paths("trainers")) - ours - others == set(ROWS)
 
 
@@ -296,7 +374,11 @@ def test_a_card_says_whose_configuration_it_is(name):
     words = ("paper", "released", "our own", "the library's example")
     assert any(word in preset for word in words), preset
     if "sg-" in name or name.startswith("bt-"):
-        unknown = not name.endswith(("bert-base", "released", "small")) or "sbert" in name or "mbert" in name
+        unknown = (
+            not name.endswith(("bert-base", "released", "small"))
+            or "sbert" in name
+            or "mbert" in name
+        )
         assert ("not published" in preset) == unknown
 
 
@@ -306,7 +388,10 @@ def test_a_card_says_whose_configuration_it_is(name):
         ("simcse-bert-base", 15_625),
         ("simcse-roberta-base", 1_954),  # SimCSE's issue 23
         ("sup-simcse-bert-base", 1_617),
-        ("consert-bert-base", 930 * 10),  # ConSERT, table 4: 1,530 steps are the first epoch and 600
+        (
+            "consert-bert-base",
+            930 * 10,
+        ),  # ConSERT, table 4: 1,530 steps are the first epoch and 600
         ("sg-opt-bert-base", 1_079),
         ("ct-bert-base", 5_000),
     ],
@@ -315,7 +400,9 @@ def test_a_run_has_as_many_steps_as_the_papers(name, steps):
     from stsbench.training.loop.batches import BatchPlan
 
     card = CATALOGUE.recipe(name)
-    assert BatchPlan(card.training, CATALOGUE.corpora()[card.data.corpus].rows, seed=0).steps == steps
+    assert (
+        BatchPlan(card.training, CATALOGUE.corpora()[card.data.corpus].rows, seed=0).steps == steps
+    )
 
 
 @pytest.mark.parametrize(
@@ -335,4 +422,6 @@ def test_declutr_s_three_schedules(name, rates):
     steps = BatchPlan(card.training, CATALOGUE.corpora()[card.data.corpus].rows, seed=0).steps
     factor = make_schedule(card.training, steps)
     assert steps == 31_116
-    assert {step: card.training.learning_rate * factor(step) for step in rates} == pytest.approx(rates, rel=1e-3)
+    assert {step: card.training.learning_rate * factor(step) for step in rates} == pytest.approx(
+        rates, rel=1e-3
+    )

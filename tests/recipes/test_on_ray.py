@@ -20,20 +20,22 @@ import pytest
 from stsbench import load_encoder
 from stsbench.bench.workers import QUIET
 from stsbench.core import settings
-from stsbench.core.cards import CorpusFacts, SelectionFacts, StudentFacts, TrainingFacts
+from stsbench.core.cards import CorpusSection, SelectionSection, StudentSection, TrainingSection
 from stsbench.core.errors import StsbenchError, TrainingError
 from stsbench.encoders.runs import last_checkpoint
-from stsbench.recipes.on_ray import RayTraining, why_lost
-from stsbench.recipes.plan import TrainPlan
+from stsbench.recipes.ray_training import RayTraining, explain_worker_loss
 from stsbench.recipes.train import LAUNCHERS, carry_out
-from stsbench.training.seams import TrainingProgress
+from stsbench.recipes.train_plan import TrainPlan
+from stsbench.training.learner import TrainingProgress
 from tests.bench.cluster.test_kill_ray import workers_of
 from tests.recipes.little import little_recipe
 from tests.training.students import sentences
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
 """Of Ray's own parts, one of another."""
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray: pip install 'stsbench[ray]'")
+needs_ray = pytest.mark.skipif(
+    find_spec("ray") is None, reason="needs the extra ray: pip install 'stsbench[ray]'"
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +55,22 @@ def plan(tmp_path: Path, masked_lm: Path, monkeypatch: pytest.MonkeyPatch) -> Tr
     Path("text.txt").write_text("\n".join(sentences(60)) + "\n")
     card = little_recipe(
         "simcse",
-        data=CorpusFacts(corpus="text.txt"),
-        student=StudentFacts(max_length=16, dropout=0.0),
-        training=TrainingFacts(batch_size=8, learning_rate=1e-3, steps=12, drop_last=True),
-        selection=SelectionFacts(task="quickstart-en", split="test", every=4, keep="last"),
+        data=CorpusSection(corpus="text.txt"),
+        student=StudentSection(max_length=16, dropout=0.0),
+        training=TrainingSection(batch_size=8, learning_rate=1e-3, steps=12, drop_last=True),
+        selection=SelectionSection(task="quickstart-en", split="test", every=4, keep="last"),
         params={"temperature": 0.05},
     )
     return TrainPlan(name="little", card=card, seed=3, out=Path("one"), base=str(masked_lm))
 
 
-def with_batches_of(plan: TrainPlan, rows: int, out: str, *, steps: int = 12, **facts: Any) -> TrainPlan:
-    training = TrainingFacts(batch_size=rows, learning_rate=1e-3, steps=steps, drop_last=True)
-    return replace(plan, card=msgspec.structs.replace(plan.card, training=training, **facts), out=Path(out))
+def with_batches_of(
+    plan: TrainPlan, rows: int, out: str, *, steps: int = 12, **facts: Any
+) -> TrainPlan:
+    training = TrainingSection(batch_size=rows, learning_rate=1e-3, steps=steps, drop_last=True)
+    return replace(
+        plan, card=msgspec.structs.replace(plan.card, training=training, **facts), out=Path(out)
+    )
 
 
 def training(ray: Any, devices: int | None, noticed: Callable[[str], None] = print) -> RayTraining:
@@ -83,7 +89,9 @@ def curve(folder: Path) -> list[list[float]]:
 def test_workers_have_the_gradients_of_one_device_with_the_joined_batch(ray, plan, devices):
     alone = carry_out(plan)
     told: list[TrainingProgress] = []
-    many = training(ray, devices).carry_out(with_batches_of(plan, 8 // devices, "many"), on_progress=told.append)
+    many = training(ray, devices).carry_out(
+        with_batches_of(plan, 8 // devices, "many"), on_progress=told.append
+    )
     np.testing.assert_allclose(curve(many.folder), curve(alone.folder), rtol=1e-4, atol=1e-5)
     # Not the weights: of some the gradient is zero but for rounding, which Adam makes as large as any other.
     one, other = (load_encoder(run.folder).encode(sentences(20)) for run in (alone, many))
@@ -104,11 +112,17 @@ def test_a_worker_that_is_killed_is_started_again_and_goes_on_from_the_checkpoin
             (*_, last) = [pid for pid in workers_of(os.getpid()) if b"TrainWorker" in titled(pid)]
             os.kill(last, signal.SIGKILL)
 
-    selection = SelectionFacts(task="quickstart-en", split="test", every=STEPS)
-    long = replace(with_batches_of(plan, 4, "many", steps=STEPS, selection=selection), checkpoint_seconds=1.0)
+    selection = SelectionSection(task="quickstart-en", split="test", every=STEPS)
+    long = replace(
+        with_batches_of(plan, 4, "many", steps=STEPS, selection=selection), checkpoint_seconds=1.0
+    )
     run = training(ray, 2, noticed.append).carry_out(long, on_progress=kill_one)
     assert run.steps == STEPS and [point.step for point in run.curve] == [STEPS]
-    assert len(noticed) == 2 and "a worker was lost" in noticed[1] and "resumes from checkpoint-" in noticed[1]
+    assert (
+        len(noticed) == 2
+        and "a worker was lost" in noticed[1]
+        and "resumes from checkpoint-" in noticed[1]
+    )
     assert noticed[1].endswith("(2 of 3)")
     # The second try begins where the checkpoint is.
     (again,) = [now for before, now in itertools.pairwise(seen) if now < before] or [seen[-1]]
@@ -124,8 +138,12 @@ def titled(pid: int) -> bytes:
 
 @needs_ray
 def test_a_mistake_is_told_as_without_ray(ray, plan):
-    with pytest.raises(TrainingError, match="the corpus has 60 rows, a batch takes 128; lower batch_size"):
-        training(ray, 2).carry_out(with_batches_of(plan, 64, "many"), on_progress=lambda progress: None)
+    with pytest.raises(
+        TrainingError, match="the corpus has 60 rows, a batch takes 128; lower batch_size"
+    ):
+        training(ray, 2).carry_out(
+            with_batches_of(plan, 64, "many"), on_progress=lambda progress: None
+        )
     assert not list(Path("many").iterdir())
 
 
@@ -144,7 +162,7 @@ def test_how_many_train_is_never_guessed(ray, plan, devices, says):
 
 def test_what_is_trained_starts_no_ray(plan, monkeypatch):
     done = carry_out(plan)
-    monkeypatch.setattr("stsbench.recipes.on_ray.joined", None)
+    monkeypatch.setattr("stsbench.recipes.ray_training.joined", None)
     with LAUNCHERS.load_at("ray")("ray", 2, print) as train:
         again = train(plan, on_progress=lambda progress: None)
     assert again.facts == done.facts
@@ -153,8 +171,8 @@ def test_what_is_trained_starts_no_ray(plan, monkeypatch):
 def test_of_what_workers_raise_a_mistake_is_told_before_what_came_of_it():
     mistake, broken = TrainingError("the loss is nan"), RuntimeError("Connection closed by peer")
     with pytest.raises(TrainingError, match="the loss is nan"):
-        why_lost({0: broken, 1: mistake})
+        explain_worker_loss({0: broken, 1: mistake})
     with pytest.raises(RuntimeError, match="closed by peer"):
-        why_lost({1: ValueError("later"), 0: broken})
+        explain_worker_loss({1: ValueError("later"), 0: broken})
     lost = type("ActorDiedError", (Exception,), {"__module__": "ray.exceptions"})
-    assert why_lost({0: broken, 1: lost("gone")}) == "a worker was lost (gone)"
+    assert explain_worker_loss({0: broken, 1: lost("gone")}) == "a worker was lost (gone)"

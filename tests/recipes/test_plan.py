@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.recipes.plan import read_recipe
+from stsbench.recipes.train_plan import read_recipe
 
 
 @pytest.mark.parametrize(

@@ -9,25 +9,32 @@ import pyarrow as pa
 import pytest
 from scipy.stats import spearmanr
 
-from stsbench.core.cards import CorpusFacts, SelectionFacts
+from stsbench.core.cards import CorpusSection, SelectionSection
 from stsbench.core.errors import CardError, DataError
-from stsbench.data.corpora.load import Corpus
+from stsbench.data.corpora.corpus import Corpus
 from stsbench.data.splits import PairSplit
 from stsbench.numbers.similarity import alignment, uniformity
-from stsbench.recipes.plan import TrainPlan, load_text, validator
 from stsbench.recipes.train import load_trainer
-from stsbench.training.seams import seen_with
+from stsbench.recipes.train_plan import TrainPlan, load_text, validator
+from stsbench.training.learner import seen_with
 from tests.recipes.little import little_recipe
 from tests.training.students import sentences
 
 
 def plan(
-    folder: Path, base: Path, *, rows: int | None = None, whole: bool = False, max_words: int | None = None
+    folder: Path,
+    base: Path,
+    *,
+    rows: int | None = None,
+    whole: bool = False,
+    max_words: int | None = None,
 ) -> TrainPlan:
     card = little_recipe(
         "is_bert",
-        data=CorpusFacts(corpus=str(folder / "pairs.csv"), sentences=not whole, rows=rows, max_words=max_words),
-        selection=SelectionFacts(task="quickstart-en", split="test"),
+        data=CorpusSection(
+            corpus=str(folder / "pairs.csv"), sentences=not whole, rows=rows, max_words=max_words
+        ),
+        selection=SelectionSection(task="quickstart-en", split="test"),
     )
     return TrainPlan(name="little", card=card, seed=0, out=folder, base=str(base), device="cpu")
 
@@ -37,7 +44,9 @@ def test_pairs_serve_as_their_distinct_sentences(masked_lm, tmp_path):
     lines = [f"{a},{b}" for a, b in zip([*first, *first], [*second, *first[::-1]], strict=True)]
     (tmp_path / "pairs.csv").write_text("anchor,positive\n" + "\n".join(lines) + "\n")
     made = load_trainer(plan(tmp_path, masked_lm))
-    assert list(made.corpus.column("text")) == list(dict.fromkeys([*first, *first, *second, *first[::-1]]))
+    assert list(made.corpus.column("text")) == list(
+        dict.fromkeys([*first, *first, *second, *first[::-1]])
+    )
     assert len(load_trainer(plan(tmp_path, masked_lm, rows=7)).corpus) == 7
     with pytest.raises(DataError, match="has no text"):
         load_trainer(plan(tmp_path, masked_lm, whole=True))
@@ -45,10 +54,14 @@ def test_pairs_serve_as_their_distinct_sentences(masked_lm, tmp_path):
 
 def test_texts_of_too_many_words_are_left_out(masked_lm, tmp_path):
     lines = ["one", "one two", " one  two ", "one two three", "one two three four", ""]
-    (tmp_path / "pairs.csv").write_text("anchor,positive\n" + "".join(f"{line},one\n" for line in lines))
+    (tmp_path / "pairs.csv").write_text(
+        "anchor,positive\n" + "".join(f"{line},one\n" for line in lines)
+    )
     made = load_trainer(plan(tmp_path, masked_lm, max_words=2))
     assert [text.split() for text in made.corpus.column("text")] == [
-        text.split() for text in load_trainer(plan(tmp_path, masked_lm)).corpus.column("text") if len(text.split()) <= 2
+        text.split()
+        for text in load_trainer(plan(tmp_path, masked_lm)).corpus.column("text")
+        if len(text.split()) <= 2
     ]
     assert len(made.corpus) > 2
     with pytest.raises(CardError, match=r"max_words 0: leaves [01] of"):
@@ -57,7 +70,7 @@ def test_texts_of_too_many_words_are_left_out(masked_lm, tmp_path):
 
 def test_of_ordered_text_no_sentence_is_left_out(masked_lm, tmp_path, monkeypatch):
     book = Corpus(name="book", table=pa.table({"text": ["a", "b c"], "document_id": [0, 0]}))
-    monkeypatch.setattr("stsbench.recipes.plan.load_corpus", lambda name, **where: book)
+    monkeypatch.setattr("stsbench.recipes.train_plan.load_corpus", lambda name, **where: book)
     with pytest.raises(CardError, match="'book' is ordered text"):
         load_text(plan(tmp_path, masked_lm, whole=True, max_words=1))
 

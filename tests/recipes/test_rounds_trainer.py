@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from stsbench.cli import main
+from stsbench.cli.main import main
 from stsbench.core.catalogue import Catalogue
-from stsbench.encoders.load import find_encoder
-from stsbench.encoders.runs import STATE, trained_runs
+from stsbench.encoders.load import load_named
+from stsbench.encoders.runs import STATE_FILE, trained_runs
 from stsbench.recipes.trainers import make_training
-from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
-from stsbench.training.seams import TrainingProgress
+from stsbench.training.learner import TrainingProgress
+from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
 from tests.encoders.words.word_encoders import COMMON, write_vectors
 from tests.training.words.ordered_text import STORY
 
@@ -73,10 +73,15 @@ def test_a_recipe_of_a_method_of_its_own_is_trained_and_scored(recipe, monkeypat
     assert [point["step"] for point in curve] == [3, 6, 9]
     assert facts["chosen"]["score"] == max(point["score"] for point in curve)
     assert facts["corpus"]["rows"] == 120
-    known = find_encoder(str(runs[0].folder))
+    known = load_named(str(runs[0].folder))
     assert known.encoder.encode(["the cat sleeps here"]).shape == (1, 8)
     out = str(recipe.parent / "results")
-    assert main(["run", "--encoder", str(runs[0].folder), "--tasks", "quickstart-en", "--results", out]) == 0
+    assert (
+        main(
+            ["run", "--encoder", str(runs[0].folder), "--tasks", "quickstart-en", "--results", out]
+        )
+        == 0
+    )
 
 
 def test_without_selection_the_last_weights_are_kept(tmp_path):
@@ -90,12 +95,19 @@ def test_without_selection_the_last_weights_are_kept(tmp_path):
     ("params", "selection", "method", "message"),
     [
         ("sise = 3\n", "", "fastsent", "unknown key 'sise'; did you mean 'size'"),
-        ("", "patience = 3\n", "fastsent", "[selection] patience is not an option of a method that trains itself"),
+        (
+            "",
+            "patience = 3\n",
+            "fastsent",
+            "[selection] patience is not an option of a method that trains itself",
+        ),
         ("", "", "skip_thoughts", "unknown key 'size'"),
         ("", "", "infersent", "unknown key 'size'"),
     ],
 )
-def test_values_that_would_do_nothing_are_refused(tmp_path, capsys, params, selection, method, message):
+def test_values_that_would_do_nothing_are_refused(
+    tmp_path, capsys, params, selection, method, message
+):
     assert train(write(tmp_path, params=params, selection=selection, method=method)) == 2
     assert message in capsys.readouterr().err
 
@@ -119,7 +131,9 @@ def test_a_dry_run_reckons_and_writes_nothing(recipe, capsys):
     words = sum(len(text.split()) for text in STORY["text"])
     assert (found["rows"], found["steps"], found["validations"]) == (120, 9, 4)
     assert found["tokens"] == 3 * words
-    assert found["trained_parameters"] == 2 * 8 * len({w for text in STORY["text"] for w in text.split()})
+    assert found["trained_parameters"] == 2 * 8 * len(
+        {w for text in STORY["text"] for w in text.split()}
+    )
     assert found["memory"] > 0 and found["seconds"] > 0
     assert not (recipe.parent / "runs").exists()
 
@@ -135,28 +149,40 @@ def test_a_stopped_run_is_resumed_to_the_same_bytes(tmp_path, monkeypatch, capsy
             raise KeyboardInterrupt
         return TrainingProgress(**seen)
 
-    monkeypatch.setattr("stsbench.training.seams.TrainingProgress", press)
+    monkeypatch.setattr("stsbench.training.learner.TrainingProgress", press)
     assert train(recipe, "--seeds", "1", "--fresh") == 130
-    assert "to resume from the last validation, run it again without --fresh" in capsys.readouterr().err
+    assert (
+        "to resume from the last validation, run it again without --fresh"
+        in capsys.readouterr().err
+    )
     monkeypatch.undo()
-    assert (whole.folder / STATE).is_file() and not trained_runs("tiny", tmp_path / "runs")
+    assert (whole.folder / STATE_FILE).is_file() and not trained_runs("tiny", tmp_path / "runs")
     assert train(recipe, "--seeds", "1") == 0
     (resumed,) = trained_runs("tiny", tmp_path / "runs")
     assert resumed.facts["curve"] == curve
     assert (whole.folder / "model.safetensors").read_bytes() == weights
-    assert not (whole.folder / STATE).exists()
+    assert not (whole.folder / STATE_FILE).exists()
 
 
 def test_a_line_says_the_score_of_the_weights_that_are_kept(tmp_path, monkeypatch, capsys):
     words = [line.split()[0] for line in COMMON.splitlines()]
-    rows = [f"{words[i % 7]} {words[i % 5]},{words[i % 3]},{'yes' if i % 2 else 'no'}" for i in range(20)]
+    rows = [
+        f"{words[i % 7]} {words[i % 5]},{words[i % 3]},{'yes' if i % 2 else 'no'}"
+        for i in range(20)
+    ]
     (tmp_path / "pairs.csv").write_text("\n".join(["first,second,label", *rows]))
     vectors = write_vectors(tmp_path / "vectors.txt", 1)
-    recipe = write(tmp_path, method="infersent", params=f'vectors = "{vectors}"\nhidden = 2\nhead_size = 3')
-    text = recipe.read_text().replace("size = 8\nmin_count = 1\n", "").replace("text.txt", "pairs.csv")
+    recipe = write(
+        tmp_path, method="infersent", params=f'vectors = "{vectors}"\nhidden = 2\nhead_size = 3'
+    )
+    text = (
+        recipe.read_text().replace("size = 8\nmin_count = 1\n", "").replace("text.txt", "pairs.csv")
+    )
     recipe.write_text(text)
     accuracies = iter([0.4, 0.5, 0.9])
-    monkeypatch.setattr("stsbench.training.words.recurrent.accuracy", lambda *_: next(accuracies))
+    monkeypatch.setattr(
+        "stsbench.training.words.recurrent_methods.accuracy", lambda *_: next(accuracies)
+    )
     assert train(recipe) == 0
     said = capsys.readouterr().err
     # InferSent keeps the best accuracy, here the last, though the first weights have the best development score.

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from stsbench.core.cards import BaseFacts, CorpusFacts
+from stsbench.core.cards import BaseSection, CorpusSection
 from stsbench.core.catalogue import Catalogue
-from stsbench.data.corpora.load import load_corpus
+from stsbench.data.corpora.corpus import load_corpus
 from stsbench.data.task import load_task
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.encoders.runs import RUN_FILE
-from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.train import find_overlaps
+from stsbench.recipes.train_plan import TrainPlan
 from tests.recipes.little import little_recipe
 from tests.training.students import sentences
 
@@ -35,15 +35,21 @@ license = "none"
 
 
 def plan(folder: Path, *, base: str = "", model: str = "") -> TrainPlan:
-    card = little_recipe("simcse", base=BaseFacts(model=model), data=CorpusFacts(corpus="text.txt"))
+    card = little_recipe(
+        "simcse", base=BaseSection(model=model), data=CorpusSection(corpus="text.txt")
+    )
     (folder / "baselines").mkdir(exist_ok=True)
-    return TrainPlan(name="little", card=card, seed=0, out=folder, base=base, catalogue=Catalogue([folder]))
+    return TrainPlan(
+        name="little", card=card, seed=0, out=folder, base=base, catalogue=Catalogue([folder])
+    )
 
 
 def seen(folder: Path, checkpoint: Path | None, texts: list[str], **options: Any) -> str:
     (folder / "text.txt").write_text("\n".join(texts) + "\n")
     base = find_checkpoint(str(checkpoint)) if checkpoint else None
-    return find_overlaps(plan(folder, **options), load_corpus(folder / "text.txt"), base)["quickstart-en"]
+    return find_overlaps(plan(folder, **options), load_corpus(folder / "text.txt"), base)[
+        "quickstart-en"
+    ]
 
 
 def known(folder: Path, name: str, overlap: str, params: str) -> None:
@@ -54,7 +60,9 @@ def known(folder: Path, name: str, overlap: str, params: str) -> None:
 def test_of_a_start_that_nobody_knows_nothing_is_known(masked_lm, tmp_path):
     assert seen(tmp_path, None, sentences(9)) == "none"
     assert seen(tmp_path, masked_lm, sentences(9)) == "unknown"
-    assert seen(tmp_path, masked_lm, [*sentences(9), load_task("quickstart-en").texts()[0]]) == "text"
+    assert (
+        seen(tmp_path, masked_lm, [*sentences(9), load_task("quickstart-en").texts()[0]]) == "text"
+    )
 
 
 @pytest.mark.parametrize("overlap", ["none", "text", "gold", "unknown"])
@@ -71,7 +79,10 @@ def test_a_hub_id_or_a_card_s_name_tells(masked_lm, tmp_path):
     assert seen(tmp_path, masked_lm, sentences(9), base="someone/encoder") == "text"
     assert seen(tmp_path, masked_lm, sentences(9), base="same") == "text"
     # With --base, the recipe's own start is not taken.
-    assert seen(tmp_path, masked_lm, sentences(9), base=str(masked_lm), model="someone/encoder") == "unknown"
+    assert (
+        seen(tmp_path, masked_lm, sentences(9), base=str(masked_lm), model="someone/encoder")
+        == "unknown"
+    )
 
 
 def test_a_run_tells_by_its_record(masked_lm, tmp_path):

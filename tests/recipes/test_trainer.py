@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from stsbench.core.cards import CorpusFacts, SelectionFacts, TrainingFacts
+from stsbench.core.cards import CorpusSection, SelectionSection, TrainingSection
 from stsbench.core.errors import CardError, StsbenchError
-from stsbench.recipes.plan import TrainPlan, find_start
 from stsbench.recipes.train import TRAINERS, carry_out, load_trainer
+from stsbench.recipes.train_plan import TrainPlan, find_start
 from stsbench.recipes.trainers import LoopTrainer, RoundsTrainer
-from stsbench.training.loop.gather import Place
-from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
+from stsbench.training.loop.gather import ProcessGroup
+from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
 from stsbench.training.methods.simcse import SimCSE
 from stsbench.training.words.fastsent import FastSentTraining
 from tests.recipes.little import little_recipe
@@ -46,12 +46,20 @@ def plan(folder: Path, method: str, *, base: Path | None = None, **selection: An
     own = method in ("fastsent", f"{HERE}:MyRounds")
     card = little_recipe(
         method,
-        data=CorpusFacts(corpus=str(folder / "text.txt")),
+        data=CorpusSection(corpus=str(folder / "text.txt")),
         params={"size": 4, "min_count": 1} if own else {},
-        training=TrainingFacts(batch_size=8, learning_rate=1e-3, epochs=2.0),
-        selection=SelectionFacts(task="quickstart-en", split="test", **selection),
+        training=TrainingSection(batch_size=8, learning_rate=1e-3, epochs=2.0),
+        selection=SelectionSection(task="quickstart-en", split="test", **selection),
     )
-    return TrainPlan(name="little", card=card, seed=0, out=folder, base=str(base or ""), device="cpu", data=folder)
+    return TrainPlan(
+        name="little",
+        card=card,
+        seed=0,
+        out=folder,
+        base=str(base or ""),
+        device="cpu",
+        data=folder,
+    )
 
 
 def test_a_row_says_the_trainer_that_its_class_names():
@@ -72,11 +80,15 @@ def test_each_method_gets_its_trainer_ready_to_train(masked_lm, tmp_path, method
 
 def test_that_no_start_is_named_is_told_to_a_trainer_of_any_kind_that_asks_for_one(tmp_path):
     for method in ("simcse", "fastsent"):
-        with pytest.raises(CardError, match="recipe little: no checkpoint to start from; pass --base FOLDER"):
+        with pytest.raises(
+            CardError, match="recipe little: no checkpoint to start from; pass --base FOLDER"
+        ):
             find_start(plan(tmp_path, method))
 
 
-def test_a_start_that_is_not_there_is_told_before_any_text_is_read(masked_lm, tmp_path, monkeypatch):
+def test_a_start_that_is_not_there_is_told_before_any_text_is_read(
+    masked_lm, tmp_path, monkeypatch
+):
     asked = plan(tmp_path, "simcse", base=tmp_path / "nowhere")
     (tmp_path / "text.txt").unlink()
     with pytest.raises(StsbenchError, match="nowhere"):
@@ -93,7 +105,9 @@ def test_views_that_nothing_tells_apart_are_refused_unless_asked_for(masked_lm, 
     config |= {name: 0.0 for name in config if name.endswith("dropout_prob")}
     (base / "config.json").write_text(json.dumps(config))
     asked = plan(tmp_path, method, base=base)
-    with pytest.raises(CardError, match=r"recipe little: .*start has no dropout.* give --set dropout=0\.1"):
+    with pytest.raises(
+        CardError, match=r"recipe little: .*start has no dropout.* give --set dropout=0\.1"
+    ):
         load_trainer(asked)
     for dropout in (0.0, 0.1):
         student = msgspec.structs.replace(asked.card.student, dropout=dropout)
@@ -124,16 +138,26 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> list[s
 
 
 def test_a_run_of_each_kind_leaves_one_kind_of_record(masked_lm, tmp_path, monkeypatch):
-    loaded, placed = counted(monkeypatch, METHODS, "load"), counted(monkeypatch, Place, "find")
+    loaded, placed = (
+        counted(monkeypatch, METHODS, "load"),
+        counted(monkeypatch, ProcessGroup, "find"),
+    )
     keys = {}
     for method in ("simcse", "fastsent"):
         (tmp_path / method).mkdir()
-        run = carry_out(plan(tmp_path / method, method, base=masked_lm if method == "simcse" else None))
+        run = carry_out(
+            plan(tmp_path / method, method, base=masked_lm if method == "simcse" else None)
+        )
         keys[method] = list(json.loads((run.folder / "run.json").read_text()))
-        assert not (run.folder / "checkpoints").exists() and not (run.folder / "started.json").exists()
+        assert (
+            not (run.folder / "checkpoints").exists() and not (run.folder / "started.json").exists()
+        )
     assert loaded == ["simcse", "fastsent"] and placed == ["cpu", "cpu"]
     assert keys["simcse"] == [*keys["fastsent"][:4], "base_files", *keys["fastsent"][4:]]
-    assert keys["fastsent"][:4] == ["recipe", "seed", "card", "given_base"] and keys["fastsent"][-1] == "run"
+    assert (
+        keys["fastsent"][:4] == ["recipe", "seed", "card", "given_base"]
+        and keys["fastsent"][-1] == "run"
+    )
 
 
 @pytest.mark.parametrize(

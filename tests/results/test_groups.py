@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from stsbench.results.folder import (
-    columns_of,
-    command_again,
+    describe_missing_columns,
+    format_rerun_command,
     has_columns,
-    lacking_columns,
-    lacking_said,
+    read_item_columns,
     read_result,
     verified,
+    without_columns,
     write_result,
 )
-from stsbench.results.groups import Runs, gather_runs
+from stsbench.results.groups import EncoderResults, group_by_encoder
 from stsbench.results.record import Result, items_path
 from tests.made import SIMCSE, make_result
 
@@ -26,18 +26,23 @@ OLD, NEW = "tokenizers 0.22.1, transformers 5.3.0", "tokenizers 0.23.3, transfor
 
 
 def made(
-    task: str = "sts12", score: float = 0.5, versions: str = NEW, *, weights: str = WEIGHTS, **changes: Any
+    task: str = "sts12",
+    score: float = 0.5,
+    versions: str = NEW,
+    *,
+    weights: str = WEIGHTS,
+    **changes: Any,
 ) -> Result:
     named = f"{weights} by {versions}" if versions else weights
     return make_result("mine", task, score, fingerprint=named, **changes)
 
 
 def names(*results: Result) -> list[str]:
-    return sorted(one.name for one in gather_runs(results))
+    return sorted(one.name for one in group_by_encoder(results))
 
 
-def only(results: Sequence[Result]) -> Runs:
-    (runs,) = gather_runs(results)
+def only(results: Sequence[Result]) -> EncoderResults:
+    (runs,) = group_by_encoder(results)
     return runs
 
 
@@ -57,13 +62,15 @@ def test_results_by_several_versions_are_rows_of_their_own_with_a_short_mark() -
     ],
 )
 def test_the_mark_names_what_differs(other: str, marks: set[str]) -> None:
-    assert {one.mark for one in gather_runs([made(versions=other, score=0.4), made()])} == marks
+    assert {
+        one.state_tag for one in group_by_encoder([made(versions=other, score=0.4), made()])
+    } == marks
 
 
 def test_the_mark_names_all_that_differ_where_no_package_is_enough() -> None:
     versions = ("a 1, b 1", "a 1, b 2", "a 2, b 2")
-    runs = gather_runs([made(versions=one, score=at / 10) for at, one in enumerate(versions)])
-    assert {one.mark for one in runs} == set(versions)
+    runs = group_by_encoder([made(versions=one, score=at / 10) for at, one in enumerate(versions)])
+    assert {one.state_tag for one in runs} == set(versions)
 
 
 def test_weights_and_versions_are_both_told_where_both_differ() -> None:
@@ -81,9 +88,14 @@ def test_cards_of_the_same_fingerprint_are_told_apart() -> None:
 
 
 def test_training_seeds_are_one_encoder_whatever_versions_ran_each() -> None:
-    seeds = [made(weights=str(seed) * 64, versions=OLD if seed == 1 else NEW, train_seed=seed) for seed in (1, 2, 3)]
+    seeds = [
+        made(weights=str(seed) * 64, versions=OLD if seed == 1 else NEW, train_seed=seed)
+        for seed in (1, 2, 3)
+    ]
     assert len(only(seeds).results) == 3
-    moved = [made("sts13", weights=str(seed) * 64, versions=OLD, train_seed=seed) for seed in (2, 3)]
+    moved = [
+        made("sts13", weights=str(seed) * 64, versions=OLD, train_seed=seed) for seed in (2, 3)
+    ]
     assert names(*seeds, *moved) == ["mine [transformers 5.23.0]", "mine [transformers 5.3.0]"]
 
 
@@ -98,23 +110,32 @@ def test_columns_are_in_the_result_or_beside_its_file(tmp_path):
     path = write_result(one, tmp_path)
     assert has_columns(read_result(path))
     items_path(path).unlink()
-    assert lacking_columns([read_result(path), one]) == [read_result(path)]
-    assert lacking_said([bare]) == "no per-item columns of minilm on sts12"
-    assert lacking_said([bare, bare, bare]) == "no per-item columns of minilm on sts12 (and 2 more results)"
+    assert without_columns([read_result(path), one]) == [read_result(path)]
+    assert describe_missing_columns([bare]) == "no per-item columns of minilm on sts12"
+    assert (
+        describe_missing_columns([bare, bare, bare])
+        == "no per-item columns of minilm on sts12 (and 2 more results)"
+    )
 
 
 def test_the_command_names_what_is_not_usual(tmp_path):
     two = [make_result("minilm", "sts12"), make_result("minilm+pooling=wk(2)", "sts13")]
-    assert command_again(two) == "stsbench run --fresh minilm 'minilm+pooling=wk(2)' --tasks sts12,sts13"
+    assert (
+        format_rerun_command(two)
+        == "stsbench run --fresh minilm 'minilm+pooling=wk(2)' --tasks sts12,sts13"
+    )
     other = make_result(protocol={**SIMCSE, "name": "wmean"}, eval_seed=3, split="validation")
-    assert command_again([other]) == (
+    assert format_rerun_command([other]) == (
         "stsbench run --fresh minilm --tasks sts12 --protocol wmean --seeds 3 --split validation"
     )
-    assert command_again([*two, make_result("minilm", "stsb", split="validation")]) == (
-        f"{command_again(two)} && stsbench run --fresh minilm --tasks stsb --split validation"
+    assert format_rerun_command([*two, make_result("minilm", "stsb", split="validation")]) == (
+        f"{format_rerun_command(two)} && stsbench run --fresh minilm --tasks stsb --split validation"
     )
     kept = read_result(write_result(make_result(), tmp_path))
-    assert command_again([kept]) == f"stsbench run --fresh minilm --tasks sts12 --results {tmp_path}"
+    assert (
+        format_rerun_command([kept])
+        == f"stsbench run --fresh minilm --tasks sts12 --results {tmp_path}"
+    )
 
 
 def test_results_that_are_verified_may_keep_what_was_read(tmp_path):
@@ -122,5 +143,9 @@ def test_results_that_are_verified_may_keep_what_was_read(tmp_path):
     (plain,), (held,) = verified([kept]).results, verified([kept], keep=True).results
     assert not plain.per_item and held.path == plain.path
     items_path(kept.path_in(tmp_path)).unlink()
-    assert columns_of(held)["gold"].tolist() == [0.0, 2.5, 5.0] and has_columns(held) and not has_columns(plain)
+    assert (
+        read_item_columns(held)["gold"].tolist() == [0.0, 2.5, 5.0]
+        and has_columns(held)
+        and not has_columns(plain)
+    )
     assert verified([plain], keep=True).results == [plain]

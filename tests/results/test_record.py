@@ -15,12 +15,35 @@ import pyarrow.parquet
 import pytest
 
 from stsbench.core.errors import DataError, OutputError
-from stsbench.results.folder import read_items, read_result, read_states, result_to_json, to_parquet, write_result
-from stsbench.results.record import cell_digest, columns_digest, fields_digest, items_path, result_path
+from stsbench.results.folder import (
+    read_items,
+    read_result,
+    read_states,
+    result_to_json,
+    to_parquet,
+    write_result,
+)
+from stsbench.results.record import (
+    cell_id,
+    digest_columns,
+    digest_fields,
+    items_path,
+    result_path,
+)
 from tests.forgeries import FORGERIES
 from tests.made import SIMCSE, make_result
 
-FLOATS = [0.1 + 0.2, 1 / 3, -0.0, 5e-324, 1.7976931348623157e308, 0.7236900663942801, 1.0, 1e16, 123456789.123456789]
+FLOATS = [
+    0.1 + 0.2,
+    1 / 3,
+    -0.0,
+    5e-324,
+    1.7976931348623157e308,
+    0.7236900663942801,
+    1.0,
+    1e16,
+    123456789.123456789,
+]
 OWN = {"name": "own", "metric": "loss"}
 
 
@@ -55,15 +78,17 @@ def test_the_file_is_plain_json_for_people_and_scripts(tmp_path):
 def test_slashes_in_names_become_dashes(tmp_path):
     path = write_result(make_result(encoder="owner/name", task="a/b"), tmp_path)
     assert path.parent == tmp_path / "owner--name"
-    assert path.name == f"a--b.test.{make_result(encoder='owner/name').cell}.json"
+    assert path.name == f"a--b.test.{make_result(encoder='owner/name').cell_id}.json"
     assert items_path(path).name == path.name.replace(".json", ".items.parquet")
     assert [r.encoder for r in read_states(tmp_path).results] == ["owner/name"]
-    assert result_path(Path("r"), "minilm", "sts12", "test", "12345678") == Path("r/minilm/sts12.test.12345678.json")
+    assert result_path(Path("r"), "minilm", "sts12", "test", "12345678") == Path(
+        "r/minilm/sts12.test.12345678.json"
+    )
 
 
 def test_a_cell_changes_if_and_only_if_protocol_fingerprint_or_seed_change():
-    cell = make_result().cell
-    assert cell == cell_digest(SIMCSE, "print of minilm", None, 0)
+    cell = make_result().cell_id
+    assert cell == cell_id(SIMCSE, "print of minilm", None, 0)
     assert len(cell) == 8 and int(cell, 16) >= 0
     changes: list[dict[str, Any]] = [
         {"protocol": {**SIMCSE, "aggregation": "mean"}},
@@ -73,12 +98,19 @@ def test_a_cell_changes_if_and_only_if_protocol_fingerprint_or_seed_change():
         {"eval_seed": 1},
         {"train_seed": 0},
     ]
-    others = [make_result(**change).cell for change in changes]
+    others = [make_result(**change).cell_id for change in changes]
     assert len({cell, *others}) == len(changes) + 1
-    same: dict[str, Any] = {"score": 0.9, "data": "x", "run": {}, "notes": [], "split": "train", "task": "sts13"}
+    same: dict[str, Any] = {
+        "score": 0.9,
+        "data": "x",
+        "run": {},
+        "notes": [],
+        "split": "train",
+        "task": "sts13",
+    }
     for change in [{key: value} for key, value in same.items()]:
-        assert make_result(**change).cell == cell
-    assert make_result(protocol=dict(reversed(SIMCSE.items()))).cell == cell
+        assert make_result(**change).cell_id == cell
+    assert make_result(protocol=dict(reversed(SIMCSE.items()))).cell_id == cell
 
 
 # Files that are none.
@@ -91,8 +123,14 @@ def test_a_cell_changes_if_and_only_if_protocol_fingerprint_or_seed_change():
         (b'{"name": "of another tool"}', "unknown field `name`"),
         (b'{"schema": 1}', "missing required field `encoder`"),
         (b'{"schema": 1, "run": {"a": ' + b"[" * 100_000, "recursion"),
-        (result_to_json(make_result()).replace("ñ".encode(), b"\xf1"), "JSON is malformed|[Ii]nvalid"),
-        (result_to_json(make_result()).replace(b"1", b"0", 1), "schema 0, this stsbench reads 1; run the cell again$"),
+        (
+            result_to_json(make_result()).replace("ñ".encode(), b"\xf1"),
+            "JSON is malformed|[Ii]nvalid",
+        ),
+        (
+            result_to_json(make_result()).replace(b"1", b"0", 1),
+            "schema 0, this stsbench reads 1; run the cell again$",
+        ),
     ],
     ids=range(6),
 )
@@ -117,7 +155,9 @@ def test_a_forged_file_is_one_line_that_names_file_and_field(tmp_path, forge, sa
     with pytest.raises(DataError) as caught:
         read_items(path)
     message = str(caught.value)
-    assert path.name.removesuffix(".json") in message and any(one in message for one in said.split("|"))
+    assert path.name.removesuffix(".json") in message and any(
+        one in message for one in said.split("|")
+    )
     assert "\n" not in message and len(message) < 500
 
 
@@ -132,7 +172,9 @@ def test_other_files_and_folders_are_no_results(tmp_path):
 
 
 def test_no_such_folder(tmp_path):
-    with pytest.raises(OutputError, match="results folder '.*gone' does not exist; 'stsbench run' makes it"):
+    with pytest.raises(
+        OutputError, match="results folder '.*gone' does not exist; 'stsbench run' makes it"
+    ):
         read_states(tmp_path / "gone")
 
 
@@ -141,7 +183,9 @@ def test_no_such_folder(tmp_path):
 
 @pytest.mark.parametrize("moment", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
-def test_a_write_that_is_cut_short_leaves_nothing_or_what_was_there(tmp_path, monkeypatch, moment, error):
+def test_a_write_that_is_cut_short_leaves_nothing_or_what_was_there(
+    tmp_path, monkeypatch, moment, error
+):
     path = write_result(make_result(), tmp_path)
     before = {p: p.read_bytes() for p in path.parent.iterdir()}
 
@@ -149,7 +193,9 @@ def test_a_write_that_is_cut_short_leaves_nothing_or_what_was_there(tmp_path, mo
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail) if moment == "fsync" else patch.setattr(Path, "replace", fail)
+        patch.setattr(os, "fsync", fail) if moment == "fsync" else patch.setattr(
+            Path, "replace", fail
+        )
         for folder in (tmp_path, tmp_path / "new"):
             with pytest.raises((KeyboardInterrupt, OutputError)):
                 write_result(make_result(score=0.9), folder)
@@ -173,7 +219,9 @@ def test_a_result_is_there_only_with_its_items(tmp_path, monkeypatch):
 @pytest.mark.parametrize("below", ["file", "file/deeper"])
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, below):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OutputError, match="file.*: cannot be written: (Not a directory|File exists)$"):
+    with pytest.raises(
+        OutputError, match="file.*: cannot be written: (Not a directory|File exists)$"
+    ):
         write_result(make_result(), tmp_path / below)
 
 
@@ -194,17 +242,25 @@ def test_every_change_of_the_items_is_found(tmp_path):
         {name: columns[name] for name in ("gold", "similarity")},
         {**columns, "new": columns["gold"]},
     ]
-    assert len({columns_digest(c) for c in [columns, *others]}) == len(others) + 1
+    assert len({digest_columns(c) for c in [columns, *others]}) == len(others) + 1
     for other in others:
         write_result(msgspec.structs.replace(result, per_item=other), tmp_path)
-        with pytest.raises(DataError, match="items.parquet: is not what sts12.* was made with; run the cell again"):
+        with pytest.raises(
+            DataError, match="items.parquet: is not what sts12.* was made with; run the cell again"
+        ):
             read_items(path)
 
 
 def test_broken_items_are_one_line(tmp_path):
     path = write_result(make_result(), tmp_path)
     whole = items_path(path).read_bytes()
-    for content in (b"", b"PAR1", whole[:-10], whole[: len(whole) // 2], whole.replace(b"PAR1", b"PAR2")):
+    for content in (
+        b"",
+        b"PAR1",
+        whole[:-10],
+        whole[: len(whole) // 2],
+        whole.replace(b"PAR1", b"PAR2"),
+    ):
         items_path(path).write_bytes(content)
         with pytest.raises(DataError, match="items.parquet: cannot be read: ") as caught:
             read_items(path)
@@ -229,26 +285,46 @@ def test_no_flipped_byte_of_the_items_gets_through(tmp_path):
 
 
 def test_texts_that_hold_separators_have_a_digest_of_their_own():
-    lists = [["a\x1fb"], ["a", "b"], ["a\x1b\x1fb"], ["a\x1b", "b"], ["a\x1e", "b"], ["a\x1b\x1e", "b"]]
-    assert len({columns_digest({"subset": texts}) for texts in lists}) == len(lists)
-    assert columns_digest({"a": ["x", "b\x1ey"]}) != columns_digest({"a": ["x"], "b": ["y"]})
+    lists = [
+        ["a\x1fb"],
+        ["a", "b"],
+        ["a\x1b\x1fb"],
+        ["a\x1b", "b"],
+        ["a\x1e", "b"],
+        ["a\x1b\x1e", "b"],
+    ]
+    assert len({digest_columns({"subset": texts}) for texts in lists}) == len(lists)
+    assert digest_columns({"a": ["x", "b\x1ey"]}) != digest_columns({"a": ["x"], "b": ["y"]})
     # Those of texts without any are as they have always been.
-    assert columns_digest(make_result().per_item) == "aac493bd2ae9a221fdb39387f169021e8f077fceeef3f0c38bd003e57e072368"
+    assert (
+        digest_columns(make_result().per_item)
+        == "aac493bd2ae9a221fdb39387f169021e8f077fceeef3f0c38bd003e57e072368"
+    )
 
 
 # Names and places.
 
 
 @pytest.mark.parametrize(
-    "name", [*"../../../../x|/etc/x|..|.|a\\..\\b|C:x|con|LPT1.x|a.|a ".split("|"), "x" * 300, "ñ" * 200, "a?b|c"]
+    "name",
+    [
+        *"../../../../x|/etc/x|..|.|a\\..\\b|C:x|con|LPT1.x|a.|a ".split("|"),
+        "x" * 300,
+        "ñ" * 200,
+        "a?b|c",
+    ],
 )
 def test_no_name_leads_out_of_the_folder(tmp_path, name):
     changes: list[dict[str, Any]] = [{"encoder": name}, {"task": name}, {"split": name}]
     for change in changes:
         folder = tmp_path / next(iter(change))
         path = write_result(make_result(**change), folder)
-        assert path.resolve().parent.parent == folder.resolve() and len(os.fsencode(path.name)) < 230
-        assert not any(part.endswith((".", " ")) or set(part) & set('\\:?|"<>*') for part in path.parts[-2:])
+        assert (
+            path.resolve().parent.parent == folder.resolve() and len(os.fsencode(path.name)) < 230
+        )
+        assert not any(
+            part.endswith((".", " ")) or set(part) & set('\\:?|"<>*') for part in path.parts[-2:]
+        )
         (read,) = read_states(folder).results
         assert {key: getattr(read, key) for key in change} == change
         assert list(read_items(path)) == ["subset", "gold", "similarity"]
@@ -265,7 +341,9 @@ def test_what_is_no_name_is_not_written(tmp_path, name, field):
 
 def test_two_names_of_one_place_do_not_overwrite_each_other(tmp_path):
     write_result(make_result("a/b", fingerprint="one"), tmp_path)
-    with pytest.raises(OutputError, match="holds the result of 'a/b' on sts12, not of 'a--b' on sts12; rename one"):
+    with pytest.raises(
+        OutputError, match="holds the result of 'a/b' on sts12, not of 'a--b' on sts12; rename one"
+    ):
         write_result(make_result("a--b", fingerprint="one"), tmp_path)
     write_result(make_result("a/b", fingerprint="one"), tmp_path)
 
@@ -274,15 +352,23 @@ def test_two_names_of_one_place_do_not_overwrite_each_other(tmp_path):
     ("changes", "message"),
     [
         ({"score": float("nan"), "scores": {}}, "Out of range float values are not JSON compliant"),
-        ({"score": 2.0}, "field 'score': 2.0 is not a valid spearman.all, which is between -1 and 1"),
-        ({"scores": {"accuracy": 85.3, "spearman.all": 1.0}}, "field 'scores': 85.3 is not a valid accuracy"),
+        (
+            {"score": 2.0},
+            "field 'score': 2.0 is not a valid spearman.all, which is between -1 and 1",
+        ),
+        (
+            {"scores": {"accuracy": 85.3, "spearman.all": 1.0}},
+            "field 'scores': 85.3 is not a valid accuracy",
+        ),
         ({"scores": {"spearman.all": np.float32(1.0)}}, "float32 is not JSON serializable"),
         ({"n": 4}, "column 'subset' has 3 items, the result's field 'n' says 4"),
         ({"notes": [5]}, r"Expected `str`, got `int` - at `\$.notes"),
     ],
 )
 def test_what_could_not_be_read_back_is_not_written(tmp_path, changes, message):
-    with pytest.raises(DataError, match=f"^the result of minilm on sts12 cannot be kept: .*{message}"):
+    with pytest.raises(
+        DataError, match=f"^the result of minilm on sts12 cannot be kept: .*{message}"
+    ):
         write_result(make_result(**changes), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -297,10 +383,20 @@ def test_links_to_themselves_pipes_and_large_files_are_no_results(tmp_path):
         stream.truncate(1 << 40)
     found = read_states(tmp_path)
     assert [one.path.parent.name for one in found.results if one.path] == ["minilm"]
-    lines = {problem.path.name: problem.line for problem in found.problems if problem.path.parent.name == "minilm"}
+    lines = {
+        problem.path.name: problem.message
+        for problem in found.problems
+        if problem.path.parent.name == "minilm"
+    }
     assert lines["loop.json"].endswith("cannot be read: Too many levels of symbolic links")
-    assert "pipe.json: is a pipe or a device" in lines["pipe.json"] and "1,099,511,627,776 bytes" in lines["large.json"]
-    assert any("again/sts12" in p.line and "is not where it belongs" in p.line for p in found.problems)
+    assert (
+        "pipe.json: is a pipe or a device" in lines["pipe.json"]
+        and "1,099,511,627,776 bytes" in lines["large.json"]
+    )
+    assert any(
+        "again/sts12" in p.message and "is not where it belongs" in p.message
+        for p in found.problems
+    )
 
 
 def test_a_result_prints_as_one_line():
@@ -323,12 +419,17 @@ def test_columns_are_written_as_pyarrow_writes_them_and_without_pandas():
     assert to_parquet(columns) == due.getvalue()
     code = "import sys, numpy; from stsbench.results.folder import to_parquet; "
     code += "to_parquet({'a': numpy.zeros(3), 'b': ['x'] * 3}); print('pandas' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "False\n"
+    )
 
 
 def test_a_records_digest_depends_on_its_fields_and_not_on_their_order():
     fields = {"score": 0.1 + 0.2, "protocol": {"name": "simcse", "top": None}, "n": 3}
     shuffled = {"n": 3, "protocol": {"top": None, "name": "simcse"}, "score": 0.1 + 0.2}
-    assert fields_digest(fields) == fields_digest(shuffled)
+    assert digest_fields(fields) == digest_fields(shuffled)
     for other in ({"score": 0.3}, {"protocol": {"name": "simcse"}}, {"n": "3"}, {"further": None}):
-        assert fields_digest(fields) != fields_digest({**fields, **other})
+        assert digest_fields(fields) != digest_fields({**fields, **other})

@@ -8,18 +8,22 @@ import msgspec
 import numpy as np
 
 from stsbench.results.record import Result
-from stsbench.significance.comparison import Effort
+from stsbench.significance.comparison import TestSettings
 from tests.boards.scored import drawn, sts
 
-FEW = Effort(draws=50, permutations=99)
+FEW = TestSettings(n_draws=50, n_permutations=99)
 SUBSETS = ["news"] * 20 + ["forum"] * 40
 
 
-def pair(task: str = "sts12", *, shift: float = 0.4, n: int = 60, **changes: Any) -> tuple[Result, Result]:
+def pair(
+    task: str = "sts12", *, shift: float = 0.4, n: int = 60, **changes: Any
+) -> tuple[Result, Result]:
     """Two encoders on one task, the second with more noise."""
     gold, similarity = drawn(1, n)
     noise = np.random.default_rng(2).normal(size=n)
-    return sts("a", task, gold, similarity, **changes), sts("b", task, gold, similarity + shift * noise, **changes)
+    return sts("a", task, gold, similarity, **changes), sts(
+        "b", task, gold, similarity + shift * noise, **changes
+    )
 
 
 def told(result: Result, start: int = 0) -> Result:

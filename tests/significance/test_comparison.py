@@ -14,14 +14,21 @@ import pytest
 from msgspec.structs import replace
 from scipy import stats
 
-from stsbench.api.names import chosen_results
+from stsbench.api.names import select_results
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, ProtocolError, UnknownName
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import ResultFolder, read_folder
-from stsbench.results.groups import Encoders
+from stsbench.results.groups import EncoderDirectory
 from stsbench.results.record import Result, items_path
-from stsbench.significance.comparison import Comparison, Difference, Effort, columns, compare, sentences
+from stsbench.significance.comparison import (
+    Comparison,
+    Difference,
+    TestSettings,
+    compare,
+    describe_comparison,
+    difference_columns,
+)
 from tests.boards.scored import drawn, probe, sts, write
 from tests.made import SIMCSE, make_result
 from tests.significance.pairs import FEW, SUBSETS, pair
@@ -29,8 +36,10 @@ from tests.significance.pairs import FEW, SUBSETS, pair
 
 def results_of(spec: str, known: Sequence[Result]) -> Sequence[Result]:
     """The results of one encoder, as the command line finds them."""
-    encoders = Encoders(ResultFolder(list(known), []))
-    return encoders.of_one(spec, chosen_results([spec], encoders, Catalogue(), Path("results")))
+    encoders = EncoderDirectory(ResultFolder(list(known), []))
+    return encoders.require_one_encoder(
+        spec, select_results([spec], encoders, Catalogue(), Path("results"))
+    )
 
 
 def by_task(comparison: Comparison) -> dict[str, Difference]:
@@ -57,14 +66,19 @@ def test_a_task_of_two_splits_is_in_the_mean_by_the_split_of_the_others():
     found = compare(sides, effort=FEW)
     (mean,) = [one for one in found.differences if one.is_average]
     assert (mean.task, sorted(mean.tasks)) == ("mean of 3", ["sts12", "sts13", "stsb"])
-    named = {row[0] for row in columns(found.differences)[1]}
+    named = {row[0] for row in difference_columns(found.differences)[1]}
     assert named == {"sts12", "sts13", "stsb (test)", "stsb (validation)", "mean of 3"}
 
 
 @pytest.mark.parametrize("aggregation", ["all", "mean", "wmean"])
 @pytest.mark.parametrize("metric", ["spearman", "pearson", "kendall"])
 def test_the_interval_is_students_over_shares_of_the_protocols_own_score(metric, aggregation):
-    protocol = {"name": "mine", "metric": metric, "aggregation": aggregation, "similarity": "cosine"}
+    protocol = {
+        "name": "mine",
+        "metric": metric,
+        "aggregation": aggregation,
+        "similarity": "cosine",
+    }
     a, b = pair(subset=SUBSETS, protocol=protocol)
     (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
     parts = {"all": [range(60)]}.get(aggregation, [range(20), range(20, 60)])
@@ -76,14 +90,18 @@ def test_the_interval_is_students_over_shares_of_the_protocols_own_score(metric,
     df = 1 / (even @ even) - 1
     error = np.sqrt(shares @ shares * (df + 1) / df)
     reach = stats.t.ppf(0.975, df) * error
-    assert found.interval == pytest.approx((found.difference - reach, found.difference + reach), abs=1e-9)
+    assert found.interval == pytest.approx(
+        (found.difference - reach, found.difference + reach), abs=1e-9
+    )
     if metric == "kendall":
         # Values that have no common scale are not swapped.
         assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference) / error, df))
 
 
 def _influence(result: Result, part: list[int], metric: str) -> np.ndarray:
-    return CORRELATIONS[metric].influence(result.per_item["similarity"][part], result.per_item["gold"][part])
+    return CORRELATIONS[metric].influence(
+        result.per_item["similarity"][part], result.per_item["gold"][part]
+    )
 
 
 def shared(result: Result, sentences: np.ndarray) -> Result:
@@ -101,11 +119,15 @@ def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
     shares = _influence(b, list(range(60)), "spearman") - _influence(a, list(range(60)), "spearman")
     sums = shares.reshape(15, 4).sum(axis=1) / 60
     reach = stats.t.ppf(0.975, 14) * np.sqrt(sums @ sums * 15 / 14)
-    assert found.p == pytest.approx(2 * stats.t.sf(abs(found.difference) / (reach / stats.t.ppf(0.975, 14)), 14))
+    assert found.p == pytest.approx(
+        2 * stats.t.sf(abs(found.difference) / (reach / stats.t.ppf(0.975, 14)), 14)
+    )
     assert found.interval == pytest.approx((found.difference - reach, found.difference + reach))
     assert found.p_williams is None
     # One side tells the sentences: the items are the same.
-    assert compare({"a": [a], "b": [pair()[1]]}, effort=FEW).differences[0].interval == found.interval
+    assert (
+        compare({"a": [a], "b": [pair()[1]]}, effort=FEW).differences[0].interval == found.interval
+    )
     alone = compare({"a": [a], "b": [b]}, effort=dataclasses.replace(FEW, dependence="none"))
     without_texts = compare(dict(zip("ab", ([one] for one in pair()), strict=True)), effort=FEW)
     assert alone.differences == without_texts.differences and alone.notes == []
@@ -120,9 +142,13 @@ def test_tasks_that_share_all_pairs_tell_no_more_than_one():
     a, b = (shared(one, TIED) for one in pair())
     other = [msgspec.structs.replace(one, task="stsb") for one in (a, b)]
     one, again, mean = compare({"a": [a, other[0]], "b": [b, other[1]]}, effort=FEW).differences
-    assert mean.interval == pytest.approx(one.interval) and mean.difference == pytest.approx(one.difference)
+    assert mean.interval == pytest.approx(one.interval) and mean.difference == pytest.approx(
+        one.difference
+    )
     # As independent tasks they would seem to tell twice as much.
-    apart = compare({"a": [a, other[0]], "b": [b, other[1]]}, effort=dataclasses.replace(FEW, dependence="none"))
+    apart = compare(
+        {"a": [a, other[0]], "b": [b, other[1]]}, effort=dataclasses.replace(FEW, dependence="none")
+    )
     assert np.ptp(apart.differences[2].interval or (0, 0)) < 0.8 * np.ptp(mean.interval or (0, 0))
     assert again.difference == one.difference
 
@@ -133,7 +159,7 @@ def test_trainings_whose_items_are_alike_are_several_and_named():
     drawn_again = [msgspec.structs.replace(b, eval_seed=seed) for seed in (0, 1)]
     found = compare({"a": alike, "b": drawn_again}, effort=FEW)
     assert (found.differences[0].seeds, found.differences[0].deviations) == ((3, 1), None)
-    assert columns(found.differences)[1][0][1] == f"{100 * a.score:.2f}"
+    assert difference_columns(found.differences)[1][0][1] == f"{100 * a.score:.2f}"
     assert found.differences[0].one_run == ()
     assert (
         found.notes
@@ -149,7 +175,15 @@ def test_accuracies_are_tested_by_mcnemar():
     (found,) = compare({"a": [a], "b": [b]}, effort=FEW).differences
     assert found.p == pytest.approx(stats.binomtest(2, 12, 0.5).pvalue)
     assert found.p_williams is None and found.difference == pytest.approx(-8 / 40)
-    assert columns([found])[0] == ["task", "A", "B", "B - A", "95% interval", "p", "Holm"]
+    assert difference_columns([found])[0] == [
+        "task",
+        "A",
+        "B",
+        "B - A",
+        "95% interval",
+        "p",
+        "Holm",
+    ]
 
 
 def test_a_score_a_hair_off_its_items_moves_the_interval_by_that_hair():
@@ -187,12 +221,18 @@ def test_retrieval_is_compared_by_recall_and_regressors_by_prediction():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"split": "validation"}, "sts12: 'a' and 'b' cannot be compared: split differs: 'test' against 'validation'"),
+        (
+            {"split": "validation"},
+            "sts12: 'a' and 'b' cannot be compared: split differs: 'test' against 'validation'",
+        ),
         (
             {"protocol": {**SIMCSE, "name": "wmean", "aggregation": "wmean"}},
             "protocol field 'aggregation' differs: 'all' against 'wmean'",
         ),
-        ({"protocol": {**SIMCSE, "name": "own"}}, "protocol field 'name' differs: 'simcse' against 'own'"),
+        (
+            {"protocol": {**SIMCSE, "name": "own"}},
+            "protocol field 'name' differs: 'simcse' against 'own'",
+        ),
         ({"protocol": {**SIMCSE, "prompt": 1}}, "protocol field 'prompt' differs: none against 1"),
         ({"data": "e" * 64}, "data hash differs: dddddddddddd against eeeeeeeeeeee"),
     ],
@@ -230,7 +270,10 @@ def test_protocols_that_both_have_are_compared_each_with_itself():
 
 def test_the_mean_is_over_the_tasks_of_one_protocol():
     two = [pair(), pair("sts13", shift=0.9)]
-    probes = [(probe("a", task, [1] * 30 + [0] * 10), probe("b", task, [1] * 25 + [0] * 15)) for task in ("mr", "cr")]
+    probes = [
+        (probe("a", task, [1] * 30 + [0] * 10), probe("b", task, [1] * 25 + [0] * 15))
+        for task in ("mr", "cr")
+    ]
     first, second = ([results[at] for results in (*two, *probes)] for at in (0, 1))
     found = by_task(compare({"a": first, "b": second}, effort=FEW))
     assert list(found) == ["sts12", "sts13", "mr", "cr", "mean of 2"]
@@ -239,7 +282,9 @@ def test_the_mean_is_over_the_tasks_of_one_protocol():
         (("sts12", "sts13"), "simcse"),
         (("mr", "cr"), "senteval"),
     ]
-    assert means[0].difference == pytest.approx((found["sts12"].difference + found["sts13"].difference) / 2)
+    assert means[0].difference == pytest.approx(
+        (found["sts12"].difference + found["sts13"].difference) / 2
+    )
     assert means[1].scores == pytest.approx((0.75, 0.625))
     # Of independent tasks: narrower than either.
     widths = [np.ptp(d.interval) for d in (found["sts12"], found["sts13"], means[0]) if d.interval]
@@ -252,7 +297,9 @@ def test_a_third_encoder_changes_only_the_correction():
     two = compare({"a": [a], "b": [b]}, effort=FEW).differences[0]
     three = compare({"a": [a], "b": [b], "c": [c]}, effort=FEW).differences
     assert [(d.first, d.second) for d in three] == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert dataclasses.replace(three[0], p_corrected=two.p_corrected, real=two.real, family=1) == two
+    assert (
+        dataclasses.replace(three[0], p_corrected=two.p_corrected, real=two.real, family=1) == two
+    )
     assert (two.family, three[0].family) == (1, 3)
     assert three[0].p_corrected is not None and two.p_corrected is not None
     assert three[0].p_corrected >= two.p_corrected
@@ -275,9 +322,11 @@ def test_seeds_of_each_side_are_averaged_whichever_they_are():
     a, b = seeded("a", "sts12", [0, 1, 2]), seeded("b", "sts12", [7, 1])
     (found,) = compare({"a": a, "b": b}, effort=FEW).differences
     assert found.seeds == (3, 2) and found.p_williams is None and found.one_run == ()
-    assert found.difference == pytest.approx(np.mean([r.score for r in b]) - np.mean([r.score for r in a]))
+    assert found.difference == pytest.approx(
+        np.mean([r.score for r in b]) - np.mean([r.score for r in a])
+    )
     assert found.deviations == pytest.approx([np.std([r.score for r in x], ddof=1) for x in (a, b)])
-    assert "±" in columns([found])[1][0][1]
+    assert "±" in difference_columns([found])[1][0][1]
 
 
 def test_a_mean_has_as_many_seeds_as_the_task_that_has_fewest():
@@ -291,8 +340,10 @@ def test_one_training_run_says_nothing_of_the_recipe():
     a, b = seeded("a", "sts12", [0]), seeded("b", "sts12", [0, 1])
     found = compare({"a": a, "b": b}, effort=FEW)
     assert found.differences[0].one_run == ("a",)
-    assert sentences(found)[0].endswith("a: one training seed, so this says nothing of the recipe.")
-    both = sentences(compare({"a": a, "b": b[:1]}, effort=FEW))[0]
+    assert describe_comparison(found)[0].endswith(
+        "a: one training seed, so this says nothing of the recipe."
+    )
+    both = describe_comparison(compare({"a": a, "b": b[:1]}, effort=FEW))[0]
     assert both.endswith("a and b: one training seed, so this says nothing of the recipe.")
 
 
@@ -312,8 +363,10 @@ def test_encoders_are_found_by_name_mark_and_folder(tmp_path):
     other = msgspec.structs.replace(a, fingerprint="123456789")
     found = read_folder(write(tmp_path, a, b))
     assert not found.problems and len(results_of("a", found.results)) == 1
-    known = read_folder(write(tmp_path, other)).states
-    with pytest.raises(DataError, match=r"different fingerprints or cards; say 'a \[123456\]' or 'a \[print \]'"):
+    known = read_folder(write(tmp_path, other)).all_results
+    with pytest.raises(
+        DataError, match=r"different fingerprints or cards; say 'a \[123456\]' or 'a \[print \]'"
+    ):
         results_of("a", known)
     for spec in ("a [123456]", "a[123456]"):
         assert results_of(spec, known)[0].fingerprint == "123456789"
@@ -321,11 +374,11 @@ def test_encoders_are_found_by_name_mark_and_folder(tmp_path):
         results_of("bb", known)
     alone = read_folder(tmp_path / "b")
     assert [one.encoder for one in alone.results] == ["b"] and not alone.problems
-    encoders = Encoders(ResultFolder(known, []))
+    encoders = EncoderDirectory(ResultFolder(known, []))
     with pytest.raises(DataError, match=r"holds results of 2 encoders \(a, b\)"):
-        encoders.of_one("here", known)
+        encoders.require_one_encoder("here", known)
     with pytest.raises(DataError, match="holds no results"):
-        encoders.of_one("here", [])
+        encoders.require_one_encoder("here", [])
 
 
 def test_broken_items_are_one_clear_line(tmp_path):
@@ -334,12 +387,16 @@ def test_broken_items_are_one_clear_line(tmp_path):
     items_path(b.path_in(tmp_path)).unlink()
     known = read_folder(tmp_path).results
     again = "which tests need; run: stsbench run --fresh"
-    with pytest.raises(DataError, match=f"^no per-item columns of b on sts12, {again} b --tasks sts12 --results"):
+    with pytest.raises(
+        DataError, match=f"^no per-item columns of b on sts12, {again} b --tasks sts12 --results"
+    ):
         compare({name: results_of(name, known) for name in "ab"}, effort=FEW)
     items_path(b.path_in(tmp_path)).write_text("no columns")
     with pytest.raises(DataError, match=r"sts12.*items.parquet: cannot be read"):
         compare({name: results_of(name, known) for name in "ab"}, effort=FEW)
-    with pytest.raises(DataError, match=f"^no per-item columns of a on sts12, {again} a --tasks sts12$"):
+    with pytest.raises(
+        DataError, match=f"^no per-item columns of a on sts12, {again} a --tasks sts12$"
+    ):
         bare = msgspec.structs.replace(a, per_item={})
         compare({"a": [bare], "b": [b]}, effort=FEW)
 
@@ -351,14 +408,18 @@ def test_items_of_other_pairs_are_refused():
         other = msgspec.structs.replace(b, per_item={**b.per_item, "gold": gold}, items="other")
         compare({"a": [a], "b": [other]}, effort=FEW)
     with pytest.raises(DataError, match="not of the same items"):
-        other = msgspec.structs.replace(b, per_item={k: v[1:] for k, v in b.per_item.items()}, items="other")
+        other = msgspec.structs.replace(
+            b, per_item={k: v[1:] for k, v in b.per_item.items()}, items="other"
+        )
         compare({"a": [a], "b": [other]}, effort=FEW)
 
 
 # Calibration of the whole: three tasks, Holm over them, and their mean.
 
 
-def difference(task: str, size: float, p: float | None, real: bool = False, tasks: int = 1) -> Difference:
+def difference(
+    task: str, size: float, p: float | None, real: bool = False, tasks: int = 1
+) -> Difference:
     return Difference(
         first="A1", second="B2", task=task, tasks=["t"] * tasks, split="test", protocol=SIMCSE, n=9, seeds=(1, 1),
         scores=(0.5, 0.5 + size), deviations=None, difference=size, interval=(size - 0.01, size + 0.01),
@@ -375,7 +436,11 @@ def difference(task: str, size: float, p: float | None, real: bool = False, task
             "1 test (1 pair of encoders, 1 task).",
         ),
         (
-            [difference("x", 0.02, 0.3), difference("y", 0.02, 0.3), difference("mean of 2", 0.02, 0.2, tasks=2)],
+            [
+                difference("x", 0.02, 0.3),
+                difference("y", 0.02, 0.3),
+                difference("mean of 2", 0.02, 0.2, tasks=2),
+            ],
             "No significant difference between A1 and B2 on any of 2 tasks (lowest p = .300). "
             "No significant difference in the mean of 2 tasks: 2.00 points (p = .200). Level 0.05; Holm's correction "
             "over 2 tests (1 pair of encoders, 2 tasks) and, by itself, over 1 test of means.",
@@ -398,7 +463,7 @@ def difference(task: str, size: float, p: float | None, real: bool = False, task
 )
 def test_a_sentence_says_which_differences_are_real(differences, sentence):
     found = Comparison(encoders=["A1", "B2"], differences=differences, level=0.05)
-    assert sentences(found) == [sentence]
+    assert describe_comparison(found) == [sentence]
 
 
 def test_holms_correction_counts_all_pairs_and_tasks():
@@ -406,21 +471,28 @@ def test_holms_correction_counts_all_pairs_and_tasks():
     for task in ("sts12", "sts13"):
         for one in (*pair(task), replace(pair(task, shift=0.8)[1], encoder="c")):
             results.setdefault(one.encoder, []).append(one)
-    found = compare(results, effort=Effort(permutations=99))
+    found = compare(results, effort=TestSettings(n_permutations=99))
     assert {d.family for d in found.differences} == {6, 3}
     over = "Holm's correction over 6 tests (3 pairs of encoders, 2 tasks) and, by itself, over 3 tests of means."
-    assert [sentence.endswith(over) for sentence in sentences(found)] == [True] * 3
+    assert [sentence.endswith(over) for sentence in describe_comparison(found)] == [True] * 3
 
 
 def test_no_number_is_less_than_zero_by_its_sign_alone():
     tiny = difference("x", -0.00001, 0.9)
-    (cells,) = columns([replace_fields(tiny, interval=(-0.00004, 0.00004))])[1]
+    (cells,) = difference_columns([replace_fields(tiny, interval=(-0.00004, 0.00004))])[1]
     assert cells[3:5] == ["0.00", "0.00 to 0.00"]
 
 
 def test_items_without_a_known_statistic_give_the_difference_alone():
-    results = [make_result(name, "own", 0.5, per_item={"loss": np.zeros(3)}, items=name) for name in "ab"]
+    results = [
+        make_result(name, "own", 0.5, per_item={"loss": np.zeros(3)}, items=name) for name in "ab"
+    ]
     found = compare({r.encoder: [r] for r in results}, effort=FEW)
     (difference,) = found.differences
-    assert (difference.interval, difference.p, difference.p_corrected, difference.real) == (None, None, None, False)
-    assert "No paired test is known for own" in sentences(found)[0]
+    assert (difference.interval, difference.p, difference.p_corrected, difference.real) == (
+        None,
+        None,
+        None,
+        False,
+    )
+    assert "No paired test is known for own" in describe_comparison(found)[0]

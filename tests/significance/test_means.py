@@ -12,34 +12,36 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.boards.tables.build import Asked, rank_table
+from stsbench.boards.tables.build import TableRequest, rank_table
 from stsbench.boards.tables.table import RANKS
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import ProtocolError
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import read_states
-from stsbench.results.record import Result, columns_digest, items_path
-from stsbench.significance.comparison import Effort, compare
-from stsbench.significance.items import RowItems, joined
+from stsbench.results.record import Result, digest_columns, items_path
+from stsbench.significance.comparison import TestSettings, compare
+from stsbench.significance.items import RowItems, join_items
 from stsbench.significance.means import (
     Interval,
-    letter_display,
-    mark_of,
-    mean_interval,
-    mean_intervals,
-    paired_tests,
+    assign_letters,
+    compare_all_pairs,
+    compute_mean_interval,
+    compute_mean_intervals,
+    interval_cache_key,
     rank_intervals,
-    standings,
+    rank_rows,
 )
-from stsbench.significance.paired import holm, joint_draws, mean_sample
+from stsbench.significance.paired import average_samples, draw_scores, holm
 from tests.boards.scored import drawn, probe, sts, write
 from tests.made import SIMCSE, make_result
 from tests.significance.pairs import FEW, SUBSETS, pair, told
 
 
 def influences(result: Result) -> np.ndarray:
-    return CORRELATIONS["spearman"].influence(result.per_item["similarity"], result.per_item["gold"])
+    return CORRELATIONS["spearman"].influence(
+        result.per_item["similarity"], result.per_item["gold"]
+    )
 
 
 def test_tasks_without_a_sentence_in_common_add_up():
@@ -49,13 +51,13 @@ def test_tasks_without_a_sentence_in_common_add_up():
     items = 1 / (weights @ weights)
     reach = stats.t.ppf(0.975, items - 1) * np.sqrt(shares @ shares * items / (items - 1))
     mean = (one.score + two.score) / 2
-    assert mean_interval([[one], [two]]) == pytest.approx((mean - reach, mean + reach))
+    assert compute_mean_interval([[one], [two]]) == pytest.approx((mean - reach, mean + reach))
 
 
 def test_several_seeds_widen_the_interval_of_their_mean():
     a, b = map(told, pair())
     again = msgspec.structs.replace(b, encoder="a", eval_seed=1)
-    found, alone = mean_interval([[a, again]]), mean_interval([[a]])
+    found, alone = compute_mean_interval([[a, again]]), compute_mean_interval([[a]])
     assert found is not None and alone is not None
     assert sum(found) / 2 == pytest.approx((a.score + b.score) / 2)
     assert np.ptp(found) > 2 * np.ptp(alone)
@@ -63,36 +65,57 @@ def test_several_seeds_widen_the_interval_of_their_mean():
 
 def test_an_interval_ends_where_scores_do_and_is_none_without_items():
     right = told(probe("a", "mr", [1] * 9 + [0]))
-    found = mean_interval([[right]])
+    found = compute_mean_interval([[right]])
     assert found is not None and found[1] < 1
-    assert found == pytest.approx(tuple(stats.binomtest(9, 10).proportion_ci(method="wilson")), abs=0.08)
+    assert found == pytest.approx(
+        tuple(stats.binomtest(9, 10).proportion_ci(method="wilson")), abs=0.08
+    )
     bare = msgspec.structs.replace(right, per_item={})
-    assert mean_interval([[bare]]) is None and mean_interval([[right], [bare]]) is None
+    assert (
+        compute_mean_interval([[bare]]) is None and compute_mean_interval([[right], [bare]]) is None
+    )
     # An interval that takes pairs as independent would be too narrow.
-    assert mean_interval([[probe("a", "mr", [1] * 9 + [0])]]) is None
-    assert mean_interval([[make_result("a", "own", 0.5, per_item={"loss": np.zeros(3)}, items="a")]]) is None
+    assert compute_mean_interval([[probe("a", "mr", [1] * 9 + [0])]]) is None
+    assert (
+        compute_mean_interval(
+            [[make_result("a", "own", 0.5, per_item={"loss": np.zeros(3)}, items="a")]]
+        )
+        is None
+    )
 
 
 def test_a_mean_of_perfect_accuracies_is_not_known_for_certain():
     one, two = told(probe("a", "mr", [1] * 40)), told(probe("a", "cr", [1] * 60), 100)
-    found = mean_interval([[one], [two]])
+    found = compute_mean_interval([[one], [two]])
     assert found is not None and found[1] == 1.0
     # As that of as many items as two tasks of 40 and 60 are worth: 96.
-    assert found[0] == pytest.approx(stats.binomtest(96, 96).proportion_ci(method="wilson").low, abs=0.002)
-    seeds = [[msgspec.structs.replace(one, train_seed=seed) for seed in (1, 2)] for one in (one, two)]
-    assert mean_interval(seeds) == pytest.approx(found, abs=0.03)
+    assert found[0] == pytest.approx(
+        stats.binomtest(96, 96).proportion_ci(method="wilson").low, abs=0.002
+    )
+    seeds = [
+        [msgspec.structs.replace(one, train_seed=seed) for seed in (1, 2)] for one in (one, two)
+    ]
+    assert compute_mean_interval(seeds) == pytest.approx(found, abs=0.03)
 
 
 def test_several_means_of_an_encoder_and_what_it_lacks(tmp_path):
     a, more = told(pair()[0]), told(pair("sts13", shift=0.9, n=40)[1], 100)
-    found = mean_intervals([[a], [more]], [(0, 1), (1,)])
-    assert found == ({(0, 1): mean_interval([[a], [more]]), (1,): mean_interval([[more]])}, (), [])
+    found = compute_mean_intervals([[a], [more]], [(0, 1), (1,)])
+    assert found == (
+        {(0, 1): compute_mean_interval([[a], [more]]), (1,): compute_mean_interval([[more]])},
+        (),
+        [],
+    )
     kept = [read_states(write(tmp_path / name, a)).results[0] for name in ("cut", "gone")]
-    items_path(tmp_path / "cut" / "a" / kept[0].path.name).write_bytes(b"cut") if kept[0].path else None
+    items_path(tmp_path / "cut" / "a" / kept[0].path.name).write_bytes(b"cut") if kept[
+        0
+    ].path else None
     items_path(tmp_path / "gone" / "a" / kept[1].path.name).unlink() if kept[1].path else None
-    assert [mean_intervals([[one], []], [(0,)]) for one in kept] == [({}, [one], ()) for one in kept]
+    assert [compute_mean_intervals([[one], []], [(0,)]) for one in kept] == [
+        ({}, [one], ()) for one in kept
+    ]
     silent = pair()[0]
-    assert mean_intervals([[silent], []], [(0,)]) == ({}, (), [silent])
+    assert compute_mean_intervals([[silent], []], [(0,)]) == ({}, (), [silent])
 
 
 def different(letters: list[str]) -> np.ndarray:
@@ -129,7 +152,7 @@ def fewest_groups(apart: np.ndarray) -> int:
     ],
 )
 def test_the_letters_are_those_of_other_software(letters):
-    assert letter_display(different(letters)) == letters
+    assert assign_letters(different(letters)) == letters
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
@@ -139,7 +162,7 @@ def test_of_all_ways_in_which_few_can_differ_every_one_is_told_with_the_fewest_l
         apart = np.zeros((k, k), dtype=bool)
         for (a, b), one in zip(pairs, differ, strict=True):
             apart[a, b] = apart[b, a] = one
-        letters = letter_display(apart)
+        letters = assign_letters(apart)
         assert np.array_equal(different(letters), apart), apart
         assert len(set("".join(letters))) == fewest_groups(apart), apart
 
@@ -149,15 +172,23 @@ def test_a_letter_all_of_whose_pairs_share_another_is_swept_away():
     apart = np.zeros((6, 6), dtype=bool)
     for a, b in ((0, 5), (1, 4), (2, 3)):
         apart[a, b] = apart[b, a] = True
-    letters = letter_display(apart)
+    letters = assign_letters(apart)
     assert letters == ["ab", "ac", "ad", "bc", "bd", "cd"]
     assert np.array_equal(different(letters), apart) and fewest_groups(apart) == 4
 
 
 def test_letters_go_on_after_the_alphabet():
-    letters = letter_display(~np.eye(106, dtype=bool))
-    assert [letters[at] for at in (0, 25, 26, 51, 52, 103, 104)] == ["a", "z", "A", "Z", ".a", ".Z", "..a"]
-    assert letter_display(np.zeros((0, 0), dtype=bool)) == []
+    letters = assign_letters(~np.eye(106, dtype=bool))
+    assert [letters[at] for at in (0, 25, 26, 51, 52, 103, 104)] == [
+        "a",
+        "z",
+        "A",
+        "Z",
+        ".a",
+        ".Z",
+        "..a",
+    ]
+    assert assign_letters(np.zeros((0, 0), dtype=bool)) == []
 
 
 def rows_of(names: str) -> dict[str, list[list[Result]]]:
@@ -174,30 +205,36 @@ def rows_of(names: str) -> dict[str, list[list[Result]]]:
 
 def test_rank_intervals_rank_all_rows_on_the_same_items():
     rows = RowItems(rows_of("abcd"))
-    found = rank_intervals(rows, list("abcd"), effort=Effort(draws=200))
+    found = rank_intervals(rows, list("abcd"), effort=TestSettings(n_draws=200))
     assert found["d"] == (4, 4) and found["a"][0] == 1 and found["b"][0] < found["b"][1] <= 3
     assert rank_intervals(rows, [], effort=FEW) == {}
     # As quantiles of the ranks of the same draws.
-    items = rows.of((0, 1))
-    sharing, _ = joined(items)
-    samples = [mean_sample([one.samples[name] for one in items], sharing) for name in "abcd"]
-    drawn_means = joint_draws(samples, sharing, draws=200, rng=Effort().rng("sts12 sts13"))
+    items = rows.select((0, 1))
+    sharing, _ = join_items(items)
+    samples = [average_samples([one.samples[name] for one in items], sharing) for name in "abcd"]
+    drawn_means = draw_scores(samples, sharing, draws=200, rng=TestSettings().rng("sts12 sts13"))
     ranks = stats.rankdata(-drawn_means, method="min", axis=0)
     low, high = np.quantile(ranks, [0.025, 0.975], axis=1, method="inverted_cdf")
-    assert [found[name] for name in "abcd"] == [(int(a), int(b)) for a, b in zip(low, high, strict=True)]
+    assert [found[name] for name in "abcd"] == [
+        (int(a), int(b)) for a, b in zip(low, high, strict=True)
+    ]
 
 
 def test_a_row_with_a_gap_is_ranked_by_the_tasks_that_both_have():
     rows = rows_of("abcd")
     rows["d"][0] = []
-    found = rank_intervals(RowItems(rows), list("abcd"), effort=Effort(draws=200))
-    whole = rank_intervals(RowItems(rows_of("abcd")), list("abcd"), effort=Effort(draws=200))
+    found = rank_intervals(RowItems(rows), list("abcd"), effort=TestSettings(n_draws=200))
+    whole = rank_intervals(
+        RowItems(rows_of("abcd")), list("abcd"), effort=TestSettings(n_draws=200)
+    )
     # Half the items tell less.
     assert whole["d"] == (4, 4) and found["d"][0] < 4 == found["d"][1]
     # The same task alone, for all: with no other rows in it the draws are the same.
     alone = {name: [[], cells[1]] for name, cells in rows_of("abcd").items()}
     assert rank_intervals(RowItems(alone), ["d"], effort=FEW) == {"d": (1, 1)}
-    assert rank_intervals(RowItems(alone), list("abcd"), effort=Effort(draws=200))["d"][1] == 4
+    assert (
+        rank_intervals(RowItems(alone), list("abcd"), effort=TestSettings(n_draws=200))["d"][1] == 4
+    )
 
 
 def test_a_boards_rows_are_ranked_under_their_names(tmp_path):
@@ -205,8 +242,13 @@ def test_a_boards_rows_are_ranked_under_their_names(tmp_path):
     changed = msgspec.structs.replace(a, fingerprint="another")
     wmean = pair(subset=SUBSETS, protocol={**SIMCSE, "name": "wmean", "aggregation": "wmean"})[0]
     b = msgspec.structs.replace(b, train_seed=3)
-    found, suite = read_states(write(tmp_path, a, b, changed, wmean)).results, Suite(name="One", tasks=["sts12"])
-    board, _ = Asked(catalogue=Catalogue(), results=found).suite_boards("one", suite, {"sts12": "test"})
+    found, suite = (
+        read_states(write(tmp_path, a, b, changed, wmean)).results,
+        Suite(name="One", tasks=["sts12"]),
+    )
+    board, _ = TableRequest(catalogue=Catalogue(), results=found).suite_boards(
+        "one", suite, {"sts12": "test"}
+    )
     table = rank_table(board, FEW)
     assert "b: one training seed, so the rank says nothing of the recipe" in table.measured_notes
     rows = table.rows()
@@ -249,7 +291,10 @@ def made_rows(noises: dict[str, float], *, seeds: Sequence[int] = ()) -> Rows:
 
 def compared(rows: Rows, first: str, second: str) -> Any:
     """What ``compare`` says of the mean of two rows over the tasks that both have."""
-    found = compare({name: [one for seeds in rows[name] for one in seeds] for name in (first, second)}, effort=FEW)
+    found = compare(
+        {name: [one for seeds in rows[name] for one in seeds] for name in (first, second)},
+        effort=FEW,
+    )
     return found.differences[-1]
 
 
@@ -257,69 +302,90 @@ def test_every_pair_is_tested_as_compare_tests_means():
     rows = made_rows({"a": 0.0, "b": 0.1, "cS": 0.3, "d": 0.4, "eS": 0.1}, seeds=[1, 2, 3])
     rows["d"][1], rows["eS"][0] = [], []
     names = list(rows)
-    differences, p = paired_tests(RowItems(rows), names)
+    differences, p = compare_all_pairs(RowItems(rows), names)
     for (i, first), (j, second) in itertools.combinations(enumerate(names), 2):
         expected = compared(rows, first, second)
         if len(expected.tasks) > 1:
-            assert (differences[i, j], p[i, j]) == pytest.approx((expected.difference, expected.p)), (first, second)
+            assert (differences[i, j], p[i, j]) == pytest.approx(
+                (expected.difference, expected.p)
+            ), (first, second)
             assert (differences[j, i], p[j, i]) == (-differences[i, j], p[i, j])
     assert np.isnan(np.diag(p)).all()
 
 
 def test_letters_tell_which_differences_are_significant_after_holm():
     rows = made_rows({"a": 0.0, "b": 0.05, "c": 0.25, "d": 0.3, "e": 0.9})
-    found = standings(rows, effort=Effort(draws=200))
+    found = rank_rows(rows, effort=TestSettings(n_draws=200))
     pairs = list(itertools.combinations(rows, 2))
     corrected = holm([compared(rows, *names).p for names in pairs])
     shared = [bool(set(found.rows[a].letters) & set(found.rows[b].letters)) for a, b in pairs]
     assert shared == [p >= 0.05 for p in corrected] and len(set(shared)) == 2
-    assert (found.tests, found.level, found.lacking, found.without_texts) == (10, 0.05, [], [])
+    assert (
+        found.tests,
+        found.level,
+        found.results_without_columns,
+        found.results_without_sentences,
+    ) == (10, 0.05, [], [])
     best = min(found.rows, key=lambda name: found.rows[name].rank)
     assert found.rows[best].letters.startswith("a")
-    tied = {best} | {b if a == best else a for (a, b), one in zip(pairs, shared, strict=True) if one and best in (a, b)}
+    tied = {best} | {
+        b if a == best else a
+        for (a, b), one in zip(pairs, shared, strict=True)
+        if one and best in (a, b)
+    }
     assert {name for name, one in found.rows.items() if one.is_best} == tied
 
 
 def test_a_task_that_a_row_lacks_neither_lowers_nor_raises_it():
     rows = made_rows({"a": 0.0, "b": 0.3, "c": 0.9})
-    whole = {name: one.rank for name, one in standings(rows, effort=FEW).rows.items()}
+    whole = {name: one.rank for name, one in rank_rows(rows, effort=FEW).rows.items()}
     assert whole == {"a": 1, "b": 2, "c": 3}
     # By plain means over what it has, b would go up without its worst task, and c without its best come no nearer.
     for task in range(3):
         gap = {**rows, "b": [seeds if at != task else [] for at, seeds in enumerate(rows["b"])]}
-        found = standings(gap, effort=Effort(draws=300))
+        found = rank_rows(gap, effort=TestSettings(n_draws=300))
         assert {name: one.rank for name, one in found.rows.items()} == whole
         assert found.rows["b"].tasks == tuple(at for at in range(3) if at != task)
-        assert found.rows["b"].ranks[0] <= 2 <= found.rows["b"].ranks[1]
+        assert found.rows["b"].rank_interval[0] <= 2 <= found.rows["b"].rank_interval[1]
     # An easy task alone: a hundred points on it do not lift c above encoders that are better there.
     easy = {**rows, "c": [rows["c"][0], [], []]}
-    assert standings(easy, effort=FEW).rows["c"].rank == 3
+    assert rank_rows(easy, effort=FEW).rows["c"].rank == 3
 
 
 def test_what_has_no_columns_is_told_and_the_rest_ranked():
     rows = made_rows({"a": 0.0, "b": 0.9, "c": 0.3})
     bare = msgspec.structs.replace(rows["a"][1][0], per_item={})
     rows["a"][1] = [bare]
-    rows["c"] = [[msgspec.structs.replace(one, per_item={}) for one in seeds] for seeds in rows["c"]]
-    found = standings(rows, effort=FEW)
+    rows["c"] = [
+        [msgspec.structs.replace(one, per_item={}) for one in seeds] for seeds in rows["c"]
+    ]
+    found = rank_rows(rows, effort=FEW)
     assert list(found.rows) == ["a", "b"] and found.rows["a"].tasks == (0, 2)
-    assert {(one.encoder, one.task) for one in found.lacking} == {("a", "sts13"), *(("c", task) for task in TASKS)}
-    assert standings({"c": rows["c"]}, effort=FEW).rows == {}
-    assert standings({}, effort=FEW).rows == {}
+    assert {(one.encoder, one.task) for one in found.results_without_columns} == {
+        ("a", "sts13"),
+        *(("c", task) for task in TASKS),
+    }
+    assert rank_rows({"c": rows["c"]}, effort=FEW).rows == {}
+    assert rank_rows({}, effort=FEW).rows == {}
 
 
 def test_results_that_do_not_tell_their_sentences_are_told():
     a, b = pair()
-    found = standings({"a": [[a]], "b": [[b]]}, effort=FEW)
-    assert [one.encoder for one in found.without_texts] == ["a", "b"] and found.tests == 1
-    assert standings({"a": [[a]], "b": [[b]]}, effort=Effort(draws=50, dependence="none")).without_texts == [a, b]
+    found = rank_rows({"a": [[a]], "b": [[b]]}, effort=FEW)
+    assert [one.encoder for one in found.results_without_sentences] == [
+        "a",
+        "b",
+    ] and found.tests == 1
+    assert rank_rows(
+        {"a": [[a]], "b": [[b]]}, effort=TestSettings(n_draws=50, dependence="none")
+    ).results_without_sentences == [a, b]
 
 
 WANTED = [(0, 1)]
 
 
 def with_own_hash(result: Result) -> Result:
-    return msgspec.structs.replace(result, items=columns_digest(result.per_item))
+    return msgspec.structs.replace(result, items=digest_columns(result.per_item))
 
 
 def on_disk(folder: Path, *results: Result) -> list[Result]:
@@ -342,43 +408,54 @@ def row(tmp_path: Path) -> list[list[Result]]:
 
 def test_an_interval_computed_before_is_not_computed_again(row: list[list[Result]]):
     known: dict[str, Interval] = {}
-    before = mean_intervals(row, WANTED, known=known)
+    before = compute_mean_intervals(row, WANTED, interval_cache=known)
     assert list(known.values()) == list(before.intervals.values()) and len(known) == 1
     damage(row[0][0])
     # The result still names the columns that the interval is of.
-    again = mean_intervals(row, WANTED, known=known)
-    assert again.intervals == before.intervals and not again.lacking
-    assert mean_intervals(row, WANTED).lacking == row[0]
+    again = compute_mean_intervals(row, WANTED, interval_cache=known)
+    assert again.intervals == before.intervals and not again.results_without_columns
+    assert compute_mean_intervals(row, WANTED).results_without_columns == row[0]
 
 
 def test_columns_that_are_gone_are_missed_all_the_same(row: list[list[Result]]):
     known: dict[str, Interval] = {}
-    mean_intervals(row, WANTED, known=known)
+    compute_mean_intervals(row, WANTED, interval_cache=known)
     assert row[0][0].path is not None
     items_path(row[0][0].path).unlink()
-    found = mean_intervals(row, WANTED, known=known)
-    assert found.lacking == row[0] and not found.intervals
+    found = compute_mean_intervals(row, WANTED, interval_cache=known)
+    assert found.results_without_columns == row[0] and not found.intervals
 
 
 @pytest.mark.parametrize(
-    "changes", [{"score": 0.5}, {"items": "0" * 64}, {"train_seed": 7}, {"eval_seed": 1}, {"protocol": {"name": "own"}}]
+    "changes",
+    [
+        {"score": 0.5},
+        {"items": "0" * 64},
+        {"train_seed": 7},
+        {"eval_seed": 1},
+        {"protocol": {"name": "own"}},
+    ],
 )
 def test_another_score_or_other_items_seeds_and_protocols_are_another_interval(
     row: list[list[Result]], changes: dict[str, object]
 ):
     other = msgspec.structs.replace(row[0][0], **changes)
-    assert mark_of(row, (0, 1), ()) != mark_of([[other], row[1]], (0, 1), ())
+    assert interval_cache_key(row, (0, 1), ()) != interval_cache_key([[other], row[1]], (0, 1), ())
 
 
 def test_tasks_counts_and_the_score_that_counts_are_part_of_it(row: list[list[Result]]):
-    marks = [mark_of(row, tasks, scores) for tasks in ((0,), (0, 1), (0, 0, 1)) for scores in ((), ("f1", "f1"))]
+    marks = [
+        interval_cache_key(row, tasks, scores)
+        for tasks in ((0,), (0, 1), (0, 0, 1))
+        for scores in ((), ("f1", "f1"))
+    ]
     assert None not in marks and len(set(marks)) == len(marks)
 
 
 def test_rows_without_a_task_in_common_are_not_told_apart():
     rows = made_rows({"a": 0.0, "b": 0.9})
     rows["a"], rows["b"] = [rows["a"][0], [], []], [[], *rows["b"][1:]]
-    found = standings(rows, effort=FEW)
+    found = rank_rows(rows, effort=FEW)
     assert found.tests == 0 and {one.letters for one in found.rows.values()} == {"a"}
     assert {one.rank for one in found.rows.values()} == {1}
 
@@ -386,5 +463,7 @@ def test_rows_without_a_task_in_common_are_not_told_apart():
 def test_scores_made_differently_are_refused():
     a, b = pair()
     other = msgspec.structs.replace(b, data="e" * 64)
-    with pytest.raises(ProtocolError, match="sts12: 'a' and 'b' cannot be ranked together: data hash differs"):
-        standings({"a": [[a]], "b": [[other]]}, effort=FEW)
+    with pytest.raises(
+        ProtocolError, match="sts12: 'a' and 'b' cannot be ranked together: data hash differs"
+    ):
+        rank_rows({"a": [[a]], "b": [[other]]}, effort=FEW)

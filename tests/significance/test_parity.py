@@ -14,12 +14,12 @@ from stsbench.significance.parity import (
     DIFFERENT,
     PRACTICAL,
     SAME,
-    Embedded,
-    Form,
-    cosines_of,
-    distances,
-    judge,
+    EmbeddingForm,
+    EncoderEmbeddings,
+    compare_embeddings,
+    embedding_distances,
     neighbours,
+    row_cosines,
 )
 
 
@@ -30,8 +30,10 @@ def literal_cosine(x: list[float], y: list[float]) -> float:
 def test_cosines_and_distances_by_hand():
     a = np.array([[3, 4], [1, 0], [0, 0], [0, 0]], dtype=np.float32)
     b = np.array([[6, 8], [0, 2], [0, 0], [1, 0]], dtype=np.float32)
-    assert cosines_of(a, b).tolist() == [1, 0, 1, 0]
-    np.testing.assert_allclose(distances(a, b), [0.5, math.sqrt(5) / 2, 0, 1], rtol=0, atol=1e-12)
+    assert row_cosines(a, b).tolist() == [1, 0, 1, 0]
+    np.testing.assert_allclose(
+        embedding_distances(a, b), [0.5, math.sqrt(5) / 2, 0, 1], rtol=0, atol=1e-12
+    )
 
 
 def test_the_neighbour_that_changed_most():
@@ -43,7 +45,8 @@ def test_the_neighbour_that_changed_most():
     pairs, same = [], 0
     for i in range(30):
         first, second = (
-            [literal_cosine(x[i].tolist(), x[j].tolist()) if j != i else -2.0 for j in range(30)] for x in (a, b)
+            [literal_cosine(x[i].tolist(), x[j].tolist()) if j != i else -2.0 for j in range(30)]
+            for x in (a, b)
         )
         nearest = max(range(30), key=lambda j: first[j])
         pairs.append((abs(second[nearest] - first[nearest]), texts[i], texts[nearest]))
@@ -66,10 +69,17 @@ DIFFERENCE = Difference(
 )  # fmt: skip
 
 
-def verdict(b: Any, *, interval: tuple[float, float] | None = (-0.001, 0.002), kept: str = "float32") -> Any:
-    comparison = Comparison(encoders=["a", "b"], differences=[replace(DIFFERENCE, interval=interval)], level=0.05)
-    first, second = Embedded(Form("float32", 16), BASE), Embedded(Form(kept, b.shape[1]), b)
-    return judge(first, second, SENTENCES, comparison)
+def verdict(
+    b: Any, *, interval: tuple[float, float] | None = (-0.001, 0.002), kept: str = "float32"
+) -> Any:
+    comparison = Comparison(
+        encoders=["a", "b"], differences=[replace(DIFFERENCE, interval=interval)], level=0.05
+    )
+    first, second = (
+        EncoderEmbeddings(EmbeddingForm("float32", 16), BASE),
+        EncoderEmbeddings(EmbeddingForm(kept, b.shape[1]), b),
+    )
+    return compare_embeddings(first, second, SENTENCES, comparison)
 
 
 def moved(by: float, rows: Any = slice(None)) -> Any:
@@ -78,7 +88,9 @@ def moved(by: float, rows: Any = slice(None)) -> Any:
     return b
 
 
-@pytest.mark.parametrize(("by", "expected"), [(0, SAME), (1e-6, SAME), (0.01, PRACTICAL), (1.0, DIFFERENT)])
+@pytest.mark.parametrize(
+    ("by", "expected"), [(0, SAME), (1e-6, SAME), (0.01, PRACTICAL), (1.0, DIFFERENT)]
+)
 def test_the_farther_embeddings_are_the_worse(by, expected):
     found = verdict(moved(by))
     assert found.verdict == expected
@@ -137,8 +149,8 @@ def test_what_the_sentences_astray_have_in_common_is_hinted_at(astray, others, h
     b[: len(astray)] *= -1
     b[len(astray) :, 0] += 0.01
     comparison = Comparison(encoders=["a", "b"], differences=[DIFFERENCE], level=0.05)
-    first, second = (Embedded(Form("float32", 16), side) for side in (a, b))
-    found = judge(first, second, [("plain", text) for text in texts], comparison)
+    first, second = (EncoderEmbeddings(EmbeddingForm("float32", 16), side) for side in (a, b))
+    found = compare_embeddings(first, second, [("plain", text) for text in texts], comparison)
     count = f"{len(astray)} of {len(texts)} sentences have a cosine below 0.99"
     assert (found.verdict, found.reasons) == (DIFFERENT, [count, hint])
 
@@ -152,5 +164,10 @@ def test_another_length_alone_is_remarked():
 def test_other_forms_have_no_cosine():
     for b, kept in ((BASE[:, :8], "float32"), (np.sign(BASE), "binary")):
         found = verdict(b, kept=kept)
-        assert (found.verdict, found.rows, found.strays, found.distance) == (PRACTICAL, [], [], None)
+        assert (found.verdict, found.rows, found.strays, found.distance) == (
+            PRACTICAL,
+            [],
+            [],
+            None,
+        )
         assert 0 < found.kept < 1

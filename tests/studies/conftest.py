@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.train import Trainer, load_trainer
+from stsbench.recipes.train_plan import TrainPlan
 from stsbench.studies.sweep import Sweep
-from stsbench.studies.trials import Workshop
+from stsbench.studies.trials import TrialEnvironment
 from tests.cli.little_recipe import RECIPE
 from tests.training.students import sentences
 
@@ -55,7 +55,7 @@ task = "dev"
 
 
 @pytest.fixture
-def sweep(developing: Workshop, masked_lm: Path, tmp_path: Path) -> Callable[..., Sweep]:
+def sweep(developing: TrialEnvironment, masked_lm: Path, tmp_path: Path) -> Callable[..., Sweep]:
     """Reads a card of a sweep whose text may be changed, and more added."""
 
     def read(*changes: tuple[str, str], more: str = "", folder: str = "swept") -> Sweep:
@@ -65,29 +65,38 @@ def sweep(developing: Workshop, masked_lm: Path, tmp_path: Path) -> Callable[...
             text = text.replace(before, after)
         (tmp_path / "heat.toml").write_text(text + more)
         place = replace(developing, results=tmp_path / folder / "results")
-        return Sweep.read(tmp_path / "heat.toml", place, folder=tmp_path / folder, base=str(masked_lm))
+        return Sweep.read(
+            tmp_path / "heat.toml", place, folder=tmp_path / folder, base=str(masked_lm)
+        )
 
     return read
 
 
 @pytest.fixture
-def developing(workshop: Workshop, tmp_path: Path) -> Workshop:
+def developing(workshop: TrialEnvironment, tmp_path: Path) -> TrialEnvironment:
     """The same with the task 'dev', on which the recipe 'little' is selected; 'tested' is selected on a test."""
     mine = tmp_path / "mine"
     (mine / "tasks" / "dev.toml").write_text(HEAD + DEV)
     (mine / "pairs").mkdir()
     texts = sentences(16, seed=9)
-    rows = [f"{a}\t{b}\t{place % 5}" for place, (a, b) in enumerate(zip(texts[:8], texts[8:], strict=True))]
+    rows = [
+        f"{a}\t{b}\t{place % 5}"
+        for place, (a, b) in enumerate(zip(texts[:8], texts[8:], strict=True))
+    ]
     (mine / "pairs" / "pairs.tsv").write_text("\n".join(["a\tb\tgold", *rows]) + "\n")
     little = mine / "trainers" / "little.toml"
     (mine / "trainers" / "tested.toml").write_text(little.read_text())
-    on_dev = little.read_text().replace('"quickstart-en"', '"dev"').replace('split = "test"', 'split = "validation"')
+    on_dev = (
+        little.read_text()
+        .replace('"quickstart-en"', '"dev"')
+        .replace('split = "test"', 'split = "validation"')
+    )
     little.write_text(on_dev)
     return replace(workshop, catalogue=Catalogue(mine))
 
 
 @pytest.fixture
-def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrialEnvironment:
     """Where the recipe 'little' is trained on 60 sentences: runs and results lie in a folder of the test's own."""
     home = tmp_path / "mine" / "trainers"
     home.mkdir(parents=True)
@@ -96,7 +105,9 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     (tmp_path / "mine" / "tasks").mkdir()
     (tmp_path / "mine" / "tasks" / "gone.toml").write_text(HEAD + GONE)
     monkeypatch.setenv("STSBENCH_RUNS", str(tmp_path / "runs"))
-    return Workshop(results=tmp_path / "results", device="cpu", catalogue=Catalogue(tmp_path / "mine"))
+    return TrialEnvironment(
+        results=tmp_path / "results", device="cpu", catalogue=Catalogue(tmp_path / "mine")
+    )
 
 
 @pytest.fixture

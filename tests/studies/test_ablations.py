@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from stsbench.boards.published import FOLDER as PUBLISHED
+from stsbench.boards.published.rows import FOLDER as PUBLISHED
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, UnknownName
-from stsbench.recipes.plan import TrainPlan
+from stsbench.recipes.train_plan import TrainPlan
 from stsbench.studies.reproduction import FOLDER, Ablation, Reproduction, load_ablation, scored_on
-from stsbench.studies.trials import Workshop
-from stsbench.training.methods import METHODS
+from stsbench.studies.trials import TrialEnvironment
+from stsbench.training.methods.registry import METHODS
 
 CARDS = Catalogue()
 ALL = [(name, small) for name in CARDS.paths(FOLDER) for small in (False, True)]
@@ -29,7 +29,9 @@ WANTED = {
 
 
 def plans(ablation: Ablation, **options: Any) -> list[list[TrainPlan]]:
-    return Reproduction(ablation=ablation, workshop=Workshop(results=Path(), catalogue=CARDS), **options).plans
+    return Reproduction(
+        ablation=ablation, workshop=TrialEnvironment(results=Path(), catalogue=CARDS), **options
+    ).plans
 
 
 def test_the_papers_tables_are_there():
@@ -53,9 +55,9 @@ def test_no_two_rows_of_one_ablation_are_the_same_training_but_by_intent(name, s
     runs: dict[str, list[str]] = {}
     for line, of_line in zip(made.lines, plans(made, seeds=[0]), strict=True):
         for card in (plan.card for plan in of_line):
-            runs.setdefault(repr([card.base, card.data, card.student, card.training, card.params]), []).append(
-                line.label
-            )
+            runs.setdefault(
+                repr([card.base, card.data, card.student, card.training, card.params]), []
+            ).append(line.label)
     shared = {tuple(labels) for labels in runs.values() if len(labels) > 1}
     assert shared <= SAME
 
@@ -75,9 +77,13 @@ def test_published_keys_are_rows_that_fill_a_column(name):
     with (PUBLISHED / "published.csv").open(newline="") as stream:
         printed: dict[str, set[str]] = {}
         for row in csv.DictReader(stream):
-            printed.setdefault(f"{row['paper']}/{row['table']}/{row['row']}", set()).add(row["task"])
+            printed.setdefault(f"{row['paper']}/{row['table']}/{row['row']}", set()).add(
+                row["task"]
+            )
     made = load_ablation(name, CARDS)
-    tasks = {task for one in scored_on(made, CARDS) for task in str(one.tasks).split(",")} | {"training"}
+    tasks = {task for one in scored_on(made, CARDS) for task in str(one.tasks).split(",")} | {
+        "training"
+    }
     for line in made.lines:
         assert not line.published or printed[line.published] & tasks, line.label
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.bench.plan import Listener
-from stsbench.boards.render import render
-from stsbench.boards.tables.table import Table, lay_out
+from stsbench.bench.progress import RunCallbacks
+from stsbench.boards.render.formats import render
+from stsbench.boards.tables.table import Table, build_layout
 from stsbench.core.catalogue import Catalogue
 from stsbench.encoders.runs import TrainedRun
 from stsbench.studies.reproduction import Reproduction, load_ablation, scored_on, table_beside
-from stsbench.studies.trials import TrialOutcome, TrialWatcher, Workshop
+from stsbench.studies.trials import TrialCallbacks, TrialEnvironment, TrialOutcome
 from tests.made import make_result
 
 MINE = """
@@ -66,26 +66,28 @@ license = "none"
 
 
 def cells(table: Table) -> dict[str, list[str]]:
-    lines = [line for block in lay_out(table, "measured").blocks for line in block.lines]
+    lines = [line for block in build_layout(table, "measured").blocks for line in block.lines]
     return {line.label: [cell.text for cell in line.cells] for line in lines}
 
 
 @pytest.fixture
-def mine(workshop: Workshop, tmp_path: Path) -> Workshop:
+def mine(workshop: TrialEnvironment, tmp_path: Path) -> TrialEnvironment:
     for place, text in (("trainers/tables/mine.toml", MINE), ("baselines/ready.toml", READY)):
         (tmp_path / "mine" / place).parent.mkdir(exist_ok=True)
         (tmp_path / "mine" / place).write_text(text)
     return workshop
 
 
-def test_an_ablation_is_trained_once_a_run_and_its_table_filled(mine, masked_lm, trained: Callable[[], list[str]]):
+def test_an_ablation_is_trained_once_a_run_and_its_table_filled(
+    mine, masked_lm, trained: Callable[[], list[str]]
+):
     ablation = load_ablation("mine", mine.catalogue)
     failed: list[tuple[str, str]] = []
 
     def carry_out() -> Table:
         planned = Reproduction(ablation=ablation, workshop=mine, base=str(masked_lm), seeds=[0, 1])
-        hearing = Listener(failed=lambda what, error: failed.append((what, str(error))))
-        return planned.carry_out(TrialWatcher(scoring=hearing))
+        hearing = RunCallbacks(on_failure=lambda what, error: failed.append((what, str(error))))
+        return planned.run_ablation(TrialCallbacks(scoring=hearing))
 
     shown = cells(carry_out())
     once = trained()
@@ -93,12 +95,20 @@ def test_an_ablation_is_trained_once_a_run_and_its_table_filled(mine, masked_lm,
     assert [what for what, _ in failed] == ["little+similarity=dott@0", "little+similarity=dott@1"]
     assert list(shown) == ["as it is", "the same again", "hotter", "broken", "nobody's ×", "ready"]
     assert shown["as it is"] == shown["the same again"] != shown["hotter"]
-    assert shown["broken"] == shown["nobody's ×"] == ["–", "–", "–"] and shown["ready"][1:] == ["–", "–"]
-    runs = [TrainedRun.read(Path(folder)) for folder in sorted((mine.results.parent / "runs" / "little").iterdir())]
+    assert shown["broken"] == shown["nobody's ×"] == ["–", "–", "–"] and shown["ready"][1:] == [
+        "–",
+        "–",
+    ]
+    runs = [
+        TrainedRun.read(Path(folder))
+        for folder in sorted((mine.results.parent / "runs" / "little").iterdir())
+    ]
     steps = [run.chosen.step for run in runs if run.chosen]
     assert shown["as it is"][1] == f"{sum(steps) / 2:.2f}"
     again = carry_out()
-    assert cells(again) == shown and trained()[len(once) :] == [one for one in once if "dott" in one]
+    assert cells(again) == shown and trained()[len(once) :] == [
+        one for one in once if "dott" in one
+    ]
     assert again.notes[0] == "× nobody's: nobody knows how" and "A note of mine." in again.notes
     assert "| hotter |" in render([again], "markdown", show="measured")
 
@@ -107,13 +117,21 @@ def had(**scores: float) -> list[TrialOutcome]:
     """Results of one run on development splits of transfer tasks, each with a development accuracy."""
     way = {"name": "senteval-fast"}
     found = {task: {"dev_accuracy": score, "accuracy": 0.1} for task, score in scores.items()}
-    return [TrialOutcome(results=[make_result("x", task, protocol=way, scores=one) for task, one in found.items()])]
+    return [
+        TrialOutcome(
+            results=[
+                make_result("x", task, protocol=way, scores=one) for task, one in found.items()
+            ]
+        )
+    ]
 
 
 def test_a_suite_s_development_mean_needs_all_its_tasks():
     catalogue = Catalogue()
     ablation = load_ablation("simcse-table-d2", catalogue)
-    assert ("transfer", "senteval-fast") in [(one.tasks, one.protocol) for one in scored_on(ablation, catalogue)]
+    assert ("transfer", "senteval-fast") in [
+        (one.tasks, one.protocol) for one in scored_on(ablation, catalogue)
+    ]
     tasks = catalogue.suites()["transfer"].tasks
     whole = had(**{task: 0.5 + at / 10 for at, task in enumerate(tasks)})
     rows = [whole, had(mr=0.9), [], []]

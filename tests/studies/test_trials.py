@@ -11,29 +11,37 @@ from typing import Any
 
 import pytest
 
-from stsbench.bench.plan import Listener, RunPlan
+from stsbench.bench.plan import RunPlan
+from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import run
 from stsbench.cli.app import made_app
-from stsbench.core.errors import CardError, OutputError, Stopped, TrainingError, UnknownName
+from stsbench.core.errors import CardError, Interrupted, OutputError, TrainingError, UnknownName
 from stsbench.encoders.load import load_encoder
-from stsbench.recipes.plan import TrainPlan
+from stsbench.recipes.train_plan import TrainPlan
 from stsbench.results.record import Result
-from stsbench.studies.trials import Trial, TrialOutcome, TrialWatcher, Workshop, carry_out_trial, plan_trials
-from stsbench.training.seams import OnProgress, TrainingProgress
+from stsbench.studies.trials import (
+    Trial,
+    TrialCallbacks,
+    TrialEnvironment,
+    TrialOutcome,
+    carry_out_trial,
+    plan_trials,
+)
+from stsbench.training.learner import OnProgress, TrainingProgress
 
 QUICK = [RunPlan(tasks="quickstart-en")]
 
 
-def plan(workshop: Workshop, base: Path, seed: int = 0, **replaced: object) -> TrainPlan:
+def plan(workshop: TrialEnvironment, base: Path, seed: int = 0, **replaced: object) -> TrainPlan:
     """A training of the little recipe."""
     return workshop.plan("little", replaced, seed=seed, base=str(base))
 
 
 def carry_out_trials(
     trials: Sequence[Trial],
-    workshop: Workshop,
+    workshop: TrialEnvironment,
     scorings: Sequence[RunPlan],
-    watcher: TrialWatcher = TrialWatcher(),  # noqa: B008 - a value
+    watcher: TrialCallbacks = TrialCallbacks(),  # noqa: B008 - a value
 ) -> list[TrialOutcome]:
     """One after the other."""
     return [carry_out_trial(one, workshop, scorings, watcher) for one in trials]
@@ -41,15 +49,36 @@ def carry_out_trials(
 
 def test_a_trial_is_called_as_train_calls_its_run(workshop, masked_lm, tmp_path):
     shop = replace(workshop, options=["--device", "cpu"])
-    one = shop.plan("little", {"temperature": 0.1, "steps": 3}, seed=2, base=str(masked_lm), text="b.txt")
+    one = shop.plan(
+        "little", {"temperature": 0.1, "steps": 3}, seed=2, base=str(masked_lm), text="b.txt"
+    )
     (planned,) = plan_trials([one])
     assert planned.encoder == "little+data.corpus=b.txt+steps=3+temperature=0.1@2"
     assert planned.plan.folder == tmp_path / "runs" / planned.plan.name / "seed2"
     words = shlex.split(planned.plan.command)
-    assert words[:7] == ["stsbench", "train", "little", "--set", "temperature=0.1", "--set", "steps=3"]
-    assert words[7:] == ["--base", str(masked_lm), "--text", "b.txt", "--device", "cpu", "--seeds", "2"]
+    assert words[:7] == [
+        "stsbench",
+        "train",
+        "little",
+        "--set",
+        "temperature=0.1",
+        "--set",
+        "steps=3",
+    ]
+    assert words[7:] == [
+        "--base",
+        str(masked_lm),
+        "--text",
+        "b.txt",
+        "--device",
+        "cpu",
+        "--seeds",
+        "2",
+    ]
     train: Any = made_app().commands["train"]
-    assert {"--base", "--text", "--device", "--seeds"} <= {flag for one in train.loaded.params for flag in one.opts}
+    assert {"--base", "--text", "--device", "--seeds"} <= {
+        flag for one in train.loaded.params for flag in one.opts
+    }
 
 
 def test_what_leaves_the_same_encoder_is_one_run(workshop, masked_lm):
@@ -87,11 +116,16 @@ def test_trials_are_trained_once_and_scored(workshop, masked_lm, trained: Callab
     again = plan_trials(trials)
     assert [one.state for one in again] == ["complete", "complete"]
     scored: list[object] = []
-    watcher = TrialWatcher(scoring=Listener(scored=scored.append))
+    watcher = TrialCallbacks(scoring=RunCallbacks(on_result=scored.append))
     same = carry_out_trials(again, workshop, QUICK, watcher)
     assert trained() == ["little/seed0", "little+temperature=0.1/seed0"] and scored == []
-    assert [r.score for one in same for r in one.results] == [r.score for one in outcomes for r in one.results]
-    assert load_encoder(again[1].encoder, catalogue=workshop.catalogue).encode(["a"]).shape == (1, 16)
+    assert [r.score for one in same for r in one.results] == [
+        r.score for one in outcomes for r in one.results
+    ]
+    assert load_encoder(again[1].encoder, catalogue=workshop.catalogue).encode(["a"]).shape == (
+        1,
+        16,
+    )
 
 
 def test_a_name_whose_run_is_there_is_taken(workshop, masked_lm, trained: Callable[[], list[str]]):
@@ -113,11 +147,11 @@ def stopping(trial: Trial) -> Iterator[OnProgress]:
     yield on_progress
 
 
-def test_a_stopped_trial_goes_on(workshop: Workshop, masked_lm):
+def test_a_stopped_trial_goes_on(workshop: TrialEnvironment, masked_lm):
     place = replace(workshop, checkpoint_seconds=0.0)
     trials = [plan(place, masked_lm), plan(place, masked_lm, temperature=0.1)]
-    with pytest.raises((Stopped, KeyboardInterrupt)):
-        carry_out_trials(plan_trials(trials), place, QUICK, TrialWatcher(training=stopping))
+    with pytest.raises((Interrupted, KeyboardInterrupt)):
+        carry_out_trials(plan_trials(trials), place, QUICK, TrialCallbacks(training=stopping))
     planned = plan_trials(trials)
     assert [one.state for one in planned] == ["complete", "unfinished"]
     first: list[int] = []
@@ -126,15 +160,21 @@ def test_a_stopped_trial_goes_on(workshop: Workshop, masked_lm):
     def counting(trial: Trial) -> Iterator[OnProgress]:
         yield lambda progress: first.append(progress.step)
 
-    done = carry_out_trials(planned, place, QUICK, TrialWatcher(training=counting))
-    assert first[0] > 1 and first[-1] == 12 and all(one.results and not one.failures for one in done)
+    done = carry_out_trials(planned, place, QUICK, TrialCallbacks(training=counting))
+    assert (
+        first[0] > 1 and first[-1] == 12 and all(one.results and not one.failures for one in done)
+    )
 
 
 def test_one_that_fails_takes_no_other_with_it(workshop, masked_lm, monkeypatch):
-    wrong, *fine = plan(workshop, masked_lm, similarity="dott"), plan(workshop, masked_lm), plan(workshop, masked_lm, 3)
+    wrong, *fine = (
+        plan(workshop, masked_lm, similarity="dott"),
+        plan(workshop, masked_lm),
+        plan(workshop, masked_lm, 3),
+    )
     planned = plan_trials([wrong, *fine])
 
-    def scoring(asked: RunPlan, told: Listener) -> Iterator[Result]:
+    def scoring(asked: RunPlan, told: RunCallbacks) -> Iterator[Result]:
         if "@3" in asked.encoders[0]:
             raise RuntimeError("a bug")
         return run(asked, told)
@@ -142,20 +182,30 @@ def test_one_that_fails_takes_no_other_with_it(workshop, masked_lm, monkeypatch)
     monkeypatch.setattr("stsbench.studies.trials.run", scoring)
     outcomes = carry_out_trials(planned, workshop, QUICK)
     assert [len(one.results) for one in outcomes] == [0, 1, 0]
-    (what, error), _, (other, bug) = (one.failures[0] if one.failures else ("", None) for one in outcomes)
-    assert what == "little+similarity=dott@0" and "similarity" in str(error) and isinstance(error, CardError)
+    (what, error), _, (other, bug) = (
+        one.failures[0] if one.failures else ("", None) for one in outcomes
+    )
+    assert (
+        what == "little+similarity=dott@0"
+        and "similarity" in str(error)
+        and isinstance(error, CardError)
+    )
     assert other == "little@3" and isinstance(bug, RuntimeError)
 
 
 def test_a_task_that_fails_is_told_and_the_trial_is_trained(workshop, masked_lm):
     planned = plan_trials([plan(workshop, masked_lm)])
-    (outcome,) = carry_out_trials(planned, workshop, [RunPlan(tasks="gone"), *QUICK, RunPlan(tasks="quickstrat")])
+    (outcome,) = carry_out_trials(
+        planned, workshop, [RunPlan(tasks="gone"), *QUICK, RunPlan(tasks="quickstrat")]
+    )
     assert outcome.run is not None and [one.task for one in outcome.results] == ["quickstart-en"]
     assert [what for what, _ in outcome.failures] == ["gone", "little@0"]
     assert "did you mean 'quickstart'" in str(outcome.failures[1][1])
 
 
-def test_a_run_with_another_base_in_the_folder_is_refused_before_any_training(workshop, masked_lm, bert):
+def test_a_run_with_another_base_in_the_folder_is_refused_before_any_training(
+    workshop, masked_lm, bert
+):
     carry_out_trials(plan_trials([plan(workshop, masked_lm)]), workshop, [])
     with pytest.raises(OutputError, match="holds a finished run with another base"):
         plan_trials([plan(workshop, bert)])

@@ -26,14 +26,28 @@ def make_marian(folder: Path, *, seed: int = 0) -> Path:
     folder.mkdir(parents=True)
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES * 5), model_writer=model, vocab_size=45, character_coverage=1.0, minloglevel=2
+        sentence_iterator=iter(LINES * 5),
+        model_writer=model,
+        vocab_size=45,
+        character_coverage=1.0,
+        minloglevel=2,
     )
     for name in ("source.spm", "target.spm"):
         (folder / name).write_bytes(model.getvalue())
     pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    words = ["</s>", "<unk>", *(pieces.IdToPiece(i) for i in range(3, pieces.GetPieceSize())), "<pad>"]
+    words = [
+        "</s>",
+        "<unk>",
+        *(pieces.IdToPiece(i) for i in range(3, pieces.GetPieceSize())),
+        "<pad>",
+    ]
     (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(words)}))
-    facts = {"tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "de", "model_max_length": 512}
+    facts = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": "en",
+        "target_lang": "de",
+        "model_max_length": 512,
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(facts))
     pad = len(words) - 1
     config = MarianConfig(

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from stsbench.core.cards import BaseFacts, SelectionFacts, StudentFacts, TrainingFacts
+from stsbench.core.cards import BaseSection, SelectionSection, StudentSection, TrainingSection
 from stsbench.encoders.checkpoint import find_checkpoint
+from stsbench.training.learner import Learner
 from stsbench.training.loop.batches import BatchPlan
-from stsbench.training.loop.gather import Place
-from stsbench.training.loop.loop import Run
-from stsbench.training.seams import Learner
+from stsbench.training.loop.gather import ProcessGroup
+from stsbench.training.loop.loop import LoopSettings
 from stsbench.training.student import Student
 from tests.encoders.made_checkpoints import save_bert
 
@@ -25,7 +25,9 @@ WORDS = (
 
 def save_masked_lm(folder: Path) -> Path:
     """Save a BERT of three layers of 16 with its head as a masked language model and no pooler; random weights."""
-    return save_bert(folder, "BertForMaskedLM", WORDS, positions=40, layers=3, initializer_range=0.2)
+    return save_bert(
+        folder, "BertForMaskedLM", WORDS, positions=40, layers=3, initializer_range=0.2
+    )
 
 
 def sentences(count: int, *, seed: int = 0, longest: int = 9) -> list[str]:
@@ -37,22 +39,26 @@ def student(folder: Path, **options: Any) -> Student:
     """A student on the CPU, its fresh parts drawn from seed 0."""
     torch.manual_seed(0)
     given: dict[str, Any] = {"device": "cpu", "max_length": 16, **options}
-    facts = {key: given.pop(key) for key in StudentFacts.__struct_fields__ if key in given}
-    start = {key: given.pop(key) for key in BaseFacts.__struct_fields__ if key in given}
-    return Student(find_checkpoint(str(folder)), StudentFacts(**facts), BaseFacts(**start), **given)
+    facts = {key: given.pop(key) for key in StudentSection.__struct_fields__ if key in given}
+    start = {key: given.pop(key) for key in BaseSection.__struct_fields__ if key in given}
+    return Student(
+        find_checkpoint(str(folder)), StudentSection(**facts), BaseSection(**start), **given
+    )
 
 
-def run_facts(folder: Path, rows: int, **options: Any) -> Run:
+def run_facts(folder: Path, rows: int, **options: Any) -> LoopSettings:
     """A run of ten steps of eight rows, validated at every fifth."""
-    training = TrainingFacts(**{"batch_size": 8, "learning_rate": 1e-3, "steps": 10, **options.pop("training", {})})
+    training = TrainingSection(
+        **{"batch_size": 8, "learning_rate": 1e-3, "steps": 10, **options.pop("training", {})}
+    )
     batches = BatchPlan(training, rows, options.pop("seed", 0))
-    selection = SelectionFacts(**{"every": 5, **options.pop("selection", {})})
-    return Run(
+    selection = SelectionSection(**{"every": 5, **options.pop("selection", {})})
+    return LoopSettings(
         **{
             "batches": batches,
             "selection": selection,
             "folder": folder,
-            "place": Place.find("cpu"),
+            "place": ProcessGroup.find("cpu"),
             "validate": spread,
             **options,
         }

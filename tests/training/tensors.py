@@ -20,7 +20,9 @@ def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
     return dot / math.sqrt(math.fsum(i * i for i in x) * math.fsum(j * j for j in y))
 
 
-def in_batch_tension(a: torch.Tensor, b: torch.Tensor, scale: float | torch.Tensor = 20.0) -> torch.Tensor:
+def in_batch_tension(
+    a: torch.Tensor, b: torch.Tensor, scale: float | torch.Tensor = 20.0
+) -> torch.Tensor:
     """Contrastive tension with in-batch negatives, by two models whose embeddings are given."""
     loss = ContrastiveTensionLossInBatchNegatives(GivenEmbeddings("2"))
     loss.model1 = GivenEmbeddings("1")

@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from stsbench.core.errors import StsbenchError
-from stsbench.training.augment import embedding_dropout, feature_cutoff, fgv_noise, token_cutoff, token_shuffle
+from stsbench.training.augment import (
+    embedding_dropout,
+    feature_cutoff,
+    fgv_noise,
+    token_cutoff,
+    token_shuffle,
+)
 from tests.training.tensors import made
 
 CUTOFFS = [token_cutoff, feature_cutoff, embedding_dropout]
@@ -20,7 +26,9 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def views(cutoff: Callable[..., torch.Tensor], mask: torch.Tensor, rate: float, seed: int = 0) -> torch.Tensor:
+def views(
+    cutoff: Callable[..., torch.Tensor], mask: torch.Tensor, rate: float, seed: int = 0
+) -> torch.Tensor:
     """Where ones became zeros, (b, t, h)."""
     return cutoff(torch.ones(*mask.shape, H), mask, rate=rate, generator=seeded(seed)) == 0
 
@@ -30,7 +38,42 @@ def test_counts_are_those_of_the_released_code():
     tokens = {
         0.15: [0] * 6 + [1] * 7 + [2] * 6 + [3] * 7 + [4] * 7 + [5] * 6 + [6],
         0.2: [0] * 4 + [1] * 5 + [2] * 5 + [3] * 5 + [4] * 5 + [5] * 5 + [6] * 5 + [7] * 5 + [8],
-        0.29: [0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 8, 8, 8, 8, 9, 9, 9]
+        0.29: [
+            0,
+            0,
+            0,
+            1,
+            1,
+            1,
+            2,
+            2,
+            2,
+            2,
+            3,
+            3,
+            3,
+            4,
+            4,
+            4,
+            4,
+            5,
+            5,
+            5,
+            6,
+            6,
+            6,
+            6,
+            7,
+            7,
+            7,
+            8,
+            8,
+            8,
+            8,
+            9,
+            9,
+            9,
+        ]
         + [10, 10, 10, 11, 11, 11],
     }
     elements = {0.15: [3, 7, 25, 72, 144], 0.2: [4, 9, 33, 96, 192], 0.29: [6, 13, 48, 139, 278]}
@@ -38,7 +81,11 @@ def test_counts_are_those_of_the_released_code():
         assert views(token_cutoff, MASK, rate).all(dim=2).sum(dim=1).tolist() == expected
         found = views(embedding_dropout, MASK, rate).sum(dim=(1, 2))
         assert found[[0, 1, 6, 19, 39]].tolist() == elements[rate]
-    columns = {100: [10, 20, 28], 384: [38, 76, 111], 768: [76, 153, 222]}  # 0.29 of 100 is 28 in float64
+    columns = {
+        100: [10, 20, 28],
+        384: [38, 76, 111],
+        768: [76, 153, 222],
+    }  # 0.29 of 100 is 28 in float64
     for h, expected in columns.items():
         cut = [
             feature_cutoff(torch.ones(1, 2, h), torch.ones(1, 2), rate=rate, generator=seeded())
@@ -133,8 +180,15 @@ def test_noise_is_what_the_released_code_adds():
     noise = fgv_noise(gradient, norm=0.01, normalise=True)
     assert noise[1, 2].tolist() == pytest.approx(token, rel=1e-11)
     assert noise.abs().sum().item() == pytest.approx(0.10735482910601875, rel=1e-11)
-    token = [7.223413037511601e-10, -8.464160675798434e-10, 9.284942293221323e-10, 4.721247817606401e-10]
-    assert fgv_noise(gradient, norm=1.0, normalise=False)[1, 2].tolist() == pytest.approx(token, rel=1e-11)
+    token = [
+        7.223413037511601e-10,
+        -8.464160675798434e-10,
+        9.284942293221323e-10,
+        4.721247817606401e-10,
+    ]
+    assert fgv_noise(gradient, norm=1.0, normalise=False)[1, 2].tolist() == pytest.approx(
+        token, rel=1e-11
+    )
 
 
 def test_noise_of_a_half_precision_gradient_neither_vanishes_nor_overflows():

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.core.cards import StudentFacts
+from stsbench.core.cards import StudentSection
 from stsbench.encoders.checkpoint import find_checkpoint
+from stsbench.training.learner import Learner
 from stsbench.training.loop import loop
 from stsbench.training.methods.simcse import SimCSE
 from stsbench.training.methods.two_models import SelfGuided
 from stsbench.training.methods.views import ConSERT
-from stsbench.training.seams import Learner
 from stsbench.training.student import Student
 from tests.training.students import run_facts, sentences, spread
 
@@ -21,10 +21,14 @@ TEXTS = sentences(200)
 METHODS = {"simcse": SimCSE, "consert": ConSERT, "self_guided": SelfGuided}
 
 
-def score(method: str, base: Path, folder: Path, *, device: str, precision: str, seed: int) -> float:
+def score(
+    method: str, base: Path, folder: Path, *, device: str, precision: str, seed: int
+) -> float:
     torch.manual_seed(seed)
     pooling = "cls_before_pooler" if method == "self_guided" else "mean"
-    student = Student(find_checkpoint(str(base)), StudentFacts(pooling=pooling, max_length=16), device=device)
+    student = Student(
+        find_checkpoint(str(base)), StudentSection(pooling=pooling, max_length=16), device=device
+    )
     learner: Learner = METHODS[method](student)
     learner.prepare({"text": TEXTS})
     training = {"steps": 40, "batch_size": 16, "precision": precision}
@@ -37,7 +41,9 @@ def score(method: str, base: Path, folder: Path, *, device: str, precision: str,
 @pytest.mark.parametrize("method", list(METHODS))
 def test_bfloat16_on_a_gpu_learns_what_float32_on_a_cpu_does(masked_lm, tmp_path, method):
     on_cpu = [
-        score(method, masked_lm, tmp_path / f"cpu{seed}", device="cpu", precision="float32", seed=seed)
+        score(
+            method, masked_lm, tmp_path / f"cpu{seed}", device="cpu", precision="float32", seed=seed
+        )
         for seed in range(4)
     ]
     found = score(method, masked_lm, tmp_path / "gpu", device="cuda", precision="bfloat16", seed=0)

@@ -21,7 +21,13 @@ class Legacy:
 
 
 def spans(n: int, rng: Any, strategy: Any = "both", **changes: int) -> Spans:
-    numbers: dict[str, Any] = {"anchors": 2, "positives": 2, "min_len": 32, "max_len": 512, **changes}
+    numbers: dict[str, Any] = {
+        "anchors": 2,
+        "positives": 2,
+        "min_len": 32,
+        "max_len": 512,
+        **changes,
+    }
     return sample_spans(n, strategy=strategy, rng=rng, **numbers)
 
 
@@ -41,7 +47,9 @@ OFFICIAL: list[tuple[int, int, str, tuple[int, int, int, int], list[Span], list[
 @pytest.mark.parametrize(("n", "seed", "strategy", "numbers", "anchors", "positives"), OFFICIAL)
 def test_the_official_draws(n, seed, strategy, numbers, anchors, positives):
     a, p, shortest, longest = numbers
-    drawn = spans(n, Legacy(seed), strategy, anchors=a, positives=p, min_len=shortest, max_len=longest)
+    drawn = spans(
+        n, Legacy(seed), strategy, anchors=a, positives=p, min_len=shortest, max_len=longest
+    )
     assert drawn == (anchors, positives)
 
 
@@ -74,8 +82,14 @@ def test_a_positive_at_the_document_s_start_is_taken_where_it_is_the_only_one():
 def test_a_short_document_is_one_line():
     rng = np.random.default_rng(0)
     assert spans(2048, rng)
-    message = (
-        "articles.txt, line 7: 2,047 tokens; 2 anchor(s) of up to 512 tokens need 2,048: leave short documents out"
-    )
+    message = "articles.txt, line 7: 2,047 tokens; 2 anchor(s) of up to 512 tokens need 2,048: leave short documents out"
     with pytest.raises(DataError, match=re.escape(message)):
-        sample_spans(2047, anchors=2, positives=2, min_len=32, max_len=512, rng=rng, where="articles.txt, line 7")
+        sample_spans(
+            2047,
+            anchors=2,
+            positives=2,
+            min_len=32,
+            max_len=512,
+            rng=rng,
+            where="articles.txt, line 7",
+        )

@@ -33,7 +33,9 @@ def tokens(made: Any) -> Any:
     return made.collate(made.tokenize(TEXTS), np.arange(len(TEXTS)))
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max", "cls_before_pooler", "cls", "last_token", "mean(1,-1)"])
+@pytest.mark.parametrize(
+    "pooling", ["mean", "max", "cls_before_pooler", "cls", "last_token", "mean(1,-1)"]
+)
 def test_parts_by_length_embed_as_the_whole_batch_does(masked_lm, monkeypatch, pooling):
     made = student(masked_lm, pooling=pooling, dropout=0.0)
     assert len(list(on_cpu.parts_by_length(tokens(made)["attention_mask"]))) > 1
@@ -106,13 +108,17 @@ def of_transformers(folder: Path, pooling: Any, texts: list[str]) -> Any:
     return torch.stack(found).numpy()
 
 
-def test_weights_may_be_chosen_under_a_pooling_that_is_neither_training_s_nor_the_tests(masked_lm, tmp_path):
+def test_weights_may_be_chosen_under_a_pooling_that_is_neither_training_s_nor_the_tests(
+    masked_lm, tmp_path
+):
     made: Any = student(masked_lm, pooling="mean", test_pooling="last2", validation_pooling="max")
     seen = made.encoder().encode(TEXTS)
     assert (seen == student(masked_lm, pooling="max").encoder().encode(TEXTS)).all()
     save_student(made, tmp_path / "saved")
     kept = load_encoder(str(tmp_path / "saved")).encode(TEXTS)
-    np.testing.assert_allclose(kept, student(masked_lm, pooling="last2").encoder().encode(TEXTS), atol=2e-6)
+    np.testing.assert_allclose(
+        kept, student(masked_lm, pooling="last2").encoder().encode(TEXTS), atol=2e-6
+    )
     assert np.abs(kept - seen).max() > 0.01
     with pytest.raises(EncoderError, match="asks for layer 9"):
         student(masked_lm, validation_pooling="mean(9)")
@@ -141,7 +147,10 @@ def test_a_test_sentence_is_not_cut_where_training_cuts(masked_lm):
         ({"pooling": "meen"}, CardError, "did you mean 'mean'"),
         ({"pooling": "wk(1)"}, CardError, "cannot be trained under; choose one of cls, "),
         ({"layers": 4}, EncoderError, "cannot keep 4 layers, its configuration has 3"),
-        *(({"max_length": length}, CardError, f"max_length {length}: give 3 to 40") for length in (0, 2, 41)),
+        *(
+            ({"max_length": length}, CardError, f"max_length {length}: give 3 to 40")
+            for length in (0, 2, 41)
+        ),
     ],
 )
 def test_what_the_checkpoint_lacks_is_one_line(masked_lm, options, error, says):
@@ -156,13 +165,21 @@ def distilbert(masked_lm, tmp_path) -> Path:
 
     folder: Path = tmp_path / "distilbert"
     AutoTokenizer.from_pretrained(masked_lm).save_pretrained(folder)
-    sizes = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32, "max_position_embeddings": 40}
+    sizes = {
+        "dim": 16,
+        "n_layers": 2,
+        "n_heads": 2,
+        "hidden_dim": 32,
+        "max_position_embeddings": 40,
+    }
     DistilBertModel(DistilBertConfig(vocab_size=80, **sizes)).save_pretrained(folder)
     return folder
 
 
 def test_a_head_needs_a_pooler_to_be_saved_as(distilbert, tmp_path):
-    with pytest.raises(EncoderError, match="DistilBertModel has no pooler to save the head as; use it in training"):
+    with pytest.raises(
+        EncoderError, match="DistilBertModel has no pooler to save the head as; use it in training"
+    ):
         student(distilbert, pooling="cls")
     made = student(distilbert, pooling="cls", test_pooling="cls_before_pooler")
     save_student(made, tmp_path / "saved")
@@ -181,7 +198,11 @@ def test_a_folder_may_not_ask_for_code_of_its_own(masked_lm, tmp_path):
 def test_the_first_layers_of_a_checkpoint(masked_lm):
     whole, cut = student(masked_lm), student(masked_lm, layers=2)
     assert cut.backbone.depth == 2
-    for a, b in zip(whole.model.encoder.layer[:2].parameters(), cut.model.encoder.layer.parameters(), strict=True):
+    for a, b in zip(
+        whole.model.encoder.layer[:2].parameters(),
+        cut.model.encoder.layer.parameters(),
+        strict=True,
+    ):
         assert torch.equal(a, b)
 
 
@@ -193,7 +214,10 @@ def test_a_fresh_language_model_head_only_where_it_is_asked_for(masked_lm, tmp_p
     assert made.language_model is not None
     kept = student(tmp_path).model.encoder.layer[0].output.dense.weight
     assert torch.equal(made.model.encoder.layer[0].output.dense.weight, kept)
-    assert made.language_model.cls.predictions.decoder.weight is made.model.embeddings.word_embeddings.weight
+    assert (
+        made.language_model.cls.predictions.decoder.weight
+        is made.model.embeddings.word_embeddings.weight
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,5 +231,7 @@ def test_a_fresh_language_model_head_only_where_it_is_asked_for(masked_lm, tmp_p
         (ModernBertConfig(), {"attention_dropout", "embedding_dropout", "mlp_dropout"}),
     ],
 )
-def test_every_dropout_of_the_body_is_known_and_none_of_a_head(config: PreTrainedConfig, expected: set[str]):
+def test_every_dropout_of_the_body_is_known_and_none_of_a_head(
+    config: PreTrainedConfig, expected: set[str]
+):
     assert set(dropouts(config.to_dict())) == expected

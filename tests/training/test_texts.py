@@ -114,12 +114,23 @@ def test_one_word_is_deleted():
 def test_one_synonym_among_the_words_that_have_some():
     words = ["The", "big", "cat", "sat", "."]
     made = {" ".join(one_synonym(words, synonyms=lookup, rng=rng(seed))) for seed in range(60)}
-    assert made == {"The large cat sat .", "The huge cat sat .", "The big tom sat .", "The big cat rested ."}
+    assert made == {
+        "The large cat sat .",
+        "The huge cat sat .",
+        "The big tom sat .",
+        "The big cat rested .",
+    }
     assert one_synonym(["no", "such", "word"], synonyms=lookup, rng=rng()) == ["no", "such", "word"]
 
 
 def test_a_synonym_keeps_punctuation_and_capitals():
-    for word, expected in {"Cat,": "Tom,", "(cat)": "(tom)", "e.g.": "say.", "--": "--", "CAT": "Tom"}.items():
+    for word, expected in {
+        "Cat,": "Tom,",
+        "(cat)": "(tom)",
+        "e.g.": "say.",
+        "--": "--",
+        "CAT": "Tom",
+    }.items():
         assert one_synonym([word], synonyms=lookup, rng=rng()) == [expected]
 
 
@@ -128,7 +139,10 @@ def test_a_share_of_synonyms():
     made = texts.replace_synonyms(words, synonyms=lookup, rng=rng())
     assert Counter(made) == {"cat": 4, "tom": 6, "dog": 10}
     # As far as there are any.
-    assert Counter(texts.replace_synonyms(words, synonyms=lookup, rng=rng(), rate=0.9)) == {"tom": 10, "dog": 10}
+    assert Counter(texts.replace_synonyms(words, synonyms=lookup, rng=rng(), rate=0.9)) == {
+        "tom": 10,
+        "dog": 10,
+    }
 
 
 def test_masked_words_are_filled_where_they_were():
@@ -188,14 +202,20 @@ def test_spans_change_places():
         assert all(words[words.index(made[i])] == made[i] for i in moved)
         swapped = {i: words.index(made[i]) for i in moved}
         assert all(swapped[swapped[i]] == i for i in moved)
-    made_of_two = {tuple(texts.clear_reorder(["a", "b"], rng=rng(seed), pairs=1, rate=0.5)) for seed in range(5)}
+    made_of_two = {
+        tuple(texts.clear_reorder(["a", "b"], rng=rng(seed), pairs=1, rate=0.5))
+        for seed in range(5)
+    }
     assert made_of_two == {("b", "a")}
 
 
 def test_one_of_the_next_sentences_of_the_same_document():
     next_one = texts.next_sentences(np.array([7, 7, 7, 3, 5, 5]), rng=rng())
     assert list(zip(*map(list, next_one), strict=True)) == [(0, 1), (1, 2), (4, 5)]
-    assert [len(part) for part in texts.next_sentences(np.array([], dtype=int), rng=rng())] == [0, 0]
+    assert [len(part) for part in texts.next_sentences(np.array([], dtype=int), rng=rng())] == [
+        0,
+        0,
+    ]
     ids = np.array([0] * 5 + [1] * 2)
     found = [texts.next_sentences(ids, rng=rng(seed), reach=3) for seed in range(200)]
     pairs = {pair for one in found for pair in zip(*map(list, one), strict=True)}
@@ -203,7 +223,12 @@ def test_one_of_the_next_sentences_of_the_same_document():
 
 
 SYNSETS = {
-    "noun": [["cat", "true_cat"], ["guy", "cat", "hombre"], ["house", "dwelling"], ["a", "it", "vitamin"]],
+    "noun": [
+        ["cat", "true_cat"],
+        ["guy", "cat", "hombre"],
+        ["house", "dwelling"],
+        ["a", "it", "vitamin"],
+    ],
     "verb": [["run", "operate", "Run"]],
     "adj": [],
     "adv": [],
@@ -255,7 +280,10 @@ def test_a_table(tmp_path):
 def test_a_broken_table_is_one_line(tmp_path, line):
     path = tmp_path / "synonyms.tsv"
     path.write_text(f"big\tlarge\n{line}\n")
-    with pytest.raises(DataError, match=re.escape("synonyms.tsv: line 2: needs a word and its synonyms, divided by t")):
+    with pytest.raises(
+        DataError,
+        match=re.escape("synonyms.tsv: line 2: needs a word and its synonyms, divided by t"),
+    ):
         load_synonyms(str(path))
     with pytest.raises(DataError, match="cannot be read"):
         load_synonyms(str(tmp_path / "none.tsv"))
@@ -286,10 +314,15 @@ def test_wordnet(tmp_path, monkeypatch, packed):
 def test_without_wordnet_or_nltk_it_says_how_to_get_it(tmp_path, monkeypatch):
     nltk = pytest.importorskip("nltk", reason="needs nltk (extra wordnet)")
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
-    with pytest.raises(SourceError, match="no WordNet here; get it once: 'python -m nltk.downloader"):
+    with pytest.raises(
+        SourceError, match="no WordNet here; get it once: 'python -m nltk.downloader"
+    ):
         load_synonyms("wordnet")
     monkeypatch.setitem(sys.modules, "nltk", None)
-    with pytest.raises(StsbenchError, match=re.escape("need nltk; install it with: pip install 'stsbench[wordnet]'")):
+    with pytest.raises(
+        StsbenchError,
+        match=re.escape("need nltk; install it with: pip install 'stsbench[wordnet]'"),
+    ):
         load_synonyms("wordnet")
 
 
@@ -302,7 +335,9 @@ def test_the_likeliest_other_word(masked_lm: Path) -> None:
     # Literally: by falling probability, the first that is a word and not the one that was there.
     expected = []
     for row, place in zip(logits, at, strict=True):
-        ranked = [fill.tokenizer.convert_ids_to_tokens(i) for i in row.argsort(descending=True).tolist()]
+        ranked = [
+            fill.tokenizer.convert_ids_to_tokens(i) for i in row.argsort(descending=True).tolist()
+        ]
         expected.append(next(w for w in ranked if w in students.WORDS and w != words[place]))
     assert fill(words, at) == expected
     made = replace_masked(words * 3, fill=fill, rate=0.4, rng=np.random.default_rng(0))

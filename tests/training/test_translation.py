@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError, UnknownName
-from stsbench.data.corpora.load import load_corpus
+from stsbench.data.corpora.corpus import load_corpus
 from stsbench.training import translation
 from stsbench.training.translation import Decoding, Translation, Translator, write_back_translations
 from tests import hub_server
@@ -57,7 +57,9 @@ def test_greedy_is_the_likeliest_token_each_time(models):
         written = [pad]
         while len(written) <= 21 and written[-1] != end:
             with torch.no_grad():
-                logits = model(input_ids=ids, decoder_input_ids=torch.tensor([written])).logits[0, -1]
+                logits = model(input_ids=ids, decoder_input_ids=torch.tensor([written])).logits[
+                    0, -1
+                ]
             logits[pad] = -torch.inf
             written.append(int(logits.argmax()))
         expected = tokenizer.decode(written, skip_special_tokens=True)
@@ -67,7 +69,9 @@ def test_greedy_is_the_likeliest_token_each_time(models):
 def test_noise_draws_tokens_by_their_probability():
     scores = torch.tensor([[0.0, 1.0, 2.0, -torch.inf]])
     for temperature in (1.0, 0.5):
-        ways = (Decoding(mode="sampling", seed=seed, temperature=temperature) for seed in range(4000))
+        ways = (
+            Decoding(mode="sampling", seed=seed, temperature=temperature) for seed in range(4000)
+        )
         drawn = [int(translation.GumbelNoise(["a"], way)(scores, scores).argmax()) for way in ways]
         shares = np.bincount(drawn, minlength=4) / 4000
         np.testing.assert_allclose(shares, torch.softmax(scores[0] / temperature, 0), atol=0.025)
@@ -85,7 +89,9 @@ def test_each_sentence_is_translated_once(models, monkeypatch):
     seen = counted(monkeypatch)
     heard: list[tuple[int, int]] = []
     translator = Translator(models[0], decoding=SHORT, batch_size=2)
-    made = translator.translate([LINES[0], LINES[1], LINES[0], "...", LINES[2]], lambda *at: heard.append(at))
+    made = translator.translate(
+        [LINES[0], LINES[1], LINES[0], "...", LINES[2]], lambda *at: heard.append(at)
+    )
     # Long ones first; without letters there is nothing to translate.
     assert seen == [[LINES[2], LINES[1]], [LINES[0]]]
     assert heard == [(3, 4), (4, 4)]
@@ -126,19 +132,26 @@ def test_a_sentence_that_is_too_long_is_read_in_part_and_says_so(models, monkeyp
         return torch.tensor([[44, 5, 0]])
 
     monkeypatch.setattr(translator.marian[1], "generate", generate)
-    assert [translator.translate_batch([text])[0].cut for text in (LINES[0], "dog")] == [True, False]
+    assert [translator.translate_batch([text])[0].cut for text in (LINES[0], "dog")] == [
+        True,
+        False,
+    ]
     assert lengths[0] == 6 > lengths[1]
     with pytest.raises(CardError, match="max_tokens 65: .*there reads 64 at most"):
         Translator(models[0], decoding=Decoding(max_tokens=65)).translate(LINES[:1])
 
 
 def test_pairs_and_their_record(models, tmp_path):
-    (tmp_path / "in.txt").write_text("\n".join([*LINES, LINES[0], 'with "quotes", and commas']) + "\n")
+    (tmp_path / "in.txt").write_text(
+        "\n".join([*LINES, LINES[0], 'with "quotes", and commas']) + "\n"
+    )
     corpus = load_corpus(tmp_path / "in.txt")
     there, back = (Translator(model, decoding=SHORT) for model in models)
     heard: set[tuple[str, int]] = set()
     output = tmp_path / "out" / "pairs.csv"
-    written = write_back_translations(corpus, output, there, back, lambda way, _, total: heard.add((way, total)))
+    written = write_back_translations(
+        corpus, output, there, back, lambda way, _, total: heard.add((way, total))
+    )
     assert (written.rows, written.distinct) == (8, 7)
     pairs = load_corpus(output)
     assert list(pairs.column("anchor")) == list(corpus.column("text"))
@@ -148,20 +161,29 @@ def test_pairs_and_their_record(models, tmp_path):
     record = json.loads(written.record.read_text())
     assert written.record == tmp_path / "out" / "pairs.csv.json"
     assert record["corpus_sha256"] == corpus.sha256
-    assert record["forward"] == there.facts and record["backward"]["sha256"] != record["forward"]["sha256"]
+    assert (
+        record["forward"] == there.facts
+        and record["backward"]["sha256"] != record["forward"]["sha256"]
+    )
     assert (record["forward"]["mode"], record["rows"], record["cut"]) == ("greedy", 8, written.cut)
     assert record["run"]["versions"]["sentencepiece"]
 
 
-def test_a_corpus_of_pairs_gives_its_sentences_and_odd_ones_are_counted(models, tmp_path, monkeypatch):
+def test_a_corpus_of_pairs_gives_its_sentences_and_odd_ones_are_counted(
+    models, tmp_path, monkeypatch
+):
     (tmp_path / "in.csv").write_text(f"sent0,sent1\n{LINES[0]},{LINES[1]}\n{LINES[0]},{LINES[2]}\n")
 
     def translate(self: Any, sentences: Sequence[str]) -> list[Translation]:
-        return [Translation(s if s == LINES[0] else s.upper(), cut=s == LINES[1]) for s in sentences]
+        return [
+            Translation(s if s == LINES[0] else s.upper(), cut=s == LINES[1]) for s in sentences
+        ]
 
     monkeypatch.setattr(Translator, "translate_batch", translate)
     there, back = (Translator(model, decoding=SHORT) for model in models)
-    written = write_back_translations(load_corpus(tmp_path / "in.csv"), tmp_path / "out.csv", there, back)
+    written = write_back_translations(
+        load_corpus(tmp_path / "in.csv"), tmp_path / "out.csv", there, back
+    )
     assert list(load_corpus(tmp_path / "out.csv").column("anchor")) == LINES[:3]
     assert (written.rows, written.distinct, written.same, written.cut) == (3, 3, 1, 1)
 
@@ -180,7 +202,9 @@ def test_mistakes_are_one_line(models, tmp_path, monkeypatch):
     with pytest.raises(EncoderError, match="broken"):
         Translator(str(broken)).translate(["a dog"])
     monkeypatch.setattr(translation, "find_spec", lambda name: None)
-    with pytest.raises(StsbenchError, match="needs sentencepiece; install it with: pip install 'stsbench.tr"):
+    with pytest.raises(
+        StsbenchError, match="needs sentencepiece; install it with: pip install 'stsbench.tr"
+    ):
         Translator(models[0])
 
 
@@ -189,8 +213,12 @@ def test_a_model_from_the_hub_as_most_are_published(hub, models, tmp_path):
     del files["model.safetensors"]
     torch.save(load_file(Path(models[0]) / "model.safetensors"), tmp_path / "pytorch_model.bin")
     files["pytorch_model.bin"] = (tmp_path / "pytorch_model.bin").read_bytes()
-    commit = hub.add("model", "owner/opus", {**files, "tf_model.h5": b"no", "README.md": b"no"}).commit
+    commit = hub.add(
+        "model", "owner/opus", {**files, "tf_model.h5": b"no", "README.md": b"no"}
+    ).commit
     translator = Translator("owner/opus", decoding=SHORT)
     assert translator.facts["revision"] == commit
-    assert translator.translate(LINES[:2]) == Translator(models[0], decoding=SHORT).translate(LINES[:2])
+    assert translator.translate(LINES[:2]) == Translator(models[0], decoding=SHORT).translate(
+        LINES[:2]
+    )
     assert not hub.gets("tf_model.h5")

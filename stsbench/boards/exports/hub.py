@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from stsbench.core.cards import Record, TaskCard, parse_toml
+from stsbench.core.cards import StrictRecord, TaskCard, parse_toml
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, OutputError, one_line
-from stsbench.core.files import write_whole
-from stsbench.numbers.statistics import CORRELATIONS, Spread, spread
-from stsbench.results.record import ANY, Result, bounds, protocol_key, score_name
-from stsbench.significance.means import MEAN_METHOD, mean_interval
+from stsbench.core.errors import DataError, OutputError
+from stsbench.core.files import write_atomically
+from stsbench.core.wording import join_lines
+from stsbench.numbers.statistics import CORRELATIONS, MeanAndDeviation, mean_and_deviation
+from stsbench.results.record import ANY_VALUE, Result, protocol_key, score_bounds, score_name
+from stsbench.significance.means import MEAN_METHOD, compute_mean_interval
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
@@ -32,7 +33,9 @@ def model_index(name: str, results: Sequence[Result], catalogue: Catalogue) -> l
     """
     from huggingface_hub.repocard_data import ModelCardData
 
-    card = ModelCardData(model_name=name, eval_results=[one.said for one in measured(results, catalogue)])
+    card = ModelCardData(
+        model_name=name, eval_results=[one.said for one in measured(results, catalogue)]
+    )
     index: list[dict[str, Any]] = card.to_dict()["model-index"]  # type: ignore[no-untyped-call]
     return index
 
@@ -56,14 +59,16 @@ def write_card(path: Path, index: Sequence[dict[str, Any]]) -> None:
     from yaml import YAMLError  # type: ignore[import-untyped]
 
     if not path.exists():
-        write_whole(path, to_yaml(index).encode())
+        write_atomically(path, to_yaml(index).encode())
         return
     try:
         card = RepoCard(path.read_text(encoding="utf-8"), ignore_metadata_errors=True)
     except (OSError, UnicodeDecodeError, ValueError, YAMLError) as error:
-        raise OutputError(f"{path}: its metadata cannot be read: {one_line(error)[:200]}") from error
+        raise OutputError(
+            f"{path}: its metadata cannot be read: {join_lines(error)[:200]}"
+        ) from error
     card.data["model-index"] = list(index)
-    write_whole(path, str(card).encode())
+    write_atomically(path, str(card).encode())
 
 
 def eval_results(results: Sequence[Result], catalogue: Catalogue) -> tuple[str, list[str]]:
@@ -87,13 +92,24 @@ def eval_results(results: Sequence[Result], catalogue: Catalogue) -> tuple[str, 
         elif hub and not hub.archive:
             repo, task, revision = hub.repo, hub.config or first.task, hub.revision
         else:
-            left_out.append(f"{first.encoder} on {first.task}: it is no dataset of its own on the Hub")
+            left_out.append(
+                f"{first.encoder} on {first.task}: it is no dataset of its own on the Hub"
+            )
             continue
-        source = {"source_url": SOURCE, "source_name": "stsbench", "date": one.newest, "notes": _notes(one)}
-        entries.append(EvalResultEntry(repo, task, one.score.mean, dataset_revision=revision, **source))
+        source = {
+            "source_url": SOURCE,
+            "source_name": "stsbench",
+            "date": one.newest,
+            "notes": _notes(one),
+        }
+        entries.append(
+            EvalResultEntry(repo, task, one.score.mean, dataset_revision=revision, **source)
+        )
     if not entries:
         raise DataError(f"nothing to export: {left_out[0]}")
-    text: str = safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True, width=1000)
+    text: str = safe_dump(
+        eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True, width=1000
+    )
     return text, left_out
 
 
@@ -103,7 +119,11 @@ def _notes(one: MeasuredScore) -> str:
     if one.score.deviation is not None:
         words += f"; mean of {len(one.results)} seeds, deviation {one.score.deviation:.4f}"
         over = " over items and seeds"
-    return f"{words}; 95% interval{over} {one.interval[0]:.4f} to {one.interval[1]:.4f}" if one.interval else words
+    return (
+        f"{words}; 95% interval{over} {one.interval[0]:.4f} to {one.interval[1]:.4f}"
+        if one.interval
+        else words
+    )
 
 
 VERSION = "0.3.0"
@@ -147,9 +167,15 @@ def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
         "eval_library": {
             "name": "stsbench",
             "version": str(run.get("versions", {}).get("stsbench", "unknown")),
-            "additional_details": _strings({"commit": run.get("commit"), **run.get("versions", {})}),
+            "additional_details": _strings(
+                {"commit": run.get("commit"), **run.get("versions", {})}
+            ),
         },
-        "model_info": {"name": first.encoder, "id": model.name, "additional_details": _strings(facts)},
+        "model_info": {
+            "name": first.encoder,
+            "id": model.name,
+            "additional_details": _strings(facts),
+        },
         "evaluation_results": [_evaluation(one) for one in cells],
     }
     return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -160,7 +186,11 @@ def _evaluation(one: MeasuredScore) -> dict[str, Any]:
     facts = {"task": first.task, "split": first.split, "data": first.data, "overlap": first.overlap}
     source: dict[str, Any] = {"dataset_name": said.dataset_name, "source_type": "other"}
     if said.dataset_revision is not None:
-        source |= {"source_type": "hf_dataset", "hf_repo": said.dataset_type, "hf_split": said.dataset_split}
+        source |= {
+            "source_type": "hf_dataset",
+            "hf_repo": said.dataset_type,
+            "hf_split": said.dataset_split,
+        }
         details = _strings({"revision": said.dataset_revision, "config": said.dataset_config})
         source |= {"samples_number": first.n, "additional_details": details}
     uncertainty: dict[str, Any] = {"num_samples": first.n}
@@ -169,13 +199,15 @@ def _evaluation(one: MeasuredScore) -> dict[str, Any]:
         method = first.interval_method if len(one.results) == 1 else MEAN_METHOD
         uncertainty["confidence_interval"] = {**ends, "confidence_level": 0.95, "method": method}
     return {
-        "evaluation_result_id": f"{first.task}.{first.split}.{first.cell}",
+        "evaluation_result_id": f"{first.task}.{first.split}.{first.cell_id}",
         "evaluation_name": said.dataset_name,
         "source_data": source,
         "metric_config": _metric(said, first.protocol),
         "score_details": {
             "score": one.score.mean,
-            "details": _strings({**facts, "seeds": len(one.results), "deviation": one.score.deviation}),
+            "details": _strings(
+                {**facts, "seeds": len(one.results), "deviation": one.score.deviation}
+            ),
             "uncertainty": uncertainty,
         },
     }
@@ -184,8 +216,8 @@ def _evaluation(one: MeasuredScore) -> dict[str, Any]:
 def _metric(said: EvalResult, protocol: Mapping[str, Any]) -> dict[str, Any]:
     # The schema writes an end that is nowhere so.
     low, high = (
-        f"{'-' if end < 0 else ''}Infinity" if abs(end) >= ANY[1] else round(end)
-        for end in bounds(score_name(protocol))
+        f"{'-' if end < 0 else ''}Infinity" if abs(end) >= ANY_VALUE[1] else round(end)
+        for end in score_bounds(score_name(protocol))
     )
     metric = str(protocol.get("metric", said.metric_type))
     return {
@@ -211,7 +243,7 @@ def _strings(facts: dict[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in facts.items() if value is not None}
 
 
-class MtebTask(Record, frozen=True, kw_only=True):
+class MtebTask(StrictRecord, frozen=True, kw_only=True):
     """A task of MTEB's as its result files name it; ``splits`` are MTEB's names by ours.
 
     The file of the project says its name, the languages of the subset, how many ``subsets`` MTEB's task has, and where its data
@@ -231,7 +263,9 @@ class MtebTask(Record, frozen=True, kw_only=True):
 @cache
 def mteb_facts() -> dict[str, MtebTask]:
     """MTEB's tasks by the name of ours with the same data."""
-    return msgspec.convert(parse_toml(Path(__file__).parent / "mteb_tasks.toml"), dict[str, MtebTask])
+    return msgspec.convert(
+        parse_toml(Path(__file__).parent / "mteb_tasks.toml"), dict[str, MtebTask]
+    )
 
 
 def mteb_task(task: str, catalogue: Catalogue) -> MtebTask | None:
@@ -242,11 +276,16 @@ def mteb_task(task: str, catalogue: Catalogue) -> MtebTask | None:
     if facts.repo:
         split = catalogue.task(task).score_split
         return msgspec.structs.replace(facts, task=task, splits={split: split})
-    own = {"repo": hub.repo, "revision": hub.revision, "subset": hub.config or "default", "splits": hub.splits}
+    own = {
+        "repo": hub.repo,
+        "revision": hub.revision,
+        "subset": hub.config or "default",
+        "splits": hub.splits,
+    }
     return msgspec.structs.replace(facts, task=task, **own)
 
 
-class Model(NamedTuple):
+class HubModel(NamedTuple):
     """An encoder by its id on the Hub, else under the organisation ``stsbench``; its weights and its embeddings' size."""
 
     name: str
@@ -255,7 +294,7 @@ class Model(NamedTuple):
     dimensions: int | None
 
 
-def model_of(result: Result, catalogue: Catalogue) -> Model:
+def model_of(result: Result, catalogue: Catalogue) -> HubModel:
     """The model that a result is of.
 
     Its name is the id on the Hub that its card tells, or the checkpoint's where that card alone describes it: several
@@ -267,10 +306,15 @@ def model_of(result: Result, catalogue: Catalogue) -> Model:
     name = result.encoder if "/" in result.encoder else f"stsbench/{result.encoder}"
     dimensions = result.run.get("dimensions")
     if card is None or "+" in result.encoder:
-        return Model(name, revision, None, dimensions)
+        return HubModel(name, revision, None, dimensions)
     model = str(card.params.get("model", ""))
     is_alone = model.count("/") == 1 and _described(catalogue)[model] == 1
-    return Model(card.hub or (model if is_alone else name), revision, card.parameters, dimensions or card.dimensions)
+    return HubModel(
+        card.hub or (model if is_alone else name),
+        revision,
+        card.parameters,
+        dimensions or card.dimensions,
+    )
 
 
 @lru_cache(maxsize=4)
@@ -310,7 +354,7 @@ class MeasuredScore(NamedTuple):
     results: Sequence[Result]
     card: TaskCard | None
     said: EvalResult
-    score: Spread
+    score: MeanAndDeviation
     interval: tuple[float, float] | None
     newest: str | None
 
@@ -319,28 +363,41 @@ def measured(results: Sequence[Result], catalogue: Catalogue) -> Iterator[Measur
     """One encoder's results, those of several seeds together."""
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
-        groups.setdefault((result.task, result.split, protocol_key(result.protocol)), []).append(result)
+        groups.setdefault((result.task, result.split, protocol_key(result.protocol)), []).append(
+            result
+        )
     for (task, _, _), same in groups.items():
         card = catalogue.task(task) if task in catalogue.paths("tasks") else None
-        score = spread([one.score for one in same])
-        interval = same[0].interval if len(same) == 1 else mean_interval([same])
+        score = mean_and_deviation([one.score for one in same])
+        interval = same[0].interval if len(same) == 1 else compute_mean_interval([same])
         arguments = dict(same[0].protocol)
         if score.deviation is not None:
             arguments |= {"seeds": len(same), "deviation": score.deviation}
         if interval is not None:
             arguments["interval"] = list(interval)
         said = _eval_result(same[0], card, score.mean, arguments)
-        newest = max((str(one.run["created"]) for one in same if one.run.get("created")), default=None)
+        newest = max(
+            (str(one.run["created"]) for one in same if one.run.get("created")), default=None
+        )
         yield MeasuredScore(same, card, said, score, interval, newest)
 
 
-def _eval_result(first: Result, card: TaskCard | None, score: float, arguments: dict[str, Any]) -> EvalResult:
+def _eval_result(
+    first: Result, card: TaskCard | None, score: float, arguments: dict[str, Any]
+) -> EvalResult:
     from huggingface_hub import EvalResult
 
     hub, kind = card.hub if card else None, KINDS.get(card.evaluator, OTHER) if card else OTHER
     # Those of STS have the names that sentence-transformers gives them.
-    metric, similarity = str(first.protocol.get("metric", kind.metric)), first.protocol.get("similarity")
-    words = CORRELATIONS[metric].label if metric in CORRELATIONS else metric.replace("_", " ").capitalize()
+    metric, similarity = (
+        str(first.protocol.get("metric", kind.metric)),
+        first.protocol.get("similarity"),
+    )
+    words = (
+        CORRELATIONS[metric].label
+        if metric in CORRELATIONS
+        else metric.replace("_", " ").capitalize()
+    )
     if similarity is not None:
         words = f"{words} of {similarity} ({first.protocol.get('aggregation')})"
         metric = f"{metric}_{similarity}"

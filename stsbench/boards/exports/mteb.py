@@ -13,10 +13,11 @@ import msgspec
 from stsbench.boards.exports.hub import MtebTask, model_of, mteb_facts, mteb_task
 from stsbench.boards.tables.columns import as_mteb_scores, with_mean
 from stsbench.boards.tables.rows import by_average, hub_address
-from stsbench.boards.tables.table import Group, Row, Table, TableCell, Traits
+from stsbench.boards.tables.table import EncoderTraits, Group, Row, Table, TableCell
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, OutputError, ProtocolError, one_line
-from stsbench.core.files import file_part, write_whole
+from stsbench.core.errors import DataError, OutputError, ProtocolError
+from stsbench.core.files import safe_file_name, write_atomically
+from stsbench.core.wording import join_lines
 from stsbench.results.record import Result
 
 DIGITS = 6
@@ -27,14 +28,14 @@ UNKNOWN = """
 """What MTEB's description of a model must say, and results do not tell."""
 
 
-class Exported(NamedTuple):
+class ExportedFiles(NamedTuple):
     """The files written, and the cells that no file of MTEB's may hold, each with the reason."""
 
     paths: list[Path]
     left_out: list[str]
 
 
-def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> Exported:
+def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> ExportedFiles:
     """Write ``out/results/<model>/<revision>/<task>.json`` for every cell whose data are MTEB's.
 
     A model has its id on the Hub where that is known, see :func:`model_of`. A task of several subsets is written where all are there.
@@ -50,40 +51,56 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
     """
     files: dict[Path, list[tuple[MtebTask, Result]]] = {}
     left_out: dict[str, None] = {}
-    for result in sorted(results, key=lambda r: (r.encoder, r.task, r.split, r.eval_seed, str(r.protocol["name"]))):
+    for result in sorted(
+        results, key=lambda r: (r.encoder, r.task, r.split, r.eval_seed, str(r.protocol["name"]))
+    ):
         task, why = _fitting(result, catalogue)
         if task is None:
             left_out[f"{result.encoder} on {result.task}: {why}"] = None
             continue
         model = model_of(result, catalogue)
-        folder = out / "results" / file_part(model.name.replace("/", "__").replace(" ", "_"), 255)
-        cells = files.setdefault(folder / file_part(model.revision, 255) / f"{task.name}.json", [])
+        folder = (
+            out / "results" / safe_file_name(model.name.replace("/", "__").replace(" ", "_"), 255)
+        )
+        cells = files.setdefault(
+            folder / safe_file_name(model.revision, 255) / f"{task.name}.json", []
+        )
         if all((task, result.split) != (other, one.split) for other, one in cells):
             cells.append((task, result))
-    files = {path: whole for path, cells in files.items() if (whole := list(_whole(cells, left_out)))}
+    files = {
+        path: whole for path, cells in files.items() if (whole := list(_whole(cells, left_out)))
+    }
     if not files:
         raise DataError(f"nothing to export: {next(iter(left_out), 'there are no results')}")
-    paths = [write_whole(path, _json(_task_result(cells))) for path, cells in files.items()]
+    paths = [write_atomically(path, _json(_task_result(cells))) for path, cells in files.items()]
     for folder, result in {path.parent: cells[0][1] for path, cells in files.items()}.items():
         model = model_of(result, catalogue)
-        meta: dict[str, Any] = {"name": model.name, "revision": model.revision, **dict.fromkeys(UNKNOWN)}
+        meta: dict[str, Any] = {
+            "name": model.name,
+            "revision": model.revision,
+            **dict.fromkeys(UNKNOWN),
+        }
         meta |= {"n_parameters": model.parameters, "embed_dim": model.dimensions, "framework": []}
-        write_whole(folder / META, _json({**meta, "similarity_fn_name": "cosine"}))
-    return Exported(paths, list(left_out))
+        write_atomically(folder / META, _json({**meta, "similarity_fn_name": "cosine"}))
+    return ExportedFiles(paths, list(left_out))
 
 
 def _fitting(result: Result, catalogue: Catalogue) -> tuple[MtebTask | None, str]:
     task = mteb_task(result.task, catalogue) if result.task in catalogue.paths("tasks") else None
     if task is None:
         return None, "its data are not those of a task of MTEB's"
-    if result.protocol.get("similarity") != "cosine" or not {"spearman.all", "pearson.all"} <= set(result.scores):
+    if result.protocol.get("similarity") != "cosine" or not {"spearman.all", "pearson.all"} <= set(
+        result.scores
+    ):
         return None, "MTEB scores by the Spearman correlation of cosines"
     if result.split not in task.splits:
         return None, f"MTEB has no split '{result.split}' of it"
     return task, ""
 
 
-def _whole(cells: Sequence[tuple[MtebTask, Result]], left_out: dict[str, None]) -> Iterator[tuple[MtebTask, Result]]:
+def _whole(
+    cells: Sequence[tuple[MtebTask, Result]], left_out: dict[str, None]
+) -> Iterator[tuple[MtebTask, Result]]:
     """The cells of splits of which all subsets are there: MTEB averages over a part as if it were the whole."""
     for task, result in cells:
         found = sum(other.split == result.split for _, other in cells)
@@ -98,8 +115,14 @@ def _task_result(cells: Sequence[tuple[MtebTask, Result]]) -> dict[str, Any]:
     scores: dict[str, list[dict[str, Any]]] = {}
     for task, result in cells:
         # 'pearson' and 'spearman' are of the model's own similarity, cosine where it names none.
-        values = {name: round(result.scores[f"{name}.all"], DIGITS) for name in ("pearson", "spearman")}
-        facts = {"main_score": values["spearman"], "hf_subset": task.subset, "languages": task.languages}
+        values = {
+            name: round(result.scores[f"{name}.all"], DIGITS) for name in ("pearson", "spearman")
+        }
+        facts = {
+            "main_score": values["spearman"],
+            "hf_subset": task.subset,
+            "languages": task.languages,
+        }
         cosines = {f"cosine_{name}": value for name, value in values.items()}
         scores.setdefault(task.splits[result.split], []).append({**values, **cosines, **facts})
     _, newest = max(cells, key=lambda cell: str(cell[1].run.get("created", "")))
@@ -137,14 +160,14 @@ class ImportedModel(NamedTuple):
     revision: str
 
 
-class Imported(NamedTuple):
+class ImportedScores(NamedTuple):
     """Scores, from 0 to 1, and the version of MTEB that made each, by model and by task of ours; a line for each file left out."""
 
     scores: Mapping[ImportedModel, Mapping[str, tuple[float, str]]]
     problems: Sequence[str]
 
 
-def read_mteb(path: Path, catalogue: Catalogue) -> Imported:
+def read_mteb(path: Path, catalogue: Catalogue) -> ImportedScores:
     """Read a result file of MTEB's, or all below a folder; files of tasks that are none of ours are passed over.
 
     Raises:
@@ -163,8 +186,10 @@ def read_mteb(path: Path, catalogue: Catalogue) -> Imported:
         except DataError as error:
             problems.append(str(error))
     if not scores:
-        raise DataError(f"{path}: no score of a task that is also ours{f'; {problems[0]}' if problems else ''}")
-    return Imported(scores, problems)
+        raise DataError(
+            f"{path}: no score of a task that is also ours{f'; {problems[0]}' if problems else ''}"
+        )
+    return ImportedScores(scores, problems)
 
 
 def _read(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[float, str]]]:
@@ -174,21 +199,37 @@ def _read(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[float, 
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(
-            f"{path}: is not a result file of MTEB 1.11 or newer: {one_line(error)}; mteb itself reads older ones"
+            f"{path}: is not a result file of MTEB 1.11 or newer: {join_lines(error)}; mteb itself reads older ones"
         ) from error
-    ours = (mteb_task(name, catalogue) for name, facts in mteb_facts().items() if facts.name == file.task_name)
+    ours = (
+        mteb_task(name, catalogue)
+        for name, facts in mteb_facts().items()
+        if facts.name == file.task_name
+    )
     for task in filter(None, ours):
         split = task.splits[catalogue.task(task.task).score_split]
-        mine = next((one for one in file.scores.get(split, []) if one.get("hf_subset") == task.subset), None)
+        mine = next(
+            (one for one in file.scores.get(split, []) if one.get("hf_subset") == task.subset), None
+        )
         if mine is None:
             continue
         if file.dataset_revision != task.revision:
             theirs = file.dataset_revision[:12]
-            raise DataError(f"{path}: of dataset revision {theirs}, ours is {task.revision[:12]}: other data")
+            raise DataError(
+                f"{path}: of dataset revision {theirs}, ours is {task.revision[:12]}: other data"
+            )
         score = mine.get(METRIC)
         if not isinstance(score, float | int) or isinstance(score, bool) or not abs(score) <= 1:
-            raise DataError(f"{path}: subset '{task.subset}': '{METRIC}' is {score!r} and no correlation")
-        yield task.task, (float(score), str(mine.get("mteb_version") or file.mteb_version or "of unknown version"))
+            raise DataError(
+                f"{path}: subset '{task.subset}': '{METRIC}' is {score!r} and no correlation"
+            )
+        yield (
+            task.task,
+            (
+                float(score),
+                str(mine.get("mteb_version") or file.mteb_version or "of unknown version"),
+            ),
+        )
 
 
 class _Meta(msgspec.Struct):
@@ -206,24 +247,33 @@ def _model(file: Path) -> ImportedModel:
     return ImportedModel(meta.name, meta.revision or folder.name)
 
 
-def with_imported(table: Table, imported: Imported) -> Table:
+def with_imported(table: Table, imported: ImportedScores) -> Table:
     """The same table with a group of imported rows below its own; best and second best are taken in each group.
 
     Raises:
         ProtocolError: its columns are not scored as MTEB scores.
     """
     if not as_mteb_scores(table.columns):
-        raise ProtocolError(f"'{table.name}' is not scored as MTEB scores: by Spearman over all pairs of a task")
-    tasks = {column.wanted.task: column.key for column in table.columns if column.wanted is not None}
+        raise ProtocolError(
+            f"'{table.name}' is not scored as MTEB scores: by Spearman over all pairs of a task"
+        )
+    tasks = {
+        column.wanted.task: column.key for column in table.columns if column.wanted is not None
+    }
     names, rows = [model.name for model in imported.scores], []
     for model, scores in imported.scores.items():
         found = {tasks[task]: 100 * score for task, (score, _) in scores.items() if task in tasks}
         versions = sorted({version for _, version in scores.values()})
         row = Row(
-            label=f"{model.name} [{model.revision[:6]}]" if names.count(model.name) > 1 else model.name,
-            cells={key: TableCell(published=number) for key, number in with_mean(table.terms, found).items()},
+            label=f"{model.name} [{model.revision[:6]}]"
+            if names.count(model.name) > 1
+            else model.name,
+            cells={
+                key: TableCell(published=number)
+                for key, number in with_mean(table.terms, found).items()
+            },
             imported=", ".join(f"mteb {version}" for version in versions),
-            traits=Traits(model=hub_address(model.name)),
+            traits=EncoderTraits(model=hub_address(model.name)),
         )
         rows += [row] if found else []
     group = Group(section=SECTION, rows=sorted(rows, key=by_average))

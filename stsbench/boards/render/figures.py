@@ -8,10 +8,26 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from stsbench.boards.render.text import csv_text, to_latex, to_markdown
-from stsbench.boards.tables.table import STANDINGS, Layout, LayoutBlock, Show, Shown, Table, TableLine, lay_out
-from stsbench.core.errors import DataError, ProtocolError, choose, visible
-from stsbench.plots.draw import Dot, draw_dots, draw_panels
-from stsbench.significance.comparison import Comparison, columns, notes_below, sentences, task_labels
+from stsbench.boards.tables.table import (
+    STANDINGS,
+    DisplayCell,
+    Layout,
+    LayoutBlock,
+    Show,
+    Table,
+    TableLine,
+    build_layout,
+)
+from stsbench.core.errors import DataError, ProtocolError, look_up
+from stsbench.core.wording import escape_controls
+from stsbench.plots.draw import DotPoint, draw_dots, draw_panels
+from stsbench.significance.comparison import (
+    Comparison,
+    describe_comparison,
+    describe_notes,
+    difference_columns,
+    label_tasks,
+)
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
@@ -22,7 +38,12 @@ WRITERS: Mapping[str, Callable[[Comparison], str]] = {
     "latex": lambda comparison: to_latex(comparison_layouts(comparison)),
     "csv": lambda comparison: csv_text(comparison_records(comparison)),
     "json": lambda comparison: (
-        json.dumps({**asdict(comparison), "sentences": sentences(comparison)}, indent=1, ensure_ascii=False) + "\n"
+        json.dumps(
+            {**asdict(comparison), "sentences": describe_comparison(comparison)},
+            indent=1,
+            ensure_ascii=False,
+        )
+        + "\n"
     ),
 }
 
@@ -35,19 +56,26 @@ def render_comparison(comparison: Comparison, fmt: str) -> str:
     Raises:
         UnknownName: no such format.
     """
-    return visible(choose("format", fmt, WRITERS)(comparison))
+    return escape_controls(look_up("format", fmt, WRITERS)(comparison))
 
 
 def comparison_layouts(comparison: Comparison) -> list[Layout]:
     """A table for each pair of encoders with its sentence below, and below the last what the columns mean."""
     made: list[Layout] = []
     pairs = list(comparison.pairs())
-    for (first, second, differences), sentence in zip(pairs, sentences(comparison), strict=True):
-        (_, *heads), rows = columns(differences)
-        lines = [TableLine(label=task, cells=[Shown(text) for text in texts]) for task, *texts in rows]
-        legend = [sentence, *(notes_below(comparison) if len(made) == len(pairs) - 1 else [])]
+    for (first, second, differences), sentence in zip(
+        pairs, describe_comparison(comparison), strict=True
+    ):
+        (_, *heads), rows = difference_columns(differences)
+        lines = [
+            TableLine(label=task, cells=[DisplayCell(text) for text in texts])
+            for task, *texts in rows
+        ]
+        legend = [sentence, *(describe_notes(comparison) if len(made) == len(pairs) - 1 else [])]
         caption, blocks = f"A = {first}, B = {second}", [LayoutBlock(lines=lines)]
-        made.append(Layout(caption=caption, label_head="task", heads=heads, blocks=blocks, legend=legend))
+        made.append(
+            Layout(caption=caption, label_head="task", heads=heads, blocks=blocks, legend=legend)
+        )
     return made
 
 
@@ -63,7 +91,9 @@ def comparison_records(comparison: Comparison) -> list[dict[str, Any]]:
             **dict(zip(("seeds_first", "seeds_second"), one.seeds, strict=True)),
             **dict(zip(("score_first", "score_second"), one.scores, strict=True)),
             "difference": one.difference,
-            **dict(zip(("interval_low", "interval_high"), one.interval or (None, None), strict=True)),
+            **dict(
+                zip(("interval_low", "interval_high"), one.interval or (None, None), strict=True)
+            ),
             **{name: getattr(one, name) for name in ("p", "p_williams", "p_corrected", "real")},
         }
         for one in comparison.differences
@@ -76,19 +106,40 @@ def comparison_figure(comparison: Comparison) -> Chart:
     Raises:
         DataError: no paired test is known for any. StsbenchError: matplotlib is not installed.
     """
-    labels, dots = task_labels(comparison.differences), []
+    labels, dots = label_tasks(comparison.differences), []
     for one in comparison.differences:
         if one.interval is not None:
-            group, series, ends = labels[one.task, one.split], f"{one.second} - {one.first}", one.interval
+            group, series, ends = (
+                labels[one.task, one.split],
+                f"{one.second} - {one.first}",
+                one.interval,
+            )
             interval = 100 * ends[0], 100 * ends[1]
-            dots.append(Dot(group=group, series=series, value=100 * one.difference, interval=interval, filled=one.real))
+            dots.append(
+                DotPoint(
+                    group=group,
+                    series=series,
+                    value=100 * one.difference,
+                    interval=interval,
+                    filled=one.real,
+                )
+            )
     if not dots:
-        raise DataError("there is no interval to draw: no paired test is known for any of these results")
+        raise DataError(
+            "there is no interval to draw: no paired test is known for any of these results"
+        )
     title = dots[0].series if len(comparison.encoders) == 2 else ""
-    return draw_dots(dots, axis="difference × 100, with its 95% interval; ○ not significant", title=title, zero=True)
+    return draw_dots(
+        dots,
+        axis="difference × 100, with its 95% interval; ○ not significant",
+        title=title,
+        zero=True,
+    )
 
 
-def table_figure(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> Chart:
+def table_figure(
+    tables: Sequence[Table], show: Show | None = None, *, exact: bool = False
+) -> Chart:
     """One table with a panel a column: a dot is a measured number or a difference, a ring a published number.
 
     Raises:
@@ -100,11 +151,16 @@ def table_figure(tables: Sequence[Table], show: Show | None = None, *, exact: bo
         raise ProtocolError(
             f"one figure shows one table, here are {len(tables)}: {captions}; choose one by its protocol"
         )
-    layout = lay_out(tables[0], show, exact=exact, ends=False)
+    layout = build_layout(tables[0], show, exact=exact, ends=False)
     drawn = [column for column in layout.columns if column.kind in ("task", "average", "exact")]
     standings = [column for column in layout.columns if column.kind in STANDINGS]
     # Published and measured numbers of a row stand in one line, which says the rank and letters that no panel shows.
-    lines = [line for block in layout.blocks for line in block.lines if line.side != "difference" or show == line.side]
+    lines = [
+        line
+        for block in layout.blocks
+        for line in block.lines
+        if line.side != "difference" or show == line.side
+    ]
     rows = {}
     for line in lines:
         if not line.further:
@@ -112,12 +168,22 @@ def table_figure(tables: Sequence[Table], show: Show | None = None, *, exact: bo
             stands = ", ".join(f"{head} {found.text}" for head, found in made if found)
             rows[str(id(line.row))] = line.label + line.marks + (f" ({stands})" if stands else "")
     dots = [
-        Dot(str(id(line.row)), column.key, found.value, found.interval, filled=line.side != "published")
+        DotPoint(
+            str(id(line.row)),
+            column.key,
+            found.value,
+            found.interval,
+            filled=line.side != "published",
+        )
         for line in lines
         for column in drawn
         if (found := line.row.cell(column.key).number(line.side)) is not None
     ]
-    what = "measured minus published" if show == "difference" else "● measured   ○ published   — 95% interval"
+    what = (
+        "measured minus published"
+        if show == "difference"
+        else "● measured   ○ published   — 95% interval"
+    )
     return draw_panels(
         dots,
         panels={column.key: column.head for column in drawn},

@@ -15,14 +15,34 @@ from importlib import resources
 from statistics import quantiles
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stsbench.boards.published import sources
-from stsbench.boards.tables.table import NONE, STANDINGS, Layout, Row, Show, Table, TableColumn, lay_out, sectioned
-from stsbench.core.errors import one_line, visible
+from stsbench.boards.published.rows import sources
+from stsbench.boards.tables.table import (
+    NONE,
+    STANDINGS,
+    Layout,
+    Row,
+    Show,
+    Table,
+    TableColumn,
+    build_layout,
+    group_by_section,
+)
+from stsbench.core.wording import escape_controls, join_lines
 
 if TYPE_CHECKING:
     import jinja2
 
-SCRIPTS = ("tables", "order", "filters", "columns", "comparison", "download", "theme", "address", "start")
+SCRIPTS = (
+    "tables",
+    "order",
+    "filters",
+    "columns",
+    "comparison",
+    "download",
+    "theme",
+    "address",
+    "start",
+)
 """The parts of the script, each using those before it; functions may use all."""
 LEAST_SPAN = 10.0
 """Points that a column's scale spans at least: a lone narrow interval looks narrow."""
@@ -39,10 +59,14 @@ def to_html(tables: Sequence[Table], show: Show | None = None, *, exact: bool = 
     return html_page(title, table_body(tables, show, exact=exact))
 
 
-def table_body(tables: Sequence[Table], show: Show | None = None, *, exact: bool = False) -> Iterator[str]:
+def table_body(
+    tables: Sequence[Table], show: Show | None = None, *, exact: bool = False
+) -> Iterator[str]:
     """The tables within a page."""
     for place, table in enumerate(tables, start=1):
-        yield _table(table, lay_out(table, show or "both", exact=exact, ends=False), f"t{place}")
+        yield _table(
+            table, build_layout(table, show or "both", exact=exact, ends=False), f"t{place}"
+        )
 
 
 def html_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
@@ -63,24 +87,32 @@ def html_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
 
 
 def notebook_table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], notes: Iterable[str] = (), *, title: str = ""
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    notes: Iterable[str] = (),
+    *,
+    title: str = "",
 ) -> str:
     """A table of texts for a notebook: the first column stands to the left, the others are numbers.
 
     A line break within a cell stands before its small print, as which ``notes`` are shown below. Without heads there is no table.
     """
-    return filled("notebook.html", heads=heads, rows=rows, notes=notes, title=title).removesuffix("\n")
+    return filled("notebook.html", heads=heads, rows=rows, notes=notes, title=title).removesuffix(
+        "\n"
+    )
 
 
 def notebook_layout(layout: Layout) -> str:
     """A table for a notebook: its caption, sections and groups as lines of their own."""
     rows: list[list[str]] = []
-    for section, block in sectioned(layout.blocks):
+    for section, block in group_by_section(layout.blocks):
         rows += [[title, *[""] * len(layout.heads)] for title in (section, block.title) if title]
         for line in block.lines:
             cells = [cell.text + cell.mark + cell.deviation for cell in line.cells]
-            rows.append([one_line(line.label) + line.marks, *cells])
-    return notebook_table([layout.label_head, *layout.heads], rows, layout.legend, title=layout.caption)
+            rows.append([join_lines(line.label) + line.marks, *cells])
+    return notebook_table(
+        [layout.label_head, *layout.heads], rows, layout.legend, title=layout.caption
+    )
 
 
 @cache
@@ -98,7 +130,9 @@ def _templates() -> jinja2.Environment:
     made.filters["in_millions"] = parameters_said
     made.filters["breaking"] = lambda text: markupsafe.Markup(escape(text).replace("+", "<wbr>+"))
     # A dollar sign would begin a formula in a notebook.
-    made.filters["plain"] = lambda text: markupsafe.Markup(escape(visible(one_line(text))).replace("$", "&#36;"))
+    made.filters["plain"] = lambda text: markupsafe.Markup(
+        escape(escape_controls(join_lines(text))).replace("$", "&#36;")
+    )
     return made
 
 
@@ -114,13 +148,17 @@ def _asset(name: str) -> str:
 def _table(table: Table, layout: Layout, identity: str) -> str:
     lines = [line for block in layout.blocks for line in block.lines]
     scales = _scales(layout)
-    beyond = (not a <= one.value <= b for key, (a, b) in scales.items() for one in layout.with_intervals(key))
+    beyond = (
+        not a <= one.value <= b
+        for key, (a, b) in scales.items()
+        for one in layout.with_intervals(key)
+    )
     return filled(
         "table.html",
         id=identity,
         table=table,
         layout=layout,
-        blocks=list(sectioned(layout.blocks)),
+        blocks=list(group_by_section(layout.blocks)),
         notes={text[0]: place for place, text in reversed([*enumerate(layout.legend, start=1)])},
         papers=sources().papers,
         apart=set_apart(table),
@@ -129,7 +167,8 @@ def _table(table: Table, layout: Layout, identity: str) -> str:
         means=MEANS,
         standings=STANDINGS,
         ranked=any(cell.rank for line in lines for cell in line.cells),
-        ranked_apart=layout.show == "both" and {"measured", "published"} <= {line.side for line in lines},
+        ranked_apart=layout.show == "both"
+        and {"measured", "published"} <= {line.side for line in lines},
         scales=scales,
         outliers=any(beyond),
     ).removesuffix("\n")
@@ -158,29 +197,36 @@ def _scales(layout: Layout) -> dict[str, tuple[float, float]]:
         numbers = layout.with_intervals(column.key) if column.kind in ("task", *MEANS) else []
         if numbers:
             values = [one.value for one in numbers]
-            first, _, third = quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+            first, _, third = (
+                quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+            )
             reach = max(1.5 * (third - first), LEAST_SPAN / 2)
-            ends = [end for one in numbers if first - reach <= one.value <= third + reach for end in one.interval or ()]
+            ends = [
+                end
+                for one in numbers
+                if first - reach <= one.value <= third + reach
+                for end in one.interval or ()
+            ]
             spare = max(0.0, LEAST_SPAN - (max(ends) - min(ends))) / 2
             found[column.key] = min(ends) - spare, max(ends) + spare
     return found
 
 
-class Apart(NamedTuple):
+class RowDistinction(NamedTuple):
     """What tells a row from others of its label; ``by_group``: the title of its group says it already."""
 
     text: str
     by_group: bool
 
 
-def set_apart(table: Table) -> Mapping[int, Apart]:
+def set_apart(table: Table) -> Mapping[int, RowDistinction]:
     """For each row that shares its label with others what tells it from them, by the row's ``id``."""
     alike: dict[str, list[tuple[Row, list[str]]]] = {}
     for group in table.groups:
         title = " ".join(filter(None, (group.section, group.title)))
         for row in group.rows:
             alike.setdefault(row.label, []).append((row, [title, *_facts(row)]))
-    found: dict[int, Apart] = {}
+    found: dict[int, RowDistinction] = {}
     for rows in alike.values():
         if len(rows) > 1:
             tellings = _telling([facts for _, facts in rows])
@@ -192,19 +238,28 @@ def _facts(row: Row) -> Iterator[str]:
     """What may tell a row from another, first what says most to a reader."""
     traits, (paper, number, printed) = row.traits, [*row.key.split("/", 2), "", "", ""][:3]
     source = sources().papers.get(paper)
-    yield from (traits.backbone, traits.method, f"supervision {traits.supervision}" if traits.supervision else "")
+    yield from (
+        traits.backbone,
+        traits.method,
+        f"supervision {traits.supervision}" if traits.supervision else "",
+    )
     yield str(traits.year or "")
     yield f"{source.name} {source.year}, {number.replace('-', ' ')}" if source else ""
     yield from (printed, row.encoder)
 
 
-def _telling(rows: Sequence[Sequence[str]]) -> list[Apart]:
+def _telling(rows: Sequence[Sequence[str]]) -> list[RowDistinction]:
     """The first fact that is another in every row, or as many facts as it takes; numbers where no facts do."""
     differing = [facts for facts in zip(*rows, strict=True) if len(set(facts)) > 1]
     for facts in differing:
         if len(set(facts)) == len(rows) and all(facts):
-            return [Apart(text, facts == tuple(row[0] for row in rows)) for text in facts]
-    texts = [", ".join(dict.fromkeys(filter(None, (row[at] for row in differing)))) for at in range(len(rows))]
+            return [RowDistinction(text, facts == tuple(row[0] for row in rows)) for text in facts]
+    texts = [
+        ", ".join(dict.fromkeys(filter(None, (row[at] for row in differing))))
+        for at in range(len(rows))
+    ]
     if len(set(texts)) < len(rows) or not all(texts):
-        texts = [", ".join(filter(None, (text, f"no. {place}"))) for place, text in enumerate(texts, 1)]
-    return [Apart(text, by_group=False) for text in texts]
+        texts = [
+            ", ".join(filter(None, (text, f"no. {place}"))) for place, text in enumerate(texts, 1)
+        ]
+    return [RowDistinction(text, by_group=False) for text in texts]

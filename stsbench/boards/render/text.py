@@ -24,10 +24,11 @@ from stsbench.boards.tables.table import (
     Table,
     TableCell,
     TableColumn,
-    sectioned,
+    group_by_section,
     short_labels,
 )
-from stsbench.core.errors import LONGEST, one_line, visible
+from stsbench.core.names import MAX_NAME_LENGTH
+from stsbench.core.wording import escape_controls, join_lines
 
 LONG_WORD = re.compile(r"(\S{30,})")
 """A word that a note's line may end within."""
@@ -75,7 +76,7 @@ _SIGN = re.compile(r"([-',])(?=\1)|.")
 """One sign; the first is one of two that would be set as one other."""
 
 
-class Markup(NamedTuple):
+class MarkupFormat(NamedTuple):
     """How a format writes a row, a title across the columns, and what stands in them."""
 
     escape: Callable[[str], str]
@@ -108,7 +109,12 @@ class Markup(NamedTuple):
 
     def rows(self, layouts: Sequence[Layout]) -> str:
         """The rows alone, to be put into a table that there is."""
-        return "".join(f"{line}\n" for layout in layouts for block in layout.blocks for line in self.lines(block))
+        return "".join(
+            f"{line}\n"
+            for layout in layouts
+            for block in layout.blocks
+            for line in self.lines(block)
+        )
 
 
 def escape_markdown(text: str) -> str:
@@ -117,17 +123,20 @@ def escape_markdown(text: str) -> str:
     What stands for a character in HTML is taken where a backslash is not understood by all, and where addresses
     become links by themselves.
     """
-    return SPECIAL.sub(lambda found: ENTITIES.get(found[0], f"\\{found[0]}"), visible(one_line(text)))
+    return SPECIAL.sub(
+        lambda found: ENTITIES.get(found[0], f"\\{found[0]}"), escape_controls(join_lines(text))
+    )
 
 
 def escape_latex(text: str) -> str:
     """Text in one line with every sign, or pair of signs, that LaTeX would take for its own replaced."""
     return _SIGN.sub(
-        lambda found: f"{found[0]}{{}}" if found[1] else SIGNS.get(found[0], found[0]), visible(one_line(text))
+        lambda found: f"{found[0]}{{}}" if found[1] else SIGNS.get(found[0], found[0]),
+        escape_controls(join_lines(text)),
     )
 
 
-MARKDOWN = Markup(
+MARKDOWN = MarkupFormat(
     escape=escape_markdown,
     number=str,
     row=lambda cells: f"| {' | '.join(cells)} |",
@@ -137,12 +146,14 @@ MARKDOWN = Markup(
     best="**{}**",
     second="<u>{}</u>",
 )
-LATEX = Markup(
+LATEX = MarkupFormat(
     escape=escape_latex,
     # A minus before a number, also before the second end of an interval, is no hyphen.
     number=lambda text: re.sub(r"(?:^|(?<= ))-(?=[\d.])", "$-$", escape_latex(text)),
     row=lambda cells: " & ".join(cells) + r" \\",
-    section=lambda text, columns: rf"\multicolumn{{{columns + 1}}}{{@{{}}l}}{{\textbf{{{text}}}}} \\",
+    section=lambda text, columns: (
+        rf"\multicolumn{{{columns + 1}}}{{@{{}}l}}{{\textbf{{{text}}}}} \\"
+    ),
     title=lambda text, columns: rf"\multicolumn{{{columns + 1}}}{{@{{}}l}}{{\textit{{{text}}}}} \\",
     indent=r"\quad ",
     best=r"\textbf{{}}",
@@ -157,11 +168,11 @@ def to_markdown(layouts: Sequence[Layout]) -> str:
 
 def _markdown(layout: Layout) -> Iterator[str]:
     # A page scrolls: it has more room than a terminal or paper.
-    layout = short_labels(layout, with_settings=LONGEST)
+    layout = short_labels(layout, with_settings=MAX_NAME_LENGTH)
     yield f"**{escape_markdown(layout.caption)}**\n"
     yield MARKDOWN.row([layout.label_head, *map(escape_markdown, layout.heads)])
     yield MARKDOWN.row(["---", *["---:"] * len(layout.heads)])
-    for section, block in sectioned(layout.blocks):
+    for section, block in group_by_section(layout.blocks):
         yield from MARKDOWN.group(section, block, len(layout.heads))
     yield from (f"\n{escape_markdown(text)}" for text in layout.legend)
 
@@ -174,16 +185,21 @@ def to_latex(layouts: Sequence[Layout]) -> str:
 
 def _latex(layout: Layout) -> Iterator[str]:
     parts = _parts(layout)
-    notes = [r"\par\smallskip\footnotesize\raggedright", *(rf"{_note(text)}\par" for text in layout.legend)]
+    notes = [
+        r"\par\smallskip\footnotesize\raggedright",
+        *(rf"{_note(text)}\par" for text in layout.legend),
+    ]
     # Notes that a page may end within stand outside of what floats as a whole.
     is_apart = sum(1 + len(text) // 90 for text in layout.legend) > MOST_NOTES
     for place, blocks in enumerate(parts, start=1):
-        caption = layout.caption if len(parts) == 1 else f"{layout.caption}, part {place} of {len(parts)}"
+        caption = (
+            layout.caption if len(parts) == 1 else f"{layout.caption}, part {place} of {len(parts)}"
+        )
         yield from (r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(caption)}}}")
         yield r"\begin{adjustbox}{max width=\linewidth,max totalheight=0.75\textheight}"
         yield from (rf"\begin{{tabular}}{{@{{}}l{'r' * len(layout.heads)}@{{}}}}", r"\toprule")
         yield LATEX.row(["", *map(escape_latex, layout.heads)])
-        for section, block in sectioned(blocks):
+        for section, block in group_by_section(blocks):
             yield r"\midrule"
             yield from LATEX.group(section, block, len(layout.heads))
         yield from (r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}")
@@ -211,7 +227,9 @@ def _note(text: str) -> str:
     """A note in which lines may end after signs of a long word too: paths and settings have no blanks."""
     # Long words stand between the parts that have none.
     parts = LONG_WORD.split(text)
-    words = (re.split(r"(?<=[/+=_.,:-])", part) if at % 2 else [part] for at, part in enumerate(parts))
+    words = (
+        re.split(r"(?<=[/+=_.,:-])", part) if at % 2 else [part] for at, part in enumerate(parts)
+    )
     return "".join(r"\allowbreak{}".join(map(escape_latex, pieces)) for pieces in words)
 
 
@@ -227,10 +245,14 @@ FACTS = ("table", "section", "group", "row", "encoder", "published_row", "side")
 
 def to_csv(tables: Sequence[Table], show: Show | None = None, *, headed: bool = True) -> str:
     """One line for the measured numbers of a row, one for the published ones, one for the difference."""
-    return csv_text([record for table in tables for record in _records(table, show)], FACTS, headed=headed)
+    return csv_text(
+        [record for table in tables for record in _records(table, show)], FACTS, headed=headed
+    )
 
 
-def csv_text(records: Sequence[Mapping[str, Any]], first: Sequence[str] = (), *, headed: bool = True) -> str:
+def csv_text(
+    records: Sequence[Mapping[str, Any]], first: Sequence[str] = (), *, headed: bool = True
+) -> str:
     """Records as CSV, the heads in ``first`` before the others; what a record lacks is empty."""
     heads = dict.fromkeys([*first, *(key for record in records for key in record)])
     stream = io.StringIO()
@@ -243,26 +265,43 @@ def csv_text(records: Sequence[Mapping[str, Any]], first: Sequence[str] = (), *,
 
 def _safe(value: object) -> object:
     """Text that a spreadsheet would take for a formula gets an apostrophe before it; a number stays a number."""
-    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value) else value
+    return (
+        f"'{value}"
+        if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
+        else value
+    )
 
 
 def frame(table: Table, show: Show | None = None) -> pd.DataFrame:
     """The table as a DataFrame: the same lines as the CSV, indexed by section, group, row and side."""
     import pandas as pd
 
-    return pd.DataFrame.from_records(list(_records(table, show))).set_index(["section", "group", "row", "side"])
+    return pd.DataFrame.from_records(list(_records(table, show))).set_index(
+        ["section", "group", "row", "side"]
+    )
 
 
 def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
     rows = table.rows()
     keys = [column.key for column in table.columns]
     cells = [(column, row, row.cell(column.key)) for column in table.columns for row in rows]
-    both = [(column.key, one) for column, _, cell in cells for one in (cell.measured, cell.published) if one]
+    both = [
+        (column.key, one)
+        for column, _, cell in cells
+        for one in (cell.measured, cell.published)
+        if one
+    ]
     spread = {key for key, one in both if one.deviation is not None}
-    ends = {c.key for c, _, cell in cells if c.kind != "exact" and cell.measured and cell.measured.interval}
+    ends = {
+        c.key
+        for c, _, cell in cells
+        if c.kind != "exact" and cell.measured and cell.measured.interval
+    }
     # Numbers that were printed in another row than the one that their own row names.
     sourced = {column.key for column, row, cell in cells if cell.printed_in not in ("", row.key)}
-    for group, row, side in ((g, row, side) for g in table.groups for row in g.rows for side in SIDES[show or "both"]):
+    for group, row, side in (
+        (g, row, side) for g in table.groups for row in g.rows for side in SIDES[show or "both"]
+    ):
         if show == "merged" and side == "published" and row.is_measured:
             continue
         numbers = {key: row.cell(key).number(side) for key in keys}
@@ -276,13 +315,22 @@ def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
             if key == RANKS:
                 record |= {"rank_best": low and int(low), "rank_worst": high and int(high)}
             elif key == LETTERS:
-                record |= {LETTERS: one.text if one else None, "tied_with_best": row.is_best if one else None}
+                record |= {
+                    LETTERS: one.text if one else None,
+                    "tied_with_best": row.is_best if one else None,
+                }
             else:
                 record[key] = _plain(one and one.value)
-                record |= {f"{key}_deviation": _plain(one and one.deviation)} if key in spread else {}
-                record |= {f"{key}_low": _plain(low), f"{key}_high": _plain(high)} if key in ends else {}
+                record |= (
+                    {f"{key}_deviation": _plain(one and one.deviation)} if key in spread else {}
+                )
+                record |= (
+                    {f"{key}_low": _plain(low), f"{key}_high": _plain(high)} if key in ends else {}
+                )
             if key in sourced:
-                record[f"{key}_published_row"] = row.cell(key).printed_in if side != "measured" else ""
+                record[f"{key}_published_row"] = (
+                    row.cell(key).printed_in if side != "measured" else ""
+                )
         yield record
 
 
@@ -292,11 +340,16 @@ def to_json(tables: Sequence[Table]) -> str:
         {
             "table": table.name,
             "title": table.title,
-            "paper": table.paper and {key: getattr(table.paper, key) for key in ("name", "title", "year", "url")},
+            "paper": table.paper
+            and {key: getattr(table.paper, key) for key in ("name", "title", "year", "url")},
             "number": table.number,
             "columns": [_column(column) for column in table.columns],
             "groups": [
-                {"section": group.section, "title": group.title, "rows": [_row(row) for row in group.rows]}
+                {
+                    "section": group.section,
+                    "title": group.title,
+                    "rows": [_row(row) for row in group.rows],
+                }
                 for group in table.groups
             ],
             "notes": [*table.notes, *table.measured_notes],
@@ -309,15 +362,26 @@ def to_json(tables: Sequence[Table]) -> str:
 def _column(column: TableColumn) -> dict[str, Any]:
     facts: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
     if (wanted := column.wanted) is not None:
-        facts |= {"task": wanted.task, "split": wanted.printed, "protocol": wanted.protocol, "metric": wanted.metric}
+        facts |= {
+            "task": wanted.task,
+            "split": wanted.printed,
+            "protocol": wanted.protocol,
+            "metric": wanted.metric,
+        }
     return facts
 
 
 def _row(row: Row) -> dict[str, Any]:
     facts = {"encoder": row.encoder, "published_row": row.key, "quoted_from": row.quoted}
     facts |= {"scored_otherwise": row.otherwise}
-    facts |= {key: getattr(row, key) for key in ("imported", "metric", "overlap", "misprint", "is_best")}
-    cells = {key: _cell(cell, row.key) for key, cell in row.cells.items() if cell.measured or cell.published}
+    facts |= {
+        key: getattr(row, key) for key in ("imported", "metric", "overlap", "misprint", "is_best")
+    }
+    cells = {
+        key: _cell(cell, row.key)
+        for key, cell in row.cells.items()
+        if cell.measured or cell.published
+    }
     return {"label": row.label, **_known(facts), "cells": cells}
 
 
@@ -333,11 +397,19 @@ def _cell(cell: TableCell, of_row: str) -> Mapping[str, Any]:
                 "text": one.text,
             }
         )
-    return _known({**facts, "difference": _plain(cell.difference and cell.difference.value), "misprint": cell.misprint})
+    return _known(
+        {
+            **facts,
+            "difference": _plain(cell.difference and cell.difference.value),
+            "misprint": cell.misprint,
+        }
+    )
 
 
 def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in facts.items() if value not in (None, "") and value is not False}
+    return {
+        key: value for key, value in facts.items() if value not in (None, "") and value is not False
+    }
 
 
 def _plain(value: float | None) -> float | None:

@@ -12,9 +12,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from stsbench.boards.published import AverageFacts, BoardFacts, TableCard, read_table_card, sources
-from stsbench.boards.tables.columns import MTEB, Filler, as_mteb_scores, expected, results_of, shows_its_score
-from stsbench.boards.tables.rows import Added, all_groups, clean_notes, lacks, not_shown
+from stsbench.boards.published.rows import (
+    AverageFacts,
+    BoardFacts,
+    TableCard,
+    read_table_card,
+    sources,
+)
+from stsbench.boards.tables.columns import (
+    MTEB,
+    TableFiller,
+    as_mteb_scores,
+    fits_column,
+    published_protocol,
+    select_column_results,
+)
+from stsbench.boards.tables.rows import (
+    AddedRow,
+    all_groups,
+    clean_notes,
+    describe_gaps,
+    describe_hidden,
+)
 from stsbench.boards.tables.table import (
     AVERAGE,
     DELTA,
@@ -24,22 +43,23 @@ from stsbench.boards.tables.table import (
     Show,
     Table,
     TableCell,
-    distance,
+    subtract,
     with_standings,
 )
 from stsbench.core import settings
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, ProtocolError, StsbenchError, UnknownName, and_more
-from stsbench.core.files import write_whole
-from stsbench.results.folder import command_again, lacking_said, verified
-from stsbench.results.groups import gather_runs, side_by_side
+from stsbench.core.errors import CardError, DataError, ProtocolError, StsbenchError, UnknownName
+from stsbench.core.files import write_atomically
+from stsbench.core.wording import format_some
+from stsbench.results.folder import describe_missing_columns, format_rerun_command, verified
+from stsbench.results.groups import group_by_encoder, select_comparable
 from stsbench.results.record import Result, protocol_key
 
 if TYPE_CHECKING:
-    from stsbench.boards.exports.mteb import Imported
-    from stsbench.significance.comparison import Effort
-    from stsbench.significance.means import OnRow
+    from stsbench.boards.exports.mteb import ImportedScores
+    from stsbench.significance.comparison import TestSettings
+    from stsbench.significance.means import ProgressCallback
 
 
 def build_table(
@@ -47,8 +67,8 @@ def build_table(
     results: Sequence[Result] = (),
     catalogue: Catalogue | None = None,
     card: TableCard | None = None,
-    added: Sequence[Added] = (),
-    progress: OnRow | None = None,
+    added: Sequence[AddedRow] = (),
+    progress: ProgressCallback | None = None,
 ) -> Table:
     """Make the table of a name, of a TOML file, or of a card; published numbers as printed, beside them what results hold.
 
@@ -60,8 +80,8 @@ def build_table(
         ProtocolError: it would mix protocols without saying so.
     """
     card, catalogue = card or read_table_card(name), catalogue or Catalogue()
-    filler = Filler.of(card, catalogue)
-    runs = gather_runs(results, catalogue)
+    filler = TableFiller.of(card, catalogue)
+    runs = group_by_encoder(results, catalogue)
     notes = [card.note] if card.note else []
     # Tables of papers have columns that are no task of ours.
     for task in {column.wanted.task: None for column in filler.tasks if column.wanted is not None}:
@@ -73,7 +93,11 @@ def build_table(
     groups = all_groups(filler, results, runs, added)
     measured_notes = list(clean_notes(filler, runs)) if card.board else []
     rows = [row for group in groups for row in group.rows]
-    if not filler.has_sts_tests and any(row.source for row in rows) and any(row.overlap in OVERLAPS for row in rows):
+    if (
+        not filler.has_sts_tests
+        and any(row.source for row in rows)
+        and any(row.overlap in OVERLAPS for row in rows)
+    ):
         marks = " and ".join(OVERLAPS.values())
         measured_notes.append(
             f"{marks} are on measured rows alone: for published rows, only the overlap with tests of STS is known"
@@ -90,11 +114,13 @@ def build_table(
         terms=filler.terms,
     )
     if card.delta:
-        made = _with_distances(made, f"{card.paper}/{card.table}/{card.delta.row}", card.delta.column or AVERAGE)
+        made = _with_distances(
+            made, f"{card.paper}/{card.table}/{card.delta.row}", card.delta.column or AVERAGE
+        )
     if not results:
         return made
 
-    return with_intervals(made, progress)
+    return add_intervals(made, progress)
 
 
 def number_of(card: TableCard) -> str:
@@ -117,7 +143,8 @@ def _with_distances(table: Table, key: str, column: str) -> Table:
             return row
         ours = row.cell(column)
         cell = TableCell(
-            measured=distance(ours.measured, theirs.measured), published=distance(ours.published, theirs.published)
+            measured=subtract(ours.measured, theirs.measured),
+            published=subtract(ours.published, theirs.published),
         )
         return replace(row, cells={**row.cells, DELTA: cell})
 
@@ -128,7 +155,7 @@ TITLED = ("metric", "aggregation")
 """The fields of a protocol that every title names."""
 
 
-class Made(NamedTuple):
+class TableSet(NamedTuple):
     """Tables, a line for each thing that is left out of them, and what would fill or show more."""
 
     tables: list[Table]
@@ -137,7 +164,7 @@ class Made(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class TableRequest:
     """What tables are made of; of a suite's boards only those by ``protocol``."""
 
     catalogue: Catalogue
@@ -145,32 +172,32 @@ class Asked:
     where: Path = Path("results")
     protocol: str | None = None
     show: Show | None = None
-    imported: Imported | None = None
+    imported: ImportedScores | None = None
     ranks: bool = False
-    added: Sequence[Added] = ()
-    progress: OnRow | None = None
+    added: Sequence[AddedRow] = ()
+    progress: ProgressCallback | None = None
 
-    def declared(self, name: str) -> Made:
+    def declared(self, name: str) -> TableSet:
         """The table of a name, or of a TOML file; see :func:`build_table`.
 
         Raises:
             DataError: there would be nothing in it to show.
         """
         card = read_table_card(name)
-        filler = Filler.of(card, self.catalogue)
+        filler = TableFiller.of(card, self.catalogue)
         held, left_out = self._held(list(filler.all_tasks()))
         table = build_table(name, held, self.catalogue, card, self.added, self.progress)
         unseen = ""
         # A board has a row for each result, and published numbers need none.
         if held and not self.added and not table.is_board and self.show != "published":
-            unseen = not_shown(table, filler, gather_runs(held, self.catalogue))
+            unseen = describe_hidden(table, filler, group_by_encoder(held, self.catalogue))
         why = (
             f"table '{table.name}': nothing to show as '{self.show}', for no result fits it; "
             "'stsbench run' measures, --show published prints what papers have"
         )
         return self._made([table], left_out, why, unseen)
 
-    def boards(self, name: str) -> Made:
+    def boards(self, name: str) -> TableSet:
         """A suite's boards: one for each protocol that its tasks were scored by, and one for imported rows.
 
         Raises:
@@ -180,7 +207,10 @@ class Asked:
         suite = find_suite(name, self.catalogue)
         if self.ranks and not suite.average:
             whole = [one for one, other in self.catalogue.suites().items() if other.average]
-            raise ProtocolError(f"suite '{name}' has no mean to rank by", hint=f"suites with one: {', '.join(whole)}")
+            raise ProtocolError(
+                f"suite '{name}' has no mean to rank by",
+                hint=f"suites with one: {', '.join(whole)}",
+            )
         held, left_out = self._held(suite.tasks)
         scored = {task: self.catalogue.task(task).score_split for task in suite.tasks}
         made = replace(self, results=held).suite_boards(name, suite, scored)
@@ -189,7 +219,9 @@ class Asked:
             made.append(build_table(suite.name or name, [], self.catalogue, card))
         held_of = "" if self.protocol else self.likely_suite()
         by = f" by protocol '{self.protocol}'" if self.protocol else ""
-        others = f"; the results here are of others: --suite {held_of} shows some" if held_of else ""
+        others = (
+            f"; the results here are of others: --suite {held_of} shows some" if held_of else ""
+        )
         why = f"{self.where}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}{others}"
         return self._made(made, left_out, why)
 
@@ -209,10 +241,16 @@ class Asked:
         made = []
         for key, one in ways.items():
             card = _suite_card(name, suite, one, ways.values(), board)
-            made.append(build_table(suite.name or name, groups[key], self.catalogue, card, self.added, self.progress))
+            made.append(
+                build_table(
+                    suite.name or name, groups[key], self.catalogue, card, self.added, self.progress
+                )
+            )
         return made
 
-    def _made(self, tables: list[Table], left_out: list[str], why: str, unseen: str = "") -> Made:
+    def _made(
+        self, tables: list[Table], left_out: list[str], why: str, unseen: str = ""
+    ) -> TableSet:
         advice = [*self._advice(tables), *filter(None, [unseen])]
         if self.ranks:
             tables = rank_tables(tables)
@@ -221,12 +259,15 @@ class Asked:
 
             # A table asked for by name is refused where it does not fit.
             imported, alone = self.imported, len(tables) == 1
-            tables = [with_imported(one, imported) if alone or as_mteb_scores(one.columns) else one for one in tables]
+            tables = [
+                with_imported(one, imported) if alone or as_mteb_scores(one.columns) else one
+                for one in tables
+            ]
             left_out = [*left_out, *imported.problems]
         tables = [table for table in tables if table.has_lines(self.show)]
         if not tables:
             raise DataError(why)
-        return Made(tables, left_out, advice)
+        return TableSet(tables, left_out, advice)
 
     def likely_suite(self) -> str:
         """The first suite that the results have a task of, else one of their tasks."""
@@ -238,34 +279,58 @@ class Asked:
         """What the added rows of tables lack; raises DataError where no result of an encoder that is added fits a column."""
         lines: list[str] = []
         where = "" if self.where == Path("results") else str(self.where)
-        every = [(row, table) for table in tables for row in table.rows() if row.is_added and row.is_measured]
+        every = [
+            (row, table)
+            for table in tables
+            for row in table.rows()
+            if row.is_added and row.is_measured
+        ]
         for one in self.added:
             rows = [(row, table) for row, table in every if one.holds(row.results)]
             if not rows:
                 empty = Row(label=one.label or one.name, cells={}, encoder=one.results[0].encoder)
-                why = [line for table in tables[:1] for line in lacks(empty, table, self.catalogue, where)]
-                raise DataError(f"--add {one.name}: no result of it fits the table; {'; '.join(why)}")
-            lines += [line for row, table in rows for line in lacks(row, table, self.catalogue, where)]
+                why = [
+                    line
+                    for table in tables[:1]
+                    for line in describe_gaps(empty, table, self.catalogue, where)
+                ]
+                raise DataError(
+                    f"--add {one.name}: no result of it fits the table; {'; '.join(why)}"
+                )
+            lines += [
+                line
+                for row, table in rows
+                for line in describe_gaps(row, table, self.catalogue, where)
+            ]
         return lines
 
     def _held(self, tasks: Sequence[str]) -> tuple[list[Result], list[str]]:
-        mine, left_out = side_by_side((result for result in self.results if result.task in tasks), self.catalogue)
+        mine, left_out = select_comparable(
+            (result for result in self.results if result.task in tasks), self.catalogue
+        )
         if not self.ranks:
             return mine, left_out
         held = verified(mine, keep=True)
-        return held.results, [*left_out, *(problem.line for problem in held.problems)]
+        return held.results, [*left_out, *(problem.message for problem in held.problems)]
 
 
 def _suite_card(
-    name: str, suite: Suite, protocol: dict[str, Any], others: Iterable[Mapping[str, Any]], board: BoardFacts
+    name: str,
+    suite: Suite,
+    protocol: dict[str, Any],
+    others: Iterable[Mapping[str, Any]],
+    board: BoardFacts,
 ) -> TableCard:
     """The card of a suite's board by one protocol; the title tells it from those of the same name among ``others``."""
     namesakes = [other for other in others if other["name"] == protocol["name"]]
-    differing = [key for key in protocol if any(other.get(key) != protocol[key] for other in namesakes)]
+    differing = [
+        key for key in protocol if any(other.get(key) != protocol[key] for other in namesakes)
+    ]
     lines = [key for key in dict.fromkeys([*TITLED, *differing]) if key in protocol]
     facts = ", ".join(f"{'' if key in TITLED else f'{key} '}{protocol[key]}" for key in lines)
     return TableCard(
-        title=f"{suite.name or name}, protocol {protocol['name']}" + (f" ({facts})" if facts else ""),
+        title=f"{suite.name or name}, protocol {protocol['name']}"
+        + (f" ({facts})" if facts else ""),
         protocol=str(protocol["name"]),
         fields=protocol,
         columns=list(suite.tasks),
@@ -280,7 +345,9 @@ def find_suite(name: str, catalogue: Catalogue) -> Suite:
     if name in tasks and name not in suites:
         return Suite(name=catalogue.task(name).name, tasks=[name], average=False)
     if name not in suites:
-        hint = "'stsbench list suites' and 'list tasks' show them; cards of your own need --cards DIR"
+        hint = (
+            "'stsbench list suites' and 'list tasks' show them; cards of your own need --cards DIR"
+        )
         raise UnknownName("suite", name, [*suites, *tasks], hint=hint)
     return suites[name]
 
@@ -291,7 +358,7 @@ MOST = 50_000
 
 
 @contextmanager
-def known_means() -> Iterator[MeansByHash]:
+def open_interval_cache() -> Iterator[MeansByHash]:
     """Intervals by a hash of what they were computed from; what is added is kept in the cache folder, if there is one."""
     try:
         file = settings.cache_folder() / "means.json"
@@ -305,7 +372,7 @@ def known_means() -> Iterator[MeansByHash]:
         # Another process may have written meanwhile.
         kept = list((_read(file) | known).items())[-MOST:]
         with suppress(StsbenchError):
-            write_whole(file, msgspec.json.encode(dict(kept)))
+            write_atomically(file, msgspec.json.encode(dict(kept)))
 
 
 def _read(file: Path) -> MeansByHash:
@@ -315,33 +382,35 @@ def _read(file: Path) -> MeansByHash:
         return {}
 
 
-def with_intervals(table: Table, progress: OnRow | None = None) -> Table:
+def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Table:
     """The table with the 95% intervals of averages and of means over seeds, and a note on what has none, and why."""
     columns = {column.key: column.wanted for column in table.columns if column.wanted}
     keys = list(columns)
     average = _places(table, keys)
     # What results call the score that a column takes; nothing where it is their own.
     names = [
-        "" if one.fields else ".".join(filter(None, (one.metric, expected(one.protocol)[1])))
+        ""
+        if one.fields
+        else ".".join(filter(None, (one.metric, published_protocol(one.protocol)[1])))
         for one in columns.values()
     ]
     asked = []
     for row in table.rows():
-        cells = [results_of(row.results, one) for one in columns.values()]
+        cells = [select_column_results(row.results, one) for one in columns.values()]
         if means := _means_of(row, cells, keys, average):
             asked.append((row, means, cells))
     if not asked:
         return table
     # What computes intervals and ranks is imported where something is measured.
-    from stsbench.significance.means import mean_intervals
+    from stsbench.significance.means import compute_mean_intervals
 
     made: dict[int, Row] = {}
     lacking, silent = list[tuple[str, Result]](), list[tuple[str, Result]]()
-    with known_means() as known:
+    with open_interval_cache() as known:
         for done, (row, means, cells) in enumerate(asked, start=1):
-            found = mean_intervals(cells, set(means.values()), names, known)
-            lacking += [(row.label, one) for one in found.lacking]
-            silent += [(row.label, one) for one in found.without_texts]
+            found = compute_mean_intervals(cells, set(means.values()), names, known)
+            lacking += [(row.label, one) for one in found.results_without_columns]
+            silent += [(row.label, one) for one in found.results_without_sentences]
             shown = dict(row.cells)
             for key, ends in ((key, found.intervals.get(tasks)) for key, tasks in means.items()):
                 if ends and (number := shown[key].measured):
@@ -351,8 +420,8 @@ def with_intervals(table: Table, progress: OnRow | None = None) -> Table:
             if progress:
                 progress(done, len(asked))
     notes = [
-        f"no 95% interval of the mean of {and_more(list(dict.fromkeys(label for label, _ in rows)))}: {why}; "
-        f"run: {command_again([one for _, one in rows])}"
+        f"no 95% interval of the mean of {format_some(list(dict.fromkeys(label for label, _ in rows)))}: {why}; "
+        f"run: {format_rerun_command([one for _, one in rows])}"
         for why, rows in (
             ("per-item columns are missing or broken", lacking),
             ("the results do not tell which items share a sentence", silent),
@@ -368,7 +437,9 @@ def _places(table: Table, keys: Sequence[str]) -> tuple[int, ...]:
     if not all(set(term) <= set(keys) for term in table.terms):
         return ()
     whole = math.lcm(*map(len, table.terms))
-    return tuple(keys.index(key) for term in table.terms for key in term for _ in range(whole // len(term)))
+    return tuple(
+        keys.index(key) for term in table.terms for key in term for _ in range(whole // len(term))
+    )
 
 
 def _means_of(
@@ -379,7 +450,11 @@ def _means_of(
         number = row.cell(key).measured
         if number and number.deviation is not None and len(cells[at]) > 1:
             found[key] = (at,)
-    whole = bool(average) and row.cell(AVERAGE).measured is not None and all(cells[at] for at in average)
+    whole = (
+        bool(average)
+        and row.cell(AVERAGE).measured is not None
+        and all(cells[at] for at in average)
+    )
     return found | (dict.fromkeys((AVERAGE, EXACT), average) if whole else {})
 
 
@@ -401,7 +476,7 @@ def rank_tables(tables: Sequence[Table]) -> list[Table]:
     return ranked
 
 
-def rank_table(table: Table, effort: Effort | None = None) -> Table:
+def rank_table(table: Table, effort: TestSettings | None = None) -> Table:
     """The table with the rank intervals and letters of all rows that were measured on averaged tasks.
 
     Raises:
@@ -409,24 +484,32 @@ def rank_table(table: Table, effort: Effort | None = None) -> Table:
         DataError: nothing can be ranked: no row is measured, or per-item columns are missing or broken.
     """
     by_key = {column.key: column.wanted for column in table.columns if not column.mixed}
-    wanted = [one for term in table.terms if len(term) == 1 and (one := by_key.get(term[0])) is not None]
+    wanted = [
+        one for term in table.terms if len(term) == 1 and (one := by_key.get(term[0])) is not None
+    ]
     if not wanted or len({one.task for one in wanted}) != len(table.terms):
-        raise ProtocolError(f"'{table.name}' has no mean to rank by, in which each task counts once")
+        raise ProtocolError(
+            f"'{table.name}' has no mean to rank by, in which each task counts once"
+        )
     rows = {
-        place: [[result for result in row.results if shows_its_score(result, one)] for one in wanted]
+        place: [[result for result in row.results if fits_column(result, one)] for one in wanted]
         for place, row in enumerate(table.rows())
     }
-    from stsbench.significance.means import standings
+    from stsbench.significance.means import rank_rows
 
-    found = standings({place: cells for place, cells in rows.items() if any(cells)}, effort=effort)
+    found = rank_rows({place: cells for place, cells in rows.items() if any(cells)}, effort=effort)
     if not found.rows:
-        if not found.lacking:
+        if not found.results_without_columns:
             raise DataError(f"'{table.name}' has no measured row to rank; 'stsbench run' measures")
-        raise DataError(f"{lacking_said(found.lacking)}, which ranks need; run: {command_again(found.lacking)}")
+        raise DataError(
+            f"{describe_missing_columns(found.results_without_columns)}, which ranks need; run: {format_rerun_command(found.results_without_columns)}"
+        )
     labels = [row.label for row in table.rows()]
     lacking_notes = []
-    if found.lacking:
-        lacking_notes = [f"Rank: {lacking_said(found.lacking)}; run: {command_again(found.lacking)}"]
+    if found.results_without_columns:
+        lacking_notes = [
+            f"Rank: {describe_missing_columns(found.results_without_columns)}; run: {format_rerun_command(found.results_without_columns)}"
+        ]
     if len(found.rows) == 1:
         (place,) = found.rows
         alone = f"no ranks: they are among the rows measured here, and '{labels[place]}' is the only one to rank"
@@ -442,13 +525,15 @@ def rank_table(table: Table, effort: Effort | None = None) -> Table:
             f"{', '.join(gaps)}: not all tasks can be used; compared with each other row on the tasks that both have, "
             "so that a gap neither lowers nor raises a rank"
         )
-    if once := ", ".join(labels[place] for place in found.one_run):
+    if once := ", ".join(labels[place] for place in found.single_seed_rows):
         notes.append(f"{once}: one training seed, so the rank says nothing of the recipe")
     notes += lacking_notes
-    if found.without_texts:
-        tasks = ", ".join(dict.fromkeys(one.task for one in found.without_texts))
+    if found.results_without_sentences:
+        tasks = ", ".join(dict.fromkeys(one.task for one in found.results_without_sentences))
         notes.append(
             f"Rank: items of {tasks} are taken as independent, for the results do not tell which share a sentence; "
-            f"run: {command_again(found.without_texts)}"
+            f"run: {format_rerun_command(found.results_without_sentences)}"
         )
-    return replace(with_standings(table, found.rows), measured_notes=[*table.measured_notes, *notes])
+    return replace(
+        with_standings(table, found.rows), measured_notes=[*table.measured_notes, *notes]
+    )

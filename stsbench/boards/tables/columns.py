@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
-from stsbench.boards.published import (
+from stsbench.boards.published.rows import (
     METRICS,
     UNKNOWN,
     AverageFacts,
@@ -16,7 +16,7 @@ from stsbench.boards.published import (
     Metric,
     ProtocolFacts,
     PublishedRow,
-    Score,
+    PublishedScore,
     TableCard,
     column_facts,
     misprints,
@@ -25,45 +25,63 @@ from stsbench.boards.published import (
     row_facts,
     sources,
 )
-from stsbench.boards.tables.table import AVERAGE, DELTA, EXACT, Number, TableCell, TableColumn, Terms, Wanted
+from stsbench.boards.tables.table import (
+    AVERAGE,
+    DELTA,
+    EXACT,
+    ColumnSpec,
+    TableCell,
+    TableColumn,
+    TableNumber,
+    Terms,
+)
 from stsbench.core.cards import Overlap
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, ProtocolError, choose, did_you_mean
-from stsbench.numbers.statistics import spread
-from stsbench.results.groups import Runs, suite_mean
+from stsbench.core.errors import CardError, ProtocolError, look_up, suggest
+from stsbench.numbers.statistics import mean_and_deviation
+from stsbench.results.groups import EncoderResults, suite_mean
 from stsbench.results.record import Result, score_name
 
 Seeds = tuple[int | None, int]
 Series = Mapping[Seeds, float]
 """A score a seed."""
-Numbers = dict[str, Number]
+Numbers = dict[str, TableNumber]
 NO_FACTS = ProtocolFacts(metric="")
 STS_EVALUATORS = ("sts", "relatedness")
 """The evaluators of tasks whose test sentences are those of STS and SICK."""
 
 
-def series(runs: Runs, wanted: Wanted) -> Series:
+def series(runs: EncoderResults, wanted: ColumnSpec) -> Series:
     """One score a seed, in points; a result of another protocol gives none."""
-    return {one.seeds: 100 * (_score(one, wanted) or 0.0) for one in results_of(runs.results, wanted)}
+    return {
+        one.seeds: 100 * (_score(one, wanted) or 0.0)
+        for one in select_column_results(runs.results, wanted)
+    }
 
 
-def shows_its_score(result: Result, wanted: Wanted) -> bool:
+def fits_column(result: Result, wanted: ColumnSpec) -> bool:
     """Whether a column takes a result's own score, and not one that the result holds beside it."""
     aggregation = protocols().get(wanted.protocol, NO_FACTS).aggregation
     is_own = not aggregation or score_name(result.protocol) == f"{wanted.metric}.{aggregation}"
-    return is_own and bool(results_of([result], wanted)) and _score(result, wanted) == result.score
+    return (
+        is_own
+        and bool(select_column_results([result], wanted))
+        and _score(result, wanted) == result.score
+    )
 
 
-def results_of(results: Sequence[Result], wanted: Wanted) -> list[Result]:
+def select_column_results(results: Sequence[Result], wanted: ColumnSpec) -> list[Result]:
     """The results that a column takes a score of, one a seed as :func:`series` has them."""
     found: dict[Seeds, Result] = {}
     for result in results:
-        if (result.task, result.split) == (wanted.task, wanted.split) and _score(result, wanted) is not None:
+        if (result.task, result.split) == (wanted.task, wanted.split) and _score(
+            result, wanted
+        ) is not None:
             found.setdefault(result.seeds, result)
     return list(found.values())
 
 
-def _score(result: Result, wanted: Wanted) -> float | None:
+def _score(result: Result, wanted: ColumnSpec) -> float | None:
     if wanted.fields:
         return result.score if result.protocol == wanted.fields else None
     facts = protocols().get(wanted.protocol)
@@ -73,25 +91,35 @@ def _score(result: Result, wanted: Wanted) -> float | None:
         if "aggregation" not in result.protocol:
             return None
         score = result.scores.get(f"{wanted.metric}.{facts.aggregation}")
-        return result.scores.get(f"{wanted.metric}.all") if score is None and wanted.whole else score
+        return (
+            result.scores.get(f"{wanted.metric}.all") if score is None and wanted.whole else score
+        )
     required = {"name": wanted.protocol, **facts.fields.get(wanted.evaluator, {})}
     same = all(result.protocol.get(key) == value for key, value in required.items())
     return result.scores.get(wanted.metric) if same else None
 
 
-def wanted_of(facts: ColumnFacts, protocol: str, metric: str, catalogue: Catalogue) -> tuple[Wanted, str]:
+def make_column_spec(
+    facts: ColumnFacts, protocol: str, metric: str, catalogue: Catalogue
+) -> tuple[ColumnSpec, str]:
     """What to look for, and what the task is called."""
     if facts.task in sources().extras or facts.task in catalogue.suites():
-        return Wanted(facts.task, facts.split, facts.split, protocol, metric, "", True), facts.task
+        return ColumnSpec(
+            facts.task, facts.split, facts.split, protocol, metric, "", True
+        ), facts.task
     card = catalogue.task(facts.task)
     # Published scores say "test" where a task is scored on its only split.
     split = card.score_split if facts.split == "test" else facts.split
     whole = not any(one.subsets for one in card.splits.values())
-    return Wanted(facts.task, split, facts.split, protocol, metric, card.evaluator, whole), card.name
+    return ColumnSpec(
+        facts.task, split, facts.split, protocol, metric, card.evaluator, whole
+    ), card.name
 
 
 ROUNDINGS: Mapping[str, Callable[[Terms, Mapping[str, float], int], float]] = {
-    "cells": lambda terms, means, d: round(suite_mean(terms, lambda key: round(means[key], d)) or 0.0, d),
+    "cells": lambda terms, means, d: round(
+        suite_mean(terms, lambda key: round(means[key], d)) or 0.0, d
+    ),
     "once": lambda terms, means, d: round(suite_mean(terms, means.get) or 0.0, d),
     "never": lambda terms, means, d: suite_mean(terms, means.get) or 0.0,
 }
@@ -100,12 +128,17 @@ ROUNDINGS: Mapping[str, Callable[[Terms, Mapping[str, float], int], float]] = {
 
 def with_mean(terms: Terms, numbers: Mapping[str, float]) -> Numbers:
     """Numbers by column, and the cells of both average columns; without these where a term lacks one."""
-    mean, found = suite_mean(terms, numbers.get), {key: Number(value) for key, value in numbers.items()}
-    return found if mean is None else {**found, AVERAGE: Number(mean), EXACT: Number(mean)}
+    mean, found = (
+        suite_mean(terms, numbers.get),
+        {key: TableNumber(value) for key, value in numbers.items()},
+    )
+    return (
+        found if mean is None else {**found, AVERAGE: TableNumber(mean), EXACT: TableNumber(mean)}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filler:
+class TableFiller:
     """The columns of a table and what fills their cells.
 
     ``tasks`` are the columns that hold tasks, ``others`` for each the table whose average it is, if it is one. ``terms`` are
@@ -115,11 +148,11 @@ class Filler:
     card: TableCard
     catalogue: Catalogue
     tasks: Sequence[TableColumn]
-    others: Sequence[Filler | None]
+    others: Sequence[TableFiller | None]
     terms: Terms
 
     @classmethod
-    def of(cls, card: TableCard, catalogue: Catalogue) -> Filler:
+    def of(cls, card: TableCard, catalogue: Catalogue) -> TableFiller:
         """The columns of a table.
 
         Raises:
@@ -128,10 +161,15 @@ class Filler:
         """
         suites = catalogue.suites()
         if card.suite and card.suite not in suites:
-            raise CardError(f"key 'suite': '{card.suite}' is not a suite{did_you_mean(card.suite, suites)}")
+            raise CardError(
+                f"key 'suite': '{card.suite}' is not a suite{suggest(card.suite, suites)}"
+            )
         facts = column_facts(card) or [ColumnFacts(task=task) for task in suites[card.suite].tasks]
         tasks = [_column(one, card, catalogue) for one in facts]
-        others = [Filler.of(read_table_card(f.average_of), catalogue) if f.average_of else None for f in facts]
+        others = [
+            TableFiller.of(read_table_card(f.average_of), catalogue) if f.average_of else None
+            for f in facts
+        ]
         averaged = (card.average.of or [column.key for column in tasks]) if card.average else []
         terms = [[term] if isinstance(term, str) else term for term in averaged]
         keys, by_key = list(chain(*terms)), {column.key: column.wanted for column in tasks}
@@ -140,7 +178,9 @@ class Filler:
         ways = {(wanted.protocol, wanted.metric) for key in keys if (wanted := by_key[key])}
         if card.average and len(ways) > 1 and not card.average.composite:
             listed = " and ".join(sorted(" ".join(filter(None, way)) for way in ways))
-            raise CardError(f"[average]: over columns scored by {listed}; say composite = true if the paper does so")
+            raise CardError(
+                f"[average]: over columns scored by {listed}; say composite = true if the paper does so"
+            )
         if card.delta and card.delta.column not in ("", *by_key):
             raise CardError(f"[delta]: 'column' is '{card.delta.column}', which is not a column")
         return cls(card=card, catalogue=catalogue, tasks=tasks, others=others, terms=terms)
@@ -151,10 +191,27 @@ class Filler:
         facts, decimals = self.card.average, self.card.decimals
         made = []
         if facts:
-            mean = TableColumn(key=AVERAGE, head=facts.head, kind="average", decimals=decimals, mixed=facts.composite)
-            made = [mean, replace(mean, key=EXACT, head=f"{facts.head} (exact)", kind="exact", decimals=decimals + 4)]
+            mean = TableColumn(
+                key=AVERAGE,
+                head=facts.head,
+                kind="average",
+                decimals=decimals,
+                mixed=facts.composite,
+            )
+            made = [
+                mean,
+                replace(
+                    mean,
+                    key=EXACT,
+                    head=f"{facts.head} (exact)",
+                    kind="exact",
+                    decimals=decimals + 4,
+                ),
+            ]
         if self.card.delta:
-            made.insert(1, TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals))
+            made.insert(
+                1, TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals)
+            )
         return [*self.tasks, *made]
 
     @cached_property
@@ -181,7 +238,12 @@ class Filler:
                 yield column.wanted.task
 
     def published(
-        self, row: PublishedRow, otherwise: str | None = None, *, metric: str = "", lenient: bool = False
+        self,
+        row: PublishedRow,
+        otherwise: str | None = None,
+        *,
+        metric: str = "",
+        lenient: bool = False,
     ) -> Numbers:
         """The printed numbers of a row, and its average.
 
@@ -191,32 +253,49 @@ class Filler:
         """
         found: Numbers = {}
         for column, other in zip(self.tasks, self.others, strict=True):
-            wanted = column.wanted._replace(metric=metric) if column.wanted and metric else column.wanted
+            wanted = (
+                column.wanted._replace(metric=metric) if column.wanted and metric else column.wanted
+            )
             score = _printed(row, wanted, otherwise, lenient=lenient)
             # A row without an encoder fills the column of another table that it prints whole: ablations do not.
-            fills = not lenient or other is None or row.encoder or EXACT in other.published(row, lenient=True)
+            fills = (
+                not lenient
+                or other is None
+                or row.encoder
+                or EXACT in other.published(row, lenient=True)
+            )
             if score is not None and fills:
-                found[column.key] = Number(score.value, score.deviation, score.decimals, source=row.key)
+                found[column.key] = TableNumber(
+                    score.value, score.deviation, score.decimals, source=row.key
+                )
         if (facts := self.card.average) is None:
             return found
         exact = suite_mean(self.terms, lambda key: found[key].value if key in found else None)
         if exact is not None and otherwise != UNKNOWN:
-            shown = Number(round(exact, self.card.decimals), source=row.key)
-            found |= {AVERAGE: shown, EXACT: Number(exact, source=row.key)}
+            shown = TableNumber(round(exact, self.card.decimals), source=row.key)
+            found |= {AVERAGE: shown, EXACT: TableNumber(exact, source=row.key)}
         first = self.tasks[0].wanted
-        wanted = _of_average(self.card, facts, first.metric if first and not facts.composite else "mixed")
+        wanted = _of_average(
+            self.card, facts, first.metric if first and not facts.composite else "mixed"
+        )
         if printed := _printed(row, wanted, otherwise, lenient=True):
-            found[AVERAGE] = Number(printed.value, printed.deviation, printed.decimals, source=row.key)
+            found[AVERAGE] = TableNumber(
+                printed.value, printed.deviation, printed.decimals, source=row.key
+            )
         return found
 
-    def measured(self, runs: Runs, otherwise: str | None = None) -> Numbers:
+    def measured(self, runs: EncoderResults, otherwise: str | None = None) -> Numbers:
         """The measured numbers of an encoder: means over seeds with their deviations, and the average."""
         found: Numbers = {}
         columns: dict[str, Series] = {}
         for column, other in zip(self.tasks, self.others, strict=True):
             wanted, mine = column.wanted, dict[Seeds, float]()
             if wanted is not None and column.points and otherwise != UNKNOWN:
-                mine = dict(series(runs, wanted if otherwise is None else wanted._replace(protocol=otherwise)))
+                mine = dict(
+                    series(
+                        runs, wanted if otherwise is None else wanted._replace(protocol=otherwise)
+                    )
+                )
             columns[column.key] = mine
             if mine:
                 found[column.key] = _number(mine, runs, wanted)
@@ -233,11 +312,19 @@ class Filler:
         used = {key: columns[key] for key in chain(*self.terms)}
         seeds, deviation = set(next(iter(used.values()))), None
         if len(seeds) > 1 and all(set(one) == seeds for one in used.values()):
-            by_seed = [suite_mean(self.terms, {key: one[seed] for key, one in used.items()}.get) for seed in seeds]
-            deviation = spread([mean for mean in by_seed if mean is not None]).deviation
-        shown = choose("rounding", facts.rounding, ROUNDINGS)(self.terms, means, self.card.decimals)
+            by_seed = [
+                suite_mean(self.terms, {key: one[seed] for key, one in used.items()}.get)
+                for seed in seeds
+            ]
+            deviation = mean_and_deviation([mean for mean in by_seed if mean is not None]).deviation
+        shown = look_up("rounding", facts.rounding, ROUNDINGS)(
+            self.terms, means, self.card.decimals
+        )
         most = max(map(len, used.values()))
-        return {AVERAGE: Number(shown, deviation, seeds=most), EXACT: Number(exact, deviation, seeds=most)}
+        return {
+            AVERAGE: TableNumber(shown, deviation, seeds=most),
+            EXACT: TableNumber(exact, deviation, seeds=most),
+        }
 
     def cells(self, published: Numbers, measured: Numbers) -> Mapping[str, TableCell]:
         """Cells with both numbers by column, and what is wrong in print."""
@@ -252,10 +339,10 @@ class Filler:
         return made
 
 
-def _of_average(card: TableCard, facts: AverageFacts, metric: str) -> Wanted:
+def _of_average(card: TableCard, facts: AverageFacts, metric: str) -> ColumnSpec:
     """Where published scores have the average of a table."""
     protocol = "" if facts.composite else card.protocol
-    return Wanted(facts.task, "test", "test", protocol, metric, "", True)
+    return ColumnSpec(facts.task, "test", "test", protocol, metric, "", True)
 
 
 def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableColumn:
@@ -264,9 +351,13 @@ def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableC
         if other.average is None:
             raise CardError(f"columns: table '{facts.average_of}' has no average")
         mixed = other.average.composite
-        wanted = _of_average(other, other.average, "mixed" if mixed else protocols()[other.protocol].metric)
+        wanted = _of_average(
+            other, other.average, "mixed" if mixed else protocols()[other.protocol].metric
+        )
         head = facts.head or card.heads.get(wanted.task, other.title)
-        return TableColumn(key=facts.average_of, head=head, wanted=wanted, decimals=card.decimals, mixed=mixed)
+        return TableColumn(
+            key=facts.average_of, head=head, wanted=wanted, decimals=card.decimals, mixed=mixed
+        )
     protocol = card.protocol if facts.protocol is None else facts.protocol
     # Without a protocol it is the metric of the first row that says its own.
     of_rows = (row.metric for group in card.groups for row in row_facts(group) if row.metric)
@@ -276,10 +367,14 @@ def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableC
     metric = facts.metric or usual
     if not metric:
         raise CardError(f"columns: '{facts.task}' has neither a metric nor a protocol")
-    key = facts.task if metric == usual and facts.split == "test" else f"{facts.task}.{facts.metric or facts.split}"
+    key = (
+        facts.task
+        if metric == usual and facts.split == "test"
+        else f"{facts.task}.{facts.metric or facts.split}"
+    )
     # A result's own score is the better the higher it is, whatever a user's evaluator calls it.
     kind = Metric() if card.fields else METRICS[metric]
-    wanted, name = wanted_of(facts, protocol, metric, catalogue)
+    wanted, name = make_column_spec(facts, protocol, metric, catalogue)
     return TableColumn(
         key=key,
         head=facts.head or card.heads.get(key, name),
@@ -290,21 +385,27 @@ def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableC
     )
 
 
-def _number(one: Series, runs: Runs, wanted: Wanted | None) -> Number:
+def _number(one: Series, runs: EncoderResults, wanted: ColumnSpec | None) -> TableNumber:
     values = list(one.values())
     if len(values) > 1:
-        return Number(*spread(values), seeds=len(values))
+        return TableNumber(*mean_and_deviation(values), seeds=len(values))
     # A single seed has the interval of its result, where that is of the result's own score.
     mine = [r for r in runs.results if wanted and (r.task, r.split) == (wanted.task, wanted.split)]
     interval = next((r.interval for r in mine if 100 * r.score == values[0]), None)
-    return Number(values[0], interval=interval and (100 * interval[0], 100 * interval[1]))
+    return TableNumber(values[0], interval=interval and (100 * interval[0], 100 * interval[1]))
 
 
-def _printed(row: PublishedRow, wanted: Wanted | None, otherwise: str | None, *, lenient: bool) -> Score | None:
+def _printed(
+    row: PublishedRow, wanted: ColumnSpec | None, otherwise: str | None, *, lenient: bool
+) -> PublishedScore | None:
     if wanted is None:
         return None
-    way = expected(wanted.protocol if otherwise is None else otherwise)
-    candidates = [s for s in row.scores if (s.task, s.split, s.metric) == (wanted.task, wanted.printed, wanted.metric)]
+    way = published_protocol(wanted.protocol if otherwise is None else otherwise)
+    candidates = [
+        s
+        for s in row.scores
+        if (s.task, s.split, s.metric) == (wanted.task, wanted.printed, wanted.metric)
+    ]
     fitting = next((s for s in candidates if (s.protocol, s.aggregation) == way), None)
     if fitting is None and candidates and not lenient:
         raise ProtocolError(
@@ -314,9 +415,13 @@ def _printed(row: PublishedRow, wanted: Wanted | None, otherwise: str | None, *,
     return fitting
 
 
-def expected(protocol: str) -> tuple[str, str]:
+def published_protocol(protocol: str) -> tuple[str, str]:
     """The protocol and aggregation that published scores of a protocol say."""
-    return ("", "unknown") if protocol == UNKNOWN else (protocol, protocols().get(protocol, NO_FACTS).aggregation)
+    return (
+        ("", "unknown")
+        if protocol == UNKNOWN
+        else (protocol, protocols().get(protocol, NO_FACTS).aggregation)
+    )
 
 
 MTEB = {"name": "mteb", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
@@ -328,7 +433,7 @@ def as_mteb_scores(columns: Sequence[TableColumn]) -> bool:
     return all(
         {**one.fields, "name": MTEB["name"]} == MTEB
         if one.fields
-        else (one.metric, expected(one.protocol)[1]) == ("spearman", "all")
+        else (one.metric, published_protocol(one.protocol)[1]) == ("spearman", "all")
         for one in (column.wanted for column in columns)
         if one is not None
     )

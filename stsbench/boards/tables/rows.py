@@ -13,17 +13,28 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stsbench.boards.published import FOLDER, PublishedRow, misprints, published_row, published_rows, row_facts, sources
-from stsbench.boards.tables.columns import Filler, Numbers, with_mean
-from stsbench.boards.tables.table import AVERAGE, EXACT, Group, Row, Table, TableCell, Traits
+from stsbench.boards.published.rows import (
+    FOLDER,
+    PublishedRow,
+    misprints,
+    published_row,
+    published_rows,
+    row_facts,
+    sources,
+)
+from stsbench.boards.tables.columns import Numbers, TableFiller, with_mean
+from stsbench.boards.tables.table import AVERAGE, EXACT, EncoderTraits, Group, Row, Table, TableCell
 from stsbench.core.cards import EncoderCard, parse_toml
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, UnknownName, and_more
-from stsbench.results.groups import Runs
+from stsbench.core.errors import CardError, UnknownName
+from stsbench.core.wording import format_some
+from stsbench.results.groups import EncoderResults
 from stsbench.results.record import Result, score_name
 
 ADDRESS = re.compile(r"https?://[^\s,]+")
-YEARS = re.compile(r"arxiv\.org/abs/(?P<arxiv>\d\d)\d\d\.|aclanthology\.org/(?:(?P<acl>20\d\d)\.|[A-Z](?P<old>\d\d)-)")
+YEARS = re.compile(
+    r"arxiv\.org/abs/(?P<arxiv>\d\d)\d\d\.|aclanthology\.org/(?:(?P<acl>20\d\d)\.|[A-Z](?P<old>\d\d)-)"
+)
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 LOADED = frozenset({"model", "package", "file", "base", "layers"})
 """Parameters of a card that say which network it is: where one is replaced, it is not the card's."""
@@ -35,7 +46,9 @@ def known_facts() -> Mapping[str, Mapping[str, int]]:
     return parse_toml(FOLDER / "encoders.toml")
 
 
-def traits_of(catalogue: Catalogue, card: EncoderCard | None = None, source: PublishedRow | None = None) -> Traits:
+def read_traits(
+    catalogue: Catalogue, card: EncoderCard | None = None, source: PublishedRow | None = None
+) -> EncoderTraits:
     """What an encoder is.
 
     The published row says method, backbone and supervision where there is one, and its source is the work where no
@@ -43,16 +56,22 @@ def traits_of(catalogue: Catalogue, card: EncoderCard | None = None, source: Pub
     """
     said = source or card
     if said is None:
-        return Traits()
+        return EncoderTraits()
     paper = _address(card.paper) if card else ""
     origin = sources().papers[source.quoted or source.paper] if source else None
-    replaced = card is not None and any(part.partition("=")[0] in LOADED for part in card.name.split("+")[1:])
-    return Traits(
+    replaced = card is not None and any(
+        part.partition("=")[0] in LOADED for part in card.name.split("+")[1:]
+    )
+    return EncoderTraits(
         method=said.method,
         backbone=said.backbone,
         supervision=said.supervision,
         parameters=None if replaced else _parameters(catalogue, card, said.backbone),
-        year=(card.year or _year(paper)) if card and (card.year or paper) else origin.year if origin else None,
+        year=(card.year or _year(paper))
+        if card and (card.year or paper)
+        else origin.year
+        if origin
+        else None,
         paper=paper or (origin.url if origin else ""),
         model=_model(card) if card and not replaced else "",
     )
@@ -83,7 +102,11 @@ def _year(address: str) -> int | None:
 
 def _model(card: EncoderCard) -> str:
     model = card.hub or card.params.get("model", "")
-    return hub_address(model) or _address(model) if isinstance(model, str) and not Path(model).exists() else ""
+    return (
+        hub_address(model) or _address(model)
+        if isinstance(model, str) and not Path(model).exists()
+        else ""
+    )
 
 
 def hub_address(model: str) -> str:
@@ -105,17 +128,28 @@ Printed = tuple[PublishedRow, Numbers]
 """What is published of an encoder: its first row, and the numbers of this and further rows."""
 
 
-def all_groups(filler: Filler, results: Sequence[Result], runs: Sequence[Runs], added: Sequence[Added]) -> list[Group]:
+def all_groups(
+    filler: TableFiller,
+    results: Sequence[Result],
+    runs: Sequence[EncoderResults],
+    added: Sequence[AddedRow],
+) -> list[Group]:
     """The groups of a table that have a row: of a board or a paper, what is added, the baseline, and without training text."""
     board = filler.card.board
-    groups = _board_groups(filler, runs, board.published) if board else list(_paper_groups(filler, runs))
+    groups = (
+        _board_groups(filler, runs, board.published) if board else list(_paper_groups(filler, runs))
+    )
     groups = [*_with_added(filler, groups, runs, added), _baseline_group(results, filler)]
-    return [group for group in [*groups, *(_clean_groups(filler, runs) if board else ())] if group.rows]
+    return [
+        group for group in [*groups, *(_clean_groups(filler, runs) if board else ())] if group.rows
+    ]
 
 
-def _by_published(filler: Filler, runs: Sequence[Runs]) -> Mapping[str, list[Runs]]:
+def _by_published(
+    filler: TableFiller, runs: Sequence[EncoderResults]
+) -> Mapping[str, list[EncoderResults]]:
     """The runs that measured each published row: its own encoder's, or those of a card that names it."""
-    by_row: dict[str, list[Runs]] = {}
+    by_row: dict[str, list[EncoderResults]] = {}
     for one in runs:
         for key in one.card.published if one.card else []:
             try:
@@ -126,7 +160,7 @@ def _by_published(filler: Filler, runs: Sequence[Runs]) -> Mapping[str, list[Run
     return by_row
 
 
-def _paper_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
+def _paper_groups(filler: TableFiller, runs: Sequence[EncoderResults]) -> Iterator[Group]:
     by_row = _by_published(filler, runs)
     for group in filler.card.groups:
         rows = []
@@ -147,18 +181,29 @@ def _paper_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
                 overlap=filler.overlap(source),
                 misprint=wrong.reason if wrong else "",
                 metric=facts.metric,
-                traits=traits_of(filler.catalogue, first.card if first else card_of(filler, source.encoder), source),
+                traits=read_traits(
+                    filler.catalogue,
+                    first.card if first else card_of(filler, source.encoder),
+                    source,
+                ),
             )
             rows.append(row)
             # Further states of the encoder are rows of their own.
             bare = replace(row, key="", quoted="", misprint="")
             for other in measured[1:]:
-                own, cells = f"{label} [{other.mark or other.encoder}]", filler.measured(other, facts.protocol)
-                rows.append(replace(bare, label=own, cells=filler.cells({}, cells), results=other.results))
+                own, cells = (
+                    f"{label} [{other.state_tag or other.encoder}]",
+                    filler.measured(other, facts.protocol),
+                )
+                rows.append(
+                    replace(bare, label=own, cells=filler.cells({}, cells), results=other.results)
+                )
         yield Group(title=group.title, section=group.section, rows=rows)
 
 
-def _board_groups(filler: Filler, runs: Sequence[Runs], with_published: bool) -> list[Group]:
+def _board_groups(
+    filler: TableFiller, runs: Sequence[EncoderResults], with_published: bool
+) -> list[Group]:
     """The rows of a board, sorted by average: by supervision, or in one group where no published ones stand beside them."""
     rows = list(_rows(filler, runs, with_published=with_published))
     if not with_published:
@@ -171,23 +216,32 @@ def _board_groups(filler: Filler, runs: Sequence[Runs], with_published: bool) ->
     return [Group(section=SECTIONS[key], rows=sorted(mine, key=_order)) for key, mine in by.items()]
 
 
-def _clean_groups(filler: Filler, runs: Sequence[Runs]) -> Iterator[Group]:
+def _clean_groups(filler: TableFiller, runs: Sequence[EncoderResults]) -> Iterator[Group]:
     """A group for each training text that was left out of scores: every encoder's mean and scores without it, best first."""
-    for name in dict.fromkeys(clean.name for one in runs for result in one.results for clean in result.clean):
-        left = [one._replace(results=[part for result in one.results for part in _clean(result, name)]) for one in runs]
+    for name in dict.fromkeys(
+        clean.name for one in runs for result in one.results for clean in result.clean
+    ):
+        left = [
+            one._replace(results=[part for result in one.results for part in _clean(result, name)])
+            for one in runs
+        ]
         rows = [encoder_row(filler, one.name, one, results=[]) for one in left if one.results]
         measured = sorted((row for row in rows if row.is_measured), key=by_average)
         yield Group(section=name[0].upper() + name[1:], rows=measured)
 
 
-def clean_notes(filler: Filler, runs: Sequence[Runs]) -> Iterator[str]:
+def clean_notes(filler: TableFiller, runs: Sequence[EncoderResults]) -> Iterator[str]:
     """A line on each training text that was left out of scores: how many items of each column it leaves."""
     left: dict[str, dict[str, str]] = {}
-    shown = {column.wanted.task: column.head for column in filler.tasks if column.wanted is not None}
+    shown = {
+        column.wanted.task: column.head for column in filler.tasks if column.wanted is not None
+    }
     for result in (result for one in runs for result in one.results if result.task in shown):
         for clean in result.clean:
             without = f" (none of {', '.join(clean.left_out)})" if clean.left_out else ""
-            left.setdefault(clean.name, {})[shown[result.task]] = f"{clean.n:,} of {result.n:,}{without}"
+            left.setdefault(clean.name, {})[shown[result.task]] = (
+                f"{clean.n:,} of {result.n:,}{without}"
+            )
     for name, counts in left.items():
         yield f"{name}, items left: {', '.join(f'{head} {count}' for head, count in counts.items())}"
 
@@ -196,19 +250,27 @@ def _clean(result: Result, name: str) -> Iterator[Result]:
     """A Result as it would be of the items alone that a training text leaves."""
     for one in result.clean:
         if one.name == name and one.score is not None and one.interval is not None:
-            own = {"score": one.score, "scores": {score_name(result.protocol): one.score}, "interval": one.interval}
+            own = {
+                "score": one.score,
+                "scores": {score_name(result.protocol): one.score},
+                "interval": one.interval,
+            }
             yield msgspec.structs.replace(result, **own, n=one.n, per_subset={})
 
 
-def card_of(filler: Filler, encoder: str) -> EncoderCard | None:
+def card_of(filler: TableFiller, encoder: str) -> EncoderCard | None:
     """The card of this name, if there is one."""
-    return filler.catalogue.encoder(encoder) if encoder in filler.catalogue.paths("baselines") else None
+    return (
+        filler.catalogue.encoder(encoder)
+        if encoder in filler.catalogue.paths("baselines")
+        else None
+    )
 
 
 def encoder_row(
-    filler: Filler,
+    filler: TableFiller,
     label: str,
-    run: Runs | None,
+    run: EncoderResults | None,
     printed: Printed | None = None,
     protocol: str | None = None,
     **facts: Any,  # noqa: ANN401 - fields of the row
@@ -220,20 +282,26 @@ def encoder_row(
     said: dict[str, Any] = {}
     row, numbers = printed or (None, {})
     if row is not None:
-        said = {"key": row.key, "source": sources().papers[row.paper].name, "overlap": filler.overlap(row)}
+        said = {
+            "key": row.key,
+            "source": sources().papers[row.paper].name,
+            "overlap": filler.overlap(row),
+        }
     if run is not None:
         said |= {"encoder": run.encoder, "overlap": run.overlap, "results": run.results}
-        said["traits"] = traits_of(filler.catalogue, run.card)
+        said["traits"] = read_traits(filler.catalogue, run.card)
     measured = filler.measured(run, protocol) if run is not None else {}
     return Row(label=label, cells=filler.cells(numbers, measured), **{**said, **facts})
 
 
-def _rows(filler: Filler, runs: Sequence[Runs], *, with_published: bool) -> Iterator[Row]:
+def _rows(
+    filler: TableFiller, runs: Sequence[EncoderResults], *, with_published: bool
+) -> Iterator[Row]:
     published, done = _published(filler) if with_published else {}, set()
     for run in runs:
         card, label = run.card, run.name
         if card and with_published:
-            label = f"{card.name} [{run.mark}]" if run.mark else card.name
+            label = f"{card.name} [{run.state_tag}]" if run.state_tag else card.name
         row = encoder_row(filler, label, run, published.get(run.encoder) if card else None)
         if row.is_measured:
             done |= {run.encoder} if card else set()
@@ -241,17 +309,33 @@ def _rows(filler: Filler, runs: Sequence[Runs], *, with_published: bool) -> Iter
     for name, printed in published.items():
         if name not in done:
             card, wrong = card_of(filler, name), misprints().get((printed[0].key, ""))
-            right = wrong.expected if wrong and wrong.kind == "label" and wrong.expected else printed[0].row
-            label, traits = card.name if card else right, traits_of(filler.catalogue, card, printed[0])
-            yield encoder_row(filler, label, None, printed, encoder=name if card else "", traits=traits)
+            right = (
+                wrong.expected
+                if wrong and wrong.kind == "label" and wrong.expected
+                else printed[0].row
+            )
+            label, traits = (
+                card.name if card else right,
+                read_traits(filler.catalogue, card, printed[0]),
+            )
+            yield encoder_row(
+                filler, label, None, printed, encoder=name if card else "", traits=traits
+            )
 
 
-def _published(filler: Filler) -> dict[str, Printed]:
+def _published(filler: TableFiller) -> dict[str, Printed]:
     """Published rows that fit the board, by encoder, or by paper and row where there is none."""
     found: dict[str, list[Printed]] = {}
-    tasks, whole = {column.key for column in filler.tasks}, filler.card.board is None or filler.card.board.whole
+    tasks, whole = (
+        {column.key for column in filler.tasks},
+        filler.card.board is None or filler.card.board.whole,
+    )
     # Rows read in a text; those at their own source, as far as that is among the papers, come first.
-    rows = [row for row in published_rows().values() if all(one.verified not in ("figure", "no") for one in row.scores)]
+    rows = [
+        row
+        for row in published_rows().values()
+        if all(one.verified not in ("figure", "no") for one in row.scores)
+    ]
     papers = {row.paper for row in published_rows().values() if not row.quoted}
     for row in sorted(rows, key=lambda row: row.quoted in papers):
         numbers = filler.published(row, lenient=True)
@@ -261,7 +345,9 @@ def _published(filler: Filler) -> dict[str, Printed]:
         if row.quoted in papers:
             # What another work took over counts where its source prints less, as the average without the tasks.
             own = found.get(row.encoder, [])
-            is_worth = bool(own) and is_whole and not any(tasks <= others.keys() for _, others in own)
+            is_worth = (
+                bool(own) and is_whole and not any(tasks <= others.keys() for _, others in own)
+            )
         if is_worth:
             found.setdefault(row.encoder or f"{row.paper}/{row.row}", []).append((row, numbers))
     chosen = {name: _merged(filler, name, mine, whole=whole) for name, mine in found.items()}
@@ -272,16 +358,22 @@ def _published(filler: Filler) -> dict[str, Printed]:
     return {name: chosen[name] for name in seen.values()}
 
 
-def _merged(filler: Filler, name: str, rows: Sequence[Printed], *, whole: bool) -> Printed:
+def _merged(filler: TableFiller, name: str, rows: Sequence[Printed], *, whole: bool) -> Printed:
     """The fullest row, of those the one that the encoder's card names first; the others may fill its holes."""
     card = card_of(filler, name)
     order = {key: place for place, key in enumerate(card.published if card else ())}
     (first, numbers), *others = sorted(
-        rows, key=lambda pair: (-len(pair[1]) if whole else AVERAGE not in pair[1], order.get(pair[0].key, len(order)))
+        rows,
+        key=lambda pair: (
+            -len(pair[1]) if whole else AVERAGE not in pair[1],
+            order.get(pair[0].key, len(order)),
+        ),
     )
     for _, more in () if whole else others:
         # An average of other cells than the row's own would be none of it.
-        numbers = {key: number for key, number in more.items() if key not in (AVERAGE, EXACT)} | numbers
+        numbers = {
+            key: number for key, number in more.items() if key not in (AVERAGE, EXACT)
+        } | numbers
     return first, numbers
 
 
@@ -300,19 +392,28 @@ def _order(row: Row) -> tuple[int, float, str]:
     return len(columns), 0.0, row.label
 
 
-def _baseline_group(results: Sequence[Result], filler: Filler) -> Group:
+def _baseline_group(results: Sequence[Result], filler: TableFiller) -> Group:
     """The share of the most frequent class, in columns of accuracies: a group of its own is never ranked with encoders."""
-    levels = {(r.task, r.split): 100 * r.scores["majority"] for r in results if "majority" in r.scores}
+    levels = {
+        (r.task, r.split): 100 * r.scores["majority"] for r in results if "majority" in r.scores
+    }
     found = {
         column.key: levels[wanted.task, wanted.split]
         for column in filler.tasks
-        if (wanted := column.wanted) and wanted.metric == "accuracy" and (wanted.task, wanted.split) in levels
+        if (wanted := column.wanted)
+        and wanted.metric == "accuracy"
+        and (wanted.task, wanted.split) in levels
     }
-    cells = {key: TableCell(measured=number) for key, number in with_mean(filler.terms, found).items()}
-    return Group(section="Baseline", rows=[Row(label="majority class", cells=cells, is_baseline=True)] if cells else [])
+    cells = {
+        key: TableCell(measured=number) for key, number in with_mean(filler.terms, found).items()
+    }
+    return Group(
+        section="Baseline",
+        rows=[Row(label="majority class", cells=cells, is_baseline=True)] if cells else [],
+    )
 
 
-class Added(NamedTuple):
+class AddedRow(NamedTuple):
     """An encoder to be added: its name as it was given, the label to print (empty: its own name), and its results."""
 
     name: str
@@ -323,12 +424,12 @@ class Added(NamedTuple):
         """Whether any of these is one of its results."""
         return bool(set(map(_file_of, self.results)) & set(map(_file_of, results)))
 
-    def runs(self, all_runs: Sequence[Runs]) -> Iterator[tuple[Runs, str]]:
+    def runs(self, all_runs: Sequence[EncoderResults]) -> Iterator[tuple[EncoderResults, str]]:
         """The runs that hold its results, each with the label to print; an encoder in several states is several."""
         found = [one for one in all_runs if self.holds(one.results)]
         for one in found:
-            marked = self.label and len(found) > 1 and one.mark
-            yield one, f"{self.label} [{one.mark}]" if marked else self.label
+            marked = self.label and len(found) > 1 and one.state_tag
+            yield one, f"{self.label} [{one.state_tag}]" if marked else self.label
 
 
 def _file_of(result: Result) -> Path | int:
@@ -336,7 +437,12 @@ def _file_of(result: Result) -> Path | int:
     return result.path or id(result)
 
 
-def _with_added(filler: Filler, groups: list[Group], runs: Sequence[Runs], added: Sequence[Added]) -> list[Group]:
+def _with_added(
+    filler: TableFiller,
+    groups: list[Group],
+    runs: Sequence[EncoderResults],
+    added: Sequence[AddedRow],
+) -> list[Group]:
     """The groups with a row for each encoder that is added.
 
     On a board it is there, and gets its label. Below a paper's own groups stands one more: its best and second best stay the
@@ -355,14 +461,16 @@ def _with_added(filler: Filler, groups: list[Group], runs: Sequence[Runs], added
     return [replace(group, rows=list(map(named, group.rows))) for group in groups]
 
 
-def lacks(row: Row, table: Table, catalogue: Catalogue, where: str = "") -> Iterator[str]:
+def describe_gaps(row: Row, table: Table, catalogue: Catalogue, where: str = "") -> Iterator[str]:
     """What an added row has no number for: a line for each command that would fill columns, and one for the rest.
 
     Commands name the folder of results ``where``; empty for the usual one.
     """
     missing: dict[tuple[str, str], dict[str, str]] = {}
     known = {*catalogue.suites(), *catalogue.paths("tasks")}
-    for column in (one for one in table.columns if one.kind == "task" and not row.cell(one.key).measured):
+    for column in (
+        one for one in table.columns if one.kind == "task" and not row.cell(one.key).measured
+    ):
         wanted, way = column.wanted, ("", "")
         if wanted and column.points and wanted.protocol and wanted.task in known:
             way = wanted.protocol, "" if wanted.printed == "test" else wanted.printed
@@ -371,16 +479,20 @@ def lacks(row: Row, table: Table, catalogue: Catalogue, where: str = "") -> Iter
         words = ["stsbench", "run", row.encoder, "--tasks", ",".join(dict.fromkeys(heads.values()))]
         options = {"--protocol": protocol, "--split": split, "--results": where}
         words += [word for option, value in options.items() if value for word in (option, value)]
-        how = f"; to fill it: {shlex.join(words)}" if protocol else ", which 'stsbench run' does not measure"
+        how = (
+            f"; to fill it: {shlex.join(words)}"
+            if protocol
+            else ", which 'stsbench run' does not measure"
+        )
         yield f"row '{row.label}' has no {', '.join(heads)}{how}"
 
 
-def not_shown(table: Table, filler: Filler, runs: Sequence[Runs]) -> str:
+def describe_hidden(table: Table, filler: TableFiller, runs: Sequence[EncoderResults]) -> str:
     """One line on results that a paper's table has columns for and no row; nothing where there are none."""
     shown = {_file_of(result) for row in table.rows() for result in row.results}
     unseen = (run for run in runs if not any(_file_of(one) in shown for one in run.results))
     names = [run.name for run in unseen if filler.measured(run)]
     if not names:
         return ""
-    listed, given = and_more(names), shlex.quote(names[0])
+    listed, given = format_some(names), shlex.quote(names[0])
     return f"results of {listed} are in no row of '{table.name}'; --add NAME shows them, such as --add {given}"

@@ -7,8 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from stsbench.boards.published import Paper
-from stsbench.core.errors import CHANGE, LABEL, LONGEST, WITH_SETTINGS, and_more, choose, cut_name, numbered
+from stsbench.boards.published.rows import Paper
+from stsbench.core.errors import look_up
+from stsbench.core.names import (
+    LABEL_PATTERN,
+    MAX_LENGTH_WITH_PARAMS,
+    MAX_NAME_LENGTH,
+    PARAM_SEPARATOR,
+    number_text,
+    truncate_name,
+)
+from stsbench.core.wording import format_some
 from stsbench.results.record import Result
 
 if TYPE_CHECKING:
@@ -23,7 +32,7 @@ STANDINGS = ("ranks", "letters")
 """The kinds of column that say how rows stand to each other: the lowest is best."""
 
 
-class Wanted(NamedTuple):
+class ColumnSpec(NamedTuple):
     """The scores that a column takes: of which task and split, scored how.
 
     ``printed`` is the split as published scores name it: ``test`` also where a task has one split only.
@@ -53,7 +62,7 @@ class TableColumn:
     key: str
     head: str
     kind: ColumnKind = "task"
-    wanted: Wanted | None = None
+    wanted: ColumnSpec | None = None
     better: Literal["high", "low", ""] = "high"
     points: bool = True
     decimals: int = 2
@@ -61,7 +70,7 @@ class TableColumn:
     """Whether it is a mean over tasks that are scored in different ways."""
 
 
-class Number(NamedTuple):
+class TableNumber(NamedTuple):
     """A number in the unit that tables print: points for scores.
 
     ``decimals`` is how many a source prints; None: as many as the column has. ``seeds`` is how many it is a mean over,
@@ -78,17 +87,17 @@ class Number(NamedTuple):
     source: str = ""
 
 
-def distance(first: Number | None, second: Number | None) -> Number | None:
+def subtract(first: TableNumber | None, second: TableNumber | None) -> TableNumber | None:
     """The first minus the second, where there are both."""
-    return Number(first.value - second.value) if first and second else None
+    return TableNumber(first.value - second.value) if first and second else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableCell:
     """What was measured and what was published, and why the published number may be wrong."""
 
-    measured: Number | None = None
-    published: Number | None = None
+    measured: TableNumber | None = None
+    published: TableNumber | None = None
     misprint: str = ""
 
     @property
@@ -96,21 +105,21 @@ class TableCell:
         """The key of the published row that the published number stands in."""
         return self.published.source if self.published else ""
 
-    def number(self, side: str) -> Number | None:
+    def number(self, side: str) -> TableNumber | None:
         """The number of one side."""
-        found: Number | None = getattr(self, side)
+        found: TableNumber | None = getattr(self, side)
         return found
 
     @property
-    def difference(self) -> Number | None:
+    def difference(self) -> TableNumber | None:
         """Measured minus published."""
-        return distance(self.measured, self.published)
+        return subtract(self.measured, self.published)
 
 
 NOTHING = TableCell()
 
 
-class Traits(NamedTuple):
+class EncoderTraits(NamedTuple):
     """What an encoder is: its method, its backbone and what it was trained on; empty where nobody says.
 
     ``parameters`` are those of the network, ``year`` that of the work, ``paper`` and ``model`` are addresses.
@@ -153,7 +162,7 @@ class Row:
     is_best: bool = False
     is_added: bool = False
     is_listed: bool = False
-    traits: Traits = Traits()
+    traits: EncoderTraits = EncoderTraits()
     results: Sequence[Result] = ()
 
     def cell(self, key: str) -> TableCell:
@@ -162,7 +171,11 @@ class Row:
 
     def reason(self, mark: str) -> str:
         """Why a mark stands behind its name, as far as the row itself says."""
-        return {WRONG: self.misprint, QUOTED: self.quoted or self.source, IMPORTED: self.imported}.get(mark, "")
+        return {
+            WRONG: self.misprint,
+            QUOTED: self.quoted or self.source,
+            IMPORTED: self.imported,
+        }.get(mark, "")
 
     @property
     def is_measured(self) -> bool:
@@ -215,7 +228,9 @@ class Table:
     def with_rows(self, changed: Callable[[Row], Row | None]) -> Table:
         """The table with rows changed, or left out where there is none for them; groups without a row are left out too."""
         rows = ([one for row in group.rows if (one := changed(row))] for group in self.groups)
-        groups = [replace(group, rows=mine) for group, mine in zip(self.groups, rows, strict=True) if mine]
+        groups = [
+            replace(group, rows=mine) for group, mine in zip(self.groups, rows, strict=True) if mine
+        ]
         return replace(self, groups=groups)
 
     def has_lines(self, show: Show | None) -> bool:
@@ -250,7 +265,7 @@ NONE = "–"
 BEST, SECOND = 1, 2
 
 
-class Shown(NamedTuple):
+class DisplayCell(NamedTuple):
     """One cell: its number, its deviation, whether it is best (1) or second best (2), and its mark."""
 
     text: str
@@ -264,7 +279,7 @@ class TableLine:
     """One line: a row's published numbers, the measured ones, or their difference; ``further``: the row has a line above."""
 
     label: str
-    cells: Sequence[Shown]
+    cells: Sequence[DisplayCell]
     marks: str = ""
     side: NumberKind = "measured"
     row: Row = NO_ROW
@@ -292,10 +307,12 @@ class Layout:
     show: Show = "measured"
     columns: Sequence[TableColumn] = ()
 
-    def with_intervals(self, key: str) -> list[Number]:
+    def with_intervals(self, key: str) -> list[TableNumber]:
         """The numbers of a column that have an interval."""
         lines = (line for block in self.blocks for line in block.lines)
-        return [one for line in lines if (one := line.row.cell(key).number(line.side)) and one.interval]
+        return [
+            one for line in lines if (one := line.row.cell(key).number(line.side)) and one.interval
+        ]
 
 
 def with_standings(table: Table, rows: Mapping[int, RowStanding]) -> Table:
@@ -309,22 +326,26 @@ def with_standings(table: Table, rows: Mapping[int, RowStanding]) -> Table:
     groups = []
     for group in table.groups:
         standing = [(rows.get(next(places)), row) for row in group.rows]
-        if table.is_board and not any(cell.published for row in group.rows for cell in row.cells.values()):
+        if table.is_board and not any(
+            cell.published for row in group.rows for cell in row.cells.values()
+        ):
             # A row that lacks a task has no mean, but a rank.
             standing.sort(key=lambda pair: pair[0].rank if pair[0] else len(standing) + 1)
         for at, (one, row) in enumerate(standing):
             if one is not None:
-                shown = "–".join(map(str, dict.fromkeys(one.ranks)))
+                shown = "–".join(map(str, dict.fromkeys(one.rank_interval)))
                 cells = {
-                    RANKS: TableCell(measured=Number(one.rank, interval=one.ranks, text=shown)),
-                    LETTERS: TableCell(measured=Number(one.rank, text=one.letters)),
+                    RANKS: TableCell(
+                        measured=TableNumber(one.rank, interval=one.rank_interval, text=shown)
+                    ),
+                    LETTERS: TableCell(measured=TableNumber(one.rank, text=one.letters)),
                 }
                 standing[at] = one, replace(row, cells={**row.cells, **cells}, is_best=one.is_best)
         groups.append(replace(group, rows=[row for _, row in standing]))
     return replace(table, columns=[*table.columns, *columns], groups=groups)
 
 
-def sectioned(blocks: Sequence[LayoutBlock]) -> Iterator[tuple[str, LayoutBlock]]:
+def group_by_section(blocks: Sequence[LayoutBlock]) -> Iterator[tuple[str, LayoutBlock]]:
     """Each group with its section, which is empty where the group above has the same."""
     above = ""
     for block in blocks:
@@ -332,7 +353,9 @@ def sectioned(blocks: Sequence[LayoutBlock]) -> Iterator[tuple[str, LayoutBlock]
         above = block.section
 
 
-def lay_out(table: Table, show: Show | None = None, *, exact: bool = False, ends: bool = True) -> Layout:
+def build_layout(
+    table: Table, show: Show | None = None, *, exact: bool = False, ends: bool = True
+) -> Layout:
     """Choose what is shown of a table; with ``ends`` averages' intervals have a column, where there are any.
 
     ``show`` is ``published`` or ``measured`` numbers, their ``difference``, ``both`` with the difference below, or ``merged``:
@@ -349,13 +372,15 @@ def lay_out(table: Table, show: Show | None = None, *, exact: bool = False, ends
             blocks.append(LayoutBlock(section=group.section, title=group.title, lines=ranked))
     heads = [column.head + (OTHERWISE if column.mixed else "") for column in columns]
     legend = list(_legend(table, columns, blocks))
-    return Layout(show=show, caption=table.caption, columns=columns, heads=heads, blocks=blocks, legend=legend)
+    return Layout(
+        show=show, caption=table.caption, columns=columns, heads=heads, blocks=blocks, legend=legend
+    )
 
 
 def check_show(show: str | None) -> Show | None:
     """The same, if it is one of the choices; raises UnknownName."""
     if show is not None:
-        choose("choice of --show", show, SIDES)
+        look_up("choice of --show", show, SIDES)
     return cast("Show | None", show)
 
 
@@ -370,17 +395,23 @@ def _shown_columns(table: Table, show: Show, *, exact: bool, ends: bool) -> list
         columns.append(column)
         has_ends = any(cell.measured and cell.measured.interval for cell in cells)
         if ends and "measured" in SIDES[show] and column.kind in ("average", "exact") and has_ends:
-            columns.append(TableColumn(key=column.key, head="95% interval", kind="interval", better=""))
+            columns.append(
+                TableColumn(key=column.key, head="95% interval", kind="interval", better="")
+            )
     return columns
 
 
-def _lines(table: Table, row: Row, show: Show, columns: Sequence[TableColumn]) -> Iterator[TableLine]:
+def _lines(
+    table: Table, row: Row, show: Show, columns: Sequence[TableColumn]
+) -> Iterator[TableLine]:
     there = [side for side in SIDES[show] if any(row.cell(c.key).number(side) for c in columns)]
     there = there or list(SIDES[show][:1] if row.is_listed else ())
     for place, side in enumerate(there[:1] if show == "merged" else there):
         cells = [_shown(row.cell(column.key), side, column) for column in columns]
         label, marks = (side, "") if place else (row.label, _marks(table, row, side))
-        yield TableLine(label=label, marks=marks, side=side, cells=cells, row=row, further=place > 0)
+        yield TableLine(
+            label=label, marks=marks, side=side, cells=cells, row=row, further=place > 0
+        )
 
 
 def _marks(table: Table, row: Row, side: NumberKind) -> str:
@@ -388,43 +419,70 @@ def _marks(table: Table, row: Row, side: NumberKind) -> str:
     if table.is_board:
         published = QUOTED if side == "published" and row.source else ""
         return published + (IMPORTED if row.imported else "") + overlap + tied
-    facts = {QUOTED: row.quoted, OTHERWISE: row.otherwise, WRONG: row.misprint, IMPORTED: row.imported}
+    facts = {
+        QUOTED: row.quoted,
+        OTHERWISE: row.otherwise,
+        WRONG: row.misprint,
+        IMPORTED: row.imported,
+    }
     return "".join(mark for mark, there in facts.items() if there) + overlap + tied
 
 
-def _shown(cell: TableCell, side: NumberKind, column: TableColumn) -> Shown:
+def _shown(cell: TableCell, side: NumberKind, column: TableColumn) -> DisplayCell:
     found = cell.number(side)
     if found is None or (column.kind == "interval" and found.interval is None):
-        return Shown(NONE)
+        return DisplayCell(NONE)
     if column.kind == "interval" and found.interval is not None:
-        return Shown("–".join(f"{end:.{column.decimals}f}" for end in found.interval))
+        return DisplayCell("–".join(f"{end:.{column.decimals}f}" for end in found.interval))
     if found.text:
-        return Shown(found.text)
+        return DisplayCell(found.text)
     decimals = column.decimals if found.decimals is None else found.decimals
-    text = f"{found.value:{'+' if side == 'difference' or column.kind == 'delta' else ''}.{decimals}f}"
+    text = (
+        f"{found.value:{'+' if side == 'difference' or column.kind == 'delta' else ''}.{decimals}f}"
+    )
     text = text if float(text) else text.lstrip("+-")
     spread = f"±{found.deviation:.{decimals}f}" if found.deviation is not None else ""
-    return Shown(text, spread, mark=WRONG if cell.misprint and side == "published" else "")
+    return DisplayCell(text, spread, mark=WRONG if cell.misprint and side == "published" else "")
 
 
-def _ranked(lines: Sequence[TableLine], columns: Sequence[TableColumn], *, merged: bool) -> list[TableLine]:
+def _ranked(
+    lines: Sequence[TableLine], columns: Sequence[TableColumn], *, merged: bool
+) -> list[TableLine]:
     """Marks best and second best of each side; what is scored otherwise, or wrong in print, is not compared."""
     ranks: dict[tuple[int, int], int] = {}
     for side in ("published", "measured"):
-        mine = [i for i, line in enumerate(lines) if (merged or line.side == side) and not line.row.otherwise]
-        for place, column in ((place, column) for place, column in enumerate(columns) if column.better):
+        mine = [
+            i
+            for i, line in enumerate(lines)
+            if (merged or line.side == side) and not line.row.otherwise
+        ]
+        for place, column in (
+            (place, column) for place, column in enumerate(columns) if column.better
+        ):
             cells = {i: lines[i].cells[place] for i in mine}
-            values = {i: float(one.text) for i, one in cells.items() if one.text != NONE and WRONG not in one.mark}
+            values = {
+                i: float(one.text)
+                for i, one in cells.items()
+                if one.text != NONE and WRONG not in one.mark
+            }
             order = sorted(set(values.values()), reverse=column.better == "high")[:SECOND]
             if len(values) > 1:
                 ranks |= {(i, place): order.index(v) + 1 for i, v in values.items() if v in order}
     return [
-        replace(line, cells=[cell._replace(rank=ranks.get((i, place), 0)) for place, cell in enumerate(line.cells)])
+        replace(
+            line,
+            cells=[
+                cell._replace(rank=ranks.get((i, place), 0))
+                for place, cell in enumerate(line.cells)
+            ],
+        )
         for i, line in enumerate(lines)
     ]
 
 
-def _legend(table: Table, columns: Sequence[TableColumn], blocks: Sequence[LayoutBlock]) -> Iterator[str]:
+def _legend(
+    table: Table, columns: Sequence[TableColumn], blocks: Sequence[LayoutBlock]
+) -> Iterator[str]:
     lines = [line for block in blocks for line in block.lines]
     used = "".join(line.marks for line in lines)
 
@@ -432,7 +490,11 @@ def _legend(table: Table, columns: Sequence[TableColumn], blocks: Sequence[Layou
         return ", ".join(dict.fromkeys(filter(None, (value(line.row) for line in lines))))
 
     if QUOTED in used:
-        works = "published, not measured here" if table.is_board else f"taken over from {said(lambda row: row.quoted)}"
+        works = (
+            "published, not measured here"
+            if table.is_board
+            else f"taken over from {said(lambda row: row.quoted)}"
+        )
         yield f"{QUOTED} {works}"
     if OTHERWISE in used:
         yield f"{OTHERWISE} scored otherwise than the columns say ({said(lambda row: row.otherwise)}); not ranked"
@@ -443,7 +505,9 @@ def _legend(table: Table, columns: Sequence[TableColumn], blocks: Sequence[Layou
     yield from (text for mark, text in SAID.items() if mark in used)
     for block in blocks:
         yield from _misprints(columns, block)
-    if table.is_board and (empty := [c.head for c in table.columns if c.kind == "task" and c not in columns]):
+    if table.is_board and (
+        empty := [c.head for c in table.columns if c.kind == "task" and c not in columns]
+    ):
         yield f"no score yet: {', '.join(empty)}"
     yield from table.notes
     yield from _exact_means(columns, lines)
@@ -459,19 +523,25 @@ def _exact_means(columns: Sequence[TableColumn], lines: Sequence[TableLine]) -> 
         for line in lines:
             average, exact = line.row.cell(AVERAGE).measured, line.row.cell(EXACT).measured
             if line.side == "measured" and average and exact:
-                printed, other = (f"{number.value:.{column.decimals}f}" for number in (average, exact))
+                printed, other = (
+                    f"{number.value:.{column.decimals}f}" for number in (average, exact)
+                )
                 exact_means += [f"{other} for '{line.row.label}'"] if printed != other else []
         if exact_means:
             yield (
                 f"{column.head} of measured rows: the mean of the rounded scores, as the paper takes it; the mean of the "
-                f"exact scores is {and_more(exact_means)}"
+                f"exact scores is {format_some(exact_means)}"
             )
 
 
 def _misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> Iterator[str]:
     """What is wrong in print, row by row; what is wrong for the same reason in several rows of a column, once."""
     wrongs = [
-        [(c.head, line.row.cell(c.key).misprint) for c, cell in zip(columns, line.cells, strict=True) if cell.mark]
+        [
+            (c.head, line.row.cell(c.key).misprint)
+            for c, cell in zip(columns, line.cells, strict=True)
+            if cell.mark
+        ]
         for line in block.lines
     ]
     several = Counter(said for wrong in wrongs for said in wrong)
@@ -487,7 +557,7 @@ def _misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> Iterator[s
                 seen.add((head, reason))
 
 
-def short_labels(layout: Layout, *, with_settings: int = WITH_SETTINGS) -> Layout:
+def short_labels(layout: Layout, *, with_settings: int = MAX_LENGTH_WITH_PARAMS) -> Layout:
     """The same layout with a number in the place of what makes a label too long, and a note for each number.
 
     ``minilm+pooling=cls_before_pooler+dtype=bfloat16`` is ``minilm+(1)``, and so are the same settings of others. Where a
@@ -496,12 +566,20 @@ def short_labels(layout: Layout, *, with_settings: int = WITH_SETTINGS) -> Layou
     notes: dict[str, str] = {}
 
     def short(label: str) -> str:
-        found, cut = LABEL.fullmatch(label), label
+        found, cut = LABEL_PATTERN.fullmatch(label), label
         if found and found["settings"] and len(label) > with_settings:
-            settings = ", ".join(CHANGE.split(found["settings"])[1:])
-            cut = f"{found['stem']}+{numbered(settings, notes)}{found['state']}"
-        return cut_name(label, notes, LONGEST) if len(cut) > LONGEST else cut
+            settings = ", ".join(PARAM_SEPARATOR.split(found["settings"])[1:])
+            cut = f"{found['stem']}+{number_text(settings, notes)}{found['state']}"
+        return truncate_name(label, notes, MAX_NAME_LENGTH) if len(cut) > MAX_NAME_LENGTH else cut
 
-    lines = ([replace(line, label=short(line.label)) for line in block.lines] for block in layout.blocks)
-    blocks = [replace(block, lines=shown) for block, shown in zip(layout.blocks, lines, strict=True)]
-    return replace(layout, blocks=blocks, legend=[*(f"{at} {text}" for text, at in notes.items()), *layout.legend])
+    lines = (
+        [replace(line, label=short(line.label)) for line in block.lines] for block in layout.blocks
+    )
+    blocks = [
+        replace(block, lines=shown) for block, shown in zip(layout.blocks, lines, strict=True)
+    ]
+    return replace(
+        layout,
+        blocks=blocks,
+        legend=[*(f"{at} {text}" for text, at in notes.items()), *layout.legend],
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from stsbench.core.cards import Overlap
 from stsbench.core.errors import StsbenchError
-from stsbench.data.corpora.load import TEXT_COLUMNS, Corpus, split_sentences
+from stsbench.data.corpora.corpus import TEXT_COLUMNS, Corpus, split_sentences
 from stsbench.data.splits import LabelledPairSplit, PairSplit, Split
 from stsbench.data.task import Task
 
@@ -36,11 +36,15 @@ class NearIndex:
     def __init__(self, keys: Sequence[bytes], threshold: float) -> None:
         """Index the sentences; raises StsbenchError where the threshold is none, or rensa is not installed."""
         if not LOWEST <= threshold <= 1:
-            raise StsbenchError(f"near-duplicates: {threshold:g} is no similarity between {LOWEST:g} and 1")
+            raise StsbenchError(
+                f"near-duplicates: {threshold:g} is no similarity between {LOWEST:g} and 1"
+            )
         try:
             from rensa import RMinHashLSH
         except ImportError as error:
-            raise StsbenchError("near-duplicates need rensa; run: pip install 'stsbench[overlap]'") from error
+            raise StsbenchError(
+                "near-duplicates need rensa; run: pip install 'stsbench[overlap]'"
+            ) from error
         self.threshold, self.keys = threshold, keys
         self._lsh = RMinHashLSH(threshold=threshold, num_perm=HASHES, num_bands=bands(threshold))
         self._lsh.insert_many(_hashed(keys))
@@ -80,7 +84,12 @@ def _hashed(keys: Sequence[bytes]) -> list[RMinHash]:
 
 How = Literal["exact", "normalised", "near"]
 """How a sentence is held: sign by sign, by its letters and digits, or nearly."""
-PAIRED = (("first", "second"), ("anchor", "positive"), ("anchor", "negative"), ("anchor", "second_negative"))
+PAIRED = (
+    ("first", "second"),
+    ("anchor", "positive"),
+    ("anchor", "negative"),
+    ("anchor", "second_negative"),
+)
 """Columns of a corpus whose sentences stand side by side."""
 GRADED: dict[type[Split], str] = {PairSplit: "score", LabelledPairSplit: "label"}
 """What a corpus must hold beside a pair to give its answer away, by the kind of split."""
@@ -110,7 +119,7 @@ class TaskOverlap(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class OverlapMatches:
     """What training text holds of some sentences: how it holds each, and which it has side by side.
 
     ``pairs`` are those of the same row; under ``score`` and ``label`` those that have one.
@@ -121,12 +130,17 @@ class Held:
 
     def items(self, split: Split) -> list[tuple[How | None, ...]]:
         """How each sentence of each item is held, item by item."""
-        return list(zip(*([self.how.get(text) for text in side] for side in split.sides), strict=True))
+        return list(
+            zip(*([self.how.get(text) for text in side] for side in split.sides), strict=True)
+        )
 
     def paired(self, split: Split, of: str = "") -> list[bool]:
         """Which items are pairs that stand side by side, or that have a ``score`` or ``label`` there."""
         pairs = self.pairs.get(of, set())
-        return [len(item) > 1 and frozenset(map(text_key, item)) in pairs for item in zip(*split.sides, strict=True)]
+        return [
+            len(item) > 1 and frozenset(map(text_key, item)) in pairs
+            for item in zip(*split.sides, strict=True)
+        ]
 
     def graded(self, split: Split) -> list[bool]:
         """Which items are pairs of which the text has what the task asks for."""
@@ -141,7 +155,12 @@ def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
     task of labelled pairs, pairs are compared too, in either order. Raises DataError: a task's data cannot be had.
     """
     splits = {task.name: task.load(task.card.score_split) for task in tasks}
-    held, found = find_held([corpus], [text for split in splits.values() for text in split.texts()]), []
+    held, found = (
+        find_overlap_matches(
+            [corpus], [text for split in splits.values() for text in split.texts()]
+        ),
+        [],
+    )
     for name, split in splits.items():
         keys = {text: text_key(text) for text in split.texts()}
         seen = {key for text, key in keys.items() if text in held.how}
@@ -151,13 +170,13 @@ def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
     return found
 
 
-def find_held(
+def find_overlap_matches(
     corpora: Sequence[Corpus],
     texts: Iterable[str],
     *,
     near: float | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Held:
+) -> OverlapMatches:
     """Find sentences in training text, which is read in blocks, its documents sentence by sentence.
 
     ``near`` is the least similarity of near-duplicates, see :class:`NearIndex`; without it none are looked for.
@@ -168,7 +187,11 @@ def find_held(
     index = NearIndex(sorted(wanted), near) if near is not None else None
     done, total = 0, sum(map(len, corpora))
     pairs: dict[str, set[Pair]] = {"": set(), "score": set(), "label": set()}
-    blocks = (replace(c, table=c.table.slice(start, BLOCK)) for c in corpora for start in range(0, len(c), BLOCK))
+    blocks = (
+        replace(c, table=c.table.slice(start, BLOCK))
+        for c in corpora
+        for start in range(0, len(c), BLOCK)
+    )
     for rows in blocks:
         block = dict(zip(found := list(_texts(rows)), map(text_key, found), strict=True))
         exact.update(keys.keys() & block.keys())
@@ -180,7 +203,7 @@ def find_held(
         progress(done := done + len(rows), total)
     how: dict[str, How] = {text: "near" for text, key in keys.items() if key in alike}
     how |= {text: "normalised" for text, key in keys.items() if key in same}
-    return Held(how=how | dict.fromkeys(exact, "exact"), pairs=pairs)
+    return OverlapMatches(how=how | dict.fromkeys(exact, "exact"), pairs=pairs)
 
 
 def text_key(text: str) -> bytes:

@@ -24,8 +24,9 @@ from urllib.parse import quote
 import msgspec
 
 from stsbench.core import settings
-from stsbench.core.errors import OutputError, SourceError, StsbenchError, and_more, cut, did_you_mean, one_line
-from stsbench.core.files import file_digest, remove, write_whole
+from stsbench.core.errors import OutputError, SourceError, StsbenchError, suggest
+from stsbench.core.files import file_digest, remove, write_atomically
+from stsbench.core.wording import format_some, join_lines, shorten
 
 RepoKind = Literal["model", "dataset"]
 T = TypeVar("T")
@@ -48,15 +49,15 @@ _BLOB = re.compile(r"\w[\w.-]{,127}", re.ASCII)
 _REVISION = re.compile(r"(?=.{1,200}$)(?!.*\.\.)[\w.+@#=-]+(/[\w.+@#=-]+)*", re.ASCII)
 
 
-class OddAnswer(Exception):
+class UnexpectedResponse(Exception):
     """An answer that is not one of the Hub's."""
 
 
-class Unreached(SourceError):
+class HubUnreachable(SourceError):
     """The Hub cannot be asked now; what is known from before may do."""
 
 
-class Failure(NamedTuple):
+class FailureKind(NamedTuple):
     """One way to fail: what shows it, why it fails, what to do, and whether it may pass."""
 
     signs: tuple[str | int, ...]
@@ -70,33 +71,94 @@ _LOGIN = "log in with 'hf auth login' (or set HF_TOKEN)"
 _NETWORK = "check the network and try again"
 _SECONDS = "(HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT set the seconds)"
 _OFFLINE = "the cache has no complete copy, and the Hub is switched off (HF_HUB_OFFLINE)"
-_NO_HUB = ("what answers is not the Hub", "check HF_ENDPOINT, and the network's proxy or login page")
+_NO_HUB = (
+    "what answers is not the Hub",
+    "check HF_ENDPOINT, and the network's proxy or login page",
+)
 _FOLDERS = "set HF_HOME and STSBENCH_CACHE to folders"
 FAILURES = (
-    Failure(("OfflineModeIsEnabled",), _OFFLINE, "unset HF_HUB_OFFLINE once to fetch it", passing=True),
-    Failure(("GatedRepoError",), "access is gated", f"ask for access at {{page}} and {_LOGIN}"),
-    Failure(("DisabledRepoError",), "the Hub has disabled this repository", "see {page}"),
-    Failure(("RevisionNotFoundError",), "there is no such revision", "see {page}/commits/main for those there are"),
-    Failure(("RemoteEntryNotFoundError",), "there is no such file", "see {page}/tree/main for those there are"),
-    Failure(("RepositoryNotFoundError",), "no such {kind} on the Hub, or it is private", f"check the id, or {_LOGIN}"),
-    Failure((401, 403), "access is denied (HTTP {status})", f"{_LOGIN} as a user who may read it"),
-    Failure((429,), "the Hub is asked too often (HTTP 429)", f"wait some minutes, or {_LOGIN}", passing=True),
-    Failure(STUMBLES, "the Hub is out of order (HTTP {status})", "try again later", True),
-    Failure(tuple(range(400, 500)), "the Hub refuses (HTTP {status})", "check {page}"),
-    Failure(("TimeoutException", "TimeoutError"), "the Hub does not answer in time", f"{_NETWORK} {_SECONDS}", True),
-    Failure(
-        ("RemoteProtocolError", "ReadError", "WriteError"), "the connection breaks again and again", _NETWORK, True
+    FailureKind(
+        ("OfflineModeIsEnabled",), _OFFLINE, "unset HF_HUB_OFFLINE once to fetch it", passing=True
     ),
-    Failure(("UnicodeEncodeError", "LocalProtocolError"), "HF_TOKEN holds a sign that no token has", "set it anew"),
-    Failure(("TransportError", "ConnectionError"), "cannot reach the Hub ({detail})", _NETWORK, passing=True),
-    Failure(("FileMetadataError", "TooManyRedirects", "JSONDecodeError", "OddAnswer"), *_NO_HUB, passing=True),
+    FailureKind(("GatedRepoError",), "access is gated", f"ask for access at {{page}} and {_LOGIN}"),
+    FailureKind(("DisabledRepoError",), "the Hub has disabled this repository", "see {page}"),
+    FailureKind(
+        ("RevisionNotFoundError",),
+        "there is no such revision",
+        "see {page}/commits/main for those there are",
+    ),
+    FailureKind(
+        ("RemoteEntryNotFoundError",),
+        "there is no such file",
+        "see {page}/tree/main for those there are",
+    ),
+    FailureKind(
+        ("RepositoryNotFoundError",),
+        "no such {kind} on the Hub, or it is private",
+        f"check the id, or {_LOGIN}",
+    ),
+    FailureKind(
+        (401, 403), "access is denied (HTTP {status})", f"{_LOGIN} as a user who may read it"
+    ),
+    FailureKind(
+        (429,),
+        "the Hub is asked too often (HTTP 429)",
+        f"wait some minutes, or {_LOGIN}",
+        passing=True,
+    ),
+    FailureKind(STUMBLES, "the Hub is out of order (HTTP {status})", "try again later", True),
+    FailureKind(tuple(range(400, 500)), "the Hub refuses (HTTP {status})", "check {page}"),
+    FailureKind(
+        ("TimeoutException", "TimeoutError"),
+        "the Hub does not answer in time",
+        f"{_NETWORK} {_SECONDS}",
+        True,
+    ),
+    FailureKind(
+        ("RemoteProtocolError", "ReadError", "WriteError"),
+        "the connection breaks again and again",
+        _NETWORK,
+        True,
+    ),
+    FailureKind(
+        ("UnicodeEncodeError", "LocalProtocolError"),
+        "HF_TOKEN holds a sign that no token has",
+        "set it anew",
+    ),
+    FailureKind(
+        ("TransportError", "ConnectionError"),
+        "cannot reach the Hub ({detail})",
+        _NETWORK,
+        passing=True,
+    ),
+    FailureKind(
+        ("FileMetadataError", "TooManyRedirects", "JSONDecodeError", "OddAnswer"),
+        *_NO_HUB,
+        passing=True,
+    ),
     # Such as a file whose name leads out of the cache.
-    Failure(("ValueError",), "the Hub's library refuses it ({detail})", "see {page}"),
-    Failure((errno.ENOSPC, errno.EDQUOT), "the disk is full", f"free some space, or {_FOLDERS} on a larger disk"),
-    Failure((errno.EACCES, errno.EPERM, errno.EROFS), "the cache cannot be written", f"{_FOLDERS} you may write to"),
-    Failure((errno.ENOENT,), "a file is not there ({detail})", "check SSL_CERT_FILE and SSL_CERT_DIR, and try again"),
+    FailureKind(("ValueError",), "the Hub's library refuses it ({detail})", "see {page}"),
+    FailureKind(
+        (errno.ENOSPC, errno.EDQUOT),
+        "the disk is full",
+        f"free some space, or {_FOLDERS} on a larger disk",
+    ),
+    FailureKind(
+        (errno.EACCES, errno.EPERM, errno.EROFS),
+        "the cache cannot be written",
+        f"{_FOLDERS} you may write to",
+    ),
+    FailureKind(
+        (errno.ENOENT,),
+        "a file is not there ({detail})",
+        "check SSL_CERT_FILE and SSL_CERT_DIR, and try again",
+    ),
     # Last, what is left: a size other than announced, an input/output error, an error of the Xet transfer.
-    Failure(("OSError", "RuntimeError", "XetDownloadError"), "the download failed ({detail})", "try again"),
+    FailureKind(
+        ("OSError", "RuntimeError", "XetDownloadError"),
+        "the download failed ({detail})",
+        "try again",
+    ),
 )
 """The ways to fail; of several that fit, the first counts."""
 
@@ -106,7 +168,7 @@ def status_of(error: BaseException) -> int | None:
     return getattr(getattr(error, "response", None), "status_code", None)
 
 
-def persistently(call: Callable[[], T]) -> T:
+def call_with_retries(call: Callable[[], T]) -> T:
     """Call, and call again twice where the Hub stumbles; a Hub that hangs has been waited for already."""
     from huggingface_hub.errors import OfflineModeIsEnabled
 
@@ -124,8 +186,8 @@ def persistently(call: Callable[[], T]) -> T:
 
 def detail(error: BaseException) -> str:
     """An error's own words, short and on one line."""
-    said = getattr(error, "strerror", None) or one_line(error) or type(error).__name__
-    return cut(re.sub(r"^\[Errno -?\d+\] ", "", said), 160)
+    said = getattr(error, "strerror", None) or join_lines(error) or type(error).__name__
+    return shorten(re.sub(r"^\[Errno -?\d+\] ", "", said), 160)
 
 
 @contextmanager
@@ -155,7 +217,7 @@ class HubPath(NamedTuple):
     commit: str
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FileListing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The files of a repository at one commit, each with the Hub's hash of it.
 
     That is the sha256 of a large file and git's own hash of a small one, ``""`` where the Hub gave none.
@@ -170,14 +232,20 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Repository:
     """A repository of the Hub at a revision: what it holds, and its files."""
 
-    def __init__(self, repo: str, *, revision: str, kind: RepoKind, without: str | None = None) -> None:
+    def __init__(
+        self, repo: str, *, revision: str, kind: RepoKind, without: str | None = None
+    ) -> None:
         """Name it; nothing is asked yet.
 
         ``revision`` is a commit, branch or tag; ``unpinned`` is the main branch. ``without`` is what to do without the
         Hub, for errors; ``""`` says nothing of it. Raises SourceError: no repository, or no revision, can have this name.
         """
         settings.check_hub()
-        self.repo, self.kind, self.revision = repo, kind, "main" if revision in ("", "unpinned") else revision
+        self.repo, self.kind, self.revision = (
+            repo,
+            kind,
+            "main" if revision in ("", "unpinned") else revision,
+        )
         self.without = WITHOUT[kind] if without is None else without
         # A commit, which never changes, or the beginning of one; else a branch or tag.
         self.pinned = re.fullmatch(r"[0-9a-f]{7,40}", self.revision) is not None
@@ -186,9 +254,13 @@ class Repository:
         # Both become parts of paths in the cache.
         if not _REPO.fullmatch(repo):
             apart = "; a revision is named apart, by 'revision'" if "@" in repo else ""
-            raise SourceError(f"{where}: no repository can have this name; names look like 'owner/name'{apart}")
+            raise SourceError(
+                f"{where}: no repository can have this name; names look like 'owner/name'{apart}"
+            )
         if not _REVISION.fullmatch(self.revision):
-            raise SourceError(f"{where}: no revision can have this name; give a branch, a tag or a commit")
+            raise SourceError(
+                f"{where}: no revision can have this name; give a branch, a tag or a commit"
+            )
 
     def __str__(self) -> str:
         """As errors name it."""
@@ -213,17 +285,26 @@ class Repository:
             # So the library says that it could not ask the Hub, and that the cache has nothing, or nothing whole, either.
             wraps = type(error).__name__ in ("LocalEntryNotFoundError", "ValueError")
             cause = error.__cause__ if wraps and error.__cause__ else error
-            signs = {*(kind.__name__ for kind in type(cause).__mro__), status_of(cause), getattr(cause, "errno", None)}
+            signs = {
+                *(kind.__name__ for kind in type(cause).__mro__),
+                status_of(cause),
+                getattr(cause, "errno", None),
+            }
             failure = next((one for one in FAILURES if signs.intersection(one.signs)), None)
             if failure is None:
                 raise
-            facts = {"page": self.page, "kind": self.kind, "status": status_of(cause), "detail": detail(cause)}
+            facts = {
+                "page": self.page,
+                "kind": self.kind,
+                "status": status_of(cause),
+                "detail": detail(cause),
+            }
             todo = "; or ".join(filter(None, [failure.todo.format_map(facts), self.without]))
-            kind = Unreached if failure.passing else SourceError
+            kind = HubUnreachable if failure.passing else SourceError
             raise kind(f"{where or self}: {failure.why.format_map(facts)}", hint=todo) from error
 
     @cached_property
-    def listing(self) -> Listing:
+    def listing(self) -> FileListing:
         """Its commit, and the files that are known of it.
 
         The answer for a commit never changes, so it is asked once and noted down. A branch is asked
@@ -236,49 +317,67 @@ class Repository:
         name = f"{self.kind}s--{self.repo.replace('/', '--')}@{quote(self.revision, safe='')}.json"
         note, noted = settings.cache_folder() / "hub" / name, None
         with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            noted = msgspec.json.decode(note.read_bytes(), type=Listing)
+            noted = msgspec.json.decode(note.read_bytes(), type=FileListing)
         if noted and self.pinned:
             return noted
         try:
             found = self.ask()
-        except Unreached as error:
+        except HubUnreachable as error:
             if known := noted or self._in_cache(str(error)):
                 return known
             raise
         # Only a convenience: without it the Hub is asked again.
         with suppress(OutputError, UnicodeEncodeError):
-            write_whole(note, msgspec.json.encode(found))
+            write_atomically(note, msgspec.json.encode(found))
         return found
 
-    def ask(self) -> Listing:
+    def ask(self) -> FileListing:
         """Ask the Hub, whatever is known already; raises SourceError, with the reason, where it gives no answer."""
         from huggingface_hub import HfApi, constants
 
-        place: dict[str, Any] = {"repo_type": self.kind, "revision": self.revision, "files_metadata": True}
+        place: dict[str, Any] = {
+            "repo_type": self.kind,
+            "revision": self.revision,
+            "files_metadata": True,
+        }
         wait = float(constants.HF_HUB_ETAG_TIMEOUT)
         with self.explained():
             try:
-                info: Any = persistently(lambda: HfApi().repo_info(self.repo, timeout=wait, **place))
-                hashes = {one.rfilename: one.lfs.sha256 if one.lfs else one.blob_id for one in info.siblings or []}
+                info: Any = call_with_retries(
+                    lambda: HfApi().repo_info(self.repo, timeout=wait, **place)
+                )
+                hashes = {
+                    one.rfilename: one.lfs.sha256 if one.lfs else one.blob_id
+                    for one in info.siblings or []
+                }
                 # A hash becomes a part of paths, too.
-                known = {name: one if one and _HASH.fullmatch(one) else "" for name, one in hashes.items()}
+                known = {
+                    name: one if one and _HASH.fullmatch(one) else ""
+                    for name, one in hashes.items()
+                }
                 facts = {"commit": info.sha, "files": known}
-                found = msgspec.convert(facts, Listing)
+                found = msgspec.convert(facts, FileListing)
             except (OSError, UnicodeEncodeError):
                 raise
             except (TypeError, AttributeError, LookupError, ValueError, RecursionError) as error:
                 # The library takes the answer as it comes; what it cannot take is no answer of the Hub's.
-                raise OddAnswer(type(error).__name__) from error
-            if not GIT_HASH.fullmatch(found.commit) or (self.pinned and not found.commit.startswith(self.revision)):
-                raise OddAnswer("it names no commit, or another than was asked for")
+                raise UnexpectedResponse(type(error).__name__) from error
+            if not GIT_HASH.fullmatch(found.commit) or (
+                self.pinned and not found.commit.startswith(self.revision)
+            ):
+                raise UnexpectedResponse("it names no commit, or another than was asked for")
         return found
 
-    def _in_cache(self, why: str) -> Listing | None:
+    def _in_cache(self, why: str) -> FileListing | None:
         """What the Hub's cache has of it, whoever put it there (transformers, ``hf download``)."""
         from huggingface_hub import get_cached_repo_tree, snapshot_download
         from huggingface_hub.errors import CachedRepoTreeNotFoundError, LocalEntryNotFoundError
 
-        place: dict[str, Any] = {"repo_id": self.repo, "repo_type": self.kind, "revision": self.revision}
+        place: dict[str, Any] = {
+            "repo_id": self.repo,
+            "repo_type": self.kind,
+            "revision": self.revision,
+        }
         try:
             # No file is asked for: whether the right ones are there is decided here.
             folder = Path(snapshot_download(**place, local_files_only=True, allow_patterns=[]))
@@ -286,9 +385,13 @@ class Repository:
             return None
         with suppress(CachedRepoTreeNotFoundError):
             # The list that the library notes when it fetches a whole repository; the cache names files by their hashes.
-            return Listing(commit=folder.name, files={file.path: "" for file in get_cached_repo_tree(**place)})
-        files = {path.relative_to(folder).as_posix(): "" for path in folder.rglob("*") if path.is_file()}
-        return Listing(commit=folder.name, files=files, unreached=why)
+            return FileListing(
+                commit=folder.name, files={file.path: "" for file in get_cached_repo_tree(**place)}
+            )
+        files = {
+            path.relative_to(folder).as_posix(): "" for path in folder.rglob("*") if path.is_file()
+        }
+        return FileListing(commit=folder.name, files=files, unreached=why)
 
     @property
     def commit(self) -> str:
@@ -304,7 +407,7 @@ class Repository:
         found = self.listing
         if found.unreached:
             raise SourceError(
-                f"{found.unreached}; the cache holds files of it ({and_more(sorted(found.files), 4)}), but no list of all "
+                f"{found.unreached}; the cache holds files of it ({format_some(sorted(found.files), 4)}), but no list of all "
                 f"it needs: one that is missing might change the score; 'hf download {self.repo}' fetches all"
             )
         return found.files
@@ -319,12 +422,19 @@ class Repository:
 
         where = self.at(name)
         if not name.isprintable() or PurePosixPath(name).as_posix() != name:
-            raise SourceError(f"{self}: no file may be called {ascii(name):.80}: not the shortest spelling of a path")
+            raise SourceError(
+                f"{self}: no file may be called {ascii(name):.80}: not the shortest spelling of a path"
+            )
         if name not in self.listing.files:
-            near = did_you_mean(name, self.listing.files) or f"; see {self.page}/tree/main for those there are"
+            near = (
+                suggest(name, self.listing.files)
+                or f"; see {self.page}/tree/main for those there are"
+            )
             raise SourceError(self.listing.unreached or f"{where}: there is no such file{near}")
         with self.explained(where):
-            cached = try_to_load_from_cache(self.repo, name, revision=self.commit, repo_type=self.kind)
+            cached = try_to_load_from_cache(
+                self.repo, name, revision=self.commit, repo_type=self.kind
+            )
         if isinstance(cached, str):
             if not (damage := self._damage(name, Path(cached))):
                 return Path(cached)
@@ -343,11 +453,11 @@ class Repository:
         place: dict[str, Any] = {"repo_type": self.kind, "revision": self.commit}
         url, wait = hf_hub_url(self.repo, name, **place), float(constants.HF_HUB_ETAG_TIMEOUT)
         # The library asks a Hub that hangs for over six minutes before it gives up; here it is asked first, once.
-        facts = persistently(lambda: get_hf_file_metadata(url, timeout=wait))
+        facts = call_with_retries(lambda: get_hf_file_metadata(url, timeout=wait))
         # Both become parts of paths in the library's cache.
         if facts.commit_hash != self.commit or not _BLOB.fullmatch(facts.etag or ""):
-            raise OddAnswer("another commit, or a hash that is none")
-        return Path(persistently(lambda: hf_hub_download(self.repo, name, **place, **how)))
+            raise UnexpectedResponse("another commit, or a hash that is none")
+        return Path(call_with_retries(lambda: hf_hub_download(self.repo, name, **place, **how)))
 
     def fetch_all(self, names: Sequence[str]) -> HubPath:
         """Fetch at least one file, in this order, and return the folder of the snapshot."""
@@ -369,7 +479,11 @@ class Repository:
             kind, found = "git hash", git_hash(path.read_bytes())
         else:
             return ""
-        return "" if found == expected else f"damaged ({kind} {found[:12]}, the Hub says {expected[:12]})"
+        return (
+            ""
+            if found == expected
+            else f"damaged ({kind} {found[:12]}, the Hub says {expected[:12]})"
+        )
 
 
 def fetch_checkpoint(repo: str, *, revision: str, also: Sequence[str] = ()) -> HubPath:
@@ -407,7 +521,9 @@ _WEIGHTS = (
     r"pytorch_model-\d+-of-\d+\.bin|pytorch_model\.bin\.index\.json",
 )
 """Weights that are read, the better ones first: what one file of them is called, and what shards of them are."""
-_OF_WEIGHTS = re.compile(r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|onnx|onnx_data|ot|tflite|gguf|pkl|pickle|npz)")
+_OF_WEIGHTS = re.compile(
+    r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|onnx|onnx_data|ot|tflite|gguf|pkl|pickle|npz)"
+)
 
 
 def choose_files(names: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -418,6 +534,13 @@ def choose_files(names: Iterable[str]) -> tuple[list[str], list[str]]:
         folders.setdefault(PurePosixPath(name).parent, []).append(name)
     weights: list[str] = []
     for _, here in sorted(folders.items(), key=lambda one: (-len(one[0].parts), str(one[0]))):
-        kinds = ([name for name in here if re.fullmatch(kind, PurePosixPath(name).name)] for kind in _WEIGHTS)
-        weights += next((kind for kind in kinds if any(not name.endswith(".json") for name in kind)), [])
-    return [name for name in names if _SMALL.fullmatch(name) and not name.endswith(".index.json")], weights
+        kinds = (
+            [name for name in here if re.fullmatch(kind, PurePosixPath(name).name)]
+            for kind in _WEIGHTS
+        )
+        weights += next(
+            (kind for kind in kinds if any(not name.endswith(".json") for name in kind)), []
+        )
+    return [
+        name for name in names if _SMALL.fullmatch(name) and not name.endswith(".index.json")
+    ], weights

@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 
 from stsbench.core import settings
 from stsbench.core.cards import HubSource
-from stsbench.core.errors import CardError, DataError, SourceError, did_you_mean
+from stsbench.core.errors import CardError, DataError, SourceError, suggest
 from stsbench.core.files import check_unpacked_size, file_digest, scratch_beside
 from stsbench.data.hub.repository import HubPath, Repository, detail, quiet
-from stsbench.data.readers.sentences import Roles, to_split
-from stsbench.data.readers.table import TextTable, listed, table_of
+from stsbench.data.readers.files import TextTable, format_names, table_of
+from stsbench.data.readers.sentences import ColumnRoles, to_split
 from stsbench.data.splits import PairSplit, Split
 
 COLUMNS = {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score"}
@@ -73,11 +73,13 @@ def fetch_rows(source: HubSource, split: str) -> tuple[Split, str]:
     columns = _columns(source, str(repository))
     with _opened(repository, source.config) as builder:
         names = [name.strip() for name in re.split(r"[+,]", source.splits[split])]
-        _check_names(names, builder.info.splits, f"{repository}, split '{source.splits[split]}'", "split")
+        _check_names(
+            names, builder.info.splits, f"{repository}, split '{source.splits[split]}'", "split"
+        )
         table = _table(repository, builder, names, columns)
     sentences = tuple(name for key, name in columns.items() if key.startswith("sentence"))
     is_gold = "label" not in columns
-    roles = Roles(sentences, columns["gold" if is_gold else "label"], is_gold=is_gold)
+    roles = ColumnRoles(sentences, columns["gold" if is_gold else "label"], is_gold=is_gold)
     parts, subset = [(table, range(len(table.rows)), "")], columns.get("subset")
     found = to_split(parts, roles, subset=subset, classes=source.classes, joined=str)
     if isinstance(found, PairSplit):
@@ -105,7 +107,9 @@ def _opened(repository: Repository, config: str) -> Iterator[Any]:
         names = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
     if not names:
         script = any(name.endswith(".py") for name in files)
-        why = "no data files in JSON, CSV or parquet" + (", only a script, which is never run" if script else "")
+        why = "no data files in JSON, CSV or parquet" + (
+            ", only a script, which is never run" if script else ""
+        )
         raise SourceError(f"{repository}: {why}; see {page}")
     folder = repository.fetch_all([*facts, *names]).path
     for name in names:
@@ -115,9 +119,13 @@ def _opened(repository: Repository, config: str) -> Iterator[Any]:
     with repository.explained(), tempfile.TemporaryDirectory(prefix="stsbench-") as scratch:
         with quiet("huggingface_hub"), quiet("datasets"):
             try:
-                builder = datasets.load_dataset_builder(str(folder), name=config or None, cache_dir=scratch)
+                builder = datasets.load_dataset_builder(
+                    str(folder), name=config or None, cache_dir=scratch
+                )
             except Exception as error:
-                raise DataError(f"{repository}: not laid out as a dataset: {detail(error)}") from error
+                raise DataError(
+                    f"{repository}: not laid out as a dataset: {detail(error)}"
+                ) from error
             try:
                 builder.download_and_prepare(verification_mode="no_checks")
             except Exception as error:
@@ -147,7 +155,9 @@ def _table(
     rows = sum(builder.info.splits[name].num_examples for name in names)
     if not rows:
         raise DataError(f"{where}: there is not one row")
-    table = builder.as_dataset(split="+".join(names), in_memory=True).flatten().with_format("arrow")[:]
+    table = (
+        builder.as_dataset(split="+".join(names), in_memory=True).flatten().with_format("arrow")[:]
+    )
     if columns is not None:
         _check_names(list(columns.values()), table.column_names, where, "column")
         table = table.select(list(dict.fromkeys(columns.values())))
@@ -168,23 +178,33 @@ def _readme(repository: Repository) -> dict[str, Any]:
         with quiet("huggingface_hub"):
             return dict(DatasetCard.load(path).data.to_dict())
     except Exception as error:
-        raise SourceError(f"{where}: cannot be read: {detail(error)}; see {repository.page}") from error
+        raise SourceError(
+            f"{where}: cannot be read: {detail(error)}; see {repository.page}"
+        ) from error
 
 
 def _patterns(repository: Repository, config: str) -> list[str]:
     declared = _readme(repository).get("configs") or []
-    configs: dict[str, Any] = {str(one["config_name"]): one for one in declared if "config_name" in one}
+    configs: dict[str, Any] = {
+        str(one["config_name"]): one for one in declared if "config_name" in one
+    }
     if not configs:
         return []
     if config:
         _check_names([config], configs, str(repository), "configuration")
-    elif len(configs) > 1 and not any(e.get("default") or n == "default" for n, e in configs.items()):
-        raise DataError(f"{repository}: has several configurations ({listed([*configs])}); the card must name one")
+    elif len(configs) > 1 and not any(
+        e.get("default") or n == "default" for n, e in configs.items()
+    ):
+        raise DataError(
+            f"{repository}: has several configurations ({format_names([*configs])}); the card must name one"
+        )
     # The library finds the format of every configuration from the files of the first.
     entries = [configs[config], next(iter(configs.values()))] if config else list(configs.values())
     if not all("data_files" in entry for entry in entries):
         return []
-    return [pattern.removeprefix("./") for entry in entries for pattern in _strings(entry["data_files"])]
+    return [
+        pattern.removeprefix("./") for entry in entries for pattern in _strings(entry["data_files"])
+    ]
 
 
 def _strings(value: object) -> Iterator[str]:
@@ -202,17 +222,24 @@ def _check_names(wanted: Sequence[str], known: Iterable[str], where: str, what: 
     known = list(known)
     for name in wanted:
         if name not in known:
-            raise DataError(f"{where}: there is no {what} '{name}' (has {listed(known)}){did_you_mean(name, known)}")
+            raise DataError(
+                f"{where}: there is no {what} '{name}' (has {format_names(known)}){suggest(name, known)}"
+            )
 
 
 def _columns(source: HubSource, where: str) -> dict[str, str]:
     for key in source.columns:
         if key not in KEYS:
-            raise CardError(f"{where}: unknown key '{key}' in [hub.columns]{did_you_mean(key, KEYS)}")
+            raise CardError(f"{where}: unknown key '{key}' in [hub.columns]{suggest(key, KEYS)}")
     if "label" not in source.columns:
         return COLUMNS | source.columns
-    if {*source.columns} not in ({"sentence", "label"}, {"sentence1", "sentence2", "label"}) or not source.classes:
-        raise CardError(f"{where}: labels need sentence, or sentence1 and sentence2, in [hub.columns], and 'classes'")
+    if {*source.columns} not in (
+        {"sentence", "label"},
+        {"sentence1", "sentence2", "label"},
+    ) or not source.classes:
+        raise CardError(
+            f"{where}: labels need sentence, or sentence1 and sentence2, in [hub.columns], and 'classes'"
+        )
     return dict(source.columns)
 
 
@@ -225,7 +252,9 @@ def fetch_archive(source: HubSource) -> HubPath:
     """
     repository = _repository(source)
     where = repository.at(source.archive)
-    digest = repository.listing.files.get(source.archive) or file_digest(repository.fetch(source.archive))
+    digest = repository.listing.files.get(source.archive) or file_digest(
+        repository.fetch(source.archive)
+    )
     name = f"{PurePosixPath(source.archive).name.split('.')[0]}-{digest[:12]}"
     folder = settings.cache_folder() / "archives" / name
     if not folder.is_dir():
@@ -257,7 +286,7 @@ _DAMAGED = (tarfile.TarError, EOFError, ValueError, LookupError, ArithmeticError
 _HEADER = 1 << 17
 
 
-class _InParts(FileIO):
+class _ChunkedTarFile(FileIO):
     """A tar file: tarfile reads what is in it piece by piece, but a header, however long it says it is, at once."""
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -284,10 +313,12 @@ def _plain(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 def unpack_archive(archive: Path, into: Path, *, where: str) -> None:
     """Unpack the files and folders of a plain tar file; raises SourceError."""
     try:
-        with _InParts(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
+        with _ChunkedTarFile(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             tar.extractall(into, _plain(tar), filter="data")
     except tarfile.FilterError as error:
-        raise SourceError(f"{where}: refused to unpack: {detail(error)}; use another archive") from error
+        raise SourceError(
+            f"{where}: refused to unpack: {detail(error)}; use another archive"
+        ) from error
     except _DAMAGED as error:
         why = f"damaged archive, or no plain tar file: {detail(error)}"
         raise SourceError(f"{where}: {why}; remove {archive} and run again") from error

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core import settings
-from stsbench.core.errors import EncoderError, failing, which_sentence
-from stsbench.core.files import write_whole
-from stsbench.core.provenance import identity
-from stsbench.core.registry import staying
+from stsbench.core.errors import EncoderError, catch_exit, translate_errors
+from stsbench.core.files import write_atomically
+from stsbench.core.provenance import encoder_identity
+from stsbench.core.wording import describe_sentence
 from stsbench.encoders.base import (
     DeviceEncoder,
     Embed,
@@ -33,29 +33,27 @@ from stsbench.encoders.base import (
     Encoder,
     FloatArray,
     IndexArray,
-    OfRows,
+    RowFunction,
     ServedEncoder,
     TokenEncoder,
-    TokenIds,
-    check_sentences,
-    notes_of,
-    plan_batches,
 )
-from stsbench.encoders.engine.store import Keys, Shelf, StoredEmbeddings, text_keys
+from stsbench.encoders.engine.store import EmbeddingStore, Keys, StoredEmbeddings, text_keys
+from stsbench.encoders.metadata import check_sentences, read_notes
+from stsbench.encoders.tokens import TokenIds, plan_batches
 
 TOKEN_BUDGET = 2048
-CHUNK = 1024
-AHEAD = 2
+TEXTS_PER_BATCH = 1024
+BATCHES_AHEAD = 2
 """Batches under way on a device with a memory of its own."""
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Called with (done, total) while it works, in tokens or sentences."""
-Noticed = Callable[[str], None]
+NoticeCallback = Callable[[str], None]
 """Called with what is no failure and should be known."""
-ENOUGH = 64
+MIN_BATCHES_TO_TIME = 64
 """So many batches of the smallest size must there be for sizes to be timed."""
-SHARE = 0.25
+MAX_MEMORY_SHARE = 0.25
 """Of the free memory may one batch take: two are under way at a time, and kernels need some for themselves."""
-GAIN = 1.05
+MIN_SPEEDUP = 1.05
 """A batch twice as large must be faster by this factor."""
 
 
@@ -65,7 +63,7 @@ def as_array(returned: object, name: str) -> npt.NDArray[Any]:
     if isinstance(returned, Coroutine):
         # Nobody will await it, which Python would warn of whenever it is collected.
         returned.close()
-    with failing(what, EncoderError, TypeError, ValueError, RuntimeError):
+    with translate_errors(what, EncoderError, TypeError, ValueError, RuntimeError):
         array = np.asarray(returned)
     if array.dtype.kind not in "fiub":
         raise EncoderError(f"{what} of numbers")
@@ -89,20 +87,22 @@ def check_embeddings(
         raise EncoderError(f"encoder '{name}' {what}; it must return one row a sentence, (n, d)")
     if d is not None and embeddings.shape[1] != d:
         what = f"returned embeddings of size {embeddings.shape[1]} after some of size {d}"
-        raise EncoderError(f"encoder '{name}' {what}; its fingerprint must change when its embeddings do")
+        raise EncoderError(
+            f"encoder '{name}' {what}; its fingerprint must change when its embeddings do"
+        )
     if embeddings.dtype != np.float32:
         raise EncoderError(f"encoder '{name}' returned {embeddings.dtype}; it must return float32")
     finite = np.isfinite(embeddings).all(axis=1)
     if not finite.all():
         at, among = int(np.argmin(finite)), sentences if among is None else among
-        which = which_sentence(among, among.index(sentences[at]))
+        which = describe_sentence(among, among.index(sentences[at]))
         raise EncoderError(f"encoder '{name}' returned NaN or infinity for {which}")
 
 
 Budget = Annotated[int, msgspec.Meta(gt=0)]
 
 
-def device_budget(encoder: DeviceEncoder, tokens: TokenIds, smallest: int) -> int:
+def measure_token_budget(encoder: DeviceEncoder, tokens: TokenIds, smallest: int) -> int:
     """How many tokens go into a batch on a device with a memory of its own: the fastest number that fits; 0 on a CPU.
 
     A GPU waits for small batches, and no size is fastest for every model. The first run that embeds enough times some
@@ -111,17 +111,21 @@ def device_budget(encoder: DeviceEncoder, tokens: TokenIds, smallest: int) -> in
     """
     if (memory := encoder.device_memory()) is None:
         return 0
-    file, identified = None, identity(encoder)
+    file, identified = None, encoder_identity(encoder)
     if identified is not None:
-        digest = hashlib.sha256(f"{identified}\n{memory.device}".encode("utf-8", "surrogatepass")).hexdigest()
+        digest = hashlib.sha256(
+            f"{identified}\n{memory.device}".encode("utf-8", "surrogatepass")
+        ).hexdigest()
         file = settings.cache_folder() / "budgets" / f"{digest[:32]}.json"
         with suppress(OSError, msgspec.DecodeError, RecursionError):
             return msgspec.json.decode(file.read_bytes(), type=Budget)
-    if int(tokens.lengths.sum()) < ENOUGH * smallest:
+    if int(tokens.lengths.sum()) < MIN_BATCHES_TO_TIME * smallest:
         return smallest
-    budget = _fastest(encoder, tokens, smallest, most=int(SHARE * memory.free / memory.per_token))
+    budget = _fastest(
+        encoder, tokens, smallest, most=int(MAX_MEMORY_SHARE * memory.free / memory.per_token)
+    )
     if file is not None:
-        write_whole(file, f"{budget}\n".encode())
+        write_atomically(file, f"{budget}\n".encode())
     return budget
 
 
@@ -146,7 +150,7 @@ def _fastest(encoder: DeviceEncoder, tokens: TokenIds, smallest: int, most: int)
                 raise
             break
         speed = float(tokens.lengths[rows].sum()) / min(took)
-        if speed < GAIN * best_speed:
+        if speed < MIN_SPEEDUP * best_speed:
             break
         best, best_speed, budget = budget, speed, budget * 2
     return best
@@ -161,14 +165,18 @@ class BatchShare(NamedTuple):
     """Which of the planned batches one of several workers embeds: each ``of``-th, from its ``number`` on, which is below it."""
 
     number: int
-    of: int
+    n_workers: int
 
-    def piece(self, texts: Sequence[str]) -> Sequence[str]:
+    def select_texts(self, texts: Sequence[str]) -> Sequence[str]:
         """Of texts in their order those that this worker reads for all."""
-        return texts[len(texts) * self.number // self.of : len(texts) * (self.number + 1) // self.of]
+        return texts[
+            len(texts) * self.number // self.n_workers : len(texts)
+            * (self.number + 1)
+            // self.n_workers
+        ]
 
 
-WHOLE = BatchShare(0, 1)
+FULL_SHARE = BatchShare(0, 1)
 
 
 def embed_all(encoder: TokenEncoder, sentences: Sequence[str]) -> FloatArray:
@@ -183,45 +191,50 @@ class Engine:
     def __init__(
         self,
         encoder: Encoder,
-        shelf: Shelf | None = None,
+        store: EmbeddingStore | None = None,
         *,
-        progress: Progress = lambda done, total: None,
-        noticed: Noticed = lambda line: None,
+        on_progress: ProgressCallback = lambda done, total: None,
+        on_notice: NoticeCallback = lambda line: None,
     ) -> None:
         """Keep the encoder and its shelf in the store; without one, embeddings stay in memory."""
-        self.encoder, self.shelf, self.progress, self.noticed = encoder, shelf or Shelf(None), progress, noticed
-        self.encoded: list[Keys] = []
+        self.encoder, self.store, self.on_progress, self.on_notice = (
+            encoder,
+            store or EmbeddingStore(None),
+            on_progress,
+            on_notice,
+        )
+        self.encoded_keys: list[Keys] = []
         """The keys of what it has embedded, or of what others have embedded for it."""
-        self._pieces = 1
+        self._parts_per_batch = 1
         """In how many pieces a batch goes: more than one where the device's memory did not hold it."""
 
     def __call__(self, sentences: Sequence[str]) -> StoredEmbeddings:
         """Return the (n, d) embeddings of these sentences; what is missing is embedded first."""
         keys = text_keys(sentences)
-        if len(keys) and self.shelf.find(keys).min() < 0:
+        if len(keys) and self.store.find(keys).min() < 0:
             self.prepare(sentences)
-        return self.shelf.view(keys)
+        return self.store.view(keys)
 
-    def encoded_among(self, sentences: Sequence[str]) -> int:
+    def count_encoded(self, sentences: Sequence[str]) -> int:
         """How many distinct ones of these sentences this engine has embedded itself."""
-        if not self.encoded:
+        if not self.encoded_keys:
             return 0
         wanted = np.unique(text_keys(sentences)["hi"])
-        found = np.concatenate([keys["hi"] for keys in self.encoded])
+        found = np.concatenate([keys["hi"] for keys in self.encoded_keys])
         # Left to choose, numpy 2.0 takes a way that cannot hold these numbers.
         return int(np.isin(wanted, found, kind="sort").sum())
 
-    def missing(self, sentences: Sequence[str]) -> list[str]:
+    def missing_texts(self, sentences: Sequence[str]) -> list[str]:
         """The distinct ones of these sentences that the shelf does not hold."""
         texts = list(set(sentences))
-        return [texts[i] for i in np.flatnonzero(self.shelf.find(text_keys(texts)) < 0)]
+        return [texts[i] for i in np.flatnonzero(self.store.find(text_keys(texts)) < 0)]
 
     def prepare(
         self,
         sentences: Sequence[str],
         *,
         among: Sequence[str] = (),
-        share: BatchShare = WHOLE,
+        share: BatchShare = FULL_SHARE,
         tokens: TokenIds | None = None,
     ) -> None:
         """Embed all distinct sentences that the shelf does not hold, or this worker's ``share`` of them.
@@ -233,71 +246,84 @@ class Engine:
         wanted = set(sentences)
         texts = sorted(wanted.union(among))
         keys = text_keys(texts)
-        held = self.shelf.find(keys) >= 0
-        missing = ~held & np.fromiter((text in wanted for text in texts), dtype=bool, count=len(texts))
+        held = self.store.find(keys) >= 0
+        missing = ~held & np.fromiter(
+            (text in wanted for text in texts), dtype=bool, count=len(texts)
+        )
         if not missing.any():
             return
         plan = _plan(self.encoder, texts, tokens)
         todo = [rows[~held[rows]] for rows in plan.share(share) if missing[rows].any()]
         total, done = int(sum(plan.costs[rows].sum() for rows in todo)), 0
-        self.progress(0, total)
+        self.on_progress(0, total)
 
         def keep(rows: IndexArray, embeddings: npt.NDArray[Any]) -> None:
             nonlocal done
             asked = [texts[i] for i in rows]
-            check_embeddings(embeddings, asked, self.encoder.name, d=self.shelf.width, among=sentences)
+            check_embeddings(
+                embeddings, asked, self.encoder.name, d=self.store.width, among=sentences
+            )
             # Before the encoder embeds samples: it may fill the same array again and again.
             copied = embeddings.copy()
-            if self.shelf.watch is not None and not self.encoded:
+            if self.store.monitor is not None and not self.encoded_keys:
                 # Not sooner: what cannot embed at all is not asked for samples.
-                self.shelf.watch.begin()
-            self.shelf.add(keys[rows], copied)
+                self.store.monitor.record_probes()
+            self.store.add(keys[rows], copied)
             if isinstance(self.encoder, ServedEncoder):
                 # It may be paid for.
-                self.shelf.flush()
-            self.encoded.append(keys[rows])
+                self.store.flush()
+            self.encoded_keys.append(keys[rows])
             done += int(plan.costs[rows].sum())
-            self.progress(done, total)
+            self.on_progress(done, total)
 
         try:
             if not isinstance(self.encoder, ServedEncoder):
-                for rows, embeddings in self._in_turn(plan, todo):
+                for rows, embeddings in self._embed_batches(plan, todo):
                     keep(rows, embeddings)
                 return
             asked = np.concatenate([np.empty(0, np.int64), *todo])
-            with staying(f"encoder '{self.encoder.name}'", EncoderError):
-                self.encoder.embed_into([texts[i] for i in asked], lambda rows, found: keep(asked[rows], found))
+            with catch_exit(f"encoder '{self.encoder.name}'", EncoderError):
+                self.encoder.embed_into(
+                    [texts[i] for i in asked], lambda rows, found: keep(asked[rows], found)
+                )
             if done != total:
-                raise EncoderError(f"encoder '{self.encoder.name}' passed {done} embeddings of {total}")
+                raise EncoderError(
+                    f"encoder '{self.encoder.name}' passed {done} embeddings of {total}"
+                )
         except EmbeddingsDiffer:
-            self.shelf.set_aside()
+            self.store.set_aside()
             raise
         finally:
             # Also on Ctrl-C and on errors: what is embedded is kept.
-            self.shelf.flush()
+            self.store.flush()
 
-    def _in_turn(self, plan: _Plan, batches: Sequence[IndexArray]) -> Iterator[tuple[IndexArray, npt.NDArray[Any]]]:
+    def _embed_batches(
+        self, plan: _Plan, batches: Sequence[IndexArray]
+    ) -> Iterator[tuple[IndexArray, npt.NDArray[Any]]]:
         # While a device computes one, the next is laid out and sent to it.
         if not plan.budget:
-            yield from ((rows, self._embedded(plan, rows)) for rows in batches)
+            yield from ((rows, self._embed_batch(plan, rows)) for rows in batches)
             return
-        with ThreadPoolExecutor(AHEAD) as pool:
+        with ThreadPoolExecutor(BATCHES_AHEAD) as pool:
             under_way = deque[tuple[IndexArray, Future[npt.NDArray[Any]]]]()
             for rows in batches:
-                under_way.append((rows, pool.submit(self._embedded, plan, rows)))
-                if len(under_way) == AHEAD:
+                under_way.append((rows, pool.submit(self._embed_batch, plan, rows)))
+                if len(under_way) == BATCHES_AHEAD:
                     first, found = under_way.popleft()
                     yield first, found.result()
             for rows, found in under_way:
                 yield rows, found.result()
 
-    def _embedded(self, plan: _Plan, rows: IndexArray) -> npt.NDArray[Any]:
+    def _embed_batch(self, plan: _Plan, rows: IndexArray) -> npt.NDArray[Any]:
         """The embeddings of a batch; one that the device's memory does not hold goes in halves, and so do all after it."""
         while True:
-            pieces = min(self._pieces, len(rows))
+            pieces = min(self._parts_per_batch, len(rows))
             try:
-                with staying(f"encoder '{self.encoder.name}'", EncoderError):
-                    found = [as_array(plan.embed(part), self.encoder.name) for part in np.array_split(rows, pieces)]
+                with catch_exit(f"encoder '{self.encoder.name}'", EncoderError):
+                    found = [
+                        as_array(plan.embed(part), self.encoder.name)
+                        for part in np.array_split(rows, pieces)
+                    ]
                 return found[0] if pieces == 1 else np.concatenate(found)
             except RuntimeError as error:
                 if not _is_out_of_memory(error):
@@ -305,12 +331,14 @@ class Engine:
                 if pieces == len(rows):
                     what = f"does not hold one sentence of {plan.costs[rows].max()} tokens"
                     way = "set a smaller max_length or dtype=bfloat16"
-                    raise EncoderError(f"encoder '{self.encoder.name}': the device's memory {what}; {way}") from error
-            if self._pieces < 2 * pieces:
-                self._pieces = 2 * pieces
+                    raise EncoderError(
+                        f"encoder '{self.encoder.name}': the device's memory {what}; {way}"
+                    ) from error
+            if self._parts_per_batch < 2 * pieces:
+                self._parts_per_batch = 2 * pieces
                 what = f"encoder '{self.encoder.name}': the device's memory is too small for its batches"
-                budget = f"as with a token budget of {plan.budget // self._pieces}"
-                self.noticed(f"{what}; they go in {self._pieces} pieces each, {budget}")
+                budget = f"as with a token budget of {plan.budget // self._parts_per_batch}"
+                self.on_notice(f"{what}; they go in {self._parts_per_batch} pieces each, {budget}")
 
 
 class StoredEncoder:
@@ -323,12 +351,12 @@ class StoredEncoder:
     @property
     def fingerprint(self) -> str | None:
         """The encoder's; None where the engine keeps nothing on disk, for then nothing else may be kept."""
-        return identity(self.encoder) if self.engine.shelf.folder is not None else None
+        return encoder_identity(self.encoder) if self.engine.store.folder is not None else None
 
     @property
     def notes(self) -> list[str]:
         """The encoder's."""
-        return notes_of(self.encoder)
+        return read_notes(self.encoder)
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
@@ -346,33 +374,41 @@ class _Plan(NamedTuple):
 
     def share(self, share: BatchShare) -> list[IndexArray]:
         """One worker's batches: of those that all plan alike each ``of``-th, joined again as far as its device takes more."""
-        mine = self.batches[share.number :: share.of]
+        mine = self.batches[share.number :: share.n_workers]
         if not self.budget or not mine:
             return mine
         rows = np.concatenate(mine)
         return [rows[batch] for batch in plan_batches(self.costs[rows], budget=self.budget)]
 
 
-def tokens_of(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
+def tokenize_texts(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
     """The token ids of each text; raises EncoderError where the encoder returns something else."""
     tokens = encoder.tokenize(texts)
     if not isinstance(tokens, TokenIds) or len(tokens) != len(texts):
         due = "beside embed_tokens it must return the TokenIds of each sentence (stsbench.encoders.base)"
-        raise EncoderError(f"encoder '{encoder.name}': tokenize returned a {type(tokens).__name__}; {due}")
+        raise EncoderError(
+            f"encoder '{encoder.name}': tokenize returned a {type(tokens).__name__}; {due}"
+        )
     return tokens
 
 
 def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str], tokens: TokenIds | None) -> _Plan:
     if not isinstance(encoder, TokenEncoder):
         served = isinstance(encoder, ServedEncoder)
-        costs = np.fromiter((1 if served else len(text) for text in texts), dtype=np.int64, count=len(texts))
+        costs = np.fromiter(
+            (1 if served else len(text) for text in texts), dtype=np.int64, count=len(texts)
+        )
         order = np.argsort(-costs, kind="stable")
         # Of what is served each text is one worker's, whatever the others have stored by now.
-        size = 1 if served else CHUNK
+        size = 1 if served else TEXTS_PER_BATCH
         batches = [order[start : start + size] for start in range(0, len(order), size)]
         return _Plan(costs, batches, lambda rows: encoder.encode([texts[i] for i in rows]))
-    tokens = tokens_of(encoder, texts) if tokens is None else tokens
-    budget = device_budget(encoder, tokens, TOKEN_BUDGET) if isinstance(encoder, DeviceEncoder) else 0
+    tokens = tokenize_texts(encoder, texts) if tokens is None else tokens
+    budget = (
+        measure_token_budget(encoder, tokens, TOKEN_BUDGET)
+        if isinstance(encoder, DeviceEncoder)
+        else 0
+    )
     batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
     return _Plan(tokens.lengths, batches, partial(encoder.embed_tokens, tokens), budget)
 
@@ -382,7 +418,7 @@ class TransformedEmbeddings(Embeddings):
     """A read-only (n, k) view of changed embeddings."""
 
     view: Embeddings
-    transform: OfRows
+    transform: RowFunction
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -395,6 +431,6 @@ class TransformedEmbeddings(Embeddings):
         return self.transform(self.view.take(indices))
 
 
-def transformed(embed: Embed, transform: OfRows) -> Embed:
+def transform_embeddings(embed: Embed, transform: RowFunction) -> Embed:
     """What evaluators are handed where embeddings are changed row by row, when they are read."""
     return lambda sentences: TransformedEmbeddings(embed(sentences), transform)

@@ -29,10 +29,11 @@ import numpy.typing as npt
 
 from stsbench.core import provenance as machine
 from stsbench.core.errors import OutputError
-from stsbench.core.files import file_digest, remove, remove_stale, write_whole
+from stsbench.core.files import file_digest, remove, remove_stale, write_atomically
 from stsbench.encoders.backends import uses_tf32
-from stsbench.encoders.base import Embeddings, Encoder, FloatArray, facts_of, layers_of
-from stsbench.encoders.checkpoint import kept_record
+from stsbench.encoders.base import Embeddings, Encoder, FloatArray, layers_of
+from stsbench.encoders.checkpoint import read_record
+from stsbench.encoders.metadata import read_metadata
 
 KEY = np.dtype([("hi", "<u8"), ("lo", "<u8")])
 BLOCK_BYTES = 16 << 20
@@ -43,7 +44,9 @@ Keys = npt.NDArray[Any]
 
 def text_keys(texts: Sequence[str]) -> Keys:
     """The key of each text, a structured array (n,)."""
-    raw = b"".join(hashlib.blake2b(t.encode("utf-8", "surrogatepass"), digest_size=16).digest() for t in texts)
+    raw = b"".join(
+        hashlib.blake2b(t.encode("utf-8", "surrogatepass"), digest_size=16).digest() for t in texts
+    )
     return np.frombuffer(raw, dtype=KEY)
 
 
@@ -65,7 +68,9 @@ class StoredBlock:
             return _map(self.path)["embedding"][0]  # type: ignore[no-any-return]
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "it is damaged"
-            raise OutputError(f"{self.path}: cannot be read again: {why}; run the same command to resume") from error
+            raise OutputError(
+                f"{self.path}: cannot be read again: {why}; run the same command to resume"
+            ) from error
 
     def is_sound(self) -> bool:
         """Whether the file's bytes have the hash that it is named by; looked at once."""
@@ -86,25 +91,27 @@ def _is_whole(path: Path, changed: int, size: int) -> bool:
 class _Index(NamedTuple):
     """All keys of all blocks in the order of their first half, and where the row of each is."""
 
-    hi: npt.NDArray[np.uint64]
-    lo: npt.NDArray[np.uint64]
+    high: npt.NDArray[np.uint64]
+    low: npt.NDArray[np.uint64]
     block_of: npt.NDArray[np.int32]
     row_of: npt.NDArray[np.int32]
 
 
-class Shelf:
+class EmbeddingStore:
     """All stored embeddings of one encoder, by text; without a folder, kept in memory alone."""
 
-    def __init__(self, folder: Path | None, watch: Watch | None = None, *, only_look: bool = False) -> None:
-        """Open the shelf; with ``only_look`` nothing on disk is changed. Raises OutputError: it cannot be opened."""
-        self.folder, self.watch, self.only_look = folder, watch, only_look
+    def __init__(
+        self, folder: Path | None, monitor: DriftMonitor | None = None, *, read_only: bool = False
+    ) -> None:
+        """Open the shelf; with ``read_only`` nothing on disk is changed. Raises OutputError: it cannot be opened."""
+        self.folder, self.monitor, self.read_only = folder, monitor, read_only
         self._blocks: list[StoredBlock] = []
         self._index: _Index | None = None
         self._pending: list[tuple[Keys, FloatArray]] = []
         self._flushed = time.monotonic()
         if folder is not None:
             try:
-                if not only_look:
+                if not read_only:
                     folder.mkdir(parents=True, exist_ok=True)
                     remove_stale(folder)
                 for path in sorted(folder.glob("*.npy")):
@@ -114,7 +121,9 @@ class Shelf:
                     else:
                         self._discard(path)
             except OSError as error:
-                raise OutputError(f"store '{folder}' cannot be used: {error.strerror}; pass --store DIR") from error
+                raise OutputError(
+                    f"store '{folder}' cannot be used: {error.strerror}; pass --store DIR"
+                ) from error
 
     @property
     def width(self) -> int | None:
@@ -124,15 +133,19 @@ class Shelf:
         return self._blocks[0].width if self._blocks else None
 
     def _discard(self, path: Path | None) -> None:
-        if path is not None and not self.only_look:
+        if path is not None and not self.read_only:
             remove(path)
 
     def find(self, keys: Keys) -> npt.NDArray[np.int64]:
         """Return where each key's row is in the index, (n,), or -1; a block whose hash is not its own is dropped."""
-        while len((index := self._indexed()).hi):
-            at = np.minimum(np.searchsorted(index.hi, keys["hi"]), len(index.hi) - 1)
-            at = np.where((index.hi[at] == keys["hi"]) & (index.lo[at] == keys["lo"]), at, -1)
-            bad = [block for i in np.unique(index.block_of[at[at >= 0]]) if not (block := self._blocks[i]).is_sound()]
+        while len((index := self._indexed()).high):
+            at = np.minimum(np.searchsorted(index.high, keys["hi"]), len(index.high) - 1)
+            at = np.where((index.high[at] == keys["hi"]) & (index.low[at] == keys["lo"]), at, -1)
+            bad = [
+                block
+                for i in np.unique(index.block_of[at[at >= 0]])
+                if not (block := self._blocks[i]).is_sound()
+            ]
             if not bad:
                 return at
             for block in bad:
@@ -146,9 +159,13 @@ class Shelf:
             keys = np.concatenate([np.empty(0, KEY), *(block.keys for block in self._blocks)])
             sizes = [len(block.keys) for block in self._blocks]
             block_of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-            row_of = np.concatenate([np.empty(0, np.int32), *(np.arange(size, dtype=np.int32) for size in sizes)])
+            row_of = np.concatenate(
+                [np.empty(0, np.int32), *(np.arange(size, dtype=np.int32) for size in sizes)]
+            )
             order = np.argsort(keys["hi"], kind="stable")
-            self._index = _Index(keys["hi"][order], keys["lo"][order], block_of[order], row_of[order])
+            self._index = _Index(
+                keys["hi"][order], keys["lo"][order], block_of[order], row_of[order]
+            )
         return self._index
 
     def add(self, keys: Keys, embeddings: FloatArray) -> None:
@@ -174,7 +191,7 @@ class Shelf:
                 content = stream.getbuffer()
                 path = self.folder / f"{hashlib.sha256(content).hexdigest()[:32]}.npy"
                 # Whole, synced, then renamed.
-                block = StoredBlock(keys, width, path=write_whole(path, content))
+                block = StoredBlock(keys, width, path=write_atomically(path, content))
             self._blocks.append(block)
             self._index, self._pending = None, []
         self._flushed = time.monotonic()
@@ -227,7 +244,11 @@ def _open_block(path: Path) -> StoredBlock | None:
     try:
         (record,) = _map(path)
         keys, (n, width) = np.array(record["key"]), record["embedding"].shape
-        return StoredBlock(keys, width, path=path, checked=False) if keys.dtype == KEY and keys.shape == (n,) else None
+        return (
+            StoredBlock(keys, width, path=path, checked=False)
+            if keys.dtype == KEY and keys.shape == (n,)
+            else None
+        )
     except FileNotFoundError:
         return None
     except OSError:
@@ -237,8 +258,8 @@ def _open_block(path: Path) -> StoredBlock | None:
         return None
 
 
-FILE = "samples.json"
-SAMPLES = (
+METADATA_FILE = "samples.json"
+PROBE_SENTENCES = (
     "A man is playing a guitar.",
     "the QUICK Brown fox: iPhone, NASA and McDonald's",
     "In 2019, 3.14% of 1,000,000 people paid $12.50 at 10:45.",
@@ -246,13 +267,13 @@ SAMPLES = (
     "The committee said that the report would be read again. " * 12,
 )
 """Mixed case, digits, accents, other scripts, a long one."""
-BOUNDS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+MAX_DRIFT = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """How far a sample may move, as a share of its length. A step of the type is 1.2e-7, 9.8e-4 and 7.8e-3; sums taken
 in another order move an embedding by some ten steps after a dozen layers. A changed tokenizer, activation or
 weight moves it by far more than this."""
 
 
-class StoredFacts(msgspec.Struct, kw_only=True):
+class StoreMetadata(msgspec.Struct, kw_only=True):
     """What lies beside stored embeddings."""
 
     places: list[dict[str, str]]
@@ -272,7 +293,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What made the embeddings that a Result is scored on: the field ``origin`` of its ``run`` block."""
 
     environment: str = ""
-    """The hash of :func:`conditions`; empty for a server's embeddings."""
+    """The hash of :func:`read_environment`; empty for a server's embeddings."""
     code: str = ""
     """The hash of the code of the encoder's class; empty for our own classes."""
     generation: str = ""
@@ -302,11 +323,13 @@ def set_aside(folder: Path) -> Path:
         with suppress(FileNotFoundError):
             folder.rename(aside)
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be set aside: {error.strerror}; pass --no-store") from error
+        raise OutputError(
+            f"{folder}: cannot be set aside: {error.strerror}; pass --no-store"
+        ) from error
     return aside
 
 
-class Watch:
+class DriftMonitor:
     """Watches whether an encoder still embeds as when its embeddings were stored; ``said`` is what became of them.
 
     Beside them lie those of a few sample sentences, and where all were made: the packages' versions, the machine, and
@@ -317,8 +340,8 @@ class Watch:
 
     def __init__(self, folder: Path | None, encoder: Encoder) -> None:
         """Keep what is watched; nothing is embedded yet."""
-        self.folder, self.encoder, self.said = folder, encoder, ""
-        self._in_memory = StoredFacts(places=[])
+        self.folder, self.encoder, self.message = folder, encoder, ""
+        self._in_memory = StoreMetadata(places=[])
 
     def check(self) -> None:
         """Compare the samples where something is new, and set aside what has moved; ``said`` says so. Raises OutputError."""
@@ -332,9 +355,9 @@ class Watch:
         aside = set_aside(self.folder)
         self._write(self._new_record())
         what = f"stored embeddings of '{self.encoder.name}' are set aside, and all are made again"
-        self.said = f"{what}: {why} (now in {aside.name})"
+        self.message = f"{what}: {why} (now in {aside.name})"
 
-    def begin(self) -> None:
+    def record_probes(self) -> None:
         """Keep the samples and where they are embedded, before the first embeddings are stored."""
         if not self._read().rows:
             self._write(self._new_record())
@@ -355,44 +378,55 @@ class Watch:
         """
         record = self._read()
         if origin is None:
-            return False if self.said or record.since else None
+            return False if self.message or record.since else None
         if self._environment not in record.places:
             return None
         if origin.generation == record.generation:
             return True
-        return self._is_alike(origin, _sample_rows(record)) if record.rows and origin.samples else None
+        return (
+            self._is_alike(origin, _sample_rows(record)) if record.rows and origin.samples else None
+        )
 
     def makes(self, origin: Origin) -> bool:
         """Return whether the encoder now embeds the samples as those of this origin; they are embedded."""
         return self._is_alike(origin, self._samples)
 
     def _is_alike(self, origin: Origin, samples: FloatArray) -> bool:
-        if not samples.size or len(origin.samples) != len(SAMPLES) * SKETCH_SIZE * 4:
+        if not samples.size or len(origin.samples) != len(PROBE_SENTENCES) * SKETCH_SIZE * 4:
             return False
-        before = np.frombuffer(origin.samples, dtype="<f4").reshape(len(SAMPLES), SKETCH_SIZE)
+        before = np.frombuffer(origin.samples, dtype="<f4").reshape(
+            len(PROBE_SENTENCES), SKETCH_SIZE
+        )
         return _largest_move(before, sketch(samples)) <= self._bound
 
     @cached_property
     def _environment(self) -> dict[str, str]:
-        return conditions(self.encoder)
+        return read_environment(self.encoder)
 
     @property
     def _bound(self) -> float:
-        return BOUNDS.get(facts_of(self.encoder).dtype or "float32", BOUNDS["float32"])
+        return MAX_DRIFT.get(read_metadata(self.encoder).dtype or "float32", MAX_DRIFT["float32"])
 
-    def _new_record(self) -> StoredFacts:
-        return StoredFacts(places=[self._environment], rows=self._samples.astype("<f4").tobytes())
+    def _new_record(self) -> StoreMetadata:
+        return StoreMetadata(places=[self._environment], rows=self._samples.astype("<f4").tobytes())
 
     @cached_property
     def _samples(self) -> FloatArray:
         nothing = np.empty((0, 0), dtype=np.float32)
         try:
-            rows = np.asarray(self.encoder.encode(SAMPLES), dtype=np.float32)
-        except (Exception, SystemExit):  # whatever it raises is no fault of a run: these are no sentences of the user's
+            rows = np.asarray(self.encoder.encode(PROBE_SENTENCES), dtype=np.float32)
+        except (
+            Exception,
+            SystemExit,
+        ):  # whatever it raises is no fault of a run: these are no sentences of the user's
             return nothing
-        return rows if rows.ndim == 2 and len(rows) == len(SAMPLES) and np.isfinite(rows).all() else nothing
+        return (
+            rows
+            if rows.ndim == 2 and len(rows) == len(PROBE_SENTENCES) and np.isfinite(rows).all()
+            else nothing
+        )
 
-    def _moved(self, record: StoredFacts) -> str:
+    def _moved(self, record: StoreMetadata) -> str:
         # In words; nothing where by rounding alone.
         if not record.rows:
             return "their samples are lost"
@@ -403,23 +437,23 @@ class Watch:
         moved = f"samples moved by {share:.1g} of their length, rounding by {self._bound:g}"
         return "" if share <= self._bound else moved
 
-    def _read(self) -> StoredFacts:
+    def _read(self) -> StoreMetadata:
         if self.folder is None:
             return self._in_memory
-        record = kept_record(self.folder / FILE, StoredFacts)
-        is_whole = record is not None and len(record.rows) % (len(SAMPLES) * 4) == 0
-        return record if record is not None and is_whole else StoredFacts(places=[])
+        record = read_record(self.folder / METADATA_FILE, StoreMetadata)
+        is_whole = record is not None and len(record.rows) % (len(PROBE_SENTENCES) * 4) == 0
+        return record if record is not None and is_whole else StoreMetadata(places=[])
 
-    def _write(self, record: StoredFacts) -> None:
+    def _write(self, record: StoreMetadata) -> None:
         if self.folder is None:
             self._in_memory = record
         else:
-            write_whole(self.folder / FILE, msgspec.json.encode(record))
+            write_atomically(self.folder / METADATA_FILE, msgspec.json.encode(record))
 
 
-def _sample_rows(record: StoredFacts) -> FloatArray:
+def _sample_rows(record: StoreMetadata) -> FloatArray:
     """The samples' embeddings, (n, d); (n, 0) if they could not be embedded."""
-    return np.frombuffer(record.rows, dtype="<f4").reshape(len(SAMPLES), -1)
+    return np.frombuffer(record.rows, dtype="<f4").reshape(len(PROBE_SENTENCES), -1)
 
 
 def _largest_move(before: FloatArray, now: FloatArray) -> float:
@@ -439,33 +473,37 @@ def sketch(embeddings: FloatArray) -> FloatArray:
     Lindenstrauss; Achlioptas 2003, Journal of Computer and System Sciences 66), and takes 64 bytes for any d.
     """
     d = embeddings.shape[1]
-    bits = np.unpackbits(np.frombuffer(hashlib.shake_256(b"signs").digest(d * SKETCH_SIZE // 8), np.uint8))
+    bits = np.unpackbits(
+        np.frombuffer(hashlib.shake_256(b"signs").digest(d * SKETCH_SIZE // 8), np.uint8)
+    )
     signs = 2.0 * bits.reshape(d, SKETCH_SIZE) - 1
     return (embeddings @ signs / np.sqrt(SKETCH_SIZE)).astype("<f4")  # type: ignore[no-any-return]
 
 
 def digest_of(facts: object) -> str:
     """The short hash of JSON values."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(
+        json.dumps(facts, sort_keys=True).encode("utf-8", "surrogatepass")
+    ).hexdigest()[:16]
 
 
-def conditions(encoder: Encoder) -> dict[str, str]:
+def read_environment(encoder: Encoder) -> dict[str, str]:
     """All that may move an embedding and is not in its fingerprint."""
     gpu = " with a GPU" if Path("/proc/driver/nvidia").is_dir() else ""
     found = {**machine.versions(), "machine": machine.processor() + gpu}
-    found["device"] = facts_of(encoder).device or "auto"
+    found["device"] = read_metadata(encoder).device or "auto"
     # Only where they are there: what was made without them is as it was.
     if flash := machine.version_of("flash-attn"):
         found["flash-attn"] = flash
     if uses_tf32():
         found["float32"] = "tf32"
     classes = dict.fromkeys(map(type, layers_of(encoder)))
-    if code := " ".join(_code(kind) for kind in classes if not machine.is_ours(kind)):
+    if code := " ".join(_code(kind) for kind in classes if not machine.is_own_class(kind)):
         found["code"] = code
     return found
 
 
-FOLDER = 5
+PACKAGE_KIND = 5
 """What ``modulefinder`` calls a package."""
 
 
@@ -481,8 +519,12 @@ class _OwnModules(ModuleFinder):
             raise ImportError(name)
         found = next((at for one in path or self.path if (at := Path(one, name)).is_dir()), None)
         # A package without __init__.py, of which its base knows nothing.
-        if found and not (found / "__init__.py").is_file() and not found.with_suffix(".py").is_file():
-            return None, str(found), ("", "", FOLDER)
+        if (
+            found
+            and not (found / "__init__.py").is_file()
+            and not found.with_suffix(".py").is_file()
+        ):
+            return None, str(found), ("", "", PACKAGE_KIND)
         return super().find_module(name, path, parent)
 
     def load_package(self, fqname: str, pathname: str) -> Any:  # noqa: ANN401 - as its base's
@@ -507,5 +549,8 @@ def _code(kind: type) -> str:
     # What is no longer there, or no Python.
     with suppress(ImportError, OSError, ValueError, SyntaxError, RecursionError):
         finder.import_hook(name)
-    files = {file, *(getattr(module, "__file__", None) or file for module in finder.modules.values())}
+    files = {
+        file,
+        *(getattr(module, "__file__", None) or file for module in finder.modules.values()),
+    }
     return " ".join(file_digest(Path(one)) for one in sorted(files) if Path(one).is_file())

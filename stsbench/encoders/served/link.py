@@ -24,7 +24,8 @@ from urllib.parse import urlsplit
 import httpx2
 
 from stsbench.core import settings
-from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError, one_line, visible
+from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError
+from stsbench.core.wording import escape_controls, join_lines
 
 AGAIN = frozenset({0, 408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Answers after which the same request may succeed; 529 is that of some services with too much to do."""
@@ -45,11 +46,11 @@ NAME_A_KEY = "put a key into an environment variable and name that: --set key_va
 KEPT = "what has come is kept: run the same command to continue"
 
 
-class TooLarge(EncoderError):
+class RequestTooLarge(EncoderError):
     """A request with more text than the server takes at once."""
 
 
-class NotAsked(SourceError):
+class RequestSkipped(SourceError):
     """A request that was not sent, since another has failed."""
 
 
@@ -68,7 +69,9 @@ class _Answer(NamedTuple):
     def may_pass(self) -> bool:
         """Whether the same request may succeed later."""
         error = found.get("error") if isinstance(found := self.parsed(), dict) else None
-        return self.status in AGAIN and not (isinstance(error, dict) and error.get("code") in USED_UP)
+        return self.status in AGAIN and not (
+            isinstance(error, dict) and error.get("code") in USED_UP
+        )
 
     def asks_to_wait(self) -> float | None:
         """The seconds of a Retry-After header, which holds a number or a date."""
@@ -79,10 +82,12 @@ class _Answer(NamedTuple):
             date = parsedate_to_datetime(said)
         except ValueError:
             return None
-        return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+        return max(
+            0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+        )
 
 
-class Link:
+class ServerClient:
     """One server: its address, the key for it, and how it is asked, by several threads at one pace."""
 
     def __init__(
@@ -101,14 +106,18 @@ class Link:
         """
         self._given = (url, key_variable, timeout, retries, requests_a_minute, tokens_a_minute)
         if not url:
-            raise CardError("an encoder behind a server needs its address: --set url=http://localhost:8000/v1")
+            raise CardError(
+                "an encoder behind a server needs its address: --set url=http://localhost:8000/v1"
+            )
         try:
             parts = urlsplit(url)
             host = parts.hostname if parts.scheme in ("http", "https") and parts.port != 0 else None
         except ValueError:
             host = None
         if not host:
-            raise CardError(f"url '{url[:80]}' is no address; give http://HOST:PORT/v1 or https://HOST/v1")
+            raise CardError(
+                f"url '{url[:80]}' is no address; give http://HOST:PORT/v1 or https://HOST/v1"
+            )
         if parts.username or parts.password or parts.query or parts.fragment:
             # Not shown: it may hold the key.
             out = "leave out user, password and what stands after '?'"
@@ -118,14 +127,16 @@ class Link:
         self.key_variable = usual if key_variable is None else key_variable
         self.timeout, self.retries = timeout, retries
         self._on_this_machine = host in ("localhost", "127.0.0.1", "::1")
-        self._a_request, self._a_token = (60 / rate if rate else 0.0 for rate in (requests_a_minute, tokens_a_minute))
+        self._a_request, self._a_token = (
+            60 / rate if rate else 0.0 for rate in (requests_a_minute, tokens_a_minute)
+        )
         self._lock = threading.Lock()
         self._free_at = self._held_until = 0.0
         self._idle: list[httpx2.Client] = []
 
-    def __reduce__(self) -> tuple[type[Link], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type[ServerClient], tuple[Any, ...]]:
         """What another process is sent: no connections, and no key, which it has of its own environment."""
-        return Link, self._given
+        return ServerClient, self._given
 
     def key(self) -> str:
         """The key to send, empty where none is. Raises StsbenchError: the environment lacks it."""
@@ -143,28 +154,37 @@ class Link:
         answers = 0 < answer.status < 500 or answer.status == 501
         return None if not answers else said if isinstance(said, dict) else {}
 
-    def post(self, path: str, body: Mapping[str, Any], *, tokens: int, stop: threading.Event) -> Any:  # noqa: ANN401 - JSON
+    def post(
+        self, path: str, body: Mapping[str, Any], *, tokens: int, stop: threading.Event
+    ) -> Any:  # noqa: ANN401 - JSON
         """Send a request and return the answer's JSON; what may pass is tried again, until ``stop`` is set.
 
         Raises TooLarge: the server wants fewer texts at once; SourceError: it cannot be reached, or gives up;
         EncoderError: it refuses.
         """
-        why, sent = "", [text for field in body.values() if isinstance(field, list) for text in field]
+        why, sent = (
+            "",
+            [text for field in body.values() if isinstance(field, list) for text in field],
+        )
         for attempt in range(self.retries + 1):
             self._keep_pace(tokens, stop)
             if stop.is_set():
-                raise NotAsked(f"the server at {self.url} is not asked any more; {KEPT}")
+                raise RequestSkipped(f"the server at {self.url} is not asked any more; {KEPT}")
             answer = self._send("POST", path, seconds=self.timeout, body=body)
             if answer.status == 200:
                 if isinstance(found := answer.parsed(), str):
-                    raise EncoderError(f"the server at {self.url} answered no JSON: {self._clean(found, sent)}")
+                    raise EncoderError(
+                        f"the server at {self.url} answered no JSON: {self._clean(found, sent)}"
+                    )
                 return found
             if not answer.may_pass():
                 raise self._refusal(path, answer, sent)
             why = f"{answer.status or ''} {self._said(answer, sent)}".lstrip()
             if attempt < self.retries:
                 self._wait(attempt, answer, why, stop)
-        raise SourceError(f"the server at {self.url} gave no embeddings in {self.retries + 1} attempts: {why}; {KEPT}")
+        raise SourceError(
+            f"the server at {self.url} gave no embeddings in {self.retries + 1} attempts: {why}; {KEPT}"
+        )
 
     @contextmanager
     def _client(self, seconds: float) -> Iterator[httpx2.Client]:
@@ -202,11 +222,17 @@ class Link:
                 for part in answer.iter_bytes():
                     content += part
                     if len(content) > LARGEST:
-                        raise EncoderError(f"the server at {self.url} answered more than {LARGEST:,} bytes")
+                        raise EncoderError(
+                            f"the server at {self.url} answered more than {LARGEST:,} bytes"
+                        )
         except UnicodeEncodeError as error:
-            raise EncoderError(f"the key in {self.key_variable} holds signs that no key has") from error
+            raise EncoderError(
+                f"the key in {self.key_variable} holds signs that no key has"
+            ) from error
         except httpx2.TimeoutException:
-            return _Answer(0, f"no answer in {seconds:g} s (--set timeout=SECONDS waits longer)".encode())
+            return _Answer(
+                0, f"no answer in {seconds:g} s (--set timeout=SECONDS waits longer)".encode()
+            )
         except httpx2.HTTPError as error:
             return _Answer(0, f"{type(error).__name__}: {error}".encode())
         return _Answer(answer.status_code, bytes(content), answer.headers)
@@ -223,8 +249,14 @@ class Link:
     def _wait(self, attempt: int, answer: _Answer, why: str, stop: threading.Event) -> None:
         asked = answer.asks_to_wait()
         if asked is not None and asked > LONGEST_ASKED:
-            raise SourceError(f"the server at {self.url} asks to wait {asked:.0f} s ({why}); {KEPT}")
-        seconds = min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1) if asked is None else asked
+            raise SourceError(
+                f"the server at {self.url} asks to wait {asked:.0f} s ({why}); {KEPT}"
+            )
+        seconds = (
+            min(LONGEST_WAIT, FIRST_WAIT * 2.0**attempt) * random.uniform(0.5, 1)
+            if asked is None
+            else asked
+        )
         if asked is None and answer.status != 429:
             stop.wait(seconds)
             return
@@ -236,9 +268,13 @@ class Link:
         status, said = answer.status, self._said(answer, sent)
         what = f"the server at {self.url} answered {status}: {said}"
         if status == 413:
-            return TooLarge(f"the server at {self.url} finds the text too long: {said}")
+            return RequestTooLarge(f"the server at {self.url} finds the text too long: {said}")
         if status in (401, 403):
-            what += f"; set {self.key_variable} to a key that it takes" if self.key_variable else f"; {NAME_A_KEY}"
+            what += (
+                f"; set {self.key_variable} to a key that it takes"
+                if self.key_variable
+                else f"; {NAME_A_KEY}"
+            )
         elif status == 404:
             what += f"; is {path} there? the address of most servers ends in /v1, and 'model' must be theirs"
         return EncoderError(what)
@@ -253,7 +289,9 @@ class Link:
         """Return a text of the server in one line, without the key and without what it quotes of the texts that it was sent."""
         key = self.key()
         text = text[:LONGEST_MESSAGE]
-        return visible(one_line(without_quotes(text.replace(key, "***") if key else text, sent)))[:200]
+        return escape_controls(
+            join_lines(without_quotes(text.replace(key, "***") if key else text, sent))
+        )[:200]
 
 
 def without_quotes(message: str, sent: Sequence[str]) -> str:
@@ -263,8 +301,14 @@ def without_quotes(message: str, sent: Sequence[str]) -> str:
     """
     escaped = [json.dumps(text)[1:-1] for text in sent]
     twice = [json.dumps(text)[1:-1] for text in escaped]
-    forms = {form for form in (*sent, *escaped, *twice, *(repr(text)[1:-1] for text in sent)) if form.strip()}
-    parts = {form[start : start + QUOTE] for form in forms for start in range(len(form) - QUOTE + 1)}
+    forms = {
+        form
+        for form in (*sent, *escaped, *twice, *(repr(text)[1:-1] for text in sent))
+        if form.strip()
+    }
+    parts = {
+        form[start : start + QUOTE] for form in forms for start in range(len(form) - QUOTE + 1)
+    }
     quoted = [False] * len(message)
     for start in range(len(message)):
         if message[start : start + QUOTE] in parts:
@@ -274,4 +318,6 @@ def without_quotes(message: str, sent: Sequence[str]) -> str:
             for found in re.finditer(rf"(?<!\w){re.escape(form)}(?!\w)", message):
                 quoted[found.start() : found.end()] = [True] * len(form)
     runs = groupby(zip(message, quoted, strict=True), key=itemgetter(1))
-    return "".join("[…]" if is_quoted else "".join(sign for sign, _ in signs) for is_quoted, signs in runs)
+    return "".join(
+        "[…]" if is_quoted else "".join(sign for sign, _ in signs) for is_quoted, signs in runs
+    )

@@ -17,21 +17,27 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core import settings
-from stsbench.core.errors import CardError, EncoderError, SourceError, choose, failing, shown, which_sentence
-from stsbench.core.files import write_whole
+from stsbench.core.errors import CardError, EncoderError, SourceError, look_up, translate_errors
+from stsbench.core.files import write_atomically
 from stsbench.core.provenance import fingerprint
+from stsbench.core.wording import describe_sentence, format_repr
 from stsbench.encoders.base import (
     EmbeddingsDiffer,
     FloatArray,
     IndexArray,
     KeepRows,
-    NotNegative,
-    Positive,
-    valid_text,
+    NonNegativeInt,
+    PositiveInt,
 )
-from stsbench.encoders.checkpoint import kept_record
-from stsbench.encoders.served.link import Link, NotAsked, TooLarge
-from stsbench.encoders.served.requests import MAX_SERVER_DRIFT, RepeatedTexts, RequestLimits, plan_requests
+from stsbench.encoders.checkpoint import read_record
+from stsbench.encoders.metadata import valid_text
+from stsbench.encoders.served.link import RequestSkipped, RequestTooLarge, ServerClient
+from stsbench.encoders.served.requests import (
+    MAX_SERVER_DRIFT,
+    RepeatedTexts,
+    RequestLimits,
+    plan_requests,
+)
 from stsbench.encoders.transformer.pooling import Prompt
 
 CODE_VERSION = 1
@@ -63,7 +69,7 @@ class Answer(NamedTuple):
     """The model that the answer names; empty if it names none."""
 
 
-class Api(NamedTuple):
+class ServerApi(NamedTuple):
     """A way to ask a server."""
 
     path: str
@@ -78,18 +84,32 @@ class Api(NamedTuple):
     def request(self, texts: Sequence[str], model: str, encoding: str) -> dict[str, Any]:
         """The fields of a request for these texts."""
         fields = {"model": model, "encoding_format": encoding}
-        return {self.own[0]: list(texts), **{key: value for key, value in fields.items() if key in self.own}}
+        return {
+            self.own[0]: list(texts),
+            **{key: value for key, value in fields.items() if key in self.own},
+        }
 
     def read(self, answer: object, n: int, where: str) -> Answer:
         """Read the answer for ``n`` texts.
 
         Raises EncoderError, which begins with ``where``: it is not one embedding a text, all of one size.
         """
-        with failing(f"{where}: the answer is not as it must be", EncoderError, ValueError, msgspec.ValidationError):
+        with translate_errors(
+            f"{where}: the answer is not as it must be",
+            EncoderError,
+            ValueError,
+            msgspec.ValidationError,
+        ):
             found = msgspec.convert(answer, self.answer)
-            listed = found if isinstance(found, _Rows) else _Rows([_Row(i, one) for i, one in enumerate(found)])
+            listed = (
+                found
+                if isinstance(found, _Rows)
+                else _Rows([_Row(i, one) for i, one in enumerate(found)])
+            )
             rows = sorted(listed.data, key=lambda row: row.index)
-            embeddings = [None if row.embedding is None else _numbers(row.embedding) for row in rows]
+            embeddings = [
+                None if row.embedding is None else _numbers(row.embedding) for row in rows
+            ]
         if [row.index for row in rows] != list(range(n)):
             what = f"the answer holds {len(rows)} embeddings for {n} texts, or their 'index' is not 0 to {n - 1}"
             raise EncoderError(f"{where}: {what}")
@@ -97,11 +117,16 @@ class Api(NamedTuple):
         if not sizes:
             raise EncoderError(f"{where}: the answer holds null in the place of every embedding")
         if len(sizes) > 1 or 0 in sizes:
-            raise EncoderError(f"{where}: the answer holds embeddings of sizes {', '.join(map(str, sizes))}")
+            raise EncoderError(
+                f"{where}: the answer holds embeddings of sizes {', '.join(map(str, sizes))}"
+            )
         missing = np.full(sizes[0], np.nan)
-        stacked = np.stack([missing if embedding is None else embedding for embedding in embeddings])
+        stacked = np.stack(
+            [missing if embedding is None else embedding for embedding in embeddings]
+        )
         has_null = [
-            row.embedding is None or (isinstance(row.embedding, list) and None in row.embedding) for row in rows
+            row.embedding is None or (isinstance(row.embedding, list) and None in row.embedding)
+            for row in rows
         ]
         model = listed.model if isinstance(listed.model, str) else ""
         return Answer(stacked.astype(np.float32), np.array(has_null), model)
@@ -116,17 +141,33 @@ def _numbers(embedding: str | list[float | None]) -> FloatArray:
 
 
 OPENAI_SAYS = ("root", "parent", "backend", "max_model_len", "meta")
-TEI_SAYS = ("model_id", "model_sha", "model_dtype", "model_type", "max_input_length", "auto_truncate", "version")
+TEI_SAYS = (
+    "model_id",
+    "model_sha",
+    "model_dtype",
+    "model_type",
+    "max_input_length",
+    "auto_truncate",
+    "version",
+)
 APIS = {
     # As OpenAI, vLLM, TEI, Ollama, llama.cpp, LM Studio and Infinity have it.
-    "openai": Api("/embeddings", "/models", _Rows, ("input", "model", "encoding_format", "dimensions"), OPENAI_SAYS),
+    "openai": ServerApi(
+        "/embeddings",
+        "/models",
+        _Rows,
+        ("input", "model", "encoding_format", "dimensions"),
+        OPENAI_SAYS,
+    ),
     # Text Embeddings Inference.
-    "tei": Api("/embed", "/info", list[list[float | None] | None], ("inputs", "dimensions"), TEI_SAYS),
+    "tei": ServerApi(
+        "/embed", "/info", list[list[float | None] | None], ("inputs", "dimensions"), TEI_SAYS
+    ),
 }
 """The ways to ask a server, by name."""
 
 
-class Said(msgspec.Struct):
+class ServerReport(msgspec.Struct):
     """What a server said of a model, and the model that its answers named."""
 
     said: dict[str, Any]
@@ -162,28 +203,44 @@ class OpenAIEncoder:
         name: str = "",
         api: str = "openai",
         key_variable: str | None = None,
-        dimensions: Positive | None = None,
+        dimensions: PositiveInt | None = None,
         encoding: Literal["float", "base64"] = "float",
         prompt: str = "",
         prompt_template: str = "",
         body: Mapping[str, str | int | float | bool] | None = None,
-        batch: Positive = 64,
-        batch_tokens: Positive = 8192,
-        in_flight: Positive = 4,
+        batch: PositiveInt = 64,
+        batch_tokens: PositiveInt = 8192,
+        in_flight: PositiveInt = 4,
         timeout: Annotated[float, msgspec.Meta(gt=0)] = 60,
         retries: Annotated[int, msgspec.Meta(ge=0)] = 6,
-        requests_a_minute: NotNegative = 0,
-        tokens_a_minute: NotNegative = 0,
+        requests_a_minute: NonNegativeInt = 0,
+        tokens_a_minute: NonNegativeInt = 0,
         tokenizer: str = "",
     ) -> None:
         """Check what is given, each as docs/encoders.md says; nothing is sent yet. Raises CardError: it cannot be."""
-        self.name, self.model, self.dimensions, self.encoding = name or model, model, dimensions, encoding
-        self.api_name, self.api, self.body = api, choose("api of a server", api, APIS), dict(body or {})
+        self.name, self.model, self.dimensions, self.encoding = (
+            name or model,
+            model,
+            dimensions,
+            encoding,
+        )
+        self.api_name, self.api, self.body = (
+            api,
+            look_up("api of a server", api, APIS),
+            dict(body or {}),
+        )
         for key in self.body.keys() & set(self.api.own):
             raise CardError(f"body: '{key}' cannot be set: stsbench sets it")
         self.prompt = Prompt(prompt, prompt_template)
-        self.link = Link(url, key_variable, timeout, retries, requests_a_minute, tokens_a_minute)
-        self.batch, self.batch_tokens, self.in_flight, self.tokenizer = batch, batch_tokens, in_flight, tokenizer
+        self.link = ServerClient(
+            url, key_variable, timeout, retries, requests_a_minute, tokens_a_minute
+        )
+        self.batch, self.batch_tokens, self.in_flight, self.tokenizer = (
+            batch,
+            batch_tokens,
+            in_flight,
+            tokenizer,
+        )
         self._size = dimensions
         self._answers: dict[str, str] = {}
 
@@ -191,20 +248,29 @@ class OpenAIEncoder:
     def _memory(self) -> Path:
         # What the server said when it last gave embeddings: a run whose server is gone finds them by it.
         place = json.dumps((self.link.url, self.api_name, self.model))
-        return settings.cache_folder() / "served" / f"{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
+        return (
+            settings.cache_folder()
+            / "served"
+            / f"{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
+        )
 
     @cached_property
-    def _said(self) -> Said | None:
+    def _said(self) -> ServerReport | None:
         """What the server says of its model, now or when it last gave embeddings; None where neither is known."""
-        said, known = self.link.ask_about(self.api.about_path), kept_record(self._memory, Said)
+        said, known = (
+            self.link.ask_about(self.api.about_path),
+            read_record(self._memory, ServerReport),
+        )
         if said is None:
             return known
         # OpenAI's way lists models, TEI's speaks of its own.
         listed = said.get("data", [{**said, "id": self.model}])
-        models = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        models = (
+            [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        )
         mine = next((one for one in models if one.get("id") == self.model), {})
         facts = {key: mine[key] for key in self.api.says if mine.get(key) is not None}
-        return Said(facts, known.answers if known else "")
+        return ServerReport(facts, known.answers if known else "")
 
     @property
     def fingerprint(self) -> str:
@@ -227,26 +293,28 @@ class OpenAIEncoder:
     def _history_file(self) -> Path:
         # By no address: a model may answer at several.
         return (
-            settings.cache_folder() / "served" / f"history-{hashlib.sha256(self._state.encode()).hexdigest()[:32]}.json"
+            settings.cache_folder()
+            / "served"
+            / f"history-{hashlib.sha256(self._state.encode()).hexdigest()[:32]}.json"
         )
 
     @cached_property
     def _history(self) -> History:
-        return kept_record(self._history_file, History) or History()
+        return read_record(self._history_file, History) or History()
 
     def _keep_history(self, history: History) -> None:
         self._history = history
-        write_whole(self._history_file, msgspec.json.encode(history))
+        write_atomically(self._history_file, msgspec.json.encode(history))
 
     @property
     def notes(self) -> list[str]:
         """What a reader of its scores should know."""
-        known = self._said or Said({})
+        known = self._said or ServerReport({})
         said = ", ".join(f"{key} {value}" for key, value in known.said.items())
         answers = self._answers.get("model", known.answers)
         return [
             f"embedded by a server that calls its model '{self.model}': which weights those are is not known"
-            f"{f'; it says {said}' if said else ''}{f'; its answers name {shown(answers)}' if answers else ''}"
+            f"{f'; it says {said}' if said else ''}{f'; its answers name {format_repr(answers)}' if answers else ''}"
         ]
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
@@ -274,7 +342,9 @@ class OpenAIEncoder:
 
     def _plan(self, texts: Sequence[str], costs: IndexArray) -> list[list[IndexArray]]:
         """Plan the requests for texts (n,), the last of which is the probe; empty if all others are blank."""
-        rows = np.array([row for row, text in enumerate(texts[:-1]) if text.strip()], dtype=np.int64)
+        rows = np.array(
+            [row for row, text in enumerate(texts[:-1]) if text.strip()], dtype=np.int64
+        )
         limits = RequestLimits(self.batch, self.batch_tokens)
         return plan_requests(rows, costs, limits, probe=len(texts) - 1) if len(rows) else []
 
@@ -288,7 +358,10 @@ class OpenAIEncoder:
         """The tokens of each text (n,); without a tokenizer by bytes, and one more a text for special tokens."""
         if self.tokenizer:
             return np.array(self._counter(texts) if len(texts) else [], dtype=np.int64)
-        return -(-np.array([len(text.encode()) for text in texts], dtype=np.int64) // BYTES_A_TOKEN) + 1
+        return (
+            -(-np.array([len(text.encode()) for text in texts], dtype=np.int64) // BYTES_A_TOKEN)
+            + 1
+        )
 
     def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
         """Pass on the embeddings (m, d) of some rows (m,) as they come, until all have.
@@ -320,7 +393,9 @@ class OpenAIEncoder:
                 if not move <= MAX_SERVER_DRIFT:
                     far = f"its embedding moves by {move:.2g} of its length"
                     what = f"the server at {self.link.url} embeds a text otherwise when it is asked for again ({far})"
-                    raise self._changed(f"{what}: its answers are in another order, or its model has changed")
+                    raise self._changed(
+                        f"{what}: its answers are in another order, or its model has changed"
+                    )
                 new = finite & is_due[rows]
                 is_due[rows[new]] = False
                 if new.any():
@@ -328,17 +403,28 @@ class OpenAIEncoder:
                 if not finite.all():
                     index = int(np.argmin(finite))
                     what = "null" if answer.has_null[index] else "NaN or infinity"
-                    where = "a text of our own" if rows[index] == probe else which_sentence(sentences, int(rows[index]))
+                    where = (
+                        "a text of our own"
+                        if rows[index] == probe
+                        else describe_sentence(sentences, int(rows[index]))
+                    )
                     raise EncoderError(f"encoder '{self.name}' returned {what} for {where}")
 
             stop = threading.Event()
             with ThreadPoolExecutor(self.in_flight, thread_name_prefix="stsbench-server") as pool:
                 for requests in phases:
-                    _answered(requests, lambda rows: pool.submit(self._embed, texts, rows, stop), take, stop)
+                    _answered(
+                        requests,
+                        lambda rows: pool.submit(self._embed, texts, rows, stop),
+                        take,
+                        stop,
+                    )
                     if not self._history.probe and probe in repeated.embeddings:
                         embedding = repeated.embeddings[probe].astype("<f4").tobytes()
                         self._keep_history(History(self._history.changes, embedding))
-        blank = np.array([row for row, text in enumerate(texts[:-1]) if not text.strip()], dtype=np.int64)
+        blank = np.array(
+            [row for row, text in enumerate(texts[:-1]) if not text.strip()], dtype=np.int64
+        )
         if len(blank):
             keep(blank, np.zeros((len(blank), self.width), dtype=np.float32))
 
@@ -348,15 +434,17 @@ class OpenAIEncoder:
         todo = "nothing that it gave before counts any more: run again, with --set batch=1 if this comes again"
         return EmbeddingsDiffer(problem, hint=todo)
 
-    def _embed(self, texts: Sequence[str], rows: IndexArray, stop: threading.Event) -> Answer | None:
+    def _embed(
+        self, texts: Sequence[str], rows: IndexArray, stop: threading.Event
+    ) -> Answer | None:
         """Ask for some texts; None if nothing is asked any more."""
         try:
             return self.ask([texts[row] for row in rows], stop)
-        except NotAsked:
+        except RequestSkipped:
             return None
         except BaseException as error:
             # Before this thread takes the next request, which may cost money.
-            if not isinstance(error, TooLarge):
+            if not isinstance(error, RequestTooLarge):
                 stop.set()
             raise
 
@@ -370,20 +458,26 @@ class OpenAIEncoder:
         """
         dimensions = {} if self.dimensions is None else {"dimensions": self.dimensions}
         body = {**self.body, **self.api.request(texts, self.model, self.encoding), **dimensions}
-        answer = self.link.post(self.api.path, body, tokens=int(self._costs(texts).sum()), stop=stop)
+        answer = self.link.post(
+            self.api.path, body, tokens=int(self._costs(texts).sum()), stop=stop
+        )
         where = f"the server at {self.link.url}"
         found = self.api.read(answer, len(texts), where)
         size, model = found.embeddings.shape[1], found.model
         if self.dimensions not in (None, size):
             what = f"gave embeddings of size {size}, not the {self.dimensions} of 'dimensions'"
-            raise EncoderError(f"{where} {what}: it does not offer them for '{self.model}'; leave dimensions out")
+            raise EncoderError(
+                f"{where} {what}: it does not offer them for '{self.model}'; leave dimensions out"
+            )
         if (before := self._answers.setdefault("model", model)) != model:
-            what = f"{where} answered as model {shown(before)}, and now as {shown(model)}"
+            what = (
+                f"{where} answered as model {format_repr(before)}, and now as {format_repr(model)}"
+            )
             raise self._changed(f"{what}: it was changed in mid-run")
         self._size = size
-        now = Said(self._said.said if self._said else {}, model)
-        if kept_record(self._memory, Said) != now:
-            write_whole(self._memory, msgspec.json.encode(now, order="sorted"))
+        now = ServerReport(self._said.said if self._said else {}, model)
+        if read_record(self._memory, ServerReport) != now:
+            write_atomically(self._memory, msgspec.json.encode(now, order="sorted"))
         return found
 
 
@@ -402,7 +496,7 @@ def _answered(
                 rows = pending.pop(future)
                 try:
                     found = future.result()
-                except TooLarge:
+                except RequestTooLarge:
                     if len(rows) == 1 or failure is not None:
                         raise
                     pending |= {send(half): half for half in np.array_split(rows, 2)}

@@ -27,7 +27,9 @@ class RequestLimits(NamedTuple):
     tokens: int
 
 
-def plan_requests(rows: IndexArray, costs: IndexArray, limits: RequestLimits, *, probe: int) -> list[list[IndexArray]]:
+def plan_requests(
+    rows: IndexArray, costs: IndexArray, limits: RequestLimits, *, probe: int
+) -> list[list[IndexArray]]:
     """Plan the requests for some texts, longest first, with those texts that are asked for again.
 
     Args:
@@ -51,13 +53,17 @@ def plan_requests(rows: IndexArray, costs: IndexArray, limits: RequestLimits, *,
         again = next((row for row in repeated if limits.texts > 1 and costs[row] <= left), None)
         if again is not None:
             left -= costs[again]
-        while queue and len(request) + (again is not None) < limits.texts and costs[queue[0]] <= left:
+        while (
+            queue and len(request) + (again is not None) < limits.texts and costs[queue[0]] <= left
+        ):
             left -= costs[queue[0]]
             request.append(queue.popleft())
         inner = request[1:-1]
         if again is not None:
             repeated.remove(again)
-            free = [position for position in range(len(request) + 1) if position != positions.get(again)]
+            free = [
+                position for position in range(len(request) + 1) if position != positions.get(again)
+            ]
             request.insert(random.choice(free), again)
         if inner:
             repeated.append(int(random.choice(inner)))
@@ -76,7 +82,11 @@ def _cut(rows: Sequence[int], costs: IndexArray, limits: RequestLimits) -> list[
     requests: list[list[int]] = []
     for row in rows:
         request = requests[-1] if requests else []
-        if not request or len(request) == limits.texts or costs[request].sum() + costs[row] > limits.tokens:
+        if (
+            not request
+            or len(request) == limits.texts
+            or costs[request].sum() + costs[row] > limits.tokens
+        ):
             requests.append([])
         requests[-1].append(row)
     return requests
@@ -87,7 +97,9 @@ class RepeatedTexts:
 
     def __init__(self, phases: Sequence[Sequence[IndexArray]], probe: int) -> None:
         """Find the texts that the phases of a plan ask for more than once; ``probe`` is asked for in each run."""
-        rows, counts = np.unique(np.concatenate([rows for phase in phases for rows in phase]), return_counts=True)
+        rows, counts = np.unique(
+            np.concatenate([rows for phase in phases for rows in phase]), return_counts=True
+        )
         self._repeated = [*rows[counts > 1], probe]
         self.embeddings: dict[int, FloatArray] = {}
         """The first embedding (d,) of each, by the number of the text; an embedding of an earlier run can be added."""

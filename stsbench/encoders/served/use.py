@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.core.errors import EncoderError, SourceError, one_line
+from stsbench.core.errors import EncoderError, SourceError
 from stsbench.core.files import file_digest
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.base import FloatArray, Positive
+from stsbench.core.wording import join_lines
+from stsbench.encoders.base import FloatArray, PositiveInt
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
@@ -32,24 +33,32 @@ class UniversalSentenceEncoder:
 
     PLACES = ("batch",)
 
-    def __init__(self, model: str, *, name: str = "", batch: Positive = 128) -> None:
+    def __init__(self, model: str, *, name: str = "", batch: PositiveInt = 128) -> None:
         """Find the SavedModel: a folder with ``saved_model.pb``, or an ``https://`` handle of TensorFlow Hub.
 
         Raises EncoderError: TensorFlow is not installed, or it is no SavedModel; SourceError: it cannot be had.
         """
         self.name, self.batch = name or model, batch
         if find_spec("tensorflow") is None:
-            raise EncoderError(f"'{self.name}' needs TensorFlow, which is not installed: pip install 'stsbench[use]'")
+            raise EncoderError(
+                f"'{self.name}' needs TensorFlow, which is not installed: pip install 'stsbench[use]'"
+            )
         self.folder = _resolve(model) if model.startswith("https://") else Path(model).expanduser()
         if not self.folder.is_dir():
             raise SourceError(f"checkpoint folder '{model}' does not exist")
         if not (self.folder / GRAPH).is_file():
-            raise EncoderError(f"{self.folder}: no {GRAPH}; unpack the SavedModel and give its folder")
+            raise EncoderError(
+                f"{self.folder}: no {GRAPH}; unpack the SavedModel and give its folder"
+            )
 
     @cached_property
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
-        parts = (path for part in ("variables", "assets") for path in sorted((self.folder / part).glob("*")))
+        parts = (
+            path
+            for part in ("variables", "assets")
+            for path in sorted((self.folder / part).glob("*"))
+        )
         paths = [self.folder / GRAPH, *(path for path in parts if path.is_file())]
         files = {path.relative_to(self.folder).as_posix(): file_digest(path) for path in paths}
         return fingerprint({"kind": "use", "code": CODE_VERSION, "files": files}, LIBRARIES)
@@ -64,14 +73,18 @@ class UniversalSentenceEncoder:
         try:
             return tensorflow.saved_model.load(str(self.folder), tags=tags)
         except Exception as error:  # whatever a broken file makes the library raise
-            raise EncoderError(f"{self.folder}: cannot be loaded: {one_line(error)[:200]}") from error
+            raise EncoderError(
+                f"{self.folder}: cannot be loaded: {join_lines(error)[:200]}"
+            ) from error
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
         if not len(sentences):
             return self._embed([""])[:0]
         starts = range(0, len(sentences), self.batch)
-        return np.concatenate([self._embed(sentences[start : start + self.batch]) for start in starts])
+        return np.concatenate(
+            [self._embed(sentences[start : start + self.batch]) for start in starts]
+        )
 
     def _embed(self, sentences: Sequence[str]) -> FloatArray:
         import tensorflow
@@ -82,7 +95,9 @@ class UniversalSentenceEncoder:
         known = {} if callable(self.graph) else getattr(self.graph, "signatures", {})
         function = next((known[name] for name in SIGNATURES if name in known), self.graph)
         if not callable(function):
-            what = f"the SavedModel can be called in no way that is known (signatures: {list(known)})"
+            what = (
+                f"the SavedModel can be called in no way that is known (signatures: {list(known)})"
+            )
             raise EncoderError(f"{self.folder}: {what}")
         returned = function(text)
         if isinstance(returned, dict):
@@ -98,11 +113,13 @@ class UniversalSentenceEncoder:
 def _resolve(handle: str) -> Path:
     """Fetch a handle of TensorFlow Hub into that library's own cache."""
     if find_spec("tensorflow_hub") is None:
-        raise EncoderError(f"'{handle}' needs TensorFlow Hub, which is not installed: pip install 'stsbench[use]'")
+        raise EncoderError(
+            f"'{handle}' needs TensorFlow Hub, which is not installed: pip install 'stsbench[use]'"
+        )
     import tensorflow_hub
 
     try:
         return Path(tensorflow_hub.resolve(handle))
     except Exception as error:  # its own kinds, urllib's and TensorFlow's
-        what = f"'{handle}' cannot be fetched: {one_line(error)[:120]}"
+        what = f"'{handle}' cannot be fetched: {join_lines(error)[:120]}"
         raise SourceError(f"{what}; download it and pass --set model=FOLDER") from error

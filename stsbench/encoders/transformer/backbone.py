@@ -23,12 +23,14 @@ import numpy.typing as npt
 import torch
 import transformers
 
-from stsbench.core.errors import EncoderError, failing, one_line
+from stsbench.core.errors import EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.backends import TorchBackend, padded_alike, sent_to
-from stsbench.encoders.base import TokenIds, valid_text
-from stsbench.encoders.checkpoint import LOCAL, Adapter, Checkpoint, shapes
+from stsbench.core.wording import join_lines
+from stsbench.encoders.backends import TorchBackend, is_padding_invariant, move_to
+from stsbench.encoders.checkpoint import LOCAL, Adapter, Checkpoint, read_shapes
+from stsbench.encoders.metadata import valid_text
 from stsbench.encoders.network import Network
+from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.pooling import Pooling
 
 SLACK, SPARE = 2.0, 50_000_000
@@ -43,7 +45,13 @@ def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformer
     return tokenizer
 
 
-def load_model(kind: Any, checkpoint: Checkpoint, *, dtype: str, **options: Any) -> tuple[Any, list[str]]:  # noqa: ANN401
+def load_model(
+    kind: Any,
+    checkpoint: Checkpoint,
+    *,
+    dtype: str,
+    **options: Any,  # noqa: ANN401
+) -> tuple[Any, list[str]]:  # noqa: ANN401
     """Load a checkpoint's weights into a model of a transformers ``Auto…`` class; raises EncoderError: they do not fit.
 
     Returns the model, and the names of the tensors that the checkpoint lacks.
@@ -54,9 +62,14 @@ def load_model(kind: Any, checkpoint: Checkpoint, *, dtype: str, **options: Any)
         # The loading info names sizes that do not match, refused below.
         checked = {"output_loading_info": True, "ignore_mismatched_sizes": True}
         model, info = _load(kind, folder, dtype=getattr(torch, dtype), **checked, **options)
-    wrong = sorted(f"'{key}' {tuple(found)}, not {tuple(due)}" for key, found, due in info.get("mismatched_keys") or [])
+    wrong = sorted(
+        f"'{key}' {tuple(found)}, not {tuple(due)}"
+        for key, found, due in info.get("mismatched_keys") or []
+    )
     if wrong:
-        raise EncoderError(f"{checkpoint.folder}: the weights have {wrong[0]} ({len(wrong)} tensors in all)")
+        raise EncoderError(
+            f"{checkpoint.folder}: the weights have {wrong[0]} ({len(wrong)} tensors in all)"
+        )
     return model, sorted(info.get("missing_keys") or [])
 
 
@@ -74,7 +87,10 @@ def quiet() -> Iterator[list[logging.LogRecord]]:
     from transformers.utils import logging as transformers_logging
 
     notes = BufferingHandler(1 << 30)
-    loggers = [transformers_logging.get_logger("transformers"), logging.getLogger("sentence_transformers")]
+    loggers = [
+        transformers_logging.get_logger("transformers"),
+        logging.getLogger("sentence_transformers"),
+    ]
     before = [(logger.level, logger.propagate, logger.handlers) for logger in loggers]
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
@@ -102,7 +118,7 @@ def _load(kind: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN401 - tra
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         what = "tokenizer" if kind is transformers.AutoTokenizer else "model"
-        why = f"{'' if isinstance(error, OSError | ValueError) else f'{type(error).__name__}: '}{one_line(error)[:300]}"
+        why = f"{'' if isinstance(error, OSError | ValueError) else f'{type(error).__name__}: '}{join_lines(error)[:300]}"
         raise EncoderError(f"{folder}: the {what} cannot be loaded: {why}") from error
 
 
@@ -116,7 +132,7 @@ def _check_size(kind: Any, folder: Path, weights: Sequence[Path]) -> None:  # no
         # It cannot be made at all: loading says why.
         return
     asked = sum(parameter.numel() for parameter in model.parameters())
-    held = sum(prod(shape) for path in weights for shape in shapes(path).values())
+    held = sum(prod(shape) for path in weights for shape in read_shapes(path).values())
     most = int(SLACK * held + SPARE)
     if asked > most:
         what = f"config.json asks for a model of {asked:,} values, its weights hold {held:,}"
@@ -140,7 +156,9 @@ class TokenCounter:
 
     def __call__(self, texts: Sequence[str]) -> list[int]:
         """The tokens of each text."""
-        found = self._tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)
+        found = self._tokenizer(
+            list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False
+        )
         return [len(ids) for ids in found["input_ids"]]
 
 
@@ -163,11 +181,15 @@ def padding_matters(model: Any, pad: int, device: torch.device) -> bool:  # noqa
     # In its own numbers: autocast rounds by more than what tells.
     with torch.autocast(device.type, enabled=False):
         alone = model(input_ids=ids[:1, :short]).last_hidden_state[0]
-        beside = model(input_ids=ids.where(mask, pad), attention_mask=mask.long()).last_hidden_state[0, :short]
+        beside = model(
+            input_ids=ids.where(mask, pad), attention_mask=mask.long()
+        ).last_hidden_state[0, :short]
     if training:
         model.train()
     dtype = str(alone.dtype).removeprefix("torch.")
-    return not padded_alike(alone.float().cpu().numpy(), beside.float().cpu().numpy(), dtype)
+    return not is_padding_invariant(
+        alone.float().cpu().numpy(), beside.float().cpu().numpy(), dtype
+    )
 
 
 TOKENIZE_AT_ONCE = 8192
@@ -193,7 +215,9 @@ class Backbone:
             raise EncoderError(what) from error
         # RoBERTa and its kin number positions by the ids themselves, from where padding ends.
         embeddings = getattr(model, "embeddings", None)
-        self._numbers_itself = hasattr(embeddings, "padding_idx") and not isinstance(embeddings, torch.nn.Embedding)
+        self._numbers_itself = hasattr(embeddings, "padding_idx") and not isinstance(
+            embeddings, torch.nn.Embedding
+        )
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     @classmethod
@@ -229,7 +253,7 @@ class Backbone:
                 _attend_both_ways(model)
             # As one whose decoder wants a beginning.
             what = f"{checkpoint.folder}: {type(model).__name__} does not run on the tokens of a sentence alone"
-            with torch.inference_mode(), failing(what, EncoderError):
+            with torch.inference_mode(), translate_errors(what, EncoderError):
                 model(input_ids=torch.ones((1, 2), dtype=torch.long))
             return model
 
@@ -266,16 +290,18 @@ class Backbone:
             raise EncoderError(f"{what}: not of one checkpoint")
         return tokens
 
-    def collate(self, tokens: TokenIds, rows: npt.NDArray[np.int64], *, left: bool) -> dict[str, torch.Tensor]:
+    def collate(
+        self, tokens: TokenIds, rows: npt.NDArray[np.int64], *, left: bool
+    ) -> dict[str, torch.Tensor]:
         """Return model inputs (b, t); a batch without padding has no attention mask.
 
         Positions count tokens, never padding; of a model that takes none padding is on the right whatever was asked.
         """
         left = left and (self._numbers_itself or self._takes_positions)
         ids, mask = tokens.padded(rows, pad=self.pad_token, left=left)
-        batch = {"input_ids": sent_to(self.device, ids)}
+        batch = {"input_ids": move_to(self.device, ids)}
         if not mask.all():
-            batch["attention_mask"] = sent_to(self.device, mask)
+            batch["attention_mask"] = move_to(self.device, mask)
             if left and not self._numbers_itself:
                 batch["position_ids"] = (batch["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
         return batch
@@ -283,7 +309,9 @@ class Backbone:
     def positions(self, mask: torch.Tensor) -> torch.Tensor:
         """The position ids (b, t) that it gives a batch padded on the right; raises EncoderError: it takes none."""
         if not self._takes_positions:
-            raise EncoderError(f"{type(self.model).__name__} takes no positions; leave out what changes them")
+            raise EncoderError(
+                f"{type(self.model).__name__} takes no positions; leave out what changes them"
+            )
         if self._numbers_itself:
             return mask.cumsum(dim=1) * mask + int(self.model.embeddings.padding_idx)
         return torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
@@ -303,12 +331,16 @@ class Backbone:
         def pooled(part: ModelInputs) -> list[torch.Tensor]:
             output: torch.Tensor | None = getattr(self.model(**part), "pooler_output", None)
             if output is None:
-                raise EncoderError(f"{type(self.model).__name__} has no pooler; use pooling 'cls_before_pooler'")
+                raise EncoderError(
+                    f"{type(self.model).__name__} has no pooler; use pooling 'cls_before_pooler'"
+                )
             return [output]
 
         return self._unpadded(batch, pooled)[0]
 
-    def _unpadded(self, batch: ModelInputs, compute: Callable[[ModelInputs], list[torch.Tensor]]) -> list[torch.Tensor]:
+    def _unpadded(
+        self, batch: ModelInputs, compute: Callable[[ModelInputs], list[torch.Tensor]]
+    ) -> list[torch.Tensor]:
         """What ``compute`` makes of a batch: states (b, t, h), or one vector a row (b, h).
 
         Where padding is minded it is given the ids of each length by themselves, and states of padding are zeros.
@@ -321,9 +353,13 @@ class Backbone:
         for length in sorted(set(lengths.tolist())):
             rows = lengths == length
             found = compute({"input_ids": ids[rows][mask[rows]].view(-1, length)})
-            whole = whole or [one.new_zeros((*mask.shape[: one.ndim - 1], one.shape[-1])) for one in found]
+            whole = whole or [
+                one.new_zeros((*mask.shape[: one.ndim - 1], one.shape[-1])) for one in found
+            ]
             for every, one in zip(whole, found, strict=True):
-                every[rows if one.ndim == 2 else mask & rows[:, None]] = one if one.ndim == 2 else one.flatten(0, 1)
+                every[rows if one.ndim == 2 else mask & rows[:, None]] = (
+                    one if one.ndim == 2 else one.flatten(0, 1)
+                )
         return whole
 
     def padded_states(self, batch: ModelInputs, layers: Sequence[int]) -> list[torch.Tensor]:
@@ -343,6 +379,10 @@ def _attend_both_ways(model: Any) -> None:  # noqa: ANN401 - transformers is unt
             module.is_causal = False
     ids = torch.tensor([[1, 2, 3], [1, 2, 4]], device=model.device)
     with torch.inference_mode():
-        first, second = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+        first, second = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[
+            :, 0
+        ]
     if torch.equal(first, second):
-        raise EncoderError(f"{type(model).__name__} cannot attend both ways here; leave 'bidirectional' out")
+        raise EncoderError(
+            f"{type(model).__name__} cannot attend both ways here; leave 'bidirectional' out"
+        )

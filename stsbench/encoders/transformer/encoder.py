@@ -16,26 +16,42 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from stsbench.core.errors import CardError, EncoderError, failing
+from stsbench.core.errors import CardError, EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.backends import TorchBackend, backend_kind, padded_alike
-from stsbench.encoders.base import (
-    DeviceMemory,
-    Encoder,
-    FloatArray,
-    IndexArray,
-    Positive,
-    TokenIds,
-    check_sentences,
-    plan_batches,
-    valid_text,
-    variant_name,
+from stsbench.encoders.backends import TorchBackend, backend_kind, is_padding_invariant
+from stsbench.encoders.base import DeviceMemory, Encoder, FloatArray, IndexArray, PositiveInt
+from stsbench.encoders.checkpoint import (
+    LOCAL,
+    Adapter,
+    Checkpoint,
+    find_checkpoint,
+    locate_checkpoint,
 )
-from stsbench.encoders.checkpoint import LOCAL, Adapter, Checkpoint, find_checkpoint, locate_checkpoint
-from stsbench.encoders.described import class_addresses, digests, named_prompt, read_modules, similarity_notes
-from stsbench.encoders.engine.embed import TOKEN_BUDGET, Engine, Progress, StoredEncoder, embed_all
-from stsbench.encoders.engine.store import Keys, Shelf
-from stsbench.encoders.transformer.pooling import Pooling, Prompt, cut_to_fit, last_of, second_copies
+from stsbench.encoders.described import (
+    class_addresses,
+    digests,
+    named_prompt,
+    read_modules,
+    similarity_notes,
+)
+from stsbench.encoders.engine.embed import (
+    TOKEN_BUDGET,
+    Engine,
+    ProgressCallback,
+    StoredEncoder,
+    embed_all,
+)
+from stsbench.encoders.engine.store import EmbeddingStore, Keys
+from stsbench.encoders.metadata import check_sentences, valid_text
+from stsbench.encoders.named import variant_name
+from stsbench.encoders.tokens import TokenIds, plan_batches
+from stsbench.encoders.transformer.pooling import (
+    Pooling,
+    Prompt,
+    cut_to_fit,
+    last_of,
+    second_copies,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -108,26 +124,48 @@ class TransformerEncoder(_OfCheckpoint):
         file: str = "",
     ) -> None:
         """Find the checkpoint and check every choice against it."""
-        self.name, self.device, self.pooling = name or model or package or "", device, Pooling.parse(pooling)
+        self.name, self.device, self.pooling = (
+            name or model or package or "",
+            device,
+            Pooling.parse(pooling),
+        )
         kind = backend_kind(backend, dtype=dtype, device=device)
         if self.pooling.of_mask_token and not prompt_template:
-            raise CardError("pooling 'mask' needs a prompt_template with the tokenizer's mask token")
+            raise CardError(
+                "pooling 'mask' needs a prompt_template with the tokenizer's mask token"
+            )
         self.checkpoint = find_checkpoint(
-            model, revision=revision, package=package, subfolder=subfolder, sha256=sha256, also=kind.on_hub(file)
+            model,
+            revision=revision,
+            package=package,
+            subfolder=subfolder,
+            sha256=sha256,
+            also=kind.on_hub(file),
         )
         self.backend = kind(self.checkpoint.folder, file=file, dtype=dtype, device=device)
         # Above the subfolder of its transformer.
         above = len(PurePath(subfolder).parts)
         self.root = self.checkpoint.folder.parents[above - 1] if above else self.checkpoint.folder
-        self.prompt = Prompt(named_prompt(self.root, prompt_name, prompt), prompt_template, add_full_stop)
+        self.prompt = Prompt(
+            named_prompt(self.root, prompt_name, prompt), prompt_template, add_full_stop
+        )
         if self.pooling.of_second_copy and self.prompt.places != 2:
-            raise CardError("pooling 'echo' needs a prompt_template with two {} where the sentence goes")
+            raise CardError(
+                "pooling 'echo' needs a prompt_template with two {} where the sentence goes"
+            )
         self.bidirectional, self.adapters = bidirectional, [Adapter.find(one) for one in adapters]
-        self.revision, self.revision_asked = self.checkpoint.revision, self.checkpoint.revision_asked
+        self.revision, self.revision_asked = (
+            self.checkpoint.revision,
+            self.checkpoint.requested_revision,
+        )
         self.max_length = self.checkpoint.max_length() if max_length is None else max_length
         positions = self.checkpoint.positions()
-        if self.max_length is not None and not 1 <= self.max_length <= (positions or self.max_length):
-            raise CardError(f"max_length {max_length}: give 1 to {positions or 'any number'}, the model's positions")
+        if self.max_length is not None and not 1 <= self.max_length <= (
+            positions or self.max_length
+        ):
+            raise CardError(
+                f"max_length {max_length}: give 1 to {positions or 'any number'}, the model's positions"
+            )
         self.normalise, self.padding_side = normalise, padding_side
 
     @cached_property
@@ -149,7 +187,11 @@ class TransformerEncoder(_OfCheckpoint):
                 **({"adapters": [one.digests() for one in self.adapters]} if self.adapters else {}),
                 **self.backend.facts,
             },
-            [*self.checkpoint.libraries(), *(["peft"] if self.adapters else []), *self.backend.libraries],
+            [
+                *self.checkpoint.libraries(),
+                *(["peft"] if self.adapters else []),
+                *self.backend.libraries,
+            ],
         )
 
     @cached_property
@@ -157,12 +199,18 @@ class TransformerEncoder(_OfCheckpoint):
         """The loaded model and tokenizer."""
         from stsbench.encoders.transformer.backbone import Backbone
 
-        backbone = Backbone.load(self.checkpoint, self.backend, self.pooling, self.adapters, self.bidirectional)
+        backbone = Backbone.load(
+            self.checkpoint, self.backend, self.pooling, self.adapters, self.bidirectional
+        )
         self.pooling.states(backbone.depth)
         if self.max_length is not None and self.max_length <= backbone.special_tokens:
-            raise CardError(f"max_length {self.max_length} leaves nothing of a sentence beside the special tokens")
+            raise CardError(
+                f"max_length {self.max_length} leaves nothing of a sentence beside the special tokens"
+            )
         if self.pooling.of_mask_token and backbone.mask_token is None:
-            raise CardError(f"pooling 'mask': the tokenizer of {self.checkpoint.folder} has no mask token")
+            raise CardError(
+                f"pooling 'mask': the tokenizer of {self.checkpoint.folder} has no mask token"
+            )
         return backbone
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
@@ -178,7 +226,9 @@ class TransformerEncoder(_OfCheckpoint):
             sentences = cut_to_fit(self.backbone.tokenizer, self.prompt, sentences, self.max_length)
         tokens = self.backbone.tokenize(self.prompt.around(sentences), max_length=self.max_length)
         if self.pooling.of_second_copy:
-            return replace(tokens, spans=second_copies(self.backbone.tokenizer, self.prompt, sentences))
+            return replace(
+                tokens, spans=second_copies(self.backbone.tokenizer, self.prompt, sentences)
+            )
         return tokens
 
     def device_memory(self) -> DeviceMemory | None:
@@ -188,9 +238,14 @@ class TransformerEncoder(_OfCheckpoint):
         backbone = self.backbone
         if backbone.device.type != "cuda":
             return None
-        name, free = torch.cuda.get_device_name(backbone.device), torch.cuda.mem_get_info(backbone.device)[0]
+        name, free = (
+            torch.cuda.get_device_name(backbone.device),
+            torch.cuda.mem_get_info(backbone.device)[0],
+        )
         # What torch holds for tensors that are gone is free too.
-        unused = torch.cuda.memory_reserved(backbone.device) - torch.cuda.memory_allocated(backbone.device)
+        unused = torch.cuda.memory_reserved(backbone.device) - torch.cuda.memory_allocated(
+            backbone.device
+        )
         # While a layer computes: all states that may be asked for, and some 24 of their widths of its own.
         a_token = (backbone.depth + 25) * backbone.width * backbone.model.dtype.itemsize
         return DeviceMemory(name, free + unused, a_token)
@@ -212,19 +267,26 @@ class TransformerEncoder(_OfCheckpoint):
                 found[full] = torch.cat(made, dim=-1).cpu()
         return found
 
-    def _pooled(self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray) -> list[torch.Tensor]:
+    def _pooled(
+        self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray
+    ) -> list[torch.Tensor]:
         if self.pooling.through_head:
             return [self.backbone.pooler_output(batch)]
         states = self.backbone.hidden_states(batch, self.pooling.states(self.backbone.depth))
         return [self.pool(states, batch, self._chosen(batch, tokens, rows))]
 
     def pool(
-        self, states: Sequence[torch.Tensor], batch: Mapping[str, torch.Tensor], chosen: torch.Tensor | None = None
+        self,
+        states: Sequence[torch.Tensor],
+        batch: Mapping[str, torch.Tensor],
+        chosen: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Pool the states (b, t, h) that its pooling asks for, of a batch of the model's inputs, into embeddings (b, h)."""
         return self.pooling.pool(states, batch.get("attention_mask"), chosen)
 
-    def _chosen(self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray) -> torch.Tensor | None:
+    def _chosen(
+        self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray
+    ) -> torch.Tensor | None:
         """Mark the tokens that are pooled where those are not all, bool (b, t): each row's last mask token, or a span."""
         import torch
 
@@ -259,10 +321,14 @@ def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int)
 
     inner = encoder.encoder if isinstance(encoder, StoredEncoder) else encoder
     if not isinstance(inner, TransformerEncoder):
-        raise EncoderError(f"encoder '{encoder.name}' has no dropout that could be on while fitting; set dropout=false")
+        raise EncoderError(
+            f"encoder '{encoder.name}' has no dropout that could be on while fitting; set dropout=false"
+        )
     model = inner.backbone.model
     if not any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in model.modules()):
-        raise EncoderError(f"the model of encoder '{encoder.name}' has no dropout; set dropout=false")
+        raise EncoderError(
+            f"the model of encoder '{encoder.name}' has no dropout; set dropout=false"
+        )
     tokens = inner.tokenize(sentences)
     rows = np.zeros((len(sentences), inner.backbone.width), dtype=np.float32)
     with torch.random.fork_rng():
@@ -284,7 +350,7 @@ def with_pooling(base: TransformerEncoder, pooling: Pooling) -> TransformerEncod
     return made
 
 
-class _OnePass(TransformerEncoder):
+class _SharedForward(TransformerEncoder):
     """A transformer whose embeddings (n, k * h) are those of k encoders made of it, side by side."""
 
     def __init__(self, base: TransformerEncoder, made: Sequence[TransformerEncoder]) -> None:
@@ -292,18 +358,22 @@ class _OnePass(TransformerEncoder):
         self.made, self.at_once = made, len(made)
         vars(self)["fingerprint"] = None
 
-    def _pooled(self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray) -> list[torch.Tensor]:
+    def _pooled(
+        self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray
+    ) -> list[torch.Tensor]:
         depth = self.backbone.depth
         states = self.backbone.hidden_states(batch, range(depth + 1))
-        return [one.pool([states[at] for at in one.pooling.states(depth)], batch) for one in self.made]
+        return [
+            one.pool([states[at] for at in one.pooling.states(depth)], batch) for one in self.made
+        ]
 
 
-class _SplitShelf(Shelf):
+class _SplitShelf(EmbeddingStore):
     """Several shelves, filled together: embeddings (n, k * h) are cut into k parts of one size."""
 
     width = None
 
-    def __init__(self, shelves: Sequence[Shelf]) -> None:
+    def __init__(self, shelves: Sequence[EmbeddingStore]) -> None:
         super().__init__(None)
         self.shelves = shelves
 
@@ -311,7 +381,9 @@ class _SplitShelf(Shelf):
         return np.min([shelf.find(keys) for shelf in self.shelves], axis=0)  # type: ignore[no-any-return]
 
     def add(self, keys: Keys, embeddings: FloatArray) -> None:
-        for shelf, part in zip(self.shelves, np.split(embeddings, len(self.shelves), axis=1), strict=True):
+        for shelf, part in zip(
+            self.shelves, np.split(embeddings, len(self.shelves), axis=1), strict=True
+        ):
             new = shelf.find(keys) < 0
             if new.any():
                 shelf.add(keys[new], np.ascontiguousarray(part[new]))
@@ -326,15 +398,15 @@ def fill(
     engines: Sequence[Engine],
     sentences: Sequence[str],
     *,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = lambda done, total: None,
 ) -> None:
     """Embed what the shelves of some engines lack, whose encoders pool the states of ``base``, in one forward pass a sentence."""
     for engine in engines:
-        if engine.shelf.watch is not None and engine.shelf.folder is not None:
-            engine.shelf.watch.begin()
+        if engine.store.monitor is not None and engine.store.folder is not None:
+            engine.store.monitor.record_probes()
     made = cast(list[TransformerEncoder], [engine.encoder for engine in engines])
-    shelf = _SplitShelf([engine.shelf for engine in engines])
-    Engine(_OnePass(base, made), shelf, progress=progress).prepare(sentences)
+    shelf = _SplitShelf([engine.store for engine in engines])
+    Engine(_SharedForward(base, made), shelf, on_progress=progress).prepare(sentences)
 
 
 LIBRARY_CODE = 2
@@ -354,7 +426,7 @@ class SentenceTransformerEncoder(_OfCheckpoint):
         revision: str = "unpinned",
         prompt_name: str | None = None,
         prompt: str = "",
-        max_length: Positive | None = None,
+        max_length: PositiveInt | None = None,
         normalise: bool | None = None,
         dtype: str = "float32",
         device: str = "auto",
@@ -372,7 +444,9 @@ class SentenceTransformerEncoder(_OfCheckpoint):
         self.modules = read_modules(self.root)
         first = self.modules[0]
         if kind is not TorchBackend and not first.kind.endswith(".Transformer"):
-            raise CardError(f"backend '{backend}' runs transformers; {self.root} begins with a {first.kind}")
+            raise CardError(
+                f"backend '{backend}' runs transformers; {self.root} begins with a {first.kind}"
+            )
         self.backend = kind(self.root / first.path, file=file, dtype=dtype, device=device)
         self.prompt = named_prompt(self.root, prompt_name, prompt)
         self.max_length, self.normalise = max_length, normalise
@@ -399,7 +473,11 @@ class SentenceTransformerEncoder(_OfCheckpoint):
         )
 
     def _transformers(self) -> list[Checkpoint]:
-        folders = [self.root / module.path for module in self.modules if module.kind.endswith("Transformer")]
+        folders = [
+            self.root / module.path
+            for module in self.modules
+            if module.kind.endswith("Transformer")
+        ]
         return [Checkpoint(folder=folder) for folder in folders]
 
     @cached_property
@@ -407,9 +485,13 @@ class SentenceTransformerEncoder(_OfCheckpoint):
         """The loaded model."""
         network = self.backend.library(partial(_load_library, self.root), state=digests(self.root))
         if self.max_length is not None:
-            positions = [limit for checkpoint in self._transformers() if (limit := checkpoint.positions())]
+            positions = [
+                limit for checkpoint in self._transformers() if (limit := checkpoint.positions())
+            ]
             if min(positions, default=self.max_length) < self.max_length:
-                raise CardError(f"max_length {self.max_length}: {self.root} has {min(positions)} positions")
+                raise CardError(
+                    f"max_length {self.max_length}: {self.root} has {min(positions)} positions"
+                )
             try:
                 network.max_seq_length = self.max_length
             except AttributeError as error:
@@ -436,10 +518,12 @@ class SentenceTransformerEncoder(_OfCheckpoint):
         words = [word for token in known if (word := token.lstrip("▁Ġ")).isalpha()] or ["a"]
         step, sizes = max(1, len(words) // 64), (*range(1, 14), 40)
         # Of words that the model knows, for sentence length alone to differ.
-        texts = [" ".join(words[place * step % len(words)] for place in range(size)) for size in sizes]
+        texts = [
+            " ".join(words[place * step % len(words)] for place in range(size)) for size in sizes
+        ]
         together = self._embed(texts)
         alone = np.concatenate([self._embed([text]) for text in texts])
-        return not padded_alike(alone, together, self.backend.dtype)
+        return not is_padding_invariant(alone, together, self.backend.dtype)
 
     def _by_length(self, texts: Sequence[str]) -> FloatArray:
         lengths: list[int] = []
@@ -447,7 +531,9 @@ class SentenceTransformerEncoder(_OfCheckpoint):
             mask = self.network.preprocess([text], prompt=self.prompt).get("attention_mask")
             # What does not say how many tokens a text has embeds each text alone.
             lengths.append(int(mask.sum()) if mask is not None else -len(lengths) - 1)
-        embeddings = np.zeros((len(texts), self.network.get_embedding_dimension() or 0), dtype=np.float32)
+        embeddings = np.zeros(
+            (len(texts), self.network.get_embedding_dimension() or 0), dtype=np.float32
+        )
         for length in set(lengths):
             rows = [row for row, found in enumerate(lengths) if found == length]
             embeddings[rows] = self._embed([texts[row] for row in rows])
@@ -470,16 +556,22 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
 
     from stsbench.encoders.transformer.backbone import check_vocabulary, quiet
 
-    with failing(f"{folder}: cannot be loaded", EncoderError), quiet() as said:
+    with translate_errors(f"{folder}: cannot be loaded", EncoderError), quiet() as said:
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.util import import_from_string
 
-        for address in chain.from_iterable(class_addresses(folder, module) for module in read_modules(folder)):
+        for address in chain.from_iterable(
+            class_addresses(folder, module) for module in read_modules(folder)
+        ):
             if not str(import_from_string(address).__module__).startswith("sentence_transformers."):
-                raise EncoderError(f"{folder}: '{address}' is not a class of sentence-transformers'; it is never run")
+                raise EncoderError(
+                    f"{folder}: '{address}' is not a class of sentence-transformers'; it is never run"
+                )
         kept = {"dtype": getattr(torch, dtype)}
         network = SentenceTransformer(str(folder), device=device, model_kwargs=kept, **LOCAL)
-    lost = [key for one in said for key in _MISSING.findall(one.getMessage()) if "pooler" not in key]
+    lost = [
+        key for one in said for key in _MISSING.findall(one.getMessage()) if "pooler" not in key
+    ]
     if lost:
         raise EncoderError(f"{folder}: the weights lack '{lost[0]}', which would then be random")
     if hasattr(tokenizer := getattr(network, "tokenizer", None), "all_special_ids"):

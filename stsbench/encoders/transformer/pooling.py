@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.errors import CardError, EncoderError, did_you_mean
-from stsbench.encoders.base import IndexArray, valid_text
+from stsbench.core.errors import CardError, EncoderError, suggest
+from stsbench.encoders.base import IndexArray
+from stsbench.encoders.metadata import valid_text
 
 if TYPE_CHECKING:
     import torch
@@ -59,12 +60,19 @@ class Pooling(ABC):
         if match := _CALL.fullmatch(name):
             layers = tuple(int(layer) for layer in match[2].split(","))
             for kind in POOLINGS.values():
-                if kind.form.partition("(")[0] == match[1] and ("," in kind.form or len(layers) == 1):
+                if kind.form.partition("(")[0] == match[1] and (
+                    "," in kind.form or len(layers) == 1
+                ):
                     return kind(layers)
         kinds = POOLINGS.values()
-        forms = [*(kind.name for kind in kinds if kind.bare), *(kind.form for kind in kinds if kind.form)]
+        forms = [
+            *(kind.name for kind in kinds if kind.bare),
+            *(kind.form for kind in kinds if kind.form),
+        ]
         known = [*forms, *ALIASES]
-        raise CardError(f"unknown pooling '{name}'{did_you_mean(name, known)}; known: {', '.join(known)}")
+        raise CardError(
+            f"unknown pooling '{name}'{suggest(name, known)}; known: {', '.join(known)}"
+        )
 
     def __str__(self) -> str:
         """The canonical name, which :meth:`parse` reads back."""
@@ -76,7 +84,9 @@ class Pooling(ABC):
         """The hidden states it needs of a model with this many layers; raises EncoderError: it has too few."""
         for layer in self.layers:
             if not -depth - 1 <= layer <= depth:
-                raise EncoderError(f"pooling '{self}' asks for layer {layer}; the model has {depth}")
+                raise EncoderError(
+                    f"pooling '{self}' asks for layer {layer}; the model has {depth}"
+                )
         return self.layers
 
     @abstractmethod
@@ -88,7 +98,7 @@ class Pooling(ABC):
         """
 
 
-class FirstToken(Pooling):
+class FirstTokenPooling(Pooling):
     """The first token's state as the layer leaves it."""
 
     name, form, library = "cls_before_pooler", "cls(i)", "cls"
@@ -105,13 +115,13 @@ class FirstToken(Pooling):
         return state[torch.arange(len(state), device=state.device), at]
 
 
-class HeadPooling(FirstToken):
+class HeadPooling(FirstTokenPooling):
     """The first token through the model's own head (BERT's pooler, SimCSE's MLP)."""
 
     name, form, through_head = "cls", "", True
 
 
-class Mean(Pooling):
+class MeanPooling(Pooling):
     """The mean over tokens, of several layers the mean of their means: as SimCSE and ConSERT average."""
 
     name, form, library = "mean", "mean(i,j)", "mean"
@@ -121,7 +131,7 @@ class Mean(Pooling):
         return masked_mean(reduce(add, map(_wide, states)), mask) / len(states)
 
 
-class Max(Pooling):
+class MaxPooling(Pooling):
     """The maximum over tokens."""
 
     name, form, library = "max", "max(i)", "max"
@@ -131,13 +141,13 @@ class Max(Pooling):
         return masked_max(states[0], mask)
 
 
-class LastToken(FirstToken):
+class LastTokenPooling(FirstTokenPooling):
     """The last token's state, whichever side the padding is on: of decoders."""
 
     name, form, library, last = "last_token", "", "lasttoken", True
 
 
-class MaskToken(Pooling):
+class MaskTokenPooling(Pooling):
     """The state of a template's ``[MASK]`` token (PromptBERT)."""
 
     name, of_mask_token = "mask", True
@@ -147,7 +157,7 @@ class MaskToken(Pooling):
         return states[0][chosen]
 
 
-class Echo(Pooling):
+class EchoPooling(Pooling):
     """The mean over the sentence's second copy in a template (echo embeddings, arXiv 2402.15449)."""
 
     name, of_second_copy = "echo", True
@@ -181,12 +191,12 @@ class WordKernel(Pooling):
 
 POOLINGS: dict[str, type[Pooling]] = {
     HeadPooling.name: HeadPooling,
-    FirstToken.name: FirstToken,
-    Mean.name: Mean,
-    Max.name: Max,
-    LastToken.name: LastToken,
-    MaskToken.name: MaskToken,
-    Echo.name: Echo,
+    FirstTokenPooling.name: FirstTokenPooling,
+    MeanPooling.name: MeanPooling,
+    MaxPooling.name: MaxPooling,
+    LastTokenPooling.name: LastTokenPooling,
+    MaskTokenPooling.name: MaskTokenPooling,
+    EchoPooling.name: EchoPooling,
     WordKernel.name: WordKernel,
 }
 """Every pooling; adding one is a class above and its row here."""
@@ -269,7 +279,9 @@ def wk_pool(states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.
     # Of each layer and then itself, (l, 2 window + 1); -1 for one that it has not. The first slice is that of the published codes.
     every = range(len(states))
     rows = [[*every[k - WINDOW : k], *every[k + 1 : k + 1 + WINDOW]] for k in every]
-    neighbours = np.array([[-1] * (2 * WINDOW - len(row)) + [*row, k] for k, row in enumerate(rows)])
+    neighbours = np.array(
+        [[-1] * (2 * WINDOW - len(row)) + [*row, k] for k, row in enumerate(rows)]
+    )
     total, weight = np.zeros((b, h)), np.zeros((b, 1))
     for start in range(0, len(kept), CHUNK):
         tokens = kept[start : start + CHUNK]
@@ -337,7 +349,9 @@ class Prompt:
         if self.text and self.template:
             raise CardError("give 'prompt' or 'prompt_template', not both")
         if self.template and self.places not in (1, 2):
-            raise CardError("prompt_template needs one {} where the sentence goes, or two for echo embeddings")
+            raise CardError(
+                "prompt_template needs one {} where the sentence goes, or two for echo embeddings"
+            )
 
     @property
     def places(self) -> int:
@@ -347,14 +361,22 @@ class Prompt:
     def facts(self) -> list[str]:
         """What decides an embedding, for its fingerprint."""
         escaped = self.text.replace("{", "{{").replace("}", "}}")
-        return [self.text, self.template or f"{escaped}{PLACE}", *(["add_full_stop"] if self.add_full_stop else [])]
+        return [
+            self.text,
+            self.template or f"{escaped}{PLACE}",
+            *(["add_full_stop"] if self.add_full_stop else []),
+        ]
 
     def around(self, sentences: Sequence[str]) -> Sequence[str]:
         """Return the sentences with this text around each."""
         if self.add_full_stop:
             sentences = [with_full_stop(sentence) for sentence in sentences]
         parts = self.template.split(PLACE) if self.template else [self.text, ""]
-        return [sentence.join(parts) for sentence in sentences] if any(parts) or len(parts) > 2 else sentences
+        return (
+            [sentence.join(parts) for sentence in sentences]
+            if any(parts) or len(parts) > 2
+            else sentences
+        )
 
 
 def with_full_stop(sentence: str) -> str:
@@ -362,7 +384,12 @@ def with_full_stop(sentence: str) -> str:
     return sentence if not sentence or sentence.endswith(ENDINGS) else f"{sentence}."
 
 
-def cut_to_fit(tokenizer: Any, prompt: Prompt, sentences: Sequence[str], max_length: int | None) -> list[str]:  # noqa: ANN401 - transformers
+def cut_to_fit(
+    tokenizer: Any,
+    prompt: Prompt,
+    sentences: Sequence[str],
+    max_length: int | None,  # noqa: ANN401
+) -> list[str]:  # noqa: ANN401 - transformers
     """The sentences as valid text, cut at their ends until they and their template have ``max_length`` tokens.
 
     Raises CardError: the template alone has more. EncoderError: the tokenizer does not tell which token is which text.
@@ -376,7 +403,9 @@ def cut_to_fit(tokenizer: Any, prompt: Prompt, sentences: Sequence[str], max_len
 
 
 def _ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:  # noqa: ANN401 - transformers
-    found: list[list[int]] = tokenizer(list(texts), return_attention_mask=False, verbose=False)["input_ids"]
+    found: list[list[int]] = tokenizer(list(texts), return_attention_mask=False, verbose=False)[
+        "input_ids"
+    ]
     return found
 
 
@@ -385,7 +414,9 @@ def _cut(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int) -> str:
     text, kept = sentence, len(ends)
     while (over := len(_ids(tokenizer, prompt.around([text]))[0]) - max_length) > 0:
         if not kept:
-            raise CardError(f"max_length {max_length} leaves nothing of a sentence beside prompt_template")
+            raise CardError(
+                f"max_length {max_length} leaves nothing of a sentence beside prompt_template"
+            )
         kept = max(0, kept - -(-over // prompt.places))
         text = sentence[: ends[kept - 1]] if kept else ""
     return text
@@ -407,7 +438,11 @@ def second_copies(tokenizer: Any, prompt: Prompt, sentences: Sequence[str]) -> I
     for row, (text, sentence) in enumerate(zip(prompt.around(sentences), sentences, strict=True)):
         copy = with_full_stop(sentence) if prompt.add_full_stop else sentence
         start = len(before) + len(copy) + len(between)
-        of_copy = [at for at, (a, b) in enumerate(_offsets(tokenizer, text)) if a < start + len(copy) and b > start]
+        of_copy = [
+            at
+            for at, (a, b) in enumerate(_offsets(tokenizer, text))
+            if a < start + len(copy) and b > start
+        ]
         if of_copy:
             spans[row] = of_copy[0], of_copy[-1] + 1
     return spans

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.core.errors import CardError, EncoderError, failing
+from stsbench.core.errors import CardError, EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.base import FloatArray, IndexArray, valid_text
-from stsbench.encoders.checkpoint import locate_checkpoint, read_json, remembered_digest
+from stsbench.encoders.base import FloatArray, IndexArray
+from stsbench.encoders.checkpoint import cached_digest, locate_checkpoint, read_json
+from stsbench.encoders.metadata import valid_text
 
 CODE_VERSION = 1
 """Raise when a change here can change an embedding: stored ones are then not reused."""
@@ -49,7 +50,9 @@ class Model2VecEncoder:
         Raises SourceError: it cannot be had; EncoderError: it is no such folder.
         """
         self.name = name or model
-        self.folder, self.revision, self.revision_asked = locate_checkpoint(model, revision=revision)
+        self.folder, self.revision, self.revision_asked = locate_checkpoint(
+            model, revision=revision
+        )
         for file in FILES:
             if not (self.folder / file).is_file():
                 raise EncoderError(f"{self.folder}: no {file}; is it a folder of model2vec?")
@@ -63,9 +66,11 @@ class Model2VecEncoder:
     @cached_property
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
-        files = {name: remembered_digest(self.folder / name) for name in FILES}
+        files = {name: cached_digest(self.folder / name) for name in FILES}
         own = {"max_length": self.max_length, "normalise": self.normalise}
-        return fingerprint({"kind": "model2vec", "code": CODE_VERSION, "files": files, **own}, ["tokenizers"])
+        return fingerprint(
+            {"kind": "model2vec", "code": CODE_VERSION, "files": files, **own}, ["tokenizers"]
+        )
 
     @cached_property
     def _tokenizer(self) -> tuple[Any, int | None]:
@@ -85,7 +90,7 @@ class Model2VecEncoder:
         """One vector a token, (v, d): the mapping and the weights of a quantised vocabulary are in it."""
         from safetensors.numpy import load_file
 
-        with failing(f"{self.folder}: cannot be read", EncoderError):
+        with translate_errors(f"{self.folder}: cannot be read", EncoderError):
             tensors, tokens = load_file(self.folder / WEIGHTS), self._tokenizer[0].get_vocab_size()
             vectors: FloatArray = tensors["embeddings"].astype(np.float32)
             if "mapping" in tensors:
@@ -103,7 +108,9 @@ class Model2VecEncoder:
         texts = [valid_text(sentence) for sentence in sentences]
         if self.max_length is not None:
             # As the library, which cuts characters too.
-            longest = self.max_length * int(np.median([len(token) for token in tokenizer.get_vocab()]))
+            longest = self.max_length * int(
+                np.median([len(token) for token in tokenizer.get_vocab()])
+            )
             texts = [text[: longest or None] for text in texts]
         for row, found in enumerate(tokenizer.encode_batch_fast(texts, add_special_tokens=False)):
             ids: IndexArray = np.array([one for one in found.ids if one != unknown], dtype=np.int64)

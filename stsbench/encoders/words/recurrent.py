@@ -22,12 +22,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from stsbench.core.errors import CardError, DataError, EncoderError, SourceError, choose, failing
+from stsbench.core.errors import (
+    CardError,
+    DataError,
+    EncoderError,
+    SourceError,
+    look_up,
+    translate_errors,
+)
 from stsbench.encoders.backends import check_device, pick_device
-from stsbench.encoders.base import FloatArray, IndexArray, TokenIds, plan_batches
-from stsbench.encoders.checkpoint import read_tensors, remembered_digest
+from stsbench.encoders.base import FloatArray, IndexArray
+from stsbench.encoders.checkpoint import cached_digest, read_tensors
+from stsbench.encoders.tokens import TokenIds, plan_batches
 from stsbench.encoders.words.vectors import WordVectors, open_vectors, read_blocks
-from stsbench.encoders.words.words import CONFIG, WEIGHTS, SavedConfig, SavedEncoder, find_vectors, write_word_folder
+from stsbench.encoders.words.words import (
+    CONFIG,
+    WEIGHTS,
+    SavedConfig,
+    SavedEncoder,
+    find_vectors,
+    write_word_folder,
+)
 
 TOKEN_BUDGET = 4096
 Padding = Literal["zeros", "batch", "masked"]
@@ -55,11 +70,13 @@ class BiLstm(nn.Module):
         """Make the layer with torch's own initial weights."""
         super().__init__()
         self.enc_lstm = nn.LSTM(word_size, hidden, bidirectional=True, batch_first=True)
-        self.maximum = choose("padding", padding, MAXIMA)
+        self.maximum = look_up("padding", padding, MAXIMA)
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Return embeddings (b, 2h) of word vectors (b, t, w)."""
-        packed = pack_padded_sequence(vectors, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(
+            vectors, lengths.cpu(), batch_first=True, enforce_sorted=False
+        )
         return self.maximum(pad_packed_sequence(self.enc_lstm(packed)[0], batch_first=True)[0])
 
 
@@ -72,11 +89,15 @@ def as_batch(tokens: TokenIds, rows: IndexArray, *, pad: int = 0) -> tuple[Tenso
 class Gru(nn.Module):
     """One GRU, in one direction or both; a sentence is its last state."""
 
-    def __init__(self, word_size: int, hidden: int, *, bidirectional: bool = False, cell: GruCell = "torch") -> None:
+    def __init__(
+        self, word_size: int, hidden: int, *, bidirectional: bool = False, cell: GruCell = "torch"
+    ) -> None:
         """Make the layer; ``hidden`` is the size of the state, of each direction, whose last states are joined."""
         super().__init__()
         make = LastState if cell == "torch" else ResetBeforeGru
-        self.directions = nn.ModuleList(make(word_size, hidden) for _ in range(2 if bidirectional else 1))
+        self.directions = nn.ModuleList(
+            make(word_size, hidden) for _ in range(2 if bidirectional else 1)
+        )
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Return the last states (b, d) of word vectors (b, t, w)."""
@@ -87,7 +108,9 @@ class Gru(nn.Module):
             places = lengths.to(vectors.device).unsqueeze(1) - 1 - steps
             places = torch.where(places >= 0, places, steps)
             ways.append(vectors.gather(1, places.unsqueeze(2).expand_as(vectors)))
-        return torch.cat([gru(way, lengths) for gru, way in zip(self.directions, ways, strict=True)], dim=1)
+        return torch.cat(
+            [gru(way, lengths) for gru, way in zip(self.directions, ways, strict=True)], dim=1
+        )
 
 
 class LastState(nn.Module):
@@ -103,7 +126,9 @@ class LastState(nn.Module):
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Return the last states (b, h) of word vectors (b, t, w)."""
-        packed = pack_padded_sequence(vectors, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(
+            vectors, lengths.cpu(), batch_first=True, enforce_sorted=False
+        )
         last: Tensor = self.gru(packed)[1][0]
         return last
 
@@ -127,7 +152,9 @@ class ResetBeforeGru(nn.Module):
         state, lengths = vectors.new_zeros(len(vectors), self.hidden), lengths.to(vectors.device)
         for step in range(vectors.shape[1]):
             word = vectors[:, step]
-            reset, update = torch.sigmoid(self.gates(torch.cat([word, state], dim=1))).chunk(2, dim=1)
+            reset, update = torch.sigmoid(self.gates(torch.cat([word, state], dim=1))).chunk(
+                2, dim=1
+            )
             candidate = torch.tanh(self.candidate(torch.cat([word, reset * state], dim=1)))
             new = update * state + (1 - update) * candidate
             state = torch.where((step < lengths).unsqueeze(1), new, state)
@@ -137,19 +164,21 @@ class ResetBeforeGru(nn.Module):
 Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
 
 
-def filled(make: Callable[[], nn.Module], tensors: Mapping[str, Tensor], *, where: object) -> nn.Module:
+def filled(
+    make: Callable[[], nn.Module], tensors: Mapping[str, Tensor], *, where: object
+) -> nn.Module:
     """Return a network with these weights; no memory is taken for what a configuration alone asks for.
 
     Raises EncoderError: a weight is missing, unknown, or of another shape.
     """
     with torch.device("meta"):
         network = make()
-    with failing(str(where), EncoderError, RuntimeError):
+    with translate_errors(str(where), EncoderError, RuntimeError):
         network.load_state_dict(dict(tensors), assign=True)
     return network.eval()
 
 
-class Half(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GruTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One GRU and its word table."""
 
     word_size: Size
@@ -167,11 +196,13 @@ class Half(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class GruHalf(nn.Module):
     """A GRU and the vectors of its words, which begin uniform within ``scale``."""
 
-    def __init__(self, words: int, half: Half, *, scale: float = 0.1) -> None:
+    def __init__(self, words: int, half: GruTable, *, scale: float = 0.1) -> None:
         """Make the layers for so many words."""
         super().__init__()
         self.embedding = nn.Parameter(torch.empty(words, half.word_size).uniform_(-scale, scale))
-        self.gru = Gru(half.word_size, half.hidden, bidirectional=half.bidirectional, cell=half.cell)
+        self.gru = Gru(
+            half.word_size, half.hidden, bidirectional=half.bidirectional, cell=half.cell
+        )
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Return embeddings (b, d) of word ids (b, t)."""
@@ -182,7 +213,7 @@ class GruHalf(nn.Module):
 class HalvesConfig(SavedConfig, frozen=True, kw_only=True):
     """``config.json`` of a saved Skip-Thoughts or Quick-Thoughts encoder."""
 
-    halves: Annotated[dict[HalfName, Half], msgspec.Meta(min_length=1)]
+    halves: Annotated[dict[HalfName, GruTable], msgspec.Meta(min_length=1)]
     unknown: str
     """The word that unknown words are read as."""
     eos: str = ""
@@ -217,7 +248,10 @@ class RecurrentEncoder(SavedEncoder):
     @cached_property
     def network(self) -> nn.Module:
         """The network, its layers on the device; tables of words stay in memory."""
-        network, place = filled(self.make, self.tensors(), where=self.folder / WEIGHTS), pick_device(self.device)
+        network, place = (
+            filled(self.make, self.tensors(), where=self.folder / WEIGHTS),
+            pick_device(self.device),
+        )
         for layer in _layers(network):
             layer.to(place)
         return network
@@ -229,7 +263,9 @@ class RecurrentEncoder(SavedEncoder):
             return None
         return str(next(_layers(self.network)[0].parameters()).device)
 
-    def embed_planned(self, tokens: TokenIds, embed: Callable[[Tensor, Tensor], Tensor], *, d: int) -> FloatArray:
+    def embed_planned(
+        self, tokens: TokenIds, embed: Callable[[Tensor, Tensor], Tensor], *, d: int
+    ) -> FloatArray:
         """Embed sentences (n, d), one without a token as 0; ``embed`` takes ids (b, t), -1 for padding, and lengths."""
         embeddings, lengths = np.zeros((len(tokens), d), dtype=np.float32), tokens.lengths
         batches = plan_batches(lengths, budget=TOKEN_BUDGET)
@@ -271,10 +307,12 @@ class GruHalvesEncoder(RecurrentEncoder):
         """
         super().__init__(model, name, revision, tokens, device)
         for half in halves:
-            choose(f"half of {self.folder}", half, self.config.halves)
+            look_up(f"half of {self.folder}", half, self.config.halves)
         self.halves = tuple(halves or self.config.halves)
         if append_eos and not self.config.eos:
-            raise CardError(f"append_eos: the vocabulary of {self.folder} has no word for a sentence's end")
+            raise CardError(
+                f"append_eos: the vocabulary of {self.folder} has no word for a sentence's end"
+            )
         self.append_eos = append_eos
 
     @cached_property
@@ -290,15 +328,21 @@ class GruHalvesEncoder(RecurrentEncoder):
         """Return embeddings (n, d)."""
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
-            halves = (self.network.get_submodule(name)(ids.clamp(min=0), lengths) for name in self.halves)
+            halves = (
+                self.network.get_submodule(name)(ids.clamp(min=0), lengths) for name in self.halves
+            )
             return torch.cat([nn.functional.normalize(half, dim=1) for half in halves], dim=1)
 
         for needed in filter(None, (self.config.unknown, self.config.eos)):
             if needed not in self.vocabulary:
-                raise EncoderError(f"{self.folder}: vocab.txt lacks the word '{needed}' that config.json names")
+                raise EncoderError(
+                    f"{self.folder}: vocab.txt lacks the word '{needed}' that config.json names"
+                )
         unknown = self.vocabulary[self.config.unknown]
         end = [self.vocabulary[self.config.eos]] if self.append_eos else []
-        rows = [[self.vocabulary.get(word, unknown) for word in self.split(s)] + end for s in sentences]
+        rows = [
+            [self.vocabulary.get(word, unknown) for word in self.split(s)] + end for s in sentences
+        ]
         size = sum(self.config.halves[name].size for name in self.halves)
         return self.embed_planned(TokenIds.from_lists(rows), embed, d=size)
 
@@ -312,7 +356,7 @@ class QuickThoughtsEncoder(GruHalvesEncoder):
 RELEASED_BATCH = 64
 
 
-class Release(NamedTuple):
+class InferSentRelease(NamedTuple):
     """What goes with a release of InferSent."""
 
     bos: str
@@ -322,8 +366,8 @@ class Release(NamedTuple):
 
 
 VERSIONS = {
-    1: Release(bos="<s>", eos="</s>", padding="zeros", vectors="glove.840B.300d.txt"),
-    2: Release(bos="<p>", eos="</p>", padding="masked", vectors="crawl-300d-2M.vec"),
+    1: InferSentRelease(bos="<s>", eos="</s>", padding="zeros", vectors="glove.840B.300d.txt"),
+    2: InferSentRelease(bos="<p>", eos="</p>", padding="masked", vectors="crawl-300d-2M.vec"),
 }
 
 
@@ -364,7 +408,7 @@ class InferSentEncoder(RecurrentEncoder):
         super().__init__(model, name, revision, tokens, device)
         self.version = VERSIONS[self.config.version]
         self.padding: Padding = padding or self.version.padding
-        choose("padding", self.padding, MAXIMA)
+        look_up("padding", self.padding, MAXIMA)
         self.batch = RELEASED_BATCH if self.padding == "batch" else None
         due = self.config.vectors_sha256
         if not (vectors or due) and Path(self.config.vectors).name != self.config.vectors:
@@ -372,10 +416,12 @@ class InferSentEncoder(RecurrentEncoder):
             what = "names word vectors in a folder and no sha256 of them"
             raise DataError(f"{self.folder / CONFIG}: {what}; name the file by --set vectors=FILE")
         self.vectors_path = find_vectors(vectors or self.config.vectors)
-        self.vectors_sha256 = remembered_digest(self.vectors_path)
+        self.vectors_sha256 = cached_digest(self.vectors_path)
         if not vectors and due and self.vectors_sha256 != due:
             what = f"not the word vectors of {self.folder} (sha256 {self.vectors_sha256[:12]}, config.json {due[:12]})"
-            raise DataError(f"{self.vectors_path}: {what}; name others by --set vectors=FILE if you mean to")
+            raise DataError(
+                f"{self.vectors_path}: {what}; name others by --set vectors=FILE if you mean to"
+            )
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -387,9 +433,14 @@ class InferSentEncoder(RecurrentEncoder):
     @cached_property
     def vectors(self) -> WordVectors:
         """The opened word vectors."""
-        vectors, due = open_vectors(self.vectors_path, sha256=self.vectors_sha256), self.config.word_size
+        vectors, due = (
+            open_vectors(self.vectors_path, sha256=self.vectors_sha256),
+            self.config.word_size,
+        )
         if vectors.shape[1] != due:
-            raise EncoderError(f"{self.vectors_path}: vectors of size {vectors.shape[1]}; {self.folder} needs {due}")
+            raise EncoderError(
+                f"{self.vectors_path}: vectors of size {vectors.shape[1]}; {self.folder} needs {due}"
+            )
         return vectors
 
     def make(self) -> nn.Module:
@@ -398,13 +449,17 @@ class InferSentEncoder(RecurrentEncoder):
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d); where not even the sentence's end has a vector, it is the zero vector."""
-        words = [[self.version.bos, *self.split(sentence), self.version.eos] for sentence in sentences]
+        words = [
+            [self.version.bos, *self.split(sentence), self.version.eos] for sentence in sentences
+        ]
         rows, vectors = self.vectors.tabled(words)
         # Padding, -1, is the table's last row.
         table = torch.from_numpy(vectors)
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
-            made: Tensor = self.network(table[ids].to(next(self.network.parameters()).device), lengths)
+            made: Tensor = self.network(
+                table[ids].to(next(self.network.parameters()).device), lengths
+            )
             return made
 
         return self.embed_planned(TokenIds.from_lists(rows), embed, d=2 * self.config.hidden)
@@ -413,20 +468,26 @@ class InferSentEncoder(RecurrentEncoder):
         """Return the sentences without a known word, embedded as what stands around every sentence."""
         words = [self.split(sentence) for sentence in sentences]
         known = self.vectors.known(word for split in words for word in split)
-        return [s for s, split in zip(sentences, words, strict=True) if known.keys().isdisjoint(split)]
+        return [
+            s for s, split in zip(sentences, words, strict=True) if known.keys().isdisjoint(split)
+        ]
 
 
 TABLES = {"uni": "utable.npy", "bi": "btable.npy"}
 UNKNOWN, EOS = "UNK", "<eos>"
 
 
-def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vectors: str = "") -> Path:
+def convert_infersent(
+    source: Path, out: Path, *, version: Literal[1, 2], vectors: str = ""
+) -> Path:
     """Convert ``infersent1.pkl`` (GloVe) or ``infersent2.pkl`` (fastText) and return the folder's description.
 
     Raises SourceError: there is no such file; EncoderError: it holds other than InferSent's tensors.
     """
     if not source.is_file():
-        raise SourceError(f"'{source}' does not exist; get it from github.com/facebookresearch/InferSent")
+        raise SourceError(
+            f"'{source}' does not exist; get it from github.com/facebookresearch/InferSent"
+        )
     state = {name: tensor.float() for name, tensor in read_tensors(source).items()}
     shape = tuple(state["enc_lstm.weight_ih_l0"].shape) if "enc_lstm.weight_ih_l0" in state else ()
     if len(shape) != 2 or shape[0] % 4:
@@ -437,7 +498,7 @@ def convert_infersent(source: Path, out: Path, *, version: Literal[1, 2], vector
         word_size=shape[1],
         hidden=shape[0] // 4,
         vectors=vectors or VERSIONS[version].vectors,
-        vectors_sha256=remembered_digest(given) if given else "",
+        vectors_sha256=cached_digest(given) if given else "",
     )
     network = filled(lambda: BiLstm(config.word_size, config.hidden), state, where=source)
     return write_word_folder(out, kind="infersent", config=config, tensors=network.state_dict())
@@ -450,33 +511,52 @@ def convert_skip_thoughts(source: Path, out: Path) -> Path:
     """
     for name in ("uni_skip.npz", "bi_skip.npz", *TABLES.values(), "dictionary.txt"):
         if not (source / name).is_file():
-            raise SourceError(f"{source}: no {name}; get it as the README of github.com/ryankiros/skip-thoughts says")
+            raise SourceError(
+                f"{source}: no {name}; get it as the README of github.com/ryankiros/skip-thoughts says"
+            )
     lines = (source / "dictionary.txt").read_text(encoding="utf-8").split("\n")
     # Of a word that stands twice the published code takes the last.
     rows = {word.strip(): row for row, word in enumerate(lines) if word.strip()}
     halves, tensors = {}, {}
     for name, prefixes in (("uni", ["encoder"]), ("bi", ["encoder", "encoder_r"])):
-        with failing(f"{source}: the half '{name}' cannot be read", EncoderError, OSError, ValueError, KeyError):
+        with translate_errors(
+            f"{source}: the half '{name}' cannot be read",
+            EncoderError,
+            OSError,
+            ValueError,
+            KeyError,
+        ):
             table = np.load(source / TABLES[name], mmap_mode="r", allow_pickle=False)
             with np.load(source / f"{name}_skip.npz", allow_pickle=False) as archive:
                 layers = [_theano_gru(archive, prefix) for prefix in prefixes]
         if table.ndim != 2 or len(table) <= max(rows.values()):
-            raise EncoderError(f"{source / TABLES[name]}: shape {table.shape} for {len(lines)} lines of dictionary.txt")
+            raise EncoderError(
+                f"{source / TABLES[name]}: shape {table.shape} for {len(lines)} lines of dictionary.txt"
+            )
         hidden, size = layers[0]["weight_hh_l0"].shape[1], table.shape[1]
-        halves[name] = Half(word_size=size, hidden=hidden, bidirectional=name == "bi")
-        tensors[f"{name}.embedding"] = torch.from_numpy(table[list(rows.values())].astype(np.float32))
+        halves[name] = GruTable(word_size=size, hidden=hidden, bidirectional=name == "bi")
+        tensors[f"{name}.embedding"] = torch.from_numpy(
+            table[list(rows.values())].astype(np.float32)
+        )
         for i, layer in enumerate(layers):
-            tensors |= {f"{name}.gru.directions.{i}.gru.{key}": torch.from_numpy(a) for key, a in layer.items()}
+            tensors |= {
+                f"{name}.gru.directions.{i}.gru.{key}": torch.from_numpy(a)
+                for key, a in layer.items()
+            }
     config = HalvesConfig(halves=halves, unknown=UNKNOWN, eos=EOS if EOS in rows else "")
     if UNKNOWN not in rows:
         raise EncoderError(f"{source / 'dictionary.txt'}: lacks the word {UNKNOWN}")
     network = filled(lambda: config.network(len(rows)), tensors, where=source)
-    return write_word_folder(out, kind="skip_thoughts", config=config, tensors=network.state_dict(), words=list(rows))
+    return write_word_folder(
+        out, kind="skip_thoughts", config=config, tensors=network.state_dict(), words=list(rows)
+    )
 
 
 def _theano_gru(archive: np.lib.npyio.NpzFile, prefix: str) -> dict[str, FloatArray]:
     """A GRU of the published code as PyTorch's: the same equations, with no recurrent bias."""
-    w, u, b, wx, ux, bx = (archive[f"{prefix}_{name}"].astype(np.float32) for name in ("W", "U", "b", "Wx", "Ux", "bx"))
+    w, u, b, wx, ux, bx = (
+        archive[f"{prefix}_{name}"].astype(np.float32) for name in ("W", "U", "b", "Wx", "Ux", "bx")
+    )
     return {
         "weight_ih_l0": np.concatenate([w.T, wx.T]),
         "weight_hh_l0": np.concatenate([u.T, ux.T]),
@@ -485,7 +565,9 @@ def _theano_gru(archive: np.lib.npyio.NpzFile, prefix: str) -> dict[str, FloatAr
     }
 
 
-def expand_vocabulary(encoder: GruHalvesEncoder, vectors: str, out: Path, *, limit: int | None = None) -> Path:
+def expand_vocabulary(
+    encoder: GruHalvesEncoder, vectors: str, out: Path, *, limit: int | None = None
+) -> Path:
     """Write a folder whose vocabulary has the words of a file of word vectors, or its first ``limit`` ones, too.
 
     Each half's word table is fitted by least squares, with an intercept, from the vectors of the words that both have;
@@ -495,10 +577,14 @@ def expand_vocabulary(encoder: GruHalvesEncoder, vectors: str, out: Path, *, lim
     from sklearn.linear_model import LinearRegression
 
     path = find_vectors(vectors)
-    opened = open_vectors(path, sha256=remembered_digest(path), limit=limit)
+    opened = open_vectors(path, sha256=cached_digest(path), limit=limit)
     theirs = [word for block in read_blocks(path, limit) for word in block.words]
     own, rows = encoder.words, opened.known(theirs)
-    shared = [word for word in own if word in rows and word not in (encoder.config.unknown, encoder.config.eos)]
+    shared = [
+        word
+        for word in own
+        if word in rows and word not in (encoder.config.unknown, encoder.config.eos)
+    ]
     if len(shared) <= opened.shape[1]:
         what = f"{path} and {encoder.folder} share {len(shared)} words"
         raise EncoderError(f"{what}; the map needs more than {opened.shape[1]}")
@@ -514,4 +600,6 @@ def expand_vocabulary(encoder: GruHalvesEncoder, vectors: str, out: Path, *, lim
         fit = LinearRegression().fit(known_vectors, table[at].astype(np.float64))
         mapped = fit.predict(new_vectors).astype(np.float32)
         tensors[f"{half}.embedding"] = torch.from_numpy(np.concatenate([table, mapped]))
-    return write_word_folder(out, kind=encoder.KIND, config=encoder.config, tensors=tensors, words=[*own, *new])
+    return write_word_folder(
+        out, kind=encoder.KIND, config=encoder.config, tensors=tensors, words=[*own, *new]
+    )

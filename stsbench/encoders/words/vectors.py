@@ -26,11 +26,12 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core import settings
-from stsbench.core.errors import DataError, one_line
-from stsbench.core.files import MOST_BYTES, MOST_TIMES, check_is_file
+from stsbench.core.errors import DataError
+from stsbench.core.files import MAX_RATIO, MAX_UNPACKED_BYTES, check_is_file
 from stsbench.core.provenance import fingerprint
+from stsbench.core.wording import join_lines
 from stsbench.encoders.base import FloatArray
-from stsbench.encoders.checkpoint import is_sealed, sealing
+from stsbench.encoders.checkpoint import is_sealed, sealed_folder
 
 LINES = 2048
 """Lines of a text that are in memory at once."""
@@ -64,13 +65,17 @@ def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
     else:
         lines = chain([first], lines)
     if width < 1:
-        raise DataError(f"{path}: line 1: expected a word and its values, got '{_shown(b' '.join(fields))}'")
+        raise DataError(
+            f"{path}: line 1: expected a word and its values, got '{_shown(b' '.join(fields))}'"
+        )
     lines, count = islice(lines, limit), 0
     while block := list(islice(lines, LINES)):
         yield _block(block, width, path, number + count)
         count += len(block)
     if count < (promised if limit is None else min(promised, limit)):
-        raise DataError(f"{path}: line 1 promises {promised} vectors, {count} follow; fetch the file again")
+        raise DataError(
+            f"{path}: line 1 promises {promised} vectors, {count} follow; fetch the file again"
+        )
     if not count:
         raise DataError(f"{path}: holds no word vectors")
 
@@ -92,7 +97,9 @@ def _block(lines: list[bytes], width: int, path: Path, number: int) -> VectorBlo
     """Read lines, the first of which has this number in the file; raises DataError naming a bad one."""
     split = [line.rstrip().partition(b" ") for line in lines]
     words, values = _text([word for word, _, _ in split]), [rest for _, _, rest in split]
-    vectors = _numbers(values, width) if all(one.count(b" ") == width - 1 for one in values) else None
+    vectors = (
+        _numbers(values, width) if all(one.count(b" ") == width - 1 for one in values) else None
+    )
     if vectors is not None and words is not None:
         return VectorBlock(words, vectors)
     # One of them is bad, oddly spaced, or has blanks in its word: each is read by itself.
@@ -102,7 +109,9 @@ def _block(lines: list[bytes], width: int, path: Path, number: int) -> VectorBlo
 
 def _read_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
     if b"\0" in line:
-        raise DataError(f"{where}: has a NUL byte; is it a binary file? Give vectors as text or .npz")
+        raise DataError(
+            f"{where}: has a NUL byte; is it a binary file? Give vectors as text or .npz"
+        )
     if _text([line]) is None:
         raise DataError(f"{where}: is not UTF-8 ('{_shown(line)}')")
     word, *fields = line.rstrip().rsplit(b" ", width)
@@ -113,8 +122,12 @@ def _read_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
     first, *fields = line.rstrip().split(b" ")
     bad = [field for field in fields[-width:] if _numbers([field], 1) is None]
     if bad and len(fields) >= width:
-        raise DataError(f"{where}: '{_shown(bad[0])}' is not a finite number (the word is '{_shown(first)}')")
-    raise DataError(f"{where}: {len(fields)} values, expected {width} (the word is '{_shown(first)}')")
+        raise DataError(
+            f"{where}: '{_shown(bad[0])}' is not a finite number (the word is '{_shown(first)}')"
+        )
+    raise DataError(
+        f"{where}: {len(fields)} values, expected {width} (the word is '{_shown(first)}')"
+    )
 
 
 def _numbers(lines: list[bytes], width: int) -> FloatArray | None:
@@ -154,17 +167,26 @@ def _npz_arrays(path: Path) -> VectorBlock:
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(one.file_size for one in archive.infolist())
-            if unpacked > max(MOST_BYTES, MOST_TIMES * path.stat().st_size):
+            if unpacked > max(MAX_UNPACKED_BYTES, MAX_RATIO * path.stat().st_size):
                 raise DataError(f"{path}: refused to read: it unpacks to {unpacked >> 20:,} MiB")
         with np.load(path, allow_pickle=False) as arrays:
             words, vectors = arrays["words"], arrays["vectors"]
     except KeyError as error:
-        raise DataError(f"{path}: {error.args[0]}; save arrays 'words' and 'vectors' with numpy.savez") from error
+        raise DataError(
+            f"{path}: {error.args[0]}; save arrays 'words' and 'vectors' with numpy.savez"
+        ) from error
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, MemoryError) as error:
-        raise DataError(f"{path}: is not a complete .npz file ({one_line(error)})") from error
-    if words.dtype.kind != "U" or vectors.dtype.kind != "f" or words.ndim != 1 or vectors.shape[:-1] != words.shape:
+        raise DataError(f"{path}: is not a complete .npz file ({join_lines(error)})") from error
+    if (
+        words.dtype.kind != "U"
+        or vectors.dtype.kind != "f"
+        or words.ndim != 1
+        or vectors.shape[:-1] != words.shape
+    ):
         found = f"{words.dtype} {words.shape} and {vectors.dtype} {vectors.shape}"
-        raise DataError(f"{path}: 'words' must be text (n,) and 'vectors' float (n, d); they are {found}")
+        raise DataError(
+            f"{path}: 'words' must be text (n,) and 'vectors' float (n, d); they are {found}"
+        )
     with np.errstate(over="ignore"):
         vectors = vectors.astype(np.float32, copy=False)
     finite = np.isfinite(vectors).all(axis=1)
@@ -197,14 +219,20 @@ class WordVectors:
     def known(self, words: Iterable[str]) -> dict[str, int]:
         """Return the rows of those words that have a vector."""
         listed = sorted(set(words))
-        return {word: row for word, row in zip(listed, self.find(listed).tolist(), strict=True) if row >= 0}
+        return {
+            word: row
+            for word, row in zip(listed, self.find(listed).tolist(), strict=True)
+            if row >= 0
+        }
 
     def tabled(self, sentences: Sequence[Sequence[str]]) -> tuple[list[list[int]], FloatArray]:
         """Return the rows of each sentence's known words in a table of their vectors (words + 1, d), the last of which is zero."""
         known = self.known(chain.from_iterable(sentences))
         places = {word: place for place, word in enumerate(known)}
         table = np.pad(self.take(np.array([*known.values()], np.int64)), ((0, 1), (0, 0)))
-        return [[places[word] for word in sentence if word in places] for sentence in sentences], table
+        return [
+            [places[word] for word in sentence if word in places] for sentence in sentences
+        ], table
 
     def take(self, rows: npt.NDArray[np.int64]) -> FloatArray:
         """Return the vectors of these rows, (len(rows), d)."""
@@ -222,9 +250,13 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
 
     ``sha256`` is the hash of its bytes. Raises DataError: it is broken; OutputError: the cache cannot be written.
     """
-    folder = settings.cache_folder() / "vectors" / fingerprint({"format": FORMAT, "file": sha256, "limit": limit})[:32]
+    folder = (
+        settings.cache_folder()
+        / "vectors"
+        / fingerprint({"format": FORMAT, "file": sha256, "limit": limit})[:32]
+    )
     if not is_sealed(folder):
-        with sealing(folder) as scratch:
+        with sealed_folder(folder) as scratch:
             keys = []
             with (scratch / "vectors.f32").open("wb") as vectors:
                 for block in read_blocks(path, limit):
@@ -234,7 +266,10 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
             order = np.argsort(joined, kind="stable")
             np.save(scratch / "keys.npy", joined[order])
             np.save(scratch / "rows.npy", order.astype(np.int32))
-    mapped = (np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in ("keys.npy", "rows.npy"))
+    mapped = (
+        np.load(folder / name, mmap_mode="r", allow_pickle=False)
+        for name in ("keys.npy", "rows.npy")
+    )
     found, rows = map(np.asarray, mapped)
     path = folder / "vectors.f32"
     return WordVectors(path, (len(rows), path.stat().st_size // (4 * len(rows))), found, rows)
@@ -243,4 +278,6 @@ def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVe
 def _keys(words: Sequence[str]) -> npt.NDArray[np.bytes_]:
     """The hash of each word, (len(words),), of 15 bytes and one that is not zero, since numpy takes off zeros."""
     encoded = (word.encode("utf-8", "surrogatepass") for word in words)
-    return np.array([hashlib.blake2b(word, digest_size=15).digest() + b"." for word in encoded], dtype="S16")
+    return np.array(
+        [hashlib.blake2b(word, digest_size=15).digest() + b"." for word in encoded], dtype="S16"
+    )

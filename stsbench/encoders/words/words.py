@@ -23,12 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core import settings
-from stsbench.core.errors import EncoderError, OutputError, SourceError, choose, failing, one_line
-from stsbench.core.files import check_is_file, file_digest, remove, scratch_beside, write_whole
+from stsbench.core.errors import EncoderError, OutputError, SourceError, look_up, translate_errors
+from stsbench.core.files import check_is_file, file_digest, remove, scratch_beside, write_atomically
 from stsbench.core.provenance import fingerprint
-from stsbench.encoders.base import FloatArray, IndexArray, Positive, check_sentences
-from stsbench.encoders.checkpoint import decoded, locate_checkpoint, remembered_digest
+from stsbench.core.wording import join_lines
+from stsbench.encoders.base import FloatArray, IndexArray, PositiveInt
+from stsbench.encoders.checkpoint import cached_digest, decode_file, locate_checkpoint
 from stsbench.encoders.described import FILE, write_saved
+from stsbench.encoders.metadata import check_sentences
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
     NLTK's rules need no data of NLTK's: of several sentences only the last full stop is parted from its word, where the
     papers' code splits sentences first.
     """
-    split = choose("tokens", name, TOKENISERS).make()
+    split = look_up("tokens", name, TOKENISERS).make()
     return (lambda sentence: split(sentence.lower())) if lowercase else split
 
 
@@ -58,7 +60,11 @@ def _treebank(*, moses: bool) -> WordSplit:
         what = "tokens 'ptb' and 'moses' need NLTK: pip install 'stsbench[wordnet]'"
         raise EncoderError(f"{what}; or --set tokens=whitespace for tokenised text") from error
     words: WordSplit = NLTKWordTokenizer().tokenize
-    return (lambda sentence: " ".join(words(sentence)).replace(" n't ", "n 't ").split()) if moses else words
+    return (
+        (lambda sentence: " ".join(words(sentence)).replace(" n't ", "n 't ").split())
+        if moses
+        else words
+    )
 
 
 class Tokeniser(NamedTuple):
@@ -99,11 +105,15 @@ class SavedEncoder:
         Raises SourceError: it cannot be had; EncoderError: it has no weights, or a wrong configuration.
         """
         self.name = name or model
-        self.folder, self.revision, self.revision_asked = locate_checkpoint(model, revision=revision)
+        self.folder, self.revision, self.revision_asked = locate_checkpoint(
+            model, revision=revision
+        )
         for file in (CONFIG, WEIGHTS):
             if not (self.folder / file).is_file():
-                raise EncoderError(f"{self.folder}: no {file}; is it the folder of a saved encoder?")
-        self.config = decoded(self.folder / CONFIG, self.RECORD, "cannot be read")
+                raise EncoderError(
+                    f"{self.folder}: no {file}; is it the folder of a saved encoder?"
+                )
+        self.config = decode_file(self.folder / CONFIG, self.RECORD, "cannot be read")
         self.tokens, self.split = tokens, tokeniser(tokens, lowercase=self.config.lowercase)
 
     def _identity(self, **facts: object) -> str:
@@ -116,7 +126,7 @@ class SavedEncoder:
     def words(self) -> list[str]:
         """The words of ``vocab.txt``, one a line, in the order of the table's rows."""
         path = self.folder / VOCABULARY
-        with failing(f"{path}: cannot be read", EncoderError, OSError, ValueError):
+        with translate_errors(f"{path}: cannot be read", EncoderError, OSError, ValueError):
             return path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
 
     @cached_property
@@ -129,8 +139,10 @@ class SavedEncoder:
         from safetensors.torch import load_file
 
         # Of a damaged file torch and safetensors raise errors of many kinds.
-        with failing(f"{self.folder / WEIGHTS}: cannot be read", EncoderError):
-            return {name: tensor.float() for name, tensor in load_file(self.folder / WEIGHTS).items()}
+        with translate_errors(f"{self.folder / WEIGHTS}: cannot be read", EncoderError):
+            return {
+                name: tensor.float() for name, tensor in load_file(self.folder / WEIGHTS).items()
+            }
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences without a known word."""
@@ -154,7 +166,9 @@ def write_word_folder(
     from safetensors.torch import save_file
 
     if any("\n" in word or word == "" for word in words):
-        raise OutputError(f"{folder / VOCABULARY}: a word of the vocabulary is empty or holds a line end")
+        raise OutputError(
+            f"{folder / VOCABULARY}: a word of the vocabulary is empty or holds a line end"
+        )
     # The file is there whole or not at all; weights may be gigabytes and are not copied.
     scratch = scratch_beside(folder / WEIGHTS)
     try:
@@ -162,14 +176,14 @@ def write_word_folder(
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, scratch)
         scratch.replace(folder / WEIGHTS)
     except (OSError, SafetensorError) as error:
-        raise OutputError(f"{folder}: cannot be written: {one_line(error)}") from error
+        raise OutputError(f"{folder}: cannot be written: {join_lines(error)}") from error
     finally:
         remove(scratch)
     if words:
-        write_whole(folder / VOCABULARY, "".join(f"{word}\n" for word in words).encode())
+        write_atomically(folder / VOCABULARY, "".join(f"{word}\n" for word in words).encode())
     # In their order: the halves of an encoder are joined in it.
     facts = json.dumps(msgspec.to_builtins(config), indent=1)
-    write_whole(folder / CONFIG, f"{facts}\n".encode())
+    write_atomically(folder / CONFIG, f"{facts}\n".encode())
     # The last: a folder with it is whole.
     write_saved(folder, kind, params or {})
     return folder / FILE
@@ -198,8 +212,12 @@ class BagEncoder(ABC):
         """Return embeddings (n, d)."""
         check_sentences(sentences)
         # One chunk at least: it tells the size of a vector.
-        chunks = (sentences[start : start + CHUNK] for start in range(0, max(len(sentences), 1), CHUNK))
-        return np.concatenate([sum_vectors(self.bags(chunk), self.take, mean=self.mean) for chunk in chunks])
+        chunks = (
+            sentences[start : start + CHUNK] for start in range(0, max(len(sentences), 1), CHUNK)
+        )
+        return np.concatenate(
+            [sum_vectors(self.bags(chunk), self.take, mean=self.mean) for chunk in chunks]
+        )
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences without a known word, whose embeddings are zero."""
@@ -225,20 +243,33 @@ class WordsEncoder(BagEncoder):
 
     mean = True
 
-    def __init__(self, file: str, *, name: str = "", tokens: str = "whitespace", limit: Positive | None = None) -> None:
+    def __init__(
+        self,
+        file: str,
+        *,
+        name: str = "",
+        tokens: str = "whitespace",
+        limit: PositiveInt | None = None,
+    ) -> None:
         """Find the file, a path or a name in ``STSBENCH_VECTORS``, and check every choice.
 
         ``tokens`` is the recipe, ``whitespace`` or ``sbert``; ``limit`` takes so many vectors, from the file's start.
         """
-        self.recipe = choose("tokens", tokens, RECIPES)
+        self.recipe = look_up("tokens", tokens, RECIPES)
         self.name, self.tokens, self.limit = name or file, tokens, limit
         self.path = find_vectors(file)
-        self.sha256 = remembered_digest(self.path)
+        self.sha256 = cached_digest(self.path)
 
     @cached_property
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
-        facts = {"kind": "words", "code": CODE_VERSION, "file": self.sha256, "tokens": self.tokens, "limit": self.limit}
+        facts = {
+            "kind": "words",
+            "code": CODE_VERSION,
+            "file": self.sha256,
+            "tokens": self.tokens,
+            "limit": self.limit,
+        }
         return fingerprint(facts, self.recipe.libraries)
 
     @cached_property
@@ -275,17 +306,17 @@ def sbert_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
     return [[rows[index] for index in tokenizer.tokenize(sentence)] for sentence in sentences]
 
 
-class Recipe(NamedTuple):
+class BagRecipe(NamedTuple):
     """How sentences become bags of words, and the packages whose version may change them."""
 
     bags: Callable[[Sequence[str], Lookup], Bags]
     libraries: tuple[str, ...] = ()
 
 
-RECIPES: Mapping[str, Recipe] = {
-    "whitespace": Recipe(whitespace_bags),
+RECIPES: Mapping[str, BagRecipe] = {
+    "whitespace": BagRecipe(whitespace_bags),
     # The stop words are the library's.
-    "sbert": Recipe(sbert_bags, ("sentence-transformers",)),
+    "sbert": BagRecipe(sbert_bags, ("sentence-transformers",)),
 }
 
 
@@ -324,7 +355,13 @@ class FastSentEncoder(BagEncoder, SavedEncoder):
     config: FastSentConfig
 
     def __init__(
-        self, model: str, *, name: str = "", revision: str = "unpinned", mean: bool = False, tokens: str = "whitespace"
+        self,
+        model: str,
+        *,
+        name: str = "",
+        revision: str = "unpinned",
+        mean: bool = False,
+        tokens: str = "whitespace",
     ) -> None:
         """Find the folder of a training run; ``mean`` takes the mean of the word vectors, not their sum.
 
@@ -340,7 +377,10 @@ class FastSentEncoder(BagEncoder, SavedEncoder):
 
     def bags(self, sentences: Sequence[str]) -> Bags:
         """Return the rows of each sentence's known words."""
-        return [[self.vocabulary[word] for word in self.split(s) if word in self.vocabulary] for s in sentences]
+        return [
+            [self.vocabulary[word] for word in self.split(s) if word in self.vocabulary]
+            for s in sentences
+        ]
 
     @cached_property
     def _table(self) -> FloatArray:

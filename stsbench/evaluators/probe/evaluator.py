@@ -14,10 +14,27 @@ from msgspec import Meta
 from stsbench.core.errors import DataError
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split
 from stsbench.encoders.base import Embed, IndexArray
-from stsbench.evaluators.probe.items import Features, ProbeItems, ProbeProtocol, ProbeRun, Solver, items_of
-from stsbench.evaluators.probe.minibatch import CompiledSolver, Decays, MinibatchSettings, MinibatchSolver
-from stsbench.evaluators.seams import Count, FromZero, Items, Positive, Scores
-from stsbench.numbers.statistics import SHARE_METHOD, sentence_columns, share_interval, sharing_from
+from stsbench.evaluators.base import ItemColumns, NonNegativeInt, PositiveFloat, PositiveInt, Scores
+from stsbench.evaluators.probe.items import (
+    Features,
+    ProbeItems,
+    ProbeProtocol,
+    ProbeRun,
+    Solver,
+    make_items,
+)
+from stsbench.evaluators.probe.minibatch import (
+    CompiledSolver,
+    Decays,
+    MinibatchSettings,
+    MinibatchSolver,
+)
+from stsbench.numbers.statistics import (
+    SHARE_INTERVAL_METHOD,
+    read_dependence,
+    sentence_columns,
+    share_interval,
+)
 
 if TYPE_CHECKING:
     from stsbench.evaluators.probe.logreg import ConvergedSolver
@@ -46,18 +63,28 @@ class ConvergedProtocol(ProbeProtocol):
     1 and of 30 alike. ``tolerance`` bounds the gradient by preconditioned weights, whose curvature is about 1 at most.
     """
 
-    penalties: Annotated[tuple[Positive, ...], Meta(min_length=1)] = tuple(4.0**power for power in range(5, -4, -1))
-    tolerance: Positive = 1e-3
-    max_iterations: Count = 1000
+    penalties: Annotated[tuple[PositiveFloat, ...], Meta(min_length=1)] = tuple(
+        4.0**power for power in range(5, -4, -1)
+    )
+    tolerance: PositiveFloat = 1e-3
+    max_iterations: PositiveInt = 1000
 
     def solver(self, run: ProbeRun) -> ConvergedSolver:
         """All folds and penalties at once."""
         from stsbench.evaluators.probe.logreg import ConvergedSolver
 
-        return ConvergedSolver(self.penalties, run, tolerance=self.tolerance, max_iterations=self.max_iterations)
+        return ConvergedSolver(
+            self.penalties, run, tolerance=self.tolerance, max_iterations=self.max_iterations
+        )
 
 
-_FAST: dict[str, Any] = {"kfold": 5, "optimiser": "rmsprop", "batch_size": 128, "tenacity": 3, "epoch_size": 2}
+_FAST: dict[str, Any] = {
+    "kfold": 5,
+    "optimiser": "rmsprop",
+    "batch_size": 128,
+    "tenacity": 3,
+    "epoch_size": 2,
+}
 PROTOCOLS: dict[str, ProbeProtocol] = {
     # README: "comparable with the literature"; SimCSE's test mode.
     "senteval": MinibatchProtocol(name="senteval"),
@@ -86,7 +113,9 @@ def run_scheme(
     elif names in (["test", "train"], ["test", "train", "validation"]):
         rounds, train = [(splits["train"], splits["test"])], splits["train"]
         fixed = splits.get("validation")
-        choosing = [[(train, fixed)] if fixed is not None else train.folds(k, protocol.base_seed + seed)]
+        choosing = [
+            [(train, fixed)] if fixed is not None else train.folds(k, protocol.base_seed + seed)
+        ]
     else:
         needed = "the splits all, or train and test, or train, validation and test"
         raise DataError(f"a probe needs {needed}; it has {names}")
@@ -103,7 +132,9 @@ def run_scheme(
     predictions, points = np.empty(len(tested), dtype=np.int64), []
     for (_, items), classifier in zip(rounds, classifiers, strict=True):
         predictions[items.at] = solver.predict(classifier, items)
-        points.append(_points(int((predictions[items.at] == items.labels).sum()) / len(items), rounding))
+        points.append(
+            _points(int((predictions[items.at] == items.labels).sum()) / len(items), rounding)
+        )
     accuracy = _mean_points(points, rounding)
     if rounding is None:
         accuracy = int((predictions[tested.at] == tested.labels).sum()) / len(tested)
@@ -113,7 +144,9 @@ def run_scheme(
 def _choose(accuracy: Any, rounding: int | None) -> tuple[int, float]:  # noqa: ANN401 - (folds, grid)
     """The place of the best mean accuracy after rounding, the first of equals, and that accuracy in points."""
     # Contiguous copies: numpy sums a column of a matrix in another order than a list of its values.
-    means = [np.mean(column.copy()) if len(column) > 1 else float(column[0]) for column in accuracy.T]
+    means = [
+        np.mean(column.copy()) if len(column) > 1 else float(column[0]) for column in accuracy.T
+    ]
     points = [_points(mean, rounding) for mean in means]
     best = int(np.argmax(points))
     return best, float(points[best])
@@ -149,13 +182,13 @@ class ProbeEvaluator:
         *,
         f1: bool = False,
         features: Features = "u",
-        nhid: FromZero | None = None,
-        epoch_size: Count | None = None,
-        max_epochs: FromZero | None = None,
+        nhid: NonNegativeInt | None = None,
+        epoch_size: PositiveInt | None = None,
+        max_epochs: NonNegativeInt | None = None,
         weight_decays: Decays | None = None,
         device: str = "cpu",
-        threads: Count | None = None,
-        memory: FromZero = 4 << 30,
+        threads: PositiveInt | None = None,
+        memory: NonNegativeInt = 4 << 30,
     ) -> None:
         """Set up a probe; ``self.protocol`` then holds the fields that a Result records.
 
@@ -166,8 +199,15 @@ class ProbeEvaluator:
         with hidden units use torch anywhere. Threads are all that this process may use unless they are given; ``memory`` is how
         many bytes of embeddings are held, a larger task is read chunk by chunk.
         """
-        fixed = {"nhid": nhid, "epoch_size": epoch_size, "max_epochs": max_epochs, "weight_decays": weight_decays}
-        changes: dict[str, Any] = {k: v for k, v in fixed.items() if v is not None and hasattr(protocol, k)}
+        fixed = {
+            "nhid": nhid,
+            "epoch_size": epoch_size,
+            "max_epochs": max_epochs,
+            "weight_decays": weight_decays,
+        }
+        changes: dict[str, Any] = {
+            k: v for k, v in fixed.items() if v is not None and hasattr(protocol, k)
+        }
         self.protocol = replace(protocol, **changes)
         self.f1, self.features = f1, features
         self.device, self.memory = device, memory
@@ -180,12 +220,19 @@ class ProbeEvaluator:
         Raises DataError: splits that are not labelled, too small, or of no known scheme.
         """
         labelled = {name: _labelled(split) for name, split in splits.items()}
-        classes = max(max(1 + int(split.labels.max()), len(split.classes)) for split in labelled.values())
+        classes = max(
+            max(1 + int(split.labels.max()), len(split.classes)) for split in labelled.values()
+        )
         if classes < 2:
             raise DataError("a probe needs at least two classes")
         rows: dict[str, ProbeItems] = {}
         for name, split in labelled.items():
-            rows[name] = items_of(split, embed, self.features, self.memory - sum(r.pool.held for r in rows.values()))
+            rows[name] = make_items(
+                split,
+                embed,
+                self.features,
+                self.memory - sum(r.pool.in_memory for r in rows.values()),
+            )
         width = next(iter(rows.values())).pool.width
         solver = self.protocol.solver(ProbeRun(width, classes, seed, self.device, self.threads))
         accuracy, on_dev, predictions = run_scheme(rows, self.protocol, solver, seed=seed)
@@ -198,7 +245,10 @@ class ProbeEvaluator:
         accuracies = {"accuracy": accuracy, "dev_accuracy": on_dev, "majority": majority}
         names = list(map(str, tested.classes or trained.classes))
         names += list(map(str, range(len(names), classes)))
-        zeros, constant = sum(r.pool.zero_rows for r in rows.values()), all(r.pool.constant for r in rows.values())
+        zeros, constant = (
+            sum(r.pool.zero_rows for r in rows.values()),
+            all(r.pool.constant for r in rows.values()),
+        )
         notes = [f"{zeros} embeddings are zero vectors"] if zeros else []
         if constant:
             what = "the classifier can only learn how frequent classes are"
@@ -207,36 +257,48 @@ class ProbeEvaluator:
             found,
             score=accuracy,
             scores={**accuracies, **found.scores, "accuracy": accuracy},
-            per_subset={name: found.per_subset.get(str(c), _class_scores(0, 0, 0)) for c, name in enumerate(names)},
+            per_subset={
+                name: found.per_subset.get(str(c), _class_scores(0, 0, 0))
+                for c, name in enumerate(names)
+            },
             per_item=columns,
             zero_vectors=zeros,
             notes=(*notes, *solver.notes()),
         )
 
-    def recompute(self, items: Items) -> Scores:
+    def recompute(self, items: ItemColumns) -> Scores:
         """Make the share of right answers; where the true ``label`` of each item is among its columns, each class's too.
 
         The accuracy of a Result is this share as its protocol rounds it, of nested folds the mean. Classes are numbers.
         """
-        prediction, correct = np.asarray(items["prediction"]), np.asarray(items["correct"], dtype=bool)
+        prediction, correct = (
+            np.asarray(items["prediction"]),
+            np.asarray(items["correct"], dtype=bool),
+        )
         share, n = float(correct.mean()), len(correct)
         scores, per_subset = {"accuracy": share}, dict[str, dict[str, float]]()
         if "label" in items:
             label = np.asarray(items["label"])
             for c in range(1 + int(max(label.max(), prediction.max()))):
                 per_subset[str(c)] = _class_scores(
-                    int(((prediction == c) & (label == c)).sum()), int((prediction == c).sum()), int((label == c).sum())
+                    int(((prediction == c) & (label == c)).sum()),
+                    int((prediction == c).sum()),
+                    int((label == c).sum()),
                 )
             if self.f1:
                 value, decimals = per_subset["1"]["f1"], self.protocol.rounding
                 # In points, as the protocol rounds accuracy.
-                scores["f1"] = value if decimals is None else round(round(100 * value, decimals) / 100, decimals + 2)
+                scores["f1"] = (
+                    value
+                    if decimals is None
+                    else round(round(100 * value, decimals) / 100, decimals + 2)
+                )
         return Scores(
             score=share,
             scores=scores,
             per_subset=per_subset,
-            interval=share_interval(correct.astype(np.float64), sharing_from(items, n)),
-            interval_method=SHARE_METHOD,
+            interval=share_interval(correct.astype(np.float64), read_dependence(items, n)),
+            interval_method=SHARE_INTERVAL_METHOD,
             per_item=items,
             n=n,
         )

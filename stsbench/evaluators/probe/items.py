@@ -16,7 +16,7 @@ from msgspec import Meta
 from stsbench.core.errors import DataError
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.encoders.base import Embed, EmbeddingRows, FloatArray, IndexArray
-from stsbench.evaluators.seams import inspect
+from stsbench.evaluators.base import inspect_embeddings
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +32,7 @@ CHUNK_BYTES, CHUNK_VALUES = 128 << 20, 1 << 22
 
 
 @dataclass(frozen=True)
-class Pool:
+class FeaturePool:
     """One split's embeddings, from which the features of any of its items are made.
 
     A single sentence gives ``u``; a pair ``[|u - v|, u * v]`` (``abs_mul``) or ``[u, v, u * v, |u - v|]``
@@ -45,12 +45,14 @@ class Pool:
     constant: bool
 
     @property
-    def held(self) -> int:
+    def in_memory(self) -> int:
         """Bytes of embeddings held in memory."""
-        return sum(4 * side.shape[0] * side.shape[1] for side in self.sides) if self.resident else 0
+        return (
+            sum(4 * side.shape[0] * side.shape[1] for side in self.sides) if self.is_resident else 0
+        )
 
     @property
-    def resident(self) -> bool:
+    def is_resident(self) -> bool:
         """Whether its embeddings are in memory."""
         return isinstance(self.sides[0], np.ndarray)
 
@@ -73,7 +75,7 @@ class ItemBlock(NamedTuple):
 class ProbeItems:
     """Some items of a pool, in an order: their places ``at`` (m,) and ``labels``, (m,) or soft ones (m, c)."""
 
-    pool: Pool
+    pool: FeaturePool
     at: IndexArray
     labels: npt.NDArray[Any]
 
@@ -93,14 +95,16 @@ class ProbeItems:
             raise DataError(f"{len(self)} labelled items are too few for {k} folds")
         with warnings.catch_warnings():
             # A class rarer than k is missing from some folds: so in the toolkit.
-            warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
+            warnings.filterwarnings(
+                "ignore", message="The least populated class", category=UserWarning
+            )
             cut = StratifiedKFold(k, shuffle=True, random_state=seed).split(self.at, self.labels)
             return [(self.select(train), self.select(held_out)) for train, held_out in cut]
 
     def blocks(self, *, multiple_of: int = 1) -> Iterator[ItemBlock]:
         """The items in order: at once if their pool is in memory, else by chunks of a multiple of so many items."""
         sides = self.pool.sides
-        if self.pool.resident:
+        if self.pool.is_resident:
             yield ItemBlock(np.asarray(sides[0]), np.asarray(sides[-1]), self.at, self.labels)
             return
         size = CHUNK_BYTES // (4 * sides[0].shape[1] * len(sides))
@@ -109,10 +113,16 @@ class ProbeItems:
             chunk = self.at[start : start + size]
             # In the order of the file, whatever the order asked for: fewer pages are touched.
             by_place = np.argsort(chunk)
-            read = [np.require(side.take(chunk[by_place]), np.float32, ["C", "W"]) for side in sides]
-            yield ItemBlock(read[0], read[-1], np.argsort(by_place), self.labels[start : start + size])
+            read = [
+                np.require(side.take(chunk[by_place]), np.float32, ["C", "W"]) for side in sides
+            ]
+            yield ItemBlock(
+                read[0], read[-1], np.argsort(by_place), self.labels[start : start + size]
+            )
 
-    def features(self, device: torch.device | str = "cpu", size: int = CHUNK_VALUES) -> Iterator[Tensor]:
+    def features(
+        self, device: torch.device | str = "cpu", size: int = CHUNK_VALUES
+    ) -> Iterator[Tensor]:
         """The features of the items in order, (<= size, w) float64, 32 MiB at a time at most."""
         import torch
 
@@ -138,20 +148,27 @@ def combine_sides(u: Tensor, v: Tensor, kind: Features) -> Tensor:
 AnySplit = LabelledSplit | LabelledPairSplit | PairSplit
 
 
-def items_of(split: AnySplit, embed: Embed, features: Features, memory: int) -> ProbeItems:
+def make_items(split: AnySplit, embed: Embed, features: Features, memory: int) -> ProbeItems:
     """A split's items in the toolkit's order, with their labels or gold scores; of SNLI's features, in SNLI's order.
 
     Of embeddings ``memory`` bytes may be held. Raises DataError: pairs with features of sentences, or the reverse.
     """
     pairs = len(split.sides) == 2
     if pairs == (features == "u"):
-        what, fit = ("pairs", "'abs_mul' or 'concat_mul_abs'") if pairs else ("single sentences", "'u'")
+        what, fit = (
+            ("pairs", "'abs_mul' or 'concat_mul_abs'") if pairs else ("single sentences", "'u'")
+        )
         raise DataError(f"the task's {what} need features {fit}, not '{features}'")
     sides: list[EmbeddingRows] = [embed(side) for side in split.sides]
     if sum(4 * side.shape[0] * side.shape[1] for side in sides) <= memory:
         sides = [np.require(np.asarray(side), np.float32, ["C", "W", "A"]) for side in sides]
-    looks = [inspect(side) for side in sides]
-    pool = Pool(tuple(sides), features, sum(look.zeros for look in looks), all(look.constant for look in looks))
+    looks = [inspect_embeddings(side) for side in sides]
+    pool = FeaturePool(
+        tuple(sides),
+        features,
+        sum(look.zero_vectors for look in looks),
+        all(look.is_constant for look in looks),
+    )
     order = toolkit_order(split, second_first=features == "concat_mul_abs")
     answers = split.gold if isinstance(split, PairSplit) else split.labels
     return ProbeItems(pool, order, answers[order])
@@ -165,7 +182,10 @@ def toolkit_order(split: AnySplit, *, second_first: bool = False) -> IndexArray:
     ``second_first`` as ``snli.py``: second sentence first, and labels by their *names*, for there they are strings.
     """
     # The toolkit's loaders split lines at white space.
-    counts = [np.array([len(sentence.split()) for sentence in side], dtype=np.int64) for side in split.sides]
+    counts = [
+        np.array([len(sentence.split()) for sentence in side], dtype=np.int64)
+        for side in split.sides
+    ]
     if isinstance(split, PairSplit):
         return np.lexsort([split.gold, *reversed(counts)])
     labels = split.labels
@@ -176,7 +196,7 @@ def toolkit_order(split: AnySplit, *, second_first: bool = False) -> IndexArray:
     return np.lexsort([labels, *counts])
 
 
-class Orders:
+class EpochOrders:
     """The order of the training items in each epoch, for one training size; drawn when first asked for.
 
     With ``holdout``, the first draw of the stream sets aside that share of the items: ``kept`` and
@@ -188,17 +208,21 @@ class Orders:
         self._rng = np.random.RandomState(seed)  # noqa: NPY002 - the toolkit's generator
         self._lock = threading.Lock()
         self._epochs: list[npt.NDArray[np.int32]] = []
-        self.held_out, self.kept = np.empty(0, dtype=np.int64), np.arange(n)
+        self.validation_items, self.training_items = np.empty(0, dtype=np.int64), np.arange(n)
         if holdout:
-            self.held_out, self.kept = np.split(self._rng.permutation(n), [int(holdout * n)])
-            if not len(self.held_out):
+            self.validation_items, self.training_items = np.split(
+                self._rng.permutation(n), [int(holdout * n)]
+            )
+            if not len(self.validation_items):
                 raise DataError(f"{n} training items are too few to hold {holdout:.0%} of them out")
 
-    def epoch(self, at: int) -> IndexArray:
+    def permutation(self, at: int) -> IndexArray:
         """The order of epoch ``at``: positions within ``kept``, (len(kept),)."""
         with self._lock:
             while len(self._epochs) <= at:
-                self._epochs.append(self._rng.permutation(len(self.kept)).astype(np.int32))
+                self._epochs.append(
+                    self._rng.permutation(len(self.training_items)).astype(np.int32)
+                )
             return self._epochs[at].astype(np.int64)
 
 
@@ -227,7 +251,7 @@ def starting_weights(seed: int, width: int, classes: int) -> FloatArray:
     return start
 
 
-class Searched(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search over the grid found: ``accuracy`` (folds, grid) on development items, and the classifiers."""
 
     accuracy: npt.NDArray[np.float64]
@@ -237,7 +261,7 @@ class Searched(NamedTuple):
 class Solver(Protocol):
     """Trains classifiers over a grid of penalties."""
 
-    def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> Searched:
+    def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> SearchResult:
         """Train a classifier a fold (training items, development items) and penalty."""
 
     def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[Any]:

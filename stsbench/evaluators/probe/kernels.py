@@ -34,12 +34,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 ADAM, RMSPROP, SGD = 0, 1, 2
 OPTIMISERS = {"adam": ADAM, "rmsprop": RMSPROP, "sgd": SGD}
 U, ABS_MUL, CONCAT_MUL_ABS = 0, 1, 2
-KINDS: dict[Features, int] = {"u": U, "abs_mul": ABS_MUL, "concat_mul_abs": CONCAT_MUL_ABS}
+FEATURE_CODES: dict[Features, int] = {"u": U, "abs_mul": ABS_MUL, "concat_mul_abs": CONCAT_MUL_ABS}
 GROUP = 16
 _ITEMS, _TILE, _PAIR = 8, 4, 2
 ONE, ZERO = np.float32(1), np.float32(0)
 # Sums may be taken in another order, as every BLAS does; NaN and infinity keep their meaning.
-_OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "fastmath": {"reassoc", "contract", "nsz"},
+    "error_model": "numpy",
+}
 
 
 helper: Callable[[F], F] = njit(**_OPTIONS)
@@ -76,12 +80,16 @@ def exp(x: np.float32) -> np.float32:
     y = y * r + np.float32(1.6666665459e-1)
     y = y * r + np.float32(5.0000001201e-1)
     y = y * r * r + r + ONE
-    result: np.float32 = y * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+    result: np.float32 = y * np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(
+        np.float32
+    )
     return result
 
 
 @helper
-def logits(x: FloatArray, items: IndexArray, columns: int, directions: FloatArray, z: FloatArray) -> None:
+def logits(
+    x: FloatArray, items: IndexArray, columns: int, directions: FloatArray, z: FloatArray
+) -> None:
     """Fill z (pk, g) with these rows of x, as many columns of them, times the directions (pk, w); biases may be no column of x."""
     whole = len(directions) // _TILE * _TILE
     for at in range(0, len(items), _ITEMS):
@@ -102,7 +110,16 @@ def logits(x: FloatArray, items: IndexArray, columns: int, directions: FloatArra
 @helper
 def _dot_eight(x: FloatArray, at: IndexArray, columns: int, w: FloatArray, z: FloatArray) -> None:
     """Fill z (8,) with eight rows of x times one direction (w,): each weight is loaded once."""
-    x0, x1, x2, x3, x4, x5, x6, x7 = x[at[0]], x[at[1]], x[at[2]], x[at[3]], x[at[4]], x[at[5]], x[at[6]], x[at[7]]
+    x0, x1, x2, x3, x4, x5, x6, x7 = (
+        x[at[0]],
+        x[at[1]],
+        x[at[2]],
+        x[at[3]],
+        x[at[4]],
+        x[at[5]],
+        x[at[6]],
+        x[at[7]],
+    )
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = ZERO
     for j in range(columns):
         s0 += w[j] * x0[j]
@@ -146,7 +163,9 @@ def _dot_tile(x: FloatArray, at: IndexArray, columns: int, w: FloatArray, z: Flo
 
 
 @helper
-def add_gradient(x: FloatArray, items: IndexArray, columns: int, z: FloatArray, gradient: FloatArray) -> None:
+def add_gradient(
+    x: FloatArray, items: IndexArray, columns: int, z: FloatArray, gradient: FloatArray
+) -> None:
     """Add these rows of x, each times its residual in z (pk, g), to as many columns of the gradient (pk, w), and to the biases."""
     whole = len(gradient) // _PAIR * _PAIR
     for at in range(0, len(items), _ITEMS):
@@ -163,9 +182,20 @@ def add_gradient(x: FloatArray, items: IndexArray, columns: int, z: FloatArray, 
 
 
 @helper
-def _add_eight(x: FloatArray, at: IndexArray, columns: int, z: FloatArray, gradient: FloatArray) -> None:
+def _add_eight(
+    x: FloatArray, at: IndexArray, columns: int, z: FloatArray, gradient: FloatArray
+) -> None:
     """Add eight rows of x, each times its residual (8,), to one direction's gradient (w,)."""
-    x0, x1, x2, x3, x4, x5, x6, x7 = x[at[0]], x[at[1]], x[at[2]], x[at[3]], x[at[4]], x[at[5]], x[at[6]], x[at[7]]
+    x0, x1, x2, x3, x4, x5, x6, x7 = (
+        x[at[0]],
+        x[at[1]],
+        x[at[2]],
+        x[at[3]],
+        x[at[4]],
+        x[at[5]],
+        x[at[6]],
+        x[at[7]],
+    )
     r0, r1, r2, r3, r4, r5, r6, r7 = z[0], z[1], z[2], z[3], z[4], z[5], z[6], z[7]
     for j in range(columns):
         first = r0 * x0[j] + r1 * x1[j] + r2 * x2[j] + r3 * x3[j]
@@ -173,12 +203,41 @@ def _add_eight(x: FloatArray, at: IndexArray, columns: int, z: FloatArray, gradi
 
 
 @helper
-def _add_pair(x: FloatArray, at: IndexArray, columns: int, z: FloatArray, gradient: FloatArray) -> None:
+def _add_pair(
+    x: FloatArray, at: IndexArray, columns: int, z: FloatArray, gradient: FloatArray
+) -> None:
     """Add eight rows of x, each times its residuals (2, 8), to the gradients of two directions (2, w)."""
-    x0, x1, x2, x3, x4, x5, x6, x7 = x[at[0]], x[at[1]], x[at[2]], x[at[3]], x[at[4]], x[at[5]], x[at[6]], x[at[7]]
+    x0, x1, x2, x3, x4, x5, x6, x7 = (
+        x[at[0]],
+        x[at[1]],
+        x[at[2]],
+        x[at[3]],
+        x[at[4]],
+        x[at[5]],
+        x[at[6]],
+        x[at[7]],
+    )
     g0, g1 = gradient[0], gradient[1]
-    a0, a1, a2, a3, a4, a5, a6, a7 = z[0, 0], z[0, 1], z[0, 2], z[0, 3], z[0, 4], z[0, 5], z[0, 6], z[0, 7]
-    b0, b1, b2, b3, b4, b5, b6, b7 = z[1, 0], z[1, 1], z[1, 2], z[1, 3], z[1, 4], z[1, 5], z[1, 6], z[1, 7]
+    a0, a1, a2, a3, a4, a5, a6, a7 = (
+        z[0, 0],
+        z[0, 1],
+        z[0, 2],
+        z[0, 3],
+        z[0, 4],
+        z[0, 5],
+        z[0, 6],
+        z[0, 7],
+    )
+    b0, b1, b2, b3, b4, b5, b6, b7 = (
+        z[1, 0],
+        z[1, 1],
+        z[1, 2],
+        z[1, 3],
+        z[1, 4],
+        z[1, 5],
+        z[1, 6],
+        z[1, 7],
+    )
     for j in range(columns):
         first = a0 * x0[j] + a1 * x1[j] + a2 * x2[j] + a3 * x3[j]
         second = b0 * x0[j] + b1 * x1[j] + b2 * x2[j] + b3 * x3[j]
@@ -187,7 +246,9 @@ def _add_pair(x: FloatArray, at: IndexArray, columns: int, z: FloatArray, gradie
 
 
 @helper
-def make_features(u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, buffer: FloatArray) -> None:
+def make_features(
+    u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, buffer: FloatArray
+) -> None:
     """Write these items' features into the buffer (g, w); rows left over keep old ones."""
     d = u.shape[1]
     for r in range(len(rows)):
@@ -211,15 +272,17 @@ def make_features(u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, buf
 
 
 @helper
-def where_they_lie(u: FloatArray, kind: int) -> bool:
+def row_sources(u: FloatArray, kind: int) -> bool:
     """Whether features are the embeddings (n, d) themselves, in whole lanes."""
     return kind == U and u.shape[1] % LANES == 0
 
 
 @helper
-def fetch(u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, items: IndexArray, buffer: FloatArray) -> None:
+def fetch(
+    u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, items: IndexArray, buffer: FloatArray
+) -> None:
     """Make features in the buffer, or where they lie write the rows over the items (g,), the last over those left."""
-    if where_they_lie(u, kind):
+    if row_sources(u, kind):
         for r in range(len(items)):
             items[r] = rows[min(r, len(rows) - 1)]
     else:
@@ -318,7 +381,26 @@ _IDS = types.Array(types.int64, 1, "C")
 _INT, _FLOAT = types.int64, types.float64
 
 
-@entry(_INT(_F2, _F2, _INT, _IDS, _IDS, _F2, _INT, _F3, _F3, _F3, _F1, _INT, _FLOAT, _FLOAT, _INT, types.boolean))
+@entry(
+    _INT(
+        _F2,
+        _F2,
+        _INT,
+        _IDS,
+        _IDS,
+        _F2,
+        _INT,
+        _F3,
+        _F3,
+        _F3,
+        _F1,
+        _INT,
+        _FLOAT,
+        _FLOAT,
+        _INT,
+        types.boolean,
+    )
+)
 def train_classifiers(
     u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, labels: IndexArray, targets: FloatArray, batch: int,
     weights: FloatArray, first: FloatArray, second: FloatArray, decay: FloatArray,
@@ -337,12 +419,17 @@ def train_classifiers(
     k = 1 if c == 2 else c
     buffer, z = np.zeros((GROUP, w), np.float32), np.zeros((p * k, GROUP), np.float32)
     items, x, columns = np.arange(GROUP), buffer, w
-    if where_they_lie(u, kind):
+    if row_sources(u, kind):
         x, columns = u, u.shape[1]
-    directions, gradient = _differences(weights) if k == 1 else weights, np.zeros((p, k, w), np.float32)
+    directions, gradient = (
+        _differences(weights) if k == 1 else weights,
+        np.zeros((p, k, w), np.float32),
+    )
     for start in range(0, len(rows), batch):
         end = min(start + batch, len(rows))
-        scale = (2.0 if len(targets) else 1.0) / (1 if summed else (end - start) * (c if len(targets) else 1))
+        scale = (2.0 if len(targets) else 1.0) / (
+            1 if summed else (end - start) * (c if len(targets) else 1)
+        )
         gradient[:] = ZERO
         flat, due = directions.reshape(p * k, w), gradient.reshape(p * k, w)
         for at in range(start, end, GROUP):
@@ -370,14 +457,19 @@ def train_classifiers(
 
 @entry(types.void(_F2, _F2, _INT, _IDS, _F3, types.Array(types.int64, 2, "C")))
 def predict(
-    u: FloatArray, v: FloatArray, kind: int, rows: IndexArray, weights: FloatArray, classes: IndexArray
+    u: FloatArray,
+    v: FloatArray,
+    kind: int,
+    rows: IndexArray,
+    weights: FloatArray,
+    classes: IndexArray,
 ) -> None:
     """Fill ``classes`` (p, n) with the class each classifier (p, c, w) gives these items; ties to the first."""
     p, c, w = weights.shape
     k = 1 if c == 2 else c
     buffer, z = np.zeros((GROUP, w), np.float32), np.zeros((p * k, GROUP), np.float32)
     items, x, columns = np.arange(GROUP), buffer, w
-    if where_they_lie(u, kind):
+    if row_sources(u, kind):
         x, columns = u, u.shape[1]
     directions = _differences(weights) if k == 1 else weights
     for at in range(0, len(rows), GROUP):

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stsbench.encoders.base import IndexArray
-from stsbench.evaluators.probe.items import CHUNK_VALUES, ProbeItems, ProbeRun, Searched
+from stsbench.evaluators.probe.items import CHUNK_VALUES, ProbeItems, ProbeRun, SearchResult
 
 _HISTORY = 10
 _ARMIJO = 1e-4
@@ -25,13 +25,18 @@ Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Points (m, d) and the numbers of their functions (m,) to values (m,) and gradients (m, d)."""
 
 
-def minimise(objective: Objective, start: Tensor, *, tolerance: float, max_iterations: int) -> tuple[Tensor, Tensor]:
+def minimise(
+    objective: Objective, start: Tensor, *, tolerance: float, max_iterations: int
+) -> tuple[Tensor, Tensor]:
     """Minimise m functions of d variables from ``start`` (m, d), float64, by so many evaluations of each at most.
 
     A function is done when its gradient's length is at most the tolerance; the objective is asked only for those not
     yet done. Returns the points found, (m, d), and which functions' gradients came below the tolerance, (m,).
     """
-    points, converged = start.clone(), torch.zeros(len(start), dtype=torch.bool, device=start.device)
+    points, converged = (
+        start.clone(),
+        torch.zeros(len(start), dtype=torch.bool, device=start.device),
+    )
     active = torch.arange(len(start), device=start.device)
     x = start
     value, gradient = objective(x, active)
@@ -107,23 +112,32 @@ LogisticProblem = tuple[ProbeItems, float]
 class ConvergedSolver:
     """Logistic regression over the grid of penalties."""
 
-    def __init__(self, penalties: Sequence[float], run: ProbeRun, *, tolerance: float, max_iterations: int) -> None:
+    def __init__(
+        self, penalties: Sequence[float], run: ProbeRun, *, tolerance: float, max_iterations: int
+    ) -> None:
         """Classifiers of two classes have one row of weights, others one a class."""
         self.penalties, self.tolerance, self.max_iterations = penalties, tolerance, max_iterations
         self.classes, self.device, self.unfinished = run.classes, torch.device(run.device), 0
 
-    def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> Searched:
+    def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> SearchResult:
         """Train a classifier a fold and penalty."""
         grid = self.penalties
         weights = self.solve([(train, penalty) for train, _ in folds for penalty in grid])
         by_fold = weights.view(len(folds), len(grid), *weights.shape[1:])
         classes = [self._classes(own, dev) for own, (_, dev) in zip(by_fold, folds, strict=True)]
-        accuracy = [(own == dev.labels[:, None]).mean(axis=0) for own, (_, dev) in zip(classes, folds, strict=True)]
-        return Searched(np.array(accuracy), [list(own) for own in by_fold])
+        accuracy = [
+            (own == dev.labels[:, None]).mean(axis=0)
+            for own, (_, dev) in zip(classes, folds, strict=True)
+        ]
+        return SearchResult(np.array(accuracy), [list(own) for own in by_fold])
 
     def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[Tensor]:
         """Train on all items."""
-        return list(self.solve(list(zip(trains, (self.penalties[choice] for choice in choices), strict=True))))
+        return list(
+            self.solve(
+                list(zip(trains, (self.penalties[choice] for choice in choices), strict=True))
+            )
+        )
 
     def predict(self, classifier: Tensor, rows: ProbeItems) -> IndexArray:
         """The class of each item, (m,)."""
@@ -132,13 +146,19 @@ class ConvergedSolver:
     def notes(self) -> tuple[str, ...]:
         """Whether any classifier did not converge."""
         limit = self.max_iterations
-        return (f"{self.unfinished} classifiers had not converged after {limit} steps",) if self.unfinished else ()
+        return (
+            (f"{self.unfinished} classifiers had not converged after {limit} steps",)
+            if self.unfinished
+            else ()
+        )
 
     def solve(self, problems: Sequence[LogisticProblem]) -> Tensor:
         """The optimal weights of each problem, intercept last: (m, k, w + 1), k being 1 for two classes."""
         logistic = _Logistic(problems, self.classes, self.device)
         start = logistic.scale.new_zeros(len(problems), logistic.k * logistic.scale.shape[2])
-        points, done = minimise(logistic, start, tolerance=self.tolerance, max_iterations=self.max_iterations)
+        points, done = minimise(
+            logistic, start, tolerance=self.tolerance, max_iterations=self.max_iterations
+        )
         self.unfinished += int((~done).sum())
         return logistic.weights(points, torch.arange(len(problems), device=self.device))
 
@@ -158,18 +178,27 @@ class _Logistic:
     root of a bound of the loss's curvature along it.
     """
 
-    def __init__(self, problems: Sequence[LogisticProblem], classes: int, device: torch.device) -> None:
+    def __init__(
+        self, problems: Sequence[LogisticProblem], classes: int, device: torch.device
+    ) -> None:
         self.k, self.device, pool = 1 if classes == 2 else classes, device, problems[0][0].pool
         trains = {id(train): train for train, _ in problems}
         columns = {key: column for column, key in enumerate(trains)}
         at = np.unique(np.concatenate([rows.at for rows in trains.values()]))
-        labels, uses = np.zeros(len(at), dtype=np.int64), np.zeros((len(at), len(trains)), dtype=bool)
+        labels, uses = (
+            np.zeros(len(at), dtype=np.int64),
+            np.zeros((len(at), len(trains)), dtype=bool),
+        )
         for column, rows in enumerate(trains.values()):
             places = np.searchsorted(at, rows.at)
             labels[places], uses[places, column] = rows.labels, True
         self.labels, self.uses = (torch.from_numpy(array).to(device) for array in (labels, uses))
         self.column_of = torch.tensor([columns[id(train)] for train, _ in problems], device=device)
-        self.items, self.chunk, self.kept = ProbeItems(pool, at, labels), CHUNK_VALUES // len(problems), list[Tensor]()
+        self.items, self.chunk, self.kept = (
+            ProbeItems(pool, at, labels),
+            CHUNK_VALUES // len(problems),
+            list[Tensor](),
+        )
         if len(at) * pool.width * 8 <= _KEPT_BYTES:
             self.kept = [x for x, _ in self.chunks()]
 
@@ -179,8 +208,12 @@ class _Logistic:
             self.mean += x.sum(dim=0) / len(at)
             moments.addmm_(x.T, x, alpha=1 / len(at))
         values, self.vectors = torch.linalg.eigh(moments - torch.outer(self.mean, self.mean))
-        self.penalty = torch.tensor([penalty for _, penalty in problems], dtype=torch.float64, device=device)
-        sizes = torch.tensor([len(train) for train, _ in problems], dtype=torch.float64, device=device)
+        self.penalty = torch.tensor(
+            [penalty for _, penalty in problems], dtype=torch.float64, device=device
+        )
+        sizes = torch.tensor(
+            [len(train) for train, _ in problems], dtype=torch.float64, device=device
+        )
         bound = sizes * (0.25 if self.k == 1 else 0.5)
         curvature = torch.outer(bound, values.clamp(min=0)) + self.penalty[:, None]
         self.scale = torch.cat([curvature, bound[:, None]], dim=1).rsqrt()[:, None]  # (m, 1, w + 1)

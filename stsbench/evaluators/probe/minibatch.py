@@ -17,18 +17,18 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stsbench.core.errors import StsbenchError, choose
+from stsbench.core.errors import StsbenchError, look_up
 from stsbench.encoders.base import FloatArray, IndexArray
+from stsbench.evaluators.base import NonNegativeInt, PositiveInt
 from stsbench.evaluators.probe.items import (
-    Orders,
+    EpochOrders,
     ProbeItems,
     ProbeProtocol,
     ProbeRun,
-    Searched,
+    SearchResult,
     Solver,
     starting_weights,
 )
-from stsbench.evaluators.seams import Count, FromZero
 
 Decays = Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)]
 
@@ -45,11 +45,11 @@ class MinibatchSettings(ProbeProtocol, ABC):
     """
 
     optimiser: str = "adam"
-    batch_size: Count = 64
-    tenacity: FromZero = 5
-    epoch_size: Count = 4
-    max_epochs: FromZero = 200
-    nhid: FromZero = 0
+    batch_size: PositiveInt = 64
+    tenacity: NonNegativeInt = 5
+    epoch_size: PositiveInt = 4
+    max_epochs: NonNegativeInt = 200
+    nhid: NonNegativeInt = 0
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     loss: Literal["mean", "sum"] = "mean"
     weight_decays: Decays = (1e-5, 1e-4, 1e-3, 1e-2)
@@ -76,16 +76,18 @@ def parse_optimiser(text: str) -> tuple[str, dict[str, float]]:
     or ``sgd`` without ``lr``.
     """
     name, *given = text.replace(",", " ").split() or [""]
-    settings = dict(choose("optimiser", name, OPTIMISERS))
+    settings = dict(look_up("optimiser", name, OPTIMISERS))
     for setting in given:
         key, _, value = setting.partition("=")
-        choose(f"setting of optimiser '{name}'", key, settings)
+        look_up(f"setting of optimiser '{name}'", key, settings)
         try:
             settings[key] = float(value)
         except ValueError:
             raise StsbenchError(f"optimiser '{text}': '{value}' is not a number") from None
     if not settings["lr"] > 0:
-        raise StsbenchError(f"optimiser '{text}' needs a learning rate above 0, such as '{name},lr=0.1'")
+        raise StsbenchError(
+            f"optimiser '{text}' needs a learning rate above 0, such as '{name},lr=0.1'"
+        )
     return name, settings
 
 
@@ -94,8 +96,8 @@ class Fold:
     """What classifiers are trained on, what stops them, the order of their batches, and the weight decay of each."""
 
     train: ProbeItems
-    dev: ProbeItems
-    orders: Orders
+    development: ProbeItems
+    orders: EpochOrders
     decays: Sequence[float]
 
 
@@ -109,7 +111,7 @@ class TrainedClassifier:
     failures: int = 0
 
 
-class InTraining(Protocol):
+class ClassifierTraining(Protocol):
     """Classifiers that take their steps together."""
 
     members: npt.NDArray[np.int64]
@@ -128,7 +130,9 @@ class InTraining(Protocol):
         """Train on with these, (m,); others may stay where they cost nothing."""
 
 
-def train_until_stopped(training: InTraining, protocol: MinibatchSettings) -> list[TrainedClassifier]:
+def train_until_stopped(
+    training: ClassifierTraining, protocol: MinibatchSettings
+) -> list[TrainedClassifier]:
     """Train members 0..m-1 until each has failed to improve too often, or all epochs are over."""
     found = [TrainedClassifier() for _ in training.members]
     epochs = 0
@@ -155,31 +159,40 @@ class MinibatchSolver(Solver, ABC):
     def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
         """Keep the settings."""
         self.protocol, self.run, self.seed = protocol, run, protocol.base_seed + run.seed
-        self._orders: dict[tuple[int, float], Orders] = {}
+        self._orders: dict[tuple[int, float], EpochOrders] = {}
 
     @abstractmethod
     def fit(self, folds: Sequence[Fold]) -> list[list[TrainedClassifier]]:
         """Train one classifier a fold and weight decay of it."""
 
-    def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> Searched:
+    def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> SearchResult:
         """Train a classifier a fold and weight decay, each stopped by its fold's development items."""
         decays = self.protocol.weight_decays
-        found = self.fit([Fold(train, dev, self._orders_of(len(train), 0.0), decays) for train, dev in folds])
-        return Searched(np.array([[one.accuracy for one in row] for row in found]), [list(row) for row in found])
+        found = self.fit(
+            [Fold(train, dev, self._orders_of(len(train), 0.0), decays) for train, dev in folds]
+        )
+        return SearchResult(
+            np.array([[one.accuracy for one in row] for row in found]), [list(row) for row in found]
+        )
 
-    def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[TrainedClassifier]:
+    def refit(
+        self, trains: Sequence[ProbeItems], choices: Sequence[int]
+    ) -> list[TrainedClassifier]:
         """Train on all items but a share drawn to stop the training."""
         folds = []
         for rows, choice in zip(trains, choices, strict=True):
             orders = self._orders_of(len(rows), self.protocol.holdout)
-            kept, held_out = rows.select(orders.kept), rows.select(orders.held_out)
+            kept, held_out = (
+                rows.select(orders.training_items),
+                rows.select(orders.validation_items),
+            )
             folds.append(Fold(kept, held_out, orders, [self.protocol.weight_decays[choice]]))
         return [row[0] for row in self.fit(folds)]
 
-    def _orders_of(self, n: int, holdout: float) -> Orders:
+    def _orders_of(self, n: int, holdout: float) -> EpochOrders:
         # One stream, shared by all classifiers of that size.
         if (n, holdout) not in self._orders:
-            self._orders[n, holdout] = Orders(self.seed, n, holdout=holdout)
+            self._orders[n, holdout] = EpochOrders(self.seed, n, holdout=holdout)
         return self._orders[n, holdout]
 
 
@@ -209,13 +222,17 @@ class CompiledSolver(MinibatchSolver):
         with ThreadPoolExecutor(self.run.threads) as pool:
             try:
                 found = chain.from_iterable(list(pool.map(self._fit_lockstep, jobs)))
-            except BaseException:  # Ctrl-C too: running jobs end with their epoch, waiting ones never start
+            except (
+                BaseException
+            ):  # Ctrl-C too: running jobs end with their epoch, waiting ones never start
                 self._cancelled.set()
                 raise
         return [list(islice(found, len(fold.decays))) for fold in folds]
 
     def _fit_lockstep(self, fold: Fold) -> list[TrainedClassifier]:
-        return train_until_stopped(Lockstep(fold, self._start, self.protocol, self._cancelled), self.protocol)
+        return train_until_stopped(
+            Lockstep(fold, self._start, self.protocol, self._cancelled), self.protocol
+        )
 
     def predict(self, classifier: TrainedClassifier, rows: ProbeItems) -> IndexArray:
         """The class of each item, (m,)."""
@@ -225,7 +242,9 @@ class CompiledSolver(MinibatchSolver):
 class Lockstep:
     """Classifiers of one fold that differ in weight decay alone: they see the same batches."""
 
-    def __init__(self, fold: Fold, start: FloatArray, protocol: MinibatchSettings, cancelled: threading.Event) -> None:
+    def __init__(
+        self, fold: Fold, start: FloatArray, protocol: MinibatchSettings, cancelled: threading.Event
+    ) -> None:
         """Start all from the same weights, (c, w)."""
         self.fold, self.protocol, self.cancelled = fold, protocol, cancelled
         self.optimiser, self.settings = parse_optimiser(protocol.optimiser)
@@ -238,12 +257,18 @@ class Lockstep:
         """Train through these epochs."""
         from stsbench.evaluators.probe import kernels
 
-        batch, kind = self.protocol.batch_size, kernels.KINDS[self.fold.train.pool.features]
+        batch, kind = self.protocol.batch_size, kernels.FEATURE_CODES[self.fold.train.pool.features]
         for epoch in epochs:
             if self.cancelled.is_set():
                 raise CancelledError
-            for block in self.fold.train.select(self.fold.orders.epoch(epoch)).blocks(multiple_of=batch):
-                labels, targets = (block.labels, _NOT_SOFT) if block.labels.ndim == 1 else (block.rows, block.labels)
+            for block in self.fold.train.select(self.fold.orders.permutation(epoch)).blocks(
+                multiple_of=batch
+            ):
+                labels, targets = (
+                    (block.labels, _NOT_SOFT)
+                    if block.labels.ndim == 1
+                    else (block.rows, block.labels)
+                )
                 self.steps = kernels.train_classifiers(
                     block.u, block.v, kind, block.rows, labels, targets, batch,
                     self.weights, self.first, self.second, self.decay,
@@ -253,7 +278,11 @@ class Lockstep:
 
     def accuracies(self) -> npt.NDArray[np.float64]:
         """The share of development items that each has right, (m,)."""
-        return np.asarray((_classes(self.weights, self.fold.dev) == self.fold.dev.labels).mean(axis=1))
+        return np.asarray(
+            (_classes(self.weights, self.fold.development) == self.fold.development.labels).mean(
+                axis=1
+            )
+        )
 
     def weights_at(self, place: int) -> FloatArray:
         """A copy of the weights at this place, (c, w)."""
@@ -263,7 +292,11 @@ class Lockstep:
         """Train on with these, (m,)."""
         if not stay.all():
             self.members, self.decay = self.members[stay], self.decay[stay]
-            self.weights, self.first, self.second = self.weights[stay], self.first[stay], self.second[stay]
+            self.weights, self.first, self.second = (
+                self.weights[stay],
+                self.first[stay],
+                self.second[stay],
+            )
 
 
 def _classes(weights: FloatArray, rows: ProbeItems) -> IndexArray:
@@ -273,6 +306,13 @@ def _classes(weights: FloatArray, rows: ProbeItems) -> IndexArray:
     parts = []
     for block in rows.blocks():
         classes = np.empty((len(weights), len(block.rows)), dtype=np.int64)
-        kernels.predict(block.u, block.v, kernels.KINDS[rows.pool.features], block.rows, weights, classes)
+        kernels.predict(
+            block.u,
+            block.v,
+            kernels.FEATURE_CODES[rows.pool.features],
+            block.rows,
+            weights,
+            classes,
+        )
         parts.append(classes)
     return np.concatenate(parts, axis=1)

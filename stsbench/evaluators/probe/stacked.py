@@ -16,7 +16,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from stsbench.encoders.base import IndexArray
-from stsbench.evaluators.probe.items import ItemBlock, Pool, ProbeItems, ProbeRun, combine_sides, first_weights
+from stsbench.evaluators.probe.items import (
+    FeaturePool,
+    ItemBlock,
+    ProbeItems,
+    ProbeRun,
+    combine_sides,
+    first_weights,
+)
 from stsbench.evaluators.probe.minibatch import (
     Fold,
     MinibatchSettings,
@@ -45,7 +52,11 @@ class StackedSolver(MinibatchSolver):
         """Draw the first weights, those of every classifier."""
         super().__init__(protocol, run)
         self.device = torch.device(run.device)
-        layers = [(run.width, protocol.nhid), (protocol.nhid, run.classes)] if protocol.nhid else [run[:2]]
+        layers = (
+            [(run.width, protocol.nhid), (protocol.nhid, run.classes)]
+            if protocol.nhid
+            else [run[:2]]
+        )
         self.start, generator = first_weights(self.seed, *layers)
         self.draws = generator.get_state()
         self._tables: dict[int, Table] = {}
@@ -54,7 +65,7 @@ class StackedSolver(MinibatchSolver):
         """Train one classifier a fold and weight decay of it; folds of a stack stay within the memory for it."""
         groups: dict[tuple[int, int, int, object], list[int]] = defaultdict(list)
         for i, fold in enumerate(folds):
-            alone = -1 if fold.train.pool.resident else i
+            alone = -1 if fold.train.pool.is_resident else i
             groups[id(fold.orders), id(fold.train.pool), len(fold.decays), alone].append(i)
         found: dict[int, list[TrainedClassifier]] = {}
         for (_, _, p, _), group in groups.items():
@@ -63,13 +74,19 @@ class StackedSolver(MinibatchSolver):
             size = max(1, STACK_VALUES // max(weights, self.protocol.batch_size * activations))
             for at in range(0, len(group), size):
                 members = group[at : at + size]
-                trained = train_until_stopped(_Stack(self, [folds[i] for i in members]), self.protocol)
-                found.update({i: trained[p * place : p * (place + 1)] for place, i in enumerate(members)})
+                trained = train_until_stopped(
+                    _Stack(self, [folds[i] for i in members]), self.protocol
+                )
+                found.update(
+                    {i: trained[p * place : p * (place + 1)] for place, i in enumerate(members)}
+                )
         return [found[i] for i in range(len(folds))]
 
     def predict(self, classifier: TrainedClassifier, rows: ProbeItems) -> IndexArray:
         """The class of each item, (m,)."""
-        return np.asarray(self.classes([w[None, None] for w in classifier.weights], rows)[:, 0].cpu().numpy())
+        return np.asarray(
+            self.classes([w[None, None] for w in classifier.weights], rows)[:, 0].cpu().numpy()
+        )
 
     @torch.no_grad()
     def classes(self, weights: Sequence[Tensor], rows: ProbeItems) -> Tensor:
@@ -82,13 +99,13 @@ class StackedSolver(MinibatchSolver):
                 parts.append(_logits(weights, x[None])[0].argmax(dim=-1))
         return torch.cat(parts)
 
-    def on_device(self, pool: Pool, block: ItemBlock) -> Table:
+    def on_device(self, pool: FeaturePool, block: ItemBlock) -> Table:
         """A block's embeddings as tensors; those of a pool in memory move once."""
         table = self._tables.get(id(pool))
         if table is None:
             u = torch.tensor(block.u, device=self.device)
             table = (u, u if block.u is block.v else torch.tensor(block.v, device=self.device))
-        if pool.resident:
+        if pool.is_resident:
             self._tables[id(pool)] = table
         return table
 
@@ -101,7 +118,10 @@ class _Stack:
         self.decay = torch.tensor([fold.decays for fold in folds], device=solver.device)  # (k, p)
         k, p = self.decay.shape
         self.members = np.arange(k * p)
-        self.weights = [t.to(solver.device).expand(k, p, *t.shape).clone().requires_grad_() for t in solver.start]
+        self.weights = [
+            t.to(solver.device).expand(k, p, *t.shape).clone().requires_grad_()
+            for t in solver.start
+        ]
         name, settings = parse_optimiser(self.protocol.optimiser)
         self.optimiser = OPTIMISERS[name](self.weights, **settings)
         self.generator = torch.Generator()
@@ -110,7 +130,7 @@ class _Stack:
     def train(self, epochs: range) -> None:
         """A pool read by chunks has one fold."""
         for epoch in epochs:
-            order = self.folds[0].orders.epoch(epoch)
+            order = self.folds[0].orders.permutation(epoch)
             first, *others = (fold.train.select(order) for fold in self.folds)
             for block in first.blocks(multiple_of=self.protocol.batch_size):
                 table = self.solver.on_device(first.pool, block)
@@ -119,7 +139,9 @@ class _Stack:
                 for at in range(0, places.shape[1], self.protocol.batch_size):
                     batch = slice(at, at + self.protocol.batch_size)
                     sides = [side[places[:, batch]] for side in table]
-                    self._step(combine_sides(sides[0], sides[1], first.pool.features), labels[:, batch])
+                    self._step(
+                        combine_sides(sides[0], sides[1], first.pool.features), labels[:, batch]
+                    )
 
     def _tensor(self, rows: list[npt.NDArray[np.int64]]) -> Tensor:
         return torch.from_numpy(np.stack(rows)).to(self.solver.device)
@@ -147,8 +169,8 @@ class _Stack:
     def accuracies(self) -> npt.NDArray[np.float64]:
         right = []
         for k, fold in enumerate(self.folds):
-            classes = self.solver.classes([w[k : k + 1] for w in self.weights], fold.dev)
-            right.append((classes.cpu().numpy() == fold.dev.labels[:, None]).mean(axis=0))
+            classes = self.solver.classes([w[k : k + 1] for w in self.weights], fold.development)
+            right.append((classes.cpu().numpy() == fold.development.labels[:, None]).mean(axis=0))
         return np.concatenate(right)
 
     def weights_at(self, place: int) -> list[Tensor]:

@@ -15,9 +15,9 @@ import torch
 from accelerate.utils import send_to_device
 
 from stsbench.core import settings
-from stsbench.core.cards import TrainingFacts
+from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import CardError, StsbenchError, TrainingError
-from stsbench.training.seams import Batch, Learner, Rows
+from stsbench.training.learner import Batch, Learner, Rows
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class BatchPlan:
     says neither epochs nor steps, or both; TrainingError: the corpus is smaller than one batch of two rows.
     """
 
-    facts: TrainingFacts
+    facts: TrainingSection
     count: int
     seed: int
     rank: int = 0
@@ -42,7 +42,9 @@ class BatchPlan:
         if self.count < 2:
             raise TrainingError(f"the corpus has {self.count} rows; there is nothing to contrast")
         if self.per_epoch == 0:
-            raise TrainingError(f"the corpus has {self.count} rows, a batch takes {self.together}; lower batch_size")
+            raise TrainingError(
+                f"the corpus has {self.count} rows, a batch takes {self.together}; lower batch_size"
+            )
         if self.total < 1:
             raise CardError("[training] leaves no step to take; raise 'epochs' or 'steps'")
 
@@ -123,7 +125,9 @@ def check_workers(asked: int | None, learner: Learner, *, ranks: int) -> int:
     return max(0, min(MOST, len(os.sched_getaffinity(0)) // ranks - 1))
 
 
-def load_batches(batches: Batches, *, workers: int, pin: bool) -> torch.utils.data.DataLoader[Batch]:
+def load_batches(
+    batches: Batches, *, workers: int, pin: bool
+) -> torch.utils.data.DataLoader[Batch]:
     """Hand out the batches of a run in order, each as :func:`open_batch` takes it."""
     if workers:
         # Threads of a tokenizer do not survive the fork, nor does a process that waits for them.

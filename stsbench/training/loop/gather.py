@@ -49,7 +49,7 @@ def many_ranks() -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcessGroup:
     """A process among those that train together."""
 
     rank: int
@@ -58,7 +58,7 @@ class Place:
     _state: Any = None
 
     @classmethod
-    def find(cls, device: str = "auto") -> Place:
+    def find(cls, device: str = "auto") -> ProcessGroup:
         """Find this process's place; the first call joins it to the others."""
         from accelerate import PartialState
 

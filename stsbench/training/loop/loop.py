@@ -26,23 +26,30 @@ import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file, load_model, save, save_model
 
-from stsbench.core.cards import SelectionFacts, TrainingFacts
-from stsbench.core.errors import CardError, OutputError, Stopped, TrainingError, one_line
-from stsbench.core.files import write_whole
-from stsbench.encoders.runs import WHOLE, last_checkpoint
-from stsbench.training import seams
+from stsbench.core.cards import SelectionSection, TrainingSection
+from stsbench.core.errors import CardError, Interrupted, OutputError, TrainingError
+from stsbench.core.files import write_atomically
+from stsbench.core.wording import join_lines
+from stsbench.encoders.runs import COMPLETE_FILE, last_checkpoint
+from stsbench.training import learner as seams
 from stsbench.training.loop.batches import Batches, BatchPlan, load_batches, open_batch
-from stsbench.training.loop.gather import Place, many_ranks
+from stsbench.training.loop.gather import ProcessGroup, many_ranks
 from stsbench.training.loop.on_cpu import speed_up
 from stsbench.training.loop.optimisers import make_optimiser, make_schedule
 from stsbench.training.student import Student
 
 
-def check_step(learner: seams.Learner, facts: TrainingFacts) -> None:
+def check_step(learner: seams.Learner, facts: TrainingSection) -> None:
     """Refuse what the method or the model cannot be run with. Raises CardError: says which key to leave out."""
     method, model, training = type(learner).__name__, learner.student.model, learner.training
-    if facts.batch_size < 2 and learner.batch_negatives and not (learner.batch_negatives == "joint" and many_ranks()):
-        raise CardError("[training] batch_size 1: a sentence's negatives are the others of its batch; give 2 or more")
+    if (
+        facts.batch_size < 2
+        and learner.batch_negatives
+        and not (learner.batch_negatives == "joint" and many_ranks())
+    ):
+        raise CardError(
+            "[training] batch_size 1: a sentence's negatives are the others of its batch; give 2 or more"
+        )
     refused = {
         f"chunk: {method}'s loss is not a function of embeddings alone (checkpointing = true saves memory too)": facts.chunk
         and not learner.chunks,
@@ -56,7 +63,7 @@ def check_step(learner: seams.Learner, facts: TrainingFacts) -> None:
         raise CardError(f"[training] {problem}; leave it out")
 
 
-def prepare_step(learner: seams.Learner, facts: TrainingFacts) -> None:
+def prepare_step(learner: seams.Learner, facts: TrainingSection) -> None:
     """Set a learner up for the steps of a recipe; raises as :func:`check_step`."""
     check_step(learner, facts)
     for student in (module for module in learner.modules() if isinstance(module, Student)):
@@ -78,7 +85,9 @@ REPORTS = "reports"
 """Where TensorBoard's files lie in a run's folder, unless ``TENSORBOARD_LOGGING_DIR`` says so."""
 
 
-def train_learner(learner: seams.Learner, run: Run, *, resume: bool = False) -> seams.TrainingOutcome:
+def train_learner(
+    learner: seams.Learner, run: LoopSettings, *, resume: bool = False
+) -> seams.TrainingOutcome:
     """Train, and leave the learner with the weights that selection keeps.
 
     ``resume`` from the folder's last complete checkpoint, or start from the beginning where there is none. Raises
@@ -103,11 +112,19 @@ def train_learner(learner: seams.Learner, run: Run, *, resume: bool = False) -> 
         # Raised where a logger that was asked for is unknown or not installed.
         if not run.report_to:
             raise
-        raise TrainingError(f"--report-to {', '.join(run.report_to)}: {one_line(error)}") from error
-    with _quiet(), _one_line_errors(run.folder), interruptible(selection.asked, alone=place.ranks == 1):
+        raise TrainingError(
+            f"--report-to {', '.join(run.report_to)}: {join_lines(error)}"
+        ) from error
+    with (
+        _quiet(),
+        _one_line_errors(run.folder),
+        interruptible(selection.asked, alone=place.ranks == 1),
+    ):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if selection.interrupted(step := trainer.state.global_step):
-        raise Stopped(f"stopped after step {step} of {plan.steps}; to resume, run it again without --fresh")
+        raise Interrupted(
+            f"stopped after step {step} of {plan.steps}; to resume, run it again without --fresh"
+        )
     if selection.best_weights is not None:
         learner.load_state_dict(selection.best_weights)
     kept = selection.best if run.selection.keep == "best" else next(reversed(selection.curve), None)
@@ -117,13 +134,15 @@ def train_learner(learner: seams.Learner, run: Run, *, resume: bool = False) -> 
 class Loop(transformers.Trainer):  # type: ignore[misc]
     """The library's loop with our batches, optimiser, checkpoints and a check of the loss."""
 
-    def __init__(self, learner: seams.Learner, run: Run, selection: Selection) -> None:
+    def __init__(self, learner: seams.Learner, run: LoopSettings, selection: Selection) -> None:
         """Set the library up; nothing runs yet."""
         self.run, self.selection = run, selection
         plan, facts = run.batches, run.batches.facts
         on_cpu = learner.student.device.type == "cpu"
         if on_cpu and facts.precision == "float16":
-            raise CardError("[training] precision 'float16' needs a GPU; on a CPU pass --set precision=bfloat16")
+            raise CardError(
+                "[training] precision 'float16' needs a GPU; on a CPU pass --set precision=bfloat16"
+            )
         arguments = transformers.TrainingArguments(
             output_dir=str(run.folder / "checkpoints"),
             per_device_train_batch_size=facts.batch_size,
@@ -147,7 +166,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             disable_tqdm=True,
             ddp_find_unused_parameters=True,
         )
-        take_one_device(arguments)
+        use_single_device(arguments)
         optimiser = make_optimiser(learner, facts)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(facts, plan.steps))
         given = {"model": learner, "optimizers": (optimiser, schedule), "callbacks": [selection]}
@@ -165,7 +184,9 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         """Send a validation to the loggers; loss, gradient norm and rate the library sends itself."""
         sent = ("step", "candidate", "loss", "gradient_norm", "rate")
         names = {name: f"eval_{name}" for name in ("score", "alignment", "uniformity")}
-        self.log({names.get(name, name): value for name, value in point.items() if name not in sent})
+        self.log(
+            {names.get(name, name): value for name, value in point.items() if name not in sent}
+        )
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:  # noqa: ANN401 - the library's
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
@@ -175,13 +196,21 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
 
     def get_train_dataloader(self) -> Any:  # noqa: ANN401 - the library's
         """Batches come whole and in order; each rank makes its own."""
-        return load_batches(self.train_dataset, workers=self.run.workers, pin=self.args.dataloader_pin_memory)
+        return load_batches(
+            self.train_dataset, workers=self.run.workers, pin=self.args.dataloader_pin_memory
+        )
 
     def _prepare_inputs(self, inputs: seams.Batch) -> seams.Batch:
         """As the library's, but the GPU is not waited for."""
         return open_batch(inputs, self.args.device)
 
-    def compute_loss(self, model: Any, inputs: Any, *unused: Any, **also_unused: Any) -> torch.Tensor:  # noqa: ANN401
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: Any,
+        *unused: Any,
+        **also_unused: Any,  # noqa: ANN401
+    ) -> torch.Tensor:  # noqa: ANN401
         """The method's loss, which must be finite."""
         losses: dict[str, torch.Tensor] = model(**inputs)
         seen = {name: value.detach() for name, value in losses.items()}
@@ -207,7 +236,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
             super()._load_rng_state(checkpoint)
 
 
-def take_one_device(arguments: Any) -> None:  # noqa: ANN401 - transformers is untyped
+def use_single_device(arguments: Any) -> None:  # noqa: ANN401 - transformers is untyped
     """Keep the library from spreading one process's batch over all GPUs it sees: each part would be its own negatives.
 
     So it was with SimCSE's code (its issue 23). Several devices are for several processes, by torchrun.
@@ -221,9 +250,19 @@ def _reading(checkpoint: Path | str | None) -> Iterator[None]:
     """Report a checkpoint that was damaged after it was written in one line; training never starts anew unasked."""
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, UnpicklingError, SafetensorError) as error:
-        what = f"{checkpoint}: cannot be read: {one_line(error)[:200]}"
-        raise TrainingError(f"{what}; move it away to resume from the one before it, or pass --fresh") from error
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RuntimeError,
+        UnpicklingError,
+        SafetensorError,
+    ) as error:
+        what = f"{checkpoint}: cannot be read: {join_lines(error)[:200]}"
+        raise TrainingError(
+            f"{what}; move it away to resume from the one before it, or pass --fresh"
+        ) from error
 
 
 @contextmanager
@@ -232,8 +271,10 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        text = one_line(error)
-        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in text
+        text = join_lines(error)
+        full = (
+            getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in text
+        )
         if not full and "file write failed" not in text and "unexpected pos" not in text:
             raise
         what = f"{folder}: the disk is full ({getattr(last_checkpoint(folder), 'name', 'nothing')} is kept)"
@@ -258,13 +299,13 @@ def _quiet() -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class LoopSettings:
     """All that the loop needs to know beside what is learned."""
 
     batches: BatchPlan
-    selection: SelectionFacts
+    selection: SelectionSection
     folder: Path
-    place: Place
+    place: ProcessGroup
     validate: seams.Validate | None
     on_progress: seams.OnProgress = lambda progress: None
     checkpoint_seconds: float = 120.0
@@ -279,7 +320,7 @@ READ_EVERY = {"cpu": 1}
 ELSEWHERE = 10
 
 
-class Losses:
+class LossHistory:
     """The losses since the last validation, left where they are computed, and the norms of gradients; all must be finite.
 
     A GPU is not waited for at each of them.
@@ -313,7 +354,9 @@ class Losses:
         values = torch.stack([loss.float() for _, loss in unread]).tolist() if unread else []
         for (step, _), value in zip(unread, values, strict=True):
             if not math.isfinite(value):
-                what = f"the loss is {value} at step {step}; lower learning rate or raise temperature"
+                what = (
+                    f"the loss is {value} at step {step}; lower learning rate or raise temperature"
+                )
                 raise TrainingError(f"{what} ({last_checkpoint(self.folder) or 'nothing'} is kept)")
             self.last = value
 
@@ -336,7 +379,9 @@ class Losses:
 
     def restore(self, state: Sequence[Mapping[str, float]]) -> None:
         """Take them back."""
-        self._watched = [{name: torch.tensor(value) for name, value in losses.items()} for losses in state]
+        self._watched = [
+            {name: torch.tensor(value) for name, value in losses.items()} for losses in state
+        ]
         self.last = state[-1]["loss"] if state else math.nan
 
 
@@ -346,7 +391,10 @@ def interruptible(asked: threading.Event, *, alone: bool = True) -> Iterator[Non
 
     Only where nothing else has taken Ctrl-C over, and in a process that trains alone: many would not stop together.
     """
-    before, here = signal.getsignal(signal.SIGINT), threading.current_thread() is threading.main_thread()
+    before, here = (
+        signal.getsignal(signal.SIGINT),
+        threading.current_thread() is threading.main_thread(),
+    )
     if not alone or not here or before is not signal.default_int_handler:
         yield
         return
@@ -369,12 +417,12 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
     from a checkpoint knows what the run had known there, and nothing of what came after.
     """
 
-    def __init__(self, learner: seams.Learner, run: Run) -> None:
+    def __init__(self, learner: seams.Learner, run: LoopSettings) -> None:
         """Start with an empty curve."""
         self.learner, self.run, self.facts, self.plan = learner, run, run.selection, run.batches
         self.asked = threading.Event()
         """Set where the user wants it to stop."""
-        self.losses = Losses(run.folder, learner.student.device)
+        self.losses = LossHistory(run.folder, learner.student.device)
         self.curve: list[dict[str, float]] = []
         self.best: dict[str, float] | None = None
         self.best_weights: dict[str, torch.Tensor] | None = None
@@ -393,7 +441,11 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
         """Validate where it is due; stop when patience or the user says so; save now and then."""
-        step, ended, agree = state.global_step, state.global_step >= self.plan.steps, self.run.place.agree
+        step, ended, agree = (
+            state.global_step,
+            state.global_step >= self.plan.steps,
+            self.run.place.agree,
+        )
         if ended:
             self.losses.read()
         if is_due(self.facts, self.plan, step):
@@ -418,10 +470,10 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             return
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         facts = {"curve": self.curve, "best": self.best, "watched": self.losses.state()}
-        write_whole(folder / "selection.json", json.dumps(facts).encode())
+        write_atomically(folder / "selection.json", json.dumps(facts).encode())
         if self.best_weights is not None:
-            write_whole(folder / "best.safetensors", save(self.best_weights))
-        write_whole(folder / WHOLE, json.dumps({"step": state.global_step}).encode())
+            write_atomically(folder / "best.safetensors", save(self.best_weights))
+        write_atomically(folder / COMPLETE_FILE, json.dumps({"step": state.global_step}).encode())
 
     def interrupted(self, step: int) -> bool:
         """Whether the user wants it to stop after this step, though it is not the last."""
@@ -429,8 +481,13 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
 
     def report_progress(self, step: int) -> None:
         """Call who watches with the step, the loss and the scores so far."""
-        score, best = self.curve[-1]["score"] if self.curve else None, self.best["score"] if self.best else None
-        seen = seams.TrainingProgress(step, self.plan.steps, self.losses.last, score, best, point=self._new)
+        score, best = (
+            self.curve[-1]["score"] if self.curve else None,
+            self.best["score"] if self.best else None,
+        )
+        seen = seams.TrainingProgress(
+            step, self.plan.steps, self.losses.last, score, best, point=self._new
+        )
         self._new = None
         self.run.on_progress(seen)
 
@@ -439,26 +496,32 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             return
         self.losses.read()
         scores = [self.run.validate(encoder) for encoder in self.learner.encoders()]
-        score = max(scores, key=seams.worth)
+        score = max(scores, key=seams.selection_key)
         seen = {**self.losses.means(), **self.rate, **seams.seen_with(score)}
         point = {"step": step, "score": float(score), "candidate": scores.index(score), **seen}
         self.curve.append(point)
         self._new = point
-        if self.best is None or seams.worth(score) > seams.worth(self.best["score"]):
+        if self.best is None or seams.selection_key(score) > seams.selection_key(
+            self.best["score"]
+        ):
             self.best = point
             if self.facts.keep == "best":
                 # Of tied weights each name gets a copy of its own: simple, and they load alike.
-                self.best_weights = {n: t.detach().cpu().clone() for n, t in self.learner.state_dict().items()}
+                self.best_weights = {
+                    n: t.detach().cpu().clone() for n, t in self.learner.state_dict().items()
+                }
         for call in self.on_point:
             call(point)
 
     def _out_of_patience(self) -> bool:
         if not self.facts.patience or not self.curve:
             return False
-        scores = [seams.worth(point["score"]) for point in self.curve]
+        scores = [seams.selection_key(point["score"]) for point in self.curve]
         since_best = len(scores) - 1 - scores.index(max(scores))
         declines = sum(b < a for a, b in zip(scores, scores[1:], strict=False))
-        return (declines if self.facts.patience_counts == "declines" else since_best) >= self.facts.patience
+        return (
+            declines if self.facts.patience_counts == "declines" else since_best
+        ) >= self.facts.patience
 
     def load(self, folder: Path) -> None:
         """Read curve and best weights back from a checkpoint."""
@@ -469,7 +532,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
             self.best_weights = load_file(folder / "best.safetensors")
 
 
-def is_due(facts: SelectionFacts, plan: BatchPlan, step: int) -> bool:
+def is_due(facts: SelectionSection, plan: BatchPlan, step: int) -> bool:
     """Whether a recipe validates the weights after this step of a plan."""
     if step == 0:
         return facts.at_start

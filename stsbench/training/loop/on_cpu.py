@@ -41,7 +41,7 @@ _BITS = 16
 """Of randomness an element: a rate is met to within 8e-6."""
 
 
-def draw_kept(shape: torch.Size, rate: float) -> tuple[torch.Tensor, float]:
+def draw_dropout_mask(shape: torch.Size, rate: float) -> tuple[torch.Tensor, float]:
     """Draw what a dropout of this rate keeps, bool of this shape, and what it is multiplied by; by torch's generator of the CPU."""
     dropped = round(rate * 2**_BITS)
     bits = torch.empty((shape.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
@@ -63,7 +63,7 @@ class FewBitsDropout(torch.nn.Dropout):
 class _Drop(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor, rate: float) -> torch.Tensor:  # noqa: ANN401 - torch's own
-        keep, ctx.scale = draw_kept(values.shape, rate)
+        keep, ctx.scale = draw_dropout_mask(values.shape, rate)
         ctx.save_for_backward(keep)
         return _dropped(values, keep, ctx.scale)
 
@@ -97,7 +97,9 @@ class LengthGroup(NamedTuple):
 
     def of(self, values: torch.Tensor) -> torch.Tensor:
         """This group's part (rows, width, d) of the values (p, d) of all groups."""
-        return values[self.start : self.start + self.rows * self.width].view(self.rows, self.width, -1)
+        return values[self.start : self.start + self.rows * self.width].view(
+            self.rows, self.width, -1
+        )
 
 
 class LengthGroups:
@@ -117,7 +119,11 @@ class LengthGroups:
             heads_of = tokens[:, None] * heads + np.arange(heads)[:, None]
             taken.append(heads_of.ravel())
             real.append(np.broadcast_to(inside[:, None], heads_of.shape).ravel())
-            hidden = None if inside.all() else torch.from_numpy(np.repeat(~inside, heads, axis=0)[:, None])
+            hidden = (
+                None
+                if inside.all()
+                else torch.from_numpy(np.repeat(~inside, heads, axis=0)[:, None])
+            )
             self.groups.append(LengthGroup(at, (end - begin) * heads, len(columns), hidden))
             at += heads_of.size
         where, is_real = np.concatenate(taken), np.concatenate(real)
@@ -163,7 +169,7 @@ class GroupedAttention(torch.autograd.Function):
             if group.hidden is not None:
                 scores.masked_fill_(group.hidden, torch.finfo(scores.dtype).min)
             share = torch.softmax(scores, dim=-1)
-            keep, ctx.grown = draw_kept(scores.shape, rate) if rate else (None, 1.0)
+            keep, ctx.grown = draw_dropout_mask(scores.shape, rate) if rate else (None, 1.0)
             torch.bmm(_dropped(share, keep, ctx.grown), group.of(v), out=group.of(result))
             weights.append(share)
             keeps.append(keep)
@@ -178,7 +184,9 @@ class GroupedAttention(torch.autograd.Function):
         groups = ctx.groups.groups
         due = ctx.groups.sort(gradient, zeros=True)
         of_q, of_k, of_v = (torch.empty_like(part) for part in (q, k, v))
-        for group, weights, keep in zip(groups, rest[: len(groups)], rest[len(groups) :], strict=True):
+        for group, weights, keep in zip(
+            groups, rest[: len(groups)], rest[len(groups) :], strict=True
+        ):
             used = _dropped(weights, keep, ctx.grown)
             torch.bmm(used.transpose(1, 2), group.of(due), out=group.of(of_v))
             of_used = torch.bmm(group.of(due), group.of(v).transpose(1, 2))
@@ -187,7 +195,12 @@ class GroupedAttention(torch.autograd.Function):
             torch.bmm(of_scores, group.of(k), out=group.of(of_q))
             torch.bmm(of_scores.transpose(1, 2), group.of(q), out=group.of(of_k))
         of_q.mul_(ctx.scale)
-        return *(ctx.groups.put_back(part, gradient.shape) for part in (of_q, of_k, of_v)), None, None, None
+        return (
+            *(ctx.groups.put_back(part, gradient.shape) for part in (of_q, of_k, of_v)),
+            None,
+            None,
+            None,
+        )
 
 
 SHORT = 6
@@ -226,7 +239,7 @@ class TokenLayout:
         return self._groups[heads]
 
 
-class Unpadded:
+class UnpaddedForward:
     """The forward of a model of transformers that leaves padding out."""
 
     TAKEN = frozenset({"input_ids", "attention_mask", "position_ids", "output_hidden_states"})
@@ -247,7 +260,9 @@ class Unpadded:
         ids, positions = inputs["input_ids"], inputs.get("position_ids")
         layout = self.layout = TokenLayout(inputs.pop("attention_mask"))
         inputs["input_ids"] = layout.join(ids)
-        inputs["position_ids"] = layout.join(_positions(self._model, ids) if positions is None else positions)
+        inputs["position_ids"] = layout.join(
+            _positions(self._model, ids) if positions is None else positions
+        )
         try:
             output = self._padded(**inputs, layout=layout)
         finally:
@@ -255,7 +270,9 @@ class Unpadded:
         states = getattr(output, "hidden_states", None)
         return BaseModelOutput(
             last_hidden_state=layout.spread(output.last_hidden_state),
-            hidden_states=None if states is None else tuple(layout.spread(state) for state in states),
+            hidden_states=None
+            if states is None
+            else tuple(layout.spread(state) for state in states),
         )
 
 
@@ -266,9 +283,11 @@ def leave_out_padding(model: PreTrainedModel) -> None:
         return
     expected = _states(model)
     model.set_attn_implementation(NAME)
-    model.forward = Unpadded(model)
+    model.forward = UnpaddedForward(model)
     try:
-        same = torch.allclose(_states(model), expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+        same = torch.allclose(
+            _states(model), expected, rtol=0, atol=1e-4 * float(expected.abs().max())
+        )
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
         # Another architecture: it takes no layout, or its attention is not of this kind.
         same = False
@@ -279,14 +298,14 @@ def leave_out_padding(model: PreTrainedModel) -> None:
 
 def is_unpadded(model: PreTrainedModel) -> bool:
     """Whether a model leaves padding out."""
-    return isinstance(model.forward, Unpadded) and not model.forward.padding
+    return isinstance(model.forward, UnpaddedForward) and not model.forward.padding
 
 
 @contextmanager
 def padding_computed(model: PreTrainedModel) -> Iterator[None]:
     """Let a model compute its padding meanwhile, where its states there are asked for."""
     forward = model.forward
-    if not isinstance(forward, Unpadded):
+    if not isinstance(forward, UnpaddedForward):
         yield
         return
     forward.padding = True
@@ -298,7 +317,7 @@ def padding_computed(model: PreTrainedModel) -> Iterator[None]:
 
 def layout_of(model: PreTrainedModel) -> TokenLayout | None:
     """How the batch lies that a model computes now; None: padded."""
-    return model.forward.layout if isinstance(model.forward, Unpadded) else None
+    return model.forward.layout if isinstance(model.forward, UnpaddedForward) else None
 
 
 @torch.no_grad()
@@ -308,7 +327,9 @@ def _states(model: PreTrainedModel) -> torch.Tensor:
     table = model.get_input_embeddings().num_embeddings
     ids = torch.arange(3, 3 + mask.numel()).view(mask.shape) % table
     with evaluating(model):
-        states = model(input_ids=ids, attention_mask=mask.long(), output_hidden_states=True).hidden_states
+        states = model(
+            input_ids=ids, attention_mask=mask.long(), output_hidden_states=True
+        ).hidden_states
     return torch.stack([state[mask] for state in states])
 
 
@@ -322,7 +343,11 @@ def _positions(model: Any, ids: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 -
     return positions
 
 
-def _attend(*given: Any, layout: TokenLayout | None = None, **how: Any) -> tuple[torch.Tensor, None]:  # noqa: ANN401
+def _attend(
+    *given: Any,
+    layout: TokenLayout | None = None,
+    **how: Any,  # noqa: ANN401
+) -> tuple[torch.Tensor, None]:  # noqa: ANN401
     """Attention as transformers asks for it, of a module, heads (1, h, N, d) and a mask; to (1, N, h, d)."""
     if layout is None:
         plain: tuple[torch.Tensor, None] = sdpa_attention_forward(*given, **how)
@@ -392,12 +417,21 @@ def by_length(
     mask = tokens["attention_mask"]
     # Lengths are on the host on a CPU alone: a GPU would have to be waited for.
     whole = unpadded or mask.device.type != "cpu"
-    alike = [(torch.arange(len(mask), device=mask.device), mask.shape[1])] if whole else parts_by_length(mask)
-    parts = [(some, width) for rows, width in alike for some in torch.split(rows, chunk or len(mask))]
+    alike = (
+        [(torch.arange(len(mask), device=mask.device), mask.shape[1])]
+        if whole
+        else parts_by_length(mask)
+    )
+    parts = [
+        (some, width) for rows, width in alike for some in torch.split(rows, chunk or len(mask))
+    ]
     if len(parts) < 2:
         return compute(tokens)
     run = _computed_twice(compute, generator) if chunk and torch.is_grad_enabled() else compute
-    pieces = [run({name: values[rows][:, :width] for name, values in tokens.items()}) for rows, width in parts]
+    pieces = [
+        run({name: values[rows][:, :width] for name, values in tokens.items()})
+        for rows, width in parts
+    ]
     return torch.cat(pieces)[torch.argsort(torch.cat([rows for rows, _ in parts]))]
 
 

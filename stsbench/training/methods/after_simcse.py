@@ -10,15 +10,24 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-from stsbench.core.cards import NotNegative, Positive, Share
+from stsbench.core.cards import NonNegativeFloat, PositiveFloat, Share
 from stsbench.core.errors import CardError, EncoderError
-from stsbench.encoders.base import TokenIds
 from stsbench.encoders.checkpoint import find_checkpoint
-from stsbench.training import objectives, seams
+from stsbench.encoders.tokens import TokenIds
+from stsbench.training import learner as seams, objectives
+from stsbench.training.learner import (
+    IGNORED,
+    Batch,
+    ContrastiveLearner,
+    HiddenShare,
+    Losses,
+    Rows,
+    Size,
+    rows_of,
+)
 from stsbench.training.loop.gather import gather_views, joint_mean, own_rows
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.methods.simcse import TwoViews
-from stsbench.training.seams import IGNORED, Batch, Contrast, HiddenShare, Losses, Rows, Size, rows_of
 from stsbench.training.student import Student, fresh_layers
 from stsbench.training.texts import load_masked_language_model
 
@@ -36,7 +45,11 @@ class MixCSE(TwoViews):
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """SimCSE's loss with more negatives."""
-        options: Any = {"temperature": self.temperature, "mixing": self.mixing, "variant": self.variant}
+        options: Any = {
+            "temperature": self.temperature,
+            "mixing": self.mixing,
+            "variant": self.variant,
+        }
         return {"loss": objectives.mixed_info_nce(*self.embed_views(batch["views"]), **options)}
 
 
@@ -48,15 +61,17 @@ class SimCSEPlusPlus(TwoViews):
 
     off_dropout: bool = True
     """Negatives are of a third pass, without dropout; else SimCSE's."""
-    positive_share: Positive = 1.0
+    positive_share: PositiveFloat = 1.0
     """Multiplies the positive's cosine, where negatives have no dropout."""
-    dimension_weight: NotNegative = 0.1
+    dimension_weight: NonNegativeFloat = 0.1
     """Of the contrast of dimensions; 0 leaves it out."""
-    dimension_temperature: Positive = 5.0
+    dimension_temperature: PositiveFloat = 5.0
 
     def __post_init__(self) -> None:
         if not self.off_dropout and self.positive_share != 1:
-            raise CardError("positive_share is of negatives without dropout; leave it out, or off_dropout = false")
+            raise CardError(
+                "positive_share is of negatives without dropout; leave it out, or off_dropout = false"
+            )
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The contrast of sentences, and beside it that of dimensions."""
@@ -71,12 +86,14 @@ class SimCSEPlusPlus(TwoViews):
             sentences = objectives.info_nce(anchor, positive, temperature=self.temperature)
         if not self.dimension_weight:
             return {"loss": sentences}
-        dimensions = objectives.dimension_contrast(anchor, positive, temperature=self.dimension_temperature)
+        dimensions = objectives.dimension_contrast(
+            anchor, positive, temperature=self.dimension_temperature
+        )
         parts = {"sentences": sentences, "dimensions": dimensions}
         return seams.weighted_sum(parts, {"dimensions": self.dimension_weight})
 
 
-class ESimCSE(Contrast):
+class ESimCSE(ContrastiveLearner):
     """SimCSE whose positives repeat some sub-words, with negatives of a queue that a slowly moving copy fills.
 
     Wu, Gao, Zang, Han, Wang and Hu 2022, https://arxiv.org/abs/2109.04380, section 3; details of the released code.
@@ -93,7 +110,7 @@ class ESimCSE(Contrast):
     """Embeddings in the queue, 2.5 batches in the paper; 0 for no queue."""
     momentum: Share = 0.995
     """The share of itself that the copy keeps at each step."""
-    temperature: Positive = 0.05
+    temperature: PositiveFloat = 0.05
 
     def __post_init__(self) -> None:
         student = self.student
@@ -126,7 +143,11 @@ class ESimCSE(Contrast):
         most = min(10, int(self.repetition_rate * len(ids))) - 1
         if not self.released:
             most = max(2, int(self.repetition_rate * inner))
-        most = min(most, inner, inner if limit is None else limit - len(ids)) if self.repetition_rate else 0
+        most = (
+            min(most, inner, inner if limit is None else limit - len(ids))
+            if self.repetition_rate
+            else 0
+        )
         count = int(rng.integers(max(0, most) + 1))
         times = np.ones(len(ids), dtype=np.int64)
         times[1 + rng.choice(inner, count, replace=False) if count else []] = 2
@@ -140,7 +161,9 @@ class ESimCSE(Contrast):
             return {"loss": objectives.info_nce(anchor, positive, temperature=self.temperature)}
         # A copy: the queue moves on before the backward pass.
         queue, filled = self.queue.clone(), self.filled.clone()
-        loss = objectives.queued_info_nce(anchor, positive, queue, filled, temperature=self.temperature)
+        loss = objectives.queued_info_nce(
+            anchor, positive, queue, filled, temperature=self.temperature
+        )
         if self.training:
             self._move_on(self.slow, batch["first"])
         return {"loss": loss}
@@ -164,17 +187,17 @@ class RankCSE(TwoViews):
 
     teachers: tuple[str, ...] = ()
     """Encoders by name, whose embeddings come from the store; a recipe's of seed 1 is ``recipe@1``."""
-    teacher_weights: tuple[Positive, ...] | None = None
+    teacher_weights: tuple[PositiveFloat, ...] | None = None
     """Of their similarities, one each; default alike."""
     ranking: Literal["listmle", "listnet"] = "listmle"
     """How a teacher's ranking is learned: the whole order, or what comes first."""
-    ranking_temperature: Positive = 0.05
+    ranking_temperature: PositiveFloat = 0.05
     """Of the student's similarities in the distillation."""
-    teacher_temperature: Positive = 0.025
+    teacher_temperature: PositiveFloat = 0.025
     """Of the teachers', for ``listnet`` alone: half of the student's in the paper, the same in the released code."""
-    consistency_weight: NotNegative = 1.0
+    consistency_weight: NonNegativeFloat = 1.0
     """Of the consistency, which has the contrast's temperature."""
-    ranking_weight: NotNegative = 1.0
+    ranking_weight: NonNegativeFloat = 1.0
     """Of the distillation; 0 leaves it out, and needs no teachers."""
     formulas: Literal["paper", "released"] = "paper"
     """As the paper prints them, or with what the released code adds, see the objectives."""
@@ -194,7 +217,9 @@ class RankCSE(TwoViews):
         batch = super().collate(rows, rng)
         if self.teachers:
             taught = zip(self.teachers, self.taught, strict=True)
-            batch["taught"] = {name: torch.from_numpy(embeddings_of(rows)) for name, embeddings_of in taught}
+            batch["taught"] = {
+                name: torch.from_numpy(embeddings_of(rows)) for name, embeddings_of in taught
+            }
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
@@ -208,14 +233,21 @@ class RankCSE(TwoViews):
         if self.teachers:
             own = objectives.rankings(*views, temperature=self.ranking_temperature)
             all_taught = [gather_views(batch["taught"][name]) for name in self.teachers]
-            each = [objectives.rankings(taught, taught, temperature=self.teacher_temperature) for taught in all_taught]
+            each = [
+                objectives.rankings(taught, taught, temperature=self.teacher_temperature)
+                for taught in all_taught
+            ]
             # The mean of the teachers' cosines, (b, b), by their weights.
-            theirs = torch.stack([share * one for share, one in zip(self.shares, each, strict=True)]).sum(dim=0)
+            theirs = torch.stack(
+                [share * one for share, one in zip(self.shares, each, strict=True)]
+            ).sum(dim=0)
             if self.ranking == "listmle":
                 parts["ranking"] = objectives.list_mle(own, theirs, formulas=self.formulas)
             else:
                 parts["ranking"] = objectives.list_net(own, theirs)
-        return seams.weighted_sum(parts, {"consistency": self.consistency_weight, "ranking": self.ranking_weight})
+        return seams.weighted_sum(
+            parts, {"consistency": self.consistency_weight, "ranking": self.ranking_weight}
+        )
 
 
 class DiffCSE(TwoViews):
@@ -228,7 +260,7 @@ class DiffCSE(TwoViews):
     variant: Literal["paper", "released"] = "paper"
     """``paper``, hidden tokens are replaced by what the generator draws; ``released``, all tokens but the first by what
     it, with dropout, holds likeliest, and padding counts in the mean over tokens."""
-    detection_weight: Positive = 0.005
+    detection_weight: PositiveFloat = 0.005
     """Lambda, of replaced-token detection."""
     mask_rate: HiddenShare = 0.3
     """The share of tokens hidden from the generator."""
@@ -244,14 +276,22 @@ class DiffCSE(TwoViews):
         # Two layers, each followed by batch norm; the last of these has no weights.
         first, last = fresh_layers(student.model, width, 2 * width, width, bias=False)
         norms = [torch.nn.BatchNorm1d(2 * width), torch.nn.BatchNorm1d(width, affine=False)]
-        self.projection = torch.nn.Sequential(first, norms[0], torch.nn.ReLU(), last, norms[1]).to(student.device)
+        self.projection = torch.nn.Sequential(first, norms[0], torch.nn.ReLU(), last, norms[1]).to(
+            student.device
+        )
         self.discriminator = copy.deepcopy(student)
         self.detector = torch.nn.Linear(width, 2).to(student.device)
         named = self.generator
-        start = find_checkpoint(named, revision=self.generator_revision) if named else student.checkpoint
+        start = (
+            find_checkpoint(named, revision=self.generator_revision)
+            if named
+            else student.checkpoint
+        )
         tokenizer, self.guesser = load_masked_language_model(start)
         if tokenizer.get_vocab() != student.backbone.tokenizer.get_vocab():
-            raise EncoderError(f"{start.folder}: a generator must have the student's vocabulary; choose another")
+            raise EncoderError(
+                f"{start.folder}: a generator must have the student's vocabulary; choose another"
+            )
         self.guesser.requires_grad_(False).to(student.device)
         self.set_apart(self.guesser, dropout=self.released)
 
@@ -281,9 +321,15 @@ class DiffCSE(TwoViews):
 
         def fill(part: Tokens) -> torch.Tensor:
             ids, where = part["input_ids"], part["guessed"]
-            states = self.guesser.base_model(input_ids=ids, attention_mask=part["attention_mask"]).last_hidden_state
+            states = self.guesser.base_model(
+                input_ids=ids, attention_mask=part["attention_mask"]
+            ).last_hidden_state
             logits = seams.language_model_head(self.guesser)(states[where]).float()
-            guesses = logits.argmax(dim=1) if self.released else torch.multinomial(logits.softmax(dim=1), 1)[:, 0]
+            guesses = (
+                logits.argmax(dim=1)
+                if self.released
+                else torch.multinomial(logits.softmax(dim=1), 1)[:, 0]
+            )
             width = tokens["input_ids"].shape[1] - ids.shape[1]
             return F.pad(part["shown"].masked_scatter(where, guesses), (0, width))
 
@@ -305,7 +351,9 @@ class DiffCSE(TwoViews):
             (states,) = self.discriminator.hidden_states(
                 {"input_ids": part["input_ids"], "attention_mask": part["real"]},
                 (-1,),
-                transform=lambda embeddings, _: torch.cat([given.to(embeddings.dtype), embeddings[:, 1:]], dim=1),
+                transform=lambda embeddings, _: torch.cat(
+                    [given.to(embeddings.dtype), embeddings[:, 1:]], dim=1
+                ),
                 padding=self.released,
             )
             logits = self.detector(states).float().transpose(1, 2)
@@ -320,5 +368,7 @@ class DiffCSE(TwoViews):
             "replaced": (edited != tokens["input_ids"]) & mask.bool(),
             "row": torch.arange(len(mask), device=mask.device)[:, None],
         }
-        losses = self.student.by_length(given, lose, None if self.released else self.discriminator.model)
+        losses = self.student.by_length(
+            given, lose, None if self.released else self.discriminator.model
+        )
         return joint_mean(losses.sum(), counted.sum())

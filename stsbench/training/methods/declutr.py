@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from stsbench.core.cards import Count, NotNegative, Positive
+from stsbench.core.cards import NonNegativeFloat, PositiveFloat, PositiveInt
 from stsbench.core.errors import CardError
-from stsbench.encoders.base import TokenIds
-from stsbench.training import seams
+from stsbench.encoders.tokens import TokenIds
+from stsbench.training import learner as seams
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.objectives import nt_xent
@@ -30,20 +30,20 @@ class DeCLUTR(seams.Learner):
 
     chunks = True
     needs = ("document",)
-    anchors: Count = 2
+    anchors: PositiveInt = 2
     """Spans a document."""
-    positives: Count = 2
+    positives: PositiveInt = 2
     """Spans around each anchor, whose embeddings are averaged."""
-    min_span: Count = 32
-    max_span: Count = 512
+    min_span: PositiveInt = 32
+    max_span: PositiveInt = 512
     """Tokens of the longest span; a document needs ``2 * anchors * max_span``."""
     strategy: Strategy = "both"
     """Where positives lie."""
-    temperature: Positive = 0.05
-    contrastive_weight: NotNegative = 1.0
+    temperature: PositiveFloat = 0.05
+    contrastive_weight: NonNegativeFloat = 1.0
     """0 leaves it out. The published models were trained on four GPUs without the later ``scale_fix``, where the
     gradient of the contrast was a quarter: 0.25 makes that again."""
-    mlm_weight: NotNegative = 1.0
+    mlm_weight: NonNegativeFloat = 1.0
     """Of masked language modelling; 0 leaves it out, and no token is hidden."""
     mlm_rate: seams.HiddenShare = 0.15
     """The share of tokens hidden in anchors."""
@@ -55,10 +55,15 @@ class DeCLUTR(seams.Learner):
         if not self.contrastive_weight and not self.mlm_weight:
             raise CardError("contrastive_weight 0, mlm_weight 0: one must be above 0")
         if self.min_span > self.max_span:
-            raise CardError(f"spans of {self.min_span} to {self.max_span} tokens: min_span must be at most max_span")
+            raise CardError(
+                f"spans of {self.min_span} to {self.max_span} tokens: min_span must be at most max_span"
+            )
         # What the tokenizer puts before and after a text.
         tokenizer = self.student.backbone.tokenizer
-        bare, whole = tokenizer("a", add_special_tokens=False)["input_ids"], tokenizer("a")["input_ids"]
+        bare, whole = (
+            tokenizer("a", add_special_tokens=False)["input_ids"],
+            tokenizer("a")["input_ids"],
+        )
         at = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
         self.before, self.after = whole[:at], whole[at + len(bare) :]
 
@@ -81,7 +86,9 @@ class DeCLUTR(seams.Learner):
         encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)
         return TokenIds.from_lists(encoded["input_ids"])
 
-    def _sample(self, rows: seams.Rows, documents: TokenIds, rng: np.random.Generator) -> list[Spans]:
+    def _sample(
+        self, rows: seams.Rows, documents: TokenIds, rng: np.random.Generator
+    ) -> list[Spans]:
         found = []
         for row, length in zip(rows.tolist(), documents.lengths.tolist(), strict=True):
             words = " ".join(self.columns["document"][row][:100].split())[:40]
@@ -102,22 +109,36 @@ class DeCLUTR(seams.Learner):
         """Anchors (rows * anchors, t) with tokens hidden and their labels; positives, those of an anchor together."""
         documents = self._tokenized(rows)
         spans = list(enumerate(self._sample(rows, documents, rng)))
-        anchors = self._span_inputs(documents, [(at, span) for at, found in spans for span in found.anchors])
+        anchors = self._span_inputs(
+            documents, [(at, span) for at, found in spans for span in found.anchors]
+        )
         if self.mlm_weight:
             anchors = self.hide(anchors, rng, rate=self.mlm_rate)
         batch: seams.Batch = {"anchors": anchors}
         if self.contrastive_weight:
-            around = [(at, span) for at, found in spans for each in found.positives for span in each]
+            around = [
+                (at, span) for at, found in spans for each in found.positives for span in each
+            ]
             batch["positives"] = self._span_inputs(documents, around)
         return batch
 
     def _span_inputs(self, documents: TokenIds, spans: Sequence[tuple[int, Span]]) -> seams.Batch:
         starts = documents.offsets
-        pieces = [documents.ids[starts[at] + first : starts[at] + last] for at, (first, last) in spans]
+        pieces = [
+            documents.ids[starts[at] + first : starts[at] + last] for at, (first, last) in spans
+        ]
         if self.respell:
-            return self.made_inputs([self.student.backbone.tokenizer.decode(one.tolist()) for one in pieces])
-        room = (self.student.max_length or max(map(len, pieces)) + 2) - len(self.before) - len(self.after)
-        tokens = TokenIds.from_lists([[*self.before, *piece[:room].tolist(), *self.after] for piece in pieces])
+            return self.made_inputs(
+                [self.student.backbone.tokenizer.decode(one.tolist()) for one in pieces]
+            )
+        room = (
+            (self.student.max_length or max(map(len, pieces)) + 2)
+            - len(self.before)
+            - len(self.after)
+        )
+        tokens = TokenIds.from_lists(
+            [[*self.before, *piece[:room].tolist(), *self.after] for piece in pieces]
+        )
         return self.student.collate(tokens, np.arange(len(pieces)))
 
     def forward(self, **batch: Any) -> seams.Losses:  # noqa: ANN401 - what collate made
@@ -144,4 +165,6 @@ class DeCLUTR(seams.Learner):
             losses["contrastive"] = nt_xent(*views, temperature=self.temperature)
         if self.mlm_weight:
             losses["mlm"] = seams.mean_of_rows(anchors[:, -1], tokens["labels"])
-        return seams.weighted_sum(losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight})
+        return seams.weighted_sum(
+            losses, {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight}
+        )

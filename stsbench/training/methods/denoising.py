@@ -13,8 +13,17 @@ import transformers
 from stsbench.core.cards import Share
 from stsbench.core.errors import EncoderError
 from stsbench.encoders.words.words import tokeniser
+from stsbench.training.learner import (
+    IGNORED,
+    Batch,
+    HiddenShare,
+    Learner,
+    Losses,
+    Rows,
+    mean_of_rows,
+    row_losses,
+)
 from stsbench.training.loop.on_cpu import Tokens
-from stsbench.training.seams import IGNORED, Batch, HiddenShare, Learner, Losses, Rows, mean_of_rows, row_losses
 from stsbench.training.student import save_student
 from stsbench.training.texts import delete_each
 
@@ -62,7 +71,9 @@ class TSDAE(Learner):
     def __post_init__(self) -> None:
         self.split = tokeniser(self.words)
         model = self.student.language_model
-        self.speaker = _decoder(model if self.decoder == "tied" else copy.deepcopy(model)).to(self.student.device)
+        self.speaker = _decoder(model if self.decoder == "tied" else copy.deepcopy(model)).to(
+            self.student.device
+        )
 
     def damaged(self, text: str, rng: np.random.Generator) -> str:
         """A text with words left out, one word at least; the empty one stays."""
@@ -79,13 +90,17 @@ class TSDAE(Learner):
         damaged = self.made_inputs([self.damaged(text, rng) for text in self.texts_of(rows)])
         whole = self.inputs(("text",), rows)
         labels = torch.full_like(whole["input_ids"], IGNORED)
-        labels[:, :-1] = whole["input_ids"][:, 1:].where(whole["attention_mask"][:, 1:] == 1, IGNORED)
+        labels[:, :-1] = whole["input_ids"][:, 1:].where(
+            whole["attention_mask"][:, 1:] == 1, IGNORED
+        )
         return {"damaged": damaged, "whole": {**whole, "labels": labels}}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The mean cross-entropy of the next token, over the tokens of all ranks."""
         whole, sentences = batch["whole"], self.student.embed(batch["damaged"])
-        places = torch.arange(len(sentences), device=sentences.device)[:, None].expand_as(whole["labels"])
+        places = torch.arange(len(sentences), device=sentences.device)[:, None].expand_as(
+            whole["labels"]
+        )
 
         def lose(part: Tokens) -> torch.Tensor:
             states = self.speaker.base_model(
@@ -106,7 +121,9 @@ def _decoder(language_model: Any) -> Any:  # noqa: ANN401 - transformers is unty
     try:
         made: Any = transformers.AutoModelForCausalLM.from_config(config)
     except ValueError as error:
-        raise EncoderError(f"TSDAE: {type(language_model).__name__} has no decoder; use a BERT or RoBERTa") from error
+        raise EncoderError(
+            f"TSDAE: {type(language_model).__name__} has no decoder; use a BERT or RoBERTa"
+        ) from error
     modules = dict(made.named_modules())
     for name, parameter in language_model.named_parameters(remove_duplicate=False):
         home, _, own = name.rpartition(".")

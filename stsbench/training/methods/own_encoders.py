@@ -10,14 +10,23 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from stsbench.core.cards import Positive
+from stsbench.core.cards import PositiveFloat
 from stsbench.core.errors import CardError
-from stsbench.encoders.base import Encoder, TokenIds
-from stsbench.encoders.transformer.pooling import PLACE, MaskToken, Mean, Prompt, cut_to_fit, last_of, masked_mean
+from stsbench.encoders.base import Encoder
+from stsbench.encoders.tokens import TokenIds
+from stsbench.encoders.transformer.pooling import (
+    PLACE,
+    MaskTokenPooling,
+    MeanPooling,
+    Prompt,
+    cut_to_fit,
+    last_of,
+    masked_mean,
+)
+from stsbench.training.learner import Batch, ContrastiveLearner, Learner, Losses, Rows
 from stsbench.training.loop.gather import gather_views
 from stsbench.training.loop.on_cpu import Tokens, by_length, is_unpadded
 from stsbench.training.objectives import info_nce, jsd_mutual_information
-from stsbench.training.seams import Batch, Contrast, Learner, Losses, Rows
 from stsbench.training.student import PoolerHead, Student, StudentEncoder, save_student
 
 
@@ -32,7 +41,9 @@ class MaskTemplate:
         tokenizer: Any = student.backbone.tokenizer
         mask = tokenizer.mask_token
         if mask is None or prompt.places != 1 or prompt.template.count(mask) != 1:
-            raise CardError(f"template '{prompt.template}' needs one {PLACE} where the sentence goes and one {mask}")
+            raise CardError(
+                f"template '{prompt.template}' needs one {PLACE} where the sentence goes and one {mask}"
+            )
         first, last = (tokenizer(part)["input_ids"] for part in prompt.template.split(PLACE))
         self.prompt, self.student = prompt, student
         # One special token stands at each end, as with BERT and RoBERTa.
@@ -42,7 +53,9 @@ class MaskTemplate:
 
     def tokens(self, sentences: Sequence[str]) -> TokenIds:
         """The token ids of sentences in the template; one that is too long is cut, never the template."""
-        cut = cut_to_fit(self.student.backbone.tokenizer, self.prompt, sentences, self.student.max_length)
+        cut = cut_to_fit(
+            self.student.backbone.tokenizer, self.prompt, sentences, self.student.max_length
+        )
         return self.student.tokenize(self.prompt.around(cut))
 
     def alone(self, lengths: torch.Tensor) -> Tokens:
@@ -54,14 +67,14 @@ class MaskTemplate:
         return {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
 
 
-class PromptBERT(Contrast):
+class PromptBERT(ContrastiveLearner):
     """In-batch contrast of a sentence in two templates, with what each template says by itself taken off."""
 
     template: str = 'This sentence of "{}" means [MASK] .'
     """Around anchors, and around every sentence in tests."""
     second_template: str = 'This sentence : "{}" means [MASK] .'
     """Around positives; the same one leaves dropout alone to tell the views apart."""
-    temperature: Positive = 0.05
+    temperature: PositiveFloat = 0.05
     denoise: bool = True
     """Take off the embedding that a template has without a sentence, at the positions it has around it."""
     head: bool = True
@@ -81,7 +94,9 @@ class PromptBERT(Contrast):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences in the first template above those in the second."""
-        tokens = TokenIds.join([template.tokens(self.texts_of(rows)) for template in self.templates])
+        tokens = TokenIds.join(
+            [template.tokens(self.texts_of(rows)) for template in self.templates]
+        )
         return {"views": self.student.collate(tokens, np.arange(len(tokens)))}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
@@ -99,12 +114,16 @@ class PromptBERT(Contrast):
 
         def embed(part: Tokens) -> torch.Tensor:
             states = self.student.hidden_states(part, (-1,))
-            return MaskToken().pool(states, part["attention_mask"], last_of(part["input_ids"], mask))
+            return MaskTokenPooling().pool(
+                states, part["attention_mask"], last_of(part["input_ids"], mask)
+            )
 
         chunk = self.student.chunk if torch.is_grad_enabled() else None
         return by_length(tokens, embed, chunk=chunk, unpadded=is_unpadded(self.student.model))
 
-    def denoised(self, embeddings: torch.Tensor, mask: torch.Tensor, template: MaskTemplate) -> torch.Tensor:
+    def denoised(
+        self, embeddings: torch.Tensor, mask: torch.Tensor, template: MaskTemplate
+    ) -> torch.Tensor:
         """Embeddings (b, h) less the template's own; sentences of one length have that in common, with its dropout."""
         own = mask.sum(dim=1) - template.size
         lengths, which = own.unique(return_inverse=True)  # type: ignore[no-untyped-call]
@@ -118,7 +137,11 @@ class PromptBERT(Contrast):
             states = self.at_mask(tokens)
             return states if as_tests else self.denoised(states, tokens["attention_mask"], first)
 
-        return [StudentEncoder(self.student, embed=embed, around=(self.tested if as_tests else first.prompt).around)]
+        return [
+            StudentEncoder(
+                self.student, embed=embed, around=(self.tested if as_tests else first.prompt).around
+            )
+        ]
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
         """Write the transformer, and the template that sentences are embedded in."""
@@ -147,19 +170,25 @@ class ISBERT(Learner):
 
         student = self.student
         if wrong := [width for width in self.widths if width < 1 or width % 2 == 0]:
-            raise CardError(f"widths: {wrong[0]} is not odd; a state for each token needs odd widths")
+            raise CardError(
+                f"widths: {wrong[0]} is not odd; a state for each token needs odd widths"
+            )
         student.need_pooling("mean", "IS-BERT averages the convolutions' output")
         channels = self.channels or student.backbone.width // len(self.widths)
-        self.cnn = CNN(student.backbone.width, out_channels=channels, kernel_sizes=self.widths).to(student.device)
+        self.cnn = CNN(student.backbone.width, out_channels=channels, kernel_sizes=self.widths).to(
+            student.device
+        )
         self.activate = torch.nn.ReLU() if self.activation == "relu" else torch.nn.Identity()
 
     def local_states(self, tokens: Tokens, *, mask_padding: bool = True) -> torch.Tensor:
         """The convolutions' output for each token, (b, t, channels * widths)."""
-        layers = Mean().states(self.student.backbone.depth)
+        layers = MeanPooling().states(self.student.backbone.depth)
         (states,) = self.student.hidden_states(tokens, layers, padding=not mask_padding)
         if mask_padding:
             states = states * tokens["attention_mask"].unsqueeze(-1).to(states.dtype)
-        activated: torch.Tensor = self.activate(self.cnn({"token_embeddings": states})["token_embeddings"])
+        activated: torch.Tensor = self.activate(
+            self.cnn({"token_embeddings": states})["token_embeddings"]
+        )
         return activated
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
@@ -175,7 +204,9 @@ class ISBERT(Learner):
         def embed(tokens: Tokens) -> torch.Tensor:
             return masked_mean(self.local_states(tokens), tokens["attention_mask"])
 
-        return [StudentEncoder(self.student, embed=embed, width=int(self.cnn.get_embedding_dimension()))]
+        return [
+            StudentEncoder(self.student, embed=embed, width=int(self.cnn.get_embedding_dimension()))
+        ]
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
         """Write the transformer, the convolutions and the mean as modules of sentence-transformers.
@@ -190,5 +221,7 @@ class ISBERT(Learner):
         if self.activation != "none":
             width = self.cnn.get_embedding_dimension()
             options = {"activation_function": self.activate, "init_weight": torch.eye(width)}
-            between.append(Dense(width, width, bias=False, module_input_name="token_embeddings", **options))
+            between.append(
+                Dense(width, width, bias=False, module_input_name="token_embeddings", **options)
+            )
         save_student(self.student, folder, between)

@@ -8,13 +8,28 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from stsbench.core.cards import NotNegative, Positive
+from stsbench.core.cards import NonNegativeFloat, PositiveFloat
 from stsbench.core.errors import CardError, DataError, UnknownName
-from stsbench.data.corpora.load import number_texts
+from stsbench.data.corpora.corpus import number_texts
+from stsbench.training.learner import (
+    Batch,
+    Columns,
+    ContrastiveLearner,
+    Learner,
+    Losses,
+    Rows,
+    rows_of,
+    weighted_sum,
+)
 from stsbench.training.loop.gather import gather_pairs, gather_views, many_ranks
 from stsbench.training.methods.simcse import PAIRING
-from stsbench.training.objectives import feature_names, library_loss, made_loss, pair_features, pairs_in_batch
-from stsbench.training.seams import Batch, Columns, Contrast, Learner, Losses, Rows, rows_of, weighted_sum
+from stsbench.training.objectives import (
+    feature_names,
+    library_loss,
+    made_loss,
+    pair_features,
+    pairs_in_batch,
+)
 
 
 class ScoredPairs(Learner):
@@ -28,12 +43,17 @@ class ScoredPairs(Learner):
         super().prepare(columns)
         scores = np.array(list(columns["score"]), dtype=np.float64)
         if len(wrong := np.flatnonzero(~np.isfinite(scores))):
-            raise DataError(f"row {wrong[0] + 1}: score {scores[wrong[0]]:g} is no number; leave the pair out")
+            raise DataError(
+                f"row {wrong[0] + 1}: score {scores[wrong[0]]:g} is no number; leave the pair out"
+            )
         self.scores = torch.from_numpy(scores)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """First sentences above second ones, and their scores (b,)."""
-        return {"views": self.inputs(("first", "second"), rows), "scores": self.scores[torch.from_numpy(rows)].float()}
+        return {
+            "views": self.inputs(("first", "second"), rows),
+            "scores": self.scores[torch.from_numpy(rows)].float(),
+        }
 
 
 LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
@@ -55,7 +75,9 @@ class SBERT(Learner):
 
     def __post_init__(self) -> None:
         self.features = feature_names(self.features)
-        self.classifier = torch.nn.Linear(self.student.backbone.width * len(self.features), len(LABELS))
+        self.classifier = torch.nn.Linear(
+            self.student.backbone.width * len(self.features), len(LABELS)
+        )
         if not self.bias:
             self.classifier.register_parameter("bias", None)
         self.classifier.to(self.student.device)
@@ -70,20 +92,26 @@ class SBERT(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """First sentences above second ones, and the labels (b,)."""
-        return {"views": self.inputs(("first", "second"), rows), "labels": self.labels[torch.from_numpy(rows)]}
+        return {
+            "views": self.inputs(("first", "second"), rows),
+            "labels": self.labels[torch.from_numpy(rows)],
+        }
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The cross-entropy, and beside it the share of pairs classified rightly."""
         u, v = self.student.embed(batch["views"]).chunk(2)
         logits = self.classifier(pair_features(u, v, self.features)).float()
         accuracy = (logits.argmax(dim=1) == batch["labels"]).float().mean()
-        return {"loss": torch.nn.functional.cross_entropy(logits, batch["labels"]), "accuracy": accuracy}
+        return {
+            "loss": torch.nn.functional.cross_entropy(logits, batch["labels"]),
+            "accuracy": accuracy,
+        }
 
 
 class SBERTRegression(ScoredPairs):
     """Squared error between the cosine and the gold score, scaled to at most 1 (section 3 of SBERT's paper)."""
 
-    highest_score: Positive = 5.0
+    highest_score: PositiveFloat = 5.0
     """Of the corpus; scores are divided by it."""
 
     def __post_init__(self) -> None:
@@ -103,7 +131,7 @@ class SBERTRegression(ScoredPairs):
         return {"loss": library_loss(self.loss, u, v, labels=batch["scores"])}
 
 
-class SBERTTriplets(Contrast):
+class SBERTTriplets(ContrastiveLearner):
     """Each anchor finds its positive, over batches in which no text occurs twice, as sentence-transformers trains on NLI.
 
     Its MultipleNegativesRankingLoss, cosines times a scale of 20, softmax over all positives and negatives of the
@@ -112,7 +140,7 @@ class SBERTTriplets(Contrast):
 
     views: Literal["pairs", "triplets"] = "triplets"  # type: ignore[assignment]
     """Anchors with positives, or with negatives too."""
-    scale: Positive = 20.0
+    scale: PositiveFloat = 20.0
     """Of the cosine; the inverse of SimCSE's temperature."""
 
     def __post_init__(self) -> None:
@@ -163,7 +191,7 @@ class CoSENT(ScoredPairs):
     Su 2022, https://kexue.fm/archives/8847; Huang et al. 2024, https://doi.org/10.1109/TASLP.2024.3402087.
     """
 
-    scale: Positive = 20.0
+    scale: PositiveFloat = 20.0
     """Of the cosines; 20 in the author's code."""
 
     def __post_init__(self) -> None:
@@ -182,15 +210,15 @@ class AnglE(ScoredPairs):
     and scales its values for STS-B. A weight of 0 leaves a loss out.
     """
 
-    angle_weight: NotNegative = 0.02
-    cosine_weight: NotNegative = 1.0
+    angle_weight: NonNegativeFloat = 0.02
+    cosine_weight: NonNegativeFloat = 1.0
     """Of the order by cosine, CoSENT's loss."""
-    contrastive_weight: NotNegative = 1.0
-    angle_scale: Positive = 20.0
-    cosine_scale: Positive = 20.0
-    temperature: Positive = 0.05
+    contrastive_weight: NonNegativeFloat = 1.0
+    angle_scale: PositiveFloat = 20.0
+    cosine_scale: PositiveFloat = 20.0
+    temperature: PositiveFloat = 0.05
     """Of the contrast."""
-    lowest_positive: Positive = 1.0
+    lowest_positive: PositiveFloat = 1.0
     """Pairs of this score and above are positives in the contrast, as released; others have none."""
     positives: Literal["own", "released"] = "own"
     """``released`` with the others that the code takes for positives by mistake where scores are not 0 and 1: it
@@ -199,7 +227,9 @@ class AnglE(ScoredPairs):
     """``drop`` as released: a batch lacks the pairs of which it has a text already; in one process alone."""
 
     def __post_init__(self) -> None:
-        weights = {name: getattr(self, f"{name}_weight") for name in ("angle", "cosine", "contrastive")}
+        weights = {
+            name: getattr(self, f"{name}_weight") for name in ("angle", "cosine", "contrastive")
+        }
         self.weights = {name: weight for name, weight in weights.items() if weight}
         if not self.weights:
             raise CardError("angle_weight, cosine_weight and contrastive_weight: give one above 0")
@@ -214,7 +244,9 @@ class AnglE(ScoredPairs):
         if self.doubled_texts == "keep":
             return batch
         if many_ranks():
-            raise CardError("doubled_texts 'drop' leaves processes unlike batches; train in one, or use 'keep'")
+            raise CardError(
+                "doubled_texts 'drop' leaves processes unlike batches; train in one, or use 'keep'"
+            )
         kept = torch.tensor(_without_doubled(batch["views"]["input_ids"]))
         if not len(kept):
             raise CardError("doubled_texts 'drop': a batch has no pair of two texts; use 'keep'")
@@ -252,7 +284,9 @@ def _without_doubled(ids: torch.Tensor) -> list[int]:
     """Which pairs the official code's collator keeps, of padded ids (2b, t): neither text is one it has read before."""
     seen: set[tuple[int, ...]] = set()
     kept = []
-    for number, texts in enumerate(zip(*(map(tuple, view.tolist()) for view in ids.chunk(2)), strict=True)):
+    for number, texts in enumerate(
+        zip(*(map(tuple, view.tolist()) for view in ids.chunk(2)), strict=True)
+    ):
         for text in texts:
             if text in seen:
                 break

@@ -14,16 +14,31 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from stsbench.core.cards import Count, NotNegative, Positive
+from stsbench.core.cards import NonNegativeFloat, PositiveFloat, PositiveInt
 from stsbench.core.errors import EncoderError, TrainingError
-from stsbench.data.corpora.load import number_texts
+from stsbench.data.corpora.corpus import number_texts
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.transformer.backbone import Backbone
 from stsbench.encoders.transformer.pooling import Pooling
+from stsbench.training.learner import (
+    Batch,
+    Columns,
+    ContrastiveLearner,
+    Learner,
+    Losses,
+    Rows,
+    weighted_sum,
+)
 from stsbench.training.loop.gather import gather_pairs, gather_views
 from stsbench.training.loop.on_cpu import Tokens
-from stsbench.training.objectives import GivenEmbeddings, anchored_l2, library_loss, made_loss, nt_xent, self_guided
-from stsbench.training.seams import Batch, Columns, Contrast, Learner, Losses, Rows, weighted_sum
+from stsbench.training.objectives import (
+    GivenEmbeddings,
+    anchored_l2,
+    library_loss,
+    made_loss,
+    nt_xent,
+    self_guided,
+)
 from stsbench.training.student import fresh_layers, save_student
 
 
@@ -54,7 +69,7 @@ class ContrastiveTension(TwoStudents):
     computes ``-log (1 - sigmoid(z))``, and so does sentence-transformers' loss, taken here.
     """
 
-    negatives: Count = 7
+    negatives: PositiveInt = 7
     """Pairs of two other sentences for each pair of the same: K in the paper. A batch of b rows of the corpus has
     b * (1 + negatives) pairs; the paper's 16 is a batch_size of 2."""
     dropout_in_training: bool = False
@@ -73,16 +88,24 @@ class ContrastiveTension(TwoStudents):
         (self.texts,) = number_texts(columns["text"])
         distinct = int(self.texts.max(initial=-1)) + 1
         if distinct < 3:
-            raise TrainingError(f"the corpus has {distinct} distinct texts; contrastive tension needs at least 3")
+            raise TrainingError(
+                f"the corpus has {distinct} distinct texts; contrastive tension needs at least 3"
+            )
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """What each copy reads, (b * (1 + K), t), and which pairs are of one sentence."""
         anchors = np.repeat(rows, self.negatives)
         first = self._others(rng, anchors)
         second = self._others(rng, anchors, first)
-        pairs = [np.column_stack([rows, drawn.reshape(-1, self.negatives)]).ravel() for drawn in (first, second)]
+        pairs = [
+            np.column_stack([rows, drawn.reshape(-1, self.negatives)]).ravel()
+            for drawn in (first, second)
+        ]
         labels = np.tile(np.arange(1 + self.negatives) == 0, len(rows))
-        read = {name: self.inputs(("text",), one) for name, one in zip(("first", "second"), pairs, strict=True)}
+        read = {
+            name: self.inputs(("text",), one)
+            for name, one in zip(("first", "second"), pairs, strict=True)
+        }
         return {**read, "labels": torch.from_numpy(labels).float()}
 
     def _others(self, rng: np.random.Generator, *taken: Rows) -> Rows:
@@ -109,7 +132,7 @@ class ContrastiveTension(TwoStudents):
 class ContrastiveTensionInBatch(TwoStudents):
     """Each copy finds the other's embedding of the same sentence in the batch, by cosine (sentence-transformers)."""
 
-    scale: Positive = 20.0
+    scale: PositiveFloat = 20.0
     """Of the cosines to begin with; it is trained."""
     dropout_in_training: bool = True
 
@@ -125,14 +148,14 @@ class ContrastiveTensionInBatch(TwoStudents):
         return {"loss": library_loss(self.loss, a, b), "scale": self.loss.logit_scale.exp()}
 
 
-class SelfGuided(Contrast):
+class SelfGuided(ContrastiveLearner):
     """A sentence's [CLS] against the layers of the fixed copy, under a projection head, the weights held near their start."""
 
     variant: Literal["base", "opt1", "opt2", "opt3", "opt2-released", "translation"] = "opt3"
     """``base`` (SG), ``opt1``, ``opt2``, ``opt3`` (SG-OPT) contrast with the fixed copy's layers, ``opt2-released`` as the
     released code does; ``translation`` with the corpus's ``positive``, by the tuned encoder, under ``base``'s loss."""
-    temperature: Positive = 0.01
-    regulariser: NotNegative = 0.1
+    temperature: PositiveFloat = 0.01
+    regulariser: NonNegativeFloat = 0.1
     """Lambda, the weight of the squared distance from the initial weights."""
     layer_pooling: Literal["max", "mean"] = "max"
     """Of the fixed copy's layers; ``max`` in the paper, ``mean`` by default in the code."""
@@ -142,7 +165,7 @@ class SelfGuided(Contrast):
     """The student's embedding module is not trained."""
     head: bool = True
     """The contrast is under a projection head, which is dropped afterwards (the paper); else bare."""
-    head_width: Count = 4096
+    head_width: PositiveInt = 4096
 
     def __post_init__(self) -> None:
         student, model = self.student, self.student.model
@@ -153,13 +176,19 @@ class SelfGuided(Contrast):
         self.fixed_backbone = Backbone(student.backbone.tokenizer, fixed, student.device)
         if self.freeze_embeddings:
             if not hasattr(model, "embeddings"):
-                raise EncoderError(f"{type(model).__name__}: no 'embeddings' to freeze; freeze_embeddings = false")
+                raise EncoderError(
+                    f"{type(model).__name__}: no 'embeddings' to freeze; freeze_embeddings = false"
+                )
             model.embeddings.requires_grad_(False)
         self.projector: torch.nn.Module = torch.nn.Identity()
         if self.head:
-            first, last = fresh_layers(student.model, student.backbone.width, self.head_width, self.head_width)
+            first, last = fresh_layers(
+                student.model, student.backbone.width, self.head_width, self.head_width
+            )
             # GELU after each, the last one too.
-            self.projector = torch.nn.Sequential(first, torch.nn.GELU(), last, torch.nn.GELU()).to(student.device)
+            self.projector = torch.nn.Sequential(first, torch.nn.GELU(), last, torch.nn.GELU()).to(
+                student.device
+            )
         self.set_apart(fixed, dropout=self.fixed_dropout)
 
     @property
@@ -171,7 +200,9 @@ class SelfGuided(Contrast):
         """All texts one below the other; a layer drawn for each sentence where the variant takes one."""
         batch = super().collate(rows, rng)
         if self.variant not in ("translation", "opt3"):
-            batch["layers"] = torch.from_numpy(rng.integers(0, self.student.backbone.depth + 1, len(rows)))
+            batch["layers"] = torch.from_numpy(
+                rng.integers(0, self.student.backbone.depth + 1, len(rows))
+            )
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
@@ -182,12 +213,19 @@ class SelfGuided(Contrast):
         else:
             hidden = self.fixed_layers(batch["views"])
             if "layers" in batch:
-                hidden = hidden[torch.arange(len(hidden), device=hidden.device), batch["layers"]][:, None]
+                hidden = hidden[torch.arange(len(hidden), device=hidden.device), batch["layers"]][
+                    :, None
+                ]
             cls, states = gather_views(anchors), gather_views(self.projector(hidden))
-            contrastive = self_guided(cls, states, temperature=self.temperature, variant=self.variant)
+            contrastive = self_guided(
+                cls, states, temperature=self.temperature, variant=self.variant
+            )
         if not self.regulariser:
             return {"loss": contrastive}
-        return weighted_sum({"contrastive": contrastive, "distance": self.distance()}, {"distance": self.regulariser})
+        return weighted_sum(
+            {"contrastive": contrastive, "distance": self.distance()},
+            {"distance": self.regulariser},
+        )
 
     def fixed_layers(self, tokens: Tokens) -> torch.Tensor:
         """Every layer of the fixed copy pooled, the embedding output first: (b, depth + 1, h), without gradient."""
@@ -195,7 +233,9 @@ class SelfGuided(Contrast):
 
         def pooled(part: Tokens) -> torch.Tensor:
             states = self.fixed_backbone.hidden_states(part, layers)
-            return torch.stack([self.pooling.pool([state], part["attention_mask"]) for state in states], dim=1)
+            return torch.stack(
+                [self.pooling.pool([state], part["attention_mask"]) for state in states], dim=1
+            )
 
         with torch.no_grad():
             return self.student.by_length(tokens, pooled)

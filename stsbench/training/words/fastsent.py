@@ -17,10 +17,18 @@ import numpy.typing as npt
 import torch
 from numba import njit
 
-from stsbench.encoders.base import FloatArray, IndexArray, TokenIds
+from stsbench.encoders.base import FloatArray, IndexArray
+from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.words import FastSentConfig, tokeniser
-from stsbench.training.seams import Columns
-from stsbench.training.words.rounds import Lesson, Saved, StandaloneMethod, Vocabulary, centres, read_ordered
+from stsbench.training.learner import Columns
+from stsbench.training.words.rounds import (
+    PreparedTraining,
+    StandaloneMethod,
+    Vocabulary,
+    WordEncoderFiles,
+    centres,
+    read_ordered,
+)
 
 
 class HuffmanTree(NamedTuple):
@@ -53,9 +61,13 @@ class HuffmanTree(NamedTuple):
             while place in above:
                 way.append(above[place])
                 place = n + way[-1][0]
-        steps = np.array([step for way in ways for step in reversed(way)], dtype=np.int64).reshape(-1, 2)
+        steps = np.array([step for way in ways for step in reversed(way)], dtype=np.int64).reshape(
+            -1, 2
+        )
         points, codes = (np.ascontiguousarray(column) for column in steps.T)
-        return cls(offsets=np.cumsum([0, *map(len, ways)], dtype=np.int64), points=points, codes=codes)
+        return cls(
+            offsets=np.cumsum([0, *map(len, ways)], dtype=np.int64), points=points, codes=codes
+        )
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -141,7 +153,9 @@ def learn_block(
                 continue
             for word in targets[target_offsets[neighbour] : target_offsets[neighbour + 1]]:
                 way = slice(tree.offsets[word], tree.offsets[word + 1])
-                loss += _learn_word(sources, tree.points[way], tree.codes[way], source, nodes, rate, mean)
+                loss += _learn_word(
+                    sources, tree.points[way], tree.codes[way], source, nodes, rate, mean
+                )
                 count += 1
     return loss, count
 
@@ -167,7 +181,7 @@ class FastSentTraining(StandaloneMethod):
     tokens: str = "whitespace"
     lowercase: bool = False
 
-    def prepare(self, columns: Columns, seed: int) -> Lesson:
+    def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
         """Read the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
         split = tokeniser(self.tokens, lowercase=self.lowercase)
         sentences, documents, vocabulary = read_ordered(columns, split, min_count=self.min_count)
@@ -185,22 +199,33 @@ class FastSentTraining(StandaloneMethod):
 
         def batches() -> Iterator[tuple[IndexArray, Draws]]:
             # The words to read, and those to predict.
-            read, predicted = (drawn() if self.sample else (tokens.ids, tokens.offsets) for _ in range(2))
+            read, predicted = (
+                drawn() if self.sample else (tokens.ids, tokens.offsets) for _ in range(2)
+            )
             for start in starts:
-                yield centres(documents[start : start + self.batch_size]) + start, (*read, *predicted)
+                yield (
+                    centres(documents[start : start + self.batch_size]) + start,
+                    (*read, *predicted),
+                )
 
         def learn(batch: tuple[IndexArray, Draws], step: int) -> tuple[float, int]:
             epoch, block = divmod(step, len(starts))
-            rate = self.rate(epoch * len(sentences) + block * self.batch_size, len(sentences) * self.epochs)
+            rate = self.rate(
+                epoch * len(sentences) + block * self.batch_size, len(sentences) * self.epochs
+            )
             inner, draws = batch
-            return learn_block(inner, *draws, tree, source, nodes, np.float32(rate), self.autoencode, self.mean)
+            return learn_block(
+                inner, *draws, tree, source, nodes, np.float32(rate), self.autoencode, self.mean
+            )
 
         source_tensor = torch.from_numpy(source)
         config = FastSentConfig(size=self.size, lowercase=self.lowercase)
         params = {"mean": self.mean, "tokens": self.tokens}
-        return Lesson(
+        return PreparedTraining(
             tensors={"source": source_tensor, "nodes": torch.from_numpy(nodes)},
-            saved=Saved("fastsent", config, {"source": source_tensor}, params, vocabulary.words),
+            saved=WordEncoderFiles(
+                "fastsent", config, {"source": source_tensor}, params, vocabulary.words
+            ),
             batches=batches,
             learn=learn,
             steps=len(starts),
@@ -209,7 +234,9 @@ class FastSentTraining(StandaloneMethod):
 
     def rate(self, done: int, total: int) -> float:
         """The learning rate after so many sentences: down in a line to ``min_rate``."""
-        return max(self.learning_rate - (self.learning_rate - self.min_rate) * done / total, self.min_rate)
+        return max(
+            self.learning_rate - (self.learning_rate - self.min_rate) * done / total, self.min_rate
+        )
 
     def keep(self, vocabulary: Vocabulary) -> npt.NDArray[np.float64]:
         """How often each word is read or predicted, (words,): gensim's rule."""

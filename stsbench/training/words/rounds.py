@@ -21,14 +21,14 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 from stsbench.core.errors import TrainingError
-from stsbench.core.files import write_whole
-from stsbench.encoders.base import ENCODERS
-from stsbench.encoders.runs import STATE
+from stsbench.core.files import write_atomically
+from stsbench.encoders.kinds import ENCODERS
+from stsbench.encoders.runs import STATE_FILE
 from stsbench.encoders.words.words import write_word_folder
-from stsbench.training import seams
+from stsbench.training import learner as seams
 
 
-class Saved(NamedTuple):
+class WordEncoderFiles(NamedTuple):
     """An encoder as :func:`stsbench.encoders.words.words.write_word_folder` is given it."""
 
     kind: str
@@ -39,13 +39,13 @@ class Saved(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lesson:
+class PreparedTraining:
     """What a method has made of its text: batches, what a step learns from one, and the encoder that comes of it."""
 
     tensors: Mapping[str, torch.Tensor]
     """All that is learnt, changed in place."""
     optimiser: torch.optim.Optimizer | None = None
-    saved: Saved
+    saved: WordEncoderFiles
     batches: Callable[[], Iterable[Any]]
     """One epoch's, with that epoch's draws."""
     learn: Callable[[Any, int], tuple[float, int]]
@@ -70,7 +70,11 @@ class Lesson:
     def score(self, folder: Path, validate: seams.Validate | None) -> float | None:
         """Write the encoder as it is into a folder, and score it where anything scores."""
         write_word_folder(folder, **self.saved._asdict())
-        return validate(ENCODERS.load(self.saved.kind)(str(folder), **self.saved.params)) if validate else None
+        return (
+            validate(ENCODERS.load(self.saved.kind)(str(folder), **self.saved.params))
+            if validate
+            else None
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +88,7 @@ class StandaloneMethod(ABC):
     epochs: int = 1
 
     @abstractmethod
-    def prepare(self, columns: seams.Columns, seed: int) -> Lesson:
+    def prepare(self, columns: seams.Columns, seed: int) -> PreparedTraining:
         """Read the corpus and draw the first weights; torch is seeded already."""
 
     def fit(
@@ -105,8 +109,12 @@ class StandaloneMethod(ABC):
         """
         torch.manual_seed(seed)
         lesson = self.prepare(columns, seed)
-        keeper = _Keeper(lesson, folder, validate, resume=resume)
-        every, planned, step = lesson.every or lesson.steps, lesson.planned(self.epochs), keeper.step
+        keeper = _CheckpointWriter(lesson, folder, validate, resume=resume)
+        every, planned, step = (
+            lesson.every or lesson.steps,
+            lesson.planned(self.epochs),
+            keeper.step,
+        )
         batches = (batch for _ in range(self.epochs) for batch in lesson.batches())
         total, parts = 0.0, 0
         for batch in () if step and lesson.finished() else islice(batches, step, planned):
@@ -128,13 +136,20 @@ class StandaloneMethod(ABC):
         return seams.TrainingOutcome(curve=keeper.curve, chosen=kept, steps=keeper.step)
 
 
-class _Keeper:
+class _CheckpointWriter:
     """Writes the weights that score best, or the last ones where nothing scores them, and the state to resume from.
 
     The state is one file, whole or not there: all that a training changes, the optimiser's own and torch's generator.
     """
 
-    def __init__(self, lesson: Lesson, folder: Path, validate: seams.Validate | None, *, resume: bool) -> None:
+    def __init__(
+        self,
+        lesson: PreparedTraining,
+        folder: Path,
+        validate: seams.Validate | None,
+        *,
+        resume: bool,
+    ) -> None:
         """Score the weights as they are; a resumed training has its earlier rounds back, and what they learnt."""
         self.lesson, self.folder, self.validate = lesson, folder, validate
         self.trial = folder / "trial"
@@ -142,10 +157,10 @@ class _Keeper:
         self.chosen: dict[str, Any] | None = None
         """The step whose weights are kept, and its score."""
         self.best = -math.inf
-        if resume and (folder / STATE).is_file():
+        if resume and (folder / STATE_FILE).is_file():
             self._restore()
         else:
-            shutil.rmtree((folder / STATE).parent, ignore_errors=True)
+            shutil.rmtree((folder / STATE_FILE).parent, ignore_errors=True)
             if (score := lesson.score(self.trial, validate)) is not None:
                 self.curve.append({"step": 0, "score": float(score), **seams.seen_with(score)})
         shutil.rmtree(self.trial, ignore_errors=True)
@@ -155,23 +170,29 @@ class _Keeper:
     def step(self) -> int:
         return int(self.curve[-1]["step"]) if self.curve else 0
 
-    def progress(self, step: int, steps: int, loss: float, point: seams.Point | None = None) -> seams.TrainingProgress:
+    def progress(
+        self, step: int, steps: int, loss: float, point: seams.Point | None = None
+    ) -> seams.TrainingProgress:
         scores = [one["score"] for one in self.curve if one["step"] and one["score"] is not None]
         last, best = (scores[-1], max(scores)) if scores else (None, None)
         kept = self.chosen["score"] if self.chosen else None
-        return seams.TrainingProgress(step=step, steps=steps, loss=loss, score=last, best=best, kept=kept, point=point)
+        return seams.TrainingProgress(
+            step=step, steps=steps, loss=loss, score=last, best=best, kept=kept, point=point
+        )
 
     def close(self, step: int, loss: float, parts: int) -> seams.Point:
         """End a round: score the weights as they are, and keep them if they are the best."""
         if not parts:
-            raise TrainingError("no sentence has a neighbour with known words: nothing to learn from")
+            raise TrainingError(
+                "no sentence has a neighbour with known words: nothing to learn from"
+            )
         merit, facts = self.lesson.examine(self.best)
         score = self.lesson.score(self.trial, self.validate)
         merit = score if merit is None else merit
         plain, seen = (None, {}) if score is None else (float(score), seams.seen_with(score))
         point = {"step": step, "loss": loss / parts, "score": plain, **facts, **seen}
-        if merit is None or seams.worth(merit) > self.best or self.chosen is None:
-            self.best = self.best if merit is None else seams.worth(merit)
+        if merit is None or seams.selection_key(merit) > self.best or self.chosen is None:
+            self.best = self.best if merit is None else seams.selection_key(merit)
             self.chosen = {"score": plain, "step": step}
             for path in self.trial.iterdir():
                 path.replace(self.folder / path.name)
@@ -185,7 +206,11 @@ class _Keeper:
         optimiser = self.lesson.optimiser
         state = {f"learnt.{name}": tensor.detach() for name, tensor in self.lesson.tensors.items()}
         for number, values in (optimiser.state_dict()["state"] if optimiser else {}).items():
-            state |= {f"optimiser.{number}.{key}": value for key, value in values.items() if value is not None}
+            state |= {
+                f"optimiser.{number}.{key}": value
+                for key, value in values.items()
+                if value is not None
+            }
         facts = {
             "curve": self.curve,
             "chosen": self.chosen,
@@ -193,10 +218,10 @@ class _Keeper:
             "groups": optimiser.state_dict()["param_groups"] if optimiser else [],
         }
         content = save({**state, "random": torch.get_rng_state()}, {"facts": json.dumps(facts)})
-        write_whole(self.folder / STATE, content)
+        write_atomically(self.folder / STATE_FILE, content)
 
     def _restore(self) -> None:
-        with safe_open(self.folder / STATE, framework="pt") as stored:
+        with safe_open(self.folder / STATE_FILE, framework="pt") as stored:
             facts: dict[str, Any] = json.loads(stored.metadata()["facts"])
             state = {name: stored.get_tensor(name) for name in stored.keys()}
         for name, tensor in self.lesson.tensors.items():
@@ -209,7 +234,9 @@ class _Keeper:
                 tensor.copy_(learnt)
         if optimiser := self.lesson.optimiser:
             own: dict[int, dict[str, torch.Tensor]] = {}
-            for _, number, key in (name.split(".", 2) for name in state if name.startswith("optimiser.")):
+            for _, number, key in (
+                name.split(".", 2) for name in state if name.startswith("optimiser.")
+            ):
                 own.setdefault(int(number), {})[key] = state[f"optimiser.{number}.{key}"]
             optimiser.load_state_dict({"state": own, "param_groups": facts["groups"]})
         torch.set_rng_state(state["random"])
@@ -237,15 +264,23 @@ class Vocabulary:
 
         Raises TrainingError: no word is left.
         """
-        counted = Counter(word for sentence in sentences for word in sentence if word not in specials)
-        kept = sorted((word for word, n in counted.items() if n >= min_count), key=lambda w: (-counted[w], w))
+        counted = Counter(
+            word for sentence in sentences for word in sentence if word not in specials
+        )
+        kept = sorted(
+            (word for word, n in counted.items() if n >= min_count), key=lambda w: (-counted[w], w)
+        )
         kept = kept[: None if limit is None else max(limit - len(specials), 0)]
         if not kept:
-            raise TrainingError(f"no word occurs {min_count} times: nothing to learn from; lower min_count")
+            raise TrainingError(
+                f"no word occurs {min_count} times: nothing to learn from; lower min_count"
+            )
         counts = [0] * len(specials) + [counted[word] for word in kept]
         return cls(words=(*specials, *kept), counts=np.array(counts, dtype=np.int64))
 
-    def ids(self, sentences: Iterable[Sequence[str]], *, unknown: str | None = None) -> list[list[int]]:
+    def ids(
+        self, sentences: Iterable[Sequence[str]], *, unknown: str | None = None
+    ) -> list[list[int]]:
         """Return each sentence's ids; a word that is not there is read as ``unknown``, or left out."""
         rows = {word: row for row, word in enumerate(self.words)}
         other = None if unknown is None else rows[unknown]
@@ -265,9 +300,15 @@ def read_ordered(
     """
     texts = columns["text"]
     if len(texts) < 3:
-        raise TrainingError(f"ordered text of {len(texts)} sentence(s); neighbours need three at least")
+        raise TrainingError(
+            f"ordered text of {len(texts)} sentence(s); neighbours need three at least"
+        )
     numbers = columns.get("document_id", ())
-    documents = np.asarray(numbers, dtype=np.int64) if len(numbers) else np.zeros(len(texts), dtype=np.int64)
+    documents = (
+        np.asarray(numbers, dtype=np.int64)
+        if len(numbers)
+        else np.zeros(len(texts), dtype=np.int64)
+    )
     sentences = [split(text) for text in texts]
     return sentences, documents, Vocabulary.of(sentences, **counting)
 

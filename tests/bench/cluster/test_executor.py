@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
-from stsbench.bench.on_ray import ClusterRun, on_ray
-from stsbench.bench.plan import Listener, Pace, RunPlan
-from stsbench.bench.run import Work, run
-from stsbench.bench.workers import is_alone, joined, refuse_others
+from stsbench.bench.plan import RunPlan
+from stsbench.bench.progress import ProgressTracker, RunCallbacks
+from stsbench.bench.ray_run import RayRun, run_on_ray
+from stsbench.bench.run import RunContext, run
+from stsbench.bench.workers import connect_ray, is_alone, refuse_others
 from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.provenance import scoring_versions
-from stsbench.encoders.engine.store import FILE
+from stsbench.encoders.engine.store import METADATA_FILE
 from stsbench.encoders.fitted import PostProcessed
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.results.folder import read_states, write_result
@@ -32,8 +33,12 @@ from tests.own_tasks import TASKS, outside_run, place, plan_of
 
 __all__ = ["place"]
 
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray: pip install 'stsbench[ray]'")
-WHITENED = PostProcessed(Plain("base"), WhiteningMethod(3, normalise=True), name="whitened", fit="target")
+needs_ray = pytest.mark.skipif(
+    find_spec("ray") is None, reason="needs the extra ray: pip install 'stsbench[ray]'"
+)
+WHITENED = PostProcessed(
+    Plain("base"), WhiteningMethod(3, normalise=True), name="whitened", fit="target"
+)
 ENCODERS = {
     "NEIGHBOURLY": Neighbourly(),
     "NAMELESS": Plain("nameless", None),
@@ -51,19 +56,19 @@ class Heard:
     def __init__(self) -> None:
         self.failed: list[str] = []
         self.noticed: list[str] = []
-        self.pace = Pace()
+        self.pace = ProgressTracker()
 
-    def listener(self) -> Listener:
-        return Listener(
-            failed=lambda what, error: self.failed.append(f"{what}: {error}"),
-            noticed=self.noticed.append,
-            working=lambda pace: setattr(self, "pace", pace),
+    def listener(self) -> RunCallbacks:
+        return RunCallbacks(
+            on_failure=lambda what, error: self.failed.append(f"{what}: {error}"),
+            on_notice=self.noticed.append,
+            on_progress=lambda pace: setattr(self, "pace", pace),
         )
 
 
 def spread(ray: Any, settings: RunPlan, heard: Heard, **facts: Any) -> list[Result]:
-    def executor(work: Work, parts: Any) -> Iterator[Result]:
-        cluster = ClusterRun(work, ray)
+    def executor(work: RunContext, parts: Any) -> Iterator[Result]:
+        cluster = RayRun(work, ray)
         cluster.__dict__.update(facts)
         yield from cluster.results(parts)
 
@@ -76,25 +81,34 @@ def test_every_kind_of_encoder_has_the_results_of_a_local_run(place, monkeypatch
     # Workers know nothing of batches made smaller here.
     monkeypatch.undo()
     monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
-    local = list(run(plan_of(place, None, monkeypatch, **options, out=place / "local"), Listener()))
+    local = list(
+        run(plan_of(place, None, monkeypatch, **options, out=place / "local"), RunCallbacks())
+    )
     heard = Heard()
-    settings = plan_of(place, None, monkeypatch, **options, store=place / "store", on="ray", gpus_per_encoder=3)
+    settings = plan_of(
+        place, None, monkeypatch, **options, store=place / "store", on="ray", gpus_per_encoder=3
+    )
     found = spread(ray, settings, heard)
     assert (heard.failed, heard.noticed) == ([], [])
     assert [(one.encoder, one.task, one.eval_seed) for one in found] == [
         (one.encoder, one.task, one.eval_seed) for one in local
     ]
     assert outside_run(place / "results") == outside_run(place / "local")
-    stores = [{path.parent.name for path in place.joinpath(where).rglob("*.npy")} for where in ("store", "cache/store")]
+    stores = [
+        {path.parent.name for path in place.joinpath(where).rglob("*.npy")}
+        for where in ("store", "cache/store")
+    ]
     assert stores[0] == stores[1]
     facts = {one.encoder: one.run for one in found if (one.task, one.eval_seed) == ("pets", 0)}
     assert all(one["on"] == "ray" and one["tries"] == 1 for one in facts.values())
     assert facts["neighbourly"]["embedding_workers"] == 3 and facts["neighbourly"]["encoded"] == 60
     assert "embedding_workers" not in facts["nameless"] and facts["nameless"]["encoded"] == 60
-    assert (heard.pace.cells, heard.pace.scored, heard.pace.failed) == (24, 24, 0)
+    assert (heard.pace.total_cells, heard.pace.scored_cells, heard.pace.failed_cells) == (24, 24, 0)
     # Again: all is known but what has no fingerprint.
     again = spread(ray, settings, heard)
-    assert [one.task for one in again] == [one.task for one in found] and heard.pace.scored == 6
+    assert [one.task for one in again] == [
+        one.task for one in found
+    ] and heard.pace.scored_cells == 6
 
 
 @needs_ray
@@ -105,7 +119,11 @@ def test_what_fails_is_tried_again_up_to_a_limit(place, monkeypatch, ray, how, t
     monkeypatch.setattr("tests.bench.cluster.test_executor.UNSTEADY", unsteady)
     encoders = ["tests.bench.cluster.test_executor:UNSTEADY", ALL[-1]]
     heard = Heard()
-    found = spread(ray, plan_of(place, None, monkeypatch, encoders=encoders, on="ray", gpus_per_encoder=1), heard)
+    found = spread(
+        ray,
+        plan_of(place, None, monkeypatch, encoders=encoders, on="ray", gpus_per_encoder=1),
+        heard,
+    )
     why = "its worker was killed or has crashed" if how == "dies" else "a bug of the user's"
     tried = [f"unsteady: embedding: {why}; tried again ({number} of 3)" for number in (2, 3)]
     assert heard.noticed == tried[: min(times, 2)]
@@ -113,7 +131,7 @@ def test_what_fails_is_tried_again_up_to_a_limit(place, monkeypatch, ray, how, t
     assert heard.failed == ([] if survives else [f"unsteady: {why}"])
     if survives:
         assert {one.run["embedding_tries"] for one in found if one.encoder == "unsteady"} == {2}
-    assert heard.pace.failed == (0 if survives else 3)
+    assert heard.pace.failed_cells == (0 if survives else 3)
 
 
 @needs_ray
@@ -124,22 +142,32 @@ def test_a_task_that_cannot_be_scored_costs_its_own_cells(place, monkeypatch, ra
     found = spread(ray, plan_of(place, Plain(), monkeypatch, on="ray", seeds=(0, 1)), heard)
     assert {one.task for one in found} == {"plants", "stones"}
     assert len(heard.failed) == 2 and all(one.startswith("plain on pets: ") for one in heard.failed)
-    assert heard.noticed == [] and heard.pace.failed == 2, "it would fail again"
+    assert heard.noticed == [] and heard.pace.failed_cells == 2, "it would fail again"
 
 
 @needs_ray
 def test_stores_that_are_not_shared_are_gathered(place, monkeypatch, ray):
     local = plan_of(place, Plain(), monkeypatch, out=place / "local", store=place / "kept")
-    list(run(local, Listener()))
+    list(run(local, RunCallbacks()))
     heard = Heard()
-    settings = plan_of(place, Plain(), monkeypatch, store=place / "ours", on="ray", gpus_per_encoder=2)
+    settings = plan_of(
+        place, Plain(), monkeypatch, store=place / "ours", on="ray", gpus_per_encoder=2
+    )
     theirs = {"is_shared": False, "plan": replace(settings, store=place / "theirs")}
     assert len(spread(ray, settings, heard, **theirs)) == 3
     assert outside_run(place / "results") == outside_run(place / "local")
-    assert [len(list((place / where).rglob(FILE))) for where in ("ours", "theirs")] == [1, 1]
+    assert [len(list((place / where).rglob(METADATA_FILE))) for where in ("ours", "theirs")] == [
+        1,
+        1,
+    ]
     # What was gathered is a store as any other: nothing is embedded again.
     encoder = Plain()
-    list(run(plan_of(place, encoder, monkeypatch, out=place / "third", store=place / "ours"), Listener()))
+    list(
+        run(
+            plan_of(place, encoder, monkeypatch, out=place / "third", store=place / "ours"),
+            RunCallbacks(),
+        )
+    )
     assert encoder.calls == [] and heard.failed == []
 
 
@@ -149,9 +177,9 @@ def test_an_encoder_that_embeds_otherwise_is_scored_again(place, monkeypatch, ra
     encoders = [f"tests.own_tasks:ENCODER{variant}"]
     with monkeypatch.context() as first:
         # Undone at once: variants share a base that something still holds.
-        list(run(plan_of(place, Shifted(0), first, encoders=encoders), Listener()))
+        list(run(plan_of(place, Shifted(0), first, encoders=encoders), RunCallbacks()))
     before = outside_run(place / "results")
-    (record,) = (place / "cache").rglob(FILE)
+    (record,) = (place / "cache").rglob(METADATA_FILE)
     record.write_text(json.dumps({**json.loads(record.read_text()), "places": []}))
     heard = Heard()
     settings = plan_of(place, Shifted(0.5), monkeypatch, encoders=encoders, seeds=(0, 1), on="ray")
@@ -159,16 +187,24 @@ def test_an_encoder_that_embeds_otherwise_is_scored_again(place, monkeypatch, ra
     assert heard.failed == []
     said = heard.noticed[0]
     assert heard.noticed == [said]
-    assert said.startswith("stored embeddings of 'shifted' are set aside, and all are made again: samples moved by")
-    assert len(found) == heard.pace.scored == 6 and {one.run["set_aside"] for one in found} == {said}
+    assert said.startswith(
+        "stored embeddings of 'shifted' are set aside, and all are made again: samples moved by"
+    )
+    assert len(found) == heard.pace.scored_cells == 6 and {
+        one.run["set_aside"] for one in found
+    } == {said}
     after = outside_run(place / "results")
-    assert set(before) < set(after) and all(after[name] != before[name] for name in before if name.endswith("json"))
+    assert set(before) < set(after) and all(
+        after[name] != before[name] for name in before if name.endswith("json")
+    )
 
 
 @needs_ray
 @pytest.mark.parametrize("store", [None, "store"])
 @pytest.mark.parametrize(("shift", "scored"), [(0, 3), (0.5, 6)])
-def test_results_of_another_machine_count_if_a_worker_embeds_alike(place, monkeypatch, ray, store, shift, scored):
+def test_results_of_another_machine_count_if_a_worker_embeds_alike(
+    place, monkeypatch, ray, store, shift, scored
+):
     def make(shift: float) -> Shifted:
         encoder = Shifted(shift)
         # A worker keeps the encoder of this fingerprint that it embedded with last.
@@ -176,17 +212,19 @@ def test_results_of_another_machine_count_if_a_worker_embeds_alike(place, monkey
         return encoder
 
     with monkeypatch.context() as first:
-        list(run(plan_of(place, make(0), first, store=None), Listener()))
+        list(run(plan_of(place, make(0), first, store=None), RunCallbacks()))
     for result in read_states(place / "results").results:
         result.run["origin"]["environment"] = "of another machine"
         write_result(result, place / "results")
     # Of the first encoder all is known, of the second nothing.
     encoders, heard = ["tests.own_tasks:ENCODER", ALL[-1]], Heard()
-    settings = plan_of(place, make(shift), monkeypatch, encoders=encoders, store=store and place / store, on="ray")
+    settings = plan_of(
+        place, make(shift), monkeypatch, encoders=encoders, store=store and place / store, on="ray"
+    )
     found = spread(ray, settings, heard)
     moved = ["'shifted' now embeds otherwise than for earlier results: they are scored again"]
     assert (heard.failed, heard.noticed, len(found)) == ([], moved if shift else [], 6)
-    assert (heard.pace.cells, heard.pace.scored) == (scored, scored)
+    assert (heard.pace.total_cells, heard.pace.scored_cells) == (scored, scored)
 
 
 class Endless(Neighbourly):
@@ -202,14 +240,18 @@ def test_a_piece_that_hangs_is_given_up(place, monkeypatch, ray, what):
     unsteady = Unsteady(str(place / "marks"), times=9, how="hangs")
     hanging = unsteady if what == "embedding" else Endless("unsteady", "endless-1")
     monkeypatch.setattr("tests.bench.cluster.test_executor.UNSTEADY", hanging)
-    monkeypatch.setattr("stsbench.bench.plan.STILL_SECONDS", 0.1)
+    monkeypatch.setattr("stsbench.bench.progress.STALL_SECONDS", 0.1)
     encoders = ["tests.bench.cluster.test_executor:UNSTEADY", ALL[-1]]
     heard = Heard()
     workers = 1 if what == "embedding" else 2
-    settings = plan_of(place, None, monkeypatch, encoders=encoders, on="ray", gpus_per_encoder=workers, timeout=4.0)
+    settings = plan_of(
+        place, None, monkeypatch, encoders=encoders, on="ray", gpus_per_encoder=workers, timeout=4.0
+    )
     assert [one.encoder for one in spread(ray, settings, heard)] == ["steady"] * 3
     assert heard.failed == ["unsteady: not done within 4 s (--timeout)"]
-    assert any(re.match(f"no progress for 0 minutes: .*unsteady: {what}", line) for line in heard.noticed)
+    assert any(
+        re.match(f"no progress for 0 minutes: .*unsteady: {what}", line) for line in heard.noticed
+    )
 
 
 @needs_ray
@@ -233,16 +275,22 @@ def test_a_ray_that_starts_too_slowly_is_a_mistake_of_one_line(monkeypatch):
         raise Exception("The current node timed out during startup.")  # noqa: TRY002 - as Ray does
 
     monkeypatch.setattr("stsbench.bench.workers.find_spec", lambda name: True)
-    monkeypatch.setattr("stsbench.bench.workers.import_module", lambda name: SimpleNamespace(init=init))
+    monkeypatch.setattr(
+        "stsbench.bench.workers.import_module", lambda name: SimpleNamespace(init=init)
+    )
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(StsbenchError, match="^Ray does not start: The current node timed out during startup.$"):
-        joined("ray").__enter__()
+    with pytest.raises(
+        StsbenchError, match="^Ray does not start: The current node timed out during startup.$"
+    ):
+        connect_ray("ray").__enter__()
 
 
 def test_ray_that_is_missing_is_a_mistake_of_one_line(monkeypatch):
     monkeypatch.setattr("stsbench.bench.workers.find_spec", lambda name: None)
-    with pytest.raises(StsbenchError, match="needs Ray, which is not installed; run: pip install 'stsbench.ray.'"):
-        joined("ray").__enter__()
+    with pytest.raises(
+        StsbenchError, match="needs Ray, which is not installed; run: pip install 'stsbench.ray.'"
+    ):
+        connect_ray("ray").__enter__()
 
 
 def test_ray_is_its_own_where_no_cluster_is_named(monkeypatch):
@@ -256,7 +304,9 @@ def test_ray_is_its_own_where_no_cluster_is_named(monkeypatch):
 def test_a_cluster_that_does_not_answer_is_a_mistake_of_one_line():
     # In a process of its own: Ray's client takes over the one that it is tried in.
     code = "from stsbench.bench.workers import joined; joined('ray://127.0.0.1:1').__enter__()"
-    tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    tried = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert "StsbenchError: no Ray cluster answers at 'ray://127.0.0.1:1'" in tried.stderr
 
 
@@ -275,15 +325,17 @@ def test_what_a_cluster_does_not_take_is_a_mistake_of_one_line(place, monkeypatc
         def put(self, thing: object) -> object:
             raise error
 
-    cluster = ClusterRun(Work(plan_of(place, Plain(), monkeypatch), Listener()), Refusing())
+    cluster = RayRun(RunContext(plan_of(place, Plain(), monkeypatch), RunCallbacks()), Refusing())
     with pytest.raises(EncoderError, match=message):
         cluster.put(Plain())
 
 
 def test_where_all_is_known_ray_is_not_started(place, monkeypatch):
-    list(run(plan_of(place, Plain(), monkeypatch), Listener()))
-    monkeypatch.setattr("stsbench.bench.workers.joined", lambda on: pytest.fail("it is started"))
+    list(run(plan_of(place, Plain(), monkeypatch), RunCallbacks()))
+    monkeypatch.setattr(
+        "stsbench.bench.workers.connect_ray", lambda on: pytest.fail("it is started")
+    )
     settings = plan_of(place, Plain(), monkeypatch, on="ray")
-    work = Work(settings, Listener())
-    assert len(list(on_ray(work, list(work.parts())))) == 3
-    assert Path(settings.out).is_dir()
+    work = RunContext(settings, RunCallbacks())
+    assert len(list(run_on_ray(work, list(work.encoder_plans())))) == 3
+    assert Path(settings.results_folder).is_dir()

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from stsbench.bench import workers as joining
-from stsbench.bench.workers import files_lent, is_everywhere, is_shared
-from stsbench.core.provenance import identity
+from stsbench.bench.workers import is_everywhere, is_shared, serve_files
+from stsbench.core.provenance import encoder_identity
 from stsbench.encoders.load import load_encoder
 from tests.training.students import sentences
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray: pip install 'stsbench[ray]'")
+pytestmark = pytest.mark.skipif(
+    find_spec("ray") is None, reason="needs the extra ray: pip install 'stsbench[ray]'"
+)
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def folder(tmp_path: Path, masked_lm: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def lending(ray: Any) -> Iterator[Any]:
     """Ray, which takes checkpoints along."""
-    with files_lent(ray):
+    with serve_files(ray):
         yield ray
 
 
@@ -44,14 +46,14 @@ def test_a_folder_that_is_there_is_used_as_it_is(folder, lending, monkeypatch):
 def test_a_folder_that_is_missing_is_made_of_what_was_lent(folder, lending, monkeypatch):
     monkeypatch.setattr(joining, "is_everywhere", lambda ray, folder: False)
     encoder = load_encoder(str(folder))
-    before, texts = identity(encoder), sentences(8)
+    before, texts = encoder_identity(encoder), sentences(8)
     expected = load_encoder(str(folder)).encode(texts)
     (folder / "notes.md").write_text("no file of the model")
     parcel = lending.put(encoder)
     shutil.rmtree(folder)
 
     def embedded(encoder: Any, texts: list[str]) -> tuple[Any, Path, Any]:
-        return identity(encoder), encoder.checkpoint.folder, encoder.encode(texts)
+        return encoder_identity(encoder), encoder.checkpoint.folder, encoder.encode(texts)
 
     # Its files come to a worker while its arguments are read.
     worker = lending.remote(embedded).options(
@@ -67,6 +69,6 @@ def test_a_folder_that_is_missing_is_made_of_what_was_lent(folder, lending, monk
 
 
 def test_without_lending_a_checkpoint_is_sent_by_its_place(folder, ray):
-    with files_lent(ray):
+    with serve_files(ray):
         pass
     assert ray.get(ray.put(load_encoder(str(folder)))).checkpoint.folder == folder

@@ -15,12 +15,14 @@ import pytest
 from tests.bench.test_kill import finish, started
 from tests.own_tasks import outside_run
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs the extra ray: pip install 'stsbench[ray]'")
+pytestmark = pytest.mark.skipif(
+    find_spec("ray") is None, reason="needs the extra ray: pip install 'stsbench[ray]'"
+)
 
 START = """
 import signal, sys
-from stsbench.bench import on_ray as hands
-from stsbench.cli import main
+from stsbench.bench import ray_run as hands
+from stsbench.cli.main import main
 from stsbench.encoders.engine import embed as engine, store
 
 def small():
@@ -40,7 +42,11 @@ hands.carried_out = smaller(hands.carried_out)
 sys.exit(main(sys.argv[1:]))
 """
 """The command with small blocks, so that a short run writes many."""
-FAKE = ["tests.encoders.fakes:SLOW,tests.encoders.fakes:PLAIN", "--tasks", "quickstart-en,quickstart-es-en"]
+FAKE = [
+    "tests.encoders.fakes:SLOW,tests.encoders.fakes:PLAIN",
+    "--tasks",
+    "quickstart-en,quickstart-es-en",
+]
 
 
 def start(folder: Path, *arguments: str, workers: int = 2) -> subprocess.Popen[bytes]:
@@ -53,7 +59,9 @@ def workers_of(driver: int) -> list[int]:
     parents, titles = {}, {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            parents[int(place.name)] = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            parents[int(place.name)] = int(
+                (place / "stat").read_text().rpartition(")")[2].split()[1]
+            )
             titles[int(place.name)] = (place / "cmdline").read_bytes()
         except OSError:
             continue
@@ -91,7 +99,11 @@ def kill_one(process: subprocess.Popen[bytes], moments: random.Random, *, within
 
 @pytest.mark.parametrize(
     ("workers", "rounds"),
-    [(2, 2), pytest.param(2, 10, marks=pytest.mark.slow), pytest.param(4, 10, marks=pytest.mark.slow)],
+    [
+        (2, 2),
+        pytest.param(2, 10, marks=pytest.mark.slow),
+        pytest.param(4, 10, marks=pytest.mark.slow),
+    ],
 )
 def test_a_worker_is_killed_at_any_moment(tmp_path, expected, workers, rounds):
     seed = random.randrange(10**6)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.plan import Listener
-from stsbench.bench.run import Work, run
+from stsbench.bench.progress import RunCallbacks
+from stsbench.bench.run import RunContext, run
 from stsbench.bench.workers import (
-    Handed,
-    OtherVersions,
+    JobResult,
+    ProgressReporter,
     Report,
-    Tell,
-    caught,
+    VersionMismatch,
+    catch_errors,
     check_versions,
     embed,
     score,
@@ -27,7 +27,7 @@ from stsbench.core.errors import EncoderError
 from stsbench.core.provenance import scoring_versions
 from stsbench.encoders.engine import embed as engine
 from stsbench.encoders.engine.embed import BatchShare
-from stsbench.encoders.engine.store import FILE, Keys
+from stsbench.encoders.engine.store import METADATA_FILE, Keys
 from stsbench.results.folder import write_result
 from tests.encoders.fakes import Neighbourly, Plain
 from tests.own_tasks import outside_run, place, plan_of
@@ -35,24 +35,24 @@ from tests.own_tasks import outside_run, place, plan_of
 __all__ = ["place"]
 
 
-def tell(reports: list[Report] | None = None) -> Tell:
-    return Tell(1, (reports if reports is not None else []).append)
+def tell(reports: list[Report] | None = None) -> ProgressReporter:
+    return ProgressReporter(1, (reports if reports is not None else []).append)
 
 
-def scored(work: Work, store: Path | None, embedded: Handed | None) -> Handed:
-    (part,) = work.parts()
+def scored(work: RunContext, store: Path | None, embedded: JobResult | None) -> JobResult:
+    (part,) = work.encoder_plans()
     settings, tasks = replace(work.plan, store=store), list(work.tasks.values())
-    return score(tell(), work.encoder(part), settings, [[0]] * len(tasks), embedded, *tasks)
+    return score(tell(), work.load_encoder(part), settings, [[0]] * len(tasks), embedded, *tasks)
 
 
 @pytest.mark.parametrize("of", [1, 2, 5])
 def test_shares_together_make_the_bytes_of_one_run(place, monkeypatch, of):
     encoder = Neighbourly()
     settings = plan_of(place, encoder, monkeypatch)
-    list(run(settings, Listener()))
-    work = Work(settings, Listener())
-    (part,) = work.parts()
-    known, tasks = work.encoder(part), list(work.tasks.values())
+    list(run(settings, RunCallbacks()))
+    work = RunContext(settings, RunCallbacks())
+    (part,) = work.encoder_plans()
+    known, tasks = work.load_encoder(part), list(work.tasks.values())
     texts = sorted({text for task in tasks for text in task.texts()})
     store, encoded = place / "store", list[Keys]()
     tokens = [tokenise(tell(), known, texts, BatchShare(number, of)) for number in range(of)]
@@ -63,14 +63,25 @@ def test_shares_together_make_the_bytes_of_one_run(place, monkeypatch, of):
         encoded += handed.encoded
     assert texts[0] not in encoder.tokenized, "the others have done it"
     assert sum(map(len, encoded)) == len(texts)
-    for result in scored(work, store, Handed(encoded=encoded, said="was set aside")).results:
+    for result in scored(
+        work, store, JobResult(encoded=encoded, drift_message="was set aside")
+    ).results:
         assert result.run["set_aside"] == "was set aside" and result.run["encoded"] > 0
         write_result(result, place / "shared")
     expected = outside_run(place / "results")
     assert outside_run(place / "shared") == expected
 
 
-COMPARED = ["torch", "tokenizers", "sentence-transformers", "numpy", "scipy", "scikit-learn", "numba", "onnxruntime"]
+COMPARED = [
+    "torch",
+    "tokenizers",
+    "sentence-transformers",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "numba",
+    "onnxruntime",
+]
 
 
 @pytest.mark.parametrize("library", COMPARED)
@@ -78,42 +89,45 @@ def test_a_machine_with_another_version_of_what_computes_is_refused(place, monke
     class Named(Plain):
         """Names a runtime that computes its embeddings, as our own kinds do."""
 
-    monkeypatch.setattr("stsbench.core.provenance.is_ours", lambda made: True)
+    monkeypatch.setattr("stsbench.core.provenance.is_own_class", lambda made: True)
     encoder = Named("named", "abc by onnxruntime 1.0, tokenizers 0.1")
-    (part,) = Work(plan_of(place, encoder, monkeypatch), Listener()).parts()
+    (part,) = RunContext(plan_of(place, encoder, monkeypatch), RunCallbacks()).encoder_plans()
     versions = scoring_versions(part.libraries)
     check_versions(versions)
     installed = versions[library]
-    with pytest.raises(OtherVersions, match=re.escape(f"{library} {installed} (not 0.0.1); its scores could differ")):
+    with pytest.raises(
+        VersionMismatch,
+        match=re.escape(f"{library} {installed} (not 0.0.1); its scores could differ"),
+    ):
         check_versions({**versions, library: "0.0.1"})
 
 
 def test_packages_that_no_encoder_names_are_not_compared(place, monkeypatch):
-    (part,) = Work(plan_of(place, Plain(), monkeypatch), Listener()).parts()
+    (part,) = RunContext(plan_of(place, Plain(), monkeypatch), RunCallbacks()).encoder_plans()
     assert not part.libraries and "onnxruntime" not in scoring_versions(part.libraries)
 
 
 def test_a_store_that_is_not_shared_is_carried(place, monkeypatch):
     settings = plan_of(place, Plain(), monkeypatch)
-    list(run(settings, Listener()))
-    work = Work(settings, Listener())
-    (part,) = work.parts()
-    known, tasks = work.encoder(part), list(work.tasks.values())
+    list(run(settings, RunCallbacks()))
+    work = RunContext(settings, RunCallbacks())
+    (part,) = work.encoder_plans()
+    known, tasks = work.load_encoder(part), list(work.tasks.values())
     texts = sorted({text for task in tasks for text in task.texts()})
     blocks: dict[str, bytes] = {}
     for number in (0, 1):
         handed = embed(tell(), known, texts, BatchShare(number, 2), place / f"of-{number}", False)
-        assert FILE in handed.blocks and len(handed.blocks) == 2
+        assert METADATA_FILE in handed.blocks and len(handed.blocks) == 2
         blocks.update(handed.blocks)
     lacking = f"{len(texts)} embeddings that were stored are not in the store"
     with pytest.raises(EncoderError, match=lacking):
-        scored(work, place / "third", Handed())
-    handed = scored(work, place / "third", Handed(blocks=blocks))
+        scored(work, place / "third", JobResult())
+    handed = scored(work, place / "third", JobResult(blocks=blocks))
     assert [one.task for one in handed.results] == [task.name for task in tasks]
     for result in handed.results:
         write_result(result, place / "shared")
     assert outside_run(place / "shared") == outside_run(place / "results")
-    assert len(list((place / "third").rglob(FILE))) == 1
+    assert len(list((place / "third").rglob(METADATA_FILE))) == 1
 
 
 def test_what_a_worker_raises_comes_back_as_words():
@@ -123,7 +137,7 @@ def test_what_a_worker_raises_comes_back_as_words():
     def bug() -> Any:
         raise ZeroDivisionError("a bug of the user's")
 
-    told, found = caught(mistake), caught(bug)
+    told, found = catch_errors(mistake), catch_errors(bug)
     assert isinstance(told, EncoderError) and told.hint == "take another"
     assert isinstance(found, RuntimeError) and str(found) == "a bug of the user's"
     assert "ZeroDivisionError" in found.__notes__[0]
@@ -136,10 +150,10 @@ def test_one_task_that_fails_leaves_the_others_their_scores(place, monkeypatch):
             return rows if "pets" in str(sentences) else np.ones_like(rows)
 
     encoder = Same()
-    monkeypatch.setattr(engine, "CHUNK", 1)
+    monkeypatch.setattr(engine, "TEXTS_PER_BATCH", 1)
     settings = plan_of(place, encoder, monkeypatch, store=None)
-    work = Work(settings, Listener())
-    (part,) = work.parts()
+    work = RunContext(settings, RunCallbacks())
+    (part,) = work.encoder_plans()
     handed = scored(work, None, None)
     assert [one.task for one in handed.results] == ["pets"]
     assert [what for what, _ in handed.failed] == ["plain on plants", "plain on stones"]

@@ -12,11 +12,18 @@ import yaml  # type: ignore[import-untyped]
 from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, parse_eval_result_entries
 from msgspec import structs
 
-from stsbench.boards.exports.hub import eval_results, every_eval_ever, model_index, model_of, to_yaml, write_card
+from stsbench.boards.exports.hub import (
+    eval_results,
+    every_eval_ever,
+    model_index,
+    model_of,
+    to_yaml,
+    write_card,
+)
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError
 from stsbench.results.record import Result
-from stsbench.significance.means import MEAN_METHOD, mean_interval
+from stsbench.significance.means import MEAN_METHOD, compute_mean_interval
 from tests.boards.scored import RUN, SENTEVAL
 from tests.made import SIMCSE, make_result
 from tests.significance.pairs import pair, told
@@ -33,7 +40,9 @@ def told_seeds() -> list[Result]:
     for seed in (0, 1):
         columns = {"correct": np.roll(right, seed), "sentence1": np.arange(40, dtype=np.uint32)}
         facts = {"n": 40, "per_item": columns, "items": str(seed), "eval_seed": seed}
-        made.append(make_result("mine", "mr", float(right.mean()), protocol=SENTEVAL, split="all", **facts))
+        made.append(
+            make_result("mine", "mr", float(right.mean()), protocol=SENTEVAL, split="all", **facts)
+        )
     return made
 
 
@@ -69,18 +78,32 @@ def test_the_hubs_library_reads_every_score():
         source_url="https://github.com/stsbench/stsbench",
     )
     assert (german.dataset_config, german.dataset_split) == ("de", "dev")
-    assert (probe.task_type, probe.metric_type, probe.metric_value) == ("text-classification", "accuracy", 0.8)
+    assert (probe.task_type, probe.metric_type, probe.metric_value) == (
+        "text-classification",
+        "accuracy",
+        0.8,
+    )
     assert probe.metric_args == {**SENTEVAL, "interval": [pytest.approx(0.7), pytest.approx(0.9)]}
-    assert (own.task_type, own.dataset_type, own.metric_args and own.metric_args["name"]) == ("other", "my-task", "own")
+    assert (own.task_type, own.dataset_type, own.metric_args and own.metric_args["name"]) == (
+        "other",
+        "my-task",
+        "own",
+    )
 
 
 def test_seeds_are_a_mean_and_protocols_stay_apart():
     wmean = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
-    results = [make_result("mine", "mr", score, protocol=SENTEVAL, eval_seed=at) for at, score in enumerate((0.5, 0.7))]
+    results = [
+        make_result("mine", "mr", score, protocol=SENTEVAL, eval_seed=at)
+        for at, score in enumerate((0.5, 0.7))
+    ]
     several = told_seeds()
     (mean,) = read(to_yaml(index(*several)))
-    assert (mean.metric_args or {})["interval"] == list(mean_interval([several]) or ())
-    results += [make_result("mine", "sts12", 0.4), make_result("mine", "sts12", 0.3, protocol=wmean)]
+    assert (mean.metric_args or {})["interval"] == list(compute_mean_interval([several]) or ())
+    results += [
+        make_result("mine", "sts12", 0.4),
+        make_result("mine", "sts12", 0.3, protocol=wmean),
+    ]
     probe, joined, weighted = read(to_yaml(index(*results)))
     assert probe.metric_value == pytest.approx(0.6)
     assert probe.metric_args == {**SENTEVAL, "seeds": 2, "deviation": pytest.approx(0.02**0.5)}
@@ -94,14 +117,20 @@ def test_a_card_keeps_its_text_and_its_other_metadata(tmp_path: Path):
     path = tmp_path / "README.md"
     write_card(path, index(make_result("mine", "sts12", 0.4)))
     assert [one.metric_value for one in read(path.read_text())] == [0.4]
-    path.write_text("---\nlicense: mit\nmodel-index: []\n---\n\n# Mine\n\nA señor's model.\n", encoding="utf-8")
+    path.write_text(
+        "---\nlicense: mit\nmodel-index: []\n---\n\n# Mine\n\nA señor's model.\n", encoding="utf-8"
+    )
     write_card(path, index(make_result("mine", "sts12", 0.5)))
     text = path.read_text(encoding="utf-8")
     assert [one.metric_value for one in read(text)] == [0.5]
-    assert ModelCard(text).data["license"] == "mit" and text.endswith("\n# Mine\n\nA señor's model.\n")
+    assert ModelCard(text).data["license"] == "mit" and text.endswith(
+        "\n# Mine\n\nA señor's model.\n"
+    )
 
 
-@pytest.mark.parametrize("content", [b"---\nlicense: [mit\n---\n# Mine\n", b"---\n- a list\n---\n", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "content", [b"---\nlicense: [mit\n---\n# Mine\n", b"---\n- a list\n---\n", b"\xff\xfe"]
+)
 def test_a_card_that_cannot_be_read_is_one_line_and_stays(tmp_path: Path, content: bytes):
     path = tmp_path / "README.md"
     path.write_bytes(content)
@@ -115,7 +144,9 @@ def entries(*results: Result) -> list[EvalResultEntry]:
 
 
 def test_an_entry_is_what_the_hub_reads():
-    sts, german = entries(make_result("mine", "sts12", 1 / 3), make_result("mine", "stsb-de", 0.5, split="validation"))
+    sts, german = entries(
+        make_result("mine", "sts12", 1 / 3), make_result("mine", "stsb-de", 0.5, split="validation")
+    )
     assert sts == EvalResultEntry(
         dataset_id="mteb/sts12-sts",
         task_id="STS12",
@@ -131,11 +162,17 @@ def test_an_entry_is_what_the_hub_reads():
 
 def test_seeds_of_entries_are_a_mean_and_protocols_stay_apart():
     wmean = {**make_result().protocol, "name": "wmean", "aggregation": "wmean"}
-    seeds = [make_result("mine", "sts12", score, train_seed=at) for at, score in enumerate((0.5, 0.7))]
+    seeds = [
+        make_result("mine", "sts12", score, train_seed=at) for at, score in enumerate((0.5, 0.7))
+    ]
     mean, weighted = entries(*seeds, make_result("mine", "sts12", 0.3, protocol=wmean))
-    assert mean.value == pytest.approx(0.6) and str(mean.notes).endswith("mean of 2 seeds, deviation 0.1414")
-    several = [structs.replace(told(one), eval_seed=at, items=str(at)) for at, one in enumerate(pair())]
-    low, high = mean_interval([several]) or (0, 0)
+    assert mean.value == pytest.approx(0.6) and str(mean.notes).endswith(
+        "mean of 2 seeds, deviation 0.1414"
+    )
+    several = [
+        structs.replace(told(one), eval_seed=at, items=str(at)) for at, one in enumerate(pair())
+    ]
+    low, high = compute_mean_interval([several]) or (0, 0)
     (known,) = entries(*several)
     assert str(known.notes).endswith(f"; 95% interval over items and seeds {low:.4f} to {high:.4f}")
     assert weighted.value == 0.3 and "(wmean)" in str(weighted.notes)
@@ -150,19 +187,37 @@ def test_what_is_no_dataset_on_the_hub_is_left_out():
     assert [line.split(":")[0] for line in left_out] == [
         "mine on sickr", "mine on quickstart-en", "mine on my task", "mine on mr",
     ]  # fmt: skip
-    with pytest.raises(DataError, match="nothing to export: mine on sickr: it is no dataset of its own on the Hub"):
+    with pytest.raises(
+        DataError, match="nothing to export: mine on sickr: it is no dataset of its own on the Hub"
+    ):
         eval_results(others, Catalogue())
 
 
-REGRESSION = {"name": "senteval", "metric": "pearson", "selection": "pearson", "learning_rate": 1e-3}
+REGRESSION = {
+    "name": "senteval",
+    "metric": "pearson",
+    "selection": "pearson",
+    "learning_rate": 1e-3,
+}
 RESULTS = [
     make_result("minilm", "sts12", 0.5, run={**RUN, "commit": "c" * 40}),
     make_result("minilm", "stsb-de", 0.4, split="validation"),
-    make_result("minilm", "mr", 0.8, protocol={**SENTEVAL, "weight_decays": [1e-5, 1e-4]}, split="all"),
-    make_result("minilm", "mr", 0.9, protocol={**SENTEVAL, "weight_decays": [1e-5, 1e-4]}, split="all", eval_seed=1),
+    make_result(
+        "minilm", "mr", 0.8, protocol={**SENTEVAL, "weight_decays": [1e-5, 1e-4]}, split="all"
+    ),
+    make_result(
+        "minilm",
+        "mr",
+        0.9,
+        protocol={**SENTEVAL, "weight_decays": [1e-5, 1e-4]},
+        split="all",
+        eval_seed=1,
+    ),
     make_result("minilm", "sickr-regression", 0.7, protocol=REGRESSION),
     make_result("minilm", "quickstart-en", 0.6),
-    make_result("minilm", "my task", -3.0, protocol={"name": "own", "metric": "own"}, interval=(-4.0, -2.0)),
+    make_result(
+        "minilm", "my task", -3.0, protocol={"name": "own", "metric": "own"}, interval=(-4.0, -2.0)
+    ),
 ]
 
 
@@ -177,21 +232,36 @@ def test_a_record_says_what_a_result_says():
     sts, german, probe, regression, quick, own = made["evaluation_results"]
     assert sts["score_details"]["score"] == 0.5
     interval = {"lower": 0.4, "upper": 0.6, "confidence_level": 0.95, "method": "none"}
-    assert sts["score_details"]["uncertainty"] == {"num_samples": 3, "confidence_interval": interval}
+    assert sts["score_details"]["uncertainty"] == {
+        "num_samples": 3,
+        "confidence_interval": interval,
+    }
     assert (sts["metric_config"]["min_score"], sts["metric_config"]["max_score"]) == (-1, 1)
     assert sts["metric_config"]["metric_parameters"]["aggregation"] == "all"
-    assert german["source_data"]["hf_split"] == "dev" and german["source_data"]["additional_details"]["config"] == "de"
-    assert probe["score_details"]["score"] == pytest.approx(0.85) and probe["metric_config"]["min_score"] == 0
+    assert (
+        german["source_data"]["hf_split"] == "dev"
+        and german["source_data"]["additional_details"]["config"] == "de"
+    )
+    assert (
+        probe["score_details"]["score"] == pytest.approx(0.85)
+        and probe["metric_config"]["min_score"] == 0
+    )
     assert probe["score_details"]["details"]["seeds"] == "2"
     assert "confidence_interval" not in probe["score_details"]["uncertainty"]
     (several,) = record(*told_seeds())["evaluation_results"]
-    low, high = mean_interval([told_seeds()]) or (0, 0)
+    low, high = compute_mean_interval([told_seeds()]) or (0, 0)
     interval = {"lower": low, "upper": high, "confidence_level": 0.95, "method": MEAN_METHOD}
-    assert several["score_details"]["uncertainty"] == {"num_samples": 40, "confidence_interval": interval}
+    assert several["score_details"]["uncertainty"] == {
+        "num_samples": 40,
+        "confidence_interval": interval,
+    }
     assert probe["metric_config"]["metric_parameters"]["weight_decays"] == "[1e-05, 0.0001]"
     assert regression["metric_config"]["metric_unit"] == "correlation"
     assert quick["source_data"] == {"dataset_name": "Quickstart English", "source_type": "other"}
-    assert (own["metric_config"]["min_score"], own["metric_config"]["max_score"]) == ("-Infinity", "Infinity")
+    assert (own["metric_config"]["min_score"], own["metric_config"]["max_score"]) == (
+        "-Infinity",
+        "Infinity",
+    )
 
 
 CATALOGUE = Catalogue()
@@ -228,12 +298,26 @@ def test_a_run_tells_the_size_of_embeddings(run: dict[str, Any], dimensions):
 
 
 def test_a_revision_is_the_hubs_commit_or_of_the_fingerprint():
-    assert model_of(make_result("mine", score=0.5, revision="c" * 40), CATALOGUE).revision == "c" * 40
-    assert model_of(make_result("mine", score=0.5, fingerprint="f" * 64), CATALOGUE).revision == "f" * 40
-    assert model_of(make_result("mine", score=0.5, fingerprint=None), CATALOGUE).revision == "no_revision_available"
+    assert (
+        model_of(make_result("mine", score=0.5, revision="c" * 40), CATALOGUE).revision == "c" * 40
+    )
+    assert (
+        model_of(make_result("mine", score=0.5, fingerprint="f" * 64), CATALOGUE).revision
+        == "f" * 40
+    )
+    assert (
+        model_of(make_result("mine", score=0.5, fingerprint=None), CATALOGUE).revision
+        == "no_revision_available"
+    )
 
 
 def test_tasks_of_one_archive_stay_apart():
-    sick, stsb = read(to_yaml(index(make_result("mine", "sickr", 0.4), make_result("mine", "stsb", 0.5))))
+    sick, stsb = read(
+        to_yaml(index(make_result("mine", "sickr", 0.4), make_result("mine", "stsb", 0.5)))
+    )
     assert sick.dataset_type == stsb.dataset_type
-    assert (sick.dataset_config, sick.dataset_name, stsb.dataset_config) == ("sickr", "SICK-R", "stsb")
+    assert (sick.dataset_config, sick.dataset_name, stsb.dataset_config) == (
+        "sickr",
+        "SICK-R",
+        "stsb",
+    )

@@ -11,11 +11,18 @@ from typing import Any
 import pytest
 
 from stsbench.boards.exports.hub import mteb_facts, mteb_task
-from stsbench.boards.exports.mteb import Exported, Imported, ImportedModel, export_mteb, read_mteb, with_imported
-from stsbench.boards.render import render
-from stsbench.boards.tables.build import Asked, build_table
+from stsbench.boards.exports.mteb import (
+    ExportedFiles,
+    ImportedModel,
+    ImportedScores,
+    export_mteb,
+    read_mteb,
+    with_imported,
+)
+from stsbench.boards.render.formats import render
+from stsbench.boards.tables.build import TableRequest, build_table
 from stsbench.boards.tables.columns import as_mteb_scores
-from stsbench.boards.tables.table import Table, lay_out
+from stsbench.boards.tables.table import Table, build_layout
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, ProtocolError
@@ -32,7 +39,7 @@ def made(encoder: str, task: str, score: float, **changes: Any) -> Result:
     return make_result(encoder, task, score, **{"scores": scores, "fingerprint": PRINT, **changes})
 
 
-def export(tmp_path: Path, *results: Result) -> Exported:
+def export(tmp_path: Path, *results: Result) -> ExportedFiles:
     return export_mteb(results, tmp_path, Catalogue())
 
 
@@ -81,13 +88,19 @@ def test_languages_of_one_task_are_subsets_of_one_file_and_whole(tmp_path):
     assert found.left_out[0] == (
         "a on stsb-en: MTEB's STSBenchmarkMultilingualSTS is of 10 subsets, the results hold 9 of split 'validation'"
     )
-    with pytest.raises(DataError, match="nothing to export: a on sts17-en-en: MTEB's STS17 is of 11 subsets, the res"):
+    with pytest.raises(
+        DataError,
+        match="nothing to export: a on sts17-en-en: MTEB's STS17 is of 11 subsets, the res",
+    ):
         export(tmp_path / "none", made("a", "sts17-en-en", 0.8), made("a", "sts17-tr-en", 0.1))
 
 
 def test_the_score_is_of_all_pairs_whatever_the_aggregation(tmp_path):
     export(
-        tmp_path, made("a", "sts12", 0.7, protocol=WMEAN), made("a", "sts12", 0.7), made("a", "sts12", 0.7, eval_seed=1)
+        tmp_path,
+        made("a", "sts12", 0.7, protocol=WMEAN),
+        made("a", "sts12", 0.7),
+        made("a", "sts12", 0.7, eval_seed=1),
     )
     (only,) = read(tmp_path, "STS12")["scores"]["test"]
     assert only["main_score"] == 0.7
@@ -103,7 +116,9 @@ def test_models_and_their_states_have_folders_of_their_own(tmp_path):
         made("b c", "sts12", 0.7, fingerprint=None),
     )
     assert read(tmp_path, "STS12", "org__name", commit)["scores"]["test"][0]["main_score"] == 0.5
-    assert read(tmp_path, "STS12", revision=PRINT[::-1][:40])["scores"]["test"][0]["main_score"] == 0.6
+    assert (
+        read(tmp_path, "STS12", revision=PRINT[::-1][:40])["scores"]["test"][0]["main_score"] == 0.6
+    )
     assert read(tmp_path, "STS12")["scores"]["test"][0]["main_score"] == 0.7
     assert read(tmp_path, "STS12", "stsbench__b_c", "no_revision_available")
     meta = read(tmp_path, "model_meta", "org__name", commit)
@@ -122,9 +137,18 @@ def test_a_model_of_a_card_has_the_hubs_id_its_size_and_its_dimensions(tmp_path)
     [
         (made("a", "stsb", 0.5), "a on stsb: its data are not those of a task of MTEB's"),
         (made("a", "sickr", 0.5), "a on sickr: its data are not those of a task of MTEB's"),
-        (made("a", "sts17-ar-ar", 0.5), "a on sts17-ar-ar: its data are not those of a task of MTEB's"),
-        (made("a", "a task of mine", 0.5), "a on a task of mine: its data are not those of a task of MTEB's"),
-        (made("a", "sts12", 0.5, protocol={**SIMCSE, "similarity": "dot"}), "a on sts12: MTEB scores by the Spearman"),
+        (
+            made("a", "sts17-ar-ar", 0.5),
+            "a on sts17-ar-ar: its data are not those of a task of MTEB's",
+        ),
+        (
+            made("a", "a task of mine", 0.5),
+            "a on a task of mine: its data are not those of a task of MTEB's",
+        ),
+        (
+            made("a", "sts12", 0.5, protocol={**SIMCSE, "similarity": "dot"}),
+            "a on sts12: MTEB scores by the Spearman",
+        ),
         (made("a", "sts12", 0.5, split="train"), "a on sts12: MTEB has no split 'train' of it"),
     ],
 )
@@ -163,7 +187,9 @@ def test_mteb_reads_the_files(tmp_path):
     for model in found.model_results:
         assert model.model_revision == PRINT[:40]
         main = {one.task_name: one.get_score() for one in model.task_results}
-        assert main == pytest.approx({"STS12": 0.7, "STS13": 0.6, "STSBenchmark": 0.5, "SICK-R": 0.4})
+        assert main == pytest.approx(
+            {"STS12": 0.7, "STS13": 0.6, "STSBenchmark": 0.5, "SICK-R": 0.4}
+        )
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -182,7 +208,10 @@ def test_the_data_are_mtebs(task):
     split: Any = load_task(task).load("test")
     assert len(split.gold) == facts["num_samples"]
     assert split.gold.mean() == pytest.approx(facts["label_statistics"]["avg_score"], abs=1e-5)
-    for sentences, column in ((split.sentences1, "text1_statistics"), (split.sentences2, "text2_statistics")):
+    for sentences, column in (
+        (split.sentences1, "text1_statistics"),
+        (split.sentences2, "text2_statistics"),
+    ):
         assert sum(map(len, sentences)) == facts[column]["total_text_length"]
         assert len(set(sentences)) == facts[column]["unique_texts"]
 
@@ -192,24 +221,41 @@ SUITE = Suite(name="STS", tasks=["sts12", "sts13"])
 
 
 def boards(results: list[Result]) -> list[Table]:
-    return Asked(catalogue=Catalogue(), results=results).suite_boards("sts", SUITE, dict.fromkeys(SUITE.tasks, "test"))
+    return TableRequest(catalogue=Catalogue(), results=results).suite_boards(
+        "sts", SUITE, dict.fromkeys(SUITE.tasks, "test")
+    )
 
 
-def file(path: Path, score: object = 0.5, *, task: str = "STS12", revision: str = STS12, **changes: Any) -> Path:
-    cell = {"cosine_spearman": score, "main_score": score, "hf_subset": "default", "languages": ["eng-Latn"]}
-    facts = {"dataset_revision": revision, "task_name": task, "mteb_version": "2.1.0", "scores": {"test": [cell]}}
+def file(
+    path: Path, score: object = 0.5, *, task: str = "STS12", revision: str = STS12, **changes: Any
+) -> Path:
+    cell = {
+        "cosine_spearman": score,
+        "main_score": score,
+        "hf_subset": "default",
+        "languages": ["eng-Latn"],
+    }
+    facts = {
+        "dataset_revision": revision,
+        "task_name": task,
+        "mteb_version": "2.1.0",
+        "scores": {"test": [cell]},
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**facts, **changes}))
     return path
 
 
-def imported_of(path: Path) -> Imported:
+def imported_of(path: Path) -> ImportedScores:
     return read_mteb(path, Catalogue())
 
 
 def test_a_folder_of_models_is_read(tmp_path):
     file(tmp_path / "org__one" / "rev1" / "STS12.json", 0.5)
-    file(tmp_path / "org__one" / "rev1" / "Banking77Classification.json", task="Banking77Classification")
+    file(
+        tmp_path / "org__one" / "rev1" / "Banking77Classification.json",
+        task="Banking77Classification",
+    )
     file(tmp_path / "two" / "rev2" / "STS12.json", 0.6)
     (tmp_path / "two" / "rev2" / "model_meta.json").write_text(
         '{"name": "org/two", "revision": "main", "loader": null}'
@@ -236,15 +282,26 @@ def test_what_was_exported_is_imported_again(tmp_path):
 
 
 BROKEN = {
-    "half.json": ('{"task_name": "STS12", "dataset_rev', "is not a result file of MTEB 1.11 or newer: "),
-    "old.json": ('{"mteb_version": "1.0.0", "test": {"cos_sim": {"spearman": 0.5}}}', "mteb itself reads older ones"),
+    "half.json": (
+        '{"task_name": "STS12", "dataset_rev',
+        "is not a result file of MTEB 1.11 or newer: ",
+    ),
+    "old.json": (
+        '{"mteb_version": "1.0.0", "test": {"cos_sim": {"spearman": 0.5}}}',
+        "mteb itself reads older ones",
+    ),
     "list.json": ("[]", "is not a result file of MTEB"),
 }
 
 
 def test_a_broken_old_or_foreign_file_is_one_line(tmp_path):
     folder = tmp_path / "org__one" / "rev1"
-    file(folder / "STS13.json", 0.5, task="STS13", revision="7e90230a92c190f1bf69ae9002b8cea547a64cca")
+    file(
+        folder / "STS13.json",
+        0.5,
+        task="STS13",
+        revision="7e90230a92c190f1bf69ae9002b8cea547a64cca",
+    )
     for name, (content, _) in BROKEN.items():
         (folder / name).write_text(content)
     file(folder / "other data.json", revision="f" * 40)
@@ -252,12 +309,18 @@ def test_a_broken_old_or_foreign_file_is_one_line(tmp_path):
     file(folder / "two.json", 2)
     found = imported_of(tmp_path)
     assert found.scores == {ImportedModel("org/one", "rev1"): {"sts13": (0.5, "2.1.0")}}
-    assert len(found.problems) == len(BROKEN) + 3 and all("\n" not in line for line in found.problems)
+    assert len(found.problems) == len(BROKEN) + 3 and all(
+        "\n" not in line for line in found.problems
+    )
     by_name = {Path(line.partition(": ")[0]).name: line for line in found.problems}
     for name, (_, said) in BROKEN.items():
         assert said in by_name[name]
-    assert by_name["other data.json"].endswith(f"of dataset revision {'f' * 12}, ours is {STS12[:12]}: other data")
-    assert by_name["nan.json"].endswith("subset 'default': 'cosine_spearman' is None and no correlation")
+    assert by_name["other data.json"].endswith(
+        f"of dataset revision {'f' * 12}, ours is {STS12[:12]}: other data"
+    )
+    assert by_name["nan.json"].endswith(
+        "subset 'default': 'cosine_spearman' is None and no correlation"
+    )
     assert by_name["two.json"].endswith("is 2 and no correlation")
 
 
@@ -265,16 +328,20 @@ def test_nothing_to_import_is_an_error(tmp_path):
     with pytest.raises(DataError, match="no score of a task that is also ours"):
         imported_of(tmp_path)
     (tmp_path / "a.json").write_text("{")
-    with pytest.raises(DataError, match=r"no score of a task that is also ours; .*a.json: is not a result file"):
+    with pytest.raises(
+        DataError, match=r"no score of a task that is also ours; .*a.json: is not a result file"
+    ):
         imported_of(tmp_path)
-    with pytest.raises(OutputError, match="gone: there is no such file or folder of MTEB's results"):
+    with pytest.raises(
+        OutputError, match="gone: there is no such file or folder of MTEB's results"
+    ):
         imported_of(tmp_path / "gone")
 
 
 def test_imported_rows_stand_apart_and_are_marked():
     results = [made("a", "sts12", 0.5), made("a", "sts13", 0.6)]
     (board,) = boards(results)
-    imported = Imported(
+    imported = ImportedScores(
         scores={
             ImportedModel("org/x", "one"): {"sts12": (0.9, "2.1.0"), "sts13": (0.8, "2.1.0")},
             ImportedModel("org/x", "two"): {"sts12": (0.7, "1.12.0"), "stsb-raw": (0.1, "2.1.0")},
@@ -283,9 +350,11 @@ def test_imported_rows_stand_apart_and_are_marked():
         problems=[],
     )
     table = with_imported(board, imported)
-    first, second = lay_out(table).blocks
+    first, second = build_layout(table).blocks
     # Best is taken among the measured: with one row of them, none is.
-    assert [[cell.text for cell in line.cells] for line in first.lines] == [["50.00", "60.00", "55.00"]]
+    assert [[cell.text for cell in line.cells] for line in first.lines] == [
+        ["50.00", "60.00", "55.00"]
+    ]
     assert not any(cell.rank for cell in first.lines[0].cells)
     assert [line.label + line.marks for line in second.lines] == ["org/x [one]°", "org/x [two]°"]
     assert [[cell.text for cell in line.cells] for line in second.lines] == [
@@ -294,8 +363,10 @@ def test_imported_rows_stand_apart_and_are_marked():
     ]
     assert second.section.startswith("Imported from MTEB's result files")
     legend = "° imported from MTEB's result files, not measured here (mteb 2.1.0, mteb 1.12.0, mteb 2.1.0)"
-    assert legend in lay_out(table).legend
-    assert [line.label for block in lay_out(table, "measured").blocks for line in block.lines] == ["a"]
+    assert legend in build_layout(table).legend
+    assert [
+        line.label for block in build_layout(table, "measured").blocks for line in block.lines
+    ] == ["a"]
     lines = list(csv.DictReader(io.StringIO(render([table], "csv"))))
     keys = ("side", "sts12", "sts13", "average", "average_exact")
     assert [lines[1][key] for key in keys] == ["imported", "90.0", "80.0", "85.0", "85.0"]
@@ -312,6 +383,8 @@ def test_only_boards_scored_as_mteb_scores_take_them():
 
     assert taken(SIMCSE)
     assert not any(map(taken, (WMEAN, {**SIMCSE, "similarity": "dot"}, {"name": "senteval"})))
-    assert as_mteb_scores(build_table("sts").columns) and not as_mteb_scores(build_table("transfer").columns)
+    assert as_mteb_scores(build_table("sts").columns) and not as_mteb_scores(
+        build_table("transfer").columns
+    )
     with pytest.raises(ProtocolError, match="'transfer' is not scored as MTEB scores"):
-        with_imported(build_table("transfer"), Imported({}, []))
+        with_imported(build_table("transfer"), ImportedScores({}, []))

@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
-from stsbench.boards.published import misprints, published_rows, read_table_card, row_facts, table_names
+from stsbench.boards.published.rows import (
+    misprints,
+    published_rows,
+    read_table_card,
+    row_facts,
+    table_names,
+)
 from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.columns import Filler
-from stsbench.boards.tables.rows import Added, lacks, not_shown
+from stsbench.boards.tables.columns import TableFiller
+from stsbench.boards.tables.rows import AddedRow, describe_gaps, describe_hidden
 from stsbench.boards.tables.table import (
     AVERAGE,
     BEST,
@@ -17,15 +23,15 @@ from stsbench.boards.tables.table import (
     EXACT,
     SECOND,
     Group,
-    Number,
     Row,
     Table,
     TableCell,
     TableColumn,
-    lay_out,
+    TableNumber,
+    build_layout,
 )
 from stsbench.core.catalogue import Catalogue
-from stsbench.results.groups import gather_runs
+from stsbench.results.groups import group_by_encoder
 from stsbench.results.record import Result
 from tests.boards.shown import STS, UNROUNDED, row, shown, sts
 
@@ -39,7 +45,9 @@ PAPERS = [name for name in table_names() if name not in BOARDS]
 def test_all_tables_that_were_promised_are_there():
     promised = [f"sgopt-{n}" for n in range(1, 7)] + [f"consert-{n}" for n in (2, 3, 4)]
     promised += ["bert-flow-1", "sgopt-figure-1", "sgopt-domain-shift"]
-    promised += [f"declutr-{n}" for n in (1, 2, 3, 4)] + [f"simcse-{n}" for n in ("5", "e1", "b2", "b3", "c1")]
+    promised += [f"declutr-{n}" for n in (1, 2, 3, 4)] + [
+        f"simcse-{n}" for n in ("5", "e1", "b2", "b3", "c1")
+    ]
     assert {*promised, *BOARDS} <= set(table_names())
     assert table_names()[:5] == BOARDS
 
@@ -47,14 +55,23 @@ def test_all_tables_that_were_promised_are_there():
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_papers_table_holds_every_number_printed_in_it_once(name):
     card, table = read_table_card(name), build_table(name)
-    source = [one for one in published_rows().values() if (one.paper, one.table) == (card.paper, card.table)]
+    source = [
+        one
+        for one in published_rows().values()
+        if (one.paper, one.table) == (card.paper, card.table)
+    ]
     printed = sorted((one.key, s.value, s.deviation or 0) for one in source for s in one.scores)
     filled = [
-        (one.key, c.published) for one in table.rows() for key, c in one.cells.items() if key not in (EXACT, DELTA)
+        (one.key, c.published)
+        for one in table.rows()
+        for key, c in one.cells.items()
+        if key not in (EXACT, DELTA)
     ]
     assert sorted((key, n.value, n.deviation or 0) for key, n in filled if n) == printed
     assert [one.key for one in table.rows()] == [
-        f"{card.paper}/{card.table}/{facts.row}" for group in card.groups for facts in row_facts(group)
+        f"{card.paper}/{card.table}/{facts.row}"
+        for group in card.groups
+        for facts in row_facts(group)
     ]
     assert not any(one.is_measured for one in table.rows())
 
@@ -69,9 +86,17 @@ def test_a_number_of_a_board_names_the_published_row_that_prints_it():
                 assert bool(cell.printed_in) == bool(cell.published), (name, one.label, key)
                 if cell.published and key in wanted:
                     scores = rows[cell.printed_in].scores
-                    found = {s.value for s in scores if (s.task, s.metric) == (wanted[key].task, wanted[key].metric)}
+                    found = {
+                        s.value
+                        for s in scores
+                        if (s.task, s.metric) == (wanted[key].task, wanted[key].metric)
+                    }
                     # An average that is not printed is made of cells of the same row.
-                    assert cell.published.value in found or (key in BOARDS and not found), (name, one.label, key)
+                    assert cell.published.value in found or (key in BOARDS and not found), (
+                        name,
+                        one.label,
+                        key,
+                    )
                 if cell.published and cell.printed_in != one.key:
                     several.add((name, one.label))
     assert len(several) > 30 and {name for name, _ in several} == {"all", "multilingual"}
@@ -91,28 +116,46 @@ def test_rows_without_an_average_are_sorted_by_the_first_column_that_they_fill()
 
 def test_a_name_that_is_a_misprint_is_right_on_boards_and_marked_in_the_papers_table():
     for name in ("multilingual", "all"):
-        sections = {one.label: group.section for group in build_table(name).groups for one in group.rows}
-        assert sections["ECNU"] == sections["UMCC-DLSI-run2"] == "Trained on STS scores" and "ENCU" not in sections
-    layout = lay_out(build_table("sgopt-3"))
+        sections = {
+            one.label: group.section for group in build_table(name).groups for one in group.rows
+        }
+        assert (
+            sections["ECNU"] == sections["UMCC-DLSI-run2"] == "Trained on STS scores"
+            and "ENCU" not in sections
+        )
+    layout = build_layout(build_table("sgopt-3"))
     assert "ENCU†*" in [line.label + line.marks for block in layout.blocks for line in block.lines]
     assert "* Task winner, supervised, ENCU: the team of SemEval-2017 is ECNU" in layout.legend
 
 
 def test_rows_that_measure_different_things_stand_below_the_same_heads():
     table = build_table("bert-flow-1")
-    shown = {line.label: [c.text for c in line.cells] for block in lay_out(table).blocks for line in block.lines}
+    shown = {
+        line.label: [c.text for c in line.cells]
+        for block in build_layout(table).blocks
+        for line in block.lines
+    }
     assert shown["Mean norm"] == ["0.95", "1.04", "1.22", "1.45"]
     assert shown["Mean dot product with the 7 nearest"] == ["0.72", "0.90", "1.17", "1.60"]
-    assert [note for note in lay_out(table).legend if note[0] == "*"] == [
+    assert [note for note in build_layout(table).legend if note[0] == "*"] == [
         "* 5,000 to 10,000: the column's head reads 5K to 1K"
     ]
     assert {one.metric for one in table.rows()} >= {"mean_norm", "knn3_distance", "knn5_dot"}
 
 
 def test_differences_are_those_to_the_row_that_is_named():
-    distances = {one.label: n.value for one in build_table("sgopt-5").rows() if (n := one.cell(DELTA).published)}
+    distances = {
+        one.label: n.value
+        for one in build_table("sgopt-5").rows()
+        if (n := one.cell(DELTA).published)
+    }
     assert {label: round(value, 2) for label, value in distances.items()} == {
-        **{"L_opt2": -1.48, "L_opt1": -2.01, "SG (L_base)": -2.45, "SG-OPT (tau 0.01, lambda 0.1)": 0},
+        **{
+            "L_opt2": -1.48,
+            "L_opt1": -2.01,
+            "SG (L_base)": -2.45,
+            "SG-OPT (tau 0.01, lambda 0.1)": 0,
+        },
         **{"tau 0.1": -4.23, "tau 0.001": -0.46, "lambda 0": -0.86, "lambda 1": -1.44},
         "without projection head": -1.84,
     }
@@ -132,7 +175,9 @@ column = "stsb"
 rows = ["SBERT-base Mean", "SBERT-base SG", {row = "SBERT-base Flow", protocol = "wmean"}]
 """
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
-    distances = [one.cell(DELTA).published for one in build_table(str(tmp_path / "mine.toml")).rows()]
+    distances = [
+        one.cell(DELTA).published for one in build_table(str(tmp_path / "mine.toml")).rows()
+    ]
     assert [one and round(one.value, 2) for one in distances] == [None, 4.07, None]
 
 
@@ -141,11 +186,18 @@ def test_groups_are_those_of_the_paper():
     assert [size for _, _, size in groups] == [7, 4, 1, 7, 3, 1]
     assert [section for section, _, _ in groups] == ["Unsupervised"] * 3 + ["Supervised"] * 3
     titles = [group.title for group in build_table("sgopt-1").groups]
-    assert titles[1:] == ["BERT-base", "BERT-large", "SBERT-base", "SBERT-large", "RoBERTa-base", "RoBERTa-large"]
+    assert titles[1:] == [
+        "BERT-base",
+        "BERT-large",
+        "SBERT-base",
+        "SBERT-large",
+        "RoBERTa-base",
+        "RoBERTa-large",
+    ]
 
 
 def test_marks_say_what_is_quoted_scored_otherwise_and_misprinted():
-    layout = lay_out(build_table("sgopt-1"))
+    layout = build_layout(build_table("sgopt-1"))
     lines = {(b.title, line.label): line for b in layout.blocks for line in b.lines}
     assert lines["SBERT-base", "Flow, mean-2"].marks == "†‡§"
     assert lines["BERT-base", "Flow, mean-2"].marks == "§"
@@ -164,7 +216,9 @@ def test_every_misprint_in_a_table_is_marked():
     seen: dict[tuple[str, str], str] = {}
     for name in PAPERS:
         for one in build_table(name).rows():
-            seen |= {(one.key, key): cell.misprint for key, cell in one.cells.items() if cell.misprint}
+            seen |= {
+                (one.key, key): cell.misprint for key, cell in one.cells.items() if cell.misprint
+            }
             seen |= {(one.key, ""): one.misprint} if one.misprint else {}
     papers = {(card.paper, card.table) for card in map(read_table_card, PAPERS)}
     listed = {key for key in misprints() if tuple(key[0].split("/")[:2]) in papers}
@@ -181,15 +235,21 @@ def test_declutrs_composite_mean_and_its_distances_are_the_printed_ones():
         assert not printed or not exact or printed.value == pytest.approx(exact.value, abs=0.0051)
     distances = {one.label: n.value for one in table.rows() if (n := one.cell(DELTA).published)}
     assert {label: round(value, 2) for label, value in distances.items()} == {
-        **{"GloVe": -13.63, "fastText": -10.54, "InferSent": -3.10, "USE": -0.21, "Sent. Transformers": -1.91},
+        **{
+            "GloVe": -13.63,
+            "fastText": -10.54,
+            "InferSent": -3.10,
+            "USE": -0.21,
+            "Sent. Transformers": -1.91,
+        },
         **{"Transformer-small": -6.52, "Transformer-base": -6.40, "DeCLUTR-small": -1.60},
     }
-    assert lay_out(table).heads[-2:] == ["Avg.‡", "Δ"]
-    assert "‡ a mean over tasks that are scored in different ways" in lay_out(table).legend
+    assert build_layout(table).heads[-2:] == ["Avg.‡", "Δ"]
+    assert "‡ a mean over tasks that are scored in different ways" in build_layout(table).legend
 
 
 def test_best_and_second_best_are_those_of_the_group():
-    layout = lay_out(build_table("sgopt-1"))
+    layout = build_layout(build_table("sgopt-1"))
     (base,) = [block for block in layout.blocks if block.title == "BERT-base"]
     ranks = {line.label: [cell.rank for cell in line.cells] for line in base.lines}
     assert ranks["Contrastive (SG-OPT)"] == [BEST, SECOND, BEST, BEST, BEST, BEST, BEST, BEST]
@@ -207,15 +267,18 @@ def ranks(*values: float | None, better: Any = "high", otherwise: str = "") -> l
     rows = [
         Row(
             label=str(i),
-            cells={"c": TableCell(published=Number(v))} if v is not None else {},
+            cells={"c": TableCell(published=TableNumber(v))} if v is not None else {},
             otherwise=otherwise if i else "",
         )
         for i, v in enumerate(values)
     ]
     table = Table(
-        name="t", title="t", columns=[TableColumn(key="c", head="c", better=better)], groups=[Group(rows=rows)]
+        name="t",
+        title="t",
+        columns=[TableColumn(key="c", head="c", better=better)],
+        groups=[Group(rows=rows)],
     )
-    lines = [line for block in lay_out(table, "published").blocks for line in block.lines]
+    lines = [line for block in build_layout(table, "published").blocks for line in block.lines]
     return [line.cells[0].rank for line in lines]
 
 
@@ -233,20 +296,28 @@ def test_ranks():
 CATALOGUE = Catalogue()
 
 
-def made(name: str, results: list[Result], *added: Added) -> Table:
+def made(name: str, results: list[Result], *added: AddedRow) -> Table:
     return build_table(name, results, CATALOGUE, added=added)
 
 
 def told(name: str, results: list[Result], where: str = "") -> list[str]:
-    table = made(name, results, Added("mine", "Ours", results))
-    return [line for one in table.rows() if one.is_added for line in lacks(one, table, CATALOGUE, where)]
+    table = made(name, results, AddedRow("mine", "Ours", results))
+    return [
+        line
+        for one in table.rows()
+        if one.is_added
+        for line in describe_gaps(one, table, CATALOGUE, where)
+    ]
 
 
 def test_an_added_row_stands_in_a_group_below_the_papers_own():
     results = sts("mine", *UNROUNDED)
-    table = made("simcse-5", results, Added("mine", "Ours", results))
+    table = made("simcse-5", results, AddedRow("mine", "Ours", results))
     assert [(group.title, len(group.rows)) for group in table.groups][-1] == ("Measured here", 1)
-    assert shown(lay_out(table), "Ours") == "12.34 22.34 32.34 42.34 52.34 62.34 72.34 42.34".split()
+    assert (
+        shown(build_layout(table), "Ours")
+        == "12.34 22.34 32.34 42.34 52.34 62.34 72.34 42.34".split()
+    )
     plain = made("simcse-5", results)
     # The paper's best stay its best.
     assert [group.rows for group in table.groups][:-1] == [group.rows for group in plain.groups]
@@ -254,17 +325,21 @@ def test_an_added_row_stands_in_a_group_below_the_papers_own():
 
 def test_added_rows_are_ranked_among_themselves():
     first, second = sts("mine", *UNROUNDED), sts("other", *(score / 2 for score in UNROUNDED))
-    table = made("simcse-5", [*first, *second], Added("mine", "A", first), Added("other", "", second))
-    *_, block = lay_out(table).blocks
+    table = made(
+        "simcse-5", [*first, *second], AddedRow("mine", "A", first), AddedRow("other", "", second)
+    )
+    *_, block = build_layout(table).blocks
     assert [(line.label, line.cells[0].rank) for line in block.lines] == [("A", BEST), ("other", 2)]
 
 
 def test_on_a_board_the_row_that_is_there_has_the_label():
     results = sts("mine", *UNROUNDED)
-    table = made("sts", results, Added("mine", "Ours", results))
-    assert row(table, "Ours").encoder == "mine" and "mine" not in [one.label for one in table.rows()]
+    table = made("sts", results, AddedRow("mine", "Ours", results))
+    assert row(table, "Ours").encoder == "mine" and "mine" not in [
+        one.label for one in table.rows()
+    ]
     assert len(table.rows()) == len(made("sts", results).rows())
-    assert row(made("sts", results, Added("mine", "", results)), "mine").is_added
+    assert row(made("sts", results, AddedRow("mine", "", results)), "mine").is_added
 
 
 def test_what_a_row_lacks_is_told_with_the_command_that_fills_it():
@@ -298,8 +373,8 @@ def test_what_no_run_measures_is_told_so():
 
 
 def unseen(name: str, *results: Any) -> str:
-    card, runs = read_table_card(name), gather_runs(results, CATALOGUE)
-    return not_shown(made(name, list(results)), Filler.of(card, CATALOGUE), runs)
+    card, runs = read_table_card(name), group_by_encoder(results, CATALOGUE)
+    return describe_hidden(made(name, list(results)), TableFiller.of(card, CATALOGUE), runs)
 
 
 def test_results_without_a_row_are_told():
@@ -308,13 +383,19 @@ def test_results_without_a_row_are_told():
         "results of mine are in no row of 'simcse-5'; --add NAME shows them, such as --add mine"
     )
     five = [result for at in range(5) for result in sts(f"mine {at}", *UNROUNDED)]
-    assert "mine 0, mine 1, mine 2 and 2 more" in unseen("simcse-5", *five) and "--add 'mine 0'" in unseen(
+    assert "mine 0, mine 1, mine 2 and 2 more" in unseen(
         "simcse-5", *five
+    ) and "--add 'mine 0'" in unseen("simcse-5", *five)
+    assert (
+        unseen("simcse-e1", *mine) == ""
+        and unseen("simcse-5", *sts("simcse-bert-base", *UNROUNDED)) == ""
     )
-    assert unseen("simcse-e1", *mine) == "" and unseen("simcse-5", *sts("simcse-bert-base", *UNROUNDED)) == ""
 
 
 def test_an_encoder_in_several_states_is_several_rows():
-    results = [*sts("mine", *UNROUNDED, fingerprint="a" * 64), *sts("mine", *UNROUNDED[::-1], fingerprint="b" * 64)]
-    table = made("simcse-5", results, Added("mine", "Ours", results))
+    results = [
+        *sts("mine", *UNROUNDED, fingerprint="a" * 64),
+        *sts("mine", *UNROUNDED[::-1], fingerprint="b" * 64),
+    ]
+    table = made("simcse-5", results, AddedRow("mine", "Ours", results))
     assert [one.label for one in table.groups[-1].rows] == ["Ours [aaaaaa]", "Ours [bbbbbb]"]

@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 from sklearn.metrics import f1_score
 
-from stsbench.boards.published import protocols
+from stsbench.boards.published.rows import protocols
 from stsbench.boards.tables import build as module
-from stsbench.boards.tables.build import build_table, known_means
+from stsbench.boards.tables.build import build_table, open_interval_cache
 from stsbench.boards.tables.table import AVERAGE, Row
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.record import Result
@@ -39,7 +39,11 @@ def probed(task: str, seed: int) -> Result:
 
 def regressed(task: str, seed: int) -> Result:
     gold, predicted = drawn(seed, N)
-    facts = {**protocols()["senteval"].fields["relatedness"], "name": "senteval", "metric": "pearson"}
+    facts = {
+        **protocols()["senteval"].fields["relatedness"],
+        "name": "senteval",
+        "metric": "pearson",
+    }
     scores = {name: CORRELATIONS[name](predicted, gold) for name in ("pearson", "spearman")}
     return make_result(
         "declutr-base", task, scores["pearson"], protocol=facts, scores=scores, n=N,
@@ -52,7 +56,13 @@ def recalled(seed: int) -> Result:
     facts = {**protocols()["senteval"].fields["retrieval"], "name": "senteval"}
     score = float(recall.mean())
     return make_result(
-        "declutr-base", "coco", score, protocol=facts, scores={"mean_recall": score}, n=N, per_item={"recall": recall}
+        "declutr-base",
+        "coco",
+        score,
+        protocol=facts,
+        scores={"mean_recall": score},
+        n=N,
+        per_item={"recall": recall},
     )
 
 
@@ -67,7 +77,10 @@ def sts_protocol() -> dict[str, Any]:
 
 def results() -> list[Result]:
     made = [probed(task, seed) for seed, task in enumerate(PROBES)]
-    made += [regressed(task, 20 + seed) for seed, task in enumerate(("sickr-regression", "stsb-regression"))]
+    made += [
+        regressed(task, 20 + seed)
+        for seed, task in enumerate(("sickr-regression", "stsb-regression"))
+    ]
     made += [recalled(30), *(similar(task, 40 + seed) for seed, task in enumerate(STS))]
     # No two tasks have a sentence in common.
     return [one if one.task == "coco" else told(one, 1000 * at) for at, one in enumerate(made)]
@@ -100,7 +113,9 @@ def test_the_average_of_seventeen_tasks_has_the_interval_of_its_items():
     average = measured_row(made).cell(AVERAGE).measured
     assert average is not None and average.interval is not None
     scores = [one.scores.get("spearman", one.score) for one in made]
-    scores[PROBES.index("mrpc")] = (made[PROBES.index("mrpc")].score + made[PROBES.index("mrpc")].scores["f1"]) / 2
+    scores[PROBES.index("mrpc")] = (
+        made[PROBES.index("mrpc")].score + made[PROBES.index("mrpc")].scores["f1"]
+    ) / 2
     assert sum(average.interval) / 2 == pytest.approx(100 * np.mean(scores), abs=1e-6)
     shares = np.concatenate([shares_of(one) for one in made]) / 17
     # MRPC's pairs count once as accuracy and once as F1: twice half a share each, of the same sentences.
@@ -123,22 +138,22 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def keep(**intervals: tuple[float, float]) -> None:
-    with known_means() as known:
+    with open_interval_cache() as known:
         known |= intervals
 
 
 def test_what_is_added_is_there_the_next_time(file: Path):
     keep(a=(0.25, 1 / 3))
     keep(b=(0.5, 0.75))
-    with known_means() as known:
+    with open_interval_cache() as known:
         assert known == {"a": (0.25, 1 / 3), "b": (0.5, 0.75)}
 
 
 def test_what_another_process_adds_meanwhile_is_not_lost(file: Path):
-    with known_means() as known:
+    with open_interval_cache() as known:
         known["a"] = (0.0, 1.0)
         keep(b=(0.0, 0.5))
-    with known_means() as known:
+    with open_interval_cache() as known:
         assert set(known) == {"a", "b"}
 
 
@@ -146,21 +161,25 @@ def test_the_oldest_go_first(file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "MOST", 2)
     for name in "abc":
         keep(**{name: (0.0, 1.0)})
-    with known_means() as known:
+    with open_interval_cache() as known:
         assert list(known) == ["b", "c"]
 
 
-@pytest.mark.parametrize("content", [b"", b"[1]", b'{"a": [1]}', b'{"a": "b"}', b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"[1]", b'{"a": [1]}', b'{"a": "b"}', b"\xff", b"[" * 100_000]
+)
 def test_a_damaged_file_is_as_none(file: Path, content: bytes):
     file.write_bytes(content)
-    with known_means() as known:
+    with open_interval_cache() as known:
         assert known == {}
     keep(a=(0.0, 1.0))
-    with known_means() as known:
+    with open_interval_cache() as known:
         assert known == {"a": (0.0, 1.0)}
 
 
-def test_without_a_folder_to_keep_them_in_nothing_fails(file: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_folder_to_keep_them_in_nothing_fails(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+):
     (file.parent / "taken").write_text("a file")
     monkeypatch.setenv("STSBENCH_CACHE", str(file.parent / "taken"))
     keep(a=(0.0, 1.0))
@@ -171,5 +190,5 @@ def test_without_a_folder_to_keep_them_in_nothing_fails(file: Path, monkeypatch:
         raise RuntimeError("no home")
 
     monkeypatch.setattr(Path, "home", homeless)
-    with known_means() as known:
+    with open_interval_cache() as known:
         assert known == {}

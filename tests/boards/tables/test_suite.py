@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stsbench.boards.render import render
-from stsbench.boards.tables.build import Asked
-from stsbench.boards.tables.table import AVERAGE, Number, Row, Table
+from stsbench.boards.render.formats import render
+from stsbench.boards.tables.build import TableRequest
+from stsbench.boards.tables.table import AVERAGE, Row, Table, TableNumber
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.record import CleanScore, Result
@@ -23,13 +23,22 @@ WMEAN = {**SIMCSE, "name": "wmean", "aggregation": "wmean"}
 
 
 def both(encoder: str, first: float, second: float, **changes: Any) -> list[Result]:
-    return [make_result(encoder, task, score, **changes) for task, score in zip(TASKS, (first, second), strict=True)]
+    return [
+        make_result(encoder, task, score, **changes)
+        for task, score in zip(TASKS, (first, second), strict=True)
+    ]
 
 
 def boards(
-    results: Sequence[Result], name: str, suite: Suite, scored: dict[str, str], protocol: str | None = None
+    results: Sequence[Result],
+    name: str,
+    suite: Suite,
+    scored: dict[str, str],
+    protocol: str | None = None,
 ) -> list[Table]:
-    return Asked(catalogue=Catalogue(), results=results, protocol=protocol).suite_boards(name, suite, scored)
+    return TableRequest(catalogue=Catalogue(), results=results, protocol=protocol).suite_boards(
+        name, suite, scored
+    )
 
 
 def gather(*results: Result, protocol: str | None = None, suite: Suite = SUITE) -> list[Table]:
@@ -40,7 +49,7 @@ def markdown(*made: Table) -> str:
     return render(made, "markdown")
 
 
-def number(row: Row, key: str) -> Number:
+def number(row: Row, key: str) -> TableNumber:
     found = row.cell(key).measured
     assert found is not None
     return found
@@ -56,7 +65,12 @@ def plain(text: str) -> str:
 
 
 def test_rows_are_sorted_by_average_and_those_without_come_last():
-    results = [*both("low", 0.1, 0.3), make_result("hole", "sts12", 0.9), *both("high", 0.7, 0.8), *both("a", 0.1, 0.3)]
+    results = [
+        *both("low", 0.1, 0.3),
+        make_result("hole", "sts12", 0.9),
+        *both("high", 0.7, 0.8),
+        *both("a", 0.1, 0.3),
+    ]
     (board,) = gather(*results)
     assert [row.label for row in board.rows()] == ["high", "a", "low", "hole"]
     averages = [row.cell(AVERAGE).measured for row in board.rows()]
@@ -66,7 +80,9 @@ def test_rows_are_sorted_by_average_and_those_without_come_last():
 
 
 def test_protocols_never_meet_in_one_board():
-    made = gather(*both("a", 0.5, 0.6), *both("b", 0.7, 0.8, protocol=WMEAN), make_result("b", "sts12", 0.1))
+    made = gather(
+        *both("a", 0.5, 0.6), *both("b", 0.7, 0.8, protocol=WMEAN), make_result("b", "sts12", 0.1)
+    )
     assert [[row.label for row in board.rows()] for board in made] == [["a", "b"], ["b"]]
     assert [board.title.split()[2] for board in made] == ["simcse", "wmean"]
     # b's scores under simcse and under wmean would make a row together: they do not.
@@ -77,7 +93,10 @@ def test_protocols_never_meet_in_one_board():
 def test_a_field_replaced_is_another_protocol():
     few, many = ({"name": "senteval", "kfold": k, "nhid": 0} for k in (5, 10))
     made = gather(*both("a", 0.5, 0.6, protocol=few), *both("a", 0.7, 0.8, protocol=many))
-    assert sorted(b.title for b in made) == ["STS, protocol senteval (kfold 10)", "STS, protocol senteval (kfold 5)"]
+    assert sorted(b.title for b in made) == [
+        "STS, protocol senteval (kfold 10)",
+        "STS, protocol senteval (kfold 5)",
+    ]
     assert gather(*both("a", 0.5, 0.6, protocol=few))[0].title == "STS, protocol senteval"
 
 
@@ -90,7 +109,11 @@ def test_scores_of_other_splits_do_not_count(split):
 
 
 def test_seeds_are_a_mean_and_a_deviation():
-    results = [r for seed, shift in enumerate((0.0, 0.1, 0.2)) for r in both("a", 0.5 + shift, 0.6, eval_seed=seed)]
+    results = [
+        r
+        for seed, shift in enumerate((0.0, 0.1, 0.2))
+        for r in both("a", 0.5 + shift, 0.6, eval_seed=seed)
+    ]
     (board,) = gather(*results)
     (row,) = board.rows()
     # Deviation of 0.5, 0.6, 0.7 about 0.6: sqrt((0.01 + 0 + 0.01) / 2) = 0.1.
@@ -121,13 +144,26 @@ def test_training_seeds_are_one_encoder_though_their_weights_differ():
     (board,) = gather(*results)
     assert shown(board) == [["a", "55.00±7.07", "60.00±0.00", "57.50±3.54"]]
     (board,) = gather(*results, *both("a", 0.1, 0.2, train_seed=1, fingerprint="other weights"))
-    assert [row.label for row in board.rows()] == ["a [weights 1]", "a [weights 0]", "a [other wei]"]
+    assert [row.label for row in board.rows()] == [
+        "a [weights 1]",
+        "a [weights 0]",
+        "a [other wei]",
+    ]
 
 
 def test_scores_without_training_text_are_a_group_of_their_own_with_the_items_left():
     def clean(score: float | None, n: int) -> list[CleanScore]:
         interval = None if score is None else (score - 0.1, score + 0.1)
-        return [CleanScore(corpora=["nli_triplets"], text="a" * 64, near=None, n=n, score=score, interval=interval)]
+        return [
+            CleanScore(
+                corpora=["nli_triplets"],
+                text="a" * 64,
+                near=None,
+                n=n,
+                score=score,
+                interval=interval,
+            )
+        ]
 
     results = [
         make_result("low", "sts12", 0.5, clean=clean(0.6, 2)),
@@ -139,16 +175,27 @@ def test_scores_without_training_text_are_a_group_of_their_own_with_the_items_le
     (board,) = gather(*results)
     all_items, left = board.groups
     assert [row.label for row in all_items.rows] == ["high", "low", "none"]
-    assert left.section == "Without nli_triplets" and [row.label for row in left.rows] == ["low", "high"]
+    assert left.section == "Without nli_triplets" and [row.label for row in left.rows] == [
+        "low",
+        "high",
+    ]
     assert number(left.rows[0], AVERAGE).value == pytest.approx(55.0)
     assert number(left.rows[1], "sts12").interval == pytest.approx((30.0, 50.0))
-    assert left.rows[1].cell("sts13").measured is None and left.rows[1].cell(AVERAGE).measured is None
-    assert board.measured_notes[0].startswith("without nli_triplets, items left: STS12 2 of 3, STS13 ")
+    assert (
+        left.rows[1].cell("sts13").measured is None and left.rows[1].cell(AVERAGE).measured is None
+    )
+    assert board.measured_notes[0].startswith(
+        "without nli_triplets, items left: STS12 2 of 3, STS13 "
+    )
     assert "Without nli_triplets" in markdown(board)
 
 
 def test_overlap_is_marked_and_explained():
-    (board,) = gather(*both("a", 0.5, 0.6), *both("b", 0.4, 0.4, overlap="text"), *both("c", 0.3, 0.3, overlap="gold"))
+    (board,) = gather(
+        *both("a", 0.5, 0.6),
+        *both("b", 0.4, 0.4, overlap="text"),
+        *both("c", 0.3, 0.3, overlap="gold"),
+    )
     marks = [row[0] for row in shown(board)]
     assert marks[0] == "a" and marks[1][:-1] == "b" and marks[2][:-1] == "c"
     for mark, text in (
@@ -188,7 +235,9 @@ def test_the_majority_baseline_stands_below_the_encoders_and_is_never_ranked():
     # Without an average of the encoders there is not one of the baseline, and one task's level is one task's.
     (board,) = boards(probes("hole", 0.5), "two", suite, scored=scored)
     assert "| majority class | 63.76 |" in markdown(board)
-    (board,) = boards(results, "two", Suite(name="Two", tasks=suite.tasks, average=False), scored=scored)
+    (board,) = boards(
+        results, "two", Suite(name="Two", tasks=suite.tasks, average=False), scored=scored
+    )
     assert "| majority class | 63.76 | 68.77 |" in markdown(board)
     assert "majority" not in markdown(*gather(*both("a", 0.5, 0.6)))
 
@@ -199,4 +248,6 @@ def test_a_board_says_which_of_its_tasks_has_a_later_release():
     (made,) = boards([make_result("a", "stsb-raw", 0.5)], "raw", suite, scored=scored)
     note = "STS-B (raw text) is version 1; STS-B v2 (stsb-raw-v2) replaces it, scores differ"
     assert note in made.notes and note in markdown(made)
-    assert not any("replaces it" in note for one in gather(*both("a", 0.5, 0.6)) for note in one.notes)
+    assert not any(
+        "replaces it" in note for one in gather(*both("a", 0.5, 0.6)) for note in one.notes
+    )

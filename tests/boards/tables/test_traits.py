@@ -9,16 +9,26 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 
-from stsbench.boards.published import published_row
-from stsbench.boards.tables.rows import hub_address, known_facts, traits_of
-from stsbench.boards.tables.table import Traits
+from stsbench.boards.published.rows import published_row
+from stsbench.boards.tables.rows import hub_address, known_facts, read_traits
+from stsbench.boards.tables.table import EncoderTraits
 from stsbench.core.catalogue import Catalogue
 
-LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+LARGE = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
 SMALL = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
 ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1}
 XLMR = {**ROBERTA, "vocab_size": 250002}
-ALBERT = {"embedding_size": 128, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+ALBERT = {
+    "embedding_size": 128,
+    "hidden_size": 768,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
 BUILT: dict[str, tuple[str, dict[str, int]]] = {
     "ALBERT-base": ("albert", {"num_hidden_layers": 12, **ALBERT}),
     "BERT-base": ("bert", {}),
@@ -53,7 +63,7 @@ def test_a_backbone_has_as_many_parameters_as_transformers_builds(backbone):
 
 def test_an_encoder_is_what_its_card_says():
     catalogue = Catalogue()
-    assert traits_of(catalogue, catalogue.encoder("simcse-bert-base")) == Traits(
+    assert read_traits(catalogue, catalogue.encoder("simcse-bert-base")) == EncoderTraits(
         method="SimCSE",
         backbone="BERT-base",
         supervision="none",
@@ -62,7 +72,7 @@ def test_an_encoder_is_what_its_card_says():
         paper="https://arxiv.org/abs/2104.08821",
         model="https://huggingface.co/princeton-nlp/unsup-simcse-bert-base-uncased",
     )
-    assert traits_of(catalogue) == Traits()
+    assert read_traits(catalogue) == EncoderTraits()
 
 
 @pytest.mark.parametrize(
@@ -77,24 +87,30 @@ def test_an_encoder_is_what_its_card_says():
 )
 def test_the_year_is_that_of_the_work(name, year):
     catalogue = Catalogue()
-    assert traits_of(catalogue, catalogue.encoder(name)).year == year
+    assert read_traits(catalogue, catalogue.encoder(name)).year == year
 
 
 def test_an_encoder_made_of_another_has_its_size():
     catalogue = Catalogue()
     minilm = catalogue.encoder("minilm").parameters
-    assert traits_of(catalogue, catalogue.encoder("minilm-whitening")).parameters == minilm == 22_713_216
+    assert (
+        read_traits(catalogue, catalogue.encoder("minilm-whitening")).parameters
+        == minilm
+        == 22_713_216
+    )
     # The recipe's backbone is another card.
     recipe = catalogue.known_encoder("bt-small", next(iter(catalogue.digests("bt-small"))))
     assert recipe is not None and recipe.backbone == "minilm-l4-mlm"
-    assert traits_of(catalogue, recipe).parameters == known_facts()["parameters"]["MiniLM-L4"]
+    assert read_traits(catalogue, recipe).parameters == known_facts()["parameters"]["MiniLM-L4"]
 
 
 def test_another_network_under_a_cards_name_has_neither_its_size_nor_its_page():
     catalogue = Catalogue()
     card = catalogue.encoder("simcse-bert-base")
-    same = traits_of(catalogue, msgspec.structs.replace(card, name=f"{card.name}+pooling=mean"))
-    other = traits_of(catalogue, msgspec.structs.replace(card, name=f"{card.name}+model=a/b+pooling=mean"))
+    same = read_traits(catalogue, msgspec.structs.replace(card, name=f"{card.name}+pooling=mean"))
+    other = read_traits(
+        catalogue, msgspec.structs.replace(card, name=f"{card.name}+model=a/b+pooling=mean")
+    )
     assert same.parameters and same.model
     assert (other.parameters, other.model) == (None, "")
 
@@ -102,26 +118,42 @@ def test_another_network_under_a_cards_name_has_neither_its_size_nor_its_page():
 def test_a_published_row_without_a_card_is_of_its_source():
     catalogue = Catalogue()
     source = published_row("sgopt/table-1/BERT-base SG-OPT")
-    found = traits_of(catalogue, None, source)
-    assert (found.year, found.paper, found.model) == (2021, "https://aclanthology.org/2021.acl-long.197", "")
+    found = read_traits(catalogue, None, source)
+    assert (found.year, found.paper, found.model) == (
+        2021,
+        "https://aclanthology.org/2021.acl-long.197",
+        "",
+    )
     assert found.parameters == 109_482_240
     # What was taken over is of the work it was taken from.
-    assert traits_of(catalogue, None, published_row("consert/table-2/IS-BERT-base-NLI")).year == 2020
+    assert (
+        read_traits(catalogue, None, published_row("consert/table-2/IS-BERT-base-NLI")).year == 2020
+    )
 
 
 def test_only_what_browsers_open_is_an_address(tmp_path, monkeypatch):
     catalogue = Catalogue()
-    card = msgspec.structs.replace(catalogue.encoder("simcse-bert-base"), paper="javascript:x()", hub="")
-    assert traits_of(catalogue, card).paper == ""
-    assert hub_address("a/b") == "https://huggingface.co/a/b" and hub_address("../a/b") == hub_address("a b/c") == ""
+    card = msgspec.structs.replace(
+        catalogue.encoder("simcse-bert-base"), paper="javascript:x()", hub=""
+    )
+    assert read_traits(catalogue, card).paper == ""
+    assert (
+        hub_address("a/b") == "https://huggingface.co/a/b"
+        and hub_address("../a/b") == hub_address("a b/c") == ""
+    )
     monkeypatch.chdir(tmp_path)
     Path("runs/mine").mkdir(parents=True)
     local = msgspec.structs.replace(card, params={"model": "runs/mine"})
-    assert traits_of(catalogue, local).model == ""
+    assert read_traits(catalogue, local).model == ""
 
 
 def test_every_card_has_a_paper_and_its_year():
     catalogue = Catalogue()
-    found = {name: traits_of(catalogue, catalogue.encoder(name)) for name in catalogue.paths("baselines")}
-    assert [name for name, one in found.items() if not (one.year and one.paper.startswith("https://"))] == []
+    found = {
+        name: read_traits(catalogue, catalogue.encoder(name))
+        for name in catalogue.paths("baselines")
+    }
+    assert [
+        name for name, one in found.items() if not (one.year and one.paper.startswith("https://"))
+    ] == []
     assert {one.year for one in found.values()} <= set(range(2013, 2027))

@@ -16,13 +16,13 @@ import pytest
 from pyarrow import parquet
 
 from stsbench.core import settings
-from stsbench.core.cards import CorpusFacts
+from stsbench.core.cards import CorpusSection
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError, StsbenchError, UnknownName
-from stsbench.data.corpora.load import Corpus, load_corpus, read_training_text, split_sentences
+from stsbench.data.corpora.corpus import Corpus, load_corpus, read_training_text, split_sentences
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
-from stsbench.recipes.plan import TrainPlan, load_text, outline
+from stsbench.recipes.train_plan import TrainPlan, load_text, summarise_plan
 from tests import hub_server
 from tests.hub_files import sha256
 from tests.recipes.little import little_recipe
@@ -53,7 +53,11 @@ def catalogue(folder: Path, facts: str) -> Catalogue:
 
 def test_rows_by_column(tmp_path):
     corpus = load_corpus(write(tmp_path, "nli.csv", TRIPLETS))
-    assert (len(corpus), corpus.columns, corpus.blanks) == (2, ["anchor", "positive", "negative"], 1)
+    assert (len(corpus), corpus.columns, corpus.blanks) == (
+        2,
+        ["anchor", "positive", "negative"],
+        1,
+    )
     assert corpus[1] == {"anchor": "One, two", "positive": " ", "negative": "Three"}
     assert corpus.__getitems__([1, 0]) == [corpus[1], corpus[0]]
     anchors = corpus.column("anchor")
@@ -69,7 +73,9 @@ def test_rows_by_column(tmp_path):
 def test_missing_columns_name_those_there_are(tmp_path):
     corpus = load_corpus(write(tmp_path, "pairs.csv", "sent0,sent1\na,b\nc,d\n"))
     assert corpus.require("anchor", "positive") is corpus
-    with pytest.raises(DataError, match=r"pairs.csv' has no negative \(has anchor, positive\); choose a corpus"):
+    with pytest.raises(
+        DataError, match=r"pairs.csv' has no negative \(has anchor, positive\); choose a corpus"
+    ):
         corpus.require("anchor", "negative")
     with pytest.raises(DataError, match="has no text and no label"):
         corpus.require("text", "label")
@@ -80,7 +86,11 @@ def test_missing_columns_name_those_there_are(tmp_path):
     [
         ("a.txt", "a\nb\n", ["text"]),
         ("a.csv", "sentence,id\na,1\nb,2\n", ["text"]),
-        ("a.tsv", "premise\thypothesis\tlabel\na\tb\tneutral\nc\td\tneutral\n", ["first", "second", "label"]),
+        (
+            "a.tsv",
+            "premise\thypothesis\tlabel\na\tb\tneutral\nc\td\tneutral\n",
+            ["first", "second", "label"],
+        ),
         ("a.jsonl", '{"document": "a"}\n{"document": "b"}\n', ["document"]),
         ("a.csv", "sentence1,sentence2,score\na,b,3\nc,d,0.5\n", ["first", "second", "score"]),
     ],
@@ -91,12 +101,16 @@ def test_columns_of_a_users_file(tmp_path, name, content, columns):
 
 def test_columns_of_no_known_name_are_refused(tmp_path):
     path = write(tmp_path, "mine.csv", "q,a\na cat,a tom\na dog,a hound\n")
-    with pytest.raises(DataError, match=r"its columns \(q, a\) are none of those known; rename them to text, or"):
+    with pytest.raises(
+        DataError, match=r"its columns \(q, a\) are none of those known; rename them to text, or"
+    ):
         load_corpus(path)
 
 
 def test_distinct_sentences_of_all_columns(tmp_path):
-    corpus = load_corpus(write(tmp_path, "a.tsv", "first\tsecond\tlabel\na\tb\tx\na\tc\ty\nb\td\tx\n"))
+    corpus = load_corpus(
+        write(tmp_path, "a.tsv", "first\tsecond\tlabel\na\tb\tx\na\tc\ty\nb\td\tx\n")
+    )
     assert list(corpus.sentences().column("text")) == ["a", "b", "c", "d"]
     assert corpus.sentences().columns == ["text"]
 
@@ -109,12 +123,19 @@ def test_the_hash_is_of_rows_not_of_files(tmp_path):
     assert load_corpus(write(tmp_path, "c.csv", "text\n" + lines)).sha256 == plain.sha256
     longer = load_corpus(write(tmp_path, "d.txt", lines + "more\n"))
     assert longer.sha256 != plain.sha256
-    assert longer.take([0, 1, 2]).sha256 == load_corpus(tmp_path / "d.txt", limit=3).sha256 == plain.sha256
+    assert (
+        longer.take([0, 1, 2]).sha256
+        == load_corpus(tmp_path / "d.txt", limit=3).sha256
+        == plain.sha256
+    )
     # Neither where one row ends and the next begins nor the order is left open.
     for other in ("a ca\nta dog\nun café\n", "a dog\na cat\nun café\n"):
         assert load_corpus(write(tmp_path, "e.txt", other)).sha256 != plain.sha256
     assert load_corpus(write(tmp_path, "f.csv", "document\n" + lines)).sha256 != plain.sha256
-    scores = [load_corpus(write(tmp_path, "g.csv", f"first,second,score\na,b,{s}\nc,d,2\n")) for s in (1, 3)]
+    scores = [
+        load_corpus(write(tmp_path, "g.csv", f"first,second,score\na,b,{s}\nc,d,2\n"))
+        for s in (1, 3)
+    ]
     assert scores[0].sha256 != scores[1].sha256
 
 
@@ -123,8 +144,16 @@ def test_the_hash_is_of_rows_not_of_files(tmp_path):
     [
         ("a.txt", "one line\n", "has 1 row(s); training needs at least two"),
         ("a.txt", " \n\n\t\n", "the file is empty"),
-        ("a.tsv", "anchor\tpositive\tid\n\t\t1\n \t \t2\n", "holds no text: all its fields are empty"),
-        ("a.csv", "sentence1,sentence2,score\na,b,high\nc,d,0.5\n", "column score holds string, not double"),
+        (
+            "a.tsv",
+            "anchor\tpositive\tid\n\t\t1\n \t \t2\n",
+            "holds no text: all its fields are empty",
+        ),
+        (
+            "a.csv",
+            "sentence1,sentence2,score\na,b,high\nc,d,0.5\n",
+            "column score holds string, not double",
+        ),
         ("gone.txt", None, "gone.txt' does not exist"),
     ],
 )
@@ -161,11 +190,19 @@ def test_a_card_of_the_users_own(tmp_path):
     cards = catalogue(tmp_path, MINE + f'sha256 = "{sha256(mine.read_bytes())}"\n')
     corpus = load_corpus("mine", corpora=tmp_path, catalogue=cards)
     assert list(corpus.column("label")) == ["yes", "no", "yes"]
-    assert list(load_corpus("mine", corpora=tmp_path, catalogue=cards, limit=2).column("first")) == ["a", "c"]
-    with pytest.raises(SourceError, match="'Mine' is local only; put mine.tsv into a folder and set STSBENCH_CORPORA"):
+    assert list(
+        load_corpus("mine", corpora=tmp_path, catalogue=cards, limit=2).column("first")
+    ) == ["a", "c"]
+    with pytest.raises(
+        SourceError,
+        match="'Mine' is local only; put mine.tsv into a folder and set STSBENCH_CORPORA",
+    ):
         load_corpus("mine", catalogue=cards)
     write(tmp_path, "mine.tsv", "2\ta\tb\n1\tc\td\n")
-    with pytest.raises(DataError, match="mine.tsv: differs from the file that its card names .*name yours by its path"):
+    with pytest.raises(
+        DataError,
+        match="mine.tsv: differs from the file that its card names .*name yours by its path",
+    ):
         load_corpus("mine", corpora=tmp_path, catalogue=cards)
 
 
@@ -174,7 +211,9 @@ def test_facts_of_a_card_are_checked(tmp_path):
     with pytest.raises(DataError, match="corpus 'mine': label '3' is not one of 1, 2"):
         load_corpus("mine", corpora=tmp_path, catalogue=catalogue(tmp_path, MINE))
     write(tmp_path, "mine.tsv", "2\ta\tb\n1\tc\td\n")
-    with pytest.raises(DataError, match="corpus 'mine': 2 rows, its card says 3; restore the file, or correct"):
+    with pytest.raises(
+        DataError, match="corpus 'mine': 2 rows, its card says 3; restore the file, or correct"
+    ):
         load_corpus("mine", corpora=tmp_path, catalogue=Catalogue([tmp_path / "cards"]))
 
 
@@ -199,8 +238,14 @@ def test_from_the_hub(hub, tmp_path, monkeypatch):
         load_corpus("mine", catalogue=hashed)
     hub_server.unplug(monkeypatch)
     other = Catalogue([tmp_path / "cards"])
-    write(tmp_path, "cards/trainers/corpora.toml", CARD + facts.replace("owner/text", "owner/other") + columns)
-    with pytest.raises(SourceError, match="put mine.csv into a folder and set STSBENCH_CORPORA to it"):
+    write(
+        tmp_path,
+        "cards/trainers/corpora.toml",
+        CARD + facts.replace("owner/text", "owner/other") + columns,
+    )
+    with pytest.raises(
+        SourceError, match="put mine.csv into a folder and set STSBENCH_CORPORA to it"
+    ):
         load_corpus("mine", catalogue=other)
 
 
@@ -272,7 +317,10 @@ ROWS = ["A cat.", 'said "hi", twice', "", "un café\u2028still"]
 
 
 def rows(path: Path, *, header: bool = True, limit: int | None = None) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in read_training_text(path, header=header, limit=limit).to_pylist()]
+    return [
+        tuple(row.values())
+        for row in read_training_text(path, header=header, limit=limit).to_pylist()
+    ]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.xz", "a.txt.gz"])
@@ -282,7 +330,9 @@ def test_lines(tmp_path, name, ends):
     assert read_training_text(path, header=True).to_pydict() == {"text": ROWS}
     assert read_training_text(path, header=True, limit=2).to_pydict() == {"text": ROWS[:2]}
     # A last line without an end is a line all the same; a byte order mark is no text.
-    assert rows(write(tmp_path, name, b"\xef\xbb\xbf" + LINES.strip().encode())) == [(row,) for row in ROWS]
+    assert rows(write(tmp_path, name, b"\xef\xbb\xbf" + LINES.strip().encode())) == [
+        (row,) for row in ROWS
+    ]
 
 
 def test_limit_reads_no_further(tmp_path):
@@ -305,14 +355,21 @@ def test_csv_is_quoted_and_cells_stay_text(tmp_path):
 
 def test_tsv_is_not_quoted(tmp_path):
     path = write(tmp_path, "a.tsv", '1\t"a\n2\tb"c\n')
-    assert read_training_text(path, header=False).to_pydict() == {"f0": ["1", "2"], "f1": ['"a', 'b"c']}
+    assert read_training_text(path, header=False).to_pydict() == {
+        "f0": ["1", "2"],
+        "f1": ['"a', 'b"c'],
+    }
     assert read_training_text(path, header=True).column_names == ["1", '"a']
 
 
 def test_jsonl_and_parquet(tmp_path):
-    path = write(tmp_path, "a.jsonl.gz", '{"text": "a", "label": 1}\n{"text": "b\\nc", "label": 2}\n')
+    path = write(
+        tmp_path, "a.jsonl.gz", '{"text": "a", "label": 1}\n{"text": "b\\nc", "label": 2}\n'
+    )
     assert rows(path) == [("a", 1), ("b\nc", 2)]
-    parquet.write_table(pa.table({"anchor": ["a", "b"], "positive": ["c", None]}), tmp_path / "a.parquet")
+    parquet.write_table(
+        pa.table({"anchor": ["a", "b"], "positive": ["c", None]}), tmp_path / "a.parquet"
+    )
     assert rows(tmp_path / "a.parquet") == [("a", "c"), ("b", None)]
 
 
@@ -325,8 +382,16 @@ def test_jsonl_and_parquet(tmp_path):
         ("a.csv", b"x,y\n1,\xff\n", "a.csv: line 2: not valid UTF-8"),
         ("a.txt", "text".encode("utf-16"), "a.txt: is UTF-16; save it as UTF-8"),
         ("a.txt", b"fine\nmodel\x00\n", "a.txt: line 2: a NUL byte; mend it"),
-        ("a.csv", "x,y\n3\n", "a.csv: not a valid .csv file: CSV parse error: Row #2: Expected 2 columns, got 1: 3"),
-        ("a.jsonl", '{"text": "a"}\n{"text"\n', "a.jsonl: line 2: not valid JSON: Input data was truncated"),
+        (
+            "a.csv",
+            "x,y\n3\n",
+            "a.csv: not a valid .csv file: CSV parse error: Row #2: Expected 2 columns, got 1: 3",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a"}\n{"text"\n',
+            "a.jsonl: line 2: not valid JSON: Input data was truncated",
+        ),
         ("a.parquet", "text\n", "a.parquet: not a valid .parquet file: "),
         ("a.docx", "text\n", "a.docx: '.docx' is not a kind of training text; known: .txt, .csv, "),
         ("a.xz", "text\n", "a.xz: '' is not a kind of training text"),
@@ -347,7 +412,9 @@ def test_a_damaged_archive_is_one_line(tmp_path, suffix, pack):
         read_training_text(path, header=True)
     for content in (b"plain text\n", packed[:20] + b"\x07\x07\x07" + packed[23:]):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=f"a.txt{suffix}: is not a {suffix} file, or is damaged; restore it"):
+        with pytest.raises(
+            DataError, match=f"a.txt{suffix}: is not a {suffix} file, or is damaged; restore it"
+        ):
             read_training_text(path, header=True)
 
 
@@ -390,7 +457,7 @@ GRADED = "sentence1,sentence2,score\na,b,4.5\nc,d,4\ne,f,1.25\ng,h,0\n"
 def chosen(folder: Path, text: str = LABELLED, *, seed: int = 0, **facts: Any) -> Corpus:
     """A file of text as a recipe that says so takes it."""
     (folder / "pairs.csv").write_text(text)
-    card = little_recipe("simcse", data=CorpusFacts(corpus=str(folder / "pairs.csv"), **facts))
+    card = little_recipe("simcse", data=CorpusSection(corpus=str(folder / "pairs.csv"), **facts))
     return load_text(TrainPlan(name="little", card=card, seed=seed, out=folder))
 
 
@@ -406,7 +473,12 @@ def rows_of_choosing(corpus: Corpus) -> list[tuple[Any, ...]]:
             for sign, label, left in (("=", "entailment", 3), ("!=", "neutral", 6))
         ),
         *((LABELLED, "label=contradiction", 3), (LABELLED, "first = a cup", 5)),
-        *((GRADED, "score >= 4", 2), (GRADED, "score > 1", 3), (GRADED, "score<4", 2), (GRADED, "score != 0", 3)),
+        *(
+            (GRADED, "score >= 4", 2),
+            (GRADED, "score > 1", 3),
+            (GRADED, "score<4", 2),
+            (GRADED, "score != 0", 3),
+        ),
     ],
 )
 def test_rows_of_which_a_condition_holds(tmp_path, text, condition, left):
@@ -414,23 +486,36 @@ def test_rows_of_which_a_condition_holds(tmp_path, text, condition, left):
 
 
 FORMED = {
-    ("pairs", "label = entailment"): [("a man", "a person"), ("a cup", "a thing"), ("a boat", "a ship")],
+    ("pairs", "label = entailment"): [
+        ("a man", "a person"),
+        ("a cup", "a thing"),
+        ("a boat", "a ship"),
+    ],
     ("triplets", ""): [("a man", "a person", "a dog"), ("a cup", "a thing", "a tree")],
-    ("two_negatives", ""): [("a man", "a person", "a dog", "a father"), ("a cup", "a thing", "a tree", "a mug")],
+    ("two_negatives", ""): [
+        ("a man", "a person", "a dog", "a father"),
+        ("a cup", "a thing", "a tree", "a mug"),
+    ],
 }
 
 
 @pytest.mark.parametrize(("form", "condition"), FORMED)
 def test_labelled_pairs_as_rows_of_another_form(tmp_path, form, condition):
     found = chosen(tmp_path, form=form, where=condition)
-    assert found.columns == ["anchor", "positive", "negative", "second_negative"][: len(found.columns)]
+    assert (
+        found.columns == ["anchor", "positive", "negative", "second_negative"][: len(found.columns)]
+    )
     assert rows_of_choosing(found) == FORMED[form, condition]
 
 
 @pytest.mark.parametrize(
     ("text", "condition", "says"),
     [
-        (LABELLED, "label = entailmnt", "leaves 0 of 9 rows; did you mean 'entailment'.*labels: contradiction, ent"),
+        (
+            LABELLED,
+            "label = entailmnt",
+            "leaves 0 of 9 rows; did you mean 'entailment'.*labels: contradiction, ent",
+        ),
         (LABELLED, "lable = entailment", "has no lable; did you mean 'label'"),
         (LABELLED, "entailment", "give COLUMN = VALUE"),
         (LABELLED, "label = ", "give COLUMN = VALUE"),
@@ -448,7 +533,9 @@ def test_a_form_that_the_corpus_cannot_have_is_refused(tmp_path):
     with pytest.raises(StsbenchError, match="did you mean 'triplets'"):
         chosen(tmp_path, form="triplet")
     with pytest.raises(CardError, match="form 'triplets': 1 first sentences"):
-        chosen(tmp_path, LABELLED.partition("a cup")[0] + "a boat,a ship,entailment\n", form="triplets")
+        chosen(
+            tmp_path, LABELLED.partition("a cup")[0] + "a boat,a ship,entailment\n", form="triplets"
+        )
     with pytest.raises(DataError, match="has no label"):
         chosen(tmp_path, GRADED, form="triplets")
 
@@ -456,7 +543,8 @@ def test_a_form_that_the_corpus_cannot_have_is_refused(tmp_path):
 @pytest.mark.parametrize(("wanted", "times"), [(1, 9), (2, 4), (5, 1), (9, 1)])
 def test_drawn_rows_are_repeated_to_the_length_of_the_corpus(tmp_path, wanted, times):
     found, once = (
-        rows_of_choosing(chosen(tmp_path, rows=wanted, upsample=up)) if up or wanted > 1 else [] for up in (True, False)
+        rows_of_choosing(chosen(tmp_path, rows=wanted, upsample=up)) if up or wanted > 1 else []
+        for up in (True, False)
     )
     assert len(found) == wanted * times and len(set(found)) == wanted
     assert found == (once or found[:1]) * times
@@ -465,7 +553,9 @@ def test_drawn_rows_are_repeated_to_the_length_of_the_corpus(tmp_path, wanted, t
 def test_rows_that_are_too_few_or_not_said_are_refused(tmp_path):
     with pytest.raises(CardError, match="rows 1: the corpus has 9, and two are the fewest"):
         chosen(tmp_path, rows=1)
-    with pytest.raises(CardError, match="upsample repeats the rows that are drawn; give 'rows' too"):
+    with pytest.raises(
+        CardError, match="upsample repeats the rows that are drawn; give 'rows' too"
+    ):
         chosen(tmp_path, upsample=True)
 
 
@@ -474,7 +564,7 @@ def test_ordered_text_is_left_whole(tmp_path, monkeypatch, facts):
     import pyarrow as pa
 
     book = Corpus(name="book", table=pa.table({"text": ["a", "b", "c"], "document_id": [0, 0, 0]}))
-    monkeypatch.setattr("stsbench.recipes.plan.load_corpus", lambda name, **where: book)
+    monkeypatch.setattr("stsbench.recipes.train_plan.load_corpus", lambda name, **where: book)
     key = next(key for key in facts if key != "rows")
     with pytest.raises(CardError, match=rf"\[data\] {key}: corpus 'book' is ordered"):
         chosen(tmp_path, **facts)
@@ -492,5 +582,7 @@ def test_ordered_text_is_left_whole(tmp_path, monkeypatch, facts):
     ],
 )
 def test_an_outline_tells_how_many_rows_where_the_cards_do(tmp_path, facts, said):
-    card = little_recipe("simcse", data=CorpusFacts(corpus="allnli", **facts))
-    assert outline(TrainPlan(name="little", card=card, seed=0, out=tmp_path))["corpus"] == said
+    card = little_recipe("simcse", data=CorpusSection(corpus="allnli", **facts))
+    assert (
+        summarise_plan(TrainPlan(name="little", card=card, seed=0, out=tmp_path))["corpus"] == said
+    )

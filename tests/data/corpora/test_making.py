@@ -10,7 +10,7 @@ import pytest
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, SourceError, StsbenchError
-from stsbench.data.corpora.load import load_corpus
+from stsbench.data.corpora.corpus import load_corpus
 from stsbench.data.corpora.making import FileProgress, make_corpus
 from stsbench.encoders.transformer.backbone import TokenCounter
 from tests import hub_server
@@ -26,14 +26,18 @@ def catalogue(folder: Path, *tables: str) -> Catalogue:
     (folder / "cards" / "trainers").mkdir(parents=True)
     (folder / "cards" / "trainers" / "corpora.toml").write_text("\n".join(tables))
     (folder / "corpora").mkdir()
-    (folder / "corpora" / "whole.txt.xz").write_bytes(lzma.compress(("\n".join(LINES) + "\n").encode()))
+    (folder / "corpora" / "whole.txt.xz").write_bytes(
+        lzma.compress(("\n".join(LINES) + "\n").encode())
+    )
     return Catalogue([folder / "cards"])
 
 
 def make(
     name: str, corpora: Path, cards: Catalogue, progress: FileProgress = lambda done, total: None
 ) -> tuple[Path, int]:
-    return make_corpus(name, corpora=corpora, catalogue=cards, open_tokenizer=TokenCounter, progress=progress)
+    return make_corpus(
+        name, corpora=corpora, catalogue=cards, open_tokenizer=TokenCounter, progress=progress
+    )
 
 
 WHOLE = f'[whole]\n{HEAD}file = "whole.txt.xz"\ncolumns = {{text = 0}}\nrows = 4\n'
@@ -43,7 +47,10 @@ PART = f'[part]\n{HEAD}file = "parts/part.txt"\ncolumns = {{text = 0}}\nrows = 2
 def test_the_first_rows_of_another_corpus(tmp_path: Path) -> None:
     cards = catalogue(tmp_path, WHOLE, PART)
     corpora = tmp_path / "corpora"
-    with pytest.raises(SourceError, match="is local only; make it by 'stsbench data make part', or put parts/part.txt"):
+    with pytest.raises(
+        SourceError,
+        match="is local only; make it by 'stsbench data make part', or put parts/part.txt",
+    ):
         load_corpus("part", corpora=corpora, catalogue=cards)
     path, rows = make("part", corpora, cards)
     assert (path, rows) == (corpora / "parts" / "part.txt", 2)
@@ -55,16 +62,23 @@ def test_the_first_rows_of_another_corpus(tmp_path: Path) -> None:
 
 def test_other_rows_and_another_hash_than_the_cards_are_told(tmp_path: Path) -> None:
     few = PART.replace("rows = 2\n", "rows = 3\n", 1)
-    hashed = PART.replace("[part]", "[hashed]").replace("part.txt", "hashed.txt") + f'sha256 = "{"0" * 64}"\n'
+    hashed = (
+        PART.replace("[part]", "[hashed]").replace("part.txt", "hashed.txt")
+        + f'sha256 = "{"0" * 64}"\n'
+    )
     cards = catalogue(tmp_path, WHOLE, few, hashed)
-    with pytest.raises(DataError, match="part.txt: made, but of 2 rows where the card of 'part' says 3: "):
+    with pytest.raises(
+        DataError, match="part.txt: made, but of 2 rows where the card of 'part' says 3: "
+    ):
         make("part", tmp_path / "corpora", cards)
     with pytest.raises(DataError, match="hashed.txt: differs from the file that its card names"):
         make("hashed", tmp_path / "corpora", cards)
 
 
 OF = "owner/pages"
-PAGES = [[f"Page {shard} {row} " + "and more " * (row % 5) for row in range(9)] for shard in range(4)]
+PAGES = [
+    [f"Page {shard} {row} " + "and more " * (row % 5) for row in range(9)] for shard in range(4)
+]
 
 
 def serve(hub: Hub, pages: Sequence[Sequence[str]] = PAGES) -> None:
@@ -72,14 +86,20 @@ def serve(hub: Hub, pages: Sequence[Sequence[str]] = PAGES) -> None:
         f"data/train-0000{at}-of-00004.parquet": parquet_bytes([{"text": text} for text in texts])
         for at, texts in enumerate(pages)
     }
-    hub.add("dataset", OF, {"README.md": b"Pages.", "data/test-0.parquet": parquet_bytes([{"text": "no"}]), **shards})
+    hub.add(
+        "dataset",
+        OF,
+        {"README.md": b"Pages.", "data/test-0.parquet": parquet_bytes([{"text": "no"}]), **shards},
+    )
     hub.add("model", "owner/bert", tiny_bert())
 
 
 def of_hub(folder: Path, **facts: str) -> Catalogue:
     """A card of the documents of more than 20 tokens."""
     told = {"way": "long_documents", "of": OF, "tokenizer": "owner/bert", **facts}
-    made = ", ".join([*(f'{key} = "{value}"' for key, value in told.items()), "tokens = 20, lowercase = true"])
+    made = ", ".join(
+        [*(f'{key} = "{value}"' for key, value in told.items()), "tokens = 20, lowercase = true"]
+    )
     body = f'file = "pages.txt"\ncolumns = {{document = 0}}\nrows = 12\nmake = {{{made}}}\n'
     return catalogue(folder, f"[pages]\n{HEAD}{body}")
 
@@ -93,11 +113,15 @@ def undisturbed() -> bytes:
 def test_long_documents_come_from_the_hub_file_by_file(hub: Hub, tmp_path: Path) -> None:
     serve(hub)
     told: list[tuple[int, int]] = []
-    path, rows = make("pages", tmp_path / "corpora", of_hub(tmp_path), lambda *done: told.append(done))
+    path, rows = make(
+        "pages", tmp_path / "corpora", of_hub(tmp_path), lambda *done: told.append(done)
+    )
     assert (path.read_bytes(), rows) == (undisturbed(), 12)
     assert told == [(0, 4), (1, 4), (2, 4), (3, 4)]
     fetched = {
-        asked.path.rsplit("/", 1)[1] for asked in hub.asked if asked.method == "GET" and "/resolve/" in asked.path
+        asked.path.rsplit("/", 1)[1]
+        for asked in hub.asked
+        if asked.method == "GET" and "/resolve/" in asked.path
     }
     assert fetched == {f"train-0000{at}-of-00004.parquet" for at in range(4)} | {
         "config.json", "vocab.txt", "tokenizer_config.json",
@@ -148,7 +172,12 @@ def test_a_tokenizer_gets_some_hundred_documents_at_once(hub: Hub, tmp_path: Pat
     serve(hub, [[PAGES[0][3]] * 2000])
     Stopped.calls = 4
     with pytest.raises(KeyboardInterrupt):
-        make_corpus("pages", corpora=tmp_path / "corpora", catalogue=of_hub(tmp_path), open_tokenizer=Stopped)
+        make_corpus(
+            "pages",
+            corpora=tmp_path / "corpora",
+            catalogue=of_hub(tmp_path),
+            open_tokenizer=Stopped,
+        )
 
 
 def test_a_draft_of_another_dataset_or_tokenizer_is_begun_again(hub: Hub, tmp_path: Path) -> None:
@@ -161,7 +190,11 @@ def test_a_draft_of_another_dataset_or_tokenizer_is_begun_again(hub: Hub, tmp_pa
     hub.faults.clear()
     serve(hub, [PAGES[3], *PAGES[1:]])
     path, rows = make("pages", corpora, cards)
-    assert (rows, path.read_text().count("page 3 3 "), path.read_text().count("page 0 ")) == (12, 2, 0)
+    assert (rows, path.read_text().count("page 3 3 "), path.read_text().count("page 0 ")) == (
+        12,
+        2,
+        0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,7 +206,9 @@ def test_a_draft_of_another_dataset_or_tokenizer_is_begun_again(hub: Hub, tmp_pa
     ],
     ids=["broken", "numbers", "column"],
 )
-def test_a_file_that_is_not_as_it_should_be_is_one_line(hub: Hub, tmp_path: Path, shard: bytes, said: str) -> None:
+def test_a_file_that_is_not_as_it_should_be_is_one_line(
+    hub: Hub, tmp_path: Path, shard: bytes, said: str
+) -> None:
     serve(hub)
     hub.add("dataset", OF, {"train.parquet": shard})
     message = rf"file 'train.parquet' of dataset 'owner/pages' \(revision main\): {said}"
@@ -182,14 +217,22 @@ def test_a_file_that_is_not_as_it_should_be_is_one_line(hub: Hub, tmp_path: Path
     assert "\n" not in str(e.value)
 
 
-def test_a_dataset_without_parquet_and_a_model_without_tokenizer_are_told(hub: Hub, tmp_path: Path) -> None:
+def test_a_dataset_without_parquet_and_a_model_without_tokenizer_are_told(
+    hub: Hub, tmp_path: Path
+) -> None:
     serve(hub)
     hub.add("dataset", "owner/script", {"pages.py": b"import os", "test.parquet": b""})
     hub.add("model", "owner/bare", {"model.safetensors": b"x"})
     with pytest.raises(SourceError, match="'owner/script' .*: has no parquet file for training"):
         make("pages", tmp_path / "corpora", of_hub(tmp_path, of="owner/script"))
-    with pytest.raises(SourceError, match="'owner/bare' .*: no files of a tokenizer; choose another model"):
-        make("pages", tmp_path / "other" / "corpora", of_hub(tmp_path / "other", tokenizer="owner/bare"))
+    with pytest.raises(
+        SourceError, match="'owner/bare' .*: no files of a tokenizer; choose another model"
+    ):
+        make(
+            "pages",
+            tmp_path / "other" / "corpora",
+            of_hub(tmp_path / "other", tokenizer="owner/bare"),
+        )
 
 
 def test_every_corpus_that_is_published_nowhere_says_how_it_is_had() -> None:
@@ -202,7 +245,10 @@ def test_every_corpus_that_is_published_nowhere_says_how_it_is_had() -> None:
 
 def test_what_is_not_made_says_what_does_instead(tmp_path: Path) -> None:
     for name, message in (
-        ("caption_pairs", "corpus 'caption_pairs' is not made by a command: the first two, and the third"),
+        (
+            "caption_pairs",
+            "corpus 'caption_pairs' is not made by a command: the first two, and the third",
+        ),
         ("stsb_back_translations", "made by 'stsbench data back-translate stsb_sentences"),
         ("wiki1m", "fetch it, or put it into a folder"),
         ("wiki1m_haed", "unknown corpus 'wiki1m_haed'; did you mean 'wiki1m_head'"),

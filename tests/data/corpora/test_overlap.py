@@ -11,8 +11,16 @@ import pytest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.data.corpora import overlap
-from stsbench.data.corpora.load import Corpus, load_corpus
-from stsbench.data.corpora.overlap import HASHES, NearIndex, bands, find_held, find_overlap, shingles, text_key
+from stsbench.data.corpora.corpus import Corpus, load_corpus
+from stsbench.data.corpora.overlap import (
+    HASHES,
+    NearIndex,
+    bands,
+    find_overlap,
+    find_overlap_matches,
+    shingles,
+    text_key,
+)
 from stsbench.data.task import load_task
 from tests.own_tasks import CARD
 
@@ -25,7 +33,10 @@ def tasks(tmp_path):
     for task, text in {"pets": TEST, "others": "a\tb\t1\nc\td\t2\nThe dog s here\tf\t3\n"}.items():
         (tmp_path / "cards" / "tasks" / f"{task}.toml").write_text(CARD.format(task=task, n=3))
         (tmp_path / f"{task}.tsv").write_text(text)
-    return [load_task(t, data=tmp_path, catalogue=Catalogue([tmp_path / "cards"])) for t in ("pets", "others")]
+    return [
+        load_task(t, data=tmp_path, catalogue=Catalogue([tmp_path / "cards"]))
+        for t in ("pets", "others")
+    ]
 
 
 def corpus(folder: Path, name: str, content: str) -> Corpus:
@@ -46,13 +57,17 @@ def test_writing_makes_no_difference(one, other):
     assert text_key(one) == text_key(other) != b""
 
 
-@pytest.mark.parametrize(("one", "other"), [("a b", "a c"), ("5 %", "6 %"), ("猫", "犬"), ("café", "caf")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("a b", "a c"), ("5 %", "6 %"), ("猫", "犬"), ("café", "caf")]
+)
 def test_letters_and_digits_do(one, other):
     assert text_key(one) != text_key(other)
 
 
 def test_sentences_are_counted_once_for_each_task(tmp_path, tasks):
-    found = find_overlap(corpus(tmp_path, "a.txt", "a CAT asleep\nthe dogs here\nA cat -- asleep\n...\nnew\n"), tasks)
+    found = find_overlap(
+        corpus(tmp_path, "a.txt", "a CAT asleep\nthe dogs here\nA cat -- asleep\n...\nnew\n"), tasks
+    )
     # Four sentences that have letters, two of them met; the other task shares one.
     assert [tuple(one) for one in found] == [("pets", 4, 2, 0), ("others", 6, 1, 0)]
     assert [one.overlap for one in found] == ["text", "text"]
@@ -64,9 +79,13 @@ def test_no_overlap(tmp_path, tasks):
 
 
 def test_all_columns_and_sentences_of_documents(tmp_path, tasks):
-    pairs = corpus(tmp_path, "a.csv", 'anchor,positive,negative\nx,y,un café\nx,"a cat, asleep",z\n')
+    pairs = corpus(
+        tmp_path, "a.csv", 'anchor,positive,negative\nx,y,un café\nx,"a cat, asleep",z\n'
+    )
     assert find_overlap(pairs, tasks)[0].found == 2
-    documents = corpus(tmp_path, "b.csv", "document\nFirst. Un café. A cat asleep! The end.\nMore.\n")
+    documents = corpus(
+        tmp_path, "b.csv", "document\nFirst. Un café. A cat asleep! The end.\nMore.\n"
+    )
     assert find_overlap(documents, tasks)[0].found == 2
 
 
@@ -99,8 +118,12 @@ def test_the_methods_that_train_on_test_text_are_found_out():
 def test_how_each_sentence_is_held_and_which_stand_side_by_side(tmp_path, tasks):
     split = tasks[0].load("test")
     text = 'anchor,positive\n"A cat, asleep!",the DOGS here\nAnother one,new\n'
-    held = find_held([corpus(tmp_path, "pairs.csv", text)], split.texts())
-    assert held.how == {"A cat, asleep!": "exact", "The dog's here": "normalised", "Another one": "exact"}
+    held = find_overlap_matches([corpus(tmp_path, "pairs.csv", text)], split.texts())
+    assert held.how == {
+        "A cat, asleep!": "exact",
+        "The dog's here": "normalised",
+        "Another one": "exact",
+    }
     assert held.items(split) == [("exact", "normalised"), (None, None), ("exact", "exact")]
     # The third pair's sentences stand in different rows.
     assert held.paired(split) == [True, False, False] and not any(held.graded(split))
@@ -110,7 +133,9 @@ def test_a_corpus_is_read_in_blocks(tmp_path, tasks, monkeypatch):
     monkeypatch.setattr(overlap, "BLOCK", 2)
     text = corpus(tmp_path, "a.txt", "a cat asleep\nnew\nnew too\nun cafe\nthe dogs here\n")
     told: list[tuple[int, int]] = []
-    held = find_held([text, text], tasks[0].load("test").texts(), progress=lambda *one: told.append(one))
+    held = find_overlap_matches(
+        [text, text], tasks[0].load("test").texts(), progress=lambda *one: told.append(one)
+    )
     assert held.how == {"A cat, asleep!": "normalised", "The dog's here": "normalised"}
     assert told == [(2, 10), (4, 10), (5, 10), (7, 10), (9, 10), (10, 10)]
 
@@ -127,7 +152,10 @@ def test_pairs_are_those_of_a_slow_count():
     pytest.importorskip("rensa")
     rng = random.Random(1)
     ours = [" ".join(rng.choices(WORDS, k=9)) for _ in range(300)]
-    theirs = [" ".join(word if rng.random() > 0.1 else rng.choice(WORDS) for word in one.split()) for one in ours]
+    theirs = [
+        " ".join(word if rng.random() > 0.1 else rng.choice(WORDS) for word in one.split())
+        for one in ours
+    ]
     keys, others = ([text_key(one) for one in side] for side in (ours, theirs))
     slow = {key for key in keys if any(jaccard(key, other) >= 0.8 for other in others)}
     assert 50 < len(slow) < 290

@@ -30,7 +30,9 @@ MEMBERS = {"downstream/STS/gold.txt": b"5.0\n", "downstream/MR/pos.txt": b"good\
 
 
 def serve(hub: Hub, data: bytes) -> str:
-    return hub.add("dataset", "owner/data", {"sets/senteval.tar": data, "corpus.bin": b"not wanted"}).commit
+    return hub.add(
+        "dataset", "owner/data", {"sets/senteval.tar": data, "corpus.bin": b"not wanted"}
+    ).commit
 
 
 def refused() -> str:
@@ -44,7 +46,9 @@ def refused() -> str:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+    }
 
 
 def test_an_archive_is_fetched_and_unpacked_once(hub: Hub, monkeypatch: pytest.MonkeyPatch):
@@ -54,7 +58,9 @@ def test_an_archive_is_fetched_and_unpacked_once(hub: Hub, monkeypatch: pytest.M
     assert folder.name == f"senteval-{sha256(data)[:12]}"
     assert contents(folder) == MEMBERS
     assert [p.name for p in folder.parent.iterdir()] == [folder.name], "no draft is left"
-    assert os.access(folder, os.R_OK | os.X_OK) and folder.stat().st_mode & 0o077, "others may read the cache"
+    assert os.access(folder, os.R_OK | os.X_OK) and folder.stat().st_mode & 0o077, (
+        "others may read the cache"
+    )
     assert not hub.gets("corpus.bin")
     before = folder.stat().st_mtime_ns
     assert fetch_archive(SOURCE).path == folder and folder.stat().st_mtime_ns == before
@@ -66,7 +72,9 @@ def test_an_archive_is_fetched_and_unpacked_once(hub: Hub, monkeypatch: pytest.M
     assert fetch_archive(SOURCE).path == other, "once unpacked, no network is needed"
 
 
-def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int = 0) -> tarfile.TarInfo:
+def member(
+    name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int = 0
+) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.size = kind, target, size
     return info
@@ -76,7 +84,9 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int
 def test_what_leads_outside_is_refused(hub: Hub, name: str, tmp_path: Path):
     serve(hub, tar(MEMBERS, member(name)))
     text = refused()
-    assert re.match(r"file 'sets/senteval.tar' of dataset 'owner/data'.*: refused to unpack: .*outside", text)
+    assert re.match(
+        r"file 'sets/senteval.tar' of dataset 'owner/data'.*: refused to unpack: .*outside", text
+    )
     assert not list(tmp_path.rglob("outside.txt"))
 
 
@@ -97,7 +107,10 @@ def test_a_hash_that_is_a_path_names_no_folder(hub: Hub, tmp_path: Path):
     info = hub.repos["dataset", "owner/data"].info()
     info["siblings"][0]["lfs"]["sha256"] = "/../../../up"
     hub.fail("/api/", body=json.dumps(info).encode())
-    assert fetch_archive(SOURCE).path.parent == settings.cache_folder() / "archives" and not (tmp_path / "up").exists()
+    assert (
+        fetch_archive(SOURCE).path.parent == settings.cache_folder() / "archives"
+        and not (tmp_path / "up").exists()
+    )
 
 
 def test_an_absolute_name_is_taken_below_the_folder(hub: Hub):
@@ -106,7 +119,9 @@ def test_an_absolute_name_is_taken_below_the_folder(hub: Hub):
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
-@pytest.mark.parametrize("target", ["/etc/passwd", "../x", "downstream/MR/pos.txt", ".", "downstream"])
+@pytest.mark.parametrize(
+    "target", ["/etc/passwd", "../x", "downstream/MR/pos.txt", ".", "downstream"]
+)
 def test_links_are_left_out_and_nothing_goes_through_them(hub: Hub, kind: bytes, target: str):
     serve(hub, tar(MEMBERS, member("link", kind, target), member("link/x.txt")))
     folder = fetch_archive(SOURCE).path
@@ -123,7 +138,9 @@ def test_a_name_in_a_record_is_read(hub: Hub):
     serve(hub, stream.getvalue())
     folder = fetch_archive(SOURCE).path
     assert contents(folder) == {"ü" * 90 + ".txt": b""}
-    assert next(folder.iterdir()).stat().st_mode & 0o277, "of whoever unpacks it, and others may read it"
+    assert next(folder.iterdir()).stat().st_mode & 0o277, (
+        "of whoever unpacks it, and others may read it"
+    )
 
 
 def negative(kind: bytes) -> bytes:
@@ -142,8 +159,12 @@ DAMAGED = {
     "compressed": gzip.compress(tar(MEMBERS)),
     "a file and a folder": tar({"x": b"x"}, member("x/y.txt")),
     "a header in many pieces": GLOBAL,
-    "a header of 200,000 bytes": tarfile.TarInfo.create_pax_global_header({"key": "x" * 200_000}) + tar(MEMBERS),
-    **{f"a negative size, {kind!r}": tar(MEMBERS)[:1024] + negative(kind) for kind in (b"0", b"7", b"S", b"Z")},
+    "a header of 200,000 bytes": tarfile.TarInfo.create_pax_global_header({"key": "x" * 200_000})
+    + tar(MEMBERS),
+    **{
+        f"a negative size, {kind!r}": tar(MEMBERS)[:1024] + negative(kind)
+        for kind in (b"0", b"7", b"S", b"Z")
+    },
 }
 
 

@@ -22,7 +22,7 @@ from stsbench.core import files as expanded
 from stsbench.core.cards import HubSource
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, SourceError, StsbenchError
-from stsbench.data.corpora.load import load_corpus
+from stsbench.data.corpora.corpus import load_corpus
 from stsbench.data.hub.rows import fetch_rows
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import Task, load_task
@@ -55,7 +55,12 @@ Pairs in three languages.
 
 
 def fetched(split: str = "test", **facts: Any) -> tuple[PairSplit, str]:
-    card: dict[str, Any] = {"repo": REPO, "revision": "unpinned", "splits": {"test": "test"}, **facts}
+    card: dict[str, Any] = {
+        "repo": REPO,
+        "revision": "unpinned",
+        "splits": {"test": "test"},
+        **facts,
+    }
     found, commit = fetch_rows(HubSource(**card), split)
     assert isinstance(found, PairSplit)
     return found, commit
@@ -90,7 +95,10 @@ def test_json_lines_and_the_commit(hub: Hub, capfd: pytest.CaptureFixture[str]):
 NAMED = jsonl([{"a": "x", "b": "y", "similarity": 0.5, "genre": "news", "score": 9}])
 BY_NAME = {"sentence1": "a", "sentence2": "b", "gold": "similarity", "subset": "genre"}
 NESTED = parquet([{**row, "labels": {"label": row["score"], "binary": 1}} for row in ROWS])
-SHARDS = {f"data/test-0000{at}-of-00002.parquet": parquet(rows) for at, rows in enumerate((ROWS[:1], ROWS[1:]))}
+SHARDS = {
+    f"data/test-0000{at}-of-00002.parquet": parquet(rows)
+    for at, rows in enumerate((ROWS[:1], ROWS[1:]))
+}
 PARTS = {"train.jsonl.gz": jsonl(ROWS[:1]), "test.jsonl.gz": jsonl(ROWS[1:])}
 
 
@@ -104,7 +112,9 @@ PARTS = {"train.jsonl.gz": jsonl(ROWS[:1]), "test.jsonl.gz": jsonl(ROWS[1:])}
         ({"data/test.parquet": NESTED}, {"columns": {"gold": "labels.label"}}, [3.4, 5.0, 0.0]),
     ],
 )
-def test_each_layout_gives_its_pairs(hub: Hub, files: dict[str, bytes], facts: dict[str, Any], gold: list[float]):
+def test_each_layout_gives_its_pairs(
+    hub: Hub, files: dict[str, bytes], facts: dict[str, Any], gold: list[float]
+):
     serve(hub, files)
     split = fetch(**facts)
     assert split.gold.tolist() == gold
@@ -112,11 +122,15 @@ def test_each_layout_gives_its_pairs(hub: Hub, files: dict[str, bytes], facts: d
 
 
 def test_a_configuration_comes_without_the_others(hub: Hub):
-    files = {f"{name}/test.jsonl.gz": jsonl(ROWS[at:]) for at, name in enumerate(["de", "en-de", "tr"])}
+    files = {
+        f"{name}/test.jsonl.gz": jsonl(ROWS[at:]) for at, name in enumerate(["de", "en-de", "tr"])
+    }
     serve(hub, {"README.md": CONFIGS, **files})
     assert fetch(config="en-de").gold.tolist() == [5.0, 0.0]
     assert hub.gets("en-de/test.jsonl.gz") and not hub.gets("tr/test.jsonl.gz")
-    assert "there is no configuration 'en_de' (has de, en-de, tr); did you mean 'en-de'" in refused(config="en_de")
+    assert "there is no configuration 'en_de' (has de, en-de, tr); did you mean 'en-de'" in refused(
+        config="en_de"
+    )
     assert "several configurations (de, en-de, tr); the card must name one" in refused()
 
 
@@ -137,7 +151,7 @@ def test_again_offline_and_at_the_pinned_commit_only(hub: Hub, monkeypatch: pyte
 def test_a_file_that_grows_beyond_bounds_is_refused(
     hub: Hub, packed: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(expanded, "MOST_BYTES", 5 << 20)
+    monkeypatch.setattr(expanded, "MAX_UNPACKED_BYTES", 5 << 20)
     end = {gzip.compress: "gz", bz2.compress: "bz2", lzma.compress: "xz"}[packed]
     serve(hub, {f"test.jsonl.{end}": packed(jsonl(ROWS, zipped=False) + b" " * (8 << 20))})
     assert "refused to read: it unpacks to more than" in refused(SourceError)
@@ -150,20 +164,38 @@ def test_some_of_the_files_are_not_taken_for_all(hub: Hub, monkeypatch: pytest.M
     serve(hub, {f"data/test-0000{at}-of-00002.parquet": parquet(ROWS[at:]) for at in (0, 1)})
     hf_hub_download(REPO, "data/test-00001-of-00002.parquet", repo_type="dataset")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert "holds files of it (data/test-00001-of-00002.parquet), but no list of all" in refused(SourceError)
+    assert "holds files of it (data/test-00001-of-00002.parquet), but no list of all" in refused(
+        SourceError
+    )
 
 
 GOOD = jsonl(ROWS)
 BROKEN: dict[str, tuple[dict[str, bytes], dict[str, Any], str]] = {
     "cut json": ({"test.jsonl": jsonl(ROWS, zipped=False)[:-9]}, {}, "cannot be read: "),
-    "cut gzip": ({"test.jsonl.gz": GOOD[:80]}, {}, "cannot be read: .*; it is broken on the Hub itself, see"),
+    "cut gzip": (
+        {"test.jsonl.gz": GOOD[:80]},
+        {},
+        "cannot be read: .*; it is broken on the Hub itself, see",
+    ),
     "cut parquet": ({"test.parquet": parquet(ROWS)[:90]}, {}, "cannot be read: .*[Pp]arquet"),
     "empty": ({"test.jsonl": b""}, {}, "file 'test.jsonl' of dataset .*: the file is empty"),
     "script": ({"pairs.py": b"import os"}, {}, "only a script, which is never run"),
-    "readme": ({"README.md": b"---\nconfigs: [}\n---\n", "test.jsonl.gz": GOOD}, {}, "'README.md'.* cannot be read"),
+    "readme": (
+        {"README.md": b"---\nconfigs: [}\n---\n", "test.jsonl.gz": GOOD},
+        {},
+        "'README.md'.* cannot be read",
+    ),
     "no rows": ({"test.csv": b"sentence1,sentence2,score\n"}, {}, "there is not one row"),
-    "split": ({"test.jsonl.gz": GOOD}, {"splits": {"test": "tset"}}, r"no split 'tset' \(has test\); did you mean"),
-    "config": ({"test.jsonl.gz": GOOD}, {"config": "xx"}, "not laid out as a dataset: .*'xx' not found"),
+    "split": (
+        {"test.jsonl.gz": GOOD},
+        {"splits": {"test": "tset"}},
+        r"no split 'tset' \(has test\); did you mean",
+    ),
+    "config": (
+        {"test.jsonl.gz": GOOD},
+        {"config": "xx"},
+        "not laid out as a dataset: .*'xx' not found",
+    ),
     "column": (
         {"test.jsonl.gz": GOOD},
         {"columns": {"gold": "scor"}},
@@ -174,7 +206,11 @@ BROKEN: dict[str, tuple[dict[str, bytes], dict[str, Any], str]] = {
         {"columns": {"gold": "genre"}},
         "row 1: gold score 'captions' is not a number",
     ),
-    "sentence": ({"test.jsonl.gz": GOOD}, {"columns": {"sentence1": "score"}}, "column 'score' holds double, not text"),
+    "sentence": (
+        {"test.jsonl.gz": GOOD},
+        {"columns": {"sentence1": "score"}},
+        "column 'score' holds double, not text",
+    ),
     "no gold": (
         {"test.csv": b"sentence1,sentence2,score\na,b,1\na,b,\n"},
         {},
@@ -185,7 +221,11 @@ BROKEN: dict[str, tuple[dict[str, bytes], dict[str, Any], str]] = {
         {"columns": {"gold": "labels.lable"}},
         "no column 'labels.lable' .*did you mean 'labels.label'",
     ),
-    "no record": ({"test.jsonl.gz": GOOD}, {"columns": {"gold": "label.label"}}, "there is no column 'label.label'"),
+    "no record": (
+        {"test.jsonl.gz": GOOD},
+        {"columns": {"gold": "label.label"}},
+        "there is no column 'label.label'",
+    ),
     "key": (
         {"test.jsonl.gz": GOOD},
         {"columns": {"glod": "score"}},
@@ -210,7 +250,9 @@ def test_every_fault_is_one_clear_line(hub: Hub, case: str, capfd: pytest.Captur
 
 
 CARDS = {
-    card.hub.repo: card for card in map(Catalogue().task, Catalogue().paths("tasks")) if card.hub and card.hub.splits
+    card.hub.repo: card
+    for card in map(Catalogue().task, Catalogue().paths("tasks"))
+    if card.hub and card.hub.splits
 }
 
 
@@ -221,7 +263,11 @@ def test_every_card_reads_the_layout_that_it_says_its_dataset_has(hub: Hub, repo
     names = {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score", **source.columns}
     values = {
         role: [row[key] for row in ROWS]
-        for role, key in {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score"}.items()
+        for role, key in {
+            "sentence1": "sentence1",
+            "sentence2": "sentence2",
+            "gold": "score",
+        }.items()
     }
     rows: list[dict[str, Any]] = [{} for _ in ROWS]
     for role, name in names.items():
@@ -245,8 +291,20 @@ PAIRS = "a cat\tthe cat\na dog\tno dog\nit rains\tthe sun shines\n"
 GOLD = "5\n\n0.5\n"
 
 
-def card(*, ungraded: str = "ungraded = 1\n", more: str = "mean = 2.75", folder: str = "downstream", **hub: str) -> str:
-    source = {"repo": "owner/sets", "revision": COMMIT, "archive": "sets.tar", "archive_folder": "downstream", **hub}
+def card(
+    *,
+    ungraded: str = "ungraded = 1\n",
+    more: str = "mean = 2.75",
+    folder: str = "downstream",
+    **hub: str,
+) -> str:
+    source = {
+        "repo": "owner/sets",
+        "revision": COMMIT,
+        "archive": "sets.tar",
+        "archive_folder": "downstream",
+        **hub,
+    }
     files = [("in.txt", PAIRS, ', subset = "news"'), ("gs.txt", GOLD, "")]
     rows = "".join(
         f'  {{path = "{name}", sha256 = "{hashlib.sha256(text.encode()).hexdigest()}"{subset}}},\n'
@@ -266,7 +324,10 @@ def task(folder: Path, text: str) -> Task:
 
 
 def serve_of_hub_sources(hub: Hub, files: Mapping[str, str | bytes]) -> None:
-    data = {f"mine/{name}": text if isinstance(text, bytes) else text.encode() for name, text in files.items()}
+    data = {
+        f"mine/{name}": text if isinstance(text, bytes) else text.encode()
+        for name, text in files.items()
+    }
     hub.add("dataset", "owner/sets", {"sets.tar": tar(data)}, pinned=COMMIT)
 
 
@@ -299,7 +360,9 @@ def test_an_archive_of_no_known_commit_tells_the_one_it_came_from(hub: Hub, tmp_
         assert (loaded.revision, loaded.notes) == (COMMIT, [said])
 
 
-def test_rows_that_leave_out_pairs_without_a_score_are_never_taken_for_all(hub: Hub, tmp_path: Path):
+def test_rows_that_leave_out_pairs_without_a_score_are_never_taken_for_all(
+    hub: Hub, tmp_path: Path
+):
     rows = [
         {"sentence1": "a cat", "sentence2": "the cat", "score": 5},
         {"sentence1": "it rains", "sentence2": "the sun shines", "score": 0.5},
@@ -346,7 +409,9 @@ OTHER_BYTES: dict[str, tuple[Mapping[str, str | bytes], str, bool]] = {
 
 
 @pytest.mark.parametrize("case", OTHER_BYTES)
-def test_other_bytes_with_counts_that_fit_are_scored_with_a_note(hub: Hub, tmp_path: Path, case: str):
+def test_other_bytes_with_counts_that_fit_are_scored_with_a_note(
+    hub: Hub, tmp_path: Path, case: str
+):
     files, name, same = OTHER_BYTES[case]
     mine = task(tmp_path, card())
     catalogue = Catalogue([tmp_path / "cards"])
@@ -354,7 +419,9 @@ def test_other_bytes_with_counts_that_fit_are_scored_with_a_note(hub: Hub, tmp_p
     write(tmp_path / "data" / "downstream" / "mine" / "gs.txt", GOLD)
     known = load_task("mine", data=tmp_path / "data", catalogue=catalogue)
     serve_of_hub_sources(hub, files)
-    assert (pairs(mine).digest == pairs(known).digest) is same, "its digest tells other text, not other line ends"
+    assert (pairs(mine).digest == pairs(known).digest) is same, (
+        "its digest tells other text, not other line ends"
+    )
     (result,) = evaluate(Letters(), "mine", catalogue=catalogue, store=None)
     (note,) = result.notes
     assert note.startswith(f"{name} in sets.tar differs from the file that its card names (")
@@ -371,7 +438,10 @@ def test_data_verify_tells_other_bytes(
     stsbench = Command(capsys)
     cards = ("mine", "--cards", tmp_path / "cards")
     code, out, err = stsbench("data", "verify", *cards)
-    assert (code, err) == (2, "") and "in.txt in sets.tar differs from the file that its card names" in out
+    assert (code, err) == (
+        2,
+        "",
+    ) and "in.txt in sets.tar differs from the file that its card names" in out
     assert "in.txt in sets.tar differs" in stsbench.fine("data", "fetch", *cards)
 
 
@@ -386,9 +456,21 @@ def test_data_verify_passes_an_open_revision_and_data_fetch_says_it(
 
 
 REFUSED: dict[str, tuple[Mapping[str, str | bytes], dict[str, str], str]] = {
-    "rows": ({"in.txt": PAIRS * 2, "gs.txt": GOLD * 2}, {}, "rows 4, the card says 2; use the files of the release"),
-    "characters": ({"in.txt": PAIRS.replace("dog", "dogs").replace("a cat", "cats"), "gs.txt": GOLD}, {}, "characters"),
-    "mean": ({"in.txt": PAIRS, "gs.txt": "4\n\n0.5\n"}, {}, "mean gold score 2.250000, the card says 2.750000"),
+    "rows": (
+        {"in.txt": PAIRS * 2, "gs.txt": GOLD * 2},
+        {},
+        "rows 4, the card says 2; use the files of the release",
+    ),
+    "characters": (
+        {"in.txt": PAIRS.replace("dog", "dogs").replace("a cat", "cats"), "gs.txt": GOLD},
+        {},
+        "characters",
+    ),
+    "mean": (
+        {"in.txt": PAIRS, "gs.txt": "4\n\n0.5\n"},
+        {},
+        "mean gold score 2.250000, the card says 2.750000",
+    ),
     "no file": ({"in.txt": PAIRS}, {}, "there is no file mine/gs.txt"),
     "a card that tells no mean": (
         OTHER_BYTES["scores"][0],
@@ -417,11 +499,15 @@ def test_a_folder_of_ones_own_holds_the_bytes_that_the_card_names(tmp_path: Path
 @pytest.mark.parametrize("top", ["up", "downstream/mine/deeper", "downstreams", "/downstream"])
 def test_an_archive_folder_that_is_no_parent(hub: Hub, tmp_path: Path, top: str):
     text = refused_of_hub_sources(task(tmp_path, card(archive_folder=top)), CardError)
-    assert f"[hub] archive_folder '{top}' is not a parent of [local] folder 'downstream/mine'" in text
+    assert (
+        f"[hub] archive_folder '{top}' is not a parent of [local] folder 'downstream/mine'" in text
+    )
 
 
 def test_without_the_archive_the_local_files_are_named(hub: Hub, tmp_path: Path):
-    assert "with DIR/downstream/mine/in.txt and 1 more" in refused_of_hub_sources(task(tmp_path, card()), SourceError)
+    assert "with DIR/downstream/mine/in.txt and 1 more" in refused_of_hub_sources(
+        task(tmp_path, card()), SourceError
+    )
 
 
 # --- the project's own cards ---
@@ -429,9 +515,17 @@ def test_without_the_archive_the_local_files_are_named(hub: Hub, tmp_path: Path)
 
 @pytest.mark.data
 def test_consert_s_sentences_come_from_the_hub(hub: Hub, monkeypatch: pytest.MonkeyPatch):
-    source, downstream = Catalogue().task("sts15").hub, Path(os.environ["STSBENCH_DATA"]) / "downstream"
+    source, downstream = (
+        Catalogue().task("sts15").hub,
+        Path(os.environ["STSBENCH_DATA"]) / "downstream",
+    )
     assert source is not None
-    files = [path for name in ("STS", "SICK") for path in (downstream / name).rglob("*") if path.is_file()]
+    files = [
+        path
+        for name in ("STS", "SICK")
+        for path in (downstream / name).rglob("*")
+        if path.is_file()
+    ]
     archive = tar({path.relative_to(downstream).as_posix(): path.read_bytes() for path in files})
     local = load_corpus("sts_sentences")
     hub.add("dataset", source.repo, {source.archive: archive}, pinned=source.revision)
@@ -439,7 +533,10 @@ def test_consert_s_sentences_come_from_the_hub(hub: Hub, monkeypatch: pytest.Mon
     corpus = load_corpus("sts_sentences")
     assert len(corpus) == 89_192 and corpus.table.equals(local.table)
     assert len(hub.gets(source.archive)) == 1
-    assert len(texts_to_fit("target+ungraded", task=load_task("sts16"), catalogue=Catalogue())) == 2 * 9183
+    assert (
+        len(texts_to_fit("target+ungraded", task=load_task("sts16"), catalogue=Catalogue()))
+        == 2 * 9183
+    )
     for name in ("sts12", "sts13", "sts14", "sts15", "sts16"):
         loaded = load_task(name).loaded("test")
         assert pairs(load_task(name)).subsets_known and (loaded.source, loaded.notes) == ("hub", [])

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from stsbench.core.errors import EncoderError
-from stsbench.encoders.base import DeviceMemory, TokenIds
+from stsbench.encoders.base import DeviceMemory
 from stsbench.encoders.engine import embed as engines
 from stsbench.encoders.engine.embed import BatchShare, Engine
-from stsbench.encoders.engine.store import Shelf
+from stsbench.encoders.engine.store import EmbeddingStore
+from stsbench.encoders.tokens import TokenIds
 from tests.encoders.fakes import Array, Neighbourly, Rows
 
 TEXTS = [f"{'word ' * (i % 9)}{i}" for i in range(900)]
@@ -27,7 +28,9 @@ class OutOfMemoryError(RuntimeError):
 class OnDevice(Neighbourly):
     """On a device that computes ``fastest`` tokens in a second, whatever of them are there, and holds ``most``."""
 
-    def __init__(self, clock: list[float], *, fastest: int = 10**9, most: int = 10**9, free: int = 10**9) -> None:
+    def __init__(
+        self, clock: list[float], *, fastest: int = 10**9, most: int = 10**9, free: int = 10**9
+    ) -> None:
         super().__init__()
         self.clock, self.fastest, self.most, self.free = clock, fastest, most, free
         self.sizes: list[int] = []
@@ -69,9 +72,12 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def embedded(encoder: Any, **options: Any) -> int:
     """Embed all; the largest batch that was stored, in tokens."""
-    engine = Engine(encoder, Shelf(None))
+    engine = Engine(encoder, EmbeddingStore(None))
     engine.prepare(TEXTS, **options)
-    largest = max(sum(len(text.split()) for text in batch) for batch in encoder.batches[-len(engine.encoded) :])
+    largest = max(
+        sum(len(text.split()) for text in batch)
+        for batch in encoder.batches[-len(engine.encoded_keys) :]
+    )
     return int(largest)
 
 
@@ -95,7 +101,9 @@ def test_the_next_run_embeds_in_the_same_batches(clock, tmp_path):
     (kept,) = tmp_path.glob("budgets/*.json")
     again = OnDevice(clock, free=1)
     embedded(again)
-    assert sorted(map(sorted, again.batches)) == sorted(map(sorted, first.batches[-len(again.batches) :]))
+    assert sorted(map(sorted, again.batches)) == sorted(
+        map(sorted, first.batches[-len(again.batches) :])
+    )
     assert len(again.batches) < len(first.batches), "nothing is timed"
     for broken in (b"", b"{}", b'{"tokens": "many"}', b'{"tokens": -1}', b"[" * 9000):
         kept.write_bytes(broken)
@@ -104,7 +112,7 @@ def test_the_next_run_embeds_in_the_same_batches(clock, tmp_path):
 
 
 def test_few_sentences_and_a_processor_keep_the_usual_batches(clock, tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "ENOUGH", 10**6)
+    monkeypatch.setattr(engines, "MIN_BATCHES_TO_TIME", 10**6)
     few, processor, plain = OnDevice(clock), OnDevice(clock), Neighbourly()
     monkeypatch.setattr(processor, "device_memory", lambda: None)
     for encoder in (few, processor, plain):
@@ -114,16 +122,18 @@ def test_few_sentences_and_a_processor_keep_the_usual_batches(clock, tmp_path, m
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_workers_that_share_an_encoder_embed_each_sentence_once_whatever_their_devices(clock, monkeypatch):
+def test_workers_that_share_an_encoder_embed_each_sentence_once_whatever_their_devices(
+    clock, monkeypatch
+):
     workers = [OnDevice(clock, fastest=320), OnDevice(clock, free=1), Neighbourly()]
     for encoder in workers:
         # Each has a cache of its own.
         encoder.fingerprint = None
     found: list[bytes] = []
     for number, encoder in enumerate(workers):
-        engine = Engine(encoder, Shelf(None))
+        engine = Engine(encoder, EmbeddingStore(None))
         engine.prepare(TEXTS, share=BatchShare(number, 3))
-        found += [key.tobytes() for keys in engine.encoded for key in keys]
+        found += [key.tobytes() for keys in engine.encoded_keys for key in keys]
     assert len(found) == len(set(found)) == len(TEXTS)
 
 
@@ -135,14 +145,17 @@ def test_embeddings_come_to_their_sentences_and_errors_as_they_are(clock):
     small = OnDevice(clock, fastest=320)
     embedded(small)
     small.most = 100
-    engine = Engine(small, noticed=noticed.append)
+    engine = Engine(small, on_notice=noticed.append)
     assert np.asarray(engine(TEXTS))[:, :4].tolist() == rows[:, :4].tolist()
     assert noticed[0].endswith("they go in 2 pieces each, as with a token budget of 160")
     small.most = 3
-    with pytest.raises(EncoderError, match="memory does not hold one sentence of 9 tokens; set a smaller max_length"):
+    with pytest.raises(
+        EncoderError,
+        match="memory does not hold one sentence of 9 tokens; set a smaller max_length",
+    ):
         Engine(small)(TEXTS)
     encoder.breaks_after = len(encoder.sizes) + 3
     engine = Engine(encoder)
     with pytest.raises(ZeroDivisionError):
         engine.prepare(TEXTS)
-    assert 1 <= len(engine.encoded) <= 4, "what came before is kept"
+    assert 1 <= len(engine.encoded_keys) <= 4, "what came before is kept"

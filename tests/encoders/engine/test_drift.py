@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stsbench.bench.score import open_shelf
+from stsbench.bench.score import open_store
 from stsbench.core import provenance as machine
 from stsbench.encoders.engine import store as drift
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.engine.store import BOUNDS, FILE, SAMPLES
+from stsbench.encoders.engine.store import MAX_DRIFT, METADATA_FILE, PROBE_SENTENCES
 from stsbench.results.folder import read_states
 from tests.cli.commands import Command, write
 from tests.encoders.fakes import Array, Plain
@@ -33,11 +33,11 @@ class Sampled(Plain):
 
 def use(folder: Path, encoder: Plain) -> tuple[str, int]:
     """What is said when an encoder is used on a store, and how many of its texts it embeds."""
-    shelf = open_shelf(folder, encoder)
+    shelf = open_store(folder, encoder)
     engine = Engine(encoder, shelf)
     engine(TEXTS)
-    assert shelf.watch is not None
-    return shelf.watch.said, engine.encoded_among(TEXTS)
+    assert shelf.monitor is not None
+    return shelf.monitor.message, engine.count_encoded(TEXTS)
 
 
 @pytest.fixture
@@ -50,23 +50,25 @@ def upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_rounds_differently_is_kept_and_not_asked_again(tmp_path, monkeypatch, change):
     use(tmp_path, Sampled())
     place = drift if change == "_code" else machine
-    monkeypatch.setattr(place, change, lambda *_: {"torch": "99.0"} if change == "versions" else "another")
+    monkeypatch.setattr(
+        place, change, lambda *_: {"torch": "99.0"} if change == "versions" else "another"
+    )
     moved = Sampled(1e-6)
     assert use(tmp_path, moved) == ("", 0)
-    assert (moved.calls, sorted(moved.sampled)) == ([], sorted(SAMPLES))
+    assert (moved.calls, sorted(moved.sampled)) == ([], sorted(PROBE_SENTENCES))
     again = Sampled(1e-6)
     use(tmp_path, again)
     assert not again.calls and not again.sampled
 
 
 @pytest.mark.usefixtures("upgrade")
-@pytest.mark.parametrize(("dtype", "bound"), BOUNDS.items())
+@pytest.mark.parametrize(("dtype", "bound"), MAX_DRIFT.items())
 def test_the_bound_is_that_of_the_type(tmp_path, monkeypatch, dtype, bound):
     with monkeypatch.context() as before:
         before.setattr(machine, "versions", lambda: {"torch": "98.0"})
         use(tmp_path, Sampled(dtype=dtype))
     assert use(tmp_path, Sampled(0.9 * bound, dtype)) == ("", 0)
-    (record,) = tmp_path.glob(f"*/{FILE}")
+    (record,) = tmp_path.glob(f"*/{METADATA_FILE}")
     record.write_text(record.read_text().replace('"torch":"99.0"', '"torch":"97.0"'))
     said, encoded = use(tmp_path, Sampled(1.5 * bound, dtype))
     assert "set aside" in said and encoded == 3
@@ -86,7 +88,7 @@ def test_what_moved_is_set_aside_and_made_anew(tmp_path, monkeypatch):
     # Nothing is deleted, and nothing of it served.
     (aside,) = tmp_path.glob("*.aside-*")
     assert [path.read_bytes() for path in aside.glob("*.npy")] == [stored]
-    shelf = open_shelf(tmp_path, Sampled(0.5))
+    shelf = open_store(tmp_path, Sampled(0.5))
     served = Engine(Sampled(0.5), shelf)(TEXTS).take(np.arange(3))
     np.testing.assert_allclose(served, 1.5 * Plain().encode(TEXTS), rtol=1e-6)
     assert use(tmp_path, Sampled(0.5)) == ("", 0)
@@ -95,7 +97,7 @@ def test_what_moved_is_set_aside_and_made_anew(tmp_path, monkeypatch):
 @pytest.mark.parametrize("damage", ["", "{}", "[" * 5000])
 def test_without_samples_nothing_is_served(tmp_path, damage):
     use(tmp_path, Sampled())
-    (record,) = tmp_path.glob(f"*/{FILE}")
+    (record,) = tmp_path.glob(f"*/{METADATA_FILE}")
     record.write_text(damage)
     said, encoded = use(tmp_path, Sampled())
     assert ("their samples are lost" in said, encoded) == (True, 3)
@@ -114,10 +116,16 @@ class Own:
 
 
 @pytest.mark.parametrize(
-    "package", ["has __init__", "has none", ""], ids=["in a package", "of a namespace", "in a folder"]
+    "package",
+    ["has __init__", "has none", ""],
+    ids=["in a package", "of a namespace", "in a folder"],
 )
-@pytest.mark.parametrize("statement", ["from {0}helper import FACTOR", "import {1}helper as h; FACTOR = h.FACTOR"])
-def test_a_module_that_a_class_imports_from_its_own_package_is_watched(tmp_path, monkeypatch, package, statement):
+@pytest.mark.parametrize(
+    "statement", ["from {0}helper import FACTOR", "import {1}helper as h; FACTOR = h.FACTOR"]
+)
+def test_a_module_that_a_class_imports_from_its_own_package_is_watched(
+    tmp_path, monkeypatch, package, statement
+):
     name = f"watched_{package.replace(' ', '')}_{len(statement)}".lower()
     folder = tmp_path / name if package else tmp_path
     helper = folder / ("helper.py" if package else f"{name}_helper.py")
@@ -127,12 +135,12 @@ def test_a_module_that_a_class_imports_from_its_own_package_is_watched(tmp_path,
     write(helper, "import json\nFACTOR = 1")
     monkeypatch.syspath_prepend(tmp_path)
     kind = __import__("importlib").import_module(f"{name}.own" if package else name).Own
-    before = drift.conditions(kind())["code"]
-    assert drift.conditions(kind())["code"] == before
+    before = drift.read_environment(kind())["code"]
+    assert drift.read_environment(kind())["code"] == before
     write(tmp_path / "other.py", "FACTOR = 2")
-    assert drift.conditions(kind())["code"] == before
+    assert drift.read_environment(kind())["code"] == before
     write(helper, "import json\nFACTOR = 60")
-    assert drift.conditions(kind())["code"] != before
+    assert drift.read_environment(kind())["code"] != before
 
 
 def test_a_class_that_changed_under_one_fingerprint_is_scored_again(tmp_path, monkeypatch, capsys):

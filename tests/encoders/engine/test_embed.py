@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from stsbench.core.errors import EncoderError
-from stsbench.encoders.base import TokenIds, plan_batches
 from stsbench.encoders.engine import embed as engines, store
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.engine.store import Shelf
+from stsbench.encoders.engine.store import EmbeddingStore
+from stsbench.encoders.tokens import TokenIds, plan_batches
 from tests.encoders.fakes import Neighbourly, Plain, hashed
 
 TEXTS = [f"{'word ' * (i % 120 % 9)}number {i % 60}" for i in range(150)]
@@ -21,7 +21,7 @@ TEXTS = [f"{'word ' * (i % 120 % 9)}number {i % 60}" for i in range(150)]
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "TOKEN_BUDGET", 40)
-    monkeypatch.setattr(engines, "CHUNK", 16)
+    monkeypatch.setattr(engines, "TEXTS_PER_BATCH", 16)
 
 
 def distinct() -> int:
@@ -63,27 +63,27 @@ def test_what_is_missing_is_embedded_when_asked_for():
     engine.prepare(TEXTS[:20])
     engine(TEXTS[:30])
     assert sum(map(len, encoder.calls)) == len(set(TEXTS[:30]))
-    assert engine.encoded_among(TEXTS[:30]) == len(set(TEXTS[:30]))
-    assert engine.encoded_among(["never seen"]) == 0
+    assert engine.count_encoded(TEXTS[:30]) == len(set(TEXTS[:30]))
+    assert engine.count_encoded(["never seen"]) == 0
 
 
 # --- the store ---
 
 
 def test_what_is_held_is_not_embedded_again(tmp_path):
-    Engine(Plain(), Shelf(tmp_path)).prepare(TEXTS)
+    Engine(Plain(), EmbeddingStore(tmp_path)).prepare(TEXTS)
     encoder = Plain()
-    engine = Engine(encoder, Shelf(tmp_path))
+    engine = Engine(encoder, EmbeddingStore(tmp_path))
     engine.prepare(TEXTS)
     assert np.asarray(engine(TEXTS)).tolist() == [hashed(text) for text in TEXTS]
     assert encoder.calls == []
-    assert engine.encoded_among(TEXTS) == 0
+    assert engine.count_encoded(TEXTS) == 0
     engine.prepare([*TEXTS, "one more"])
-    assert engine.encoded_among([*TEXTS, "one more"]) == 1
+    assert engine.count_encoded([*TEXTS, "one more"]) == 1
 
 
 def undisturbed(folder: Path) -> bytes:
-    return np.asarray(Engine(Neighbourly(), Shelf(folder))(TEXTS)).tobytes()
+    return np.asarray(Engine(Neighbourly(), EmbeddingStore(folder))(TEXTS)).tobytes()
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 2, 5, 11])
@@ -93,9 +93,9 @@ def test_stopped_and_resumed_gives_the_same_bytes(tmp_path, monkeypatch, stop_af
     monkeypatch.setattr(store, "BLOCK_BYTES", block_bytes)
     first = Neighbourly(stop_after=stop_after)
     with pytest.raises(KeyboardInterrupt):
-        Engine(first, Shelf(tmp_path / "cut")).prepare(TEXTS)
+        Engine(first, EmbeddingStore(tmp_path / "cut")).prepare(TEXTS)
     second = Neighbourly()
-    engine = Engine(second, Shelf(tmp_path / "cut"))
+    engine = Engine(second, EmbeddingStore(tmp_path / "cut"))
     engine.prepare(TEXTS)
     assert np.asarray(engine(TEXTS)).tobytes() == expected
     # Ctrl-C loses nothing that was embedded.
@@ -120,7 +120,7 @@ def test_a_damaged_block_is_embedded_in_its_old_batches(tmp_path, monkeypatch):
     victim = sorted(tmp_path.glob("*.npy"))[2]
     victim.write_bytes(victim.read_bytes()[:-1] + b"\x7f")
     encoder = Neighbourly()
-    engine = Engine(encoder, Shelf(tmp_path))
+    engine = Engine(encoder, EmbeddingStore(tmp_path))
     engine.prepare(TEXTS)
     assert 0 < len(encoder.embedded) < distinct()
     assert np.asarray(engine(TEXTS)).tobytes() == expected
@@ -132,7 +132,7 @@ def test_a_damaged_block_is_embedded_in_its_old_batches(tmp_path, monkeypatch):
 @pytest.mark.parametrize("encoder", [Plain(), Neighbourly()])
 def test_progress_adds_up(encoder):
     reported: list[tuple[int, int]] = []
-    Engine(encoder, progress=lambda done, total: reported.append((done, total))).prepare(TEXTS)
+    Engine(encoder, on_progress=lambda done, total: reported.append((done, total))).prepare(TEXTS)
     done, totals = zip(*reported, strict=True)
     (total,) = set(totals)
     size = (lambda text: len(text.split())) if isinstance(encoder, Neighbourly) else len
@@ -140,7 +140,7 @@ def test_progress_adds_up(encoder):
     assert (done[0], done[-1]) == (0, total)
     assert list(done) == sorted(done)
     reported.clear()
-    Engine(encoder, progress=lambda done, total: reported.append((done, total))).prepare([])
+    Engine(encoder, on_progress=lambda done, total: reported.append((done, total))).prepare([])
     assert reported == []
 
 
@@ -177,7 +177,10 @@ def test_a_number_that_is_none_names_the_sentence(value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda rows: rows[:-1], "returned shape (15, 4) for 16 sentences; it must return one row a sentence"),
+        (
+            lambda rows: rows[:-1],
+            "returned shape (15, 4) for 16 sentences; it must return one row a sentence",
+        ),
         (lambda rows: rows[0], "returned shape (4,) for 16 sentences"),
         (lambda rows: rows[:, None], "returned shape (16, 1, 4) for 16 sentences"),
         (lambda rows: rows.astype(np.float64), "returned float64; it must return float32"),
@@ -197,9 +200,11 @@ def test_a_wrong_return_is_one_clear_line(change, message):
 
 
 def test_an_encoder_that_changed_and_kept_its_fingerprint(tmp_path):
-    Engine(Plain(d=4), Shelf(tmp_path)).prepare(TEXTS)
-    with pytest.raises(EncoderError, match="size 6 after some of size 4; its fingerprint must change"):
-        Engine(Plain(d=6), Shelf(tmp_path)).prepare([*TEXTS, "new"])
+    Engine(Plain(d=4), EmbeddingStore(tmp_path)).prepare(TEXTS)
+    with pytest.raises(
+        EncoderError, match="size 6 after some of size 4; its fingerprint must change"
+    ):
+        Engine(Plain(d=6), EmbeddingStore(tmp_path)).prepare([*TEXTS, "new"])
 
 
 def test_what_was_embedded_before_an_error_is_kept(tmp_path):
@@ -210,9 +215,9 @@ def test_what_was_embedded_before_an_error_is_kept(tmp_path):
             return super().encode(sentences)
 
     with pytest.raises(RuntimeError, match="a bug of the user's"):
-        Engine(Fails(), Shelf(tmp_path)).prepare(TEXTS)
+        Engine(Fails(), EmbeddingStore(tmp_path)).prepare(TEXTS)
     encoder = Plain()
-    Engine(encoder, Shelf(tmp_path)).prepare(TEXTS)
+    Engine(encoder, EmbeddingStore(tmp_path)).prepare(TEXTS)
     assert sum(map(len, encoder.calls)) == distinct() - 48
 
 
@@ -220,11 +225,15 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def plan(lengths: list[int] | Ints, budget: int = 64) -> list[list[int]]:
-    return [rows.tolist() for rows in plan_batches(np.asarray(lengths, dtype=np.int64), budget=budget)]
+    return [
+        rows.tolist() for rows in plan_batches(np.asarray(lengths, dtype=np.int64), budget=budget)
+    ]
 
 
 def test_joined_parts_keep_what_is_pooled():
-    parts = [TokenIds(np.arange(n, dtype=np.int32), np.array([0, n]), np.array([[1, n]])) for n in (3, 5)]
+    parts = [
+        TokenIds(np.arange(n, dtype=np.int32), np.array([0, n]), np.array([[1, n]])) for n in (3, 5)
+    ]
     spans = TokenIds.join(parts).spans
     assert spans is not None and spans.tolist() == [[1, 3], [1, 5]]
 
@@ -251,7 +260,9 @@ def test_batches_hold_every_row_once_longest_first_within_the_budget(budget):
     assert sorted(row for rows in batches for row in rows) == list(range(len(lengths)))
     in_turn = [int(lengths[row]) for rows in batches for row in rows]
     assert in_turn == sorted(in_turn, reverse=True)
-    assert all(len(rows) * max(lengths[rows].max(), 1) <= budget or len(rows) == 1 for rows in batches)
+    assert all(
+        len(rows) * max(lengths[rows].max(), 1) <= budget or len(rows) == 1 for rows in batches
+    )
 
 
 def test_hardly_a_token_is_padding():

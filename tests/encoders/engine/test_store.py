@@ -14,7 +14,7 @@ import pytest
 
 from stsbench.core.errors import OutputError
 from stsbench.encoders.engine import store
-from stsbench.encoders.engine.store import KEY, Shelf, text_keys
+from stsbench.encoders.engine.store import KEY, EmbeddingStore, text_keys
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -28,14 +28,14 @@ def rows_of(start: int, stop: int, d: int = 5) -> Array:
     return rows
 
 
-def fill(shelf: Shelf, *ends: int) -> None:
+def fill(shelf: EmbeddingStore, *ends: int) -> None:
     """Add sentences from 0 up to each end in turn, a block each."""
     for start, stop in zip((0, *ends), ends, strict=False):
         shelf.add(text_keys(texts(start, stop)), rows_of(start, stop))
         shelf.flush()
 
 
-def held(shelf: Shelf, n: int) -> list[bool]:
+def held(shelf: EmbeddingStore, n: int) -> list[bool]:
     return [bool(at >= 0) for at in shelf.find(text_keys(texts(0, n)))]
 
 
@@ -48,7 +48,7 @@ def blocks(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_round_trip(tmp_path, on_disk):
-    shelf = Shelf(tmp_path / "store" if on_disk else None)
+    shelf = EmbeddingStore(tmp_path / "store" if on_disk else None)
     assert shelf.find(text_keys(["sentence 0"])).tolist() == [-1]
     fill(shelf, 3, 10, 11)
     view = shelf.view(text_keys(texts(0, 11)))
@@ -60,7 +60,7 @@ def test_round_trip(tmp_path, on_disk):
 
 
 def test_take_keeps_the_order_asked_for(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = EmbeddingStore(tmp_path)
     fill(shelf, 4, 9, 20)
     view = shelf.view(text_keys(["sentence 7", "sentence 0", "sentence 19", "sentence 7"]))
     assert view.take(np.array([3, 2, 0, 1, 1]))[:, 0].tolist() == [7, 19, 7, 0, 0]
@@ -79,7 +79,7 @@ def test_any_text_has_its_own_key():
 
 
 def test_a_text_stored_twice_has_one_row(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = EmbeddingStore(tmp_path)
     shelf.add(text_keys(["a"]), rows_of(1, 2))
     shelf.flush()
     shelf.add(text_keys(["a"]), rows_of(2, 3))
@@ -89,7 +89,7 @@ def test_a_text_stored_twice_has_one_row(tmp_path):
 
 def test_blocks_are_written_by_size_and_by_time(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "BLOCK_BYTES", 100)
-    shelf = Shelf(tmp_path)
+    shelf = EmbeddingStore(tmp_path)
     shelf.add(text_keys(texts(0, 4)), rows_of(0, 4))
     assert blocks(tmp_path) == []
     assert shelf.width == 5
@@ -98,7 +98,7 @@ def test_blocks_are_written_by_size_and_by_time(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "FLUSH_SECONDS", -1.0)
     shelf.add(text_keys(texts(5, 6)), rows_of(5, 6))
     assert len(blocks(tmp_path)) == 2
-    assert held(Shelf(tmp_path), 6) == [True] * 6
+    assert held(EmbeddingStore(tmp_path), 6) == [True] * 6
 
 
 # --- several at once ---
@@ -106,7 +106,7 @@ def test_blocks_are_written_by_size_and_by_time(tmp_path, monkeypatch):
 
 def write_many(folder: Path, first: int) -> None:
     for start in range(first, first + 300, 10):
-        shelf = Shelf(folder)
+        shelf = EmbeddingStore(folder)
         shelf.add(text_keys(texts(start, start + 10)), rows_of(start, start + 10))
         shelf.flush()
 
@@ -120,7 +120,7 @@ def test_two_processes_write_at_once(tmp_path):
     for writer in writers:
         writer.join()
     assert [writer.exitcode for writer in writers] == [0, 0]
-    shelf = Shelf(tmp_path)
+    shelf = EmbeddingStore(tmp_path)
     assert np.asarray(shelf.view(text_keys(texts(0, 450)))).tobytes() == rows_of(0, 450).tobytes()
     assert not list(tmp_path.glob("*.partial"))
 
@@ -156,35 +156,38 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_block_is_dropped_and_the_others_kept(tmp_path, how):
-    fill(Shelf(tmp_path), 3, 6, 9)
-    assert held(Shelf(tmp_path), 9) == [True] * 9
+    fill(EmbeddingStore(tmp_path), 3, 6, 9)
+    assert held(EmbeddingStore(tmp_path), 9) == [True] * 9
     victim = blocks(tmp_path)[1]
     DAMAGE[how](victim)
-    shelf = Shelf(tmp_path)
+    shelf = EmbeddingStore(tmp_path)
     there = held(shelf, 9)
     assert sum(there) == 6
     assert not victim.exists()
     lost = [i for i in range(9) if not there[i]]
-    shelf.add(text_keys([f"sentence {i}" for i in lost]), np.concatenate([rows_of(i, i + 1) for i in lost]))
+    shelf.add(
+        text_keys([f"sentence {i}" for i in lost]),
+        np.concatenate([rows_of(i, i + 1) for i in lost]),
+    )
     shelf.flush()
-    for reader in (shelf, Shelf(tmp_path)):
+    for reader in (shelf, EmbeddingStore(tmp_path)):
         assert np.asarray(reader.view(text_keys(texts(0, 9)))).tobytes() == rows_of(0, 9).tobytes()
 
 
 def test_a_block_of_another_size_is_dropped(tmp_path):
-    fill(Shelf(tmp_path / "a"), 3)
-    other = Shelf(tmp_path / "b")
+    fill(EmbeddingStore(tmp_path / "a"), 3)
+    other = EmbeddingStore(tmp_path / "b")
     other.add(text_keys(["x"]), rows_of(0, 1, d=7))
     other.flush()
     for path in blocks(tmp_path / "b"):
         path.rename(tmp_path / "a" / path.name)
-    Shelf(tmp_path / "a")
+    EmbeddingStore(tmp_path / "a")
     assert len(blocks(tmp_path / "a")) == 1
 
 
 def test_a_store_that_is_removed_under_way_is_one_line(tmp_path):
-    fill(Shelf(tmp_path / "s"), 3)
-    view = Shelf(tmp_path / "s").view(text_keys(texts(0, 3)))
+    fill(EmbeddingStore(tmp_path / "s"), 3)
+    view = EmbeddingStore(tmp_path / "s").view(text_keys(texts(0, 3)))
     blocks(tmp_path / "s")[0].unlink()
     with pytest.raises(OutputError, match="cannot be read again") as caught:
         np.asarray(view)
@@ -192,14 +195,14 @@ def test_a_store_that_is_removed_under_way_is_one_line(tmp_path):
 
 
 def test_unreadable_is_not_damaged(tmp_path, monkeypatch):
-    fill(Shelf(tmp_path), 3)
+    fill(EmbeddingStore(tmp_path), 3)
 
     def refuse(*args: object, **options: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(np, "load", refuse)
     with pytest.raises(OutputError, match="cannot be used: Too many open files; pass --store DIR"):
-        Shelf(tmp_path)
+        EmbeddingStore(tmp_path)
     assert len(blocks(tmp_path)) == 1
 
 
@@ -207,20 +210,22 @@ def test_unreadable_is_not_damaged(tmp_path, monkeypatch):
 
 
 def test_partial_files_are_ignored_and_stale_ones_removed(tmp_path):
-    fill(Shelf(tmp_path), 3)
+    fill(EmbeddingStore(tmp_path), 3)
     fresh, stale = tmp_path / "a.npy.17.partial", tmp_path / "b.npy.18.partial"
     for path in (fresh, stale):
         path.write_bytes(blocks(tmp_path)[0].read_bytes())
     long_ago = time.time() - 2 * 24 * 3600
     os.utime(stale, (long_ago, long_ago))
-    assert held(Shelf(tmp_path), 3) == [True] * 3
+    assert held(EmbeddingStore(tmp_path), 3) == [True] * 3
     assert fresh.exists()
     assert not stale.exists()
 
 
-@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()]
+)
 def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, failure):
-    shelf = Shelf(tmp_path)
+    shelf = EmbeddingStore(tmp_path)
     fill(shelf, 3)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     shelf.add(text_keys(texts(3, 5)), rows_of(3, 5))
@@ -233,8 +238,10 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, failure
         with pytest.raises((OutputError, KeyboardInterrupt)) as caught:
             shelf.flush()
     if isinstance(caught.value, OutputError):
-        assert one_line(caught.value) == f"{tmp_path}: the disk is full; free some space and run again"
+        assert (
+            one_line(caught.value) == f"{tmp_path}: the disk is full; free some space and run again"
+        )
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     # Once there is room, what was embedded is written after all.
     shelf.flush()
-    assert held(Shelf(tmp_path), 5) == [True] * 5
+    assert held(EmbeddingStore(tmp_path), 5) == [True] * 5

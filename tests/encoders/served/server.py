@@ -47,7 +47,9 @@ class Server:
     most: int = 2048
     """Texts that it takes at once."""
     key: str = ""
-    models: dict[str, Any] = field(default_factory=lambda: {"data": [{"id": "m", "created": 1, "root": "weights-1"}]})
+    models: dict[str, Any] = field(
+        default_factory=lambda: {"data": [{"id": "m", "created": 1, "root": "weights-1"}]}
+    )
     models_status: int = 200
     """How it answers where it is asked for its models."""
     faults: list[Fault] = field(default_factory=list)
@@ -94,7 +96,11 @@ class Server:
             return rows
         if asked.get("encoding_format") == "base64":
             rows = [base64.b64encode(np.array(row, "<f4").tobytes()).decode() for row in rows]
-        return {"data": [{"index": i, "object": "embedding", "embedding": row} for i, row in enumerate(rows)]}
+        return {
+            "data": [
+                {"index": i, "object": "embedding", "embedding": row} for i, row in enumerate(rows)
+            ]
+        }
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -107,14 +113,20 @@ class Handler(BaseHTTPRequestHandler):
 
     def send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(status)
-        for key, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
+        for key, value in {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            **headers,
+        }.items():
             self.send_header(key, value)
         self.end_headers()
         self.wfile.write(body)
 
     def do_GET(self) -> None:
         facts = self.server_facts
-        is_known = self.path.removeprefix("/v1") in ("/models", "/info") and facts.models_status == 200
+        is_known = (
+            self.path.removeprefix("/v1") in ("/models", "/info") and facts.models_status == 200
+        )
         status = facts.models_status if facts.models_status != 200 or is_known else 404
         self.send(status, json.dumps(facts.models if is_known else {}).encode(), {})
 

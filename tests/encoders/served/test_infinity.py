@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stsbench.bench.score import open_shelf
+from stsbench.bench.score import open_store
 from stsbench.core import settings
 from stsbench.core.errors import SourceError
 from stsbench.encoders.engine.embed import Engine
@@ -48,7 +48,10 @@ def infinity(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     offline = {**os.environ, "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "HF_HOME": str(tmp_path)}
     offline.pop("PYTHONPATH", None)
     log = tmp_path / "log"
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, env=offline) as process:
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(command, stdout=out, stderr=out, env=offline) as process,
+    ):
         try:
             for _ in range(240):
                 assert process.poll() is None, log.read_text()[-2000:]
@@ -68,11 +71,11 @@ def test_a_real_server_embeds_as_we_do_and_may_go(infinity, tmp_path):
     packed = OpenAIEncoder("minilm", url=url, encoding="base64")
     np.testing.assert_allclose(packed.encode(TEXTS), ours, atol=2e-5)
     assert made.notes[0].endswith("it says backend torch")
-    Engine(made, open_shelf(tmp_path / "store", made)).prepare(TEXTS[:10])
+    Engine(made, open_store(tmp_path / "store", made)).prepare(TEXTS[:10])
     process.kill()
     process.wait()
     again = OpenAIEncoder("minilm", url=url, retries=1)
-    engine = Engine(again, open_shelf(tmp_path / "store", again))
+    engine = Engine(again, open_store(tmp_path / "store", again))
     with pytest.raises(SourceError, match="what has come is kept"):
         engine.prepare(TEXTS)
     np.testing.assert_allclose(np.asarray(engine(TEXTS[:10])), ours[:10], atol=2e-5)

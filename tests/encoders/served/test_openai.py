@@ -24,19 +24,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.score import open_shelf
+from stsbench.bench.score import open_store
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError, UnknownName
-from stsbench.core.registry import call_with_params
+from stsbench.core.parameters import call_with_params
 from stsbench.encoders.base import ServedEncoder
 from stsbench.encoders.engine.embed import BatchShare, Engine
 from stsbench.encoders.served import link
 from stsbench.encoders.served.openai import PROBE, OpenAIEncoder
 from tests.encoders.served.server import Server, serving
 
-OTHERWISE = (
-    r"embeds a text otherwise when it is asked for again \(.*another order, or its model has changed; nothing that"
-)
+OTHERWISE = r"embeds a text otherwise when it is asked for again \(.*another order, or its model has changed; nothing that"
 TEXTS = [f"sentence {'number ' * (i % 7)}{i}" for i in range(50)]
 
 
@@ -56,7 +54,7 @@ def encoder(server: Server, **params: Any) -> OpenAIEncoder:
 
 
 def engine_of(made: OpenAIEncoder, store: Path) -> Engine:
-    return Engine(made, open_shelf(store, made))
+    return Engine(made, open_store(store, made))
 
 
 def expected(server: Server, texts: list[str], size: int = 8) -> Any:
@@ -64,14 +62,25 @@ def expected(server: Server, texts: list[str], size: int = 8) -> Any:
 
 
 @pytest.mark.parametrize(
-    "params", [{}, {"encoding": "base64"}, {"api": "tei"}, {"dimensions": 5}, {"api": "tei", "dimensions": 5}]
+    "params",
+    [
+        {},
+        {"encoding": "base64"},
+        {"api": "tei"},
+        {"dimensions": 5},
+        {"api": "tei", "dimensions": 5},
+    ],
 )
 def test_embeddings_come_in_the_order_of_the_sentences(server, params):
     made = encoder(server, **params)
     assert isinstance(made, ServedEncoder)
     # Whatever their order in the answer.
-    server.fail(change=lambda answer: {"data": answer["data"][::-1]} if isinstance(answer, dict) else answer)
-    np.testing.assert_array_equal(made.encode(TEXTS), expected(server, TEXTS, params.get("dimensions", 8)))
+    server.fail(
+        change=lambda answer: {"data": answer["data"][::-1]} if isinstance(answer, dict) else answer
+    )
+    np.testing.assert_array_equal(
+        made.encode(TEXTS), expected(server, TEXTS, params.get("dimensions", 8))
+    )
     assert Counter(server.texts) == Counter(TEXTS)
     assert max(map(len, server.answered)) <= 8
 
@@ -122,7 +131,11 @@ def same(answer: Any) -> Any:
         (replaced(embedding=[None] * 8), "returned null for sentence ", {}),
         (replaced(embedding=None), "returned null for sentence ", {}),
         (lambda rows: [None, *rows[1:]], "returned null for sentence ", {"api": "tei"}),
-        (lambda rows: [None] * len(rows), "holds null in the place of every embedding", {"api": "tei"}),
+        (
+            lambda rows: [None] * len(rows),
+            "holds null in the place of every embedding",
+            {"api": "tei"},
+        ),
         (replaced(embedding=[float("nan")] * 8), "returned NaN or infinity", {}),
         (replaced(embedding=[1e99] * 8), "returned NaN or infinity", {}),
         (replaced(embedding=NAN), "returned NaN or infinity", {}),
@@ -149,8 +162,10 @@ def test_wrong_order_under_right_indices_is_refused(server, tmp_path):
     with pytest.raises(EncoderError, match=OTHERWISE):
         engine.prepare(TEXTS)
     # Nothing of it is kept, no more than two requests are paid, and one text at a time is as it should be.
-    assert len(engine.missing(TEXTS)) == len(TEXTS) and len(server.answered) == 2
-    np.testing.assert_array_equal(encoder(server, batch=1).encode(TEXTS[:3]), expected(server, TEXTS[:3]))
+    assert len(engine.missing_texts(TEXTS)) == len(TEXTS) and len(server.answered) == 2
+    np.testing.assert_array_equal(
+        encoder(server, batch=1).encode(TEXTS[:3]), expected(server, TEXTS[:3])
+    )
 
 
 def test_the_first_text_the_last_and_an_inner_one_of_each_request_are_asked_again(server):
@@ -161,7 +176,9 @@ def test_the_first_text_the_last_and_an_inner_one_of_each_request_are_asked_agai
     assert len(server.again) == len([first, *others]) - 1 + 3
     # Rounding may move an embedding.
     server.fail(
-        change=lambda answer: [[value * 1.01 for value in row] for row in answer] if len(answer) > 1 else answer
+        change=lambda answer: (
+            [[value * 1.01 for value in row] for row in answer] if len(answer) > 1 else answer
+        )
     )
     assert encoder(server, api="tei").encode(TEXTS).shape == (50, 8)
 
@@ -175,17 +192,27 @@ def exchanged(answer: Any) -> Any:
     """An answer with its embeddings in another order, but for the first and the last."""
     first, *inner, last = (row["embedding"] for row in answer["data"])
     rows = [first, *inner[1:], *inner[:1], last]
-    return {"data": [{**row, "embedding": other} for row, other in zip(answer["data"], rows, strict=True)]}
+    return {
+        "data": [
+            {**row, "embedding": other} for row, other in zip(answer["data"], rows, strict=True)
+        ]
+    }
 
 
 def after(requests: int, change: Any) -> Any:
     counted = count()
-    return lambda answer: change(answer) if next(counted) >= requests and len(answer["data"]) > 2 else answer
+    return lambda answer: (
+        change(answer) if next(counted) >= requests and len(answer["data"]) > 2 else answer
+    )
 
 
-@pytest.mark.parametrize("change", [after(4, other_weights), after(0, exchanged), after(4, exchanged)])
+@pytest.mark.parametrize(
+    "change", [after(4, other_weights), after(0, exchanged), after(4, exchanged)]
+)
 @pytest.mark.parametrize("in_flight", [1, 4])
-def test_embeddings_that_a_server_makes_in_two_ways_are_not_believed(server, tmp_path, change, in_flight):
+def test_embeddings_that_a_server_makes_in_two_ways_are_not_believed(
+    server, tmp_path, change, in_flight
+):
     # Some are there from a run before, which nothing was wrong with.
     engine_of(encoder(server), tmp_path).prepare(TEXTS[:20])
     before, paid = encoder(server).fingerprint, len(server.answered)
@@ -198,19 +225,27 @@ def test_embeddings_that_a_server_makes_in_two_ways_are_not_believed(server, tmp
     assert before != made.fingerprint == encoder(server).fingerprint
     # Not under the fingerprint of before either, should what was seen be lost with the cache.
     shutil.rmtree(settings.cache_folder() / "served")
-    assert len(engine.missing(TEXTS)) == len(engine_of(encoder(server), tmp_path).missing(TEXTS)) == len(TEXTS)
+    assert (
+        len(engine.missing_texts(TEXTS))
+        == len(engine_of(encoder(server), tmp_path).missing_texts(TEXTS))
+        == len(TEXTS)
+    )
     server.faults.clear()
-    np.testing.assert_array_equal(np.asarray(engine_of(encoder(server), tmp_path)(TEXTS)), expected(server, TEXTS))
+    np.testing.assert_array_equal(
+        np.asarray(engine_of(encoder(server), tmp_path)(TEXTS)), expected(server, TEXTS)
+    )
 
 
-def test_a_model_that_has_changed_between_two_runs_is_noticed_before_anything_is_stored(server, tmp_path):
+def test_a_model_that_has_changed_between_two_runs_is_noticed_before_anything_is_stored(
+    server, tmp_path
+):
     def stop(done: int, total: int) -> None:
         if done > 20:
             raise KeyboardInterrupt
 
     made = encoder(server, in_flight=1)
     with pytest.raises(KeyboardInterrupt):
-        Engine(made, open_shelf(tmp_path, made), progress=stop).prepare(TEXTS)
+        Engine(made, open_store(tmp_path, made), on_progress=stop).prepare(TEXTS)
     server.fail(change=other_weights)
     paid = len(server.answered)
     with pytest.raises(EncoderError, match=OTHERWISE):
@@ -225,14 +260,18 @@ def test_a_model_that_changes_its_name_in_mid_run_stops_it(server, tmp_path):
     server.fail(change=lambda answer: {**answer, "model": next(models)})
     made = encoder(server, in_flight=1)
     engine = engine_of(made, tmp_path)
-    with pytest.raises(EncoderError, match="answered as model 'm-1', and now as 'm-2': it was changed in mid-run"):
+    with pytest.raises(
+        EncoderError, match="answered as model 'm-1', and now as 'm-2': it was changed in mid-run"
+    ):
         engine.prepare(TEXTS)
-    assert "its answers name 'm-1'" in made.notes[0] and len(engine.missing(TEXTS)) == 50
+    assert "its answers name 'm-1'" in made.notes[0] and len(engine.missing_texts(TEXTS)) == 50
     # Another process, whose embeddings are all stored, says so too.
     assert "its answers name 'm-1'" in encoder(server).notes[0]
 
 
-@pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n"], ids=["headers", "body"])
+@pytest.mark.parametrize(
+    "start", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n"], ids=["headers", "body"]
+)
 def test_a_request_has_a_total_time(start):
     def drip() -> None:
         with suppress(OSError):
@@ -247,11 +286,14 @@ def test_a_request_has_a_total_time(start):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=drip)
         thread.start()
-        made = OpenAIEncoder("m", url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1", timeout=0.3, retries=1)
+        made = OpenAIEncoder(
+            "m", url=f"http://127.0.0.1:{listener.getsockname()[1]}/v1", timeout=0.3, retries=1
+        )
         stop = threading.Event()
         began = time.monotonic()
         with pytest.raises(
-            SourceError, match=r"no embeddings in 2 attempts: no answer in 0.3 s \(--set timeout=SECONDS"
+            SourceError,
+            match=r"no embeddings in 2 attempts: no answer in 0.3 s \(--set timeout=SECONDS",
         ):
             made.ask(["a"], stop)
         assert 0.5 < time.monotonic() - began < 5
@@ -332,11 +374,23 @@ def test_nobody_asks_before_the_time_that_the_server_names(server, date):
 @pytest.mark.parametrize(
     ("fault", "message", "requests"),
     [
-        ({"status": 400, "body": b'{"error": {"message": "bad model"}}'}, "answered 400: bad model", 1),
+        (
+            {"status": 400, "body": b'{"error": {"message": "bad model"}}'},
+            "answered 400: bad model",
+            1,
+        ),
         ({"status": 404, "body": b'{"detail": "Not Found"}'}, "ends in /v1", 1),
         ({"status": 429, "body": b'{"error": {"code": "insufficient_quota"}}'}, "answered 429", 1),
-        ({"status": 500, "body": b"down"}, "no embeddings in 3 attempts: 500 down; what has come is kept", 3),
-        ({"status": 307, "headers": {"Location": "http://127.0.0.1:1/"}, "body": b"moved"}, "answered 307", 1),
+        (
+            {"status": 500, "body": b"down"},
+            "no embeddings in 3 attempts: 500 down; what has come is kept",
+            3,
+        ),
+        (
+            {"status": 307, "headers": {"Location": "http://127.0.0.1:1/"}, "body": b"moved"},
+            "answered 307",
+            1,
+        ),
         ({"body": b"<html>please log in</html>"}, "answered no JSON: <html>please", 1),
         ({"stall": 0.5}, "no answer in 0.1 s", 3),
     ],
@@ -359,7 +413,7 @@ def test_shares_of_several_workers_pay_for_nothing_twice(server, tmp_path, monke
         assert "sk-secret" not in str(sent.link.__reduce__()) and not vars(sent.link)["_idle"]
         engine_of(sent, tmp_path).prepare(TEXTS, share=BatchShare(number, 3))
     assert Counter(server.texts) == Counter(TEXTS)
-    assert not engine_of(made, tmp_path).missing(TEXTS)
+    assert not engine_of(made, tmp_path).missing_texts(TEXTS)
 
 
 def test_an_answer_has_bounds(server, monkeypatch):
@@ -400,10 +454,23 @@ def test_the_key_is_sent_and_stands_nowhere(server, monkeypatch, tmp_path, caplo
     engine.prepare(TEXTS)
     assert {h["Authorization"] for h in server.headers} == {"Bearer sk-secret-1234"}
     server.key = "another"
-    with pytest.raises(EncoderError, match=r"answered 401: no key: Bearer \*\*\*; set MY_KEY to a key") as caught:
+    with pytest.raises(
+        EncoderError, match=r"answered 401: no key: Bearer \*\*\*; set MY_KEY to a key"
+    ) as caught:
         engine.prepare(["more"])
-    shown = [str(caught.value), repr(made), str(vars(made)), str(vars(made.link)), *made.notes, caplog.text]
-    files = [path.read_bytes() for folder in (tmp_path, settings.cache_folder()) for path in folder.rglob("*.*")]
+    shown = [
+        str(caught.value),
+        repr(made),
+        str(vars(made)),
+        str(vars(made.link)),
+        *made.notes,
+        caplog.text,
+    ]
+    files = [
+        path.read_bytes()
+        for folder in (tmp_path, settings.cache_folder())
+        for path in folder.rglob("*.*")
+    ]
     assert files and not any(b"sk-secret" in content for content in files)
     assert not any("sk-secret" in text for text in shown)
     monkeypatch.delenv("MY_KEY")
@@ -436,7 +503,9 @@ NUMBERS = ("batch", "batch_tokens", "in_flight", "dimensions", "requests_a_minut
 )
 def test_mistakes_are_one_line_that_holds_no_key(params, message):
     with pytest.raises((CardError, UnknownName), match=re.escape(message)) as caught:
-        call_with_params(OpenAIEncoder, {"model": "m", "url": "http://localhost:1", **params}, where="card")
+        call_with_params(
+            OpenAIEncoder, {"model": "m", "url": "http://localhost:1", **params}, where="card"
+        )
     assert "secret" not in str(caught.value) and "word@" not in str(caught.value)
 
 
@@ -451,7 +520,7 @@ def test_what_was_paid_for_is_kept_and_not_paid_again(server, tmp_path):
     engine = engine_of(encoder(server), tmp_path)
     np.testing.assert_array_equal(np.asarray(engine(TEXTS)), expected(server, TEXTS))
     assert Counter(server.texts) == Counter(TEXTS)
-    assert engine.encoded_among(TEXTS) == len(TEXTS) - len(paid)
+    assert engine.count_encoded(TEXTS) == len(TEXTS) - len(paid)
 
 
 def test_after_a_refusal_nothing_more_is_asked(server):
@@ -465,7 +534,9 @@ def test_after_a_refusal_nothing_more_is_asked(server):
 def test_a_certificate_that_ssl_cert_file_names_is_taken_on_this_machine_too(tmp_path, monkeypatch):
     key, made = tmp_path / "key.pem", tmp_path / "made.pem"
     words = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {made} -subj /CN=localhost -days 1"
-    subprocess.run([*words.split(), "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+    subprocess.run(
+        [*words.split(), "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True
+    )
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(made, key)
     monkeypatch.setenv("SSL_CERT_FILE", str(made))
@@ -478,7 +549,7 @@ def test_one_bad_embedding_costs_no_other(server, tmp_path):
     made = encoder(server, in_flight=1, batch=51)
     with pytest.raises(EncoderError, match="returned null for sentence"):
         engine_of(made, tmp_path).prepare(TEXTS)
-    assert len(engine_of(made, tmp_path).missing(TEXTS)) == 1
+    assert len(engine_of(made, tmp_path).missing_texts(TEXTS)) == 1
 
 
 def test_ctrl_c_keeps_what_is_under_way(server, tmp_path):
@@ -498,8 +569,8 @@ def test_ctrl_c_keeps_what_is_under_way(server, tmp_path):
     server.fail(change=some_at_once)
 
     with pytest.raises(KeyboardInterrupt):
-        Engine(made, open_shelf(tmp_path, made), progress=stop).prepare(TEXTS)
-    kept = len(TEXTS) - len(engine_of(made, tmp_path).missing(TEXTS))
+        Engine(made, open_store(tmp_path, made), on_progress=stop).prepare(TEXTS)
+    kept = len(TEXTS) - len(engine_of(made, tmp_path).missing_texts(TEXTS))
     assert 10 < kept == len(server.texts) < len(TEXTS)
 
 
@@ -512,15 +583,24 @@ def test_what_is_stored_is_found_without_the_server(tmp_path):
     engine = engine_of(gone, tmp_path)
     assert engine(TEXTS[:40]).shape == (40, 8)
     with pytest.raises(SourceError, match="what has come is kept"):
-        Engine(encoder(server, retries=1), engine.shelf).prepare(TEXTS)
+        Engine(encoder(server, retries=1), engine.store).prepare(TEXTS)
     with pytest.raises(SourceError, match="no server answers at .*; start it"):
         encoder(server, api="tei").encode(["a"])
 
 
 def test_the_fingerprint_is_what_is_asked_and_what_the_server_says(server):
     first = encoder(server)
-    assert first.fingerprint == encoder(server, batch=3, in_flight=1, name="other", timeout=5).fingerprint
-    changes = ({"dimensions": 4}, {"prompt": "q: "}, {"encoding": "base64"}, {"api": "tei"}, {"body": {"task": "sts"}})
+    assert (
+        first.fingerprint
+        == encoder(server, batch=3, in_flight=1, name="other", timeout=5).fingerprint
+    )
+    changes = (
+        {"dimensions": 4},
+        {"prompt": "q: "},
+        {"encoding": "base64"},
+        {"api": "tei"},
+        {"body": {"task": "sts"}},
+    )
     others = {encoder(server, **change).fingerprint for change in changes}
     assert len({*others, first.fingerprint}) == 6
     server.models = {"data": [{"id": "m", "created": 2, "root": "weights-1"}]}

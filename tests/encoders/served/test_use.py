@@ -6,11 +6,19 @@ import numpy as np
 import pytest
 
 from stsbench.core.errors import CardError, EncoderError, SourceError
-from stsbench.core.registry import call_with_params
+from stsbench.core.parameters import call_with_params
 from stsbench.encoders.served import use
 from stsbench.encoders.served.use import UniversalSentenceEncoder
 
-SENTENCES = ["the cat sat", "a", "", "😀 שלום עולם", "the cat " * 2000, "half \ud83d", "the cat sat"]
+SENTENCES = [
+    "the cat sat",
+    "a",
+    "",
+    "😀 שלום עולם",
+    "the cat " * 2000,
+    "half \ud83d",
+    "the cat sat",
+]
 
 
 @pytest.fixture
@@ -31,7 +39,9 @@ def write_model(tensorflow: Any, folder: Path, *, form: str = "call", scale: flo
     class Tiny(tensorflow.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.table = tensorflow.Variable(scale * np.sin(np.arange(64 * 8)).reshape(64, 8), dtype="float32")
+            self.table = tensorflow.Variable(
+                scale * np.sin(np.arange(64 * 8)).reshape(64, 8), dtype="float32"
+            )
 
         def embed(self, text: Any) -> Any:
             words = tensorflow.strings.split(text)
@@ -40,10 +50,15 @@ def write_model(tensorflow: Any, folder: Path, *, form: str = "call", scale: flo
 
     model = Tiny()
     signature = [tensorflow.TensorSpec([None], tensorflow.string)]
-    forms = {"dict": lambda text: {"outputs": model.embed(text)}, "odd": lambda text: {"a": text, "b": text}}
+    forms = {
+        "dict": lambda text: {"outputs": model.embed(text)},
+        "odd": lambda text: {"a": text, "b": text},
+    }
     function = tensorflow.function(forms.get(form, model.embed), input_signature=signature)
     if form == "signature":
-        default = tensorflow.function(lambda text: {"default": model.embed(text)}, input_signature=signature)
+        default = tensorflow.function(
+            lambda text: {"default": model.embed(text)}, input_signature=signature
+        )
         tensorflow.saved_model.save(model, str(folder), signatures={"default": default})
     else:
         model.__call__ = function
@@ -54,7 +69,9 @@ def write_model(tensorflow: Any, folder: Path, *, form: str = "call", scale: flo
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("form", ["call", "dict", "signature"])
 def test_any_form_of_saved_model_embeds(tensorflow, tmp_path, form):
-    encoder = UniversalSentenceEncoder(str(write_model(tensorflow, tmp_path / "m", form=form)), batch=3)
+    encoder = UniversalSentenceEncoder(
+        str(write_model(tensorflow, tmp_path / "m", form=form)), batch=3
+    )
     embeddings = encoder.encode(SENTENCES)
     np.testing.assert_array_equal(embeddings[0], embeddings[6])
     assert not embeddings[2].any()
@@ -87,7 +104,9 @@ def test_a_module_of_the_first_format_embeds(tensorflow, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_a_saved_model_of_another_kind_is_one_line(tensorflow, tmp_path):
     with pytest.raises(EncoderError, match="returns a, b; none is known to be the embeddings"):
-        UniversalSentenceEncoder(str(write_model(tensorflow, tmp_path / "odd", form="odd"))).encode(["a"])
+        UniversalSentenceEncoder(str(write_model(tensorflow, tmp_path / "odd", form="odd"))).encode(
+            ["a"]
+        )
     tensorflow.saved_model.save(tensorflow.Module(), str(tmp_path / "none"))
     with pytest.raises(EncoderError, match="can be called in no way that is known"):
         UniversalSentenceEncoder(str(tmp_path / "none")).encode(["a"])
@@ -99,7 +118,9 @@ def test_a_saved_model_of_another_kind_is_one_line(tensorflow, tmp_path):
 
 def test_what_cannot_be_had_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(use, "find_spec", lambda name: None)
-    with pytest.raises(EncoderError, match=r"'use-v4' needs TensorFlow, .*: pip install 'stsbench\[use\]'"):
+    with pytest.raises(
+        EncoderError, match=r"'use-v4' needs TensorFlow, .*: pip install 'stsbench\[use\]'"
+    ):
         UniversalSentenceEncoder(str(tmp_path), name="use-v4")
     monkeypatch.setattr(use, "find_spec", lambda name: True if name == "tensorflow" else None)
     with pytest.raises(SourceError, match=r"checkpoint folder '.*none' does not exist"):
@@ -109,7 +130,9 @@ def test_what_cannot_be_had_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(EncoderError, match="needs TensorFlow Hub, which is not installed"):
         UniversalSentenceEncoder("https://tfhub.dev/google/universal-sentence-encoder/4")
     with pytest.raises(CardError, match="key 'batch': expected a whole number >= 1, not 0"):
-        call_with_params(UniversalSentenceEncoder, {"model": str(tmp_path), "batch": 0}, where="card")
+        call_with_params(
+            UniversalSentenceEncoder, {"model": str(tmp_path), "batch": 0}, where="card"
+        )
 
 
 def test_a_handle_is_resolved_by_tensorflow_hub(tmp_path, monkeypatch):
@@ -118,12 +141,19 @@ def test_a_handle_is_resolved_by_tensorflow_hub(tmp_path, monkeypatch):
 
     (tmp_path / "saved_model.pb").write_bytes(b"")
     monkeypatch.setattr(use, "find_spec", lambda name: True)
-    monkeypatch.setitem(sys.modules, "tensorflow_hub", SimpleNamespace(resolve=lambda handle: str(tmp_path)))
-    assert UniversalSentenceEncoder("https://tfhub.dev/google/universal-sentence-encoder/4").folder == tmp_path
+    monkeypatch.setitem(
+        sys.modules, "tensorflow_hub", SimpleNamespace(resolve=lambda handle: str(tmp_path))
+    )
+    assert (
+        UniversalSentenceEncoder("https://tfhub.dev/google/universal-sentence-encoder/4").folder
+        == tmp_path
+    )
 
     def fails(handle: str) -> str:
         raise OSError("no\nnetwork")
 
     monkeypatch.setitem(sys.modules, "tensorflow_hub", SimpleNamespace(resolve=fails))
-    with pytest.raises(SourceError, match="cannot be fetched: no network; download it and pass --set model=FOLDER"):
+    with pytest.raises(
+        SourceError, match="cannot be fetched: no network; download it and pass --set model=FOLDER"
+    ):
         UniversalSentenceEncoder("https://tfhub.dev/x/1")

@@ -15,7 +15,7 @@ import transformers
 
 from stsbench.core.errors import CardError, EncoderError, SourceError, UnknownName
 from stsbench.encoders import checkpoint as adapters
-from stsbench.encoders.load import find_encoder, load_encoder
+from stsbench.encoders.load import load_encoder, load_named
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from tests import hub_server
 from tests.encoders.made_checkpoints import change
@@ -59,19 +59,26 @@ def test_prompteol_pools_the_last_token_of_its_template(decoder, side):
     made = encoder(decoder, pooling="last_token", prompt_template=template, padding_side=side)
     found = made.encode(TEXTS)
     for row in (0, 1, 2, 4) if decoder == STORIES else (0, 4):
-        np.testing.assert_allclose(found[row], states(decoder, template.format(TEXTS[row]))[0][-1], atol=2e-5)
+        np.testing.assert_allclose(
+            found[row], states(decoder, template.format(TEXTS[row]))[0][-1], atol=2e-5
+        )
 
 
 def test_a_long_sentence_is_cut_and_its_template_is_not(decoder):
     made = encoder(decoder, pooling="last_token", prompt_template='"{}":"', max_length=20)
     tokens = made.tokenize(TEXTS)
     assert max(tokens.lengths) <= 20
-    text = made.backbone.tokenizer.decode(tokens.ids[tokens.offsets[3] : tokens.offsets[4]], skip_special_tokens=True)
+    text = made.backbone.tokenizer.decode(
+        tokens.ids[tokens.offsets[3] : tokens.offsets[4]], skip_special_tokens=True
+    )
     assert text.strip().startswith('"dog d') and text.strip().endswith('":"')
     with pytest.raises(CardError, match="leaves nothing of a sentence beside prompt_template"):
-        encoder(decoder, pooling="last_token", prompt_template='"{}":"' * 1 + "means " * 9, max_length=20).tokenize(
-            ["a"]
-        )
+        encoder(
+            decoder,
+            pooling="last_token",
+            prompt_template='"{}":"' * 1 + "means " * 9,
+            max_length=20,
+        ).tokenize(["a"])
 
 
 def test_echo_pools_the_second_copy(decoder):
@@ -82,7 +89,9 @@ def test_echo_pools_the_second_copy(decoder):
         text = template.replace("{}", TEXTS[row])
         hidden, offsets = states(decoder, text)
         start = text.rindex(TEXTS[row])
-        of_copy = [at for at, (a, b) in enumerate(offsets) if a < start + len(TEXTS[row]) and b > start]
+        of_copy = [
+            at for at, (a, b) in enumerate(offsets) if a < start + len(TEXTS[row]) and b > start
+        ]
         np.testing.assert_allclose(found[row], hidden[of_copy].mean(axis=0), atol=2e-5)
     assert not found[2].any()
     right = encoder(decoder, pooling="echo", prompt_template=template)
@@ -94,25 +103,34 @@ def test_echo_pools_the_second_copy(decoder):
 
 
 def test_attention_both_ways(decoder):
-    causal, both = encoder(decoder, pooling="mean"), encoder(decoder, pooling="mean", bidirectional=True)
+    causal, both = (
+        encoder(decoder, pooling="mean"),
+        encoder(decoder, pooling="mean", bidirectional=True),
+    )
     assert causal.fingerprint != both.fingerprint
     together, alone = both.encode(TEXTS), np.concatenate([both.encode([text]) for text in TEXTS])
     np.testing.assert_allclose(together, alone, atol=2e-5)
     assert np.abs(together[0] - causal.encode(TEXTS[:1])[0]).max() > 1e-3
     # The first token sees the last one.
-    first = encoder(decoder, pooling="cls_before_pooler", bidirectional=True).encode(["a dog runs", "a dog ran"])
+    first = encoder(decoder, pooling="cls_before_pooler", bidirectional=True).encode(
+        ["a dog runs", "a dog ran"]
+    )
     assert np.abs(first[0] - first[1]).max() > 1e-5
 
 
 def test_an_encoder_already_attends_both_ways(tiny):
     made = encoder(tiny["bert"], bidirectional=True)
-    np.testing.assert_allclose(made.encode(TEXTS[:2]), encoder(tiny["bert"]).encode(TEXTS[:2]), atol=1e-6)
+    np.testing.assert_allclose(
+        made.encode(TEXTS[:2]), encoder(tiny["bert"]).encode(TEXTS[:2]), atol=1e-6
+    )
 
 
 def write_adapter(folder: Path, model: Any) -> Path:
     import peft
 
-    config = peft.LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    config = peft.LoraConfig(
+        r=2, lora_alpha=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False
+    )
     peft.get_peft_model(model, config).save_pretrained(folder)
     return folder
 
@@ -143,7 +161,10 @@ def test_adapters_are_merged(tiny, tmp_path, head):
 
 def test_adapters_come_from_the_hub(tiny, hub: Hub, monkeypatch):
     monkeypatch.setattr(adapters, "find_spec", lambda name: True)
-    files = {"adapter_config.json": b'{"peft_type": "LORA"}', "adapter_model.safetensors": b"weights"}
+    files = {
+        "adapter_config.json": b'{"peft_type": "LORA"}',
+        "adapter_model.safetensors": b"weights",
+    }
     commit = hub.add("model", "owner/adapter", files).commit
     (found,) = encoder(Path(tiny["qwen"]), adapters=[f"owner/adapter@{commit}"]).adapters
     assert found.digests() == {name: sha256(content) for name, content in files.items()}
@@ -179,8 +200,14 @@ def test_prompts_are_chosen_by_their_names(saved, tmp_path, bert):
         same = load_encoder(folder, params={"prompt": text, "device": "cpu"})
         assert found.fingerprint == same.fingerprint
         assert np.abs(found.encode(["a dog"]) - plain).max() > 1e-3
-    assert find_encoder(str(folder)).assumed[0].endswith("they have one for STS: --set prompt_name=STS")
-    assert not any("STS" in note for note in find_encoder(str(folder), params={"prompt_name": "STS"}).assumed)
+    assert (
+        load_named(str(folder))
+        .assumptions[0]
+        .endswith("they have one for STS: --set prompt_name=STS")
+    )
+    assert not any(
+        "STS" in note for note in load_named(str(folder), params={"prompt_name": "STS"}).assumptions
+    )
     with pytest.raises(UnknownName, match="did you mean 'query'"):
         load_encoder(folder, params={"prompt_name": "qery"})
     with pytest.raises(CardError, match="give 'prompt' or 'prompt_name', not both"):

@@ -15,7 +15,7 @@ import transformers
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.engine import embed as engine
 from stsbench.encoders.engine.embed import Engine, embed_all
-from stsbench.encoders.engine.store import Shelf
+from stsbench.encoders.engine.store import EmbeddingStore
 from stsbench.encoders.transformer.encoder import TransformerEncoder, fill, with_pooling
 from stsbench.encoders.transformer.pooling import Pooling
 from tests.encoders.tiny import LONGEST, SENTENCES, bytes_tokenizer, save
@@ -36,7 +36,9 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def make(tiny: Mapping[str, Path], kind: str, **changes: Any) -> TransformerEncoder:
-    return TransformerEncoder(str(tiny[kind.split()[0]]), **{"device": "cpu", **KINDS[kind], **changes})
+    return TransformerEncoder(
+        str(tiny[kind.split()[0]]), **{"device": "cpu", **KINDS[kind], **changes}
+    )
 
 
 @cache
@@ -50,9 +52,12 @@ def opened(folder: Path) -> tuple[Any, Any]:
 def states_of(folder: Path, sentence: str) -> tuple[list[Array], Any]:
     """Hidden states (t, h) of one sentence, and the model's output."""
     model, tokenizer = opened(folder)
-    ids = tokenizer(sentence.replace("\ud83d", "\ufffd"), truncation=True, max_length=LONGEST, return_tensors="pt")[
-        "input_ids"
-    ].long()
+    ids = tokenizer(
+        sentence.replace("\ud83d", "\ufffd"),
+        truncation=True,
+        max_length=LONGEST,
+        return_tensors="pt",
+    )["input_ids"].long()
     with torch.inference_mode():
         output = model(input_ids=ids, output_hidden_states=True)
     return [state[0].numpy() for state in output.hidden_states], output
@@ -72,20 +77,28 @@ def test_equals_transformers_one_sentence_at_a_time(tiny, kind, monkeypatch):
     monkeypatch.setattr(engine, "TOKEN_BUDGET", 300)
     encoder, folder = make(tiny, kind), tiny[kind.split()[0]]
     full = [s for s in SENTENCES if s or not kind.startswith("gpt2")]
-    expected = np.stack([alone(folder, encoder.prompt.text + s, str(encoder.pooling)) for s in full])
+    expected = np.stack(
+        [alone(folder, encoder.prompt.text + s, str(encoder.pooling)) for s in full]
+    )
     if encoder.normalise:
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.encode(full), expected, rtol=5e-5, atol=5e-6)
 
 
 @pytest.mark.parametrize("left", [False, True])
-@pytest.mark.parametrize("pooling", [n for n in NAMES if n != "mean(0,1,2,3,4)" and n != "wk(2)"] + ["cls", "wk(1)"])
+@pytest.mark.parametrize(
+    "pooling", [n for n in NAMES if n != "mean(0,1,2,3,4)" and n != "wk(2)"] + ["cls", "wk(1)"]
+)
 def test_every_pooling_equals_its_loop(tiny, pooling, left):
-    encoder = TransformerEncoder(str(tiny["bert"]), pooling=pooling, padding_side="left" if left else "right")
+    encoder = TransformerEncoder(
+        str(tiny["bert"]), pooling=pooling, padding_side="left" if left else "right"
+    )
     few = SENTENCES[:8]
     expected = [alone(tiny["bert"], sentence, pooling) for sentence in few]
     # WK divides by cosines that may be near 0, which makes rounding large.
-    np.testing.assert_allclose(encoder.encode(few), expected, rtol=5e-4 if "wk" in pooling else 0, atol=2e-5)
+    np.testing.assert_allclose(
+        encoder.encode(few), expected, rtol=5e-4 if "wk" in pooling else 0, atol=2e-5
+    )
 
 
 def test_no_tokens_at_all_is_a_zero_vector(tiny):
@@ -168,8 +181,12 @@ def test_wrong_choices_are_refused_at_the_first_sentence(tiny, kind, choice, mes
 
 def make_encoder_decoder(folder: Path, kind: Any, config: Any, **sizes: int) -> Path:
     tokenizer, vocab = bytes_tokenizer(["<pad>", "</s>", "<unk>"])
-    made = config(vocab_size=len(vocab), d_model=16, pad_token_id=0, decoder_start_token_id=0, **sizes)
-    return save(folder, kind, made, tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
+    made = config(
+        vocab_size=len(vocab), d_model=16, pad_token_id=0, decoder_start_token_id=0, **sizes
+    )
+    return save(
+        folder, kind, made, tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
 
 
 @pytest.mark.parametrize("saved_as", [transformers.T5Model, transformers.T5EncoderModel])
@@ -180,43 +197,62 @@ def test_of_a_t5_the_encoder_alone_embeds(tmp_path, saved_as):
     model = transformers.T5EncoderModel.from_pretrained(str(folder)).eval()
     for sentence, row in zip(SENTENCES[:4:2], encoder.encode(SENTENCES[:4:2]), strict=True):
         ids = torch.tensor([encoder.backbone.tokenizer(sentence)["input_ids"]])
-        np.testing.assert_allclose(row, model(ids).last_hidden_state[0].mean(dim=0).detach(), rtol=0, atol=2e-5)
+        np.testing.assert_allclose(
+            row, model(ids).last_hidden_state[0].mean(dim=0).detach(), rtol=0, atol=2e-5
+        )
 
 
 def test_a_model_that_wants_more_than_a_sentence_is_one_line(tmp_path):
-    sizes = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "encoder_layers", "decoder_layers"), 2)
-    folder = make_encoder_decoder(tmp_path, transformers.PegasusModel, transformers.PegasusConfig, **sizes)
+    sizes = dict.fromkeys(
+        ("encoder_attention_heads", "decoder_attention_heads", "encoder_layers", "decoder_layers"),
+        2,
+    )
+    folder = make_encoder_decoder(
+        tmp_path, transformers.PegasusModel, transformers.PegasusConfig, **sizes
+    )
     encoder = TransformerEncoder(str(folder))
-    with pytest.raises(EncoderError, match="PegasusModel does not run on the tokens of a sentence alone: ") as caught:
+    with pytest.raises(
+        EncoderError, match="PegasusModel does not run on the tokens of a sentence alone: "
+    ) as caught:
         encoder.encode(["dog"])
     assert "\n" not in str(caught.value)
 
 
 TEXTS = ["a b c", "a b c d e f g", "", "b a", "c c c c c c c c c"]
-LAYERED = ["cls(0)", "cls(1)", "cls(-1)", "mean(0)", "mean(1)", "mean(-1)", "max(0)", "max(1)", "max(-1)"]
+LAYERED = [
+    "cls(0)",
+    "cls(1)",
+    "cls(-1)",
+    "mean(0)",
+    "mean(1)",
+    "mean(-1)",
+    "max(0)",
+    "max(1)",
+    "max(-1)",
+]
 
 
 @pytest.mark.parametrize("padding_side", ["left", "right"])
 def test_each_pooling_is_embedded_as_alone(bert, padding_side):
     base = TransformerEncoder(str(bert), name="b", padding_side=padding_side)
     poolings = [Pooling.parse(name) for name in LAYERED]
-    engines = [Engine(with_pooling(base, pooling), Shelf(None)) for pooling in poolings]
+    engines = [Engine(with_pooling(base, pooling), EmbeddingStore(None)) for pooling in poolings]
     fill(base, engines, TEXTS)
     for name, held in zip(LAYERED, engines, strict=True):
         alone = TransformerEncoder(str(bert), name="b", pooling=name, padding_side=padding_side)
         assert np.array_equal(np.asarray(held(TEXTS)), embed_all(alone, TEXTS))
         assert held.encoder.fingerprint == alone.fingerprint
-        assert held.encoded == []
+        assert held.encoded_keys == []
 
 
 def test_what_a_shelf_holds_is_left_as_it_is(bert, tmp_path):
     base = TransformerEncoder(str(bert), name="b", normalise=True)
     pooling = Pooling.parse("mean(1)")
-    first = Engine(with_pooling(base, pooling), Shelf(tmp_path / "one"))
+    first = Engine(with_pooling(base, pooling), EmbeddingStore(tmp_path / "one"))
     first.prepare(TEXTS[:2])
     before = sorted(tmp_path.glob("one/*.npy"))
-    other = Engine(with_pooling(base, Pooling.parse("max(1)")), Shelf(tmp_path / "two"))
+    other = Engine(with_pooling(base, Pooling.parse("max(1)")), EmbeddingStore(tmp_path / "two"))
     fill(base, [first, other], TEXTS)
     assert set(before) < set(tmp_path.glob("one/*.npy"))
-    assert first.missing(TEXTS) == other.missing(TEXTS) == []
+    assert first.missing_texts(TEXTS) == other.missing_texts(TEXTS) == []
     assert np.linalg.norm(np.asarray(other(TEXTS[:1]))) == pytest.approx(1)

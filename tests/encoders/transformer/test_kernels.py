@@ -6,9 +6,17 @@ import pytest
 import torch
 import transformers
 
-from stsbench.encoders.transformer.kernels import ACTIVATIONS, TAKEN, PackedLinear, PackedOutput, pack_linears
+from stsbench.encoders.transformer.cpu_kernels import (
+    ACTIVATIONS,
+    TAKEN,
+    PackedLinear,
+    PackedOutput,
+    pack_linears,
+)
 
-pytestmark = pytest.mark.skipif(not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch has no oneDNN")
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch.ops.mkldnn, "_linear_pointwise"), reason="this torch has no oneDNN"
+)
 SIZES = {
     "vocab_size": 50,
     "hidden_size": 16,
@@ -40,7 +48,9 @@ def test_a_packed_layer_is_the_layer_and_its_activation(bias, shape, activation)
     x, literal = torch.randn(shape), copy.deepcopy(linear).double()
     with torch.inference_mode():
         found = PackedLinear(linear, activation)(x).double()
-        torch.testing.assert_close(found, ACTIVATIONS[activation](literal(x.double())), rtol=0, atol=2e-6)
+        torch.testing.assert_close(
+            found, ACTIVATIONS[activation](literal(x.double())), rtol=0, atol=2e-6
+        )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +79,9 @@ def test_a_packed_model_embeds_as_before(kind, settings, outputs, dtype):
     ids, mask = torch.randint(2, 50, (3, 6)), torch.ones((3, 6), dtype=torch.int64)
     mask[1, 4:] = 0
     with torch.inference_mode():
-        before, after = (one(input_ids=ids, attention_mask=mask).last_hidden_state for one in (model, packed))
+        before, after = (
+            one(input_ids=ids, attention_mask=mask).last_hidden_state for one in (model, packed)
+        )
     torch.testing.assert_close(after, before, rtol=0, atol=2e-5 if dtype == torch.float32 else 0.15)
     assert "PackedLinear" in kinds_of(packed) or dtype != torch.float32
     assert "Linear" not in kinds_of(packed) or dtype != torch.float32
@@ -82,10 +94,16 @@ class Scaled(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.dense, self.LayerNorm, self.dropout = torch.nn.Linear(6, 6), torch.nn.LayerNorm(6), torch.nn.Dropout(0.5)
+        self.dense, self.LayerNorm, self.dropout = (
+            torch.nn.Linear(6, 6),
+            torch.nn.LayerNorm(6),
+            torch.nn.Dropout(0.5),
+        )
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-        normalised: torch.Tensor = self.LayerNorm(self.dense(x) + 0.5 * (x if residual is None else residual))
+        normalised: torch.Tensor = self.LayerNorm(
+            self.dense(x) + 0.5 * (x if residual is None else residual)
+        )
         return normalised
 
 

@@ -16,7 +16,12 @@ from tests.encoders import made_checkpoints as made
 from tests.encoders.tiny import LONGEST, bytes_tokenizer, save
 
 SENTENCES = ["a dog", "a dog runs", "no", "half of the dogs run in a park", "run", "a dog ran"]
-SIZES = {"num_hidden_layers": 1, "intermediate_size": 32, "max_position_embeddings": LONGEST, "initializer_range": 0.4}
+SIZES = {
+    "num_hidden_layers": 1,
+    "intermediate_size": 32,
+    "max_position_embeddings": LONGEST,
+    "initializer_range": 0.4,
+}
 
 
 def make(folder: Path, kind: Any, config: Any, **fields: Any) -> Path:
@@ -43,7 +48,10 @@ def alone(folder: Path) -> list[torch.Tensor]:
     model = AutoModel.from_pretrained(str(folder)).eval()
     tokenizer = load_encoder(str(folder)).backbone.tokenizer  # type: ignore[attr-defined]
     with torch.no_grad():
-        return [model(torch.tensor([tokenizer(one)["input_ids"]])).last_hidden_state[0] for one in SENTENCES]
+        return [
+            model(torch.tensor([tokenizer(one)["input_ids"]])).last_hidden_state[0]
+            for one in SENTENCES
+        ]
 
 
 @pytest.mark.parametrize("make_", ["convbert", "fnet"])
@@ -56,7 +64,9 @@ def test_neighbours_do_not_matter(request: pytest.FixtureRequest, make_: str, si
     np.testing.assert_allclose(encoder.encode(SENTENCES), expected, rtol=0, atol=2e-5)
     assert not neighbours_matter(encoder, SENTENCES)
     if make_ == "fnet":
-        assert not neighbours_matter(load_encoder(str(folder), params={"pooling": "cls"}), SENTENCES), "its own head"
+        assert not neighbours_matter(
+            load_encoder(str(folder), params={"pooling": "cls"}), SENTENCES
+        ), "its own head"
 
 
 def neighbours_matter(encoder: Any, sentences: list[str]) -> bool:
@@ -70,12 +80,17 @@ def kinds(convbert: Path) -> dict[str, Path]:
     from sentence_transformers.sentence_transformer import modules as m
 
     steps = [m.Transformer(str(convbert)), m.Pooling(16, "mean"), m.Dense(16, 4)]
-    return {"transformer": convbert, "sentence_transformer": made.save(convbert.with_name("made"), *steps)}
+    return {
+        "transformer": convbert,
+        "sentence_transformer": made.save(convbert.with_name("made"), *steps),
+    }
 
 
 @pytest.mark.parametrize("backend", ["torch", "onnx", "openvino"])
 @pytest.mark.parametrize("kind", ["transformer", "sentence_transformer"])
-def test_neighbours_do_not_matter_in_any_kind_and_runtime(kinds: Any, monkeypatch: Any, kind: str, backend: str):
+def test_neighbours_do_not_matter_in_any_kind_and_runtime(
+    kinds: Any, monkeypatch: Any, kind: str, backend: str
+):
     if backend != "torch":
         package = {"onnx": "onnxruntime"}.get(backend, backend)
         pytest.importorskip(package, reason=f"the extra '{backend}' is not installed")
@@ -84,16 +99,27 @@ def test_neighbours_do_not_matter_in_any_kind_and_runtime(kinds: Any, monkeypatc
     encoder: Any = load_encoder(str(kinds[kind]), params={"backend": backend})
     in_torch: Any = load_encoder(str(kinds[kind]))
     assert not neighbours_matter(encoder, SENTENCES)
-    np.testing.assert_allclose(encoder.encode(SENTENCES), in_torch.encode(SENTENCES), rtol=0, atol=2e-5)
+    np.testing.assert_allclose(
+        encoder.encode(SENTENCES), in_torch.encode(SENTENCES), rtol=0, atol=2e-5
+    )
 
 
 @pytest.mark.parametrize("padding", [0.0, 3.0])
-def test_a_cnn_over_padding_that_is_not_zero_sees_one_sentence_alone(tmp_path: Path, padding: float):
+def test_a_cnn_over_padding_that_is_not_zero_sees_one_sentence_alone(
+    tmp_path: Path, padding: float
+):
     from sentence_transformers.sentence_transformer import modules as m
 
-    folder = made.save(tmp_path / "cnn", made.word_embeddings(padding), m.CNN(8, 6), m.Pooling(18, "max"))
+    folder = made.save(
+        tmp_path / "cnn", made.word_embeddings(padding), m.CNN(8, 6), m.Pooling(18, "max")
+    )
     encoder: Any = load_encoder(str(folder))
-    sentences = ["dog", "the dog ran", "a dog runs on the mat and the cat sat on the mat", "cat sat"]
+    sentences = [
+        "dog",
+        "the dog ran",
+        "a dog runs on the mat and the cat sat on the mat",
+        "cat sat",
+    ]
     assert not neighbours_matter(encoder, sentences)
     together = encoder.network.encode(sentences, show_progress_bar=False)
     assert np.allclose(together, encoder.encode(sentences), atol=1e-5) == (not padding)

@@ -70,7 +70,10 @@ def test_poolings_are_their_loops(name, left):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_mask_is_a_mask_of_ones(name):
-    states = [torch.from_numpy(state) for state in np.random.default_rng(1).normal(size=(DEPTH + 1, 3, 4, WIDTH))]
+    states = [
+        torch.from_numpy(state)
+        for state in np.random.default_rng(1).normal(size=(DEPTH + 1, 3, 4, WIDTH))
+    ]
     ones = pooled_by(name, states, torch.ones(3, 4, dtype=torch.int64))
     torch.testing.assert_close(pooled_by(name, states, None), ones, rtol=1e-12, atol=0)
 
@@ -78,7 +81,10 @@ def test_no_mask_is_a_mask_of_ones(name):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sums_of_sixteen_bit_states_are_wider(dtype):
     # 300 tokens of 300 make 90,000: more than float16 holds, and bfloat16 rounds to 8 bits.
-    states = [torch.full((1, 300, 2), 300.0, dtype=dtype), torch.full((1, 300, 2), 301.0, dtype=dtype)]
+    states = [
+        torch.full((1, 300, 2), 300.0, dtype=dtype),
+        torch.full((1, 300, 2), 301.0, dtype=dtype),
+    ]
     for mask in (None, torch.ones(1, 300, dtype=torch.int64)):
         mean = Pooling.parse("mean(0,1)").pool(states, mask)
         assert mean.dtype == torch.float32
@@ -133,7 +139,9 @@ def test_other_names_of_the_same(name, canonical):
     ],
 )
 def test_unknown_names_offer_the_nearest(name, near):
-    with pytest.raises(CardError, match=r"^unknown pooling '.*; known: cls, cls_before_pooler, mean") as caught:
+    with pytest.raises(
+        CardError, match=r"^unknown pooling '.*; known: cls, cls_before_pooler, mean"
+    ) as caught:
         Pooling.parse(name)
     assert near in str(caught.value)
 
@@ -226,7 +234,9 @@ def test_published_values():
     assert layers == [4, 5, 6, 7, 8, 9, 10, 11, 12]
     states, mask = padded([first[layers], second[layers]])
     np.testing.assert_allclose(wk_pool(states, mask), numbers(OFFICIAL), rtol=0, atol=1e-13)
-    np.testing.assert_allclose(pool_one(first[layers].astype(np.float32)), numbers(PORT)[0], rtol=0, atol=2e-6)
+    np.testing.assert_allclose(
+        pool_one(first[layers].astype(np.float32)), numbers(PORT)[0], rtol=0, atol=2e-6
+    )
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -256,7 +266,9 @@ def test_chunks_change_nothing(chunk, monkeypatch):
 
 def test_layers_all_alike_give_the_mean_of_the_tokens():
     tokens = np.random.default_rng(6).normal(size=(4, 8))
-    np.testing.assert_allclose(pool_one(np.stack([tokens] * 5)), tokens[:-1].mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(
+        pool_one(np.stack([tokens] * 5)), tokens[:-1].mean(axis=0), rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("layer", [0, 2, slice(None)])
@@ -276,9 +288,13 @@ def test_a_broken_token_breaks_its_sentence_only(value):
     assert torch.isnan(wk_pool(states, mask)).any(dim=1).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize(("dtype", "out"), [(torch.bfloat16, torch.float32), (torch.float64, torch.float64)])
+@pytest.mark.parametrize(
+    ("dtype", "out"), [(torch.bfloat16, torch.float32), (torch.float64, torch.float64)]
+)
 def test_embeddings_are_float32_or_wider(dtype, out):
-    states = [torch.tensor(state, dtype=dtype, requires_grad=True)[None] for state in waves(4, 3, 8)]
+    states = [
+        torch.tensor(state, dtype=dtype, requires_grad=True)[None] for state in waves(4, 3, 8)
+    ]
     pooled = wk_pool(states, None)
     assert pooled.dtype == out
     assert not pooled.requires_grad

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from stsbench.core.errors import CardError, EncoderError, UnknownName
-from stsbench.encoders.base import Encoder, notes_of
+from stsbench.encoders.base import Encoder
 from stsbench.encoders.described import digests
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.metadata import read_notes
 from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
 from tests.encoders.made_checkpoints import MAKES, SENTENCES, change, save
 from tests.hub_server import hub
@@ -35,14 +36,18 @@ def test_embeddings_are_the_librarys(saved, capfd, monkeypatch, make):
     assert embeddings.shape == (len(SENTENCES), MAKES[make])
     assert embeddings.dtype == np.float32
     # Without a known word the library's largest value is -inf, which the engine refuses with the sentence.
-    infinite = [s for s, row in zip(SENTENCES, embeddings, strict=True) if not np.isfinite(row).all()]
+    infinite = [
+        s for s, row in zip(SENTENCES, embeddings, strict=True) if not np.isfinite(row).all()
+    ]
     assert infinite == (["", "http://x.org/dog.jpg"] if make in ("lstm", "cnn") else [])
     assert encoder.encode([]).shape == (0, MAKES[make])
     assert encoder.encode(tuple(SENTENCES)).tobytes() == embeddings.tobytes()
     # Nothing is said to the user.
     assert capfd.readouterr() == ("", "")
     library = SentenceTransformer(str(saved[make]), device="cpu", local_files_only=True)
-    np.testing.assert_allclose(embeddings, library.encode(SENTENCES, show_progress_bar=False), atol=1e-6)
+    np.testing.assert_allclose(
+        embeddings, library.encode(SENTENCES, show_progress_bar=False), atol=1e-6
+    )
 
 
 def test_prompts(saved):
@@ -53,7 +58,9 @@ def test_prompts(saved):
     asked = embed("two poolings", ["q : dog"])
     assert not np.allclose(plain, asked)
     np.testing.assert_allclose(embed("two poolings", ["dog"], prompt="q : "), asked, atol=1e-6)
-    np.testing.assert_allclose(embed("two poolings", ["dog"], prompt_name="query"), asked, atol=1e-6)
+    np.testing.assert_allclose(
+        embed("two poolings", ["dog"], prompt_name="query"), asked, atol=1e-6
+    )
     # A default prompt is put before, and can be left out.
     default = embed("prompted", ["dog"])
     np.testing.assert_allclose(embed("prompted", ["dog"], prompt_name="query"), default, atol=1e-6)
@@ -67,7 +74,9 @@ def test_prompts(saved):
 def test_max_length_cuts(saved):
     long, short = "dog cat sat on the mat", "dog cat"
     for make in ("dense", "words"):
-        encoder = SentenceTransformerEncoder(str(saved[make]), max_length=4 if make == "dense" else 2)
+        encoder = SentenceTransformerEncoder(
+            str(saved[make]), max_length=4 if make == "dense" else 2
+        )
         np.testing.assert_allclose(encoder.encode([long]), encoder.encode([short]), atol=1e-6)
     with pytest.raises(CardError, match="max_length 65: .* has 64 positions"):
         SentenceTransformerEncoder(str(saved["dense"]), max_length=65).encode(["dog"])
@@ -78,7 +87,8 @@ def test_max_length_cuts(saved):
 def test_normalise(saved):
     def lengths(make: str, normalise: bool | None) -> Any:
         return np.linalg.norm(
-            SentenceTransformerEncoder(str(saved[make]), normalise=normalise).encode(SENTENCES), axis=1
+            SentenceTransformerEncoder(str(saved[make]), normalise=normalise).encode(SENTENCES),
+            axis=1,
         )
 
     np.testing.assert_allclose(lengths("dense", None), 1, atol=1e-6)
@@ -92,7 +102,9 @@ def test_fingerprint_changes_with_what_decides_embeddings(saved, dense):
         return SentenceTransformerEncoder(str(folder)).fingerprint
 
     original = of()
-    assert len({of(path) for path in saved.values()}) == len(saved) and of(saved["dense"]) == original
+    assert (
+        len({of(path) for path in saved.values()}) == len(saved) and of(saved["dense"]) == original
+    )
     (dense / "README.md").write_text("Another text.")
     (dense / "onnx").mkdir()
     (dense / "onnx" / "config.json").write_text("{}")
@@ -103,15 +115,21 @@ def test_fingerprint_changes_with_what_decides_embeddings(saved, dense):
     for name in sorted(digests(saved["dense"])):
         path = dense / name
         content = path.read_bytes()
-        path.write_bytes(content.replace(b"}", b" }", 1) if path.suffix == ".json" else content + b" ")
+        path.write_bytes(
+            content.replace(b"}", b" }", 1) if path.suffix == ".json" else content + b" "
+        )
         seen.add(of())
         path.write_bytes(content)
     assert len(seen) == len(digests(saved["dense"])) + 1 >= 9
-    assert {"model.safetensors", "2_Dense/model.safetensors", "tokenizer.json"} <= set(digests(dense))
+    assert {"model.safetensors", "2_Dense/model.safetensors", "tokenizer.json"} <= set(
+        digests(dense)
+    )
     assert "1_CNN/pytorch_model.bin" in digests(saved["cnn"])
 
 
-@pytest.mark.parametrize("name", ["onnx", "openvino", "eval", "runs", "checkpoint-12", ".hidden", "a link"])
+@pytest.mark.parametrize(
+    "name", ["onnx", "openvino", "eval", "runs", "checkpoint-12", ".hidden", "a link"]
+)
 def test_every_file_that_the_modules_lead_to_counts(dense, tmp_path, name):
     (dense / "2_Dense").rename(tmp_path / "weights" if name == "a link" else dense / name)
     if name == "a link":
@@ -137,14 +155,19 @@ def test_a_router_in_the_checkpoints_own_folder_is_run_as_the_library_does(bert,
     }
     folder = save(tmp_path / "router", m.Router(ways, default_route="document"))
     encoder = SentenceTransformerEncoder(str(folder))
-    expected = SentenceTransformer(str(folder), device="cpu").encode(SENTENCES, show_progress_bar=False)
+    expected = SentenceTransformer(str(folder), device="cpu").encode(
+        SENTENCES, show_progress_bar=False
+    )
     np.testing.assert_allclose(encoder.encode(SENTENCES), expected, atol=1e-5)
-    assert {"router_config.json", "document_1_Pooling/config.json", "query_0_Transformer/model.safetensors"} <= {
-        *digests(folder)
-    }
+    assert {
+        "router_config.json",
+        "document_1_Pooling/config.json",
+        "query_0_Transformer/model.safetensors",
+    } <= {*digests(folder)}
     change(folder / "query_0_Transformer" / "config.json", _attn_implementation="someone/kernel")
     with pytest.raises(
-        EncoderError, match="'_attn_implementation' is 'someone/kernel', which is not run here; remove it"
+        EncoderError,
+        match="'_attn_implementation' is 'someone/kernel', which is not run here; remove it",
     ):
         SentenceTransformerEncoder(str(folder))
 
@@ -156,15 +179,21 @@ def test_embeddings_are_as_long_as_the_files_say_and_another_similarity_is_noted
     steps = [m.Transformer(str(bert)), m.Pooling(16, "mean")]
     folder = save(tmp_path / "model", *steps, truncate_dim=4, similarity_fn_name="dot")
     found = load_encoder(str(folder))
-    expected = SentenceTransformer(str(folder), device="cpu").encode(SENTENCES, show_progress_bar=False)
+    expected = SentenceTransformer(str(folder), device="cpu").encode(
+        SENTENCES, show_progress_bar=False
+    )
     assert expected.shape == (len(SENTENCES), 4)
     np.testing.assert_allclose(found.encode(SENTENCES), expected, atol=1e-5)
-    assert notes_of(found) == ["its files compare embeddings by dot; here all are compared by cosine"]
+    assert read_notes(found) == [
+        "its files compare embeddings by dot; here all are compared by cosine"
+    ]
     change(folder / "config_sentence_transformers.json", truncate_dim=None)
     whole = load_encoder(str(folder))
     assert (type(whole), whole.encode(["dog"]).shape) == (TransformerEncoder, (1, 16))
-    assert notes_of(whole) == notes_of(found)
-    change(folder / "config_sentence_transformers.json", truncate_dim=0, similarity_fn_name="cosine")
+    assert read_notes(whole) == read_notes(found)
+    change(
+        folder / "config_sentence_transformers.json", truncate_dim=0, similarity_fn_name="cosine"
+    )
     with pytest.raises(
         EncoderError,
         match=r"config_sentence_transformers.json: cannot be used: Expected `int` >= 1 - at `\$.truncate_dim`",
@@ -174,9 +203,16 @@ def test_embeddings_are_as_long_as_the_files_say_and_another_similarity_is_noted
 
 @pytest.mark.parametrize("make", ["words", "cnn", "dense"])
 def test_a_hub_checkpoint_comes_with_all_its_modules(saved, hub, make):
-    files = {p.relative_to(saved[make]).as_posix(): p.read_bytes() for p in saved[make].rglob("*") if p.is_file()}
+    files = {
+        p.relative_to(saved[make]).as_posix(): p.read_bytes()
+        for p in saved[make].rglob("*")
+        if p.is_file()
+    }
     commit = hub.add("model", "owner/name", files).commit
-    fetched, local = SentenceTransformerEncoder("owner/name"), SentenceTransformerEncoder(str(saved[make]))
+    fetched, local = (
+        SentenceTransformerEncoder("owner/name"),
+        SentenceTransformerEncoder(str(saved[make])),
+    )
     assert (fetched.name, fetched.revision) == ("owner/name", commit)
     assert fetched.fingerprint == local.fingerprint
     assert fetched.encode(SENTENCES).tobytes() == local.encode(SENTENCES).tobytes()
@@ -194,7 +230,10 @@ def test_a_pickle_is_never_run(saved, tmp_path, at):
 
 
 BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no modules.json": (lambda d: (d / "modules.json").unlink(), "is for the encoder kind 'transformer'"),
+    "no modules.json": (
+        lambda d: (d / "modules.json").unlink(),
+        "is for the encoder kind 'transformer'",
+    ),
     "empty list": (lambda d: (d / "modules.json").write_text("[]"), "lists no modules"),
     "another family": (
         lambda d: change(d / "config_sentence_transformers.json", model_type="SparseEncoder"),
@@ -203,7 +242,10 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "adapter": (lambda d: (d / "adapter_config.json").write_text("{}"), "is an adapter"),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "cannot be loaded"),
     "cut weights": (lambda d: os.truncate(d / "model.safetensors", 5000), "cannot be loaded"),
-    "no dense weights": (lambda d: (d / "2_Dense" / "model.safetensors").unlink(), "cannot be loaded"),
+    "no dense weights": (
+        lambda d: (d / "2_Dense" / "model.safetensors").unlink(),
+        "cannot be loaded",
+    ),
     "no default prompt": (
         lambda d: change(d / "config_sentence_transformers.json", default_prompt_name="x"),
         "unknown prompt",
@@ -227,5 +269,7 @@ def test_a_missing_weight_is_not_made_up(dense, monkeypatch):
     weights = load_file(dense / "model.safetensors")
     del weights["encoder.layer.1.output.dense.weight"]
     save_file(weights, dense / "model.safetensors", {"format": "pt"})
-    with pytest.raises(EncoderError, match=r"the weights lack 'encoder.layer.1.output.dense.weight'"):
+    with pytest.raises(
+        EncoderError, match=r"the weights lack 'encoder.layer.1.output.dense.weight'"
+    ):
         SentenceTransformerEncoder(str(dense)).encode(["dog"])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.cli import main
+from stsbench.cli.main import main
 from stsbench.core.errors import EncoderError, OutputError, SourceError
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.words.recurrent import (
@@ -12,7 +12,13 @@ from stsbench.encoders.words.recurrent import (
     convert_skip_thoughts,
     expand_vocabulary,
 )
-from tests.encoders.words.word_encoders import SENTENCES, WORDS, write_halves, write_infersent, write_vectors
+from tests.encoders.words.word_encoders import (
+    SENTENCES,
+    WORDS,
+    write_halves,
+    write_infersent,
+    write_vectors,
+)
 from tests.encoders.words.word_files import cache
 
 __all__ = ["cache"]
@@ -46,7 +52,10 @@ def test_published_infersent_weights_become_a_folder(tmp_path, legacy):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"enc_lstm.weight_ih_l0": torch.zeros(8, 3)}, "Missing key.s. in state_dict: .enc_lstm.weight_hh_l0"),
+        (
+            {"enc_lstm.weight_ih_l0": torch.zeros(8, 3)},
+            "Missing key.s. in state_dict: .enc_lstm.weight_hh_l0",
+        ),
         ({"enc_lstm.weight_ih_l0": torch.zeros(7, 3)}, "is it InferSent"),
         ({"conv.weight": torch.zeros(1)}, "is it InferSent"),
         ({"enc_lstm.weight_ih_l0": Evil()}, "holds more than tensors and is not read"),
@@ -70,8 +79,12 @@ def write_theano(folder, rng) -> dict[str, dict[str, np.ndarray]]:
             sizes = {"W": (3, 2 * hidden), "b": (2 * hidden,), "U": (hidden, 2 * hidden)}
             sizes |= {"Wx": (3, hidden), "bx": (hidden,), "Ux": (hidden, hidden)}
             arrays |= {f"{prefix}_{key}": rng.normal(size=size) for key, size in sizes.items()}
-        np.savez(folder / f"{name}_skip.npz", **{k: a.astype(np.float32) for k, a in arrays.items()})
-        np.save(folder / f"{name[0]}table.npy", rng.normal(size=(len(WORDS) + 1, 3)).astype(np.float32))
+        np.savez(
+            folder / f"{name}_skip.npz", **{k: a.astype(np.float32) for k, a in arrays.items()}
+        )
+        np.save(
+            folder / f"{name[0]}table.npy", rng.normal(size=(len(WORDS) + 1, 3)).astype(np.float32)
+        )
         archives[name] = arrays
     # A word that stands twice: the last one counts.
     (folder / "dictionary.txt").write_text("\n".join([*WORDS, "cat"]) + "\n", encoding="utf-8")
@@ -84,26 +97,41 @@ def theano(arrays, prefix: str, words: np.ndarray) -> np.ndarray:
     for word in words.astype(float):
         gates = state @ arrays[f"{prefix}_U"] + word @ arrays[f"{prefix}_W"] + arrays[f"{prefix}_b"]
         reset, update = np.split(1 / (1 + np.exp(-gates)), 2)
-        fresh = state @ arrays[f"{prefix}_Ux"] * reset + word @ arrays[f"{prefix}_Wx"] + arrays[f"{prefix}_bx"]
+        fresh = (
+            state @ arrays[f"{prefix}_Ux"] * reset
+            + word @ arrays[f"{prefix}_Wx"]
+            + arrays[f"{prefix}_bx"]
+        )
         state = update * state + (1 - update) * np.tanh(fresh)
     return state
 
 
 def test_published_skip_thoughts_become_a_folder(tmp_path):
     archives = write_theano(tmp_path / "published", np.random.default_rng(0))
-    assert main(["convert", "skip_thoughts", str(tmp_path / "published"), str(tmp_path / "out")]) == 0
+    assert (
+        main(["convert", "skip_thoughts", str(tmp_path / "published"), str(tmp_path / "out")]) == 0
+    )
     encoder = load_encoder(tmp_path / "out")
     assert isinstance(encoder, GruHalvesEncoder)
     assert list(encoder.config.halves) == ["uni", "bi"]
     embeddings = encoder.encode(["the cat zebra", "mat ."])
     for sentence, embedding in zip([["the", "cat", "UNK"], ["mat", "."]], embeddings, strict=True):
         rows = [9 if word == "cat" else WORDS.index(word) for word in sentence]
-        uni, bi = (np.load(tmp_path / "published" / f"{name}table.npy")[rows] for name in ("u", "b"))
+        uni, bi = (
+            np.load(tmp_path / "published" / f"{name}table.npy")[rows] for name in ("u", "b")
+        )
         halves = [
             theano(archives["uni"], "encoder", uni),
-            np.concatenate([theano(archives["bi"], "encoder", bi), theano(archives["bi"], "encoder_r", bi[::-1])]),
+            np.concatenate(
+                [
+                    theano(archives["bi"], "encoder", bi),
+                    theano(archives["bi"], "encoder_r", bi[::-1]),
+                ]
+            ),
         ]
-        np.testing.assert_allclose(embedding, np.concatenate([h / np.linalg.norm(h) for h in halves]), atol=1e-6)
+        np.testing.assert_allclose(
+            embedding, np.concatenate([h / np.linalg.norm(h) for h in halves]), atol=1e-6
+        )
     uni = load_encoder(tmp_path / "out", params={"halves": ["uni"]})
     np.testing.assert_allclose(uni.encode(["mat ."]), embeddings[1:, :4], atol=1e-6)
 
@@ -132,20 +160,29 @@ def test_an_expanded_vocabulary_maps_new_words(tmp_path):
     lines = [f"{name} {a} {b}" for name, (a, b) in zip(names, vectors, strict=True)]
     (tmp_path / "v.txt").write_text("\n".join(lines) + "\n")
     out = tmp_path / "out"
-    assert main(["convert", "expand", str(folder), str(out), "--vectors", str(tmp_path / "v.txt")]) == 0
+    assert (
+        main(["convert", "expand", str(folder), str(out), "--vectors", str(tmp_path / "v.txt")])
+        == 0
+    )
     expanded = GruHalvesEncoder(str(out))
     assert expanded.words == [*WORDS, "zebra", "gnu"]
     np.testing.assert_array_equal(expanded.encode(SENTENCES), encoder.encode(SENTENCES))
     assert np.abs(expanded.encode(["zebra"]) - encoder.encode(["zebra"])).max() > 1e-3
     # The map, by the normal equations over the five shared words.
-    table = encoder.tensors()["uni.embedding"].double().numpy()[[WORDS.index(name) for name in names[:5]]]
+    table = (
+        encoder.tensors()["uni.embedding"]
+        .double()
+        .numpy()[[WORDS.index(name) for name in names[:5]]]
+    )
     x = np.column_stack([vectors[:5], np.ones(5)])
     due = np.array([*vectors[6], 1]) @ np.linalg.solve(x.T @ x, x.T @ table)
     grown = expanded.tensors()["uni.embedding"]
     np.testing.assert_allclose(grown[len(WORDS)].numpy(), due, atol=1e-5)
     with pytest.raises(EncoderError, match="share 2 words; the map needs more than 2"):
         expand_vocabulary(encoder, str(tmp_path / "v.txt"), tmp_path / "no", limit=2)
-    np.savez(tmp_path / "v.npz", words=[*WORDS[2:], "two\nlines"], vectors=np.eye(8, 3, dtype=np.float32))
+    np.savez(
+        tmp_path / "v.npz", words=[*WORDS[2:], "two\nlines"], vectors=np.eye(8, 3, dtype=np.float32)
+    )
     with pytest.raises(OutputError, match="holds a line end"):
         expand_vocabulary(encoder, str(tmp_path / "v.npz"), tmp_path / "no")
 
@@ -154,8 +191,14 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     model = write_infersent(tmp_path / "m", write_vectors(tmp_path / "v.txt", 1))
     for arguments, message in (
         (["infersnt", "a", "b"], "unknown conversion 'infersnt'; did you mean 'infersent'"),
-        (["infersent", "a.pkl", "b", "--version", "3"], "Invalid value for '--version': 3 is not in the range 1<=x<=2"),
-        (["infersent", "a.pkl", "b"], "'a.pkl' does not exist; get it from github.com/facebookresearch/InferSent"),
+        (
+            ["infersent", "a.pkl", "b", "--version", "3"],
+            "Invalid value for '--version': 3 is not in the range 1<=x<=2",
+        ),
+        (
+            ["infersent", "a.pkl", "b"],
+            "'a.pkl' does not exist; get it from github.com/facebookresearch/InferSent",
+        ),
         (["expand", str(model), "b"], "is not a Skip-Thoughts or Quick-Thoughts encoder"),
     ):
         assert main(["convert", *arguments]) == 2

@@ -20,7 +20,9 @@ def encoder(request, tmp_path) -> GruHalvesEncoder:
     return loaded
 
 
-def tensorflow_step(weights: dict[str, np.ndarray], word: np.ndarray, state: np.ndarray) -> np.ndarray:
+def tensorflow_step(
+    weights: dict[str, np.ndarray], word: np.ndarray, state: np.ndarray
+) -> np.ndarray:
     """TensorFlow's GRUCell: the state is reset before its product."""
     gates = weights["gates.weight"] @ np.concatenate([word, state]) + weights["gates.bias"]
     reset, update = np.split(sigmoid(gates), 2)
@@ -51,7 +53,9 @@ def literal(encoder: GruHalvesEncoder, ids: list[int]) -> np.ndarray:
 def test_embeddings_are_those_of_the_equations(encoder):
     embeddings = encoder.encode(SENTENCES)
     for sentence, embedding in zip(SENTENCES, embeddings, strict=True):
-        ids = [WORDS.index(word) if word in WORDS else WORDS.index("UNK") for word in sentence.split()]
+        ids = [
+            WORDS.index(word) if word in WORDS else WORDS.index("UNK") for word in sentence.split()
+        ]
         due = literal(encoder, ids) if ids else np.zeros(8)
         np.testing.assert_allclose(embedding, due, atol=1e-6)
 
@@ -62,7 +66,9 @@ def test_halves_are_chosen_and_joined(encoder):
     make, path = type(encoder), str(encoder.folder)
     np.testing.assert_array_equal(make(path, halves=[first]).encode(SENTENCES), both[:, :4])
     swapped = make(path, halves=[second, first])
-    np.testing.assert_array_equal(swapped.encode(SENTENCES), np.concatenate([both[:, 4:], both[:, :4]], axis=1))
+    np.testing.assert_array_equal(
+        swapped.encode(SENTENCES), np.concatenate([both[:, 4:], both[:, :4]], axis=1)
+    )
     with pytest.raises(UnknownName, match=f"'{first}x'; did you mean '{first}'"):
         make(path, halves=[f"{first}x"])
 
@@ -73,7 +79,9 @@ def test_unknown_words_are_read_as_one_word_and_the_end_only_if_asked_for(encode
     np.testing.assert_allclose(zebra, gnu, atol=1e-6)
     np.testing.assert_allclose(zebra, mark, atol=1e-6)
     ended = make(path, append_eos=True)
-    np.testing.assert_allclose(ended.encode(["the cat"]), encoder.encode(["the cat <eos>"]), atol=1e-7)
+    np.testing.assert_allclose(
+        ended.encode(["the cat"]), encoder.encode(["the cat <eos>"]), atol=1e-7
+    )
     assert np.abs(ended.encode([""])).max() > 0
     assert encoder.unknown(SENTENCES) == ["unknown words", ""]
 
@@ -83,7 +91,10 @@ def test_a_broken_folder_is_one_line(encoder):
     path = encoder.folder / "vocab.txt"
     for content, message in (
         ("\n".join(WORDS[2:]).encode(), "vocab.txt lacks the word 'UNK'"),
-        ("\n".join([*WORDS, "more"]).encode(), r"embedding: .*\[9, 3\]\) from checkpoint, .* is torch.Size\(\[10, 3\]"),
+        (
+            "\n".join([*WORDS, "more"]).encode(),
+            r"embedding: .*\[9, 3\]\) from checkpoint, .* is torch.Size\(\[10, 3\]",
+        ),
         (b"\xff\n", "vocab.txt: cannot be read"),
     ):
         path.write_bytes(content)
@@ -95,8 +106,12 @@ def test_a_broken_folder_is_one_line(encoder):
 
 def test_weights_that_torch_does_not_read_are_one_line(encoder):
     for kind, shape, size in (("F4", [9, 4], 18), ("F32", [2**63, 0], 0)):
-        header = json.dumps({"a": {"dtype": kind, "shape": shape, "data_offsets": [0, size]}}).encode()
-        (encoder.folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
+        header = json.dumps(
+            {"a": {"dtype": kind, "shape": shape, "data_offsets": [0, size]}}
+        ).encode()
+        (encoder.folder / "model.safetensors").write_bytes(
+            len(header).to_bytes(8, "little") + header + bytes(size)
+        )
         with pytest.raises(EncoderError, match="model.safetensors: "):
             type(encoder)(str(encoder.folder)).encode(["a"])
 

@@ -20,7 +20,9 @@ def version(request):
 
 @pytest.fixture
 def folder(tmp_path, version):
-    return write_infersent(tmp_path / "model", write_vectors(tmp_path / "vectors.txt", version), version)
+    return write_infersent(
+        tmp_path / "model", write_vectors(tmp_path / "vectors.txt", version), version
+    )
 
 
 def literal(encoder, sentence: str) -> tuple[np.ndarray, int]:

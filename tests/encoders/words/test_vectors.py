@@ -49,10 +49,19 @@ def test_words_with_blanks_keep_them_and_of_a_doubled_one_the_first_is_taken(tmp
 GOOD = "".join(f"w{i} {i} 0.5\n" for i in range(100))
 BAD_LINES: dict[str, tuple[str | bytes, str]] = {
     "too few": (GOOD + "bad 1\n" + GOOD, r"line 101: 1 values, expected 2 \(the word is 'bad'\)"),
-    "too many": (GOOD + "bad 1 2 3\n" + GOOD, r"line 101: 3 values, expected 2 \(the word is 'bad'\)"),
-    "no number": (GOOD + "bad 1 x2\n" + GOOD, r"line 101: 'x2' is not a finite number \(the word is 'bad'\)"),
+    "too many": (
+        GOOD + "bad 1 2 3\n" + GOOD,
+        r"line 101: 3 values, expected 2 \(the word is 'bad'\)",
+    ),
+    "no number": (
+        GOOD + "bad 1 x2\n" + GOOD,
+        r"line 101: 'x2' is not a finite number \(the word is 'bad'\)",
+    ),
     "half a number": (GOOD + "bad 1 2-3\n", r"line 101: '2-3' is not a finite number"),
-    "compensating tabs": (GOOD + "bad 1\t2 3\nbad 1 x\n", r"line 101: '1\t2' is not a finite number"),
+    "compensating tabs": (
+        GOOD + "bad 1\t2 3\nbad 1 x\n",
+        r"line 101: '1\t2' is not a finite number",
+    ),
     "nan": (GOOD + "bad nan 1\n", r"line 101: 'nan' is not a finite number"),
     "overflow": (GOOD + "bad 1 1e99\n", r"line 101: '1e99' is not a finite number"),
     "empty value": ("a 1 2\nbad 1  2\n", r"line 2: '' is not a finite number"),
@@ -88,10 +97,16 @@ def test_bad_archives_are_refused(tmp_path):
     text = np.array(listed)
     arrays = {
         "words is not a file in the archive; save arrays 'words'": {"vectors": matrix},
-        r"is not a complete .npz file \(Object arrays": {"words": np.array(listed, dtype=object), "vectors": matrix},
+        r"is not a complete .npz file \(Object arrays": {
+            "words": np.array(listed, dtype=object),
+            "vectors": matrix,
+        },
         r"must be text .* float \(n, d\)": {"words": text, "vectors": matrix.astype(int)},
         r"they are <U5 \(7,\) and float32 \(6, 3\)": {"words": text, "vectors": matrix[:6]},
-        "vector of row 2 is not finite": {"words": text, "vectors": np.where(matrix == 4, np.nan, matrix)},
+        "vector of row 2 is not finite": {
+            "words": text,
+            "vectors": np.where(matrix == 4, np.nan, matrix),
+        },
     }
     for message, content in arrays.items():
         np.savez(tmp_path / "bad.npz", allow_pickle=True, **content)
@@ -148,7 +163,9 @@ def test_a_damaged_memory_is_no_harm(glove, cache, content, monkeypatch):
 
 @pytest.mark.usefixtures("later")
 @pytest.mark.parametrize("name", ["vectors.f32", "keys.npy", "rows.npy", "sha256.json"])
-@pytest.mark.parametrize("damage", [lambda c: c[:-2] + bytes([c[-2] ^ 1]) + c[-1:], lambda c: c[:-3], None])
+@pytest.mark.parametrize(
+    "damage", [lambda c: c[:-2] + bytes([c[-2] ^ 1]) + c[-1:], lambda c: c[:-3], None]
+)
 def test_a_damaged_folder_is_made_again(glove, cache, name, damage):
     expected = WordsEncoder(str(glove)).encode(SENTENCES).tobytes()
     (path,) = cache.glob(f"*/{name}")
@@ -193,5 +210,7 @@ def test_a_full_disk_is_one_clear_line(glove, cache, monkeypatch):
         raise OSError(28, "No space left on device", "/cache/vectors.npy")
 
     monkeypatch.setattr(np, "save", full)
-    with pytest.raises(OutputError, match="No space left on device; free some space or set STSBENCH_CACHE"):
+    with pytest.raises(
+        OutputError, match="No space left on device; free some space or set STSBENCH_CACHE"
+    ):
         WordsEncoder(str(glove)).encode(["cat"])

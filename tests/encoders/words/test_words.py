@@ -9,7 +9,7 @@ import pytest
 from stsbench import evaluate
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, SourceError, UnknownName
-from stsbench.core.registry import call_with_params
+from stsbench.core.parameters import call_with_params
 from stsbench.data.task import load_task
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
@@ -58,7 +58,9 @@ TRICKY = [
 def test_sbert_recipe_is_the_librarys(tmp_path):
     # Without the doubled word and the word with a blank, which the library reads otherwise.
     lines = [line for line in GLOVE.splitlines() if not line.startswith(". ")]
-    path = write(tmp_path / "glove.txt", "\n".join([*lines, "cats 1 1 1", "of 9 9 9", "¿sat 3 0 0"]) + "\n")
+    path = write(
+        tmp_path / "glove.txt", "\n".join([*lines, "cats 1 1 1", "of 9 9 9", "¿sat 3 0 0"]) + "\n"
+    )
     encoder = WordsEncoder(str(path), tokens="sbert")
     sentences = [*TRICKY, *(s for s in SENTENCES if "\ud800" not in s)]
     np.testing.assert_allclose(encoder.encode(sentences), library_means(path, sentences), atol=1e-6)
@@ -87,18 +89,24 @@ def test_limit_takes_the_first_vectors(tmp_path, glove):
 
 
 def test_a_file_is_looked_for_in_the_vectors_folder(glove, monkeypatch):
-    with pytest.raises(SourceError, match="english-vectors.html into a folder and set STSBENCH_VECTORS to it$"):
+    with pytest.raises(
+        SourceError, match="english-vectors.html into a folder and set STSBENCH_VECTORS to it$"
+    ):
         WordsEncoder("crawl-300d-2M.vec")
     monkeypatch.setenv("STSBENCH_VECTORS", str(glove.parent))
     encoder = WordsEncoder("glove.txt", name="GloVe")
     assert (encoder.name, encoder.path) == ("GloVe", glove)
-    with pytest.raises(SourceError, match=rf"put glove.6B.300d.txt from https://nlp.* into '{glove.parent}'"):
+    with pytest.raises(
+        SourceError, match=rf"put glove.6B.300d.txt from https://nlp.* into '{glove.parent}'"
+    ):
         WordsEncoder("glove.6B.300d.txt")
 
 
 # --- real vectors ---
 
-real = pytest.mark.skipif(REAL_VECTORS is None or REAL_DATA is None, reason="needs STSBENCH_VECTORS and STSBENCH_DATA")
+real = pytest.mark.skipif(
+    REAL_VECTORS is None or REAL_DATA is None, reason="needs STSBENCH_VECTORS and STSBENCH_DATA"
+)
 
 
 @pytest.mark.data
@@ -110,23 +118,35 @@ def test_real_vectors_give_the_literal_mean_and_the_librarys(file):
     assert REAL_VECTORS is not None and REAL_DATA is not None
     path = REAL_VECTORS / file
     folder = REAL_DATA / "downstream" if (REAL_DATA / "downstream").is_dir() else REAL_DATA
-    text = (folder / "STS" / "STS14-en-test" / "STS.input.deft-forum.txt").read_text(encoding="utf-8")
+    text = (folder / "STS" / "STS14-en-test" / "STS.input.deft-forum.txt").read_text(
+        encoding="utf-8"
+    )
     sentences = [cell for line in text.splitlines() for cell in line.split("\t")][:2000]
-    np.testing.assert_allclose(WordsEncoder(str(path)).encode(sentences), literal_means(path, sentences), atol=1e-6)
+    np.testing.assert_allclose(
+        WordsEncoder(str(path)).encode(sentences), literal_means(path, sentences), atol=1e-6
+    )
     ours = WordsEncoder(str(path), tokens="sbert").encode(sentences)
     np.testing.assert_allclose(ours, library_means(path, sentences), atol=1e-6)
 
 
 def literal_means(path: Path, sentences: Sequence[str]) -> npt.NDArray[np.float64]:
-    lines = [line.split(" ") for line in path.read_text(encoding="utf-8").splitlines() if line.count(" ") > 1]
+    lines = [
+        line.split(" ")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.count(" ") > 1
+    ]
     table = {word: np.array(values, dtype=float) for word, *values in lines}
     zero = np.zeros(len(lines[0]) - 1)
-    return np.array([np.mean([table[w] for w in s.split() if w in table] or [zero], 0) for s in sentences])
+    return np.array(
+        [np.mean([table[w] for w in s.split() if w in table] or [zero], 0) for s in sentences]
+    )
 
 
 def test_a_result_says_how_many_sentences_hold_no_known_word(tmp_path, glove):
     words = "a man dog the is playing on with in of woman".split()
-    path = write(tmp_path / "few.txt", "".join(f"{word} {i % 3} {i % 5} 1\n" for i, word in enumerate(words)))
+    path = write(
+        tmp_path / "few.txt", "".join(f"{word} {i % 3} {i % 5} 1\n" for i, word in enumerate(words))
+    )
     (few,) = evaluate(WordsEncoder(str(path)), "quickstart-en", store=None)
     (note,) = (note for note in few.notes if note.endswith("no word that the encoder knows"))
     count, n = int(note.split()[0]), int(note.split()[2])
@@ -152,7 +172,9 @@ def test_embeddings_are_sums_of_known_words(fastsent):
     due = np.array([table[bag].sum(axis=0) for bag in bags])
     np.testing.assert_allclose(encoder.encode(TOKENISED), due, atol=1e-6)
     means = FastSentEncoder(str(fastsent), mean=True).encode(TOKENISED)
-    np.testing.assert_allclose(means, [table[b].mean(axis=0) if b else np.zeros(4) for b in bags], atol=1e-6)
+    np.testing.assert_allclose(
+        means, [table[b].mean(axis=0) if b else np.zeros(4) for b in bags], atol=1e-6
+    )
     assert encoder.unknown(TOKENISED) == ["unknown words", ""]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from stsbench.core.files import file_digest
-from stsbench.encoders.words.recurrent import BiLstm, Half, HalvesConfig, InferSentConfig
+from stsbench.encoders.words.recurrent import BiLstm, GruTable, HalvesConfig, InferSentConfig
 from stsbench.encoders.words.words import FastSentConfig, write_word_folder
 
 VECTORS = {
@@ -26,7 +26,14 @@ the 0.75 1 -0.25
 mat -0.5 0.5 -1
 . 0.25 -0.75 0.5
 """
-SENTENCES = ["the cat sat on the mat .", "a cat", "unknown words", "", "a", "the mat unknown sat on a cat . the end ."]
+SENTENCES = [
+    "the cat sat on the mat .",
+    "a cat",
+    "unknown words",
+    "",
+    "a",
+    "the mat unknown sat on a cat . the end .",
+]
 HIDDEN = 2
 
 
@@ -45,7 +52,9 @@ def gru_step(weights: Mapping[str, np.ndarray], word: np.ndarray, state: np.ndar
     h = len(state)
     w, u, b = weights["weight_ih_l0"], weights["weight_hh_l0"], weights["bias_ih_l0"]
     b2 = weights["bias_hh_l0"]
-    reset, update = np.split(sigmoid(w[: 2 * h] @ word + b[: 2 * h] + u[: 2 * h] @ state + b2[: 2 * h]), 2)
+    reset, update = np.split(
+        sigmoid(w[: 2 * h] @ word + b[: 2 * h] + u[: 2 * h] @ state + b2[: 2 * h]), 2
+    )
     new = np.tanh(w[2 * h :] @ word + b[2 * h :] + reset * (u[2 * h :] @ state + b2[2 * h :]))
     return np.asarray(update * state + (1 - update) * new)
 
@@ -58,9 +67,16 @@ def write_vectors(path: Path, version: int) -> Path:
 def write_infersent(folder: Path, vectors: Path, version: int = 1) -> Path:
     digest = file_digest(vectors)
     config = InferSentConfig(
-        version=1 if version == 1 else 2, word_size=3, hidden=HIDDEN, vectors=str(vectors), vectors_sha256=digest
+        version=1 if version == 1 else 2,
+        word_size=3,
+        hidden=HIDDEN,
+        vectors=str(vectors),
+        vectors_sha256=digest,
     )
-    tensors = {name: waves(t.shape, i) for i, (name, t) in enumerate(BiLstm(3, HIDDEN).state_dict().items())}
+    tensors = {
+        name: waves(t.shape, i)
+        for i, (name, t) in enumerate(BiLstm(3, HIDDEN).state_dict().items())
+    }
     write_word_folder(folder, kind="infersent", config=config, tensors=tensors)
     return folder
 
@@ -71,16 +87,21 @@ WORDS = ("<eos>", "UNK", "the", "cat", "sat", "on", "mat", "a", ".")
 def write_halves(folder: Path, kind: str) -> Path:
     both: dict[str, Any] = {"word_size": 3, "hidden": 2, "bidirectional": True}
     halves = {
-        "skip_thoughts": {"uni": Half(word_size=3, hidden=4), "bi": Half(**both)},
-        "quick_thoughts": {name: Half(**both, cell="tensorflow") for name in "fg"},
+        "skip_thoughts": {"uni": GruTable(word_size=3, hidden=4), "bi": GruTable(**both)},
+        "quick_thoughts": {name: GruTable(**both, cell="tensorflow") for name in "fg"},
     }[kind]
     config = HalvesConfig(halves=halves, unknown="UNK", eos="<eos>")
-    tensors = {name: waves(t.shape, i) for i, (name, t) in enumerate(config.network(len(WORDS)).state_dict().items())}
+    tensors = {
+        name: waves(t.shape, i)
+        for i, (name, t) in enumerate(config.network(len(WORDS)).state_dict().items())
+    }
     write_word_folder(folder, kind=kind, config=config, tensors=tensors, words=WORDS)
     return folder
 
 
 def write_fastsent(folder: Path) -> Path:
     table = {"source": waves((len(WORDS), 4), 0.3)}
-    write_word_folder(folder, kind="fastsent", config=FastSentConfig(size=4), tensors=table, words=WORDS)
+    write_word_folder(
+        folder, kind="fastsent", config=FastSentConfig(size=4), tensors=table, words=WORDS
+    )
     return folder

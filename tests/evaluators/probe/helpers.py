@@ -57,17 +57,23 @@ def make_split(
     centres = np.random.default_rng(99).normal(size=(classes, d))
     vectors = (0.7 * centres[labels] + rng.normal(size=(n, d))).astype(np.float32)
     texts = sentences(n, tag, rng)
-    return LabelledSplit(sentences=texts, labels=labels), Embedder(dict(zip(texts, vectors, strict=True)))
+    return LabelledSplit(sentences=texts, labels=labels), Embedder(
+        dict(zip(texts, vectors, strict=True))
+    )
 
 
-def make_pairs(n: int, *, classes: int = 2, d: int = 6, seed: int = 0) -> tuple[LabelledPairSplit, Embedder]:
+def make_pairs(
+    n: int, *, classes: int = 2, d: int = 6, seed: int = 0
+) -> tuple[LabelledPairSplit, Embedder]:
     """Labelled pairs; a higher class has second sentences further from the first."""
     rng = np.random.default_rng(seed)
     labels = np.arange(n) % classes
     first = rng.normal(size=(n, d))
     second = first + rng.normal(size=(n, d)) * (0.3 + 1.5 * labels[:, None])
     texts1, texts2 = sentences(n, f"a{seed}-", rng), sentences(n, f"b{seed}-", rng)
-    vectors = dict(zip([*texts1, *texts2], np.concatenate([first, second]).astype(np.float32), strict=True))
+    vectors = dict(
+        zip([*texts1, *texts2], np.concatenate([first, second]).astype(np.float32), strict=True)
+    )
     return LabelledPairSplit(sentences1=texts1, sentences2=texts2, labels=labels), Embedder(vectors)
 
 
@@ -88,7 +94,9 @@ OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "rmsprop": torch.optim.RMSprop,
     "sgd,lr=0.1": lambda parameters, **settings: torch.optim.SGD(parameters, lr=0.1, **settings),
-    "sgd,lr=0.05,momentum=0.9": lambda p, **settings: torch.optim.SGD(p, lr=0.05, momentum=0.9, **settings),
+    "sgd,lr=0.05,momentum=0.9": lambda p, **settings: torch.optim.SGD(
+        p, lr=0.05, momentum=0.9, **settings
+    ),
 }
 
 
@@ -108,7 +116,11 @@ def train_one(
         torch.manual_seed(seed)
         layers: list[torch.nn.Module] = [torch.nn.Linear(x.shape[1], protocol.nhid or classes)]
         if protocol.nhid:
-            layers += [torch.nn.Dropout(protocol.dropout), torch.nn.Sigmoid(), torch.nn.Linear(protocol.nhid, classes)]
+            layers += [
+                torch.nn.Dropout(protocol.dropout),
+                torch.nn.Sigmoid(),
+                torch.nn.Linear(protocol.nhid, classes),
+            ]
         model = torch.nn.Sequential(*layers)
         optimiser = OPTIMISERS[protocol.optimiser](model.parameters(), weight_decay=decay)
         if dev is None:
@@ -154,7 +166,12 @@ def cuts(at: IntArray, y: IntArray, k: int, seed: int) -> list[Cut]:
 
 
 def literal_reference(
-    x: FloatArray, y: IntArray, rounds: Sequence[tuple[Cut, Sequence[Cut]]], protocol: MinibatchProtocol, *, seed: int
+    x: FloatArray,
+    y: IntArray,
+    rounds: Sequence[tuple[Cut, Sequence[Cut]]],
+    protocol: MinibatchProtocol,
+    *,
+    seed: int,
 ) -> Reference:
     """In each round some cuts choose the weight decay; a lone one stops the final classifier too."""
     classes, predictions = int(y.max()) + 1, np.full(len(y), -1)
@@ -163,7 +180,15 @@ def literal_reference(
         scores, alone = list[float](), len(choosing) == 1
         for decay in protocol.weight_decays:
             found = [
-                train_one(x[fit], y[fit], (x[dev], y[dev]), protocol, decay=decay, classes=classes, seed=seed).accuracy
+                train_one(
+                    x[fit],
+                    y[fit],
+                    (x[dev], y[dev]),
+                    protocol,
+                    decay=decay,
+                    classes=classes,
+                    seed=seed,
+                ).accuracy
                 for fit, dev in choosing
             ]
             # A lone accuracy is Python's own number, a mean numpy's: they round unlike.
@@ -175,4 +200,6 @@ def literal_reference(
         one = train_one(x[train], y[train], stop, protocol, decay=decay, classes=classes, seed=seed)
         predictions[test] = one.predict(x[test])
         test_scores.append(round(100 * float((predictions[test] == y[test]).mean()), 2))
-    return Reference(float(round(np.mean(test_scores), 2)), float(round(np.mean(dev_scores), 2)), predictions)
+    return Reference(
+        float(round(np.mean(test_scores), 2)), float(round(np.mean(dev_scores), 2)), predictions
+    )

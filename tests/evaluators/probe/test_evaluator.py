@@ -15,18 +15,28 @@ from sklearn.metrics import f1_score, precision_recall_fscore_support
 from stsbench.core.errors import DataError
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.encoders.base import FloatArray
+from stsbench.evaluators.base import Scores
 from stsbench.evaluators.probe import items as pool_module
 from stsbench.evaluators.probe.evaluator import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
 from stsbench.evaluators.probe.items import toolkit_order
-from stsbench.evaluators.seams import Scores
-from tests.evaluators.probe.helpers import Embedder, IntArray, View, cuts, literal_reference, make_pairs, make_split
+from tests.evaluators.probe.helpers import (
+    Embedder,
+    IntArray,
+    View,
+    cuts,
+    literal_reference,
+    make_pairs,
+    make_split,
+)
 
 
 def predictions(scores: Scores) -> IntArray:
     return np.asarray(scores.per_item["prediction"])
 
 
-SMALL = MinibatchProtocol(name="small", kfold=3, batch_size=16, max_epochs=20, tenacity=2, weight_decays=(1e-4, 1e-1))
+SMALL = MinibatchProtocol(
+    name="small", kfold=3, batch_size=16, max_epochs=20, tenacity=2, weight_decays=(1e-4, 1e-1)
+)
 
 
 def sorted_arrays(split: LabelledSplit, embed: Embedder) -> tuple[FloatArray, IntArray, IntArray]:
@@ -54,7 +64,9 @@ def test_every_scheme_is_the_toolkits(names, nhid, seed):
     arrays = {name: sorted_arrays(split, embed) for name, split in splits.items()}
     x, y = (np.concatenate([one[at] for one in arrays.values()]) for at in (0, 1))
     ends = np.cumsum([split.n for split in splits.values()])
-    at = {name: np.arange(end - splits[name].n, end) for name, end in zip(splits, ends, strict=True)}
+    at = {
+        name: np.arange(end - splits[name].n, end) for name, end in zip(splits, ends, strict=True)
+    }
     if names == "all":
         rounds = [(cut, cuts(cut[0], y, 3, 1111)) for cut in cuts(at["all"], y, 3, 1111)]
     else:
@@ -63,10 +75,16 @@ def test_every_scheme_is_the_toolkits(names, nhid, seed):
     expected = literal_reference(x, y, rounds, rules, seed=1111 + seed)
     scores = ProbeEvaluator(rules)(splits, embed, seed=seed)
     tested = "all" if names == "all" else "test"
-    assert scores.score == scores.scores["accuracy"] == pytest.approx(expected.accuracy / 100, abs=1e-12)
+    assert (
+        scores.score
+        == scores.scores["accuracy"]
+        == pytest.approx(expected.accuracy / 100, abs=1e-12)
+    )
     assert scores.scores["dev_accuracy"] == pytest.approx(expected.dev_accuracy / 100, abs=1e-12)
     # Per item in the order of the split, not of the sorted rows.
-    assert predictions(scores)[arrays[tested][2]].tolist() == expected.predictions[at[tested]].tolist()
+    assert (
+        predictions(scores)[arrays[tested][2]].tolist() == expected.predictions[at[tested]].tolist()
+    )
     assert np.array_equal(scores.per_item["correct"], predictions(scores) == splits[tested].labels)
 
 
@@ -77,10 +95,19 @@ def test_scores_hold_what_readers_and_paired_tests_need():
     truth, predicted = splits["test"].labels, predictions(scores)
     precision, recall, f1, support = precision_recall_fscore_support(truth, predicted)
     for c, name in enumerate(["red", "green", "blue"]):
-        expected = {"precision": precision[c], "recall": recall[c], "f1": f1[c], "support": support[c]}
+        expected = {
+            "precision": precision[c],
+            "recall": recall[c],
+            "f1": f1[c],
+            "support": support[c],
+        }
         assert scores.per_subset[name] == pytest.approx(expected)
-    assert scores.scores["f1"] == pytest.approx(f1_score(truth, predicted, labels=[1], average=None)[0])
-    assert scores.scores["majority"] == pytest.approx(27 / 80)  # class 0 of 150 training items cut evenly: the first
+    assert scores.scores["f1"] == pytest.approx(
+        f1_score(truth, predicted, labels=[1], average=None)[0]
+    )
+    assert scores.scores["majority"] == pytest.approx(
+        27 / 80
+    )  # class 0 of 150 training items cut evenly: the first
     assert scores.n == 80 and scores.zero_vectors == 0 and scores.notes == ()
     assert "Wilson" in scores.interval_method
     share, z, n = scores.score, 1.959963984540054, 80
@@ -131,7 +158,7 @@ def test_a_task_read_from_disk_scores_the_same_within_bounded_memory(protocol, m
     rules = SMALL if protocol == "small" else PROTOCOLS[protocol]
     whole = ProbeEvaluator(rules, features="concat_mul_abs")(splits, embed, seed=0)
     monkeypatch.setattr(pool_module, "CHUNK_BYTES", 40 * 2 * 6 * 4)  # forty pairs
-    monkeypatch.setattr("stsbench.encoders.base.ROWS", 80)
+    monkeypatch.setattr("stsbench.encoders.base.ROWS_AT_ONCE", 80)
     read = ProbeEvaluator(rules, features="concat_mul_abs", memory=0)(splits, watched, seed=0)
     assert np.array_equal(predictions(whole), predictions(read))
     assert whole.scores == read.scores
@@ -151,7 +178,9 @@ def test_features_of_many_pairs_are_never_all_in_memory(monkeypatch, tmp_path):
     labels = rng.integers(0, 3, size=n)
     sides = [f"p{i}" for i in range(n)], [f"h{i}" for i in range(n)]
     split = LabelledPairSplit(sentences1=sides[0], sentences2=sides[1], labels=labels)
-    small = LabelledPairSplit(sentences1=sides[0][:300], sentences2=sides[1][:300], labels=labels[:300])
+    small = LabelledPairSplit(
+        sentences1=sides[0][:300], sentences2=sides[1][:300], labels=labels[:300]
+    )
     files = {}
     for side in "ph":
         files[side] = np.memmap(tmp_path / side, np.float32, "w+", shape=(n, d))
@@ -162,14 +191,16 @@ def test_features_of_many_pairs_are_never_all_in_memory(monkeypatch, tmp_path):
         probe = ProbeEvaluator(rules, features="concat_mul_abs", memory=memory)
         splits = {"train": train, "validation": small, "test": small}
         tracemalloc.start()
-        scores = probe(splits, lambda sentences: FromDisk(files[sentences[0][0]][: len(sentences)]), seed=0)
+        scores = probe(
+            splits, lambda sentences: FromDisk(files[sentences[0][0]][: len(sentences)]), seed=0
+        )
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert scores.score > 0.8
         return peak
 
     monkeypatch.setattr(pool_module, "CHUNK_BYTES", 1 << 18)
-    monkeypatch.setattr("stsbench.encoders.base.ROWS", 128)
+    monkeypatch.setattr("stsbench.encoders.base.ROWS_AT_ONCE", 128)
     peak_of(small, 0)  # imports
     # The embeddings are 10 MB and their features 20 MB; orders and labels take some dozens of bytes a pair.
     assert peak_of(split, memory=0) < 4e6
@@ -180,7 +211,10 @@ def test_global_random_generators_are_left_alone():
     split, embed = make_split(60)
     np.random.seed(5)  # noqa: NPY002
     torch.manual_seed(5)
-    expected = np.random.RandomState(5).rand(), torch.rand(1, generator=torch.Generator().manual_seed(5))  # noqa: NPY002
+    expected = (
+        np.random.RandomState(5).rand(),
+        torch.rand(1, generator=torch.Generator().manual_seed(5)),
+    )  # noqa: NPY002
     ProbeEvaluator(SMALL)({"all": split}, embed, seed=0)
     assert (np.random.rand(), torch.rand(1)) == expected  # noqa: NPY002
 

@@ -10,15 +10,19 @@ from sklearn.linear_model import LogisticRegression
 
 from stsbench.data.splits import LabelledSplit
 from stsbench.evaluators.probe.evaluator import PROTOCOLS, ConvergedProtocol, ProbeEvaluator
-from stsbench.evaluators.probe.items import ProbeItems, ProbeRun, items_of
+from stsbench.evaluators.probe.items import ProbeItems, ProbeRun, make_items
 from stsbench.evaluators.probe.logreg import minimise
 from tests.evaluators.probe.helpers import Embedder, IntArray, make_pairs, make_split
 
 TIGHT = ConvergedProtocol(name="tight", tolerance=1e-7)
 
 
-def sklearn_weights(x: npt.NDArray[np.float64], y: IntArray, penalty: float) -> npt.NDArray[np.float64]:
-    model = LogisticRegression(C=1 / penalty, solver="newton-cholesky", tol=1e-10, max_iter=1000).fit(x, y)
+def sklearn_weights(
+    x: npt.NDArray[np.float64], y: IntArray, penalty: float
+) -> npt.NDArray[np.float64]:
+    model = LogisticRegression(
+        C=1 / penalty, solver="newton-cholesky", tol=1e-10, max_iter=1000
+    ).fit(x, y)
     return np.hstack([model.coef_, model.intercept_[:, None]])
 
 
@@ -27,8 +31,10 @@ def sklearn_weights(x: npt.NDArray[np.float64], y: IntArray, penalty: float) -> 
 def test_every_fold_and_penalty_reaches_scikit_learns_optimum(classes, shift):
     split, embed = make_split(200, classes=classes)
     for row in embed.vectors.values():
-        row[:] = row * np.linspace(0.01, 3, 12) + shift  # scales and a mean far off zero, as encoders give
-    rows = ProbeItems(items_of(split, embed, "u", 1 << 20).pool, np.arange(200), split.labels)
+        row[:] = (
+            row * np.linspace(0.01, 3, 12) + shift
+        )  # scales and a mean far off zero, as encoders give
+    rows = ProbeItems(make_items(split, embed, "u", 1 << 20).pool, np.arange(200), split.labels)
     trains = [rows, rows.select(np.arange(0, 200, 3)), rows.select(np.arange(50, 150))]
     problems = [(train, penalty) for train in trains for penalty in (100.0, 1.0, 1 / 64)]
     solver = TIGHT.solver(ProbeRun(12, classes))
@@ -50,14 +56,16 @@ def test_two_classes_part_where_both_are_as_likely():
     labels = np.array([0, 0, 1, 1])
     texts = [f"s{i}" for i in range(len(x))]
     split = LabelledSplit(sentences=texts, labels=labels)
-    rows = items_of(split, Embedder(dict(zip(texts, x, strict=True))), "u", 1 << 20)
+    rows = make_items(split, Embedder(dict(zip(texts, x, strict=True))), "u", 1 << 20)
     # One row of weights, intercept last: the logits are the features.
-    assert TIGHT.solver(ProbeRun(1, 2)).predict(torch.tensor([[1.0, 0.0]]).double(), rows).tolist() == [0, 0, 1, 1]
+    assert TIGHT.solver(ProbeRun(1, 2)).predict(
+        torch.tensor([[1.0, 0.0]]).double(), rows
+    ).tolist() == [0, 0, 1, 1]
 
 
 def test_the_protocols_tolerance_gives_the_optimums_predictions():
     split, embed = make_pairs(300, classes=3)
-    rows = items_of(split, embed, "abs_mul", 1 << 20)
+    rows = make_items(split, embed, "abs_mul", 1 << 20)
     penalties = PROTOCOLS["logreg"].penalties  # type: ignore[attr-defined]
     found = []
     for rules in (PROTOCOLS["logreg"], TIGHT):
@@ -86,6 +94,8 @@ def test_minimise_finds_the_minima_of_quadratics_of_unlike_curvature():
         away = points - goals[numbers]
         return (curvatures[numbers] * away**2).sum(dim=1) / 2, curvatures[numbers] * away
 
-    points, converged = minimise(objective, torch.zeros(7, 5, dtype=torch.float64), tolerance=1e-9, max_iterations=500)
+    points, converged = minimise(
+        objective, torch.zeros(7, 5, dtype=torch.float64), tolerance=1e-9, max_iterations=500
+    )
     assert bool(converged.all())
     torch.testing.assert_close(points, goals, rtol=1e-4, atol=1e-4)

@@ -14,8 +14,13 @@ import torch
 from stsbench.encoders.base import FloatArray
 from stsbench.evaluators.probe import items as pool_module
 from stsbench.evaluators.probe.evaluator import MinibatchProtocol
-from stsbench.evaluators.probe.items import Features, ProbeItems, ProbeRun, items_of
-from stsbench.evaluators.probe.minibatch import CompiledSolver, MinibatchSolver, TrainedClassifier, train_until_stopped
+from stsbench.evaluators.probe.items import Features, ProbeItems, ProbeRun, make_items
+from stsbench.evaluators.probe.minibatch import (
+    CompiledSolver,
+    MinibatchSolver,
+    TrainedClassifier,
+    train_until_stopped,
+)
 from stsbench.evaluators.probe.stacked import StackedSolver
 from tests.evaluators.probe.helpers import One, make_pairs, make_split, train_one
 
@@ -24,14 +29,21 @@ class Scripted:
     """Classifiers whose accuracies at each check are written down; weights are the check's number."""
 
     def __init__(self, *scripts: list[float]) -> None:
-        self.scripts, self.check, self.epochs, self.members = scripts, -1, 0, np.arange(len(scripts))
+        self.scripts, self.check, self.epochs, self.members = (
+            scripts,
+            -1,
+            0,
+            np.arange(len(scripts)),
+        )
 
     def train(self, epochs: range) -> None:
         assert epochs.start == self.epochs
         self.epochs, self.check = epochs.stop, self.check + 1
 
     def accuracies(self):
-        return np.array([self.scripts[m][min(self.check, len(self.scripts[m]) - 1)] for m in self.members])
+        return np.array(
+            [self.scripts[m][min(self.check, len(self.scripts[m]) - 1)] for m in self.members]
+        )
 
     def weights_at(self, place):
         return self.check
@@ -57,14 +69,19 @@ RISING = [at / 100 for at in range(100)]
         ([0.4], {"tenacity": 3, "epoch_size": 2}, 0, 0.4, 10),
     ],
 )
-def test_training_ends_at_failures_in_all_or_after_the_most_epochs(script, changed, weights, accuracy, epochs):
+def test_training_ends_at_failures_in_all_or_after_the_most_epochs(
+    script, changed, weights, accuracy, epochs
+):
     for others in ([], [[0.3]], [RISING]):  # each classifier stops by itself
         found = train_until_stopped(Scripted(script, *others), replace(PROTOCOL, **changed))
         assert (found[0].weights, found[0].accuracy, found[0].epochs) == (weights, accuracy, epochs)
 
 
 DECAYS = (1e-5, 1e-2)
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA"))]
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")),
+]
 Make = Callable[[MinibatchProtocol, ProbeRun], MinibatchSolver]
 
 
@@ -77,12 +94,20 @@ def protocol(**changed: Any) -> MinibatchProtocol:
     return MinibatchProtocol(name="test", **{**usual, **changed})
 
 
-def make_rows(features: Features, classes: int, memory: int = 1 << 20, n: int = 203) -> tuple[ProbeItems, FloatArray]:
+def make_rows(
+    features: Features, classes: int, memory: int = 1 << 20, n: int = 203
+) -> tuple[ProbeItems, FloatArray]:
     """Items in their split's order, and their features computed the slow way."""
-    split, embed = make_split(n, classes=classes) if features == "u" else make_pairs(n, classes=classes)
+    split, embed = (
+        make_split(n, classes=classes) if features == "u" else make_pairs(n, classes=classes)
+    )
     u, v = (np.asarray(embed(split.sides[at])) for at in (0, -1))
-    parts = {"u": [u], "abs_mul": [np.abs(u - v), u * v], "concat_mul_abs": [u, v, u * v, np.abs(u - v)]}
-    pool = items_of(split, embed, features, memory).pool
+    parts = {
+        "u": [u],
+        "abs_mul": [np.abs(u - v), u * v],
+        "concat_mul_abs": [u, v, u * v, np.abs(u - v)],
+    }
+    pool = make_items(split, embed, features, memory).pool
     return ProbeItems(pool, np.arange(n), split.labels), np.hstack(parts[features])
 
 
@@ -98,7 +123,9 @@ def check_against_reference(
     for (train, dev), row in zip(folds, found.classifiers, strict=True):
         for decay, trained in zip(DECAYS, row, strict=True):
             held_out = x[dev.at], dev.labels
-            one = train_one(x[train.at], train.labels, held_out, rules, decay=decay, classes=classes)
+            one = train_one(
+                x[train.at], train.labels, held_out, rules, decay=decay, classes=classes
+            )
             assert (trained.epochs, trained.accuracy) == (one.epochs, one.accuracy)
             assert np.array_equal(solver.predict(trained, dev), one.predict(x[dev.at]))
             yield trained, one
@@ -131,7 +158,9 @@ def test_compiled_loops_make_pair_features(features):
         ("sgd,lr=0.1", "mean", "u", 4, 8, 0.1),
     ],
 )
-def test_stacked_tensors_train_what_torch_trains(optimiser, loss, features, classes, nhid, dropout, device):
+def test_stacked_tensors_train_what_torch_trains(
+    optimiser, loss, features, classes, nhid, dropout, device
+):
     rules = protocol(optimiser=optimiser, loss=loss, nhid=nhid, dropout=dropout)
     for trained, one in check_against_reference(stacked_on(device), rules, features, classes):
         for tensor, parameter in zip(trained.weights, one.model.parameters(), strict=True):
@@ -140,14 +169,18 @@ def test_stacked_tensors_train_what_torch_trains(optimiser, loss, features, clas
 
 @pytest.mark.parametrize("make", [CompiledSolver, stacked_on("cpu")])
 def test_chunks_from_disk_train_the_same(make, monkeypatch):
-    monkeypatch.setattr(pool_module, "CHUNK_BYTES", 50 * 2 * 6 * 4)  # fifty pairs a chunk: 48, whole batches
+    monkeypatch.setattr(
+        pool_module, "CHUNK_BYTES", 50 * 2 * 6 * 4
+    )  # fifty pairs a chunk: 48, whole batches
     assert len(list(check_against_reference(make, protocol(), "concat_mul_abs", 3, memory=0))) == 4
 
 
 def test_many_threads_and_one_agree_bit_for_bit():
     rows, _ = make_rows("u", 3)
     one, many = (
-        CompiledSolver(protocol(), ProbeRun(12, 3, threads=threads)).search(rows.folds(4, 1)).classifiers
+        CompiledSolver(protocol(), ProbeRun(12, 3, threads=threads))
+        .search(rows.folds(4, 1))
+        .classifiers
         for threads in (1, 7)
     )
     for a, b in zip(chain(*one), chain(*many), strict=True):

@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 import pytest
 
 from stsbench.core.errors import StsbenchError
-from stsbench.evaluators import with_fields
 from stsbench.evaluators.probe.evaluator import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
 from stsbench.evaluators.probe.minibatch import parse_optimiser
+from stsbench.evaluators.registry import replace_fields
 from stsbench.evaluators.relatedness import PROTOCOLS as RELATEDNESS
 from stsbench.evaluators.retrieval import PROTOCOLS as RETRIEVAL
 
@@ -35,8 +35,13 @@ def test_senteval_is_what_the_papers_used():
 
 
 def test_presets_differ_from_it_as_named():
-    standard, summed, fast = (asdict(PROTOCOLS[name]) for name in ("senteval", "senteval-sum", "senteval-fast"))
-    assert {k: v for k, v in summed.items() if v != standard[k]} == {"name": "senteval-sum", "loss": "sum"}
+    standard, summed, fast = (
+        asdict(PROTOCOLS[name]) for name in ("senteval", "senteval-sum", "senteval-fast")
+    )
+    assert {k: v for k, v in summed.items() if v != standard[k]} == {
+        "name": "senteval-sum",
+        "loss": "sum",
+    }
     assert {k: v for k, v in fast.items() if v != standard[k]} == {
         "name": "senteval-fast",
         "kfold": 5,
@@ -89,24 +94,35 @@ def test_wrong_optimisers_are_named(text, message):
     ],
 )  # fmt: skip
 def test_fields_of_no_sense_are_refused(protocols, name, value):
-    with pytest.raises(StsbenchError, match=f"protocol 'senteval': {name}: .*{value!r}|unknown {name} '{value}'"):
-        with_fields(protocols["senteval"], {name: value})
+    with pytest.raises(
+        StsbenchError, match=f"protocol 'senteval': {name}: .*{value!r}|unknown {name} '{value}'"
+    ):
+        replace_fields(protocols["senteval"], {name: value})
 
 
 def test_a_converged_protocol_needs_positive_penalties():
-    with pytest.raises(StsbenchError, match="protocol 'logreg': penalties: expected a number > 0.0"):
-        with_fields(PROTOCOLS["logreg"], {"penalties": (1.0, 0.0)})
+    with pytest.raises(
+        StsbenchError, match="protocol 'logreg': penalties: expected a number > 0.0"
+    ):
+        replace_fields(PROTOCOLS["logreg"], {"penalties": (1.0, 0.0)})
 
 
 def test_a_task_may_fix_fields_and_the_result_sees_them():
     snli = ProbeEvaluator(
-        PROTOCOLS["senteval"], features="concat_mul_abs", epoch_size=1, max_epochs=15, weight_decays=(1e-9,)
+        PROTOCOLS["senteval"],
+        features="concat_mul_abs",
+        epoch_size=1,
+        max_epochs=15,
+        weight_decays=(1e-9,),
     ).protocol
     assert isinstance(snli, MinibatchProtocol)
     assert (snli.epoch_size, snli.max_epochs, snli.weight_decays) == (1, 15, (1e-9,))
     hidden = replace(PROTOCOLS["senteval"], nhid=50)  # type: ignore[call-arg]
     assert ProbeEvaluator(hidden, nhid=0).protocol == PROTOCOLS["senteval"]
-    assert ProbeEvaluator(PROTOCOLS["logreg"], epoch_size=1, weight_decays=(1e-9,)).protocol == PROTOCOLS["logreg"]
+    assert (
+        ProbeEvaluator(PROTOCOLS["logreg"], epoch_size=1, weight_decays=(1e-9,)).protocol
+        == PROTOCOLS["logreg"]
+    )
 
 
 def test_protocols_are_known_without_importing_anything_heavy():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stsbench
-from stsbench.core.registry import call_with_params
+from stsbench.core.parameters import call_with_params
 from stsbench.data.splits import Split
 from stsbench.data.task import load_task
 from stsbench.evaluators.probe.evaluator import PROTOCOLS, ProbeEvaluator
@@ -25,7 +25,9 @@ def task_splits(name: str) -> dict[str, Split]:
 
 def evaluator(name: str, protocol: str) -> ProbeEvaluator:
     options = load_task(name).card.options
-    made = call_with_params(ProbeEvaluator, {"protocol": PROTOCOLS[protocol], **options}, where=name)
+    made = call_with_params(
+        ProbeEvaluator, {"protocol": PROTOCOLS[protocol], **options}, where=name
+    )
     assert isinstance(made, ProbeEvaluator)
     return made
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
-from stsbench.training.loop.gather import Place, gather_views, own_rows
+from stsbench.training.loop.gather import ProcessGroup, gather_views, own_rows
 from tests.training.objectives.every_objective import INPUTS, LABELS, LOSSES, MASK
 from tests.training.tensors import made
 
@@ -29,7 +29,9 @@ TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}
 class Encoder(torch.nn.Module):
     """One layer, and the loss of the gathered embeddings, as a method has it."""
 
-    def __init__(self, loss: Callable[..., torch.Tensor], dtype: torch.dtype, *, gathers: bool = True) -> None:
+    def __init__(
+        self, loss: Callable[..., torch.Tensor], dtype: torch.dtype, *, gathers: bool = True
+    ) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(WEIGHT.to(dtype, copy=True))
         self.loss, self.gathers = loss, gathers
@@ -52,17 +54,23 @@ def work(rank: int, folder: str) -> None:
     """What each process does: its own rows, every loss; the results into a file."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS
+    )
     share = B // RANKS
     rows = slice(rank * share, (rank + 1) * share)
     found = {
-        f"{name}, {dtype}": loss_and_gradient(DistributedDataParallel(Encoder(loss, dtype)), rows, dtype)
+        f"{name}, {dtype}": loss_and_gradient(
+            DistributedDataParallel(Encoder(loss, dtype)), rows, dtype
+        )
         for name, loss in LOSSES.items()
         for dtype in TOLERANCES
     }
     alone = Encoder(LOSSES["nt_xent"], torch.float64, gathers=False)
     found["not gathered"] = loss_and_gradient(DistributedDataParallel(alone), rows, torch.float64)
-    found["agreed"] = [Place(rank, RANKS, "cpu").agree(rank == wishing) for wishing in range(RANKS)]
+    found["agreed"] = [
+        ProcessGroup(rank, RANKS, "cpu").agree(rank == wishing) for wishing in range(RANKS)
+    ]
     joined = gather_views(torch.arange(6).view(3, 2) + 10 * rank)
     found["joined"], found["own"] = joined.tolist(), own_rows(joined).tolist()
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
@@ -92,7 +100,9 @@ def test_two_processes_are_one_with_the_joined_batch(name, dtype, ranks):
 
 
 def test_without_gathering_the_loss_is_another(ranks):
-    loss, gradient = loss_and_gradient(Encoder(LOSSES["nt_xent"], torch.float64), slice(None), torch.float64)
+    loss, gradient = loss_and_gradient(
+        Encoder(LOSSES["nt_xent"], torch.float64), slice(None), torch.float64
+    )
     for rank in ranks:
         found, averaged = rank["not gathered"]
         assert abs(found - loss) > 0.01
@@ -107,7 +117,7 @@ def test_rows_are_joined_in_the_order_of_the_ranks(ranks):
 
 def test_all_do_what_the_first_process_wishes(ranks):
     assert [rank["agreed"] for rank in ranks] == [[True, False]] * RANKS
-    assert Place(0, 1, "cpu").agree(True) and not Place(0, 1, "cpu").agree(False)
+    assert ProcessGroup(0, 1, "cpu").agree(True) and not ProcessGroup(0, 1, "cpu").agree(False)
 
 
 def test_alone_nothing_is_gathered():

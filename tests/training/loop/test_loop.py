@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file, save_model
 
-from stsbench.core.cards import TrainingFacts
+from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import CardError, OutputError, TrainingError
 from stsbench.encoders import runs as unfinished
 from stsbench.training.loop import loop
@@ -30,14 +30,15 @@ def learner(folder: Path, **params: Any) -> SimCSE:
     return made
 
 
-def facts(**options: Any) -> TrainingFacts:
-    return TrainingFacts(**{"batch_size": 8, "learning_rate": 1e-3, **options})
+def facts(**options: Any) -> TrainingSection:
+    return TrainingSection(**{"batch_size": 8, "learning_rate": 1e-3, **options})
 
 
 def test_ranks_share_out_each_batch(masked_lm, monkeypatch):
     whole = Batches(learner(masked_lm), BatchPlan(facts(epochs=2, batch_size=16), 50, seed=3))
     halves = [
-        Batches(learner(masked_lm), BatchPlan(facts(epochs=1), 50, seed=3, rank=rank, ranks=2)) for rank in (0, 1)
+        Batches(learner(masked_lm), BatchPlan(facts(epochs=1), 50, seed=3, rank=rank, ranks=2))
+        for rank in (0, 1)
     ]
     joined = torch.cat([half[1]["views"]["input_ids"][:8, :6] for half in halves])
     assert torch.equal(joined, whole[1]["views"]["input_ids"][:16, :6])
@@ -45,7 +46,9 @@ def test_ranks_share_out_each_batch(masked_lm, monkeypatch):
         monkeypatch.setattr(batches.learner, "collate", lambda rows, rng: rows)
     for number in range(3):
         assert [*halves[0][number], *halves[1][number]] == [*whole[number]]
-    epochs: list[Any] = [[row for number in range(4) for row in whole[start + number]] for start in (0, 4)]
+    epochs: list[Any] = [
+        [row for number in range(4) for row in whole[start + number]] for start in (0, 4)
+    ]
     assert [sorted(rows) for rows in epochs] == [list(range(50))] * 2 and epochs[0] != epochs[1]
 
 
@@ -74,15 +77,22 @@ def test_best_weights_are_those_of_the_best_score(masked_lm, tmp_path):
         seen.append(weights(made))
         return next(scores)
 
-    outcome = loop.train_learner(made, run_facts(tmp_path, 50, validate=validate, training={"steps": 15}))
+    outcome = loop.train_learner(
+        made, run_facts(tmp_path, 50, validate=validate, training={"steps": 15})
+    )
     assert outcome.chosen is not None and outcome.chosen["step"] == 10
     assert all((seen[1][name] == value).all() for name, value in weights(made).items())
     scores = iter([0.1, 0.9, 0.3])
-    run = run_facts(tmp_path, 50, validate=validate, training={"steps": 15}, selection={"keep": "last"})
+    run = run_facts(
+        tmp_path, 50, validate=validate, training={"steps": 15}, selection={"keep": "last"}
+    )
     outcome = loop.train_learner(made, run)
     assert all((seen[-1][name] == value).all() for name, value in weights(made).items())
     # The score on record is that of the weights that are kept.
-    assert outcome.chosen is not None and (outcome.chosen["step"], outcome.chosen["score"]) == (15, 0.3)
+    assert outcome.chosen is not None and (outcome.chosen["step"], outcome.chosen["score"]) == (
+        15,
+        0.3,
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,14 +119,24 @@ def test_there_may_be_no_validation_at_the_end(masked_lm, tmp_path, selection, s
 def test_patience(masked_lm, tmp_path, counts, series, stops):
     scores = iter(series)
     options = {"patience": 2, "patience_counts": counts}
-    run = run_facts(tmp_path, 50, validate=lambda _: next(scores), training={"steps": 60}, selection=options)
+    run = run_facts(
+        tmp_path, 50, validate=lambda _: next(scores), training={"steps": 60}, selection=options
+    )
     assert loop.train_learner(learner(masked_lm), run).steps == stops
 
 
-@pytest.mark.parametrize(("series", "step", "stops"), [([NAN, 1, 2, 1.5, 1.4], 15, 25), ([NAN] * 5, 5, 15)])
+@pytest.mark.parametrize(
+    ("series", "step", "stops"), [([NAN, 1, 2, 1.5, 1.4], 15, 25), ([NAN] * 5, 5, 15)]
+)
 def test_scores_that_are_no_numbers_are_below_all_others(masked_lm, tmp_path, series, step, stops):
     scores = iter(series)
-    run = run_facts(tmp_path, 50, validate=lambda _: next(scores), training={"steps": 60}, selection={"patience": 2})
+    run = run_facts(
+        tmp_path,
+        50,
+        validate=lambda _: next(scores),
+        training={"steps": 60},
+        selection={"patience": 2},
+    )
     outcome = loop.train_learner(learner(masked_lm), run)
     assert outcome.chosen is not None and outcome.chosen["step"] == step and outcome.steps == stops
 
@@ -132,7 +152,9 @@ def test_a_resumed_run_ends_where_an_undisturbed_one_does(masked_lm, tmp_path, p
     assert resumed.same_as(whole)
 
 
-def test_a_half_written_checkpoint_is_passed_over_and_one_of_other_weights_refused(masked_lm, tmp_path):
+def test_a_half_written_checkpoint_is_passed_over_and_one_of_other_weights_refused(
+    masked_lm, tmp_path
+):
     options: dict[str, Any] = {"training": {"steps": 6}, "checkpoint_seconds": 0.0}
     whole = learner(masked_lm)
     loop.train_learner(whole, run_facts(tmp_path, 50, **options))
@@ -142,14 +164,16 @@ def test_a_half_written_checkpoint_is_passed_over_and_one_of_other_weights_refus
     save_file({f"{name}.old": one for name, one in load_file(file).items()}, file)
     with pytest.raises(TrainingError, match="Missing key.*pass --fresh"):
         loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, **options), resume=True)
-    (last / unfinished.WHOLE).unlink()
+    (last / unfinished.COMPLETE_FILE).unlink()
     file.write_bytes(b"half")
     again = learner(masked_lm)
     loop.train_learner(again, run_facts(tmp_path, 50, **options), resume=True)
     assert all((weights(again)[name] == value).all() for name, value in weights(whole).items())
 
 
-def test_a_full_disk_is_one_line_and_the_last_good_checkpoint_stays(masked_lm, tmp_path, monkeypatch):
+def test_a_full_disk_is_one_line_and_the_last_good_checkpoint_stays(
+    masked_lm, tmp_path, monkeypatch
+):
     calls: list[str] = []
 
     def full(model: Any, path: str) -> None:
@@ -160,7 +184,9 @@ def test_a_full_disk_is_one_line_and_the_last_good_checkpoint_stays(masked_lm, t
         save_model(model, path)
 
     monkeypatch.setattr(loop, "save_model", full)
-    with pytest.raises(OutputError, match=r"disk is full \(checkpoint-2 is kept\).*run it again without --fresh"):
+    with pytest.raises(
+        OutputError, match=r"disk is full \(checkpoint-2 is kept\).*run it again without --fresh"
+    ):
         loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, checkpoint_seconds=0.0))
     monkeypatch.undo()
     whole, resumed = learner(masked_lm), learner(masked_lm)
@@ -189,8 +215,10 @@ def test_a_batch_is_not_spread_over_all_gpus_that_are_seen(tmp_path):
 
     arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     for seen, taken in ((4, 1), (1, 1), (0, 0)):
-        arguments._n_gpu = seen  # what the library counts: it has no other place, and this machine no GPU
-        loop.take_one_device(arguments)
+        arguments._n_gpu = (
+            seen  # what the library counts: it has no other place, and this machine no GPU
+        )
+        loop.use_single_device(arguments)
         assert arguments.n_gpu == taken
 
 

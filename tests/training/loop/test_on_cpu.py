@@ -18,7 +18,7 @@ from stsbench.training.loop.on_cpu import (
     FewBitsDropout,
     GroupedAttention,
     LengthGroups,
-    draw_kept,
+    draw_dropout_mask,
     is_unpadded,
     layout_of,
     leave_out_padding,
@@ -31,7 +31,7 @@ from stsbench.training.loop.on_cpu import (
 def test_so_many_are_dropped_and_the_mean_stays(rate):
     torch.manual_seed(0)
     n = 1_000_003
-    keep, grown = draw_kept(torch.Size([n]), rate)
+    keep, grown = draw_dropout_mask(torch.Size([n]), rate)
     deviation = (rate * (1 - rate) / n) ** 0.5
     assert abs(float((~keep).double().mean()) - rate) < 4 * deviation + 2**-17
     assert grown * (1 - rate) == pytest.approx(1, rel=1e-4)
@@ -79,11 +79,15 @@ HEADS, WIDTH, FILL, SCALE = 3, 4, 5, 0.7
 
 
 def heads_of(*, seed: int) -> torch.Tensor:
-    made = torch.randn(sum(LENGTHS) + FILL, HEADS, WIDTH, generator=torch.Generator().manual_seed(seed))
+    made = torch.randn(
+        sum(LENGTHS) + FILL, HEADS, WIDTH, generator=torch.Generator().manual_seed(seed)
+    )
     return made.double().requires_grad_()
 
 
-def attended(parts: Sequence[torch.Tensor], groups: LengthGroups, *, rate: float = 0.0) -> torch.Tensor:
+def attended(
+    parts: Sequence[torch.Tensor], groups: LengthGroups, *, rate: float = 0.0
+) -> torch.Tensor:
     q, k, v = parts
     result: torch.Tensor = GroupedAttention.apply(q, k, v, groups, SCALE, rate)  # type: ignore[no-untyped-call]
     return result
@@ -98,7 +102,9 @@ def literal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             for i in own:
                 scores = torch.stack([SCALE * q[i, head] @ k[j, head] for j in own])
                 shares = scores.exp() / scores.exp().sum()
-                result[i, head] = torch.stack([shares[j - start] * v[j, head] for j in own]).sum(dim=0)
+                result[i, head] = torch.stack([shares[j - start] * v[j, head] for j in own]).sum(
+                    dim=0
+                )
         start += length
     return result
 
@@ -159,7 +165,10 @@ def opened(folder: Any, *, pooler: bool = False) -> Any:
 def batch_of(model: Any, mask: str) -> dict[str, torch.Tensor]:
     values = torch.tensor(MASKS[mask])
     ids = torch.arange(7, 7 + values.numel()).view(values.shape)
-    return {"input_ids": torch.where(values == 1, ids, model.config.pad_token_id), "attention_mask": values}
+    return {
+        "input_ids": torch.where(values == 1, ids, model.config.pad_token_id),
+        "attention_mask": values,
+    }
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -177,7 +186,11 @@ def test_states_and_gradients_are_the_padded_model_s(tiny, make, mask):
         assert torch.equal(output.last_hidden_state, output.hidden_states[-1])
         states = torch.stack(output.hidden_states)
         assert bool(states[:, ~real].any()) == (not unpadded and not real.all())
-        weight = torch.arange(states[:, real].numel(), dtype=torch.float64).view_as(states[:, real]).sin()
+        weight = (
+            torch.arange(states[:, real].numel(), dtype=torch.float64)
+            .view_as(states[:, real])
+            .sin()
+        )
         (states[:, real] * weight).sum().backward()  # type: ignore[no-untyped-call]
         grads = [p.grad for p in model.parameters() if p.grad is not None]
         found.append((states[:, real].detach(), *grads))
@@ -192,8 +205,13 @@ def test_a_model_of_another_kind_is_left_as_it_is(tiny, make):
     plain = model.forward
     leave_out_padding(model)
     assert not is_unpadded(model) and model.forward == plain and layout_of(model) is None
-    batch = {"input_ids": torch.tensor([[7, 8, 9], [7, 8, 0]]), "attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]])}
-    assert torch.equal(model(**batch).last_hidden_state, opened(tiny[make])(**batch).last_hidden_state)
+    batch = {
+        "input_ids": torch.tensor([[7, 8, 9], [7, 8, 0]]),
+        "attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
+    }
+    assert torch.equal(
+        model(**batch).last_hidden_state, opened(tiny[make])(**batch).last_hidden_state
+    )
 
 
 def test_attention_that_sees_so_far_only_keeps_its_model_padded():
@@ -213,10 +231,16 @@ def test_a_pooler_keeps_its_model_padded_and_other_inputs_pass(tiny):
     model = opened(tiny["bert"])
     batch = batch_of(model, "right")
     ids, mask = batch["input_ids"], batch["attention_mask"]
-    inputs = ({"input_ids": ids}, {"inputs_embeds": model.embeddings.word_embeddings(ids), "attention_mask": mask})
+    inputs = (
+        {"input_ids": ids},
+        {"inputs_embeds": model.embeddings.word_embeddings(ids), "attention_mask": mask},
+    )
     plain = [model(**one).last_hidden_state for one in inputs]
     leave_out_padding(model)
-    assert all(torch.equal(model(**one).last_hidden_state, due) for one, due in zip(inputs, plain, strict=True))
+    assert all(
+        torch.equal(model(**one).last_hidden_state, due)
+        for one, due in zip(inputs, plain, strict=True)
+    )
 
 
 def test_padding_is_computed_where_it_is_asked_for_and_given_positions_are_taken(tiny):
@@ -228,8 +252,12 @@ def test_padding_is_computed_where_it_is_asked_for_and_given_positions_are_taken
     leave_out_padding(model)
     with padding_computed(model):
         assert torch.equal(model(**batch).last_hidden_state, expected)
-    assert not model(**batch).last_hidden_state[~real].any() and not torch.allclose(moved[real], expected[real])
-    torch.testing.assert_close(model(**turned).last_hidden_state[real], moved[real], rtol=0, atol=1e-12)
+    assert not model(**batch).last_hidden_state[~real].any() and not torch.allclose(
+        moved[real], expected[real]
+    )
+    torch.testing.assert_close(
+        model(**turned).last_hidden_state[real], moved[real], rtol=0, atol=1e-12
+    )
 
 
 def test_a_copy_computes_with_its_own_weights(tiny):
@@ -242,7 +270,10 @@ def test_a_copy_computes_with_its_own_weights(tiny):
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.zero_()
-    assert torch.equal(model(**batch).last_hidden_state, before) and not other(**batch).last_hidden_state.any()
+    assert (
+        torch.equal(model(**batch).last_hidden_state, before)
+        and not other(**batch).last_hidden_state.any()
+    )
 
 
 def test_a_saved_model_knows_nothing_of_it(tiny, tmp_path):
@@ -250,5 +281,7 @@ def test_a_saved_model_knows_nothing_of_it(tiny, tmp_path):
     model.save_pretrained(tmp_path / "before")
     leave_out_padding(model)
     model.save_pretrained(tmp_path / "after")
-    first, second = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("before", "after"))
+    first, second = (
+        json.loads((tmp_path / name / "config.json").read_text()) for name in ("before", "after")
+    )
     assert first == second

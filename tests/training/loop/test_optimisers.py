@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.core.cards import TrainingFacts
+from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import CardError
 from stsbench.training.loop.optimisers import UncorrectedAdamW, make_optimiser, make_schedule
 
 
-def facts(**options: Any) -> TrainingFacts:
-    return TrainingFacts(**{"batch_size": 8, "learning_rate": 0.1, "steps": 10, **options})
+def facts(**options: Any) -> TrainingSection:
+    return TrainingSection(**{"batch_size": 8, "learning_rate": 0.1, "steps": 10, **options})
 
 
 def test_uncorrected_adam_is_the_literal_recurrence():
@@ -47,11 +47,19 @@ def test_biases_and_normalisations_are_not_decayed():
         ({"schedule": "linear", "warmup": 0.5}, 4, [0, 0.5, 1, 0.5, 0]),
         ({"schedule": "constant", "warmup": 0.25}, 4, [0, 1, 1, 1, 1]),
         ({"schedule": "cosine"}, 4, [1, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125), 0]),
-        ({"schedule": "piecewise", "milestones": [0, 2], "rates": [0.1, 0.05]}, 4, [1, 1, 0.5, 0.5, 0.5]),
+        (
+            {"schedule": "piecewise", "milestones": [0, 2], "rates": [0.1, 0.05]},
+            4,
+            [1, 1, 0.5, 0.5, 0.5],
+        ),
         ({"schedule": "slanted_triangular"}, 20, [1 / 32, 1 / 64 + 0.5, 1]),
         ({"schedule_steps": 8}, 4, [1, 7 / 8, 6 / 8, 5 / 8, 4 / 8]),
         ({"schedule_steps": 2}, 4, [1, 1 / 2, 0, 0, 0]),
-        ({"schedule": "constant", "warmup": 0.5, "schedule_steps": 8}, 4, [0, 1 / 4, 2 / 4, 3 / 4, 1]),
+        (
+            {"schedule": "constant", "warmup": 0.5, "schedule_steps": 8},
+            4,
+            [0, 1 / 4, 2 / 4, 3 / 4, 1],
+        ),
         ({"schedule": "slanted_triangular", "schedule_steps": 40}, 2, [1 / 32, 35 / 128, 33 / 64]),
     ],
 )
@@ -67,13 +75,22 @@ def test_schedules(options, steps, expected):
             {"milestones": [0], "rates": [1e-5]},
             "milestones: schedule 'linear' does not use it; leave it out or use piecewise",
         ),
-        ({"schedule": "slanted_triangular", "warmup": 0.1}, "warmup: schedule 'slanted_triangular' does not"),
-        ({"schedule": "piecewise", "milestones": [0], "rates": [1e-5], "warmup": 0.1}, "warmup: schedule 'piecewise'"),
+        (
+            {"schedule": "slanted_triangular", "warmup": 0.1},
+            "warmup: schedule 'slanted_triangular' does not",
+        ),
+        (
+            {"schedule": "piecewise", "milestones": [0], "rates": [1e-5], "warmup": 0.1},
+            "warmup: schedule 'piecewise'",
+        ),
         (
             {"schedule": "piecewise", "milestones": [0], "rates": [1e-5], "schedule_steps": 9},
             "schedule_steps: schedule 'p",
         ),
-        ({"schedule": "constant", "schedule_steps": 9}, "schedule_steps: schedule 'constant' does not"),
+        (
+            {"schedule": "constant", "schedule_steps": 9},
+            "schedule_steps: schedule 'constant' does not",
+        ),
         ({"schedule": "piecewise", "milestones": [5], "rates": [0.1]}, "the first at step 0"),
     ],
 )
@@ -101,9 +118,15 @@ def test_every_optimiser_of_a_recipe_goes_downhill(name):
 
 
 def test_what_a_method_adds_learns_at_its_own_rate():
-    learner = torch.nn.ModuleDict({"student": torch.nn.Linear(2, 2), "classifier": torch.nn.Linear(2, 3)})
-    optimiser = make_optimiser(learner, facts(learning_rate=1e-3, head_rate=50.0, weight_decay=0.01))
-    rates = {id(p): (g["lr"], g["weight_decay"]) for g in optimiser.param_groups for p in g["params"]}
+    learner = torch.nn.ModuleDict(
+        {"student": torch.nn.Linear(2, 2), "classifier": torch.nn.Linear(2, 3)}
+    )
+    optimiser = make_optimiser(
+        learner, facts(learning_rate=1e-3, head_rate=50.0, weight_decay=0.01)
+    )
+    rates = {
+        id(p): (g["lr"], g["weight_decay"]) for g in optimiser.param_groups for p in g["params"]
+    }
     found = {name: rates[id(p)] for name, p in learner.named_parameters()}
     assert found == {
         "student.weight": (1e-3, 0.01),

@@ -15,7 +15,9 @@ def mask_of(lengths: list[int]) -> torch.Tensor:
 
 def cost(lengths: list[int], cuts: tuple[int, ...], part_cost: int) -> int:
     ends = [*cuts[1:], len(lengths)]
-    return sum(part_cost + (end - start) * lengths[start] for start, end in zip(cuts, ends, strict=True))
+    return sum(
+        part_cost + (end - start) * lengths[start] for start, end in zip(cuts, ends, strict=True)
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

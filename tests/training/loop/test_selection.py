@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from stsbench.core.errors import Stopped, TrainingError
+from stsbench.core.errors import Interrupted, TrainingError
 from stsbench.encoders import runs as unfinished
 from stsbench.training.loop import loop
 from stsbench.training.loop.batches import Batches
-from stsbench.training.loop.loop import Losses, interruptible
+from stsbench.training.loop.loop import LossHistory, interruptible
 from stsbench.training.methods.simcse import SimCSE
 from tests.training.students import run_facts, sentences, student, weights
 
@@ -41,8 +41,8 @@ def learner(folder: Path, method: type[SimCSE] = SimCSE) -> SimCSE:
     return made
 
 
-def watching(folder: Path, every: int) -> Losses:
-    found = Losses(folder, torch.device("cpu"))
+def watching(folder: Path, every: int) -> LossHistory:
+    found = LossHistory(folder, torch.device("cpu"))
     found.every = every
     return found
 
@@ -52,7 +52,9 @@ def test_a_loss_that_is_not_finite_is_reported_with_its_own_step(tmp_path):
     for number, value in enumerate((1.0, 2.0, math.inf), 1):
         seen.watch({"loss": torch.tensor(value)}, step=number)
     assert math.isnan(seen.last)
-    with pytest.raises(TrainingError, match="the loss is inf at step 3; lower learning rate .*nothing is kept"):
+    with pytest.raises(
+        TrainingError, match="the loss is inf at step 3; lower learning rate .*nothing is kept"
+    ):
         seen.watch({"loss": torch.tensor(math.nan)}, step=4)
     assert seen.last == 2.0
 
@@ -70,13 +72,20 @@ def test_means_leave_out_what_overflowed_and_start_anew(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"checkpoint_seconds": 0.0}, {"selection": {"every": 4}}, {}])
-def test_nothing_is_kept_that_a_loss_not_yet_read_has_spoilt(masked_lm, tmp_path, monkeypatch, options):
+def test_nothing_is_kept_that_a_loss_not_yet_read_has_spoilt(
+    masked_lm, tmp_path, monkeypatch, options
+):
     monkeypatch.setitem(loop.READ_EVERY, "cpu", 100)
     heard: list[Any] = []
     with pytest.raises(TrainingError, match="the loss is nan at step 4; lower"):
-        loop.train_learner(learner(masked_lm, Breaking), run_facts(tmp_path, 50, on_progress=heard.append, **options))
+        loop.train_learner(
+            learner(masked_lm, Breaking),
+            run_facts(tmp_path, 50, on_progress=heard.append, **options),
+        )
     kept = unfinished.last_checkpoint(tmp_path)
-    assert (kept.name if kept else None) == ("checkpoint-3" if "checkpoint_seconds" in options else None)
+    assert (kept.name if kept else None) == (
+        "checkpoint-3" if "checkpoint_seconds" in options else None
+    )
     assert all(math.isfinite(one.point["score"]) for one in heard if one.point)
 
 
@@ -92,7 +101,9 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
         values: list[Any] = tensor.numpy().tolist()
         return values
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         self.count += str(function) in ("aten._local_scalar_dense.default", "aten.nonzero.default")
         return function(*args, **(kwargs or {}))
 
@@ -104,7 +115,9 @@ def test_our_steps_wait_for_no_device(masked_lm, tmp_path, monkeypatch):
     counts = {}
     for steps in (10, 20):
         with Reads() as reads, monkeypatch.context() as patch:
-            patch.setattr(torch.Tensor, "tolist", lambda tensor, reads=reads: reads.list_values(tensor))
+            patch.setattr(
+                torch.Tensor, "tolist", lambda tensor, reads=reads: reads.list_values(tensor)
+            )
             run = run_facts(tmp_path / str(steps), 50, validate=None, training={"steps": steps})
             loop.train_learner(learner(masked_lm), run)
         counts[steps] = reads.count
@@ -135,7 +148,9 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(masked_lm, tmp_path):
         if progress.step == 6:
             press()
 
-    with pytest.raises(Stopped, match="stopped after step 6 of 10; to resume, run it again without --fresh"):
+    with pytest.raises(
+        Interrupted, match="stopped after step 6 of 10; to resume, run it again without --fresh"
+    ):
         loop.train_learner(learner(masked_lm), run_facts(tmp_path / "cut", 50, on_progress=pressed))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     last = unfinished.last_checkpoint(tmp_path / "cut")
@@ -150,7 +165,10 @@ def test_after_the_last_step_there_is_nothing_to_stop(masked_lm, tmp_path):
         if progress.step == 10:
             press()
 
-    assert loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, on_progress=pressed)).steps == 10
+    assert (
+        loop.train_learner(learner(masked_lm), run_facts(tmp_path, 50, on_progress=pressed)).steps
+        == 10
+    )
 
 
 def test_the_second_time_stops_at_once():

@@ -13,25 +13,25 @@ import torch.distributed as dist
 from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 
-from stsbench.core.cards import TrainingFacts
+from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import CardError
+from stsbench.training.learner import Learner
 from stsbench.training.loop import on_cpu
 from stsbench.training.loop.loop import check_step, prepare_step
 from stsbench.training.methods.own_encoders import ISBERT
 from stsbench.training.methods.two_models import ContrastiveTension
 from stsbench.training.methods.views import ConSERT
-from stsbench.training.seams import Learner
 from tests.training.methods.every_method import CASES, DRAWN, made, precise
 from tests.training.students import student
 
 ROWS = 12
 
 
-def facts(**options: Any) -> TrainingFacts:
-    return TrainingFacts(batch_size=ROWS, learning_rate=1e-3, steps=1, **options)
+def facts(**options: Any) -> TrainingSection:
+    return TrainingSection(batch_size=ROWS, learning_rate=1e-3, steps=1, **options)
 
 
-def gradients(learner: Learner, options: TrainingFacts) -> dict[str, torch.Tensor]:
+def gradients(learner: Learner, options: TrainingSection) -> dict[str, torch.Tensor]:
     """The losses of one batch, and every gradient."""
     prepare_step(learner, options)
     batch = learner.collate(np.arange(ROWS), np.random.default_rng(0))
@@ -56,7 +56,9 @@ def furthest(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) ->
 
 
 def length(tensors: dict[str, torch.Tensor]) -> float:
-    return float(torch.stack([tensor.double().square().sum() for tensor in tensors.values()]).sum().sqrt())
+    return float(
+        torch.stack([tensor.double().square().sum() for tensor in tensors.values()]).sum().sqrt()
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -73,7 +75,9 @@ def kept(compute: Any, part: Any, *, use_reentrant: bool) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("case", [*CASES, *DRAWN])
-def test_dropout_and_all_other_draws_are_the_same_when_a_chunk_is_computed_again(masked_lm, case, monkeypatch):
+def test_dropout_and_all_other_draws_are_the_same_when_a_chunk_is_computed_again(
+    masked_lm, case, monkeypatch
+):
     again = gradients(made(masked_lm, case, dropout=0.3), facts(chunk=5))
     with monkeypatch.context() as patch:
         patch.setattr(on_cpu, "checkpoint", kept)
@@ -83,7 +87,7 @@ def test_dropout_and_all_other_draws_are_the_same_when_a_chunk_is_computed_again
     assert furthest(gradients(made(masked_lm, case, dropout=0.0), facts(chunk=5)), once) > 1e-4
 
 
-def activations(learner: Learner, options: TrainingFacts) -> int:
+def activations(learner: Learner, options: TrainingSection) -> int:
     """Bytes that a batch's forward pass keeps for the backward one."""
     prepare_step(learner, options)
     batch, seen = learner.collate(np.arange(20), np.random.default_rng(0)), dict[int, int]()
@@ -98,7 +102,9 @@ def activations(learner: Learner, options: TrainingFacts) -> int:
     return sum(size for place, size in seen.items() if place not in weights)
 
 
-@pytest.mark.parametrize(("options", "share"), [({"chunk": 4}, 0.1), ({"checkpointing": True}, 0.4)])
+@pytest.mark.parametrize(
+    ("options", "share"), [({"chunk": 4}, 0.1), ({"checkpointing": True}, 0.4)]
+)
 def test_what_is_computed_again_is_not_kept(masked_lm, options, share):
     case = "simcse, hard negatives"
     whole = activations(made(masked_lm, case, dropout=0.1), facts())
@@ -131,7 +137,9 @@ SPREAD = {
 def kept_beside(learner: Learner) -> dict[str, Any]:
     """What a method keeps beside weights: a queue, the statistics of batch norm."""
     return {
-        name: values.tolist() for name, values in learner.named_buffers() if not name.startswith(("student.", "slow."))
+        name: values.tolist()
+        for name, values in learner.named_buffers()
+        if not name.startswith(("student.", "slow."))
     }
 
 
@@ -148,7 +156,9 @@ def work(rank: int, folder: str, base: str) -> None:
         torch.manual_seed(7)
         loss = spread(**half(learner, rank))["loss"]
         loss.backward()
-        grads = {name: p.grad.tolist() for name, p in learner.named_parameters() if p.grad is not None}
+        grads = {
+            name: p.grad.tolist() for name, p in learner.named_parameters() if p.grad is not None
+        }
         found[case] = {**grads, "loss": loss.tolist(), "kept": kept_beside(learner)}
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
@@ -161,7 +171,10 @@ def half(learner: Learner, rank: int) -> Any:
 def joined(first: Any, second: Any, views: int) -> Any:
     """Both halves as one batch, view by view."""
     if isinstance(first, dict):
-        return {n: joined(first[n], second[n], 1 if n in ("anchors", "first", "taught") else views) for n in first}
+        return {
+            n: joined(first[n], second[n], 1 if n in ("anchors", "first", "taught") else views)
+            for n in first
+        }
     if first.ndim == 1:
         return torch.cat([first, second])
     width = max(first.shape[1], second.shape[1])
@@ -183,13 +196,20 @@ def test_two_processes_in_chunks_are_one_with_the_whole_batch(masked_lm, tmp_pat
         loss.backward()
         wanted = {n: p.grad for n, p in learner.named_parameters() if p.grad is not None}
         for rank in ranks:
-            found = {name: torch.tensor(rank[case][name], dtype=grad.dtype) for name, grad in wanted.items()}
+            found = {
+                name: torch.tensor(rank[case][name], dtype=grad.dtype)
+                for name, grad in wanted.items()
+            }
             for name, value in rank[case]["kept"].items():
                 wished = dict(learner.named_buffers())[name]
-                torch.testing.assert_close(torch.tensor(value, dtype=wished.dtype), wished, rtol=1e-4, atol=1e-5)
+                torch.testing.assert_close(
+                    torch.tensor(value, dtype=wished.dtype), wished, rtol=1e-4, atol=1e-5
+                )
             assert furthest(found, wanted) < 1e-6
         # What each of them prints is the loss of the whole batch, of hidden tokens too.
-        assert [rank[case]["loss"] for rank in ranks] == pytest.approx([float(loss.detach())] * 2, rel=1e-6)
+        assert [rank[case]["loss"] for rank in ranks] == pytest.approx(
+            [float(loss.detach())] * 2, rel=1e-6
+        )
 
 
 @pytest.mark.parametrize(
@@ -201,7 +221,12 @@ def test_two_processes_in_chunks_are_one_with_the_whole_batch(masked_lm, tmp_pat
             {"chunk": 4},
             "chunk: ISBERT's loss is not a function of embeddings alone \\(checkpoi",
         ),
-        (ConSERT, {"objective": "joint", "views": ("none", "adversarial")}, {"chunk": 4}, "chunk: ConSERT's loss is"),
+        (
+            ConSERT,
+            {"objective": "joint", "views": ("none", "adversarial")},
+            {"chunk": 4},
+            "chunk: ConSERT's loss is",
+        ),
         (
             ContrastiveTension,
             {},
@@ -224,14 +249,21 @@ def test_a_compiled_step_is_the_plain_one_and_weights_keep_their_names(masked_lm
     compile_ = torch.nn.Module.compile
     # Graphs are made as they would be, and run without a compiler.
     monkeypatch.setattr(
-        torch.nn.Module, "compile", lambda self, **options: compile_(self, backend="aot_eager", **options)
+        torch.nn.Module,
+        "compile",
+        lambda self, **options: compile_(self, backend="aot_eager", **options),
     )
     for case, chunk in (("simcse, MLM", None), ("simcse, hard negatives", 5)):
         plain = gradients(made(masked_lm, case), facts(chunk=chunk))
-        assert furthest(gradients(made(masked_lm, case), facts(chunk=chunk, compile=True)), plain) < 1e-6
+        assert (
+            furthest(gradients(made(masked_lm, case), facts(chunk=chunk, compile=True)), plain)
+            < 1e-6
+        )
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_what_changes_the_model_s_inside_is_not_compiled(masked_lm):
-    with pytest.raises(CardError, match="compile: the method changes what is computed within the model"):
+    with pytest.raises(
+        CardError, match="compile: the method changes what is computed within the model"
+    ):
         gradients(made(masked_lm, "consert, features"), facts(compile=True))

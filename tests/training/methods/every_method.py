@@ -7,19 +7,26 @@ from typing import Any
 
 import torch
 
+from stsbench.training.learner import Learner
 from stsbench.training.methods.after_simcse import DiffCSE, ESimCSE, MixCSE, RankCSE, SimCSEPlusPlus
 from stsbench.training.methods.declutr import DeCLUTR
 from stsbench.training.methods.denoising import TSDAE, MaskedLanguageModel
 from stsbench.training.methods.own_encoders import ISBERT, PromptBERT
 from stsbench.training.methods.sbert import SBERT, AnglE, CoSENT, SBERTRegression, SBERTTriplets
 from stsbench.training.methods.simcse import SimCSE, SimCSEPositives
-from stsbench.training.methods.two_models import ContrastiveTension, ContrastiveTensionInBatch, SelfGuided
+from stsbench.training.methods.two_models import (
+    ContrastiveTension,
+    ContrastiveTensionInBatch,
+    SelfGuided,
+)
 from stsbench.training.methods.views import CLEAR, ConSERT
-from stsbench.training.seams import Learner
 from tests.training.students import sentences, student
 from tests.training.tensors import made as tensor
 
-TEXTS = {name: sentences(20, seed=seed, longest=15) for seed, name in enumerate(("text", "first", "second"), 1)}
+TEXTS = {
+    name: sentences(20, seed=seed, longest=15)
+    for seed, name in enumerate(("text", "first", "second"), 1)
+}
 COLUMNS: dict[str, Any] = {
     **TEXTS,
     "anchor": TEXTS["text"],
@@ -41,7 +48,10 @@ CASES: dict[str, tuple[type[Learner], dict[str, Any]]] = {
     "simcse": (SimCSE, {}),
     "simcse, hard negatives": (SimCSE, {"views": "triplets", "hard_negative_weight": 0.7}),
     "simcse, MLM": (SimCSE, {"mlm_weight": 0.5}),
-    "simcse, triplets, MLM": (SimCSE, {"views": "triplets", "mlm_weight": 0.5, "mlm_decoder": "copied"}),
+    "simcse, triplets, MLM": (
+        SimCSE,
+        {"views": "triplets", "mlm_weight": 0.5, "mlm_decoder": "copied"},
+    ),
     "two encoders": (SimCSEPositives, {"positive": "two_encoders"}),
     "fixed mask": (SimCSEPositives, {"positive": "fixed_mask"}),
     "consert": (ConSERT, {"views": ("none", "shuffle")}),
@@ -73,7 +83,9 @@ def made(folder: Path, case: str, *, dropout: float = 0.0) -> Learner:
     torch.manual_seed(1)
     language_model = method.wants_language_model(params)
     pooling = "mask" if method is PromptBERT else "mean"
-    learner = method(student(folder, dropout=dropout, language_model=language_model, pooling=pooling), **params)
+    learner = method(
+        student(folder, dropout=dropout, language_model=language_model, pooling=pooling), **params
+    )
     learner.prepare({name: COLUMNS[name] for name in learner.needs})
     if isinstance(learner, RankCSE):
         learner.taught = [lambda rows: tensor(20, 5, key=2).float().numpy()[rows]]

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from stsbench.encoders.load import load_encoder
+from stsbench.training.learner import Batch, Learner
 from stsbench.training.loop import loop
 from stsbench.training.objectives import nt_xent
-from stsbench.training.seams import Batch, Learner
 from stsbench.training.student import Student
 from tests.training.students import run_facts, sentences, weights
 
@@ -59,7 +59,11 @@ def literal_guessing(learner: Learner, hidden: Batch) -> float:
     with torch.no_grad():
         inputs = {name: hidden[name] for name in ("input_ids", "attention_mask")}
         shares = model(**inputs).logits.double().log_softmax(dim=-1)
-    return -float(np.mean([shares[i, j, hidden["labels"][i, j]] for i, j in (hidden["labels"] != -100).nonzero()]))
+    return -float(
+        np.mean(
+            [shares[i, j, hidden["labels"][i, j]] for i, j in (hidden["labels"] != -100).nonzero()]
+        )
+    )
 
 
 class Trained(NamedTuple):
@@ -79,11 +83,21 @@ class Trained(NamedTuple):
 
 
 def whole_and_resumed(
-    fresh: Callable[[], Learner], folder: Path, rows: int, *, at: int = 4, keep: str = "best", **training: Any
+    fresh: Callable[[], Learner],
+    folder: Path,
+    rows: int,
+    *,
+    at: int = 4,
+    keep: str = "best",
+    **training: Any,
 ) -> tuple[Trained, Trained]:
     """An undisturbed run, which moves the weights, and one that is cut off after a step and resumed."""
     selection = {"every": 3, "keep": keep}
-    options: dict[str, Any] = {"training": {"steps": 6, **training}, "selection": selection, "checkpoint_seconds": 0.0}
+    options: dict[str, Any] = {
+        "training": {"steps": 6, **training},
+        "selection": selection,
+        "checkpoint_seconds": 0.0,
+    }
     before, whole, resumed = weights(fresh()), fresh(), fresh()
     curve = loop.train_learner(whole, run_facts(folder / "whole", rows, **options)).curve
     assert any((before[name] != after).any() for name, after in weights(whole).items())
@@ -102,4 +116,6 @@ def reopened_apart(learner: Learner, folder: Path) -> float:
     """How far the embeddings of the encoder that opens the saved folder are at most from those of the trained one."""
     learner.save(folder)
     texts = sentences(9, seed=5)
-    return float(np.abs(load_encoder(str(folder)).encode(texts) - learner.encoders()[0].encode(texts)).max())
+    return float(
+        np.abs(load_encoder(str(folder)).encode(texts) - learner.encoders()[0].encode(texts)).max()
+    )

@@ -49,7 +49,9 @@ def test_mixcse_mixes_what_the_student_embeds(masked_lm, variant):
 
 
 def test_simcse_plus_plus_has_negatives_without_dropout(masked_lm):
-    made = learner(SimCSEPlusPlus, masked_lm, positive_share=0.9, dimension_weight=0.5, temperature=0.1).train()
+    made = learner(
+        SimCSEPlusPlus, masked_lm, positive_share=0.9, dimension_weight=0.5, temperature=0.1
+    ).train()
     batch = first_batch(made)
     torch.manual_seed(5)
     found = values(made, batch)
@@ -60,7 +62,9 @@ def test_simcse_plus_plus_has_negatives_without_dropout(masked_lm):
     # The third pass leaves dropout on for the next batch.
     assert all(module.training for module in made.student.modules())
     first, second = both.double().chunk(2)
-    sentence = off_dropout_info_nce(first, second, still.double(), temperature=0.1, positive_share=0.9).item()
+    sentence = off_dropout_info_nce(
+        first, second, still.double(), temperature=0.1, positive_share=0.9
+    ).item()
     dimension = dimension_contrast(first, second, temperature=5.0).item()
     assert found["sentences"] == pytest.approx(sentence, rel=1e-5)
     assert found["dimensions"] == pytest.approx(dimension, rel=1e-5)
@@ -71,8 +75,12 @@ ESIMCSE_TEXTS = sentences(24, seed=1, longest=13)
 RNG = np.random.default_rng
 
 
-def esimcse_learner(folder: Path, *, dropout: float = 0.0, options: Any = None, **params: Any) -> ESimCSE:
-    made = ESimCSE(student(folder, dropout=dropout, **(options or {})), **{"queue_size": 20, **params})
+def esimcse_learner(
+    folder: Path, *, dropout: float = 0.0, options: Any = None, **params: Any
+) -> ESimCSE:
+    made = ESimCSE(
+        student(folder, dropout=dropout, **(options or {})), **{"queue_size": 20, **params}
+    )
     made.prepare({"text": ESIMCSE_TEXTS})
     return made
 
@@ -85,7 +93,9 @@ def lists(tokens: dict[str, torch.Tensor]) -> list[list[int]]:
 @pytest.mark.parametrize("variant", ["paper", "released"])
 def test_words_are_repeated_in_place_and_as_many_as_each_variant_says(masked_lm, variant):
     made = esimcse_learner(masked_lm, variant=variant)
-    made.prepare({"text": [" ".join(RNG(row).permutation(WORDS)[: 1 + row % 12]) for row in range(24)]})
+    made.prepare(
+        {"text": [" ".join(RNG(row).permutation(WORDS)[: 1 + row % 12]) for row in range(24)]}
+    )
     seen: dict[int, Counter[int]] = {}
     for seed in range(200):
         batch = first_batch(made, 24, seed=seed)
@@ -95,7 +105,11 @@ def test_words_are_repeated_in_place_and_as_many_as_each_variant_says(masked_lm,
             assert list(times) == one and sorted(longer, key=one.index) == longer
             assert max(times.values()) <= 2 and times[one[0]] == times[one[-1]] == 1
     for inner, counts in seen.items():
-        most = max(2, int(0.32 * inner)) if variant == "paper" else max(0, min(10, int(0.32 * (inner + 2))) - 1)
+        most = (
+            max(2, int(0.32 * inner))
+            if variant == "paper"
+            else max(0, min(10, int(0.32 * (inner + 2))) - 1)
+        )
         assert sorted(counts) == list(range(min(most, inner) + 1))
         # Evenly, by chance.
         assert max(counts.values()) < 2 * min(counts.values()) + 20
@@ -116,14 +130,18 @@ def test_nothing_repeated_and_no_queue_is_simcse(masked_lm):
     batch = first_batch(made)
     assert torch.equal(*batch["views"]["input_ids"].chunk(2))
     embedded = torch.from_numpy(made.student.encoder().encode(ESIMCSE_TEXTS[:8]))
-    assert values(made, batch)["loss"] == pytest.approx(info_nce(embedded, embedded, temperature=0.05).item(), abs=1e-5)
+    assert values(made, batch)["loss"] == pytest.approx(
+        info_nce(embedded, embedded, temperature=0.05).item(), abs=1e-5
+    )
     assert made.slow is None
 
 
 @pytest.mark.parametrize("variant", ["paper", "released"])
 def test_the_queue_holds_the_newest_sentences_as_the_slow_copy_embeds_them(masked_lm, variant):
     options = {"pooling": "cls", "test_pooling": "cls_before_pooler"}
-    made = esimcse_learner(masked_lm, dropout=0.2, options=options, variant=variant, momentum=0.75).train()
+    made = esimcse_learner(
+        masked_lm, dropout=0.2, options=options, variant=variant, momentum=0.75
+    ).train()
     assert made.slow is not None and not made.filled.any()
     batches = [made.collate(np.arange(8) + start, RNG(start)) for start in (0, 8, 16)]
     wanted: list[torch.Tensor] = []
@@ -144,12 +162,16 @@ def test_the_queue_holds_the_newest_sentences_as_the_slow_copy_embeds_them(maske
 
 
 def test_the_copy_begins_as_the_student_or_with_fresh_weights(masked_lm):
-    paper, released = (esimcse_learner(masked_lm, variant=variant) for variant in ("paper", "released"))
+    paper, released = (
+        esimcse_learner(masked_lm, variant=variant) for variant in ("paper", "released")
+    )
     for made, alike in ((paper, True), (released, False)):
         assert made.slow is not None
         pairs = zip(made.slow.model.parameters(), made.student.model.parameters(), strict=True)
         weights = [(mine, theirs) for mine, theirs in pairs if mine.ndim == 2]
-        assert len(weights) > 10 and all(torch.equal(mine, theirs) is alike for mine, theirs in weights)
+        assert len(weights) > 10 and all(
+            torch.equal(mine, theirs) is alike for mine, theirs in weights
+        )
         assert not any(p.requires_grad for p in made.slow.model.parameters())
 
 
@@ -174,7 +196,9 @@ def test_the_loss_counts_the_queue_from_the_second_batch_on(masked_lm):
 
 RANKCSE_TEXTS = sentences(24)
 TEACHERS = {"wide": tensor(24, 9, key=1).numpy(), "narrow": tensor(24, 4, key=2).numpy()}
-TAUGHT: list[Callable[..., Any]] = [lambda rows, of=of: of[rows].astype(np.float32) for of in TEACHERS.values()]
+TAUGHT: list[Callable[..., Any]] = [
+    lambda rows, of=of: of[rows].astype(np.float32) for of in TEACHERS.values()
+]
 
 
 def ranked(folder: Path, **params: Any) -> RankCSE:
@@ -188,7 +212,10 @@ def wanted(weights: tuple[float, float]) -> torch.Tensor:
     """The teachers' similarities of the first eight sentences, one by one."""
     teachers = [torch.from_numpy(one) for one in TEACHERS.values()]
     rows = [
-        [sum(w * cosine(t[i], t[j]) for w, t in zip(weights, teachers, strict=True)) for j in range(8)]
+        [
+            sum(w * cosine(t[i], t[j]) for w, t in zip(weights, teachers, strict=True))
+            for j in range(8)
+        ]
         for i in range(8)
     ]
     return torch.tensor(rows)
@@ -207,7 +234,9 @@ def test_the_loss_is_the_sum_of_its_parts(masked_lm, ranking):
     distilled = (list_mle if ranking == "listmle" else list_net)(own, theirs).item()
     found = values(learner, batch)
     assert found["contrastive"] == pytest.approx(info_nce(a, b, temperature=0.05).item(), rel=1e-5)
-    assert found["consistency"] == pytest.approx(ranking_consistency(a, b, temperature=0.05).item(), abs=1e-6)
+    assert found["consistency"] == pytest.approx(
+        ranking_consistency(a, b, temperature=0.05).item(), abs=1e-6
+    )
     assert found["ranking"] == pytest.approx(distilled, rel=1e-3)
     total = found["contrastive"] + 0.5 * found["consistency"] + 2 * found["ranking"]
     assert found["loss"] == pytest.approx(total, rel=1e-6)
@@ -219,5 +248,6 @@ def test_without_its_own_losses_it_is_simcse(masked_lm):
     a, b = embedded(learner, batch, learner.student)[0].chunk(2)
     assert "taught" not in batch
     assert values(learner, batch) == {
-        name: pytest.approx(info_nce(a, b, temperature=0.05).item(), rel=1e-6) for name in ("loss", "contrastive")
+        name: pytest.approx(info_nce(a, b, temperature=0.05).item(), rel=1e-6)
+        for name in ("loss", "contrastive")
     }

@@ -39,7 +39,9 @@ def part(made: Any, factor: float = 1.3) -> None:
 
 
 def texts_of(made: Any, tokens: dict[str, torch.Tensor]) -> list[str]:
-    decoded = made.student.backbone.tokenizer.batch_decode(tokens["input_ids"], skip_special_tokens=True)
+    decoded = made.student.backbone.tokenizer.batch_decode(
+        tokens["input_ids"], skip_special_tokens=True
+    )
     return [str(text) for text in decoded]
 
 
@@ -72,7 +74,10 @@ def test_the_loss_is_the_literal_cross_entropy_of_both_copies(masked_lm):
     part(made)
     batch = made.collate(np.array([0, 5]), RNG(1))
     one, other = (encoder.encode for encoder in made.encoders())
-    a, b = one(texts_of(made, batch["first"])).tolist(), other(texts_of(made, batch["second"])).tolist()
+    a, b = (
+        one(texts_of(made, batch["first"])).tolist(),
+        other(texts_of(made, batch["second"])).tolist(),
+    )
     total, dots = 0.0, dict[float, list[float]]()
     for x, y, label in zip(a, b, batch["labels"].tolist(), strict=True):
         dots.setdefault(label, []).append(sum(map(float.__mul__, x, y)))
@@ -110,8 +115,13 @@ def test_the_better_copy_is_kept(masked_lm, tmp_path):
         return next(scores)
 
     made = pairs(masked_lm)
-    outcome = loop.train_learner(made, run_facts(tmp_path / "run", 24, validate=validate, training={"steps": 15}))
-    assert outcome.chosen is not None and (outcome.chosen["step"], outcome.chosen["candidate"]) == (10, 1)
+    outcome = loop.train_learner(
+        made, run_facts(tmp_path / "run", 24, validate=validate, training={"steps": 15})
+    )
+    assert outcome.chosen is not None and (outcome.chosen["step"], outcome.chosen["candidate"]) == (
+        10,
+        1,
+    )
     made.save(tmp_path / "saved", chosen=1)
     np.testing.assert_allclose(load_encoder(tmp_path / "saved").encode(TEXTS), seen[3], atol=1e-5)
     assert not np.allclose(seen[3], seen[2], atol=1e-5)

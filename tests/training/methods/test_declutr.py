@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from stsbench.core.errors import CardError, DataError
+from stsbench.training.learner import IGNORED
 from stsbench.training.methods.declutr import DeCLUTR
-from stsbench.training.seams import IGNORED
 from stsbench.training.spans import sample_spans
 from tests.training.methods.runs import first_batch, literal_guessing, literal_nt_xent, values
 from tests.training.students import WORDS, student
@@ -17,10 +17,14 @@ DOCUMENTS = [" ".join(np.random.default_rng(i).choice(WORDS, 60 + i)) for i in r
 SPANS = {"min_span": 3, "max_span": 12}
 
 
-def learner(folder: Any, *, dropout: float = 0.0, documents: list[str] = DOCUMENTS, **params: Any) -> DeCLUTR:
+def learner(
+    folder: Any, *, dropout: float = 0.0, documents: list[str] = DOCUMENTS, **params: Any
+) -> DeCLUTR:
     params = {**SPANS, **params}
     wanted = DeCLUTR.wants_language_model(params)
-    made = DeCLUTR(student(folder, dropout=dropout, max_length=None, language_model=wanted), **params)
+    made = DeCLUTR(
+        student(folder, dropout=dropout, max_length=None, language_model=wanted), **params
+    )
     made.prepare({"document": documents})
     return made
 
@@ -28,7 +32,10 @@ def learner(folder: Any, *, dropout: float = 0.0, documents: list[str] = DOCUMEN
 def test_batch_holds_the_sampled_spans_between_special_tokens(masked_lm):
     made = learner(masked_lm, mlm_weight=0.0)
     batch = first_batch(made, 4, seed=5)
-    assert batch["anchors"]["input_ids"].shape[0] == 8 and batch["positives"]["input_ids"].shape[0] == 16
+    assert (
+        batch["anchors"]["input_ids"].shape[0] == 8
+        and batch["positives"]["input_ids"].shape[0] == 16
+    )
     rng = np.random.default_rng(5)
     tokenizer = made.student.backbone.tokenizer
     anchors, positives = [], []
@@ -65,11 +72,15 @@ def test_losses_term_by_term_with_hidden_tokens_in_the_contrast(masked_lm):
     def mean(tokens: Any) -> torch.Tensor:
         inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
         states = made.student.model(**inputs).last_hidden_state.detach().double()
-        return torch.stack([states[i, :n].mean(dim=0) for i, n in enumerate(inputs["attention_mask"].sum(dim=1))])
+        return torch.stack(
+            [states[i, :n].mean(dim=0) for i, n in enumerate(inputs["attention_mask"].sum(dim=1))]
+        )
 
     averaged = (mean(positives)[0::2] + mean(positives)[1::2]) / 2
     found = values(made, batch)
-    assert found["contrastive"] == pytest.approx(literal_nt_xent(mean(anchors), averaged, 0.05), rel=1e-4)
+    assert found["contrastive"] == pytest.approx(
+        literal_nt_xent(mean(anchors), averaged, 0.05), rel=1e-4
+    )
     assert found["mlm"] == pytest.approx(literal_guessing(made, anchors), rel=1e-5)
     assert found["loss"] == pytest.approx(found["contrastive"] + found["mlm"], rel=1e-6)
 
@@ -85,14 +96,20 @@ def test_one_loss_alone(masked_lm):
 
 
 def test_a_document_too_short_is_named_and_spans_have_a_length(masked_lm):
-    with pytest.raises(CardError, match="spans of 13 to 12 tokens: min_span must be at most max_span"):
+    with pytest.raises(
+        CardError, match="spans of 13 to 12 tokens: min_span must be at most max_span"
+    ):
         learner(masked_lm, min_span=13)
     short = [*DOCUMENTS[:2], "a dog sleeps in the house", *DOCUMENTS]
-    with pytest.raises(DataError, match=r"document 3 \('a dog sleeps in the house…'\): 6 tokens.* need 48"):
+    with pytest.raises(
+        DataError, match=r"document 3 \('a dog sleeps in the house…'\): 6 tokens.* need 48"
+    ):
         learner(masked_lm, documents=short)
 
 
-def test_of_many_documents_the_shortest_are_checked_first_and_the_others_as_they_come(masked_lm, monkeypatch):
+def test_of_many_documents_the_shortest_are_checked_first_and_the_others_as_they_come(
+    masked_lm, monkeypatch
+):
     monkeypatch.setattr("stsbench.training.methods.declutr.CHECKED", 2)
     # Long in letters, short in tokens.
     letters = " ".join(["antidisestablishmentarianism" * 30] * 20)

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-from stsbench.core.cards import BaseFacts
+from stsbench.core.cards import BaseSection
 from stsbench.encoders.checkpoint import find_checkpoint
 from stsbench.training.methods.denoising import TSDAE, MaskedLanguageModel
 from stsbench.training.student import Student, save_student
@@ -20,7 +20,9 @@ from tests.training.students import sentences, student
 TEXTS = sentences(40)
 
 
-def learner(folder: Any, *, dropout: float = 0.0, from_scratch: bool = False, **params: Any) -> MaskedLanguageModel:
+def learner(
+    folder: Any, *, dropout: float = 0.0, from_scratch: bool = False, **params: Any
+) -> MaskedLanguageModel:
     made = student(folder, language_model=True, dropout=dropout, from_scratch=from_scratch)
     found = MaskedLanguageModel(made, **params)
     found.prepare({"text": TEXTS})
@@ -31,7 +33,10 @@ def test_from_scratch_has_weights_of_its_own(masked_lm):
     # The checkpoint itself was drawn from seed 0.
     torch.manual_seed(7)
     drawn = Student(
-        find_checkpoint(str(masked_lm)), start=BaseFacts(from_scratch=True), language_model=True, device="cpu"
+        find_checkpoint(str(masked_lm)),
+        start=BaseSection(from_scratch=True),
+        language_model=True,
+        device="cpu",
     )
     found = drawn.model.encoder.layer[0].output.dense.weight
     assert found.shape == (16, 32) and not torch.equal(
@@ -46,17 +51,23 @@ def test_resumed_saved_and_a_base_again(masked_lm, tmp_path):
     assert reopened_apart(made, tmp_path / "saved") < 1e-5
     again = learner(tmp_path / "saved")
     batch = first_batch(made.eval())
-    assert values(again.eval(), batch)["loss"] == pytest.approx(values(made, batch)["loss"], rel=1e-6)
+    assert values(again.eval(), batch)["loss"] == pytest.approx(
+        values(made, batch)["loss"], rel=1e-6
+    )
     library = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "saved").eval()
     assert type(library).__name__ == "BertForMaskedLM"
-    found = library(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=batch["labels"]).loss
+    found = library(
+        input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=batch["labels"]
+    ).loss
     assert float(found.detach()) == pytest.approx(values(made, batch)["loss"], rel=1e-5)
 
 
 TSDAE_TEXTS = sentences(24)
 
 
-def denoiser(folder: Path, *, dropout: float = 0.1, texts: list[str] = TSDAE_TEXTS, **params: Any) -> TSDAE:
+def denoiser(
+    folder: Path, *, dropout: float = 0.1, texts: list[str] = TSDAE_TEXTS, **params: Any
+) -> TSDAE:
     pooling = params.pop("pooling", "cls_before_pooler")
     base = student(folder, pooling=pooling, dropout=dropout, language_model=True)
     learner = TSDAE(base, **{"words": "whitespace", **params})
@@ -73,17 +84,28 @@ def test_the_loss_is_sentence_transformers(masked_lm, tmp_path):
     model = SentenceTransformer(str(tmp_path), device="cpu")
     # It reads its decoder where the model says that it came from.
     theirs = DenoisingAutoEncoderLoss(model, tie_encoder_decoder=True).eval()
-    state = {name: value for name, value in learner.speaker.state_dict().items() if "crossattention" in name}
-    assert len(state) == 3 * 10 and not theirs.decoder.load_state_dict(state, strict=False).unexpected_keys
+    state = {
+        name: value
+        for name, value in learner.speaker.state_dict().items()
+        if "crossattention" in name
+    }
+    assert (
+        len(state) == 3 * 10
+        and not theirs.decoder.load_state_dict(state, strict=False).unexpected_keys
+    )
     batch = first_batch(learner)
-    wanted = theirs([dict(batch["damaged"]), {"input_ids": batch["whole"]["input_ids"]}], None).item()
+    wanted = theirs(
+        [dict(batch["damaged"]), {"input_ids": batch["whole"]["input_ids"]}], None
+    ).item()
     assert values(learner, batch)["loss"] == pytest.approx(wanted, rel=1e-5)
 
 
 def test_the_decoder_sees_the_embedding_and_what_was_said_so_far(masked_lm):
     learner = denoiser(masked_lm, texts=["dog cat bird fish"] * 24).eval()
     states: list[torch.Tensor] = []
-    learner.speaker.base_model.register_forward_hook(lambda module, given, out: states.append(out.last_hidden_state))
+    learner.speaker.base_model.register_forward_hook(
+        lambda module, given, out: states.append(out.last_hidden_state)
+    )
     batch = first_batch(learner, 2)
     learner(**batch)
     other = {name: value.clone() for name, value in batch["whole"].items()}
@@ -91,14 +113,19 @@ def test_the_decoder_sees_the_embedding_and_what_was_said_so_far(masked_lm):
     learner(damaged=batch["damaged"], whole=other)
     torch.testing.assert_close(states[0][:, :4], states[1][:, :4])
     assert not torch.allclose(states[0][:, 4], states[1][:, 4])
-    learner(damaged={name: value.flip(0) for name, value in batch["whole"].items() if name != "labels"}, whole=other)
+    learner(
+        damaged={name: value.flip(0) for name, value in batch["whole"].items() if name != "labels"},
+        whole=other,
+    )
     assert not torch.allclose(states[1][:, :1], states[2][:, :1])
 
 
 def test_a_label_is_the_token_that_follows(masked_lm):
     learner = denoiser(masked_lm)
     whole = first_batch(learner, 8)["whole"]
-    for ids, mask, labels in zip(whole["input_ids"], whole["attention_mask"], whole["labels"], strict=True):
+    for ids, mask, labels in zip(
+        whole["input_ids"], whole["attention_mask"], whole["labels"], strict=True
+    ):
         length = int(mask.sum())
         assert labels[: length - 1].tolist() == ids[1:length].tolist()
         assert (labels[length - 1 :] == -100).all()
@@ -115,7 +142,9 @@ def test_what_the_decoder_has_of_its_own(masked_lm, decoder, own):
     assert all(name.startswith("student.language_model.cls") for name in without)
     assert (not without) == (decoder == "tied")
     body = learner.speaker.base_model.encoder.layer[0].output.dense.weight
-    assert (body is learner.student.model.encoder.layer[0].output.dense.weight) == (decoder == "tied")
+    assert (body is learner.student.model.encoder.layer[0].output.dense.weight) == (
+        decoder == "tied"
+    )
     assert torch.equal(body, learner.student.model.encoder.layer[0].output.dense.weight)
 
 

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from stsbench.core.errors import EncoderError
+from stsbench.training.learner import IGNORED
 from stsbench.training.loop import loop
 from stsbench.training.methods.after_simcse import DiffCSE
 from stsbench.training.objectives import info_nce
-from stsbench.training.seams import IGNORED
 from tests.encoders.made_checkpoints import save_bert
 from tests.training.methods.runs import embedded, first_batch, values
 from tests.training.students import WORDS, run_facts, sentences, student
@@ -45,7 +45,10 @@ def test_the_released_code_replaces_every_token_by_the_likeliest(masked_lm):
     batch = first_batch(made, 12)
     ids, mask = batch["views"]["input_ids"], batch["views"]["attention_mask"].bool()
     with torch.no_grad():
-        given = {"input_ids": batch["hidden"]["input_ids"], "attention_mask": batch["views"]["attention_mask"]}
+        given = {
+            "input_ids": batch["hidden"]["input_ids"],
+            "attention_mask": batch["views"]["attention_mask"],
+        }
         likeliest = made.guesser(**given).logits.argmax(dim=-1)
     likeliest[:, 0] = ids[:, 0]
     edited = made.edit(batch["views"], batch["hidden"])
@@ -58,14 +61,20 @@ def test_the_generator_of_the_paper_has_no_dropout_and_none_learns(masked_lm, tm
     assert not made.train().guesser.training
     before = {name: weights.clone() for name, weights in made.guesser.named_parameters()}
     loop.train_learner(made, run_facts(tmp_path, 24))
-    assert all(torch.equal(before[name], weights) for name, weights in made.guesser.named_parameters())
+    assert all(
+        torch.equal(before[name], weights) for name, weights in made.guesser.named_parameters()
+    )
 
 
 def test_the_loss_is_what_diffcse_computes(masked_lm, monkeypatch):
     # cl_forward of voidism/DiffCSE@f724b2c, diffcse/models.py, with batchnorm, temperature 0.5, lambda 0 and 1: its encoder's
     # and discriminator's outputs, its generator's guesses and all weights are these; it has both views of a sentence
     # one after the other, here all first views come first.
-    made = learner(masked_lm, variant="released", detection_weight=1.0, temperature=0.5).double().train()
+    made = (
+        learner(masked_lm, variant="released", detection_weight=1.0, temperature=0.5)
+        .double()
+        .train()
+    )
     state = made.projection.state_dict()
     rows = torch.tensor([0, 2, 4, 1, 3, 5])
     with torch.no_grad():
@@ -112,7 +121,9 @@ def test_the_paper_s_detection_leaves_padding_out_and_is_literal(masked_lm):
         for row, vector in enumerate(vectors):
             n = int(tokens["attention_mask"][row].sum())
 
-            def given(embeddings: torch.Tensor, mask: Any, *, vector: torch.Tensor = vector) -> torch.Tensor:
+            def given(
+                embeddings: torch.Tensor, mask: Any, *, vector: torch.Tensor = vector
+            ) -> torch.Tensor:
                 changed = embeddings.clone()
                 changed[:, 0] = vector
                 return changed
@@ -134,13 +145,18 @@ def test_detection_teaches_the_student_through_its_embedding_alone(masked_lm):
     made = learner(masked_lm).train()
     batch = first_batch(made)
     made(**batch)["detection"].backward()
-    moved = [p.grad is not None and float(p.grad.abs().sum()) > 0 for p in made.student.model.encoder.parameters()]
+    moved = [
+        p.grad is not None and float(p.grad.abs().sum()) > 0
+        for p in made.student.model.encoder.parameters()
+    ]
     assert all(moved[:4]) and made.detector.weight.grad is not None
     assert all(p.grad is None for p in made.guesser.parameters())
 
 
 def test_a_generator_of_other_words_or_none_at_all_is_one_line(masked_lm, tmp_path):
-    other = save_bert(tmp_path / "other", "BertForMaskedLM", [*WORDS, "more"], positions=40, layers=1)
+    other = save_bert(
+        tmp_path / "other", "BertForMaskedLM", [*WORDS, "more"], positions=40, layers=1
+    )
     with pytest.raises(EncoderError, match="a generator must have the student's vocabulary"):
         learner(masked_lm, generator=str(other))
     bare = save_bert(tmp_path / "bare", "BertModel", WORDS, positions=40, layers=1)

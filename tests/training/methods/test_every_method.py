@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from stsbench.core.cards import TrainingFacts
+from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import StsbenchError
-from stsbench.core.registry import call_with_params
+from stsbench.core.parameters import call_with_params
 from stsbench.training.loop import loop
-from stsbench.training.methods import METHODS
+from stsbench.training.methods.registry import METHODS
 from tests.training.methods.every_method import CASES, WHOLE, made
 from tests.training.methods.runs import reopened_apart, whole_and_resumed
 from tests.training.students import run_facts, student
@@ -44,10 +44,18 @@ OF_NUMBERS: list[tuple[str, dict[str, Any], str]] = [
     ("consert", {"dropout_rate": 1.0}, "key 'dropout_rate': expected a number < 1"),
     ("esimcse", {"queue_size": -1}, "key 'queue_size': expected a whole number >= 0"),
     ("contrastive_tension", {"negatives": 0}, "key 'negatives': expected a whole number >= 1"),
-    ("rankcse", {"teachers": ["a", "b"], "teacher_weights": [1.0, 0.0]}, "'teacher_weights': expected a number > 0"),
+    (
+        "rankcse",
+        {"teachers": ["a", "b"], "teacher_weights": [1.0, 0.0]},
+        "'teacher_weights': expected a number > 0",
+    ),
 ]
 OF_TWO: list[tuple[str, dict[str, Any], str]] = [
-    ("angle", dict.fromkeys(("angle_weight", "cosine_weight", "contrastive_weight"), 0.0), "give one above 0"),
+    (
+        "angle",
+        dict.fromkeys(("angle_weight", "cosine_weight", "contrastive_weight"), 0.0),
+        "give one above 0",
+    ),
     ("consert", {"views": ["none", "shufle"]}, "did you mean 'shuffle'"),
     ("consert", {"views": ["none", "adversarial"]}, "adversarial views need labelled pairs"),
     ("consert", {"features": "sbertt"}, "did you mean 'sbert'"),
@@ -55,26 +63,55 @@ OF_TWO: list[tuple[str, dict[str, Any], str]] = [
     ("is_bert", {"widths": [1, 2]}, "2 is not odd"),
     ("promptbert", {}, "each pooling must be 'mask'"),
     ("rankcse", {}, "one weight above 0 for each; or ranking_weight 0"),
-    ("rankcse", {"teachers": ["a", "b"], "teacher_weights": [1.0]}, "one weight above 0 for each; or ranking_weight 0"),
+    (
+        "rankcse",
+        {"teachers": ["a", "b"], "teacher_weights": [1.0]},
+        "one weight above 0 for each; or ranking_weight 0",
+    ),
     ("sbert", {"features": ["u-v"]}, "unknown pair feature 'u-v'"),
     ("simcse", {"loss": "symmetric", "views": "triplets"}, "takes no hard negatives"),
     ("simcse", {"loss": "symmetric", "similarity": "dot"}, "use loss = 'one_direction'"),
-    ("simcse", {"two_encoders": True, "mlm_weight": 0.1}, "two encoders have no masked language modelling"),
-    ("simcse_plus_plus", {"off_dropout": False, "positive_share": 0.9}, "leave it out, or off_dropout = false"),
-    ("simcse_positives", {"positive": "fixed_mask", "two_encoders": True}, "two encoders share no dropout mask"),
+    (
+        "simcse",
+        {"two_encoders": True, "mlm_weight": 0.1},
+        "two encoders have no masked language modelling",
+    ),
+    (
+        "simcse_plus_plus",
+        {"off_dropout": False, "positive_share": 0.9},
+        "leave it out, or off_dropout = false",
+    ),
+    (
+        "simcse_positives",
+        {"positive": "fixed_mask", "two_encoders": True},
+        "two encoders share no dropout mask",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("method", "params", "says"), OF_NUMBERS + OF_TWO)
 def test_values_that_make_no_sense_are_one_line(masked_lm, method, params, says):
     with pytest.raises(StsbenchError) as caught:
-        call_with_params(METHODS.load(method), {"student": student(masked_lm), **params}, where="[params]")
+        call_with_params(
+            METHODS.load(method), {"student": student(masked_lm), **params}, where="[params]"
+        )
     assert says in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "case", ["clear", "consert", "esimcse", "is_bert", "mixcse", "promptbert", "rankcse", "self-guided", "simcse"]
+    "case",
+    [
+        "clear",
+        "consert",
+        "esimcse",
+        "is_bert",
+        "mixcse",
+        "promptbert",
+        "rankcse",
+        "self-guided",
+        "simcse",
+    ],
 )
 def test_a_sentence_alone_has_no_negatives(masked_lm, case):
     with pytest.raises(StsbenchError, match="batch_size 1: a sentence's negatives"):
-        loop.check_step(made(masked_lm, case), TrainingFacts(batch_size=1, learning_rate=1.0))
+        loop.check_step(made(masked_lm, case), TrainingSection(batch_size=1, learning_rate=1.0))

@@ -17,9 +17,12 @@ TEMPLATES = {"template": "today {} sleeps [MASK] never", "second_template": "alw
 TEXTS = sentences(24)
 
 
-def prompted(folder: Path, *, dropout: float = 0.1, max_length: int = 20, **params: Any) -> PromptBERT:
+def prompted(
+    folder: Path, *, dropout: float = 0.1, max_length: int = 20, **params: Any
+) -> PromptBERT:
     learner = PromptBERT(
-        student(folder, pooling="mask", max_length=max_length, dropout=dropout), **{**TEMPLATES, **params}
+        student(folder, pooling="mask", max_length=max_length, dropout=dropout),
+        **{**TEMPLATES, **params},
     )
     learner.prepare({"text": TEXTS})
     return learner.train()
@@ -42,14 +45,19 @@ OFFICIAL = {True: 0.22640524981264515, False: 0.8249881317993474}
 def test_the_loss_is_the_official_code_s(masked_lm, denoise):
     learner = known_weights(prompted(masked_lm, dropout=0.0, denoise=denoise))
     # cl_forward of kongds/Prompt-BERT@690ba6e over the same model and batch, run in torch 2.13.
-    assert values(learner, first_batch(learner))["loss"] == pytest.approx(OFFICIAL[denoise], rel=1e-7)
+    assert values(learner, first_batch(learner))["loss"] == pytest.approx(
+        OFFICIAL[denoise], rel=1e-7
+    )
 
 
 def test_a_batch_is_the_sentences_in_both_templates(masked_lm):
     learner = prompted(masked_lm)
     batch = first_batch(learner, 3)["views"]
     decode = learner.student.backbone.tokenizer.decode
-    texts = [decode(ids[mask == 1]) for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)]
+    texts = [
+        decode(ids[mask == 1])
+        for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)
+    ]
     for row in range(3):
         assert texts[row] == f"[CLS] today {TEXTS[row]} sleeps [MASK] never [SEP]"
         assert texts[3 + row] == f"[CLS] always {TEXTS[row]} on [MASK] [SEP]"
@@ -68,12 +76,18 @@ def test_a_template_alone_stands_where_it_stands_around_a_sentence(masked_lm):
     learner = prompted(masked_lm, dropout=0.0)
     first = learner.templates[0]
     alone = first.alone(torch.tensor([0, 3]))
-    assert first.size == 6 and alone["position_ids"].tolist() == [[0, 1, 2, 3, 4, 5], [0, 1, 5, 6, 7, 8]]
+    assert first.size == 6 and alone["position_ids"].tolist() == [
+        [0, 1, 2, 3, 4, 5],
+        [0, 1, 5, 6, 7, 8],
+    ]
     plain = {name: alone[name][:1] for name in ("input_ids", "attention_mask")}
     torch.testing.assert_close(learner.at_mask(alone)[0], learner.at_mask(plain)[0])
     assert not torch.allclose(*learner.at_mask(alone))
     # What is taken off a sentence of three tokens is the template for three.
-    tokens = {"input_ids": torch.zeros(1, 9, dtype=torch.long), "attention_mask": torch.ones(1, 9, dtype=torch.long)}
+    tokens = {
+        "input_ids": torch.zeros(1, 9, dtype=torch.long),
+        "attention_mask": torch.ones(1, 9, dtype=torch.long),
+    }
     off = learner.denoised(torch.zeros(1, 16), tokens["attention_mask"], first)
     torch.testing.assert_close(-off[0], learner.at_mask(alone)[1])
 
@@ -97,8 +111,12 @@ def test_as_released_weights_are_chosen_denoised_and_without_the_full_stop(maske
     tokens = learner.student.tokenize(learner.templates[0].prompt.around(TEXTS))
     batch = learner.student.collate(tokens, np.arange(24))
     found = learner.denoised(learner.at_mask(batch), batch["attention_mask"], learner.templates[0])
-    np.testing.assert_allclose(learner.encoders()[0].encode(TEXTS), found.detach().numpy(), atol=1e-5)
-    assert not np.allclose(prompted(masked_lm).encoders()[0].encode(TEXTS), found.detach().numpy(), atol=1e-3)
+    np.testing.assert_allclose(
+        learner.encoders()[0].encode(TEXTS), found.detach().numpy(), atol=1e-5
+    )
+    assert not np.allclose(
+        prompted(masked_lm).encoders()[0].encode(TEXTS), found.detach().numpy(), atol=1e-3
+    )
 
 
 def test_sentence_transformers_opens_the_folder_for_sentences_in_the_template(masked_lm, tmp_path):
@@ -108,6 +126,8 @@ def test_sentence_transformers_opens_the_folder_for_sentences_in_the_template(ma
     learner.save(tmp_path)
     model = SentenceTransformer(str(tmp_path), device="cpu")
     np.testing.assert_allclose(
-        model.encode(list(learner.tested.around(TEXTS))), learner.encoders()[0].encode(TEXTS), atol=1e-5
+        model.encode(list(learner.tested.around(TEXTS))),
+        learner.encoders()[0].encode(TEXTS),
+        atol=1e-5,
     )
     assert not model.encode(["dog cat"]).any()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.core.cards import TrainingFacts
+from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import CardError, DataError, UnknownName
 from stsbench.training.loop.batches import Batches, BatchPlan
 from stsbench.training.methods.sbert import SBERT, AnglE, SBERTRegression, SBERTTriplets
@@ -68,11 +68,16 @@ def test_the_softmax_loss_is_the_literal_one_whatever_the_features(masked_lm, pa
     total, right = 0.0, 0
     for (u, v), label in zip(pairs(made), LABELS, strict=False):
         inputs = [FEATURES[name](x, y) for name in features for x, y in zip(u, v, strict=True)]
-        logits = [sum(w * x for w, x in zip(row, inputs, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
+        logits = [
+            sum(w * x for w, x in zip(row, inputs, strict=True)) + b
+            for row, b in zip(weight, bias, strict=True)
+        ]
         total += math.log(sum(map(math.exp, logits))) - logits[NAMES.index(label)]
         right += max(range(3), key=logits.__getitem__) == NAMES.index(label)
     found = values(made, first_batch(made))
-    assert found["loss"] == pytest.approx(total / 8, abs=1e-5) and found["accuracy"] == pytest.approx(right / 8)
+    assert found["loss"] == pytest.approx(total / 8, abs=1e-5) and found[
+        "accuracy"
+    ] == pytest.approx(right / 8)
     assert (classifier.bias is None) == (params.get("bias") is False)
 
 
@@ -86,15 +91,25 @@ def test_the_regression_loss_is_the_literal_one(masked_lm):
 
 def test_what_does_not_fit_is_one_line(masked_lm):
     made = softmax(masked_lm)
-    with pytest.raises(UnknownName, match="label 'entailmet'; did you mean 'entailment'.*leave out pairs without one"):
+    with pytest.raises(
+        UnknownName,
+        match="label 'entailmet'; did you mean 'entailment'.*leave out pairs without one",
+    ):
         made.prepare({"first": FIRST, "second": SECOND, "label": ["entailmet", *LABELS[1:]]})
     with pytest.raises(DataError, match=r"row 2: score 6 is not from 0 to 5; set highest_score"):
-        regression(masked_lm).prepare({"first": FIRST, "second": SECOND, "score": [1.0, 6.0, *SCORES[2:]]})
+        regression(masked_lm).prepare(
+            {"first": FIRST, "second": SECOND, "score": [1.0, 6.0, *SCORES[2:]]}
+        )
     with pytest.raises(DataError, match="row 1: score nan"):
-        regression(masked_lm).prepare({"first": FIRST, "second": SECOND, "score": [math.nan, *SCORES[1:]]})
+        regression(masked_lm).prepare(
+            {"first": FIRST, "second": SECOND, "score": [math.nan, *SCORES[1:]]}
+        )
 
 
-TRIPLETS = {name: sentences(24, seed=seed) for seed, name in enumerate(("anchor", "positive", "negative"), 1)}
+TRIPLETS = {
+    name: sentences(24, seed=seed)
+    for seed, name in enumerate(("anchor", "positive", "negative"), 1)
+}
 REPEATED = {
     "anchor": [f"dog {'big ' * (i // 3)}" for i in range(60)],
     "positive": [f"cat {'small ' * i}" for i in range(60)],
@@ -110,9 +125,14 @@ def learner(folder: Path, columns: Any = None, **params: Any) -> SBERTTriplets:
 
 
 def test_the_loss_is_supervised_simcses_at_the_inverse_of_the_scale(masked_lm):
-    made, other = learner(masked_lm).eval(), SimCSE(student(masked_lm), views="triplets", temperature=0.05).eval()
+    made, other = (
+        learner(masked_lm).eval(),
+        SimCSE(student(masked_lm), views="triplets", temperature=0.05).eval(),
+    )
     other.prepare(TRIPLETS)
-    assert values(made, first_batch(made)) == pytest.approx(values(other, first_batch(other)), rel=1e-6)
+    assert values(made, first_batch(made)) == pytest.approx(
+        values(other, first_batch(other)), rel=1e-6
+    )
 
 
 def rows_of(made: SBERTTriplets, size: int, *, ranks: int = 1) -> list[np.ndarray[Any, Any]]:
@@ -131,20 +151,28 @@ def test_no_text_occurs_twice_in_a_batch(masked_lm, size):
             assert len(set(texts)) == len(texts)
     # By chance alone they would.
     chance = np.random.default_rng(3).permutation(60)[:12]
-    assert len({REPEATED["anchor"][row] for row in chance} | {REPEATED["negative"][row] for row in chance}) < 24
+    assert (
+        len(
+            {REPEATED["anchor"][row] for row in chance}
+            | {REPEATED["negative"][row] for row in chance}
+        )
+        < 24
+    )
 
 
 def test_a_text_in_two_columns_is_the_same_text(masked_lm):
     columns = {**REPEATED, "positive": [REPEATED["anchor"][(i + 30) % 60] for i in range(60)]}
     made = learner(masked_lm, columns)
     for rows in rows_of(made, 6)[:5]:
-        anchors, positives = ([columns[name][row] for row in rows] for name in ("anchor", "positive"))
+        anchors, positives = (
+            [columns[name][row] for row in rows] for name in ("anchor", "positive")
+        )
         assert not set(anchors) & set(positives)
 
 
 def test_ranks_together_make_the_batch(masked_lm, monkeypatch):
     made = learner(masked_lm, REPEATED)
-    facts = TrainingFacts(batch_size=6, learning_rate=1e-3, epochs=1)
+    facts = TrainingSection(batch_size=6, learning_rate=1e-3, epochs=1)
     monkeypatch.setattr(made, "collate", lambda rows, rng: rows)
     halves = [Batches(made, BatchPlan(facts, 60, seed=0, rank=rank, ranks=2)) for rank in (0, 1)]
     for number in range(4):
@@ -169,17 +197,24 @@ class Given:
         return batch
 
 
-def on_tensors(folder: Path, u: torch.Tensor, v: torch.Tensor, scores: torch.Tensor, **params: Any) -> dict[str, float]:
+def on_tensors(
+    folder: Path, u: torch.Tensor, v: torch.Tensor, scores: torch.Tensor, **params: Any
+) -> dict[str, float]:
     learner = AnglE(student(folder), **params)
     del learner.student
     object.__setattr__(learner, "student", Given())
-    return {name: loss.item() for name, loss in learner(views=torch.cat([u, v]), scores=scores).items()}
+    return {
+        name: loss.item() for name, loss in learner(views=torch.cat([u, v]), scores=scores).items()
+    }
 
 
 def by_angle(u: torch.Tensor, v: torch.Tensor) -> float:
     """The quotient of two vectors of complex numbers by their lengths' quotient: real and imaginary parts summed."""
     half = len(u) // 2
-    z, w = ([complex(*parts) for parts in zip(x[:half], x[half:], strict=True)] for x in (u.tolist(), v.tolist()))
+    z, w = (
+        [complex(*parts) for parts in zip(x[:half], x[half:], strict=True)]
+        for x in (u.tolist(), v.tolist())
+    )
     length = sum(abs(one) ** 2 for one in w)
     quotient = [a * b.conjugate() / length for a, b in zip(z, w, strict=True)]
     turned = math.sqrt(sum(abs(one) ** 2 for one in z) / length)
@@ -188,25 +223,37 @@ def by_angle(u: torch.Tensor, v: torch.Tensor) -> float:
 
 def by_order(found: list[float], scores: list[float]) -> float:
     n = range(len(found))
-    return math.log1p(sum(math.exp(found[i] - found[j]) for i in n for j in n if scores[i] < scores[j]))
+    return math.log1p(
+        sum(math.exp(found[i] - found[j]) for i in n for j in n if scores[i] < scores[j])
+    )
 
 
 def test_the_losses_are_the_literal_ones(masked_lm):
     u, v, scores = made(6, 8, key=1), made(6, 8, key=2), [0.0, 2.2, 1.0, 5.0, 2.6, 0.4]
-    found = on_tensors(masked_lm, u, v, torch.tensor(scores), angle_scale=7.0, cosine_scale=3.0, temperature=0.2)
+    found = on_tensors(
+        masked_lm, u, v, torch.tensor(scores), angle_scale=7.0, cosine_scale=3.0, temperature=0.2
+    )
     pairs = list(zip(u, v, strict=True))
-    assert found["angle"] == pytest.approx(by_order([7 * by_angle(*pair) for pair in pairs], scores), rel=1e-9)
-    assert found["cosine"] == pytest.approx(by_order([3 * cosine(*pair) for pair in pairs], scores), rel=1e-9)
+    assert found["angle"] == pytest.approx(
+        by_order([7 * by_angle(*pair) for pair in pairs], scores), rel=1e-9
+    )
+    assert found["cosine"] == pytest.approx(
+        by_order([3 * cosine(*pair) for pair in pairs], scores), rel=1e-9
+    )
     all_, total = [*u, *v], 0.0
     for i, one in enumerate(all_):
         below = sum(math.exp(cosine(one, other) / 0.2) for j, other in enumerate(all_) if j != i)
         if scores[i % 6] >= 1:
             total -= math.log(math.exp(cosine(one, all_[(i + 6) % 12]) / 0.2) / below)
     assert found["contrastive"] == pytest.approx(total / 12, rel=1e-9)
-    assert found["loss"] == pytest.approx(0.02 * found["angle"] + found["cosine"] + found["contrastive"], rel=1e-9)
+    assert found["loss"] == pytest.approx(
+        0.02 * found["angle"] + found["cosine"] + found["contrastive"], rel=1e-9
+    )
 
 
-@pytest.mark.parametrize(("positives", "contrast"), [("own", 1.4801743609785838), ("released", 2.0916870276961954)])
+@pytest.mark.parametrize(
+    ("positives", "contrast"), [("own", 1.4801743609785838), ("released", 2.0916870276961954)]
+)
 def test_the_losses_are_the_official_code_s(masked_lm, positives, contrast):
     # angle_loss, cosine_loss and in_batch_negative_loss of SeanLee97/AnglE@5155458, run in torch 2.13; `own` with
     # scores that are 0 and 1, as the code is made for.
@@ -219,7 +266,9 @@ def test_the_losses_are_the_official_code_s(masked_lm, positives, contrast):
 
 def test_by_mistake_equal_products_meet(masked_lm):
     scores = torch.tensor([0.0, 2.2, 1.0])
-    own, released = (angle(masked_lm, positives=name).targets(scores) for name in ("own", "released"))
+    own, released = (
+        angle(masked_lm, positives=name).targets(scores) for name in ("own", "released")
+    )
     # Sentences side by side are 0 to 5: the second of the second pair looks for 2 * 2, and 4 * 1 is as much.
     assert (released & ~own).nonzero().tolist() == [[4, 2], [5, 1]]
     assert own.nonzero().tolist() == [[1, 4], [2, 5], [4, 1], [5, 2]]
@@ -245,5 +294,7 @@ def test_as_released_a_batch_lacks_pairs_of_which_it_has_a_text(masked_lm):
 def test_a_loss_alone_is_what_its_weight_says(masked_lm, name):
     learner = angle(masked_lm, **{**PLAIN, f"{name}_weight": 3.0}).eval()
     found = values(learner, first_batch(learner))
-    assert set(found) == {"loss", name} and found["loss"] == pytest.approx(3 * found[name], rel=1e-6)
+    assert set(found) == {"loss", name} and found["loss"] == pytest.approx(
+        3 * found[name], rel=1e-6
+    )
     assert found[name] > 0.1

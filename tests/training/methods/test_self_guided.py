@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from stsbench.training.learner import Batch
 from stsbench.training.methods.two_models import SelfGuided
 from stsbench.training.objectives import self_guided
-from stsbench.training.seams import Batch
 from tests.training.methods.runs import first_batch, literal_nt_xent, values
 from tests.training.students import sentences, student
 
@@ -16,7 +16,9 @@ TEXTS = sentences(40)
 GUIDED = ["base", "opt1", "opt2", "opt3", "opt2-released"]
 
 
-def learner(folder: Any, *, dropout: float = 0.0, texts: list[str] = TEXTS, **params: Any) -> SelfGuided:
+def learner(
+    folder: Any, *, dropout: float = 0.0, texts: list[str] = TEXTS, **params: Any
+) -> SelfGuided:
     made = SelfGuided(
         student(folder, pooling="cls_before_pooler", dropout=dropout),
         **{"head_width": 24, "temperature": 0.1, **params},
@@ -68,7 +70,9 @@ def test_back_translations_go_through_the_tuned_encoder(masked_lm):
     batch = first_batch(made, 6)
     cls = made.projector(made.student.model(**batch["views"]).last_hidden_state[:, 0])
     assert len(cls) == 12
-    assert values(made, batch)["contrastive"] == pytest.approx(literal_nt_xent(cls[:6], cls[6:], 0.1), rel=1e-4)
+    assert values(made, batch)["contrastive"] == pytest.approx(
+        literal_nt_xent(cls[:6], cls[6:], 0.1), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("variant", ["opt3", "translation"])
@@ -89,7 +93,11 @@ def test_what_is_fixed_gets_no_gradient_and_the_rest_does(masked_lm, variant):
     assert all(p.grad is None for p in made.student.model.embeddings.parameters())
     assert all(p.grad is not None and p.grad.any() for p in made.projector.parameters())
     # Keys get no gradient from their biases, queries and values do.
-    reached = [n for n, p in made.student.model.encoder.named_parameters() if p.grad is not None and p.grad.any()]
+    reached = [
+        n
+        for n, p in made.student.model.encoder.named_parameters()
+        if p.grad is not None and p.grad.any()
+    ]
     assert len(reached) >= len(list(made.student.model.encoder.parameters())) - 3
 
 
@@ -118,7 +126,9 @@ def test_head_is_as_in_the_paper_and_no_part_of_the_encoder(masked_lm):
     assert [type(part).__name__ for part in head] == ["Linear", "GELU", "Linear", "GELU"]
     first, last = head[0], head[2]
     assert tuple(first.weight.shape) == (4096, 16) and tuple(last.weight.shape) == (4096, 4096)
-    assert float(last.weight.detach().std()) == pytest.approx(0.2, rel=0.01)  # the tiny model's initializer_range
+    assert float(last.weight.detach().std()) == pytest.approx(
+        0.2, rel=0.01
+    )  # the tiny model's initializer_range
     assert not first.bias.any() and not last.bias.any()
     before = made.encoders()[0].encode(TEXTS)
     with torch.no_grad():
@@ -136,4 +146,6 @@ def test_without_lambda_the_weights_are_free(masked_lm):
             parameter.add_(0.01)
     found = values(made, first_batch(made, 6))
     c, h = projected(made, first_batch(made, 6))
-    assert set(found) == {"loss"} and found["loss"] == pytest.approx(expected(c, h, "opt3"), rel=1e-4)
+    assert set(found) == {"loss"} and found["loss"] == pytest.approx(
+        expected(c, h, "opt3"), rel=1e-4
+    )

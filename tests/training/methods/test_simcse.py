@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 from stsbench.core.errors import CardError
+from stsbench.training.learner import IGNORED
 from stsbench.training.methods.simcse import SimCSE, SimCSEPositives
 from stsbench.training.objectives import info_nce, nt_xent
-from stsbench.training.seams import IGNORED
 from tests.training.methods.runs import embedded, first_batch, literal_guessing, values
 from tests.training.students import sentences, student
 
@@ -46,7 +46,9 @@ def test_the_loss_is_the_objective_of_what_is_embedded(masked_lm, params):
     made.columns = {**made.columns, "second_negative": sentences(20, seed=4)}
     names = made.names * 2 if len(made.names) == 1 else made.names
     encode = made.student.encoder().encode
-    anchor, positive, *hard = (torch.from_numpy(encode(list(made.columns[name][:8]))).double() for name in names)
+    anchor, positive, *hard = (
+        torch.from_numpy(encode(list(made.columns[name][:8]))).double() for name in names
+    )
     options = {name: value for name, value in params.items() if name not in ("views", "loss")}
     wanted = info_nce(anchor, positive, torch.cat(hard) if hard else None, **options).item()
     if "loss" in params:
@@ -65,7 +67,9 @@ def test_without_dropout_the_two_views_of_a_batch_are_one(masked_lm, dropout, al
 
 @pytest.mark.parametrize("views", ["dropout", "pairs", "triplets"])
 def test_two_encoders_see_a_side_each_and_both_learn(masked_lm, views):
-    alone, made = (learner(masked_lm, views=views, temperature=0.1, two_encoders=two) for two in (False, True))
+    alone, made = (
+        learner(masked_lm, views=views, temperature=0.1, two_encoders=two) for two in (False, True)
+    )
     batch = made.collate(np.arange(6), RNG(0))
     assert made.second is not None
     # As long as the second is as the first, it is one encoder's loss.
@@ -74,7 +78,9 @@ def test_two_encoders_see_a_side_each_and_both_learn(masked_lm, views):
     loss.backward()
     for one in (made.student, made.second):
         gradients = [p.grad for p in one.model.encoder.parameters()]
-        assert all(g is not None for g in gradients) and any(g.any() for g in gradients if g is not None)
+        assert all(g is not None for g in gradients) and any(
+            g.any() for g in gradients if g is not None
+        )
     with torch.no_grad():
         for weights in made.second.parameters():
             weights.mul_(1.1)
@@ -89,7 +95,9 @@ def test_masked_language_modelling_hides_nothing_from_the_contrast(masked_lm):
     hidden, labels = batch["hidden"]["input_ids"], batch["hidden"]["labels"]
     assert torch.equal(batch["views"]["input_ids"], plain) and not torch.equal(hidden, plain)
     chosen = labels != IGNORED
-    assert torch.equal(labels[chosen], plain[chosen]) and torch.equal(hidden[~chosen], plain[~chosen])
+    assert torch.equal(labels[chosen], plain[chosen]) and torch.equal(
+        hidden[~chosen], plain[~chosen]
+    )
     special = torch.isin(plain, torch.tensor(made.student.backbone.tokenizer.all_special_ids))
     assert not (chosen & special).any()
     legacy = learner(masked_lm, mlm=True, mlm_weight=0.1, mlm_rate=0.5, legacy_masked_input=True)
@@ -97,19 +105,29 @@ def test_masked_language_modelling_hides_nothing_from_the_contrast(masked_lm):
     assert torch.equal(batch["views"]["input_ids"], batch["hidden"]["input_ids"])
 
 
-def test_the_losses_are_weighed_and_the_auxiliary_one_is_the_mean_cross_entropy_of_hidden_tokens(masked_lm):
-    made = learner(masked_lm, mlm=True, mlm_weight=0.3, mlm_rate=0.5, contrastive_weight=0.25).eval()
+def test_the_losses_are_weighed_and_the_auxiliary_one_is_the_mean_cross_entropy_of_hidden_tokens(
+    masked_lm,
+):
+    made = learner(
+        masked_lm, mlm=True, mlm_weight=0.3, mlm_rate=0.5, contrastive_weight=0.25
+    ).eval()
     batch = made.collate(np.arange(8), RNG(0))
     found = values(made, batch)
     assert found["mlm"] == pytest.approx(literal_guessing(made, batch["hidden"]), abs=1e-5)
-    assert found["loss"] == pytest.approx(0.25 * found["contrastive"] + 0.3 * found["mlm"], rel=1e-6)
+    assert found["loss"] == pytest.approx(
+        0.25 * found["contrastive"] + 0.3 * found["mlm"], rel=1e-6
+    )
     alone = learner(masked_lm, contrastive_weight=0.25).eval()
-    assert values(alone, first_batch(alone))["loss"] == pytest.approx(found["contrastive"] / 4, rel=1e-5)
+    assert values(alone, first_batch(alone))["loss"] == pytest.approx(
+        found["contrastive"] / 4, rel=1e-5
+    )
 
 
 def test_masking_shares_are_the_papers(masked_lm):
     ids = torch.full((400, 500), 7)
-    batch = learner(masked_lm).hide({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, RNG(0), rate=0.15)
+    batch = learner(masked_lm).hide(
+        {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, RNG(0), rate=0.15
+    )
     hidden, chosen = batch["input_ids"], batch["labels"] != IGNORED
     assert float(chosen.float().mean()) == pytest.approx(0.15, abs=0.003)
     assert float((hidden[chosen] == 4).float().mean()) == pytest.approx(0.8, abs=0.01)
@@ -117,7 +135,10 @@ def test_masking_shares_are_the_papers(masked_lm):
 
 
 def test_the_released_decoder_is_a_copy_trained_apart_from_the_word_embeddings(masked_lm, tmp_path):
-    tied, copied = (learner(masked_lm, mlm=True, mlm_weight=0.5, mlm_decoder=kind) for kind in ("tied", "copied"))
+    tied, copied = (
+        learner(masked_lm, mlm=True, mlm_weight=0.5, mlm_decoder=kind)
+        for kind in ("tied", "copied")
+    )
     for made, alike in ((tied, True), (copied, False)):
         model: Any = made.student.language_model
         words, decoder = model.get_input_embeddings().weight, model.get_output_embeddings().weight
@@ -129,14 +150,19 @@ def test_the_released_decoder_is_a_copy_trained_apart_from_the_word_embeddings(m
     for name, made in (("tied", tied), ("copied", copied)):
         made(**batch)["mlm"].backward()
         model = made.student.language_model
-        grads[name] = [e.weight.grad for e in (model.get_input_embeddings(), model.get_output_embeddings())]
+        grads[name] = [
+            e.weight.grad for e in (model.get_input_embeddings(), model.get_output_embeddings())
+        ]
     torch.testing.assert_close(grads["copied"][0] + grads["copied"][1], grads["tied"][0])
     copied.save(tmp_path)
     assert not any("decoder" in name for name in load_file(tmp_path / "model.safetensors"))
 
 
 def test_a_batch_of_one_has_nothing_to_be_told_apart_from_but_a_hard_negative(masked_lm):
-    assert [learner(masked_lm, views=views).batch_negatives for views in ("dropout", "pairs")] == ["joint", "joint"]
+    assert [learner(masked_lm, views=views).batch_negatives for views in ("dropout", "pairs")] == [
+        "joint",
+        "joint",
+    ]
     alone = learner(masked_lm, views="triplets").eval()
     assert values(alone, first_batch(alone, 1))["loss"] > 0
 
@@ -146,7 +172,9 @@ DOCUMENTS = np.repeat(np.arange(6), 4)
 ROWS = np.arange(8)
 
 
-def simcse_positives_learner(folder: Any, positive: str, *, dropout: float = 0.1, **params: Any) -> SimCSEPositives:
+def simcse_positives_learner(
+    folder: Any, positive: str, *, dropout: float = 0.1, **params: Any
+) -> SimCSEPositives:
     made = SimCSEPositives(student(folder, dropout=dropout), **{"positive": positive, **params})
     made.prepare({"text": TEXTS, "document_id": list(DOCUMENTS)})
     return made
@@ -154,7 +182,10 @@ def simcse_positives_learner(folder: Any, positive: str, *, dropout: float = 0.1
 
 def words(made: SimCSEPositives, batch: Any) -> list[list[list[str]]]:
     tokenizer: Any = made.student.backbone.tokenizer
-    found = [tokenizer.decode(ids, skip_special_tokens=True).split() for ids in batch["views"]["input_ids"]]
+    found = [
+        tokenizer.decode(ids, skip_special_tokens=True).split()
+        for ids in batch["views"]["input_ids"]
+    ]
     return [found[: len(found) // 2], found[len(found) // 2 :]]
 
 

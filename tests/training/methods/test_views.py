@@ -13,7 +13,13 @@ from stsbench.core.errors import CardError, TrainingError
 from stsbench.training.methods.views import CLEAR, ConSERT
 from stsbench.training.objectives import pair_features
 from tests.encoders.tiny import make_roberta
-from tests.training.methods.runs import embedded, first_batch, literal_guessing, literal_nt_xent, values
+from tests.training.methods.runs import (
+    embedded,
+    first_batch,
+    literal_guessing,
+    literal_nt_xent,
+    values,
+)
 from tests.training.students import WORDS, sentences, student
 
 TEXTS = sentences(40)
@@ -61,10 +67,14 @@ def test_each_view_changes_what_it_should(masked_lm, kind):
     batch = first_batch(made, 16)
     outputs: list[torch.Tensor] = []
     assert not made.student.backbone.minds_padding  # asked before the model is listened to
-    made.student.model.embeddings.register_forward_hook(lambda m, i, o: outputs.append(o), prepend=True)
+    made.student.model.embeddings.register_forward_hook(
+        lambda m, i, o: outputs.append(o), prepend=True
+    )
     first, second = embedded(made, batch, made.student)
     assert not torch.allclose(first, second)
-    assert torch.equal(batch["text"]["attention_mask"], made.inputs(["text"], np.arange(16))["attention_mask"])
+    assert torch.equal(
+        batch["text"]["attention_mask"], made.inputs(["text"], np.arange(16))["attention_mask"]
+    )
     same_embeddings = torch.equal(outputs[0], outputs[len(outputs) // 2])
     assert same_embeddings is (kind != "shuffle")
 
@@ -72,7 +82,8 @@ def test_each_view_changes_what_it_should(masked_lm, kind):
 def test_as_released_roberta_s_shuffled_positions_count_from_0(masked_lm, tmp_path):
     roberta = make_roberta(tmp_path / "roberta")
     own, released = (
-        unsupervised(roberta, views=("shuffle", "none"), positions_from_zero=chosen) for chosen in (False, True)
+        unsupervised(roberta, views=("shuffle", "none"), positions_from_zero=chosen)
+        for chosen in (False, True)
     )
     for made, start in ((own, 2), (released, 0)):
         batch = first_batch(made, 16)
@@ -94,7 +105,9 @@ def test_classifier_term_by_term(masked_lm, features, width):
     batch = first_batch(made)
     u, v = made.student.embed(batch["first"]), made.student.embed(batch["second"])
     logits = made.classifier(pair_features(u, v, features)).double()
-    numbers = [["contradiction", "entailment", "neutral"].index(label) for label in PAIRS["label"][:8]]
+    numbers = [
+        ["contradiction", "entailment", "neutral"].index(label) for label in PAIRS["label"][:8]
+    ]
     expected = -torch.log_softmax(logits, dim=1)[torch.arange(8), numbers].mean()
     found = values(made, batch)
     assert found["loss"] == pytest.approx(float(expected.detach()), rel=1e-5)
@@ -106,7 +119,8 @@ def test_joint_contrasts_premises_and_hypotheses_apart(masked_lm):
     batch = first_batch(made)
     clean = {name: made.student.embed(batch[name]) for name in ("first", "second")}
     shuffled = {
-        name: made.student.embed({**batch[name], "position_ids": batch["positions"][f"{name} 1"]}) for name in clean
+        name: made.student.embed({**batch[name], "position_ids": batch["positions"][f"{name} 1"]})
+        for name in clean
     }
     expected = sum(literal_nt_xent(clean[name], shuffled[name], 0.1) for name in clean)
     found = values(made, batch)
@@ -149,7 +163,9 @@ def test_adversarial_view_is_the_clean_one_moved_along_the_gradient(masked_lm, n
 
 def test_a_batch_in_parts_moves_the_same_rows(masked_lm):
     texts = [*sentences(16, longest=4), *sentences(16, seed=2, longest=16)]
-    made = ConSERT(student(masked_lm, dropout=0.0), objective="joint", views=("none", "adversarial"))
+    made = ConSERT(
+        student(masked_lm, dropout=0.0), objective="joint", views=("none", "adversarial")
+    )
     made.prepare({"first": texts, "second": texts[::-1], "label": ["a", "b"] * 16})
     batch = first_batch(made, 32)
     whole = values(made, batch)["loss"]
@@ -168,12 +184,15 @@ def test_one_label_is_no_classification(masked_lm):
 
 
 CLEAR_TEXTS = [
-    " ".join(f"{text} {other}".split()[:12]) for text, other in zip(sentences(24), sentences(24, seed=3), strict=True)
+    " ".join(f"{text} {other}".split()[:12])
+    for text, other in zip(sentences(24), sentences(24, seed=3), strict=True)
 ]
 
 
 def learner(folder: Path, **params: Any) -> CLEAR:
-    made = CLEAR(student(folder, dropout=0.0, language_model=bool(params.get("mlm_weight", 1.0))), **params)
+    made = CLEAR(
+        student(folder, dropout=0.0, language_model=bool(params.get("mlm_weight", 1.0))), **params
+    )
     made.prepare({"text": CLEAR_TEXTS})
     return made
 
@@ -181,7 +200,9 @@ def learner(folder: Path, **params: Any) -> CLEAR:
 @pytest.fixture(scope="module")
 def synonyms(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("synonyms") / "table.tsv"
-    path.write_text("".join(f"{a}\t{b}\n" for a, b in zip(WORDS, [*WORDS[1:], WORDS[0]], strict=True)))
+    path.write_text(
+        "".join(f"{a}\t{b}\n" for a, b in zip(WORDS, [*WORDS[1:], WORDS[0]], strict=True))
+    )
     return str(path)
 
 
@@ -189,14 +210,23 @@ def words_of(made: CLEAR, tokens: dict[str, torch.Tensor]) -> list[list[str]]:
     tokenizer = made.student.backbone.tokenizer
     unseen = {"[PAD]", "[CLS]", "[SEP]"}
     return [
-        [w for w in tokenizer.convert_ids_to_tokens(row.tolist()) if w not in unseen] for row in tokens["input_ids"]
+        [w for w in tokenizer.convert_ids_to_tokens(row.tolist()) if w not in unseen]
+        for row in tokens["input_ids"]
     ]
 
 
 @pytest.mark.parametrize("first", ["delete_words", "delete_spans", "reorder", "substitute"])
 @pytest.mark.parametrize("second", ["delete_words", "reorder"])
 def test_each_view_is_made_by_its_operator(masked_lm, synonyms, first, second):
-    made = learner(masked_lm, first=first, second=second, spans=2, span_rate=0.2, word_rate=0.5, synonyms=synonyms)
+    made = learner(
+        masked_lm,
+        first=first,
+        second=second,
+        spans=2,
+        span_rate=0.2,
+        word_rate=0.5,
+        synonyms=synonyms,
+    )
     views = words_of(made, first_batch(made)["views"])
     assert len(views) == 16
     for operator, found in ((first, views[:8]), (second, views[8:])):
@@ -211,7 +241,9 @@ def test_each_view_is_made_by_its_operator(masked_lm, synonyms, first, second):
                 assert sorted(view) == sorted(words)
             else:
                 moved = [WORDS[(WORDS.index(word) + 1) % len(WORDS)] for word in words]
-                assert all(new in (old, other) for new, old, other in zip(view, words, moved, strict=True))
+                assert all(
+                    new in (old, other) for new, old, other in zip(view, words, moved, strict=True)
+                )
         assert changed > 4
 
 
@@ -221,7 +253,10 @@ def test_the_deleted_token_is_one_new_row_of_the_embeddings_and_is_saved(masked_
     before, after = (one.model.get_input_embeddings().weight for one in (plain, made.student))
     assert len(after) == len(before) + 1 and torch.equal(after[:-1], before)
     assert tokenizer("dog [DEL] cat")["input_ids"][2] == len(before)
-    assert made.student.language_model is not None and made.student.language_model.config.vocab_size == len(after)
+    assert (
+        made.student.language_model is not None
+        and made.student.language_model.config.vocab_size == len(after)
+    )
     made.save(tmp_path / "saved")
     again = CLEAR(student(tmp_path / "saved"), mlm_weight=0.0)
     assert again.student.backbone.tokenizer("[DEL]")["input_ids"][1] == len(before)

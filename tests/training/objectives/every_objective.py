@@ -37,7 +37,9 @@ LABELS = torch.tensor([1, 0, 0, 1, 0, 0])
 
 
 def guided(variant: str, layers: int) -> Callable[..., torch.Tensor]:
-    return lambda z, mask, labels: self_guided(z[:, 0], z[:, 1 : 1 + layers], temperature=0.05, variant=variant)
+    return lambda z, mask, labels: self_guided(
+        z[:, 0], z[:, 1 : 1 + layers], temperature=0.05, variant=variant
+    )
 
 
 def similar(z: torch.Tensor, one: int, other: int) -> torch.Tensor:
@@ -64,17 +66,24 @@ LOSSES: dict[str, Callable[..., torch.Tensor]] = {
         CoSENTLoss(GivenEmbeddings()), z[:, 0], z[:, 1], labels=labels + mask.sum(dim=1)
     ),
     "angle's contrast": lambda z, mask, labels: pairs_in_batch(
-        z[:, 0], z[:, 1], torch.arange(2 * len(z)).roll(len(z))[:, None] == torch.arange(2 * len(z)), temperature=0.1
+        z[:, 0],
+        z[:, 1],
+        torch.arange(2 * len(z)).roll(len(z))[:, None] == torch.arange(2 * len(z)),
+        temperature=0.1,
     ),
     "consistency": lambda z, mask, labels: ranking_consistency(z[:, 0], z[:, 1], temperature=0.1),
     "list_mle": lambda z, mask, labels: list_mle(similar(z, 0, 1), similar(z, 2, 2)),
     "list_net": lambda z, mask, labels: list_net(similar(z, 0, 1), similar(z, 2, 2)),
     "mutual information": lambda z, mask, labels: jsd_mutual_information(z[:, 1:], mask, z[:, 0]),
-    "mixed negatives": lambda z, mask, labels: mixed_info_nce(z[:, 0], z[:, 1], temperature=0.05, mixing=0.2),
+    "mixed negatives": lambda z, mask, labels: mixed_info_nce(
+        z[:, 0], z[:, 1], temperature=0.05, mixing=0.2
+    ),
     "mixed negatives, released": lambda z, mask, labels: mixed_info_nce(
         z[:, 0], z[:, 1], temperature=0.05, mixing=0.2, variant="released"
     ),
-    "off dropout": lambda z, mask, labels: off_dropout_info_nce(z[:, 0], z[:, 1], z[:, 2], temperature=0.05),
+    "off dropout": lambda z, mask, labels: off_dropout_info_nce(
+        z[:, 0], z[:, 1], z[:, 2], temperature=0.05
+    ),
     "dimensions": lambda z, mask, labels: dimension_contrast(z[:, 0], z[:, 1], temperature=0.5),
     "queued negatives": lambda z, mask, labels: queued_info_nce(
         z[:, 0], z[:, 1], z[:, 2], labels.bool(), temperature=0.3

@@ -32,7 +32,11 @@ def share(own: float, others: list[float]) -> float:
 
 
 def literal_info_nce(
-    anchor: torch.Tensor, positive: torch.Tensor, hard: torch.Tensor | None, temperature: float, weight: float = 0.0
+    anchor: torch.Tensor,
+    positive: torch.Tensor,
+    hard: torch.Tensor | None,
+    temperature: float,
+    weight: float = 0.0,
 ) -> float:
     """Equation 5 of SimCSE, and equation 8 with alpha = e^weight: loops over scalars."""
     losses = []
@@ -50,7 +54,9 @@ def literal_nt_xent(view_a: torch.Tensor, view_b: torch.Tensor, temperature: flo
     n, views, losses = len(view_a), [*view_a, *view_b], []
     for i, view in enumerate(views):
         twin = (i + n) % (2 * n)
-        others = [cosine(view, other) / temperature for j, other in enumerate(views) if j not in (i, twin)]
+        others = [
+            cosine(view, other) / temperature for j, other in enumerate(views) if j not in (i, twin)
+        ]
         losses.append(share(cosine(view, views[twin]) / temperature, others))
     return math.fsum(losses) / len(losses)
 
@@ -64,7 +70,9 @@ def test_agree_with_scalar_loops(n, positive, temperature):
     assert found == pytest.approx(literal_info_nce(a, p, None, temperature), rel=1e-11, abs=1e-13)
     for weight in (0.0, math.log(2), -1.5):
         found = info_nce(a, p, h, temperature=temperature, hard_negative_weight=weight).item()
-        assert found == pytest.approx(literal_info_nce(a, p, h, temperature, weight), rel=1e-11, abs=1e-13)
+        assert found == pytest.approx(
+            literal_info_nce(a, p, h, temperature, weight), rel=1e-11, abs=1e-13
+        )
     found = nt_xent(a, p, temperature=temperature).item()
     assert found == pytest.approx(literal_nt_xent(a, p, temperature), rel=1e-11, abs=1e-13)
 
@@ -121,8 +129,13 @@ def literal_dimensions(x: torch.Tensor, y: torch.Tensor, t: float) -> float:
         return [(v - mean) / math.sqrt(variance + 1e-5) for v in values]
 
     first, second = ([standard(column) for column in view.T.tolist()] for view in (x, y))
-    logits = [[math.fsum(i * j for i, j in zip(a, b, strict=True)) / len(x) / t for b in second] for a in first]
-    return math.fsum(share(row[c], row[:c] + row[c + 1 :]) for c, row in enumerate(logits)) / len(logits)
+    logits = [
+        [math.fsum(i * j for i, j in zip(a, b, strict=True)) / len(x) / t for b in second]
+        for a in first
+    ]
+    return math.fsum(share(row[c], row[:c] + row[c + 1 :]) for c, row in enumerate(logits)) / len(
+        logits
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.5])
@@ -187,8 +200,14 @@ OFFICIAL: dict[str, list[tuple[Callable[[], torch.Tensor], float]]] = {
     ],
     # cl_forward of caskcsg/sentemb@5eeec55, ESimCSE/esimcse/models.py, with the first three rows of the queue as pre_z1.
     "esimcse": [
-        (lambda: queued_info_nce(ANCHOR, NEAR, QUEUE, THREE, temperature=0.05), 0.0027687175270503152),
-        (lambda: queued_info_nce(ANCHOR, OTHER, QUEUE, THREE, temperature=0.05), 0.6961592121385055),
+        (
+            lambda: queued_info_nce(ANCHOR, NEAR, QUEUE, THREE, temperature=0.05),
+            0.0027687175270503152,
+        ),
+        (
+            lambda: queued_info_nce(ANCHOR, OTHER, QUEUE, THREE, temperature=0.05),
+            0.6961592121385055,
+        ),
         (lambda: queued_info_nce(ANCHOR, NEAR, QUEUE, THREE, temperature=0.5), 0.8314348193469379),
         (lambda: queued_info_nce(ANCHOR, OTHER, QUEUE, THREE, temperature=0.5), 1.1499894358191576),
     ],
@@ -206,7 +225,10 @@ OFFICIAL: dict[str, list[tuple[Callable[[], torch.Tensor], float]]] = {
     # dimensions' part by itself, sw_temp 5 and 0.5. It adds log(1e-45) to what we leave out.
     "simcse++": [
         *(
-            (partial(off_dropout_info_nce, ANCHOR, p, STILL, temperature=t, positive_share=s), value)
+            (
+                partial(off_dropout_info_nce, ANCHOR, p, STILL, temperature=t, positive_share=s),
+                value,
+            )
             for p, t, s, value in (
                 (NEAR, 0.05, 1.0, 1.633478759899276e-05),
                 (OTHER, 0.05, 1.0, 0.0025618885849286953),
@@ -272,15 +294,21 @@ def test_agrees_with_a_double_loop(b, scale):
 
 def test_is_what_the_released_code_computes():
     # MutualInformationLoss of yanzhangnlp/IS-BERT@ea6622c on these tensors (its masks off the GPU).
-    assert jsd_mutual_information(LOCAL, MASK, POOLED).item() == pytest.approx(0.018593919726449526, rel=1e-11)
-    assert jsd_mutual_information(10 * LOCAL, MASK, POOLED).item() == pytest.approx(5.866727960649394, rel=1e-12)
+    assert jsd_mutual_information(LOCAL, MASK, POOLED).item() == pytest.approx(
+        0.018593919726449526, rel=1e-11
+    )
+    assert jsd_mutual_information(10 * LOCAL, MASK, POOLED).item() == pytest.approx(
+        5.866727960649394, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("score", [-21.0, 21.0])
 def test_no_threshold_beyond_which_softplus_is_rounded(score):
     # Scores with the own sentence and with the other one, alike for both.
     local = torch.full((2, 1, 1), score, dtype=torch.float64)
-    loss = jsd_mutual_information(local, torch.ones(2, 1), torch.ones(2, 1, dtype=torch.float64)).item()
+    loss = jsd_mutual_information(
+        local, torch.ones(2, 1), torch.ones(2, 1, dtype=torch.float64)
+    ).item()
     assert loss == pytest.approx(softplus(score) + softplus(-score) - 2 * math.log(2), rel=1e-14)
 
 
@@ -288,7 +316,10 @@ def test_padding_has_no_part_in_it():
     expected = jsd_mutual_information(LOCAL, MASK, POOLED).item()
     garbage = LOCAL.masked_fill(MASK[:, :, None] == 0, 1e30)
     assert jsd_mutual_information(garbage, MASK, POOLED).item() == expected
-    longer = torch.cat([LOCAL, made(4, 3, 6, key=9)], dim=1), torch.cat([MASK, torch.zeros(4, 3)], dim=1)
+    longer = (
+        torch.cat([LOCAL, made(4, 3, 6, key=9)], dim=1),
+        torch.cat([MASK, torch.zeros(4, 3)], dim=1),
+    )
     assert jsd_mutual_information(*longer, POOLED).item() == pytest.approx(expected, rel=1e-13)
     local = garbage.requires_grad_()
     (gradient,) = torch.autograd.grad(jsd_mutual_information(local, MASK, POOLED), local)
@@ -301,7 +332,11 @@ def ordered_literal(first: torch.Tensor, second: torch.Tensor) -> float:
     losses = []
     for i in range(b):
         scores = [
-            0.0 if i == j else math.fsum(x * y for x, y in zip(first[i].tolist(), second[j].tolist(), strict=True))
+            0.0
+            if i == j
+            else math.fsum(
+                x * y for x, y in zip(first[i].tolist(), second[j].tolist(), strict=True)
+            )
             for j in range(b)
         ]
         total = math.log(math.fsum(map(math.exp, scores)))
@@ -313,13 +348,17 @@ def ordered_literal(first: torch.Tensor, second: torch.Tensor) -> float:
 @pytest.mark.parametrize("b", [2, 3, 6])
 def test_agrees_with_a_slow_computation(b):
     first, second = made(b, 5, key=1), made(b, 5, key=2)
-    assert quick_thoughts(first, second).item() == pytest.approx(ordered_literal(first, second), rel=1e-13)
+    assert quick_thoughts(first, second).item() == pytest.approx(
+        ordered_literal(first, second), rel=1e-13
+    )
 
 
 def test_is_what_the_released_code_computes_ordered():
     # The scorer and loss of lajanugen/S2V@397b8b1, src/s2v_model.py, run in TensorFlow 2.21 on these tensors.
     for b, value in {2: 0.6183082139811612, 6: 2.3723025947161562}.items():
-        assert quick_thoughts(made(b, 5, key=1), made(b, 5, key=2)).item() == pytest.approx(value, rel=1e-13)
+        assert quick_thoughts(made(b, 5, key=1), made(b, 5, key=2)).item() == pytest.approx(
+            value, rel=1e-13
+        )
 
 
 def test_large_scores_do_not_overflow_in_quick_thoughts():

@@ -34,7 +34,9 @@ HEAT: dict[str, Any] = {"temperature": 0.05}
 # No gradient flows through a mix.
 @pytest.mark.parametrize("name", [name for name in LOSSES if not name.startswith("mixed")])
 def test_gradients_are_exact(name):
-    assert torch.autograd.gradcheck(lambda z: LOSSES[name](z, MASK, LABELS), (INPUTS.clone().requires_grad_(),))
+    assert torch.autograd.gradcheck(
+        lambda z: LOSSES[name](z, MASK, LABELS), (INPUTS.clone().requires_grad_(),)
+    )
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -59,13 +61,33 @@ def test_float32_at_least_whatever_the_model_computes_in(name):
 ALONE = "it must be (b, d) with b at least 2"
 WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: info_nce(A, B[:4], **HEAT), ValueError, "positive is (4, 7), but anchor is (5, 7)"),
-    (lambda: info_nce(A, B, C[:1], **HEAT), ValueError, "hard_negative is (1, 7), but anchor is (5, 7)"),
-    (lambda: nt_xent(A[:, None], B[:, None], **HEAT), ValueError, "view_a is (5, 1, 7); it must be (b, d)"),
+    (
+        lambda: info_nce(A, B, C[:1], **HEAT),
+        ValueError,
+        "hard_negative is (1, 7), but anchor is (5, 7)",
+    ),
+    (
+        lambda: nt_xent(A[:, None], B[:, None], **HEAT),
+        ValueError,
+        "view_a is (5, 1, 7); it must be (b, d)",
+    ),
     (lambda: nt_xent(A[:0], B[:0], **HEAT), ValueError, "view_a is (0, 7)"),
-    (lambda: info_nce(A, B, hard_negative_weight=0.5, **HEAT), StsbenchError, "without hard negatives"),
+    (
+        lambda: info_nce(A, B, hard_negative_weight=0.5, **HEAT),
+        StsbenchError,
+        "without hard negatives",
+    ),
     (lambda: mixed_info_nce(A[:1], B[:1], mixing=0.2, **HEAT), ValueError, ALONE),
-    (lambda: mixed_info_nce(A, B, mixing=0.2, variant="papers", **HEAT), UnknownName, "did you mean 'paper'"),
-    (lambda: off_dropout_info_nce(A, B, C[:4], **HEAT), ValueError, "still is (4, 7), but anchor is (5, 7)"),
+    (
+        lambda: mixed_info_nce(A, B, mixing=0.2, variant="papers", **HEAT),
+        UnknownName,
+        "did you mean 'paper'",
+    ),
+    (
+        lambda: off_dropout_info_nce(A, B, C[:4], **HEAT),
+        ValueError,
+        "still is (4, 7), but anchor is (5, 7)",
+    ),
     (lambda: dimension_contrast(A[:1], B[:1], **HEAT), ValueError, ALONE),
     (lambda: jsd_mutual_information(HIDDEN[:1], MASK[:1], A[:1]), ValueError, ALONE),
     (lambda: jsd_mutual_information(HIDDEN, MASK[:4], A[:3]), ValueError, "but pooled is (3, 7)"),
@@ -74,11 +96,31 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: list_net(A, B[1:]), ValueError, "teacher is"),
     (lambda: list_net(A[:1, :1], B[:1, :1]), ValueError, ALONE),
     (lambda: in_batch_tension(A, B[1:]), ValueError, "2 is (4, 7), but 1 is (5, 7)"),
-    (lambda: self_guided(A, HIDDEN, variant="opt4", **HEAT), UnknownName, "unknown self-guided variant 'opt4'; did"),
-    (lambda: self_guided(A, HIDDEN, variant="opt3", **HEAT), ValueError, "is (4, 7), but cls is (5, 7)"),
-    (lambda: pair_features(A, B, "sberd"), UnknownName, "unknown pair features 'sberd'; did you mean 'sbert'"),
-    (lambda: pair_features(A, B, "u"), UnknownName, "consert-scripts, or a list of u, v, |u-v|, u*v"),
-    (lambda: pair_features(A, B, ["u", "|u-w|"]), UnknownName, "unknown pair feature '|u-w|'; did you mean '|u-v|'"),
+    (
+        lambda: self_guided(A, HIDDEN, variant="opt4", **HEAT),
+        UnknownName,
+        "unknown self-guided variant 'opt4'; did",
+    ),
+    (
+        lambda: self_guided(A, HIDDEN, variant="opt3", **HEAT),
+        ValueError,
+        "is (4, 7), but cls is (5, 7)",
+    ),
+    (
+        lambda: pair_features(A, B, "sberd"),
+        UnknownName,
+        "unknown pair features 'sberd'; did you mean 'sbert'",
+    ),
+    (
+        lambda: pair_features(A, B, "u"),
+        UnknownName,
+        "consert-scripts, or a list of u, v, |u-v|, u*v",
+    ),
+    (
+        lambda: pair_features(A, B, ["u", "|u-w|"]),
+        UnknownName,
+        "unknown pair feature '|u-w|'; did you mean '|u-v|'",
+    ),
     (lambda: pair_features(A, B, []), StsbenchError, "no pair features; name some of u, v"),
     (lambda: pair_features(A, B[:1], "sbert"), ValueError, "v is (1, 7), but u is (5, 7)"),
 ]
@@ -94,7 +136,9 @@ def test_what_does_not_fit_is_one_line(call, error, says):
 def test_a_temperature_is_a_positive_number(temperature):
     calls: list[Callable[..., Any]] = [info_nce, nt_xent, dimension_contrast]
     for call in calls:
-        with pytest.raises(StsbenchError, match=f"temperature {temperature}: it must be a positive number"):
+        with pytest.raises(
+            StsbenchError, match=f"temperature {temperature}: it must be a positive number"
+        ):
             call(A, B, temperature=temperature)
     with pytest.raises(StsbenchError, match="it must be a positive number"):
         self_guided(A[:4], HIDDEN, temperature=temperature, variant="opt3")

@@ -43,7 +43,10 @@ def test_each_feature_by_hand(kind):
     [
         ("sbert", ["u", "v", "|u-v|"]),  # 3d; ConSERT's paper too
         ("infersent", ["u", "v", "|u-v|", "u*v"]),
-        ("consert-scripts", ["u", "v", "|u-v|", "max(u,v)^2"]),  # _reps_to_output of yym6472/ConSERT@03c9e8f
+        (
+            "consert-scripts",
+            ["u", "v", "|u-v|", "max(u,v)^2"],
+        ),  # _reps_to_output of yym6472/ConSERT@03c9e8f
     ],
 )
 def test_presets(preset, features):
@@ -92,7 +95,9 @@ def test_tension_agrees_with_the_definition_and_the_released_code():
     assert found / 16 == pytest.approx(1.8274503143732737, rel=1e-13)
     # As sentence-transformers 6.2.0 gave it.
     assert found == pytest.approx(29.239205029972375, rel=1e-13)
-    assert tension(A[:1], B[:1], LABELS[:1]).item() == pytest.approx(literal(A[:1], B[:1], LABELS[:1]), rel=1e-13)
+    assert tension(A[:1], B[:1], LABELS[:1]).item() == pytest.approx(
+        literal(A[:1], B[:1], LABELS[:1]), rel=1e-13
+    )
 
 
 def test_the_second_case_is_not_the_one_the_paper_prints():
@@ -117,7 +122,9 @@ def test_in_batch_tension_is_info_nce_both_ways(scale):
     found = in_batch_tension(a, b, scale).item()
     assert found == pytest.approx(literal_in_batch(a, b, scale), rel=1e-12)
     # As sentence-transformers 6.2.0 gave it, with two fixed encoders.
-    assert found == pytest.approx({20.0: 0.3840544827142392, 2.0: 0.8906215220954081}[scale], rel=1e-12)
+    assert found == pytest.approx(
+        {20.0: 0.3840544827142392, 2.0: 0.8906215220954081}[scale], rel=1e-12
+    )
     both = info_nce(a, b, temperature=1 / scale) + info_nce(b, a, temperature=1 / scale)
     assert found == pytest.approx(both.item() / 2, rel=1e-12)
 
@@ -125,12 +132,20 @@ def test_in_batch_tension_is_info_nce_both_ways(scale):
 def test_ranking_is_info_nce_with_and_without_negatives():
     a, b, c = made(5, 7, key=1), made(5, 7, key=2), made(5, 7, key=3)
     assert ranking(a, b).item() == pytest.approx(info_nce(a, b, temperature=0.1).item(), rel=1e-12)
-    assert ranking(a, b, c).item() == pytest.approx(info_nce(a, b, c, temperature=0.1).item(), rel=1e-12)
+    assert ranking(a, b, c).item() == pytest.approx(
+        info_nce(a, b, c, temperature=0.1).item(), rel=1e-12
+    )
 
 
 def test_the_scale_is_learned():
     scale = torch.tensor(20.0, dtype=torch.float64, requires_grad=True)
     a, b = made(4, 3, key=1).requires_grad_(), made(4, 3, key=2).requires_grad_()
     assert torch.autograd.gradcheck(in_batch_tension, (a, b, scale))
-    ((name, parameter),) = ContrastiveTensionLossInBatchNegatives(GivenEmbeddings("2")).named_parameters()
-    assert name == "logit_scale" and parameter.requires_grad and parameter.exp().item() == pytest.approx(20)
+    ((name, parameter),) = ContrastiveTensionLossInBatchNegatives(
+        GivenEmbeddings("2")
+    ).named_parameters()
+    assert (
+        name == "logit_scale"
+        and parameter.requires_grad
+        and parameter.exp().item() == pytest.approx(20)
+    )

@@ -41,15 +41,18 @@ def test_as_released_consistency_is_minus_the_entropy():
     # Views that rank alike are not at its least; what ranks nothing is.
     assert ranking_consistency(U, U, temperature=0.05, formulas="released").item() > -math.log(6)
     ones = torch.ones(6, 8, dtype=torch.float64)
-    assert ranking_consistency(ones, ones, temperature=0.05, formulas="released").item() == pytest.approx(
-        -math.log(6), rel=1e-6
-    )
+    assert ranking_consistency(
+        ones, ones, temperature=0.05, formulas="released"
+    ).item() == pytest.approx(-math.log(6), rel=1e-6)
 
 
 def test_list_net_is_the_cross_entropy_over_the_others():
     total = 0.0
     for i in range(6):
-        own, theirs = ([row[j] for j in range(6) if j != i] for row in (STUDENT[i].tolist(), TEACHER[i].tolist()))
+        own, theirs = (
+            [row[j] for j in range(6) if j != i]
+            for row in (STUDENT[i].tolist(), TEACHER[i].tolist())
+        )
         total -= sum(q * math.log(p) for p, q in zip(softmax(own), softmax(theirs), strict=True))
     found = list_net(STUDENT, TEACHER).item()
     assert found == pytest.approx(total / 6, rel=1e-10)

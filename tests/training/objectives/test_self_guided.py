@@ -29,16 +29,22 @@ def literal(cls: torch.Tensor, hidden: torch.Tensor, temperature: float, variant
         to_hidden = math.fsum(e(cls[i], hidden[j, 0]) for j in others)
         to_cls = math.fsum(e(cls[i], cls[j]) for j in others)
         if variant == "base":
-            backwards = own + math.fsum(e(hidden[i, 0], cls[j]) + e(hidden[i, 0], hidden[j, 0]) for j in others)
+            backwards = own + math.fsum(
+                e(hidden[i, 0], cls[j]) + e(hidden[i, 0], hidden[j, 0]) for j in others
+            )
             losses += [-math.log(own / (own + to_hidden + to_cls)), -math.log(own / backwards)]
         elif variant == "opt1":
             losses.append(-math.log(own / (own + to_hidden + to_cls)))
         elif variant == "opt2":
             losses.append(-math.log(own / (own + to_hidden)))
         elif variant == "opt2-released":
-            losses.append(-math.log(own / (own + math.fsum(e(cls[i], hidden[j, 0]) for j in others[1:]))))
+            losses.append(
+                -math.log(own / (own + math.fsum(e(cls[i], hidden[j, 0]) for j in others[1:])))
+            )
         else:
-            negatives = math.fsum(e(cls[i], hidden[j, layer]) for j, layer in itertools.product(others, range(k)))
+            negatives = math.fsum(
+                e(cls[i], hidden[j, layer]) for j, layer in itertools.product(others, range(k))
+            )
             for layer in range(k):
                 own = e(cls[i], hidden[i, layer])
                 losses.append(-math.log(own / (own + negatives)))
@@ -60,8 +66,16 @@ def test_are_what_the_released_code_computes():
     # NTXentLossOpt1, NTXentLossOpt2 and NTXentLoss of galsang/SG-BERT@23d5ebe, loss.py, on these
     # tensors. Its NTXentLossOriginal (base) raises: 2b rows of logits, b labels.
     official = {
-        0.05: {"opt1": 0.7670183028007402, "opt2-released": 0.7474574520692733, "opt3": 1.6966686207173474},
-        0.5: {"opt1": 1.2041224712785195, "opt2-released": 0.7974665792172722, "opt3": 1.5448709118356623},
+        0.05: {
+            "opt1": 0.7670183028007402,
+            "opt2-released": 0.7474574520692733,
+            "opt3": 1.6966686207173474,
+        },
+        0.5: {
+            "opt1": 1.2041224712785195,
+            "opt2-released": 0.7974665792172722,
+            "opt3": 1.5448709118356623,
+        },
     }
     for temperature, values in official.items():
         for variant, value in values.items():
@@ -69,7 +83,9 @@ def test_are_what_the_released_code_computes():
             found = self_guided(CLS, hidden, temperature=temperature, variant=variant).item()
             assert found == pytest.approx(value, rel=1e-12)
     for b, value in {2: 0.0, 3: 0.39208261938414707}.items():
-        found = self_guided(CLS[:b], HIDDEN[:b, :1], temperature=0.5, variant="opt2-released").item()
+        found = self_guided(
+            CLS[:b], HIDDEN[:b, :1], temperature=0.5, variant="opt2-released"
+        ).item()
         assert found == pytest.approx(value, rel=1e-12)
 
 
@@ -107,7 +123,10 @@ def test_the_regulariser_starts_at_zero_with_zero_gradient():
 
 def test_the_regulariser_of_half_precision_parameters_is_float32():
     # 1 and 1 + 2^-7 are neighbours in bfloat16; 5,000 squares of 2^-7 are not summed in it.
-    now, start = torch.full((5000,), 1 + 2**-7, dtype=torch.bfloat16), torch.ones(5000, dtype=torch.bfloat16)
+    now, start = (
+        torch.full((5000,), 1 + 2**-7, dtype=torch.bfloat16),
+        torch.ones(5000, dtype=torch.bfloat16),
+    )
     loss = anchored_l2({"w": now}, {"w": start})
     assert loss.dtype == torch.float32 and loss.item() == pytest.approx(5000 * 2**-14, rel=1e-6)
     with torch.autocast("cpu", torch.bfloat16):

@@ -26,7 +26,9 @@ STORY: Mapping[str, Sequence[Any]] = {
 def neighbours_are_near(encoder: Encoder) -> bool:
     """Whether sentences of one subject are far nearer to each other, in the mean, than to others'."""
     cosines = np.asarray(
-        np.corrcoef(encoder.encode([sentence for subject in _SUBJECTS.values() for sentence in subject]))
+        np.corrcoef(
+            encoder.encode([sentence for subject in _SUBJECTS.values() for sentence in subject])
+        )
     )
     subject = np.arange(len(cosines)) // 3
     same = subject[:, None] == subject

@@ -10,15 +10,21 @@ import numpy as np
 import pytest
 
 from stsbench.core.errors import TrainingError
-from stsbench.encoders.base import TokenIds
 from stsbench.encoders.load import load_encoder
+from stsbench.encoders.tokens import TokenIds
 from stsbench.training.words.fastsent import SIGMOID, FastSentTraining, HuffmanTree, learn_block
 from stsbench.training.words.rounds import Vocabulary
 from tests.training.words.ordered_text import STORY, neighbours_are_near
 
 SENTENCES = [[0, 1], [2, 0, 0], [3, 4, 6, 5], [1, 2], []]
-RELEASED_SOURCE = [[-0.4720227, -0.3788898, 0.014986, 0.2675843], [0.2639886, 0.4355551, -0.492507, -0.2412079]]
-RELEASED_NODES = [[0.1699732, -0.375, -0.3866845, -0.0566577], [0.4316425, 0.375, -0.253905, -0.3105475]]
+RELEASED_SOURCE = [
+    [-0.4720227, -0.3788898, 0.014986, 0.2675843],
+    [0.2639886, 0.4355551, -0.492507, -0.2412079],
+]
+RELEASED_NODES = [
+    [0.1699732, -0.375, -0.3866845, -0.0566577],
+    [0.4316425, 0.375, -0.253905, -0.3105475],
+]
 SOURCE = (np.arange(28).reshape(7, 4) % 5 - 2) / 4
 NODES = (np.arange(28).reshape(7, 4) % 7 - 3) / 8
 
@@ -70,7 +76,9 @@ def learn(
     inner = np.arange(1, len(sentences) - 1)
     tokens, tree = TokenIds.from_lists(sentences), HuffmanTree.of(COUNTS)
     read = tokens.ids, tokens.offsets
-    loss, count = learn_block(inner, *read, *read, tree, source, nodes, np.float32(rate), autoencode, mean)
+    loss, count = learn_block(
+        inner, *read, *read, tree, source, nodes, np.float32(rate), autoencode, mean
+    )
     return source, nodes, loss, count
 
 
@@ -99,7 +107,9 @@ def test_one_update_of_the_released_numpy_code():
 
 def test_rate_falls_in_a_line():
     training = FastSentTraining()
-    assert [training.rate(done, 100) for done in (0, 50, 100)] == pytest.approx([0.025, 0.01255, 1e-4])
+    assert [training.rate(done, 100) for done in (0, 50, 100)] == pytest.approx(
+        [0.025, 0.01255, 1e-4]
+    )
     assert FastSentTraining(min_rate=0.02).rate(99, 100) == pytest.approx(0.02005)
 
 
@@ -136,10 +146,19 @@ def test_the_best_round_is_kept(tmp_path, first: float):
 
     training = FastSentTraining(size=4, min_count=1, epochs=3)
     outcome = training.fit(STORY, folder=tmp_path / "run", seed=1, validate=validate)
-    assert [point["score"] for point in outcome.curve] == pytest.approx([0.95, first, 0.9, 0.1], nan_ok=True)
+    assert [point["score"] for point in outcome.curve] == pytest.approx(
+        [0.95, first, 0.9, 0.1], nan_ok=True
+    )
     assert outcome.chosen == {"score": 0.9, "step": outcome.curve[2]["step"]}
     assert (tmp_path / "run/model.safetensors").read_bytes() == seen[2]
-    files = ["checkpoints", "config.json", "curve.jsonl", "model.safetensors", "stsbench.json", "vocab.txt"]
+    files = [
+        "checkpoints",
+        "config.json",
+        "curve.jsonl",
+        "model.safetensors",
+        "stsbench.json",
+        "vocab.txt",
+    ]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == files
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from stsbench.core.errors import TrainingError
-from stsbench.encoders.base import TokenIds
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.words.recurrent import GruHalvesEncoder, Half
-from stsbench.training.words.recurrent import (
+from stsbench.encoders.tokens import TokenIds
+from stsbench.encoders.words.recurrent import GruHalvesEncoder, GruTable
+from stsbench.training.words.recurrent_methods import (
     TINY,
     QuickThoughtsTraining,
     SkipThoughts,
@@ -27,16 +27,22 @@ def literal_cost(model: SkipThoughts, rows: list[int]) -> float:
     tensors = {name: t.double().numpy() for name, t in model.state_dict().items()}
 
     def part(start: str) -> dict[str, np.ndarray]:
-        return {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
+        return {
+            name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)
+        }
 
-    lists = [SENTENCES.ids[a:b] for a, b in zip(SENTENCES.offsets, SENTENCES.offsets[1:], strict=False)]
+    lists = [
+        SENTENCES.ids[a:b] for a, b in zip(SENTENCES.offsets, SENTENCES.offsets[1:], strict=False)
+    ]
     total = 0.0
     for row in rows:
         ends = []
         for i in range(len(model.gru.directions)):
             state = np.zeros(tensors[f"gru.directions.{i}.gru.weight_hh_l0"].shape[1])
             for word in lists[row][:: -1 if i else 1]:
-                state = gru_step(part(f"gru.directions.{i}.gru."), tensors["embedding"][word], state)
+                state = gru_step(
+                    part(f"gru.directions.{i}.gru."), tensors["embedding"][word], state
+                )
             ends.append(state)
         sentence = np.concatenate(ends)
         for side, target in (("next", lists[row + 1]), ("previous", lists[row - 1])):
@@ -55,14 +61,16 @@ def literal_cost(model: SkipThoughts, rows: list[int]) -> float:
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_cost_is_the_literal_sum_over_words_sentences_and_decoders(condition, bidirectional):
     torch.manual_seed(1)
-    model = SkipThoughts(7, Half(word_size=3, hidden=4, bidirectional=bidirectional), condition=condition)
+    model = SkipThoughts(
+        7, GruTable(word_size=3, hidden=4, bidirectional=bidirectional), condition=condition
+    )
     rows = np.array([1, 2, 4])
     cost = model.cost(SENTENCES, rows)
     assert float(cost.detach()) == pytest.approx(literal_cost(model, rows.tolist()), rel=1e-5)
 
 
 def test_first_weights_are_as_released():
-    model = SkipThoughts(50, Half(word_size=8, hidden=8), condition="steps")
+    model = SkipThoughts(50, GruTable(word_size=8, hidden=8), condition="steps")
     assert model.embedding.abs().max() <= 0.1
     for name, parameter in model.named_parameters():
         # Square matrices: the recurrent ones, and here those of the encoder's words.
@@ -87,7 +95,9 @@ def test_batches_hold_sources_of_one_length_and_long_triples_are_left_out():
     batches = list(wide.batches(SENTENCES, rows, np.random.default_rng(0)))
     assert sorted(int(row) for batch in batches for row in batch) == [1, 2, 3, 4]
     assert all(len(set(SENTENCES.lengths[batch])) == 1 and len(batch) <= 2 for batch in batches)
-    with pytest.raises(TrainingError, match="no three neighbouring sentences are shorter than 1 words"):
+    with pytest.raises(
+        TrainingError, match="no three neighbouring sentences are shorter than 1 words"
+    ):
         SkipThoughtsTraining(max_words=1).triples(SENTENCES, documents)
 
 
@@ -100,9 +110,15 @@ SKIP = {"hidden": 16, "batch_size": 8, "epochs": 12, "every": 30, "learning_rate
 QUICK = {"hidden": 12, "batch_size": 30, "epochs": 60, "every": 10, "learning_rate": 2e-2}
 LEARNS = [
     # Which sentences stand around one is certain but at the ends of a document.
-    *((SkipThoughtsTraining, {**SKIP, "condition": how}, STORY, 1.5, 0.3) for how in ("state", "steps")),
+    *(
+        (SkipThoughtsTraining, {**SKIP, "condition": how}, STORY, 1.5, 0.3)
+        for how in ("state", "steps")
+    ),
     # A guess costs log 30; two neighbours with half the target each cost log 2 at least.
-    *((QuickThoughtsTraining, {**QUICK, "cell": cell}, quick_text(), 3, 1.1) for cell in ("torch", "tensorflow")),
+    *(
+        (QuickThoughtsTraining, {**QUICK, "cell": cell}, quick_text(), 3, 1.1)
+        for cell in ("torch", "tensorflow")
+    ),
 ]
 
 
@@ -112,15 +128,23 @@ def test_it_learns_a_small_text(tmp_path, method, params, text, first, last):
     assert curve[-1]["loss"] < last < first < curve[0]["loss"]
     encoder = load_encoder(tmp_path / "run")
     assert isinstance(encoder, GruHalvesEncoder)
-    assert list(encoder.config.halves) == (["uni"] if method is SkipThoughtsTraining else ["f", "g"])
+    assert list(encoder.config.halves) == (
+        ["uni"] if method is SkipThoughtsTraining else ["f", "g"]
+    )
 
 
 def test_batches_are_stretches_of_text_in_order():
     text = {"text": [f"word{i} word" for i in range(11)]}
     lesson = QuickThoughtsTraining(word_size=2, hidden=2, batch_size=4).prepare(text, seed=0)
-    assert lesson.steps == 2 and [rows.tolist() for rows in lesson.batches()] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert lesson.steps == 2 and [rows.tolist() for rows in lesson.batches()] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+    ]
     long = {"text": ["word " * 60] * 5}
-    assert QuickThoughtsTraining(word_size=2, hidden=2, batch_size=4).prepare(long, seed=0).tokens == 5 * 50
+    assert (
+        QuickThoughtsTraining(word_size=2, hidden=2, batch_size=4).prepare(long, seed=0).tokens
+        == 5 * 50
+    )
 
 
 def test_steps_end_a_run_and_too_little_text_is_one_line(tmp_path):

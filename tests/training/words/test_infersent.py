@@ -5,7 +5,7 @@ import torch
 from stsbench.core.errors import TrainingError
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.words.recurrent import InferSentEncoder
-from stsbench.training.words.recurrent import InferSentTraining, Side
+from stsbench.training.words.recurrent_methods import InferSentTraining, Side
 from tests.encoders.words.word_encoders import COMMON, VECTORS, waves
 from tests.encoders.words.word_files import cache
 
@@ -65,12 +65,17 @@ def test_a_step_is_the_released_one():
     # As released: the summed loss, gradients divided by the batch, and the rate cut down to the norm.
     summed = torch.nn.functional.cross_entropy(reference(side(1), side(2)), labels, reduction="sum")
     summed.backward()  # type: ignore[no-untyped-call]
-    norm = sum(float((p.grad / 4).norm()) ** 2 for p in reference.parameters() if p.grad is not None) ** 0.5
+    norm = (
+        sum(float((p.grad / 4).norm()) ** 2 for p in reference.parameters() if p.grad is not None)
+        ** 0.5
+    )
     assert norm > 0.05
     assert loss == pytest.approx(float(summed.detach()) / 4)
     for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
         assert theirs.grad is not None
-        torch.testing.assert_close(ours, theirs - 0.7 * 0.05 / norm * theirs.grad / 4, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(
+            ours, theirs - 0.7 * 0.05 / norm * theirs.grad / 4, atol=1e-6, rtol=1e-5
+        )
     assert optimiser.param_groups[0]["lr"] == 0.7
 
 
@@ -85,7 +90,9 @@ def pairs(n: int = 60) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_it_learns_a_small_set(tmp_path, vectors, version):
-    training = make(vectors, version=version, hidden=16, head_size=16, epochs=45, learning_rate=0.5, shrink=1.0)
+    training = make(
+        vectors, version=version, hidden=16, head_size=16, epochs=45, learning_rate=0.5, shrink=1.0
+    )
     curve = training.fit(pairs(30), folder=tmp_path / "run", seed=1).curve
     assert curve[-1]["loss"] < 0.1 < curve[0]["loss"]
     assert max(point["accuracy"] for point in curve) == 1
@@ -96,17 +103,22 @@ def test_it_learns_a_small_set(tmp_path, vectors, version):
 
 def test_rate_falls_by_epoch_and_is_divided_without_a_better_accuracy(tmp_path, vectors):
     # A rate too small to change an answer: accuracy never rises again.
-    curve = make(vectors, learning_rate=1e-4, epochs=9).fit(pairs(30), folder=tmp_path, seed=1).curve
+    curve = (
+        make(vectors, learning_rate=1e-4, epochs=9).fit(pairs(30), folder=tmp_path, seed=1).curve
+    )
     rates = [point["learning_rate"] for point in curve]
     assert rates == pytest.approx([1e-4, 1e-4 * 0.99 / 5, 1e-4 * 0.99 / 5 * 0.99 / 5])
     assert rates[-1] < 1e-5 < rates[-2]
 
 
 def test_accuracies_are_compared_in_hundredths_of_a_point(vectors, monkeypatch):
-    monkeypatch.setattr("stsbench.training.words.recurrent.accuracy", lambda *_: 1 / 3)
+    monkeypatch.setattr("stsbench.training.words.recurrent_methods.accuracy", lambda *_: 1 / 3)
     lesson = make(vectors).prepare(pairs(30), seed=1)
     # As released: 33.33 is not above 33.33.
-    assert lesson.examine(0.3333) == (0.3333, {"accuracy": 0.3333, "learning_rate": pytest.approx(0.1 / 5)})
+    assert lesson.examine(0.3333) == (
+        0.3333,
+        {"accuracy": 0.3333, "learning_rate": pytest.approx(0.1 / 5)},
+    )
 
 
 def test_best_accuracy_is_kept_and_validation_watches(tmp_path, vectors):
@@ -116,7 +128,11 @@ def test_best_accuracy_is_kept_and_validation_watches(tmp_path, vectors):
         seen.append(encoder.encode(["the cat"]))
         return -float(len(seen))
 
-    first, *curve = make(vectors, epochs=2).fit(pairs(), folder=tmp_path / "run", seed=1, validate=validate).curve
+    first, *curve = (
+        make(vectors, epochs=2)
+        .fit(pairs(), folder=tmp_path / "run", seed=1, validate=validate)
+        .curve
+    )
     untrained = seen.pop(0)
     assert first["score"] == -1 and [point["score"] for point in curve] == [-2, -3]
     kept = load_encoder(tmp_path / "run").encode(["the cat"])
@@ -132,6 +148,8 @@ def test_nothing_to_learn_from_is_one_line(tmp_path, vectors):
     with pytest.raises(TrainingError, match="all pairs have the label 'no'"):
         make(vectors).fit(one, folder=tmp_path, seed=1)
     with pytest.raises(TrainingError, match="2 pairs, of which 2 to learn from"):
-        make(vectors).fit({name: values[:2] for name, values in pairs().items()}, folder=tmp_path, seed=1)
+        make(vectors).fit(
+            {name: values[:2] for name, values in pairs().items()}, folder=tmp_path, seed=1
+        )
     with pytest.raises(TrainingError, match="the loss is nan at step"):
         make(vectors, learning_rate=1e30, clip=1e30).fit(pairs(), folder=tmp_path, seed=1)

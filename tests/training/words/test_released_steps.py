@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from stsbench.encoders.words.recurrent import ResetBeforeGru
-from stsbench.training.words.recurrent import QuickThoughtsTraining, SkipThoughtsTraining
-from stsbench.training.words.rounds import Lesson
+from stsbench.training.words.recurrent_methods import QuickThoughtsTraining, SkipThoughtsTraining
+from stsbench.training.words.rounds import PreparedTraining
 from tests.encoders.words.word_encoders import sigmoid
 
 Array = npt.NDArray[Any]
@@ -31,7 +31,14 @@ def float64() -> Iterator[None]:
 class LiteralAdam:
     """Adam as TensorFlow and the released Skip-Thoughts write it: epsilon beside a second mean that is not corrected."""
 
-    def __init__(self, weights: dict[str, Array], *, first: float, second: float, correction: tuple[float, float]):
+    def __init__(
+        self,
+        weights: dict[str, Array],
+        *,
+        first: float,
+        second: float,
+        correction: tuple[float, float],
+    ):
         self.weights, self.shares, self.correction, self.t = weights, (first, second), correction, 0
         self.m = {name: np.zeros_like(weight) for name, weight in weights.items()}
         self.v = {name: np.zeros_like(weight) for name, weight in weights.items()}
@@ -45,14 +52,18 @@ class LiteralAdam:
             self.weights[name] -= rate * self.m[name] / (np.sqrt(self.v[name]) + 1e-8)
 
 
-def start(lesson: Lesson) -> dict[str, Array]:
+def start(lesson: PreparedTraining) -> dict[str, Array]:
     return {name: tensor.numpy().copy() for name, tensor in lesson.tensors.items()}
 
 
-def assert_same(lesson: Lesson, weights: dict[str, Array], first: dict[str, Array]) -> None:
+def assert_same(
+    lesson: PreparedTraining, weights: dict[str, Array], first: dict[str, Array]
+) -> None:
     for name, tensor in lesson.tensors.items():
         moved = np.abs(weights[name] - first[name]).max()
-        np.testing.assert_allclose(tensor.numpy(), weights[name], rtol=0, atol=1e-6 * moved, err_msg=name)
+        np.testing.assert_allclose(
+            tensor.numpy(), weights[name], rtol=0, atol=1e-6 * moved, err_msg=name
+        )
 
 
 class Direction:
@@ -61,7 +72,9 @@ class Direction:
     def __init__(self, weights: dict[str, Array], prefix: str):
         self.prefix = prefix
         names = ("gates.weight", "gates.bias", "candidate.weight", "candidate.bias")
-        self.gates, self.gates_bias, self.candidate, self.candidate_bias = (weights[prefix + name] for name in names)
+        self.gates, self.gates_bias, self.candidate, self.candidate_bias = (
+            weights[prefix + name] for name in names
+        )
 
     def forward(self, words: Array, lengths: Array) -> Array:
         state, self.tape = np.zeros((len(words), len(self.candidate))), []
@@ -76,7 +89,11 @@ class Direction:
         return state
 
     def backward(self, gradient: Array, size: int) -> tuple[Array, dict[str, Array]]:
-        of = {name: np.zeros_like(getattr(self, name)) for name in vars(self) if name not in ("prefix", "tape")}
+        of = {
+            name: np.zeros_like(getattr(self, name))
+            for name in vars(self)
+            if name not in ("prefix", "tape")
+        }
         of_words = []
         for state, joined, reset, update, both, new, reads in reversed(self.tape):
             through, gradient = np.where(reads, gradient, 0), np.where(reads, 0, gradient)
@@ -92,15 +109,21 @@ class Direction:
             of["gates_bias"] += of_gates.sum(axis=0)
             of_words.append(of_both[:, :size] + of_joined[:, :size])
             gradient = gradient + through * update + of_both[:, size:] * reset + of_joined[:, size:]
-        names = {name: name.replace("_", ".") if "bias" in name else f"{name}.weight" for name in of}
-        return np.stack(of_words[::-1], axis=1), {self.prefix + names[name]: value for name, value in of.items()}
+        names = {
+            name: name.replace("_", ".") if "bias" in name else f"{name}.weight" for name in of
+        }
+        return np.stack(of_words[::-1], axis=1), {
+            self.prefix + names[name]: value for name, value in of.items()
+        }
 
 
 def clipped(gradient: Array, limit: float) -> Array:
     return np.asarray(gradient * limit / max(np.sqrt((gradient**2).sum()), limit))
 
 
-def quick_thoughts_gradients(weights: dict[str, Array], sentences: list[list[int]], limit: float) -> dict[str, Array]:
+def quick_thoughts_gradients(
+    weights: dict[str, Array], sentences: list[list[int]], limit: float
+) -> dict[str, Array]:
     """Clipped tensor by tensor; a table's is clipped as one row for each word that was read, before rows are summed."""
     lengths, size = np.array([len(one) for one in sentences]), weights["f.embedding"].shape[1]
     ids = np.array([one + [0] * (max(lengths) - len(one)) for one in sentences])
@@ -111,7 +134,9 @@ def quick_thoughts_gradients(weights: dict[str, Array], sentences: list[list[int
         words = weights[f"{half}.embedding"][ids]
         runs[half] = [Direction(weights, f"{half}.gru.directions.{i}.") for i in range(2)]
         orders = (words, np.take_along_axis(words, turned[:, :, None], axis=1))
-        ends[half] = np.hstack([run.forward(order, lengths) for run, order in zip(runs[half], orders, strict=True)])
+        ends[half] = np.hstack(
+            [run.forward(order, lengths) for run, order in zip(runs[half], orders, strict=True)]
+        )
     scores = ends["f"] @ ends["g"].T
     np.fill_diagonal(scores, 0)
     targets = np.eye(len(ids), k=1) + np.eye(len(ids), k=-1)
@@ -121,10 +146,15 @@ def quick_thoughts_gradients(weights: dict[str, Array], sentences: list[list[int
     gradients: dict[str, Array] = {}
     for half, of_ends in (("f", of_scores @ ends["g"]), ("g", of_scores.T @ ends["f"])):
         ahead, back = (
-            run.backward(of_end, size) for run, of_end in zip(runs[half], np.hsplit(of_ends, 2), strict=True)
+            run.backward(of_end, size)
+            for run, of_end in zip(runs[half], np.hsplit(of_ends, 2), strict=True)
         )
-        gradients |= {name: clipped(gradient, limit) for name, gradient in (ahead[1] | back[1]).items()}
-        of_words = clipped(ahead[0] + np.take_along_axis(back[0], turned[:, :, None], axis=1), limit)
+        gradients |= {
+            name: clipped(gradient, limit) for name, gradient in (ahead[1] | back[1]).items()
+        }
+        of_words = clipped(
+            ahead[0] + np.take_along_axis(back[0], turned[:, :, None], axis=1), limit
+        )
         gradients[f"{half}.embedding"] = np.zeros_like(weights[f"{half}.embedding"])
         np.add.at(gradients[f"{half}.embedding"], ids, of_words)
     return gradients
@@ -155,7 +185,9 @@ def test_skip_thoughts_takes_the_released_steps(limit, steps):
     gradients: dict[str, Array] = {}
     for name, parameter in zip(lesson.tensors, parameters, strict=True):
         if parameter.requires_grad:
-            parameter.register_hook(lambda gradient, name=name: gradients.update({name: gradient.numpy().copy()}))
+            parameter.register_hook(
+                lambda gradient, name=name: gradients.update({name: gradient.numpy().copy()})
+            )
     weights, first = start(lesson), start(lesson)
     # The release: b1 = 0.1 and b2 = 0.001 stand for the new gradient's share, and for the correction.
     adam = LiteralAdam(weights, first=0.1, second=0.001, correction=(0.1, 0.001))
@@ -166,7 +198,9 @@ def test_skip_thoughts_takes_the_released_steps(limit, steps):
         learned = {name: gradient for name, gradient in gradients.items() if "bias_hh" not in name}
         squares = sum((gradient**2).sum() for gradient in learned.values())
         if squares > limit**2:
-            learned = {name: gradient / np.sqrt(squares) * limit for name, gradient in learned.items()}
+            learned = {
+                name: gradient / np.sqrt(squares) * limit for name, gradient in learned.items()
+            }
             too_long += 1
         adam.step(2e-4, learned)
     assert 0 < too_long < steps if limit > 1 else too_long == steps

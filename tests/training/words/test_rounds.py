@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from stsbench.core.errors import TrainingError
-from stsbench.training.seams import Columns, Point, TrainingProgress
+from stsbench.training.learner import Columns, Point, TrainingProgress
 from stsbench.training.words.fastsent import FastSentTraining
-from stsbench.training.words.recurrent import InferSentTraining, QuickThoughtsTraining, SkipThoughtsTraining
+from stsbench.training.words.recurrent_methods import (
+    InferSentTraining,
+    QuickThoughtsTraining,
+    SkipThoughtsTraining,
+)
 from stsbench.training.words.rounds import StandaloneMethod
 from tests.encoders.words.word_encoders import COMMON, VECTORS
 from tests.encoders.words.word_files import cache
@@ -27,13 +31,21 @@ def method(name: str, folder: Path) -> tuple[StandaloneMethod, Columns]:
     if name == "quick_thoughts":
         return QuickThoughtsTraining(word_size=4, hidden=2, batch_size=10, epochs=2, every=5), STORY
     if name == "skip_thoughts":
-        return SkipThoughtsTraining(word_size=4, hidden=4, batch_size=16, epochs=2, every=3, vocabulary=40), STORY
+        return SkipThoughtsTraining(
+            word_size=4, hidden=4, batch_size=16, epochs=2, every=3, vocabulary=40
+        ), STORY
     path = folder / "vectors.txt"
     path.write_text(VECTORS[1] + COMMON)
     words = [line.split()[0] for line in COMMON.splitlines()]
     texts = [f"{words[i % len(words)]} {words[(3 * i + 1) % len(words)]}" for i in range(40)]
-    pairs = {"first": texts, "second": texts[::-1], "label": ["a" if i % 3 else "b" for i in range(40)]}
-    return InferSentTraining(vectors=str(path), hidden=2, head_size=3, batch_size=4, epochs=5), pairs
+    pairs = {
+        "first": texts,
+        "second": texts[::-1],
+        "label": ["a" if i % 3 else "b" for i in range(40)],
+    }
+    return InferSentTraining(
+        vectors=str(path), hidden=2, head_size=3, batch_size=4, epochs=5
+    ), pairs
 
 
 class Killed(BaseException):
@@ -62,7 +74,10 @@ def test_a_resumed_training_ends_where_an_undisturbed_one_does(tmp_path, name, v
     with pytest.raises(Killed):
         training.fit(columns, folder=tmp_path / "cut", seed=3, validate=validate, on_progress=kill)
     steps: list[tuple[int, int]] = []
-    more: dict[str, Any] = {"validate": validate, "on_progress": lambda one: steps.append((one.step, one.steps))}
+    more: dict[str, Any] = {
+        "validate": validate,
+        "on_progress": lambda one: steps.append((one.step, one.steps)),
+    }
     assert training.fit(columns, folder=tmp_path / "cut", seed=3, **more, resume=True) == whole
     # It is as far as it was, and what is left goes to the end.
     planned = training.prepare(columns, 3).planned(training.epochs)
@@ -76,7 +91,9 @@ def test_a_resumed_training_ends_where_an_undisturbed_one_does(tmp_path, name, v
 def test_a_state_is_forgotten_without_resume_and_of_another_text_refused(tmp_path):
     training, columns = method("fastsent", tmp_path)
     training.fit(columns, folder=tmp_path / "run", seed=1)
-    again, fresh = (training.fit(columns, folder=tmp_path / name, seed=2) for name in ("run", "new"))
+    again, fresh = (
+        training.fit(columns, folder=tmp_path / name, seed=2) for name in ("run", "new")
+    )
     assert again == fresh
     less = {name: values[:60] for name, values in columns.items()}
     with pytest.raises(TrainingError, match="of another training; pass --fresh to train again"):

@@ -19,21 +19,38 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stsbench.core.cards import FileFacts, FileSource, HubSource, SplitFacts, TaskCard, said, toml_tables
-from stsbench.core.catalogue import KINDS, RESERVED, Catalogue
-from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, cut
-from stsbench.core.files import file_digest, write_whole
+from stsbench.core.cards import (
+    FileSection,
+    FileSource,
+    HubSource,
+    SplitSection,
+    TaskCard,
+    strip_defaults,
+    toml_tables,
+)
+from stsbench.core.catalogue import CARD_FOLDERS, RESERVED, Catalogue
+from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError
+from stsbench.core.files import file_digest, write_atomically
+from stsbench.core.wording import shorten
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
-from stsbench.data.readers.sentences import GOLD, LABELS, NAMES, Roles, columns_called, find_sentences, plain_name
-from stsbench.data.readers.table import (
+from stsbench.data.readers.files import (
     DECIMAL_COMMA,
     TABLE_FILES,
     ColumnKey,
     TextTable,
     column_at,
-    listed,
+    format_names,
     read_table,
     shown_field,
+)
+from stsbench.data.readers.sentences import (
+    GOLD,
+    LABELS,
+    NAMES,
+    ColumnRoles,
+    columns_called,
+    find_sentences,
+    plain_name,
 )
 from stsbench.data.splits import CaptionSplit, PairSplit, Split, characters
 from stsbench.data.task import load_split
@@ -56,13 +73,15 @@ class Draft:
     def write(self, *, force: bool) -> None:
         """Write all files; raises OutputError where one is there already and ``force`` is not set."""
         if not force and (there := [path for path in self.files if path.exists()]):
-            raise OutputError(f"{there[0]} exists; --force writes it again, another name leaves it as it is")
+            raise OutputError(
+                f"{there[0]} exists; --force writes it again, another name leaves it as it is"
+            )
         for path, text in self.files.items():
-            write_whole(path, text.encode())
+            write_atomically(path, text.encode())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Home:
+class CardLocation:
     """Where a card goes: a user's folder of cards, and in it the folder of its kind."""
 
     cards: Path
@@ -79,15 +98,19 @@ class Home:
         return f"--cards {shlex.quote(str(self.cards))}"
 
 
-def find_home(out: Path, kind: str, name: str) -> Home:
+def find_home(out: Path, kind: str, name: str) -> CardLocation:
     """Return where a card of this name goes; raises StsbenchError where it can be no id, or is that of another card.
 
     ``out`` is the folder for ``--cards``, or the folder of one kind (``tasks``, ``baselines``, ``trainers``) in it.
     """
     if not CARD_NAME.fullmatch(name) or name in RESERVED:
-        raise StsbenchError(f"'{cut(name)}' cannot be the name of a card; give letters, digits, - _ . with --name")
-    home = Home(cards=out.parent if out.name == kind else out, kind=kind, name=name)
-    catalogue = Catalogue([home.cards] if any((home.cards / one).is_dir() for one in KINDS) else [])
+        raise StsbenchError(
+            f"'{shorten(name)}' cannot be the name of a card; give letters, digits, - _ . with --name"
+        )
+    home = CardLocation(cards=out.parent if out.name == kind else out, kind=kind, name=name)
+    catalogue = Catalogue(
+        [home.cards] if any((home.cards / one).is_dir() for one in CARD_FOLDERS) else []
+    )
     suites = dict.fromkeys(catalogue.suites(), Path("suites.toml")) if kind == "tasks" else {}
     taken = {**suites, **catalogue.paths(kind)}.get(name, home.path)
     if taken != home.path:
@@ -121,7 +144,13 @@ SCALES = ((0, 1), (-1, 1), (0, 5), (0, 10), (0, 100), (0, 4), (1, 5), (1, 7), (1
 """The scales that similarity is judged on, the likely ones first; the last four are known by both their ends."""
 
 
-def draft_task(source: Path | HubSource, home: Home, *, columns: Mapping[str, str], labels: bool = False) -> Draft:
+def draft_task(
+    source: Path | HubSource,
+    home: CardLocation,
+    *,
+    columns: Mapping[str, str],
+    labels: bool = False,
+) -> Draft:
     """Draft the card of a task from a file of data, a folder with a file for each split, or a dataset on the Hub.
 
     Of a dataset the card keeps the commit that was read.
@@ -144,10 +173,14 @@ def draft_task(source: Path | HubSource, home: Home, *, columns: Mapping[str, st
     others = [one for one in every if one.key != found.column]
     names = [str(one.key) for one in every]
     given = {role: every[column_at(names, name, where=where)].key for role, name in columns.items()}
-    roles, doubts = decide(others, given, where=where, labels=labels)
+    roles, doubts = choose_roles(others, given, where=where, labels=labels)
     if not (labels or "label" in given):
         _check_scores(found, roles, every)
-    found = _fitting(found if dataset is None else _without_secret(found, roles), is_gold=roles.is_gold, where=where)
+    found = _fitting(
+        found if dataset is None else _without_secret(found, roles),
+        is_gold=roles.is_gold,
+        where=where,
+    )
     params = _reader_params(found, roles, every)
     card = _task_card(home.name, source, dataset, found, roles, params)
     # What is written is what the card's own reader finds.
@@ -162,7 +195,12 @@ def draft_task(source: Path | HubSource, home: Home, *, columns: Mapping[str, st
         if (lost := [label for label, count in one.labels.items() if not count])
     ]
     unsure = [*found.unsure, *doubts, *poor]
-    text = _card_text(msgspec.structs.replace(card, splits=facts, gold_range=scale), home, unsure=unsure, notes=notes)
+    text = _card_text(
+        msgspec.structs.replace(card, splits=facts, gold_range=scale),
+        home,
+        unsure=unsure,
+        notes=notes,
+    )
     what = f"{'pairs' if len(roles.sentences) == 2 else 'sentences'} with {'scores' if roles.is_gold else 'labels'}"
     counts = ", ".join(f"{name} {one.n:,}" for name, one in facts.items())
     used = [one for key, one in params.items() if key not in ("classes", "split_values")]
@@ -170,13 +208,15 @@ def draft_task(source: Path | HubSource, home: Home, *, columns: Mapping[str, st
     read = ", ".join(map(str, (*roles.sentences, roles.target)))
     return Draft(
         files={home.path: text},
-        found=[f"{home.path}: {what} ({counts}) from the columns {read}{f'; not read: {left}' if left else ''}"],
+        found=[
+            f"{home.path}: {what} ({counts}) from the columns {read}{f'; not read: {left}' if left else ''}"
+        ],
         unsure=[*unsure, *notes.values()],
         command=f"stsbench run -t {home.name} {home.option()}",
     )
 
 
-def _check_scores(found: SplitTables, roles: Roles, columns: Sequence[DataColumn]) -> None:
+def _check_scores(found: SplitTables, roles: ColumnRoles, columns: Sequence[DataColumn]) -> None:
     """Raise DataError if cells among scores are no numbers; names them."""
     target = next(column for column in columns if column.key == roles.target)
     is_called_score = len(roles.sentences) == 2 and plain_name(str(target.key)) in GOLD
@@ -185,7 +225,11 @@ def _check_scores(found: SplitTables, roles: Roles, columns: Sequence[DataColumn
     lines: list[str] = []
     for table in found.distinct_tables():
         cells = [row[table.index(target.key)] or "" for row in table.rows]
-        notes = {row: shown_field(cell) for row, cell in enumerate(cells) if cell.strip() in target.not_numbers}
+        notes = {
+            row: shown_field(cell)
+            for row, cell in enumerate(cells)
+            if cell.strip() in target.not_numbers
+        }
         lines += [table.describe_rows(notes)] if notes else []
     what = f"column {target.key!r} holds scores and cells that are no numbers: {'; '.join(lines)}"
     raise DataError(what, hint="mend them; --labels takes all that the column holds for classes")
@@ -203,20 +247,32 @@ def _fitting(found: SplitTables, *, is_gold: bool, where: str) -> SplitTables:
         renamed = {"validation": "test"}
         unsure = [*unsure, "there is no test split: the one for validation is taken as test"]
     elif not {"train", "test"} <= splits:
-        raise DataError(f"{where}: has the splits {', '.join(found.tables)}; labels need train and test, or one table")
+        raise DataError(
+            f"{where}: has the splits {', '.join(found.tables)}; labels need train and test, or one table"
+        )
     tables = {renamed.get(split, split): tables for split, tables in found.tables.items()}
     values = {renamed.get(split, split): found.values.get(split, split) for split in found.tables}
     return replace(found, tables=tables, values=values, unsure=unsure)
 
 
 def _task_card(
-    name: str, source: Path | HubSource, read: HubDataset | None, found: SplitTables, roles: Roles, params: Params
+    name: str,
+    source: Path | HubSource,
+    read: HubDataset | None,
+    found: SplitTables,
+    roles: ColumnRoles,
+    params: Params,
 ) -> TaskCard:
     """The card as far as source, columns and splits say; of its splits it has no facts yet."""
     facts: dict[str, Any] = {"languages": ["en"], "license": UNKNOWN}
     if isinstance(source, Path):
-        paths = {split: [Path(table.path) for table in tables] for split, tables in found.tables.items()}
-        files = {split: [FileFacts(path=at.name, sha256=file_digest(at)) for at in one] for split, one in paths.items()}
+        paths = {
+            split: [Path(table.path) for table in tables] for split, tables in found.tables.items()
+        }
+        files = {
+            split: [FileSection(path=at.name, sha256=file_digest(at)) for at in one]
+            for split, one in paths.items()
+        }
         folder = source if source.is_dir() else source.parent
         facts["local"] = FileSource(folder=str(folder.resolve()), params=params, files=files)
     elif read is not None:
@@ -232,23 +288,31 @@ def _task_card(
         evaluator="sts" if roles.is_gold else "probe",
         paper=UNKNOWN,
         options={"features": "abs_mul"} if labelled_pairs else {},
-        score_split=next(split for split in ("test", "all", "validation", "train") if split in found.tables),
-        splits={split: SplitFacts() for split in found.tables},
+        score_split=next(
+            split for split in ("test", "all", "validation", "train") if split in found.tables
+        ),
+        splits={split: SplitSection() for split in found.tables},
         **facts,
     )
 
 
-def _reader_params(found: SplitTables, roles: Roles, columns: Sequence[DataColumn]) -> Params:
+def _reader_params(found: SplitTables, roles: ColumnRoles, columns: Sequence[DataColumn]) -> Params:
     names = ("sentence",) if len(roles.sentences) == 1 else ("sentence1", "sentence2")
     params: Params = dict(zip(names, roles.sentences, strict=True))
     params["gold" if roles.is_gold else "label"] = roles.target
     if roles.is_gold:
-        subsets = [one.key for one in columns if plain_name(str(one.key)) == "subset" and one.key != found.column]
+        subsets = [
+            one.key
+            for one in columns
+            if plain_name(str(one.key)) == "subset" and one.key != found.column
+        ]
         params |= {"subset": subsets[0]} if subsets else {}
     else:
         target = next(one for one in columns if one.key == roles.target)
         # Numbers in their order.
-        params["classes"] = sorted(sorted(target.distinct - {""}), key=str if target.not_numbers else float)
+        params["classes"] = sorted(
+            sorted(target.distinct - {""}), key=str if target.not_numbers else float
+        )
     if found.column is not None:
         values = {split: value for split, value in found.values.items() if value != split}
         params |= {"split_column": found.column} | ({"split_values": values} if values else {})
@@ -268,27 +332,35 @@ def _scale(splits: Mapping[str, Split]) -> tuple[tuple[float, float] | None, dic
     return (float(first), float(last)), {"gold_range": line}
 
 
-def _facts(split: Split) -> SplitFacts:
+def _facts(split: Split) -> SplitSection:
     if isinstance(split, PairSplit):
         subsets = dict(Counter(split.subset)) if any(split.subset) else {}
         mean = round(float(np.mean(split.gold)), 12)
-        return SplitFacts(n=split.n, characters=characters(split), mean=mean, subsets=subsets)
+        return SplitSection(n=split.n, characters=characters(split), mean=mean, subsets=subsets)
     assert not isinstance(split, CaptionSplit), "a table holds no captions"
     counts = np.bincount(split.labels, minlength=len(split.classes)).tolist()
-    return SplitFacts(n=split.n, characters=characters(split), labels=dict(zip(split.classes, counts, strict=True)))
+    return SplitSection(
+        n=split.n,
+        characters=characters(split),
+        labels=dict(zip(split.classes, counts, strict=True)),
+    )
 
 
-def _card_text(card: TaskCard, home: Home, *, unsure: Sequence[str], notes: Mapping[str, str]) -> str:
-    facts = said(card)
+def _card_text(
+    card: TaskCard, home: CardLocation, *, unsure: Sequence[str], notes: Mapping[str, str]
+) -> str:
+    facts = strip_defaults(card)
     if card.local is not None:
-        facts["local"]["folder"] = seen_from(Path(card.local.folder), home.path.parent)
-    lines = [f"# A draft of 'stsbench new task'; docs/tasks.md explains every key. '{UNKNOWN}' is yours to fill in."]
+        facts["local"]["folder"] = relative_path(Path(card.local.folder), home.path.parent)
+    lines = [
+        f"# A draft of 'stsbench new task'; docs/tasks.md explains every key. '{UNKNOWN}' is yours to fill in."
+    ]
     lines += [f"# unsure: {line}" for line in unsure]
     comments = {**COMMENTS, **{key: f"unsure: {note}" for key, note in notes.items()}}
     return "\n".join([*lines, toml_tables(facts, comments)])
 
 
-def seen_from(folder: Path, place: Path) -> str:
+def relative_path(folder: Path, place: Path) -> str:
     """A folder as a card in another writes it: by the way there, or where they share nothing by its whole path."""
     folder, place = folder.resolve(), place.resolve()
     if len(os.path.commonpath([folder, place])) < 2:
@@ -304,13 +376,15 @@ def _hub_tables(where: str, dataset: HubDataset) -> SplitTables:
     if not named and len(theirs) == 1:
         named = {WHOLE: theirs[0]}
     if not named:
-        raise DataError(f"{where}: none of its splits is of train, dev or test ({listed(theirs)})")
+        raise DataError(
+            f"{where}: none of its splits is of train, dev or test ({format_names(theirs)})"
+        )
     tables = {ours: [dataset.tables[named[ours]]] for ours in (*SPLITS, WHOLE) if ours in named}
     unsure = left_out([name for name in theirs if name not in named.values()])
     return SplitTables(tables=tables, unsure=unsure, values=named)
 
 
-def _without_secret(found: SplitTables, roles: Roles) -> SplitTables:
+def _without_secret(found: SplitTables, roles: ColumnRoles) -> SplitTables:
     """The splits without those whose answers are kept back: all of their scores or labels are the same."""
     held: dict[str, set[str | None]] = {}
     for split, parts in found.tables.items():
@@ -319,7 +393,10 @@ def _without_secret(found: SplitTables, roles: Roles) -> SplitTables:
     if len(secret) == len(held):
         return found
     tables = {split: tables for split, tables in found.tables.items() if split not in secret}
-    lines = [f"the split {name} is left out: {roles.target!r} is {one!r} in every row" for name, one in secret.items()]
+    lines = [
+        f"the split {name} is left out: {roles.target!r} is {one!r} in every row"
+        for name, one in secret.items()
+    ]
     return replace(found, tables=tables, unsure=[*found.unsure, *lines])
 
 
@@ -343,7 +420,11 @@ class DataColumn:
     @cached_property
     def not_numbers(self) -> frozenset[str]:
         """What it holds that is no number; a decimal comma is left to the reader, which refuses it, and so are gaps."""
-        numbers = {cell for cell in self.distinct if _NUMBER.fullmatch(cell) or DECIMAL_COMMA.fullmatch(cell)}
+        numbers = {
+            cell
+            for cell in self.distinct
+            if _NUMBER.fullmatch(cell) or DECIMAL_COMMA.fullmatch(cell)
+        }
         return self.distinct - numbers - {""}
 
     @cached_property
@@ -355,7 +436,9 @@ class DataColumn:
     @cached_property
     def has_fractions(self) -> bool:
         """Whether one of its numbers is written with a decimal sign."""
-        return self.is_number and any(re.search("[.,]", cell) for cell in self.distinct - self.not_numbers)
+        return self.is_number and any(
+            re.search("[.,]", cell) for cell in self.distinct - self.not_numbers
+        )
 
     @cached_property
     def words(self) -> float:
@@ -368,12 +451,18 @@ class DataColumn:
         name = plain_name(self.key) if isinstance(self.key, str) else ""
         if name.endswith("id") or name in ("index", "idx", "unnamed0", "row", "n", "no", "number"):
             return True
-        return self.is_number and not self.has_fractions and 2 < len(self.cells) == len(self.distinct)
+        return (
+            self.is_number and not self.has_fractions and 2 < len(self.cells) == len(self.distinct)
+        )
 
     @property
     def is_labels(self) -> bool:
         """Whether it holds few short texts or whole numbers, again and again."""
-        few = 2 <= len(self.distinct) <= min(MOST_CLASSES, max(2, len(self.cells) // 2), len(self.cells) - 1)
+        few = (
+            2
+            <= len(self.distinct)
+            <= min(MOST_CLASSES, max(2, len(self.cells) // 2), len(self.cells) - 1)
+        )
         # A column with gaps is a remark on some rows.
         return few and all(self.distinct) and not self.has_fractions and self.words <= MOST_WORDS
 
@@ -390,12 +479,19 @@ def has_header(rows: Sequence[Sequence[str]]) -> bool:
     if any(cell in column.distinct for column, cell in pairs if cell):
         return False
     # pandas writes the numbers of rows below no name.
-    return any(column.is_number or (cell and (plain_name(cell) in NAMES or column.is_labels)) for column, cell in pairs)
+    return any(
+        column.is_number or (cell and (plain_name(cell) in NAMES or column.is_labels))
+        for column, cell in pairs
+    )
 
 
-def decide(
-    columns: Sequence[DataColumn], given: Mapping[str, ColumnKey], *, where: str, labels: bool = False
-) -> tuple[Roles, Sequence[str]]:
+def choose_roles(
+    columns: Sequence[DataColumn],
+    given: Mapping[str, ColumnKey],
+    *,
+    where: str,
+    labels: bool = False,
+) -> tuple[ColumnRoles, Sequence[str]]:
     """Decide which columns hold the sentences and what is scored, with a line for each that is unsure.
 
     Those ``given`` by what they hold are not doubted; with ``labels`` what is scored are classes. Raises DataError,
@@ -414,37 +510,59 @@ def decide(
         raise CardError(f"{where}: one sentence has no gold score; give two sentences, or a label")
     target = given.get("gold", given.get("label"))
     if target is not None:
-        return Roles(sentences, target, is_gold="gold" in given), unsure
+        return ColumnRoles(sentences, target, is_gold="gold" in given), unsure
     named = columns_called(header, (*GOLD, *LABELS) if len(sentences) == 2 else LABELS)
-    likely = [column for column in others if column.key in named and (column.is_number or column.words <= MOST_WORDS)]
+    likely = [
+        column
+        for column in others
+        if column.key in named and (column.is_number or column.words <= MOST_WORDS)
+    ]
     are_scores_likely = len(sentences) == 2 and not labels
-    best = likely or _best_targets([column for column in others if not column.is_id], numbers_first=are_scores_likely)
+    best = likely or _best_targets(
+        [column for column in others if not column.is_id], numbers_first=are_scores_likely
+    )
     chosen = next(iter(_best_targets(likely, numbers_first=are_scores_likely) or best), None)
     if chosen is None:
-        has, todo = listed([str(one.key) for one in columns]), "--columns gold=NAME or --columns label=NAME"
-        raise DataError(f"{where}: no column holds scores or labels (has {has}); name it with {todo}")
+        has, todo = (
+            format_names([str(one.key) for one in columns]),
+            "--columns gold=NAME or --columns label=NAME",
+        )
+        raise DataError(
+            f"{where}: no column holds scores or labels (has {has}); name it with {todo}"
+        )
     if len(best) > 1:
-        names = listed([repr(one.key) for one in best])
+        names = format_names([repr(one.key) for one in best])
         unsure.append(f"columns {names} may be what is scored: {chosen.key!r} is taken")
     elif not likely and not chosen.is_number:
         unsure.append(f"column {chosen.key!r} is taken for what is scored, by what it holds")
     is_gold = are_scores_likely and _are_scores(chosen, unsure)
-    return Roles(sentences, chosen.key, is_gold=is_gold), unsure
+    return ColumnRoles(sentences, chosen.key, is_gold=is_gold), unsure
 
 
 def _sentences_by_content(
     columns: Sequence[DataColumn], taken: set[ColumnKey], where: str, unsure: list[str]
 ) -> tuple[ColumnKey, ...]:
-    texts = [column for column in columns if not (column.is_number or column.is_labels or column.key in taken)]
-    texts = [one for one in texts if one.words >= 2] or [one for one in texts if one.words and not one.is_id]
+    texts = [
+        column
+        for column in columns
+        if not (column.is_number or column.is_labels or column.key in taken)
+    ]
+    texts = [one for one in texts if one.words >= 2] or [
+        one for one in texts if one.words and not one.is_id
+    ]
     if not texts:
-        has = listed([str(one.key) for one in columns])
+        has = format_names([str(one.key) for one in columns])
         todo = "--columns sentence1=NAME,sentence2=NAME or --columns sentence=NAME"
         raise DataError(f"{where}: no column holds sentences (has {has}); name them with {todo}")
     longest = sorted(texts, key=lambda column: column.words, reverse=True)[:2]
     keys = tuple(column.key for column in columns if column in longest)
-    more, many = f" of the {len(texts)} columns of text" if len(texts) > 2 else "", "s" if len(keys) > 1 else ""
-    unsure.append(f"column{many} {listed(list(map(repr, keys)))}{more}: taken for the sentence{many}")
+    more, many = (
+        f" of the {len(texts)} columns of text" if len(texts) > 2 else "",
+        "s" if len(keys) > 1 else "",
+    )
+    unsure.append(
+        f"column{many} {format_names(list(map(repr, keys)))}{more}: taken for the sentence{many}"
+    )
     return keys
 
 
@@ -465,7 +583,9 @@ def _are_scores(column: DataColumn, unsure: list[str]) -> bool:
     if few <= 2 and name not in GOLD:
         return False
     if few <= MOST_CLASSES and (few <= 2 or name not in GOLD):
-        unsure.append(f"column {column.key!r} holds only whole numbers: taken for scores, they may be classes")
+        unsure.append(
+            f"column {column.key!r} holds only whole numbers: taken for scores, they may be classes"
+        )
     return True
 
 
@@ -507,7 +627,9 @@ class SplitTables:
 def find_tables(source: Path) -> SplitTables:
     """Read the tables of a file, or of a folder with files of splits; raises DataError."""
     if not source.exists():
-        raise DataError(f"'{source}' does not exist; give a file, or a folder with train, dev or test files")
+        raise DataError(
+            f"'{source}' does not exist; give a file, or a folder with train, dev or test files"
+        )
     files, unsure = _files_of(source) if source.is_dir() else ({WHOLE: [source]}, [])
     tables: dict[str, list[TextTable]] = {split: [] for split in files}
     for split, path in ((split, path) for split, paths in files.items() for path in paths):
@@ -516,18 +638,22 @@ def find_tables(source: Path) -> SplitTables:
             table = read_table(path, named=True)
         tables[split].append(table)
     first, *others = (table for part in tables.values() for table in part)
-    if uneven := list(filter(None, (table.describe_uneven(with_longer=True) for table in (first, *others)))):
+    if uneven := list(
+        filter(None, (table.describe_uneven(with_longer=True) for table in (first, *others)))
+    ):
         raise DataError("; ".join(uneven))
     for table in (first, *others):
         if list(table.header) != list(first.header):
-            ours, theirs = (listed(one.header) or "not named" for one in (first, table))
+            ours, theirs = (format_names(one.header) or "not named" for one in (first, table))
             which = f"its columns ({theirs}) are not those of {Path(first.path).name} ({ours})"
             raise DataError(f"{table.path}: {which}; make them the same")
         for row, length in list(table.uneven_rows().items())[:1]:
             line = f"{table.place(row)}: {length} fields, expected {table.width}"
             unsure.append(f"{line}: cells beyond the last column that all rows have are not read")
     if not first.header:
-        unsure.append("no line that names the columns was found: the first line is data, columns are counted from 0")
+        unsure.append(
+            "no line that names the columns was found: the first line is data, columns are counted from 0"
+        )
     found = SplitTables(tables=tables, unsure=unsure)
     return _by_column(found) if list(tables) == [WHOLE] else found
 
@@ -539,9 +665,13 @@ def splits_named(name: str) -> list[str]:
 
 
 def _files_of(folder: Path) -> tuple[dict[str, list[Path]], list[str]]:
-    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in TABLE_FILES and path.is_file())
+    files = sorted(
+        path for path in folder.iterdir() if path.suffix.lower() in TABLE_FILES and path.is_file()
+    )
     if not files:
-        raise DataError(f"{folder}: has no table ({', '.join(TABLE_FILES)}); give a file, or the folder that has them")
+        raise DataError(
+            f"{folder}: has no table ({', '.join(TABLE_FILES)}); give a file, or the folder that has them"
+        )
     found: dict[str, list[Path]] = {}
     for path in files:
         if len(splits := splits_named(path.stem)) == 1:
@@ -550,25 +680,34 @@ def _files_of(folder: Path) -> tuple[dict[str, list[Path]], list[str]]:
         return {WHOLE: files}, []
     if not found:
         what = f"none of its {len(files)} tables has train, dev or test in its name"
-        raise DataError(f"{folder}: {what} ({listed([path.name for path in files])}); give one file, or rename them")
+        raise DataError(
+            f"{folder}: {what} ({format_names([path.name for path in files])}); give one file, or rename them"
+        )
     for split, paths in found.items():
         if len({re.sub(r"\d+", "0", path.name) for path in paths}) > 1:
-            names = listed([path.name for path in paths])
-            raise DataError(f"{folder}: several files may be the split {split} ({names}); leave one in the folder")
+            names = format_names([path.name for path in paths])
+            raise DataError(
+                f"{folder}: several files may be the split {split} ({names}); leave one in the folder"
+            )
     rest = [path.name for path in files if path not in chain.from_iterable(found.values())]
     return {split: found[split] for split in SPLITS if split in found}, left_out(rest)
 
 
 def left_out(names: Sequence[str]) -> list[str]:
     """What to say of files, or of splits on the Hub, whose names say no split of ours."""
-    return [f"left out, for their names are of no split: {listed(names)}"] if names else []
+    return [f"left out, for their names are of no split: {format_names(names)}"] if names else []
 
 
 def _by_column(found: SplitTables) -> SplitTables:
     """The splits that a column names, where one does: whatever it is called, all that it holds are names of splits."""
     ((table,),) = found.tables.values()
     for column in found.columns():
-        names = {name: split for split, known in SPLITS.items() for name in column.distinct if name.casefold() in known}
+        names = {
+            name: split
+            for split, known in SPLITS.items()
+            for name in column.distinct
+            if name.casefold() in known
+        }
         if len(names) > 1 and {*names} == column.distinct and len({*names.values()}) == len(names):
             values = {split: value for value, split in names.items() if value != split}
             tables = {split: [table] for split in SPLITS if split in names.values()}

@@ -12,13 +12,18 @@ from msgspec import Meta
 
 from stsbench.core.errors import DataError
 from stsbench.data.splits import Split
-from stsbench.encoders.base import Embed, EmbeddingRows, blocks
-from stsbench.numbers.statistics import CORRELATION_METHOD, correlation_interval, sharing_from, split_parts
+from stsbench.encoders.base import Embed, EmbeddingRows, iter_blocks
+from stsbench.numbers.statistics import (
+    CORRELATION_INTERVAL_METHOD,
+    correlation_interval,
+    read_dependence,
+    weigh_subsets,
+)
 
 # Types of protocols' fields: what a user gives is held to them where it is read.
-Count = Annotated[int, Meta(ge=1)]
-FromZero = Annotated[int, Meta(ge=0)]
-Positive = Annotated[float, Meta(gt=0)]
+PositiveInt = Annotated[int, Meta(ge=1)]
+NonNegativeInt = Annotated[int, Meta(ge=0)]
+PositiveFloat = Annotated[float, Meta(gt=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +46,7 @@ class Scores:
     notes: tuple[str, ...] = ()
 
 
-Items = Mapping[str, npt.NDArray[Any] | list[str]]
+ItemColumns = Mapping[str, npt.NDArray[Any] | list[str]]
 """Per-item columns, each of length n."""
 
 
@@ -54,7 +59,7 @@ class Evaluator(Protocol):
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
         """Score the embeddings of these splits."""
 
-    def recompute(self, items: Items) -> Scores:
+    def recompute(self, items: ItemColumns) -> Scores:
         """Make the scores again from per-item columns, or from those of some of the items; nothing is embedded.
 
         What training items or other splits decide is not among them. An evaluator of a user's own may lack this.
@@ -64,36 +69,40 @@ class Evaluator(Protocol):
 SplitT = TypeVar("SplitT", bound=Split)
 
 
-def three_splits(splits: Mapping[str, Split], kind: type[SplitT], evaluator: str, scored: str) -> dict[str, SplitT]:
+def require_splits(
+    splits: Mapping[str, Split], kind: type[SplitT], evaluator: str, scored: str
+) -> dict[str, SplitT]:
     """The splits train, validation and test; raises DataError where it is not these, or one is of another kind."""
     which = f"the evaluator '{evaluator}'"
     if set(splits) != {"train", "validation", "test"}:
-        raise DataError(f"{which} needs the splits train, validation and test, not {sorted(splits)}")
+        raise DataError(
+            f"{which} needs the splits train, validation and test, not {sorted(splits)}"
+        )
     found = {name: splits[name] for name in ("train", "validation", "test")}
     if not all(isinstance(split, kind) for split in found.values()):
         raise DataError(f"{which} scores {scored}")
     return cast(dict[str, SplitT], found)
 
 
-class Inspected(NamedTuple):
+class EmbeddingChecks(NamedTuple):
     """How many embeddings are zero vectors, and whether all are the same."""
 
-    zeros: int
-    constant: bool
+    zero_vectors: int
+    is_constant: bool
 
 
-def inspect(rows: EmbeddingRows) -> Inspected:
+def inspect_embeddings(rows: EmbeddingRows) -> EmbeddingChecks:
     """Look through embeddings (n, d), some rows at a time."""
     zeros, constant, first = 0, True, None
-    for block in blocks(rows):
+    for block in iter_blocks(rows):
         first = block[:1] if first is None else first
         zeros += int((~block.any(axis=1)).sum())
         constant = constant and bool((block == first).all())
-    return Inspected(zeros, constant)
+    return EmbeddingChecks(zeros, constant)
 
 
-def pair_scores(
-    items: Items,
+def score_pairs(
+    items: ItemColumns,
     x: npt.NDArray[np.float64],
     *,
     metric: str,
@@ -103,6 +112,15 @@ def pair_scores(
 ) -> Scores:
     """Scores of pairs of which ``score`` is a correlation of x (n,) with their ``gold`` scores, with its interval."""
     gold, n = np.asarray(items["gold"], dtype=np.float64), len(x)
-    parts = split_parts(list(map(str, items.get("subset", [""] * n))), aggregation)
-    interval = correlation_interval(score, metric, x, gold, parts=parts, sharing=sharing_from(items, n))
-    return Scores(score=score, interval=interval, interval_method=CORRELATION_METHOD, per_item=items, n=n, **found)
+    parts = weigh_subsets(list(map(str, items.get("subset", [""] * n))), aggregation)
+    interval = correlation_interval(
+        score, metric, x, gold, subset_weights=parts, dependence=read_dependence(items, n)
+    )
+    return Scores(
+        score=score,
+        interval=interval,
+        interval_method=CORRELATION_INTERVAL_METHOD,
+        per_item=items,
+        n=n,
+        **found,
+    )

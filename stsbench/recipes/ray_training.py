@@ -12,22 +12,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.bench.workers import TRIES, Ray, is_alone, is_everywhere, is_shared, joined
+from stsbench.bench.workers import TRIES, Ray, connect_ray, is_alone, is_everywhere, is_shared
 from stsbench.core import settings
-from stsbench.core.errors import Stopped, StsbenchError, TrainingError, one_line
+from stsbench.core.errors import Interrupted, StsbenchError, TrainingError
+from stsbench.core.wording import join_lines
 from stsbench.encoders.runs import TrainedRun, last_checkpoint
-from stsbench.recipes.plan import TrainPlan
 from stsbench.recipes.train import CarryOut, carry_out, find_finished
+from stsbench.recipes.train_plan import TrainPlan
 
 if TYPE_CHECKING:
-    from stsbench.training.seams import OnProgress, TrainingProgress
+    from stsbench.training.learner import OnProgress, TrainingProgress
 
 ASK_SECONDS = 0.2
 """So often are workers asked how far they are."""
 
 
 @contextmanager
-def launched_on_ray(on: str, devices: int | None, noticed: Callable[[str], None]) -> Iterator[CarryOut]:
+def launched_on_ray(
+    on: str, devices: int | None, noticed: Callable[[str], None]
+) -> Iterator[CarryOut]:
     """Train on the workers of Ray; it is started or joined with the first plan that is not done."""
     with ExitStack() as stack:
         yield RayTraining(on, devices, noticed, stack).carry_out
@@ -47,7 +50,7 @@ class RayTraining:
     @cached_property
     def ray(self) -> Ray:
         """The package, connected."""
-        return self.stack.enter_context(joined(self.on))
+        return self.stack.enter_context(connect_ray(self.on))
 
     def carry_out(self, plan: TrainPlan, *, on_progress: OnProgress) -> TrainedRun:
         """Train a plan; workers that are lost are started again, and resume from the last checkpoint.
@@ -57,10 +60,16 @@ class RayTraining:
         if (done := find_finished(plan)) is not None:
             return done
         plan = replace(
-            plan, data=plan.data or settings.data_folder(), corpora=plan.corpora or settings.corpora_folder()
+            plan,
+            data=plan.data or settings.data_folder(),
+            corpora=plan.corpora or settings.corpora_folder(),
         )
         if not is_alone(self.on):
-            check_seen(self.ray, [Path(plan.base or "."), plan.data, plan.corpora, *plan.catalogue.folders], plan.out)
+            check_seen(
+                self.ray,
+                [Path(plan.base or "."), plan.data, plan.corpora, *plan.catalogue.folders],
+                plan.out,
+            )
         self.heard = False
         for tries in range(1, TRIES + 1):
             if (lost := self._fit(plan, on_progress)) is None:
@@ -68,7 +77,9 @@ class RayTraining:
             kept = last_checkpoint(plan.folder)
             from_where = f"from {kept.name}" if kept else "from the start"
             if tries == TRIES:
-                raise TrainingError(f"{plan.folder}: {lost}, {TRIES} times; the same command resumes {from_where}")
+                raise TrainingError(
+                    f"{plan.folder}: {lost}, {TRIES} times; the same command resumes {from_where}"
+                )
             self.noticed(f"seed {plan.seed}: {lost}; resumes {from_where} ({tries + 1} of {TRIES})")
             # What the first try has begun anew is not begun anew again.
             plan = replace(plan, fresh=plan.fresh and not self.heard)
@@ -83,9 +94,13 @@ class RayTraining:
         kind = "GPU" if here.get("GPU") else "CPU"
         held, what = int(here.get(kind, 0)), {"GPU": "GPUs", "CPU": "cores and no GPU"}[kind]
         if self.devices is None and kind == "CPU":
-            raise StsbenchError(f"--on {self.on}: there are {held} {what}; pass --devices with the number of cores")
+            raise StsbenchError(
+                f"--on {self.on}: there are {held} {what}; pass --devices with the number of cores"
+            )
         if (self.devices or held) > held:
-            raise StsbenchError(f"--devices {self.devices}: there are {held} {what}; give at most {held}")
+            raise StsbenchError(
+                f"--devices {self.devices}: there are {held} {what}; give at most {held}"
+            )
         return self.devices or held, kind == "GPU"
 
     def _fit(self, plan: TrainPlan, on_progress: OnProgress) -> str | None:
@@ -95,7 +110,9 @@ class RayTraining:
             from ray import train
             from ray.train.torch import TorchTrainer
         except ImportError as error:
-            raise StsbenchError(f"--on ray: {one_line(error)}; run: pip install 'stsbench[ray]'") from error
+            raise StsbenchError(
+                f"--on ray: {join_lines(error)}; run: pip install 'stsbench[ray]'"
+            ) from error
         with self._listening(on_progress) as tell, scratch(self.on, plan.out) as notes:
             given = {"plan": plan, "folder": str(Path.cwd()), "tell": tell}
             trainer = TorchTrainer(
@@ -107,10 +124,10 @@ class RayTraining:
             try:
                 trainer.fit()
             except train.WorkerGroupError as error:
-                return why_lost(error.worker_failures)
+                return explain_worker_loss(error.worker_failures)
             except SystemExit as error:
                 # So Ray ends a program after Ctrl-C, when its workers have ended.
-                raise Stopped("stopped; to resume, run it again without --fresh") from error
+                raise Interrupted("stopped; to resume, run it again without --fresh") from error
         return None
 
     @contextmanager
@@ -139,7 +156,7 @@ class RayTraining:
             teller.join()
 
 
-def why_lost(failures: Mapping[int, Exception]) -> str:
+def explain_worker_loss(failures: Mapping[int, Exception]) -> str:
     """Why a worker was lost; an error that one of them has raised is raised here."""
     in_order = [failures[rank] for rank in sorted(failures)]
     for error in in_order:
@@ -148,7 +165,7 @@ def why_lost(failures: Mapping[int, Exception]) -> str:
     for error in in_order:
         # The others fail with it, since they wait for what it would have sent.
         if type(error).__module__.startswith("ray."):
-            return f"a worker was lost ({one_line(error)[:100]})"
+            return f"a worker was lost ({join_lines(error)[:100]})"
     raise in_order[0]
 
 
@@ -171,7 +188,9 @@ def check_seen(ray: Ray, read: Iterable[Path | None], written: Path) -> None:
     if not is_shared(ray, written.absolute()):
         lacking.append(written)
     if lacking:
-        raise TrainingError(f"{lacking[0]}: not every machine of the cluster sees it; training needs shared folders")
+        raise TrainingError(
+            f"{lacking[0]}: not every machine of the cluster sees it; training needs shared folders"
+        )
 
 
 @contextmanager

@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from stsbench.bench.plan import Listener, RunPlan, ScoredTask, Store
-from stsbench.bench.score import Embedder, Shared, open_shelf
+from stsbench.bench.plan import RunPlan, Store
+from stsbench.bench.progress import RunCallbacks
+from stsbench.bench.protocols import PlannedTask
+from stsbench.bench.score import SharedState, TaskEmbedder, open_store
 from stsbench.boards.render.text import csv_text
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
-from stsbench.core.registry import Registry, call_with_params
+from stsbench.core.parameters import call_with_params
+from stsbench.core.registry import Registry
 from stsbench.data.splits import PairSplit
-from stsbench.encoders.base import ROWS, Embed, FloatArray, KnownEncoder
-from stsbench.encoders.engine.embed import Engine, Progress
-from stsbench.encoders.load import check_loadable, each_seed, find_encoder
-from stsbench.evaluators.seams import Scores
+from stsbench.encoders.base import ROWS_AT_ONCE, Embed, FloatArray
+from stsbench.encoders.engine.embed import Engine, ProgressCallback
+from stsbench.encoders.load import check_loadable, expand_recipe, load_named
+from stsbench.encoders.named import NamedEncoder
+from stsbench.evaluators.base import Scores
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import Float64Array
 from stsbench.results.folder import read_folder
@@ -41,22 +45,26 @@ Tables = Mapping[str, Sequence[PlainRow]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class EncoderOnTask:
     """One encoder on one task whose data are read; what it embeds comes from the store where that holds it."""
 
     name: str
-    known: KnownEncoder
-    task: ScoredTask
+    known: NamedEncoder
+    task: PlannedTask
     embed: Embed
     store: Store = "default"
-    progress: Progress = lambda done, total: None
+    progress: ProgressCallback = lambda done, total: None
 
     def pairs(self, *, everywhere: bool = False) -> PairSplit:
         """The task's pairs, of which there must be some: those that are scored, or those of all its splits."""
         names = list(self.task.task.card.splits) if everywhere else [self.task.split]
-        found = [split for name in names if isinstance(split := self.task.task.load(name), PairSplit)]
+        found = [
+            split for name in names if isinstance(split := self.task.task.load(name), PairSplit)
+        ]
         if len(found) < len(names):
-            raise DataError(f"task {self.task.name} has no sentence pairs with gold scores; choose one of suite sts")
+            raise DataError(
+                f"task {self.task.name} has no sentence pairs with gold scores; choose one of suite sts"
+            )
         return PairSplit(
             sentences1=[text for one in found for text in one.sentences1],
             sentences2=[text for one in found for text in one.sentences2],
@@ -71,8 +79,10 @@ class Subject:
 
     def cosines_of(self, first: Sequence[str], second: Sequence[str]) -> Float64Array:
         """The cosine of each two sentences, (n,); 0 where one is a zero vector."""
-        parts = (slice(at, at + ROWS) for at in range(0, len(first), ROWS))
-        found = [paired_cosine(self.array(first[part]), self.array(second[part]))[0] for part in parts]
+        parts = (slice(at, at + ROWS_AT_ONCE) for at in range(0, len(first), ROWS_AT_ONCE))
+        found = [
+            paired_cosine(self.array(first[part]), self.array(second[part]))[0] for part in parts
+        ]
         return np.concatenate([np.empty(0), *found])
 
     def positives(self, split: PairSplit, above: float, least: int = 1) -> list[int]:
@@ -80,7 +90,9 @@ class Subject:
         close: list[int] = np.flatnonzero(split.gold > above).tolist()
         if len(close) < least:
             few = "no pairs" if least == 1 else f"fewer than {least} pairs"
-            raise DataError(f"{few} of {self.task.name} have a gold score above {above:g}; --set above=…")
+            raise DataError(
+                f"{few} of {self.task.name} have a gold score above {above:g}; --set above=…"
+            )
         return close
 
     def array(self, sentences: Sequence[str]) -> FloatArray:
@@ -91,18 +103,22 @@ class Subject:
         """The task's score by its protocol, of these embeddings or of the encoder's own."""
         return self.task.evaluator(self.task.splits, embed or self.embed, seed=0)
 
-    def filled(self, base: TransformerEncoder, made: Mapping[KeyT, TransformerEncoder]) -> dict[KeyT, Engine]:
+    def filled(
+        self, base: TransformerEncoder, made: Mapping[KeyT, TransformerEncoder]
+    ) -> dict[KeyT, Engine]:
         """Engines with the same store for encoders made of a transformer; what they lack of the task is embedded in one pass."""
         from stsbench.encoders.transformer.encoder import fill
 
-        shelves = ((key, one, open_shelf(self.store, one)) for key, one in made.items())
-        engines = {key: Engine(one, shelf, progress=self.progress) for key, one, shelf in shelves}
+        shelves = ((key, one, open_store(self.store, one)) for key, one in made.items())
+        engines = {
+            key: Engine(one, shelf, on_progress=self.progress) for key, one, shelf in shelves
+        }
         if made:
             fill(base, list(engines.values()), self.task.texts(), progress=self.progress)
         return engines
 
 
-class Measurement(NamedTuple):
+class EncoderFindings(NamedTuple):
     """What is found of one encoder: its rows by table, and what is kept to be compared with others'."""
 
     tables: Tables
@@ -120,7 +136,7 @@ class Analysis(ABC):
     """Whether it reads a results folder, and embeds nothing."""
 
     @abstractmethod
-    def tables(self, bed: Bed) -> Tables:
+    def tables(self, bed: AnalysisContext) -> Tables:
         """Find the numbers."""
 
     @abstractmethod
@@ -131,7 +147,7 @@ class Analysis(ABC):
 class EncoderAnalysis(Analysis):
     """An analysis that looks at one encoder after the other."""
 
-    def tables(self, bed: Bed) -> Tables:
+    def tables(self, bed: AnalysisContext) -> Tables:
         """Measure each encoder, then compare what was kept of them."""
         found: dict[str, list[PlainRow]] = {}
         kept: dict[str, Any] = {}
@@ -139,26 +155,26 @@ class EncoderAnalysis(Analysis):
             try:
                 measured = self.measure(subject)
             except EncoderError as error:
-                bed.listener.failed(subject.name, error)
+                bed.listener.on_failure(subject.name, error)
                 continue
             for name, rows in measured.tables.items():
                 found.setdefault(name, []).extend({"encoder": subject.name, **row} for row in rows)
             kept[subject.name] = measured.kept
         if not kept:
             raise DataError("none of the encoders can be measured")
-        return {**found, **self.across(kept)}
+        return {**found, **self.compare_encoders(kept)}
 
     @abstractmethod
-    def measure(self, subject: Subject) -> Measurement:
+    def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Measure one encoder."""
 
-    def across(self, kept: Mapping[str, Any]) -> Tables:
+    def compare_encoders(self, kept: Mapping[str, Any]) -> Tables:
         """Compare encoders by what was kept of each, by their names."""
         return {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Findings:
+class AnalysisResult:
     """What an analysis has found: plain data, and all that it was found with."""
 
     analysis: str
@@ -178,7 +194,7 @@ class Findings:
 ANALYSES = Registry(
     "analysis",
     {
-        "alignment": "stsbench.analysis.space:Closeness",
+        "alignment": "stsbench.analysis.space:AlignmentAndUniformity",
         "similarity": "stsbench.analysis.space:GoldAgainstCosine",
         "spectrum": "stsbench.analysis.space:Spectrum",
         "layers": "stsbench.analysis.inside:Layers",
@@ -186,63 +202,71 @@ ANALYSES = Registry(
         "neighbours": "stsbench.analysis.space:Neighbours",
         "robustness": "stsbench.analysis.mistakes:Robustness",
         "tokens": "stsbench.analysis.inside:TokenFrequency",
-        "shift": "stsbench.analysis.training:Shift",
+        "shift": "stsbench.analysis.training:DomainShift",
         "sweep": "stsbench.analysis.training:SweepCells",
         "map": "stsbench.analysis.space:SentenceMap",
     },
     group="analyses",
     accepts=lambda made: isinstance(made, type) and issubclass(made, Analysis),
-    wanted="a class made of stsbench.analysis.run:Analysis",
+    expected="a class made of stsbench.analysis.context:Analysis",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bed:
+class AnalysisContext:
     """Encoders and one task as the user names them; read and made when an analysis asks for them.
 
     The listener hears of each encoder that cannot be measured; the others still are, unless it raises that.
     """
 
     plan: RunPlan
-    listener: Listener = field(default_factory=lambda: Listener().raising())
+    listener: RunCallbacks = field(default_factory=lambda: RunCallbacks().with_raised_failures())
 
     @cached_property
-    def planned(self) -> ScoredTask:
+    def planned(self) -> PlannedTask:
         """The task; raises StsbenchError where several are named."""
-        if len(self.plan.scored) > 1:
-            count = len(self.plan.scored)
-            raise StsbenchError(f"an analysis is of one task; '{self.plan.tasks}' is {count}; name one of them")
-        return self.plan.scored[0]
+        if len(self.plan.planned_tasks) > 1:
+            count = len(self.plan.planned_tasks)
+            raise StsbenchError(
+                f"an analysis is of one task; '{self.plan.tasks}' is {count}; name one of them"
+            )
+        return self.plan.planned_tasks[0]
 
     @cached_property
-    def read(self) -> ScoredTask:
+    def read(self) -> PlannedTask:
         """The task with its data; raises DataError where no source has them."""
         self.planned.load()
         return self.planned
 
-    def subjects(self) -> Iterator[Subject]:
+    def subjects(self) -> Iterator[EncoderOnTask]:
         """Each encoder on the task, those of all seeds of a recipe one after the other."""
-        names, catalogue, shared = self.plan.encoders, self.plan.catalogue, Shared()
-        specs = list(dict.fromkeys(one for name in names for one in each_seed(name, catalogue)))
+        names, catalogue, shared = self.plan.encoders, self.plan.catalogue, SharedState()
+        specs = list(dict.fromkeys(one for name in names for one in expand_recipe(name, catalogue)))
         for spec in specs:
             check_loadable(spec, catalogue)
         for spec in specs:
-            known = find_encoder(spec, catalogue=catalogue)
-            embedder = Embedder(known, [self.read], self.plan, self.listener.raising(), shared=shared)
-            yield Subject(
+            known = load_named(spec, catalogue=catalogue)
+            embedder = TaskEmbedder(
+                known,
+                [self.read],
+                self.plan,
+                self.listener.with_raised_failures(),
+                shared_state=shared,
+            )
+            yield EncoderOnTask(
                 name=known.name if spec in names else spec,
                 known=known,
                 task=self.read,
                 embed=_prepared(embedder, self.read),
                 store=self.plan.store,
-                progress=self.listener.encoding,
+                progress=self.listener.on_embedding,
             )
 
     def results(self) -> Sequence[Result]:
         """The folder's results of the task, its split and its protocol."""
-        found = read_folder(self.plan.out)
+        found = read_folder(self.plan.results_folder)
         for problem in found.problems:
-            self.listener.noticed(problem.line)
+            self.listener.on_notice(problem.message)
         wanted = self.planned.name, self.planned.split, dict(self.planned.protocol)
         return [one for one in found.results if (one.task, one.split, one.protocol) == wanted]
 
@@ -254,8 +278,13 @@ def make_analysis(name: str, parameters: Mapping[str, Any]) -> Analysis:
 
 
 def analyse(
-    name: str, analysis: Analysis, plan: RunPlan, *, parameters: Mapping[str, Any], listener: Listener
-) -> Findings:
+    name: str,
+    analysis: Analysis,
+    plan: RunPlan,
+    *,
+    parameters: Mapping[str, Any],
+    listener: RunCallbacks,
+) -> AnalysisResult:
     """Carry out an analysis of this name, made with parameters of which these were replaced, for a plan's encoders.
 
     The plan is of one task; its ``out`` is for what reads a results folder. The listener hears of each encoder that cannot be
@@ -264,25 +293,25 @@ def analyse(
     Raises:
         StsbenchError: several tasks are named, or what the analysis needs cannot be had.
     """
-    bed = Bed(plan=plan, listener=listener)
-    return Findings(
+    bed = AnalysisContext(plan=plan, listener=listener)
+    return AnalysisResult(
         analysis=name,
         task=bed.planned.name,
         split=bed.planned.split,
-        protocol=bed.planned.asked,
+        protocol=bed.planned.requested_protocol,
         encoders=plan.encoders,
         parameters=parameters,
         tables=analysis.tables(bed),
     )
 
 
-def _prepared(embedder: Embedder, task: ScoredTask) -> Embed:
+def _prepared(embedder: TaskEmbedder, task: PlannedTask) -> Embed:
     """Embeds for a task; the first time, all its sentences together, as a run does."""
 
     @cache
     def engine() -> Embed:
         embedder.prepare([task], [task])
-        return embedder.engine(task)
+        return embedder.embed_function(task)
 
     return lambda sentences: engine()(sentences)
 
@@ -294,21 +323,22 @@ def value_text(value: object) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def findings_json(found: Findings) -> str:
+def findings_json(found: AnalysisResult) -> str:
     """As one JSON object; a number that is none is null."""
     return json.dumps(_plain(found), indent=1, ensure_ascii=False) + "\n"
 
 
-WRITERS: Mapping[str, Callable[[Findings], str]] = {
+WRITERS: Mapping[str, Callable[[AnalysisResult], str]] = {
     "json": findings_json,
     "csv": lambda found: csv_text(
-        [{"table": name, **row} for name, rows in _plain(found)["tables"].items() for row in rows], ["table"]
+        [{"table": name, **row} for name, rows in _plain(found)["tables"].items() for row in rows],
+        ["table"],
     ),
 }
 """The formats that hold numbers; of CSV the first column names the table, and a column that a table lacks is empty."""
 
 
-def _plain(found: Findings) -> dict[str, Any]:
+def _plain(found: AnalysisResult) -> dict[str, Any]:
     # msgspec writes null for NaN.
     plain: dict[str, Any] = json.loads(msgspec.json.encode(found))
     return plain

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from stsbench.core.errors import CardError, DataError, did_you_mean, failing, one_line
+from stsbench.core.errors import CardError, DataError, suggest, translate_errors
 from stsbench.core.files import check_parquet, read_bounded
+from stsbench.core.wording import join_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +42,11 @@ TEXT = (".csv", ".tsv", ".txt")
 PARQUET = ".parquet"
 TABLE_FILES = (*TEXT, *JSON_LINES, PARQUET)
 """How the names of files end that hold tables."""
-PACKED = {b"PK\x03\x04": "a zip archive or a spreadsheet", b"\x1f\x8b": "packed by gzip", b"\xfd7zXZ": "packed by xz"}
+PACKED = {
+    b"PK\x03\x04": "a zip archive or a spreadsheet",
+    b"\x1f\x8b": "packed by gzip",
+    b"\xfd7zXZ": "packed by xz",
+}
 """What is no table, by its first bytes."""
 DELIMITERS = (",", ";", "|")
 """What may part cells beside a tab."""
@@ -69,7 +74,12 @@ def read_bytes(path: Path) -> bytes:
 
 
 def checked_text(
-    path: Path, content: bytes, *, encoding: str = "utf-8", mixed_ends: bool = False, refused: bytes = b"\0\r"
+    path: Path,
+    content: bytes,
+    *,
+    encoding: str = "utf-8",
+    mixed_ends: bool = False,
+    refused: bytes = b"\0\r",
 ) -> bytes:
     r"""Return the bytes of a text, ``\r\n`` as ``\n`` where every line ends so (SICK's test file does).
 
@@ -84,7 +94,9 @@ def checked_text(
     for byte in refused:
         if (at := content.find(byte)) >= 0:
             what = "a carriage return (mixed line ends?)" if byte else "a NUL byte"
-            raise DataError(f"{path}: line {content.count(10, 0, at) + 1}: {what}; mend it, or restore the file")
+            raise DataError(
+                f"{path}: line {content.count(10, 0, at) + 1}: {what}; mend it, or restore the file"
+            )
     try:
         content.decode(encoding)
     except UnicodeDecodeError as error:
@@ -98,7 +110,9 @@ def checked_text(
 
 def read_text(path: Path, *, encoding: str = "utf-8", mixed_ends: bool = False) -> str:
     """Return a file's text; arguments and errors are those of :func:`checked_text`."""
-    return checked_text(path, read_bytes(path), encoding=encoding, mixed_ends=mixed_ends).decode(encoding)
+    return checked_text(path, read_bytes(path), encoding=encoding, mixed_ends=mixed_ends).decode(
+        encoding
+    )
 
 
 def read_lines(path: Path, *, encoding: str = "utf-8") -> list[str]:
@@ -156,7 +170,10 @@ class TextTable:
 
     def describe_rows(self, notes: Mapping[int, str]) -> str:
         """Return the file with a note on each of some rows, by their positions; if there are many, on the first alone."""
-        texts = [f"{self.unit} {self.numbers[row]}: {note}" for row, note in islice(notes.items(), LISTED)]
+        texts = [
+            f"{self.unit} {self.numbers[row]}: {note}"
+            for row, note in islice(notes.items(), LISTED)
+        ]
         more = f" and {len(notes) - LISTED:,} more" if len(notes) > LISTED else ""
         return f"{self.path}: {', '.join(texts)}{more}"
 
@@ -176,7 +193,9 @@ class TextTable:
         in some rows, at their end.
         """
         may_be_longer = with_longer and self.delimiter == "\t" and not self.header
-        uneven = {row: n for row, n in self.uneven_rows().items() if n < self.width or not may_be_longer}
+        uneven = {
+            row: n for row, n in self.uneven_rows().items() if n < self.width or not may_be_longer
+        }
         if not uneven:
             return ""
         message = f"{self.describe_rows({row: f'{n} fields' for row, n in uneven.items()})}, expected {self.width}"
@@ -201,14 +220,18 @@ class TextTable:
 def column_at(header: Sequence[str], name: str, *, where: str) -> int:
     """The position of a column; raises DataError where no column, or more than one, has this name."""
     if (there := list(header).count(name)) > 1:
-        raise DataError(f"{where}: {there} columns are called '{name}'; give its position, or rename one")
+        raise DataError(
+            f"{where}: {there} columns are called '{name}'; give its position, or rename one"
+        )
     if not there:
-        near = did_you_mean(name, header[:LISTED])
-        raise DataError(f"{where}: no column '{name}' (has {listed(header) or 'no names'}){near}")
+        near = suggest(name, header[:LISTED])
+        raise DataError(
+            f"{where}: no column '{name}' (has {format_names(header) or 'no names'}){near}"
+        )
     return list(header).index(name)
 
 
-def listed(columns: Sequence[str]) -> str:
+def format_names(columns: Sequence[str]) -> str:
     """Names of columns as a message has them: not all of very many."""
     return ", ".join(columns[:LISTED])[:300] + (", …" if len(columns) > LISTED else "")
 
@@ -237,7 +260,9 @@ def read_table(path: Path, layout: FileLayout = FileLayout(), *, named: bool) ->
     in_json = suffix in JSON_LINES
     if suffix not in (*TEXT, *JSON_LINES):
         with suppress(msgspec.DecodeError, RecursionError):
-            in_json = isinstance(msgspec.json.decode(content.lstrip(MARK.encode()).partition(b"\n")[0]), dict)
+            in_json = isinstance(
+                msgspec.json.decode(content.lstrip(MARK.encode()).partition(b"\n")[0]), dict
+            )
     in_parquet = suffix == PARQUET or content.startswith(b"PAR1")
     if not (in_parquet or in_json):
         table = read_delimited(path, layout, named=named)
@@ -250,8 +275,12 @@ def read_table(path: Path, layout: FileLayout = FileLayout(), *, named: bool) ->
             raise CardError(f"{path}: '{key}' has no effect on {kind}; leave it out")
     import pyarrow as pa
 
-    kinds = pa.ArrowException, OSError, UnicodeDecodeError  # damaged pages of parquet are an OSError
-    with failing(f"{path}: not valid {kind}", DataError, *kinds, longest=150):
+    kinds = (
+        pa.ArrowException,
+        OSError,
+        UnicodeDecodeError,
+    )  # damaged pages of parquet are an OSError
+    with translate_errors(f"{path}: not valid {kind}", DataError, *kinds, max_length=150):
         if not in_parquet:
             return _from_json(path, content)
         found = read_parquet(path, content)
@@ -269,13 +298,17 @@ def read_parquet(path: Path, content: bytes) -> pa.Table:
 def _from_json(path: Path, content: bytes) -> TextTable:
     text = checked_text(path, content, mixed_ends=True).removeprefix(MARK.encode())
     if text.lstrip().startswith(b"["):
-        raise DataError(f"{path}: is one JSON list; write each of its objects on a line of its own (.jsonl)")
+        raise DataError(
+            f"{path}: is one JSON list; write each of its objects on a line of its own (.jsonl)"
+        )
     # Empty lines are no rows.
     numbers = [at for at, line in enumerate(text.split(b"\n"), 1) if line.strip()]
     return table_of(path, read_json_lines(path, text), numbers, "line")
 
 
-def table_of(path: Path | str, table: pa.Table, numbers: Sequence[int], unit: Literal["line", "row"]) -> TextTable:
+def table_of(
+    path: Path | str, table: pa.Table, numbers: Sequence[int], unit: Literal["line", "row"]
+) -> TextTable:
     """The cells of an Arrow table as text, of numbers as they are written; None where one is neither."""
 
     def cell(value: Any) -> str | None:  # noqa: ANN401 - whatever a column holds
@@ -307,7 +340,9 @@ def read_json_lines(path: Path, content: bytes) -> pa.Table:
         rows = [_json_row(f"{path}: line {at}", line) for at, line in some if line.strip()]
         names = dict.fromkeys(name for row in rows for name in row)
         if rows:
-            parts.append(pa.table({name: pa.array([row.get(name) for row in rows]) for name in names}))
+            parts.append(
+                pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+            )
     return pa.concat_tables(parts, promote_options="permissive")
 
 
@@ -315,7 +350,7 @@ def _json_row(where: str, line: bytes) -> dict[str, Any]:
     try:
         row = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
-        why = "nested too deep" if isinstance(error, RecursionError) else one_line(error)[:150]
+        why = "nested too deep" if isinstance(error, RecursionError) else join_lines(error)[:150]
         raise DataError(f"{where}: not valid JSON: {why}") from error
     if not isinstance(row, dict):
         raise DataError(f'{where}: a JSON object is needed, such as {{"text": "…"}}')
@@ -331,9 +366,19 @@ def read_delimited(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
     """Read a file that is delimited text and nothing else; arguments and errors are those of :func:`read_table`."""
     text, given = read_text(path, mixed_ends=True).removeprefix(MARK), layout.delimiter
     if given is not None:
-        if not given or set(given) & {"\n", "\r"} or (layout.quoting and (len(given) > 1 or given == '"')):
-            wanted = "one character, neither a quote nor the end of a line" if layout.quoting else "text within a line"
-            raise CardError(f"{path}: delimiter {given[:20]!r} separates no cells; give {wanted}, such as '\\t' or ','")
+        if (
+            not given
+            or set(given) & {"\n", "\r"}
+            or (layout.quoting and (len(given) > 1 or given == '"'))
+        ):
+            wanted = (
+                "one character, neither a quote nor the end of a line"
+                if layout.quoting
+                else "text within a line"
+            )
+            raise CardError(
+                f"{path}: delimiter {given[:20]!r} separates no cells; give {wanted}, such as '\\t' or ','"
+            )
         signs: Sequence[str] = [given]
     elif layout.fields:
         signs = ["\t"]
@@ -359,7 +404,9 @@ def read_delimited(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
     rows, numbers = [cells for _, cells in best], [number for number, _ in best]
     below = int(named if layout.header is None else layout.header)
     header = rows[0] if below else []
-    return TextTable(path=path, header=header, rows=rows[below:], numbers=numbers[below:], delimiter=delimiter)
+    return TextTable(
+        path=path, header=header, rows=rows[below:], numbers=numbers[below:], delimiter=delimiter
+    )
 
 
 Rows = list[tuple[int, list[str]]]
@@ -394,7 +441,7 @@ def _split_at(path: Path, text: str, delimiter: str, layout: FileLayout) -> Rows
         # A quotation mark may be a character of the text; then the lines are the rows.
         if layout.quoting is None and (delimiter == "\t" or _is_even(plain)):
             return plain
-        raise DataError(f"{path}: line {start}: not valid CSV: {one_line(error)}") from error
+        raise DataError(f"{path}: line {start}: not valid CSV: {join_lines(error)}") from error
     # In tab-separated text quotes are characters, unless the content shows that they quote cells.
     shown = delimiter != "\t" or (_is_even(quoted) and _is_quoting(plain))
     return quoted if layout.quoting or shown else plain
@@ -411,4 +458,8 @@ def _is_quoting(plain: Rows) -> bool:
 
     rows = [cells for _, cells in plain]
     doubled = (is_wrapped(cell) and '""' in cell[1:-1] for cells in rows for cell in cells)
-    return not _is_even(plain) or any(doubled) or any(all(map(is_wrapped, one)) for one in zip(*rows, strict=True))
+    return (
+        not _is_even(plain)
+        or any(doubled)
+        or any(all(map(is_wrapped, one)) for one in zip(*rows, strict=True))
+    )

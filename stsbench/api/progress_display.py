@@ -12,9 +12,9 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from stsbench.bench.plan import Listener
+from stsbench.bench.progress import RunCallbacks
 from stsbench.core import settings
-from stsbench.core.errors import duration, visible
+from stsbench.core.wording import escape_controls, format_duration
 
 LOGGER = logging.getLogger("stsbench")
 LINE_SECONDS = 30.0
@@ -24,7 +24,7 @@ PICTURE_SECONDS = 0.3
 
 
 @dataclass
-class Shown:
+class ProgressDisplay:
     """Pieces of work that are shown: each a bar where someone watches, else all together a line now and then."""
 
     bars: Any = None
@@ -39,13 +39,19 @@ class Shown:
     said: float = field(default_factory=time.monotonic)
 
     def update(
-        self, piece: str, done: float = 0, total: float | None = None, *, what: str = "", news: str | None = None
+        self,
+        piece: str,
+        done: float = 0,
+        total: float | None = None,
+        *,
+        what: str = "",
+        news: str | None = None,
     ) -> None:
         """Say how far a piece of work is, which is called ``what``; the first time it gets a bar.
 
         ``news`` stand behind the bar in the place of how much is done and how long the rest takes.
         """
-        words = visible(what or piece)
+        words = escape_controls(what or piece)
         if done == 0 or piece not in self.began:
             self.began[piece] = time.monotonic(), done
         if news is None:
@@ -54,7 +60,13 @@ class Shown:
         if self.bars is not None:
             if piece not in self.rows:
                 self.rows[piece] = self.bars.add_task(words, total=None, news="")
-            self.bars.update(self.rows[piece], description=words, completed=done, total=total, news=visible(news))
+            self.bars.update(
+                self.rows[piece],
+                description=words,
+                completed=done,
+                total=total,
+                news=escape_controls(news),
+            )
         elif self.is_due():
             self.line(": ".join(filter(None, [words, news])))
 
@@ -68,12 +80,14 @@ class Shown:
             self.said = time.monotonic()
             self.say(text)
 
-    def listener(self, name: str = "", **more: Any) -> Listener:  # noqa: ANN401 - the other parts of a listener
+    def listener(self, name: str = "", **more: Any) -> RunCallbacks:  # noqa: ANN401 - the other parts of a listener
         """A listener that shows what of one encoder is embedded and scored."""
         before = f"{name}: " if name else ""
-        return Listener(
-            encoding=lambda done, total: self.update("work", done, total, what=f"{before}embedding"),
-            scoring=lambda task: self.update("work", what=f"{before}scoring {task}", news=""),
+        return RunCallbacks(
+            on_embedding=lambda done, total: self.update(
+                "work", done, total, what=f"{before}embedding"
+            ),
+            on_scoring=lambda task: self.update("work", what=f"{before}scoring {task}", news=""),
             **more,
         )
 
@@ -82,14 +96,18 @@ class Shown:
         since, before = self.began.setdefault(piece, (time.monotonic(), done))
         if total is None or not before < done < total:
             return []
-        return [f"about {duration((time.monotonic() - since) / (done - before) * (total - done))} left"]
+        return [
+            f"about {format_duration((time.monotonic() - since) / (done - before) * (total - done))} left"
+        ]
 
 
 @contextmanager
-def showing(what: str = "reading data", *, say: Callable[[str], None] = LOGGER.info) -> Iterator[Shown]:
+def show_progress(
+    what: str = "reading data", *, say: Callable[[str], None] = LOGGER.info
+) -> Iterator[ProgressDisplay]:
     """Show work on stderr until the end of the block, as a terminal can, or as lines, which ``say`` takes."""
     if sys.stderr is None or not sys.stderr.isatty():
-        yield Shown(say=say)
+        yield ProgressDisplay(say=say)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
@@ -98,15 +116,19 @@ def showing(what: str = "reading data", *, say: Callable[[str], None] = LOGGER.i
     screen = Console(stderr=True, width=settings.terminal_columns(), _environ=settings.terminal())
     text = partial(TextColumn, markup=False)
     with Progress(
-        text("{task.description}"), BarColumn(bar_width=20), text("{task.fields[news]}"), console=screen, transient=True
+        text("{task.description}"),
+        BarColumn(bar_width=20),
+        text("{task.fields[news]}"),
+        console=screen,
+        transient=True,
     ) as bars:
-        shown = Shown(bars)
+        shown = ProgressDisplay(bars)
         shown.update("work", what=what)
         yield shown
 
 
 @contextmanager
-def watching(table: Callable[[], str]) -> Iterator[Listener]:
+def show_run(table: Callable[[], str]) -> Iterator[RunCallbacks]:
     """A listener that shows how scoring goes until the end of the block; then what was shown goes away.
 
     ``table`` is the HTML of what is scored so far, for a notebook.
@@ -114,7 +136,7 @@ def watching(table: Callable[[], str]) -> Iterator[Listener]:
     # IPython is not imported to know whether this is the Python of a notebook.
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     if not callable(get_ipython) or not hasattr(get_ipython(), "kernel"):
-        with showing("loading") as bars:
+        with show_progress("loading") as bars:
             yield bars.listener()
         return
     # Loads what makes tables, which no bar needs.
@@ -123,9 +145,12 @@ def watching(table: Callable[[], str]) -> Iterator[Listener]:
     handle = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
 
     def show(line: str) -> None:
-        handle.update({"text/html": f"{table()}\n{notebook_table([], [], [line])}", "text/plain": line}, raw=True)
+        handle.update(
+            {"text/html": f"{table()}\n{notebook_table([], [], [line])}", "text/plain": line},
+            raw=True,
+        )
 
     try:
-        yield Shown(say=show, every=PICTURE_SECONDS).listener()
+        yield ProgressDisplay(say=show, every=PICTURE_SECONDS).listener()
     finally:
         handle.update({"text/plain": ""}, raw=True)

@@ -26,16 +26,36 @@ import pyarrow.compute as pc
 from stsbench.core import settings
 from stsbench.core.cards import CorpusCard
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, SourceError, UnknownName, choose, did_you_mean, failing
-from stsbench.core.files import bounded, check_is_file, chunks
-from stsbench.data.readers.table import MARK, checked_text, column_at, listed, read_json_lines, read_parquet
+from stsbench.core.errors import (
+    CardError,
+    DataError,
+    SourceError,
+    UnknownName,
+    look_up,
+    suggest,
+    translate_errors,
+)
+from stsbench.core.files import check_is_file, chunks, limit_bytes
+from stsbench.data.readers.files import (
+    MARK,
+    checked_text,
+    column_at,
+    format_names,
+    read_json_lines,
+    read_parquet,
+)
 from stsbench.data.splits import PairSplit, difference
 from stsbench.data.task import load_task
 
 OPENERS: Mapping[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
 """What opens a compressed file for reading, by the end of its name."""
 LAYOUTS: tuple[Mapping[str, str | int], ...] = (
-    {"anchor": "anchor", "positive": "positive", "negative": "negative", "second_negative": "second_negative"},
+    {
+        "anchor": "anchor",
+        "positive": "positive",
+        "negative": "negative",
+        "second_negative": "second_negative",
+    },
     {"anchor": "anchor", "positive": "positive", "negative": "negative"},
     {"anchor": "anchor", "positive": "positive"},
     {"anchor": "sent0", "positive": "sent1", "negative": "hard_neg"},
@@ -71,7 +91,11 @@ def load_corpus(
     catalogue = catalogue or Catalogue()
     cards, folder = catalogue.corpora(), corpora or settings.corpora_folder()
     if card := cards.get(str(name)):
-        table = _of_tasks(card, data, catalogue) if card.tasks else _of_file(str(name), card, corpora, limit)
+        table = (
+            _of_tasks(card, data, catalogue)
+            if card.tasks
+            else _of_file(str(name), card, corpora, limit)
+        )
         if limit is None and table.num_rows != card.rows:
             why = f"{table.num_rows:,} rows, its card says {card.rows:,}"
             todo = "restore the file, or correct the card where the text is your own"
@@ -82,12 +106,16 @@ def load_corpus(
     if path is None:
         check_is_file(given)
         if given.suffix or len(given.parts) > 1:
-            raise DataError(f"corpus file '{given}' {'is a folder' if given.is_dir() else 'does not exist'}")
+            raise DataError(
+                f"corpus file '{given}' {'is a folder' if given.is_dir() else 'does not exist'}"
+            )
         raise UnknownName("corpus", str(given), cards, hint="or give the path of a file")
     table = read_training_text(path, header=True, limit=limit)
-    columns = next((layout for layout in LAYOUTS if set(layout.values()) <= set(table.column_names)), None)
+    columns = next(
+        (layout for layout in LAYOUTS if set(layout.values()) <= set(table.column_names)), None
+    )
     if columns is None:
-        has = listed(table.column_names)
+        has = format_names(table.column_names)
         raise DataError(
             f"{path}: its columns ({has}) are none of those known; rename them to text, or anchor and positive, "
             "or say which is which by 'columns' in a corpus's card"
@@ -116,7 +144,9 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
     from stsbench.data.hub.repository import Repository
 
     repository = Repository(corpus.repo, revision=corpus.revision, kind="dataset", without=put)
-    return _as_named(repository.fetch(corpus.path or Path(corpus.file).name), corpus, "pin the card's revision")
+    return _as_named(
+        repository.fetch(corpus.path or Path(corpus.file).name), corpus, "pin the card's revision"
+    )
 
 
 def _as_named(path: Path, corpus: CorpusCard, todo: str) -> Path:
@@ -133,13 +163,17 @@ def _of_file(name: str, card: CorpusCard, corpora: Path | None, limit: int | Non
     if card.split_sentences:
         sentences = [split_sentences(document) for document in TextColumn(raw.column(0))]
         ids = np.repeat(np.arange(len(sentences)), [len(found) for found in sentences])
-        return pa.table({"text": pa.array(itertools.chain(*sentences), pa.large_string()), "document_id": ids})
+        return pa.table(
+            {"text": pa.array(itertools.chain(*sentences), pa.large_string()), "document_id": ids}
+        )
     table = select_columns(raw, card.columns, where=str(path))
     if not card.labels:
         return table
     found, known = table.column("label").cast(pa.string()), pa.array(list(card.labels))
     if unknown := sorted(set(found.unique().to_pylist()) - set(card.labels)):
-        raise DataError(f"corpus '{name}': label '{unknown[0]}' is not one of {', '.join(card.labels)}")
+        raise DataError(
+            f"corpus '{name}': label '{unknown[0]}' is not one of {', '.join(card.labels)}"
+        )
     names = pa.array(list(card.labels.values())).take(pc.index_in(found.combine_chunks(), known))
     return table.set_column(table.column_names.index("label"), "label", names)
 
@@ -149,11 +183,21 @@ def _of_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa.T
     wanted = [(task, split) for task in tasks for split in card.splits or task.card.splits]
     if "text" in card.columns:
         # Every sentence as often as it occurs: ConSERT and SG-BERT train on them so.
-        texts = [text for task, split in wanted for text in (*task.load(split).texts(), *task.ungraded(split))]
+        texts = [
+            text
+            for task, split in wanted
+            for text in (*task.load(split).texts(), *task.ungraded(split))
+        ]
         return pa.table({"text": pa.array(texts, pa.large_string())})
-    pairs = [split for split in (task.load(name) for task, name in wanted) if isinstance(split, PairSplit)]
+    pairs = [
+        split
+        for split in (task.load(name) for task, name in wanted)
+        if isinstance(split, PairSplit)
+    ]
     first, second = ([text for pair in pairs for text in pair.sides[side]] for side in (0, 1))
-    return pa.table({"first": first, "second": second, "score": np.concatenate([pair.gold for pair in pairs])})
+    return pa.table(
+        {"first": first, "second": second, "score": np.concatenate([pair.gold for pair in pairs])}
+    )
 
 
 def _finished(name: str, table: pa.Table) -> Corpus:
@@ -165,7 +209,9 @@ def _finished(name: str, table: pa.Table) -> Corpus:
             cast = values.cast(kind)
             cast.validate(full=True)  # parquet may call bytes text that are not UTF-8
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise DataError(f"corpus '{name}': column {column} holds {values.type}, not {kind}") from None
+            raise DataError(
+                f"corpus '{name}': column {column} holds {values.type}, not {kind}"
+            ) from None
         if kind == pa.large_string():
             empty = pc.equal(pc.coalesce(cast, ""), "")
             blanks += pc.sum(empty).as_py() or 0
@@ -185,7 +231,9 @@ def select_columns(table: pa.Table, columns: Mapping[str, str | int], *, where: 
         if isinstance(theirs, str):
             column_at(table.column_names, theirs, where=where)
         elif not 0 <= theirs < table.num_columns:
-            raise DataError(f"{where}: no column {theirs} (has {table.num_columns}, counted from 0)")
+            raise DataError(
+                f"{where}: no column {theirs} (has {table.num_columns}, counted from 0)"
+            )
     return pa.table({ours: table.column(theirs) for ours, theirs in columns.items()})
 
 
@@ -197,14 +245,18 @@ def read_training_text(path: Path, *, header: bool, limit: int | None = None) ->
     """
     kind = Path(path.stem).suffix if path.suffix in OPENERS else path.suffix
     if kind not in TEXT_FILES:
-        known = f"{', '.join(TEXT_FILES)}, each also {' or '.join(OPENERS)}{did_you_mean(kind, TEXT_FILES)}"
+        known = (
+            f"{', '.join(TEXT_FILES)}, each also {' or '.join(OPENERS)}{suggest(kind, TEXT_FILES)}"
+        )
         raise DataError(f"{path}: '{kind}' is not a kind of training text; known: {known}")
     file = TEXT_FILES[kind]
     content = _content(path, limit if file.by_line else None)
     if file.is_utf8:
         content = checked_text(path, content, refused=b"\0").removeprefix(MARK.encode())
     # Damaged pages of parquet are an OSError.
-    with failing(f"{path}: not a valid {kind} file", DataError, pa.ArrowException, OSError, longest=150):
+    with translate_errors(
+        f"{path}: not a valid {kind} file", DataError, pa.ArrowException, OSError, max_length=150
+    ):
         table = file.parse(path, content, header)
     return table if limit is None else table.slice(0, limit)
 
@@ -213,18 +265,24 @@ def _content(path: Path, lines: int | None) -> bytes:
     content = bytearray()
     try:
         with OPENERS.get(path.suffix, open)(path, "rb") as stream:
-            for part in bounded(chunks(stream), path, where=str(path)):
+            for part in limit_bytes(chunks(stream), path, where=str(path)):
                 content += part
                 if lines is not None and part.count(b"\n") and content.count(b"\n") >= lines:
                     break
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
-        why = "is cut off" if isinstance(error, EOFError) else f"is not a {path.suffix} file, or is damaged"
+        why = (
+            "is cut off"
+            if isinstance(error, EOFError)
+            else f"is not a {path.suffix} file, or is damaged"
+        )
         raise DataError(f"{path}: {why}; restore it") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     if not content.strip():
         raise DataError(f"{path}: the file is empty")
-    return bytes(content) if lines is None else b"".join(itertools.islice(io.BytesIO(content), lines))
+    return (
+        bytes(content) if lines is None else b"".join(itertools.islice(io.BytesIO(content), lines))
+    )
 
 
 def _lines(path: Path, content: bytes, header: bool) -> pa.Table:
@@ -233,16 +291,24 @@ def _lines(path: Path, content: bytes, header: bool) -> pa.Table:
     return pa.table({"text": pc.split_pattern(text, "\n").flatten()})
 
 
-def _delimited(path: Path, content: bytes, header: bool, delimiter: str, quote: str | Literal[False]) -> pa.Table:
+def _delimited(
+    path: Path, content: bytes, header: bool, delimiter: str, quote: str | Literal[False]
+) -> pa.Table:
     from pyarrow import csv
 
     return csv.read_csv(
         io.BytesIO(content),
         # One thread: only then do errors name the row.
-        read_options=csv.ReadOptions(autogenerate_column_names=not header, use_threads=False, block_size=1 << 24),
-        parse_options=csv.ParseOptions(delimiter=delimiter, quote_char=quote, newlines_in_values=bool(quote)),
+        read_options=csv.ReadOptions(
+            autogenerate_column_names=not header, use_threads=False, block_size=1 << 24
+        ),
+        parse_options=csv.ParseOptions(
+            delimiter=delimiter, quote_char=quote, newlines_in_values=bool(quote)
+        ),
         # Cells are text, whatever they look like; no word stands for a missing one.
-        convert_options=csv.ConvertOptions(default_column_type=pa.string(), strings_can_be_null=False),
+        convert_options=csv.ConvertOptions(
+            default_column_type=pa.string(), strings_can_be_null=False
+        ),
     )
 
 
@@ -265,7 +331,16 @@ TEXT_FILES: Mapping[str, TextFile] = {
 """By the end of a file's name."""
 
 
-TEXT_COLUMNS = ("text", "document", "anchor", "positive", "negative", "second_negative", "first", "second")
+TEXT_COLUMNS = (
+    "text",
+    "document",
+    "anchor",
+    "positive",
+    "negative",
+    "second_negative",
+    "first",
+    "second",
+)
 """Columns of a corpus that hold text; beside them ``label``, ``score`` and ``document_id``."""
 
 
@@ -303,7 +378,7 @@ class TextColumn(Sequence[str]):
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """Rows of training text, made by :func:`~stsbench.data.corpora.load.load_corpus`.
+    """Rows of training text, made by :func:`~stsbench.data.corpora.corpus.load_corpus`.
 
     Columns are ``text``; or ``document``; or ``anchor``, ``positive`` and perhaps ``negative`` and ``second_negative``; or
     ``first``, ``second`` and ``label`` (a class name) or ``score`` (float). ``document_id`` (int) beside ``text`` says
@@ -369,15 +444,23 @@ class Corpus:
             if not pa.types.is_large_string(values.type):
                 h.update(values.to_numpy(zero_copy_only=False).tobytes())
                 continue
-            h.update(pc.binary_length(values).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
-            offsets = np.frombuffer(values.buffers()[1], "<i8")[values.offset : values.offset + len(values) + 1]
+            h.update(
+                pc.binary_length(values).to_numpy(zero_copy_only=False).astype("<i8").tobytes()
+            )
+            offsets = np.frombuffer(values.buffers()[1], "<i8")[
+                values.offset : values.offset + len(values) + 1
+            ]
             h.update(memoryview(values.buffers()[2])[offsets[0] : offsets[-1]])
         return h.hexdigest()
 
 
 def number_texts(*columns: Sequence[str]) -> npt.NDArray[np.int64]:
     """A number for each distinct text of some equally long columns, in the order met: (columns, n)."""
-    chunks = [c for one in columns for c in (one.values.chunks if isinstance(one, TextColumn) else [pa.array(one)])]
+    chunks = [
+        c
+        for one in columns
+        for c in (one.values.chunks if isinstance(one, TextColumn) else [pa.array(one)])
+    ]
     whole = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in chunks])
     numbers: npt.NDArray[np.int32] = whole.dictionary_encode().indices.to_numpy()
     return numbers.astype(np.int64).reshape(len(columns), -1)
@@ -400,7 +483,9 @@ def split_sentences(text: str) -> list[str]:
     sentences, start = [], 0
     for end in _END.finditer(text):
         word = _LAST_WORD.search(text[start : end.start() + 1])
-        if word is None or not ((len(word[1]) == 1 and word[1].isupper()) or word[1].casefold() in _ABBREVIATIONS):
+        if word is None or not (
+            (len(word[1]) == 1 and word[1].isupper()) or word[1].casefold() in _ABBREVIATIONS
+        ):
             sentences.append(text[start : end.end()].strip())
             start = end.end()
     sentences.append(text[start:].strip())
@@ -432,7 +517,7 @@ def where(corpus: Corpus, condition: str) -> Corpus:
         raise CardError(f"{said}: give COLUMN = VALUE, such as label = entailment or score >= 4")
     name, sign, value = found.groups()
     if name not in corpus.columns:
-        near, has = did_you_mean(name, corpus.columns), ", ".join(corpus.columns)
+        near, has = suggest(name, corpus.columns), ", ".join(corpus.columns)
         raise CardError(f"{said}: corpus '{corpus.name}' has no {name}{near}; it has {has}")
     if name not in NUMBERS and sign not in OF_TEXT:
         raise CardError(f"{said}: {name} is text; compare it by {' or '.join(OF_TEXT)}")
@@ -443,14 +528,14 @@ def where(corpus: Corpus, condition: str) -> Corpus:
     kept = corpus.table.filter(OF_NUMBERS[sign](corpus.table.column(name), wanted))
     if kept.num_rows < 2:
         labels = sorted(corpus.table.column(name).unique().to_pylist()) if name == "label" else []
-        known = f"{did_you_mean(value, labels)}; labels: {', '.join(labels[:10])}" if labels else ""
+        known = f"{suggest(value, labels)}; labels: {', '.join(labels[:10])}" if labels else ""
         raise CardError(f"{said}: leaves {kept.num_rows} of {len(corpus)} rows{known}")
     return replace(corpus, table=kept)
 
 
 def of_form(corpus: Corpus, form: str) -> Corpus:
     """Labelled pairs as rows of another form, one of :data:`FORMS`; raises CardError or DataError."""
-    wanted = choose("form of rows", form, FORMS)
+    wanted = look_up("form of rows", form, FORMS)
     corpus.require("first", "second", *(["label"] if wanted else []))
     if not wanted:
         pairs = corpus.table.select(["first", "second"]).rename_columns(["anchor", "positive"])
@@ -458,24 +543,37 @@ def of_form(corpus: Corpus, form: str) -> Corpus:
     others: dict[str, dict[str, str]] = {}
     for row in corpus.table.select(["first", "second", "label"]).to_pylist():
         others.setdefault(row["first"], {}).setdefault(row["label"], row["second"])
-    whole = {anchor: by_label for anchor, by_label in others.items() if by_label.keys() >= set(wanted.values())}
+    whole = {
+        anchor: by_label
+        for anchor, by_label in others.items()
+        if by_label.keys() >= set(wanted.values())
+    }
     if len(whole) < 2:
         have = f"{len(whole)} first sentences of corpus '{corpus.name}' have {', '.join(wanted.values())}"
         raise CardError(f"[data] form '{form}': {have}")
-    columns = {name: [by_label[label] for by_label in whole.values()] for name, label in wanted.items()}
-    table = {name: pa.array(texts, pa.large_string()) for name, texts in {"anchor": list(whole), **columns}.items()}
+    columns = {
+        name: [by_label[label] for by_label in whole.values()] for name, label in wanted.items()
+    }
+    table = {
+        name: pa.array(texts, pa.large_string())
+        for name, texts in {"anchor": list(whole), **columns}.items()
+    }
     return replace(corpus, table=pa.table(table))
 
 
 FORMS: Mapping[str, Mapping[str, str]] = {
     "pairs": {},
     "triplets": {"positive": "entailment", "negative": "contradiction"},
-    "two_negatives": {"positive": "entailment", "negative": "contradiction", "second_negative": "neutral"},
+    "two_negatives": {
+        "positive": "entailment",
+        "negative": "contradiction",
+        "second_negative": "neutral",
+    },
 }
 """Each form with the label that the first second sentence of each of its columns has; ``pairs``: whatever their labels."""
 
 
-def repeated(corpus: Corpus, length: int) -> Corpus:
+def repeat_rows(corpus: Corpus, length: int) -> Corpus:
     """All rows as many times as that gives ``length`` rows at most, one time at least."""
     times = max(1, length // len(corpus))
     return replace(corpus, table=pa.concat_tables([corpus.table] * times))
@@ -484,7 +582,9 @@ def repeated(corpus: Corpus, length: int) -> Corpus:
 def refuse_ordered(corpus: Corpus, key: str) -> None:
     """Raise CardError where rows of ordered text would lose their neighbours."""
     if "document_id" in corpus.columns:
-        raise CardError(f"[data] {key}: corpus '{corpus.name}' is ordered text, of which no sentence can be left out")
+        raise CardError(
+            f"[data] {key}: corpus '{corpus.name}' is ordered text, of which no sentence can be left out"
+        )
 
 
 def of_at_most(corpus: Corpus, words: int) -> Corpus:
@@ -496,5 +596,7 @@ def of_at_most(corpus: Corpus, words: int) -> Corpus:
         kept = pc.and_(kept, pc.less(gaps, words))
     short = replace(corpus, table=corpus.table.filter(kept))
     if len(short) < 2:
-        raise CardError(f"[data] max_words {words}: leaves {len(short)} of {len(corpus)} rows of '{corpus.name}'")
+        raise CardError(
+            f"[data] max_words {words}: leaves {len(short)} of {len(corpus)} rows of '{corpus.name}'"
+        )
     return short

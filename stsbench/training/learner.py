@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stsbench.core.files import append_line, write_whole
+from stsbench.core.files import append_line, write_atomically
 from stsbench.encoders.base import Encoder, FloatArray
-from stsbench.encoders.runs import CURVE
+from stsbench.encoders.runs import CURVE_FILE
 from stsbench.training.loop.gather import gather_pairs, gather_views, joint_mean
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.student import Student, save_student
@@ -51,7 +51,7 @@ def seen_with(score: float) -> Mapping[str, float]:
     return score.seen if isinstance(score, DevelopmentScore) else {}
 
 
-def worth(score: float) -> float:
+def selection_key(score: float) -> float:
     """What the best of several scores is chosen by: NaN, from weights that broke down, is below every other score."""
     return -math.inf if math.isnan(score) else score
 
@@ -92,9 +92,9 @@ class TrainingOutcome:
 
 def open_curve(folder: Path, points: Sequence[Point] = ()) -> Callable[[Point], None]:
     """Begin the file of a run's curve with the points of before a checkpoint; what is returned writes one more."""
-    path = folder / CURVE
+    path = folder / CURVE_FILE
     if points:
-        write_whole(path, "".join(f"{json.dumps(point)}\n" for point in points).encode())
+        write_atomically(path, "".join(f"{json.dumps(point)}\n" for point in points).encode())
     else:
         # A run that fails before its first point leaves nothing.
         path.unlink(missing_ok=True)
@@ -166,7 +166,9 @@ class Learner(_Traits):
     def inputs(self, names: Sequence[str], rows: Rows) -> Batch:
         """Model inputs of some columns for some rows, the columns one below the other: (len(names) * b, t)."""
         each = list(dict.fromkeys(names))
-        tokens = self.student.tokenize([text for name in each for text in self.texts_of(rows, name)])
+        tokens = self.student.tokenize(
+            [text for name in each for text in self.texts_of(rows, name)]
+        )
         places = [np.arange(len(rows)) + each.index(name) * len(rows) for name in names]
         return self.student.collate(tokens, np.concatenate(places))
 
@@ -181,14 +183,18 @@ class Learner(_Traits):
         """Model inputs (b, t) of texts that a method has made."""
         return self.student.collate(self.student.tokenize(texts), np.arange(len(texts)))
 
-    def hide(self, tokens: Mapping[str, torch.Tensor], rng: np.random.Generator, *, rate: float) -> Batch:
+    def hide(
+        self, tokens: Mapping[str, torch.Tensor], rng: np.random.Generator, *, rate: float
+    ) -> Batch:
         """Hide a share of a batch's tokens for :meth:`guessing_loss`, each drawn by itself, none of them special ones.
 
         Of those 80% become the mask, 10% a random token, 10% stay (Devlin et al. 2019, section 3.1). Returns the batch
         with new ids, and the labels (b, t): the true id where one was chosen, else -100.
         """
         tokenizer, ids = self.student.backbone.tokenizer, tokens["input_ids"]
-        maskable = tokens["attention_mask"].bool() & ~torch.isin(ids, torch.tensor(sorted(tokenizer.all_special_ids)))
+        maskable = tokens["attention_mask"].bool() & ~torch.isin(
+            ids, torch.tensor(sorted(tokenizer.all_special_ids))
+        )
         chosen = torch.from_numpy(rng.random(ids.shape) < rate) & maskable
         fate = torch.from_numpy(rng.random(ids.shape))
         random_ids = torch.from_numpy(rng.integers(0, len(tokenizer), ids.shape))
@@ -201,7 +207,9 @@ class Learner(_Traits):
         model: Any = self.student.language_model
 
         def lose(part: Tokens) -> torch.Tensor:
-            states = model.base_model(input_ids=part["input_ids"], attention_mask=part["attention_mask"])
+            states = model.base_model(
+                input_ids=part["input_ids"], attention_mask=part["attention_mask"]
+            )
             return row_losses(model, states.last_hidden_state, part["labels"])
 
         losses = self.student.by_length(hidden, lose, model.base_model)
@@ -239,13 +247,15 @@ class Learner(_Traits):
         save_student(self.student, folder)
 
 
-class Contrast(Learner):
+class ContrastiveLearner(Learner):
     """A method whose negatives are the other sentences of all processes' batch, by their embeddings alone."""
 
     chunks = True
     batch_negatives = "joint"
 
-    def embed_views(self, tokens: Tokens, views: int = 2, *, second: Student | None = None) -> list[torch.Tensor]:
+    def embed_views(
+        self, tokens: Tokens, views: int = 2, *, second: Student | None = None
+    ) -> list[torch.Tensor]:
         """The embeddings of views that stand one below the other, each (ranks * b, h).
 
         All but the first are by a ``second`` student, where there is one.
@@ -254,7 +264,10 @@ class Contrast(Learner):
             return gather_pairs(self.student.embed(tokens), views)
         rows = len(tokens["input_ids"]) // views
         first, others = rows_of(tokens, slice(rows)), rows_of(tokens, slice(rows, None))
-        return [gather_views(self.student.embed(first)), *gather_pairs(second.embed(others), views - 1)]
+        return [
+            gather_views(self.student.embed(first)),
+            *gather_pairs(second.embed(others), views - 1),
+        ]
 
 
 def rows_of(tokens: Tokens, rows: slice | torch.Tensor) -> Tokens:
@@ -264,7 +277,10 @@ def rows_of(tokens: Tokens, rows: slice | torch.Tensor) -> Tokens:
 
 def weighted_sum(parts: Losses, weights: Mapping[str, float]) -> Losses:
     """A ``loss`` made of several, each times its weight, 1 by default; and beside it the parts."""
-    return {"loss": torch.stack([weights.get(name, 1.0) * part for name, part in parts.items()]).sum(), **parts}
+    return {
+        "loss": torch.stack([weights.get(name, 1.0) * part for name, part in parts.items()]).sum(),
+        **parts,
+    }
 
 
 IGNORED = -100

@@ -65,7 +65,9 @@ class PackedOutput(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """Return the normalised sum x W^T + b + residual (..., k)."""
-        total = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.dense.weight, self.dense.bias, "add")
+        total = torch.ops.mkldnn._linear_pointwise.binary(
+            x, residual, self.dense.weight, self.dense.bias, "add"
+        )
         return cast(torch.Tensor, self.LayerNorm(total))
 
 
@@ -85,18 +87,30 @@ def pack_linears(model: torch.nn.Module) -> None:
 
 
 def _can_pack(layer: object) -> bool:
-    if type(layer) is not torch.nn.Linear or layer.weight.device.type != "cpu" or not layer.weight.numel():
+    if (
+        type(layer) is not torch.nn.Linear
+        or layer.weight.device.type != "cpu"
+        or not layer.weight.numel()
+    ):
         return False
     return layer.weight.dtype in TAKEN and TAKEN[layer.weight.dtype]()
 
 
 def _take_activation(module: Any) -> None:  # noqa: ANN401 - transformers is untyped
     # That of a feed-forward layer of BERT and its kin, into the product, where oneDNN knows it.
-    if not (hasattr(module, "intermediate_act_fn") and hasattr(module, "dense") and _can_pack(module.dense)):
+    if not (
+        hasattr(module, "intermediate_act_fn")
+        and hasattr(module, "dense")
+        and _can_pack(module.dense)
+    ):
         return
     act, dense = module.intermediate_act_fn, module.dense
     x = torch.linspace(-4, 4, 64)
-    found = [unary for unary, known in ACTIVATIONS.items() if torch.allclose(act(x), known(x), rtol=0, atol=1e-6)]
+    found = [
+        unary
+        for unary, known in ACTIVATIONS.items()
+        if torch.allclose(act(x), known(x), rtol=0, atol=1e-6)
+    ]
     if not found:
         return
     given = _drawn(dense.in_features, dense)
@@ -112,7 +126,9 @@ def _with_sum(module: Any) -> PackedOutput | None:  # noqa: ANN401 - transformer
     if names != {"dense", "LayerNorm", "dropout"} or not _can_pack(module.dense):
         return None
     packed = PackedOutput(module)
-    given = [_drawn(size, module.dense) for size in (module.dense.in_features, module.dense.out_features)]
+    given = [
+        _drawn(size, module.dense) for size in (module.dense.in_features, module.dense.out_features)
+    ]
     # Its layers do not tell what it does with them.
     try:
         before = module(*given)
@@ -136,5 +152,9 @@ def use_flash_attention(model: transformers.PreTrainedModel) -> None:
 
     In float32 they do not; without padding torch's own attention is as fast.
     """
-    if model.dtype in (torch.bfloat16, torch.float16) and model._supports_flash_attn and is_flash_attn_2_available():
+    if (
+        model.dtype in (torch.bfloat16, torch.float16)
+        and model._supports_flash_attn
+        and is_flash_attn_2_available()
+    ):
         model.set_attn_implementation("flash_attention_2")

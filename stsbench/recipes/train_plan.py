@@ -12,26 +12,33 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.cards import BaseFacts, CorpusFacts, RecipeCard, SelectionFacts, StudentFacts, TrainingFacts, convert
+from stsbench.core.cards import (
+    BaseSection,
+    CorpusSection,
+    RecipeCard,
+    SelectionSection,
+    StudentSection,
+    TrainingSection,
+    convert,
+)
 from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import (
     CardError,
     DataError,
     EncoderError,
     TrainingError,
-    choose,
-    did_you_mean,
-    replaced_once,
-    variants,
+    look_up,
+    suggest,
 )
-from stsbench.data.corpora.load import (
+from stsbench.core.names import merge_parameters, split_params
+from stsbench.data.corpora.corpus import (
     NUMBERS,
     Corpus,
     load_corpus,
     of_at_most,
     of_form,
     refuse_ordered,
-    repeated,
+    repeat_rows,
     where,
 )
 from stsbench.data.splits import PairSplit
@@ -41,14 +48,14 @@ from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.runs import RUN_FILE, run_folder
 from stsbench.numbers.similarity import alignment, paired_cosine, paired_similarities, uniformity
 from stsbench.numbers.statistics import CORRELATIONS
-from stsbench.training.methods import METHODS, METHODS_BY_TRAINER
+from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
 
 if TYPE_CHECKING:
-    from stsbench.training.loop.gather import Place
+    from stsbench.training.loop.gather import ProcessGroup
 
 
 @dataclass(frozen=True, kw_only=True)
-class Means:
+class TrainingEnvironment:
     """With what a training is carried out."""
 
     corpora: Path | None = None
@@ -63,7 +70,7 @@ class Means:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainPlan(Means):
+class TrainPlan(TrainingEnvironment):
     """What one ``stsbench train`` does: a recipe, with what the user replaced, for one seed."""
 
     name: str
@@ -82,24 +89,32 @@ class TrainPlan(Means):
         return run_folder(self.out, self.name, self.seed)
 
     @cached_property
-    def place(self) -> Place:
+    def place(self) -> ProcessGroup:
         """This process among those that train together, and its device."""
-        from stsbench.training.loop.gather import Place
+        from stsbench.training.loop.gather import ProcessGroup
 
-        return Place.find(self.device)
+        return ProcessGroup.find(self.device)
 
 
-def read_recipe(spec: str, catalogue: Catalogue, *, assign: Mapping[str, Any] | None = None) -> tuple[str, RecipeCard]:
+def read_recipe(
+    spec: str, catalogue: Catalogue, *, assign: Mapping[str, Any] | None = None
+) -> tuple[str, RecipeCard]:
     """Return a recipe's name and its card, with values replaced.
 
     ``spec`` is a recipe's id, that with values replaced (``simcse-small+temperature=0.1``), or the path of a card. ``assign`` are
     values by key: ``training.batch_size``, or ``batch_size`` where one table alone has it; what no table has is a parameter of
     the method. Raises UnknownName where there is no such recipe, and CardError for a value that does not fit.
     """
-    stem, changes = next((one for one in variants(spec) if one[0] in catalogue.paths("trainers")), (spec, {}))
+    stem, changes = next(
+        (one for one in split_params(spec) if one[0] in catalogue.paths("trainers")), (spec, {})
+    )
     path = Path(spec)
-    name, card = (path.stem, read_card(path, RecipeCard)) if spec.endswith(".toml") else (stem, catalogue.recipe(stem))
-    replaced = replaced_once(spec, changes, assign or {})
+    name, card = (
+        (path.stem, read_card(path, RecipeCard))
+        if spec.endswith(".toml")
+        else (stem, catalogue.recipe(stem))
+    )
+    replaced = merge_parameters(spec, changes, assign or {})
     if not replaced:
         return name, card
     table = msgspec.to_builtins(card)
@@ -118,7 +133,7 @@ def read_recipe(spec: str, catalogue: Catalogue, *, assign: Mapping[str, Any] | 
 TABLES = ("training", "student", "selection", "data", "base", "params")
 KEYS = [
     key
-    for table in (TrainingFacts, StudentFacts, SelectionFacts, CorpusFacts, BaseFacts)
+    for table in (TrainingSection, StudentSection, SelectionSection, CorpusSection, BaseSection)
     for key in table.__struct_fields__
 ]
 """Those of the tables that are the same for all methods."""
@@ -128,7 +143,7 @@ def _assign(table: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN40
     first, _, rest = key.partition(".")
     if rest:
         if first not in TABLES:
-            hint = f"{did_you_mean(first, TABLES)}; tables: {', '.join(TABLES)}"
+            hint = f"{suggest(first, TABLES)}; tables: {', '.join(TABLES)}"
             raise CardError(f"--set {key}: no table '{first}'{hint}")
         table[first][rest] = value
         return
@@ -140,10 +155,12 @@ def _assign(table: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN40
 
 def values_of(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
     """Some columns of a corpus: texts, or numbers."""
-    return {name: corpus.numbers(name) if name in NUMBERS else corpus.column(name) for name in names}
+    return {
+        name: corpus.numbers(name) if name in NUMBERS else corpus.column(name) for name in names
+    }
 
 
-def as_documents(corpus: Corpus) -> Corpus:
+def lines_as_documents(corpus: Corpus) -> Corpus:
     """Each line of a plain file of text is a document, where documents are asked for."""
     if corpus.columns != ["text"]:
         return corpus
@@ -160,7 +177,9 @@ def load_validation(plan: TrainPlan) -> Callable[[Encoder], float]:
 def load_text(plan: TrainPlan) -> Corpus:
     """What a plan learns from."""
     facts = plan.card.data
-    corpus = load_corpus(facts.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue)
+    corpus = load_corpus(
+        facts.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue
+    )
     if facts.where:
         refuse_ordered(corpus, "where")
         corpus = where(corpus, facts.where)
@@ -178,14 +197,16 @@ def load_text(plan: TrainPlan) -> Corpus:
     # Ordered text stays in one piece: a sentence's neighbours are what is learned from.
     drawn = np.arange(wanted)
     if "document_id" not in corpus.columns:
-        drawn = np.sort(np.random.default_rng([plan.seed, 7]).choice(len(corpus), wanted, replace=False))
+        drawn = np.sort(
+            np.random.default_rng([plan.seed, 7]).choice(len(corpus), wanted, replace=False)
+        )
     taken = corpus.take(drawn.tolist())
     if facts.upsample:
         refuse_ordered(corpus, "upsample")
-    return repeated(taken, len(corpus)) if facts.upsample else taken
+    return repeat_rows(taken, len(corpus)) if facts.upsample else taken
 
 
-def in_the_loop(card: RecipeCard) -> bool:
+def uses_training_loop(card: RecipeCard) -> bool:
     """Whether the common loop trains a recipe; torch is not loaded to know it of a method of ours."""
     ours = {name: trainer for trainer, rows in METHODS_BY_TRAINER.items() for name in rows}
     return (ours.get(card.method) or METHODS.load(card.method).trainer) == "loop"
@@ -195,13 +216,17 @@ def check_start(plan: TrainPlan) -> None:
     """Raise CardError where no checkpoint to start from is named."""
     base = plan.card.base
     if not (plan.base or base.recipe or base.model):
-        raise CardError(f"recipe {plan.name}: no checkpoint to start from; pass --base FOLDER ({base.note})")
+        raise CardError(
+            f"recipe {plan.name}: no checkpoint to start from; pass --base FOLDER ({base.note})"
+        )
 
 
 def find_start(plan: TrainPlan) -> Checkpoint:
     """The checkpoint that training starts from."""
     base = plan.card.base
-    if plan.base and (Path(plan.base).is_dir() or plan.base not in plan.catalogue.paths("baselines")):
+    if plan.base and (
+        Path(plan.base).is_dir() or plan.base not in plan.catalogue.paths("baselines")
+    ):
         return find_checkpoint(plan.base)
     if plan.base:
         params = plan.catalogue.encoder(plan.base).params
@@ -234,11 +259,13 @@ def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], flo
     Beside the score it gives alignment and uniformity of the split's embeddings.
     """
     if not isinstance(split, PairSplit):
-        raise DataError("selection needs a split of sentence pairs with gold scores, such as stsb's dev")
+        raise DataError(
+            "selection needs a split of sentence pairs with gold scores, such as stsb's dev"
+        )
 
-    from stsbench.training.seams import DevelopmentScore
+    from stsbench.training.learner import DevelopmentScore
 
-    similarities = choose("measure", measure, MEASURES)
+    similarities = look_up("measure", measure, MEASURES)
     # Positives: above 4 of STS-B's 5, as in SimCSE's section 3.
     close = split.gold > 0.8 * split.gold.max()
 
@@ -259,7 +286,7 @@ def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], flo
 def find_missing(plan: TrainPlan) -> dict[str, str]:
     """Return what of development split, text and start cannot be had, each with the reason and what to do."""
     wanted: dict[str, Any] = {"development split": load_validation, "text": load_text}
-    if in_the_loop(plan.card):
+    if uses_training_loop(plan.card):
         wanted["start"] = find_start
     missing = {}
     for what, load in wanted.items():
@@ -270,19 +297,26 @@ def find_missing(plan: TrainPlan) -> dict[str, str]:
     return missing
 
 
-def outline(plan: TrainPlan) -> dict[str, str]:
+def summarise_plan(plan: TrainPlan) -> dict[str, str]:
     """Return what a recipe's card says of method, start, text, steps and validations."""
-    card, facts, data, chosen_by = plan.card, plan.card.training, plan.card.data, plan.card.selection
+    card, facts, data, chosen_by = (
+        plan.card,
+        plan.card.training,
+        plan.card.data,
+        plan.card.selection,
+    )
     known = plan.catalogue.corpora()
     changed = data.sentences or data.max_words or data.where or data.form
     rows = known[data.corpus].rows if data.corpus in known and not changed else None
     if data.rows is not None:
         rows = (rows and rows // data.rows * data.rows) if data.upsample else data.rows
-    start = plan.base or card.base.model or (f"recipe {card.base.recipe}" if card.base.recipe else "")
+    start = (
+        plan.base or card.base.model or (f"recipe {card.base.recipe}" if card.base.recipe else "")
+    )
     long = f"{facts.steps or 0:,} steps"
     if facts.steps is None and facts.epochs is not None:
         long = f"{facts.epochs:g} epoch{'' if facts.epochs == 1 else 's'}"
-        if rows is not None and in_the_loop(card):
+        if rows is not None and uses_training_loop(card):
             from stsbench.training.loop.batches import BatchPlan
 
             long += f", {BatchPlan(facts, rows, plan.seed).steps:,} steps"

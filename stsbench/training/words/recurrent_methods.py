@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from stsbench.core.errors import TrainingError
-from stsbench.encoders.base import TokenIds
-from stsbench.encoders.checkpoint import remembered_digest
+from stsbench.encoders.checkpoint import cached_digest
+from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.words.recurrent import (
     VERSIONS,
     BiLstm,
     GruCell,
     GruHalf,
-    Half,
+    GruTable,
     HalvesConfig,
     InferSentConfig,
     Padding,
@@ -31,9 +31,15 @@ from stsbench.encoders.words.recurrent import (
 )
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.encoders.words.words import find_vectors, tokeniser
+from stsbench.training.learner import Columns, Rows
 from stsbench.training.objectives import pair_features, quick_thoughts
-from stsbench.training.seams import Columns, Rows
-from stsbench.training.words.rounds import Lesson, Saved, StandaloneMethod, centres, read_ordered
+from stsbench.training.words.rounds import (
+    PreparedTraining,
+    StandaloneMethod,
+    WordEncoderFiles,
+    centres,
+    read_ordered,
+)
 
 Condition = Literal["state", "steps"]
 """How a decoder sees the sentence: as its first state, as released, or at every step, as the paper has it."""
@@ -48,12 +54,14 @@ class SkipThoughts(GruHalf):
     Kiros et al. 2015, arXiv 1506.06726, section 2; weights begin as in the released code.
     """
 
-    def __init__(self, words: int, half: Half, *, condition: Condition = "state") -> None:
+    def __init__(self, words: int, half: GruTable, *, condition: Condition = "state") -> None:
         """Make the layers with the released code's initial weights."""
         super().__init__(words, half)
         self.each_step = condition == "steps"
         wide = half.word_size + (half.size if self.each_step else 0)
-        self.decoders = nn.ModuleDict({side: nn.GRU(wide, half.size, batch_first=True) for side in NEIGHBOURS})
+        self.decoders = nn.ModuleDict(
+            {side: nn.GRU(wide, half.size, batch_first=True) for side in NEIGHBOURS}
+        )
         self.output = nn.Linear(half.size, words)
         # One gate at a time: square matrices (all recurrent ones) orthogonal, others uniform.
         for name, parameter in self.named_parameters():
@@ -78,12 +86,16 @@ class SkipThoughts(GruHalf):
             words = nn.functional.pad(self.embedding[ids[:, :-1]], (0, 0, 1, 0))
             first = None
             if self.each_step:
-                words = torch.cat([words, sentences.unsqueeze(1).expand(-1, words.shape[1], -1)], dim=2)
+                words = torch.cat(
+                    [words, sentences.unsqueeze(1).expand(-1, words.shape[1], -1)], dim=2
+                )
             else:
                 first = sentences.unsqueeze(0).contiguous()
             states, _ = self.decoders[side](words, first)
             there = torch.arange(ids.shape[1]) < lengths.unsqueeze(1)
-            chosen = torch.softmax(self.output(states[there]), dim=1).gather(1, ids[there].unsqueeze(1))
+            chosen = torch.softmax(self.output(states[there]), dim=1).gather(
+                1, ids[there].unsqueeze(1)
+            )
             costs.append(-torch.log(chosen + TINY).sum())
         return torch.stack(costs).sum()
 
@@ -146,13 +158,19 @@ class SkipThoughtsTraining(NeighbourTraining):
     append_eos: bool = False
     """Read the end of a sentence when embedding too, as in training; the released code does so for SICK alone."""
 
-    def prepare(self, columns: Columns, seed: int) -> Lesson:
+    def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
         """Read the column ``text`` (and ``document_id``), see :class:`StandaloneMethod`."""
         split, rng = tokeniser(self.tokens, lowercase=self.lowercase), np.random.default_rng(seed)
-        sentences, documents, vocabulary = read_ordered(columns, split, specials=(EOS, UNKNOWN), limit=self.vocabulary)
-        tokens = TokenIds.from_lists([[*ids, 0] for ids in vocabulary.ids(sentences, unknown=UNKNOWN)])
+        sentences, documents, vocabulary = read_ordered(
+            columns, split, specials=(EOS, UNKNOWN), limit=self.vocabulary
+        )
+        tokens = TokenIds.from_lists(
+            [[*ids, 0] for ids in vocabulary.ids(sentences, unknown=UNKNOWN)]
+        )
         triples = self.triples(tokens, documents)
-        half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=self.bidirectional)
+        half = GruTable(
+            word_size=self.word_size, hidden=self.hidden, bidirectional=self.bidirectional
+        )
         model = SkipThoughts(len(vocabulary.words), half, condition=self.condition)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
@@ -169,14 +187,18 @@ class SkipThoughtsTraining(NeighbourTraining):
             return float(cost.detach()) / words, 1
 
         name, state = "bi" if self.bidirectional else "uni", model.state_dict()
-        config = HalvesConfig(halves={name: half}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase)
-        tensors = {f"{name}.{key}": t for key, t in state.items() if key.startswith(("embedding", "gru."))}
+        config = HalvesConfig(
+            halves={name: half}, unknown=UNKNOWN, eos=EOS, lowercase=self.lowercase
+        )
+        tensors = {
+            f"{name}.{key}": t for key, t in state.items() if key.startswith(("embedding", "gru."))
+        }
         params = {"append_eos": self.append_eos, "tokens": self.tokens}
         _, sizes = np.unique(tokens.lengths[triples], return_counts=True)
-        return Lesson(
+        return PreparedTraining(
             tensors=state,
             optimiser=optimiser,
-            saved=Saved("skip_thoughts", config, tensors, params, vocabulary.words),
+            saved=WordEncoderFiles("skip_thoughts", config, tensors, params, vocabulary.words),
             batches=lambda: self.batches(tokens, triples, rng),
             learn=learn,
             steps=int(np.ceil(sizes / self.batch_size).sum()),
@@ -191,7 +213,9 @@ class SkipThoughtsTraining(NeighbourTraining):
         found = centres(documents)
         kept = found[short[found - 1] & short[found] & short[found + 1]]
         if not len(kept):
-            raise TrainingError(f"no three neighbouring sentences are shorter than {self.max_words} words")
+            raise TrainingError(
+                f"no three neighbouring sentences are shorter than {self.max_words} words"
+            )
         return kept
 
     def batches(self, tokens: TokenIds, triples: Rows, rng: np.random.Generator) -> list[Rows]:
@@ -200,7 +224,10 @@ class SkipThoughtsTraining(NeighbourTraining):
         parts: list[Rows] = []
         for length in np.unique(lengths):
             rows = rng.permutation(triples[lengths == length])
-            parts += [rows[start : start + self.batch_size] for start in range(0, len(rows), self.batch_size)]
+            parts += [
+                rows[start : start + self.batch_size]
+                for start in range(0, len(rows), self.batch_size)
+            ]
         return [parts[i] for i in rng.permutation(len(parts))]
 
 
@@ -224,19 +251,29 @@ class QuickThoughtsTraining(NeighbourTraining):
     learning_rate: float = 5e-4
     scale: float = 0.1
 
-    def prepare(self, columns: Columns, seed: int) -> Lesson:
+    def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
         """Read the column ``text``, see :class:`StandaloneMethod`."""
         split = tokeniser(self.tokens, lowercase=self.lowercase)
-        sentences, _, vocabulary = read_ordered(columns, split, specials=("<unk>",), limit=self.vocabulary)
+        sentences, _, vocabulary = read_ordered(
+            columns, split, specials=("<unk>",), limit=self.vocabulary
+        )
         cut = (sentence[: self.max_words] for sentence in sentences if sentence)
         tokens = TokenIds.from_lists(vocabulary.ids(cut, unknown="<unk>"))
         if len(tokens) < self.batch_size:
-            raise TrainingError(f"{len(tokens)} sentences make no batch of {self.batch_size}; lower batch_size")
-        half = Half(word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell)
-        halves = {name: GruHalf(len(vocabulary.words), half, scale=self.scale) for name in ("f", "g")}
+            raise TrainingError(
+                f"{len(tokens)} sentences make no batch of {self.batch_size}; lower batch_size"
+            )
+        half = GruTable(
+            word_size=self.word_size, hidden=self.hidden, bidirectional=True, cell=self.cell
+        )
+        halves = {
+            name: GruHalf(len(vocabulary.words), half, scale=self.scale) for name in ("f", "g")
+        }
         model = nn.ModuleDict(halves)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
-        config = HalvesConfig(halves=dict.fromkeys(halves, half), unknown="<unk>", lowercase=self.lowercase)
+        config = HalvesConfig(
+            halves=dict.fromkeys(halves, half), unknown="<unk>", lowercase=self.lowercase
+        )
 
         def learn(rows: Rows, step: int) -> tuple[float, int]:
             ids, lengths = as_batch(tokens, rows)
@@ -259,11 +296,19 @@ class QuickThoughtsTraining(NeighbourTraining):
         tables = [half.embedding for half in halves.values()]
         layers = [parameter for half in halves.values() for parameter in half.gru.parameters()]
         # What is left over at the text's end is not a whole batch.
-        batches = np.arange(len(tokens) // self.batch_size * self.batch_size).reshape(-1, self.batch_size)
-        return Lesson(
+        batches = np.arange(len(tokens) // self.batch_size * self.batch_size).reshape(
+            -1, self.batch_size
+        )
+        return PreparedTraining(
             tensors=model.state_dict(),
             optimiser=optimiser,
-            saved=Saved("quick_thoughts", config, model.state_dict(), {"tokens": self.tokens}, vocabulary.words),
+            saved=WordEncoderFiles(
+                "quick_thoughts",
+                config,
+                model.state_dict(),
+                {"tokens": self.tokens},
+                vocabulary.words,
+            ),
             batches=lambda: batches,
             learn=learn,
             steps=len(batches),
@@ -288,7 +333,9 @@ class PairClassifier(nn.Module):
 
     def forward(self, first: Side, second: Side) -> Tensor:
         """Return logits (b, c)."""
-        logits: Tensor = self.head(pair_features(self.encoder(*first), self.encoder(*second), "infersent"))
+        logits: Tensor = self.head(
+            pair_features(self.encoder(*first), self.encoder(*second), "infersent")
+        )
         return logits
 
 
@@ -332,23 +379,27 @@ class InferSentTraining(StandaloneMethod):
     held_out: float = 0.1
     """The share of pairs, the last ones, that accuracy is taken on."""
 
-    def prepare(self, columns: Columns, seed: int) -> Lesson:
+    def prepare(self, columns: Columns, seed: int) -> PreparedTraining:
         """Read the columns ``first``, ``second`` and ``label``, see :class:`StandaloneMethod`."""
         path = find_vectors(self.vectors)
-        digest, rng = remembered_digest(path), np.random.default_rng(seed)
+        digest, rng = cached_digest(path), np.random.default_rng(seed)
         vectors = open_vectors(path, sha256=digest)
         pairs, classes = self._read(columns, vectors)
         count = len(pairs.labels)
         cut = round(count * (1 - self.held_out))
         if not 0 < cut < count:
-            raise TrainingError(f"{count} pairs, of which {cut} to learn from; give more, or another held_out")
+            raise TrainingError(
+                f"{count} pairs, of which {cut} to learn from; give more, or another held_out"
+            )
         model = self.model(vectors.shape[1], classes)
         optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
         steps = -(-cut // self.batch_size)
 
         def batches() -> Iterator[Rows]:
             order = rng.permutation(cut)
-            yield from (order[start : start + self.batch_size] for start in range(0, cut, self.batch_size))
+            yield from (
+                order[start : start + self.batch_size] for start in range(0, cut, self.batch_size)
+            )
 
         def learn(rows: Rows, step: int) -> tuple[float, int]:
             if step and step % steps == 0:
@@ -370,10 +421,12 @@ class InferSentTraining(StandaloneMethod):
             vectors_sha256=digest,
             lowercase=self.lowercase,
         )
-        return Lesson(
+        return PreparedTraining(
             tensors=model.state_dict(),
             optimiser=optimiser,
-            saved=Saved("infersent", config, model.encoder.state_dict(), {"tokens": self.tokens}),
+            saved=WordEncoderFiles(
+                "infersent", config, model.encoder.state_dict(), {"tokens": self.tokens}
+            ),
             batches=batches,
             learn=learn,
             steps=steps,
@@ -389,14 +442,23 @@ class InferSentTraining(StandaloneMethod):
         return PairClassifier(BiLstm(word_size, self.hidden, padding), sizes)
 
     def step(
-        self, model: PairClassifier, optimiser: torch.optim.Optimizer, first: Side, second: Side, labels: Tensor
+        self,
+        model: PairClassifier,
+        optimiser: torch.optim.Optimizer,
+        first: Side,
+        second: Side,
+        labels: Tensor,
     ) -> float:
         """Learn from one batch and return its mean loss; the rate is shortened for this step alone."""
         optimiser.zero_grad()
         # Summed and divided by the batch in the released code.
         loss = nn.functional.cross_entropy(model(first, second), labels)
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = float(torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
+        norm = float(
+            torch.nn.utils.get_total_norm(
+                [p.grad for p in model.parameters() if p.grad is not None]
+            )
+        )
         group = optimiser.param_groups[0]
         rate = group["lr"]
         group["lr"] = rate * min(1.0, self.clip / norm) if norm > 0 else rate
@@ -412,7 +474,9 @@ class InferSentTraining(StandaloneMethod):
         tokens = TokenIds.from_lists([ids or [len(table) - 1] for ids in known])
         names = sorted(set(columns["label"]))
         if len(names) < 2:
-            raise TrainingError(f"all pairs have the label '{names[0] if names else ''}': nothing to learn")
+            raise TrainingError(
+                f"all pairs have the label '{names[0] if names else ''}': nothing to learn"
+            )
         labels = torch.tensor([names.index(label) for label in columns["label"]])
         return LabelledPairs(tokens, labels, torch.from_numpy(table)), len(names)
 

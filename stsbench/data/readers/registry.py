@@ -1,0 +1,38 @@
+"""One reader a file format; a task card names its reader.
+
+A reader is a function ``(files, **params) -> Split``: it gets one split's files with
+what the card says of each, and checks form (columns, numbers, text), not counts.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+from stsbench.core.registry import Registry
+
+
+def _is_reader(found: object) -> bool:
+    try:
+        return callable(found) and "files" in inspect.signature(found).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+READERS = Registry(
+    "reader",
+    {
+        "table": "stsbench.data.readers.sentences:read_any_table",
+        "semeval": "stsbench.data.readers.sentences:read_semeval",
+        "pair_table": "stsbench.data.readers.sentences:read_any_table",
+        "class_files": "stsbench.data.readers.sentences:read_class_files",
+        "trec": "stsbench.data.readers.sentences:read_trec",
+        "labelled_table": "stsbench.data.readers.sentences:read_any_table",
+        "labelled_pair_table": "stsbench.data.readers.sentences:read_any_table",
+        "snli": "stsbench.data.readers.sentences:read_snli",
+        "probing": "stsbench.data.readers.sentences:read_probing",
+        "captions": "stsbench.data.readers.sentences:read_captions",
+    },
+    group="readers",
+    accepts=_is_reader,
+    expected="a function (files, **params) that returns a split",
+)
