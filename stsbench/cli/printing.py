@@ -21,6 +21,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from stsbench.cli.wording import describe_error, word_options
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError, UnknownName
 from stsbench.core.files import write_atomically
@@ -123,19 +124,25 @@ def print_paragraph(*texts: str) -> None:
         print_text(_wrapped(text) if sys.stdout.isatty() else text)
 
 
-def print_error(what: object, *, about: str = "") -> None:
-    """Print on stderr what is wrong, cut where it has no end, as one line; on a terminal what to do on lines of its own.
+def print_error(problem: object, *, about: str = "") -> None:
+    """Print on stderr what is wrong, on one line; on a terminal what to do stands on its own line.
 
-    ``about`` is what an error is of: an encoder, a task; it is not said again where the error names it.
+    Args:
+        problem: An error or a text; cut if it is very long.
+        about: What it is about, an encoder or a task; not repeated if the error names it.
     """
-    before = f"stsbench: {error_prefix(about, what)}"
+    prefix = f"stsbench: {error_prefix(about, problem)}"
+    text, hint = word_options(str(problem)), ""
+    if isinstance(problem, StsbenchError):
+        text, hint = describe_error(problem)
     if not sys.stderr.isatty():
-        sys.stderr.write(f"{_bounded(before, what)}\n")
+        line = f"{text}; {hint}" if hint else text
+        sys.stderr.write(f"{_bounded(prefix, line)}\n")
         return
-    hint = what.hint if isinstance(what, StsbenchError) else ""
-    parts = [_bounded(before, what.problem if isinstance(what, StsbenchError) and hint else what)]
-    parts += [_bounded("hint: ", hint.replace("?; ", "? "))] if hint else []
-    sys.stderr.write("".join(f"{_wrapped(part, stderr=True)}\n" for part in parts))
+    lines = [_bounded(prefix, text)]
+    if hint:
+        lines.append(_bounded("hint: ", hint.replace("?; ", "? ")))
+    sys.stderr.write("".join(f"{_wrapped(line, stderr=True)}\n" for line in lines))
 
 
 def error_prefix(about: str, what: object) -> str:
@@ -189,7 +196,7 @@ def cut(text: str, longest: int = 60) -> str:
 
 def print_progress(line: str) -> None:
     """Print one line on stderr that is no complaint: how the work goes."""
-    sys.stderr.write(escape_controls(join_lines(line)) + "\n")
+    sys.stderr.write(escape_controls(join_lines(word_options(line))) + "\n")
 
 
 def complain_of_all(what: str, problems: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""The errors a user can cause, as one tree, and the names a user gives: comma lists, and names with parameters replaced.
+"""The errors that a user can cause, as one tree, and what each knows about the mistake.
 
     StsbenchError               one clear line on the terminal, exit code 2
     ├── UnknownName             a task, encoder, suite, protocol or option that does not exist
@@ -9,7 +9,7 @@
     ├── TrainingError           a run that cannot continue (loss not finite, text too short, nothing to learn from)
     ├── ProtocolError           scores of different protocols set side by side
     ├── OutputError             a folder or file that cannot be written (permissions, full disk)
-    └── Stopped                 Ctrl-C, where something can be said of what is kept; exit code 130
+    └── Interrupted             Ctrl-C, with a message on what is kept; exit code 130
 
 Anything else is a bug: it keeps its traceback, and the exit code is 3.
 """
@@ -21,12 +21,9 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import (
-    Any,
-    TypeVar,
-)
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
-from stsbench.core.secrets import redact_text
 from stsbench.core.wording import join_lines
 
 RowT = TypeVar("RowT")
@@ -34,31 +31,102 @@ EXIT_DIFFERENCE, EXIT_USER_ERROR, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 130
 """Exit codes of every command; 0 is fine, 1 a regression that ``check`` found, or two encoders that ``parity`` tells apart."""
 
 
-class StsbenchError(Exception):
-    """A mistake the user can put right; the message is one line: what, where, what to do.
+class Remedy(NamedTuple):
+    """What a user can do about an error: an action, and the arguments that it takes."""
 
-    ``hint`` is the part of it that says what to do, where that is known: a terminal shows it on a line of its own.
+    action: str
+    """A key of :data:`ACTIONS`; the command line has words of its own for each."""
+    arguments: Mapping[str, str] = MappingProxyType({})
+    """By parameter, for example ``{"encoder": "minilm"}``."""
+
+    def __str__(self) -> str:
+        """Return the remedy in the words of a Python user."""
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{ACTIONS[self.action]}({arguments})"
+
+
+ACTIONS: Mapping[str, str] = {
+    "score": "call stsbench.evaluate",
+    "train": "call stsbench.train",
+    "list": "see stsbench.Catalogue",
+    "lock": "call stsbench.check.lock.to_lock",
+}
+"""What to do in Python, by the action of a remedy."""
+
+
+class StsbenchError(Exception):
+    """A user error: one line that says what is wrong, where, and what to do.
+
+    The command line words the facts with its options, Python with parameters: within ``message``
+    and ``hint`` a parameter stands in backticks, for example `` `data=DIR` ``.
+
+    Attributes:
+        problem: What is wrong, without what to do about it.
+        hint: What to do; empty if that is unknown. A terminal shows it on its own line.
+        parameter: The parameter of a function or field of a file that is wrong; else empty.
+        value: Its value.
+        choices: The values that it may have; empty if they cannot be listed.
+        remedy: What to do, as an action with arguments; None if that is unknown.
     """
 
-    def __init__(self, message: str = "", *, hint: str = "") -> None:
-        """Say what is wrong, and what to do."""
-        message, hint = redact_text(message), redact_text(hint)
-        self.problem, self.hint = message, hint
-        super().__init__(f"{message}; {hint}" if hint else message)
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        hint: str = "",
+        parameter: str = "",
+        value: object = None,
+        choices: Iterable[str] = (),
+        remedy: Remedy | None = None,
+    ) -> None:
+        """Store the facts, and make the message of them."""
+        self.reason = message
+        self.hint = hint
+        self.parameter = parameter
+        self.value = value
+        self.choices = tuple(choices)
+        self.remedy = remedy
+        super().__init__("; ".join(filter(None, (self.problem, hint, str(remedy or "")))))
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, with the parameter and its value if they are known."""
+        if not self.parameter:
+            return self.reason
+        subject = self.parameter if self.value is None else f"{self.parameter} '{self.value}'"
+        return f"{subject}: {self.reason}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The same error in another process, whatever its class is made with."""
+        """Rebuild the same error in another process, whatever its class is made with."""
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class UnknownName(StsbenchError):
-    """A name that is in no registry."""
+    """A name that is in no registry.
 
-    def __init__(self, kind: str, name: str, choices: Iterable[str], hint: str = "") -> None:
-        """Say which kind of name is unknown and offer the nearest known ones."""
-        self.kind, self.name = kind, name
-        hints = [suggest(name, choices).removeprefix("; "), hint]
-        super().__init__(f"unknown {kind} '{name}'", hint="; ".join(filter(None, hints)))
+    Attributes:
+        kind: What the name should be a name of, for example ``task``.
+        name: The unknown name.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        choices: Iterable[str],
+        hint: str = "",
+        *,
+        remedy: Remedy | None = None,
+    ) -> None:
+        """Store the kind and the name, and suggest the nearest choices."""
+        self.kind = kind
+        self.name = name
+        choices = tuple(choices)
+        suggestion = suggest(name, choices).removeprefix("; ")
+        hint = "; ".join(filter(None, (suggestion, hint)))
+        super().__init__(
+            f"unknown {kind} '{name}'", hint=hint, value=name, choices=choices, remedy=remedy
+        )
 
 
 class CardError(StsbenchError):

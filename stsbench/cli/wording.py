@@ -1,0 +1,76 @@
+"""The words of the command line for the facts of errors: options, and commands that help."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+
+from stsbench.core.errors import Remedy, StsbenchError
+
+OPTIONS: Mapping[str, str] = {
+    "callbacks": "",
+    "catalogue": "--cards",
+    "cards": "--cards",
+    "executor": "--on",
+    "launcher": "--on",
+    "params": "--set",
+    "names": "--name",
+    "results_folder": "--results",
+}
+"""The option of each parameter that is not called as its parameter."""
+COMMANDS: Mapping[str, str] = {
+    "score": "'stsbench run{options}' makes it",
+    "train": "'stsbench train{options}' trains it",
+    "list": "'stsbench list{options}' lists them",
+    "lock": "'stsbench lock{options}' makes one",
+}
+"""What to do on the command line, by the action of a remedy."""
+ARGUMENTS: Mapping[str, frozenset[str]] = {
+    "train": frozenset({"recipe"}),
+    "list": frozenset({"kind"}),
+}
+"""The parameters of a remedy that are arguments of its command, not options."""
+_PARAMETER = re.compile(r"`(?P<name>[a-z_]+)(=(?P<value>[^`]*))?`")
+
+
+def option_name(parameter: str) -> str:
+    """Return the option of a parameter, for example ``--no-store`` for ``no_store``."""
+    return OPTIONS.get(parameter, f"--{parameter.replace('_', '-')}")
+
+
+def word_options(text: str) -> str:
+    """Return a text with options in place of the parameters in backticks.
+
+    `` `data=DIR` `` becomes ``--data DIR``, `` `params=pooling=cls` `` becomes ``--set pooling=cls``.
+    """
+
+    def to_option(match: re.Match[str]) -> str:
+        option = option_name(match["name"])
+        return option if match["value"] is None else f"{option} {match['value']}"
+
+    return _PARAMETER.sub(to_option, text)
+
+
+def describe_remedy(remedy: Remedy) -> str:
+    """Return the command that a remedy stands for, and what it does."""
+    words = ""
+    for name, value in remedy.arguments.items():
+        is_argument = name in ARGUMENTS.get(remedy.action, ())
+        words += (
+            f" {shlex.quote(value)}"
+            if is_argument
+            else f" {option_name(name)} {shlex.quote(value)}"
+        )
+    return COMMANDS[remedy.action].format(options=words)
+
+
+def describe_error(error: StsbenchError) -> tuple[str, str]:
+    """Return what is wrong and what to do, with options in place of parameters."""
+    problem = error.reason
+    if error.parameter:
+        option = option_name(error.parameter)
+        subject = option if error.value is None else f"{option} '{error.value}'"
+        problem = f"{subject}: {problem}"
+    hints = [error.hint, describe_remedy(error.remedy) if error.remedy else ""]
+    return word_options(problem), word_options("; ".join(filter(None, hints)))
