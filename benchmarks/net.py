@@ -227,9 +227,9 @@ def parameters_of(function: Callable[..., Any]) -> Facts:
     """By name what a function takes: position, default and, where msgspec can say it, type."""
     hints: dict[str, Any] = {}
     with suppress(Exception):
-        annotated: Any = (
-            vars(function).get("__init__", function) if isinstance(function, type) else function
-        )
+        annotated: Any = function
+        if isinstance(function, type):
+            annotated = function.__init__  # type: ignore[misc]
         hints = get_type_hints(annotated, include_extras=True)
     facts: Facts = {}
     for position, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):

@@ -49,7 +49,7 @@ class Evaluator(StsEvaluator):
     """Scores pairs."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        USED.add("evaluators:EVALUATORS")
+        USED.add("evaluators.registry:EVALUATORS")
         return super().__call__(*arguments, **named)
 
 
@@ -59,7 +59,7 @@ class Counts(EncoderAnalysis):
     about, printed = "how many pairs there are", ("pairs",)
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        USED.add("analysis.run:ANALYSES")
+        USED.add("analysis.context:ANALYSES")
         return EncoderFindings({"pairs": [{"pairs": subject.pairs().n}]})
 
     def draw(self, tables: Tables, title: str) -> Any:
@@ -68,7 +68,7 @@ class Counts(EncoderAnalysis):
 
 def read(files: Any) -> PairSplit:
     """Read pairs and their gold scores, parted by tabs."""
-    USED.add("data.readers:READERS")
+    USED.add("data.readers.registry:READERS")
     rows = [line.split("\t") for line in files[0].path.read_text().splitlines()]
     first, second, gold = zip(*rows, strict=True)
     return PairSplit(
@@ -86,7 +86,7 @@ class Encoder:
         self.name, self.fingerprint = name, "letters"
 
     def encode(self, sentences: list[str]) -> Any:
-        USED.add("encoders.base:ENCODERS")
+        USED.add("encoders.kinds:ENCODERS")
         return (
             np.array(
                 [[s.count(letter) for letter in "abcdefghijklmnop"] for s in sentences], np.float32
@@ -127,7 +127,7 @@ class Method(SimCSE):
     trainer = "mine"
 
     def forward(self, **batch: Any) -> Any:
-        USED.add("training.methods:METHODS")
+        USED.add("training.methods.registry:METHODS")
         return super().forward(**batch)
 
 
@@ -169,17 +169,17 @@ def carry(*asked: Any) -> str:
 
 ROWS: dict[str, Any] = {
     "bench.run:EXECUTORS": "tests.made_up:execute",
-    "analysis.run:ANALYSES": "tests.made_up:Counts",
-    "analysis.run:WRITERS": noting("analysis.run:WRITERS", lambda found: found.title),
-    "evaluators:EVALUATORS": "tests.made_up:Evaluator",
-    "data.readers:READERS": "tests.made_up:read",
-    "encoders.base:ENCODERS": "tests.made_up:Encoder",
+    "analysis.context:ANALYSES": "tests.made_up:Counts",
+    "analysis.context:WRITERS": noting("analysis.context:WRITERS", lambda found: found.title),
+    "evaluators.registry:EVALUATORS": "tests.made_up:Evaluator",
+    "data.readers.registry:READERS": "tests.made_up:read",
+    "encoders.kinds:ENCODERS": "tests.made_up:Encoder",
     "encoders.backends:BACKENDS": Backend,
     "encoders.transformer.pooling:POOLINGS": Pooling,
     "encoders.words.words:RECIPES": BagRecipe(
         noting("encoders.words.words:RECIPES", whitespace_bags)
     ),
-    "training.methods:METHODS": "tests.made_up:Method",
+    "training.methods.registry:METHODS": "tests.made_up:Method",
     "recipes.train:TRAINERS": "tests.made_up:Trainer",
     "recipes.train:LAUNCHERS": "tests.made_up:launch",
     "training.loop.optimisers:OPTIMISERS": noting(
@@ -188,11 +188,11 @@ ROWS: dict[str, Any] = {
     "training.loop.optimisers:SCHEDULES": ScheduleKind(
         noting("training.loop.optimisers:SCHEDULES", lambda facts, steps: lambda step: 1.0)
     ),
-    "recipes.plan:MEASURES": noting("recipes.plan:MEASURES", lambda a, b: [paired_cosine(a, b)[0]]),
-    "data.corpora.load:OPENERS": noting(
-        "data.corpora.load:OPENERS", lambda path, *mode: io.BytesIO(path.read_bytes()[::-1])
+    "recipes.train_plan:MEASURES": noting("recipes.train_plan:MEASURES", lambda a, b: [paired_cosine(a, b)[0]]),
+    "data.corpora.corpus:OPENERS": noting(
+        "data.corpora.corpus:OPENERS", lambda path, *mode: io.BytesIO(path.read_bytes()[::-1])
     ),
-    "data.corpora.load:TEXT_FILES": TextFile(noting("data.corpora.load:TEXT_FILES", _text)),
+    "data.corpora.corpus:TEXT_FILES": TextFile(noting("data.corpora.corpus:TEXT_FILES", _text)),
     "numbers.statistics:CORRELATIONS": Correlation(
         name="mine",
         label="Mine",
@@ -201,8 +201,8 @@ ROWS: dict[str, Any] = {
     ),
     "numbers.statistics:AGGREGATIONS": noting("numbers.statistics:AGGREGATIONS", np.ones_like),
     "evaluators.probe.evaluator:PROTOCOLS": Probe(name="mine", kfold=2, penalties=(1.0,)),
-    "boards.render:WRITERS": noting(
-        "boards.render:WRITERS",
+    "boards.render.formats:WRITERS": noting(
+        "boards.render.formats:WRITERS",
         lambda tables, show, exact: "".join(f"{r.label}\n" for t in tables for r in t.rows()),
     ),
     "boards.exports.hub:KINDS": HubTask("task-of-mine", "Mine"),

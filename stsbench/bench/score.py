@@ -45,7 +45,6 @@ from stsbench.encoders.base import (
     PostProcessor,
     ServedEncoder,
     WordEncoder,
-    is_served,
 )
 from stsbench.encoders.engine.embed import (
     Engine,
@@ -73,6 +72,7 @@ from stsbench.encoders.fitted import (
 from stsbench.encoders.metadata import (
     check_encoder,
     find_base,
+    is_served,
     read_metadata,
     read_notes,
     sentences_without_known_words,

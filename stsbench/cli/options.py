@@ -89,7 +89,7 @@ def _configured(context: Context, config: Path | None) -> Path | None:
 def _option(
     text: str,
     flags: str = "",
-    complete: Any = None,
+    complete: Any = None,  # noqa: ANN401
     *,
     panel: str | None = None,
     **more: Any,  # noqa: ANN401

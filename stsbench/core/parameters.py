@@ -68,9 +68,9 @@ def check_params(
     hints: dict[str, Any] = {}
     # None of annotations that cannot be resolved.
     with suppress(NameError, TypeError, AttributeError):
-        annotated: Any = (
-            vars(factory).get("__init__", factory) if isinstance(factory, type) else factory
-        )
+        annotated: Any = factory
+        if isinstance(factory, type):
+            annotated = factory.__init__  # type: ignore[misc]
         hints = get_type_hints(annotated, include_extras=True)
     given = {
         key: fit(value, hints.get(key, Any), key, where=f"{where}: key '{key}'")

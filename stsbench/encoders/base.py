@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.errors import EncoderError
-from stsbench.encoders.metadata import find_base
 from stsbench.encoders.tokens import TokenIds
 
 FloatArray = npt.NDArray[np.float32]
@@ -159,18 +158,3 @@ def iter_blocks(
 
 Embed = Callable[[Sequence[str]], Embeddings]
 """Sentences to their embeddings; what evaluators are handed instead of an encoder."""
-
-
-def layers_of(encoder: Encoder) -> list[Encoder]:
-    """Return an encoder, then the encoder that it is made over, and so on down to the one that reads sentences."""
-    layers = list[Encoder]()
-    layer: Encoder | None = encoder
-    while layer is not None and all(layer is not other for other in layers):
-        layers.append(layer)
-        layer = find_base(layer)
-    return layers
-
-
-def is_served(encoder: Encoder) -> bool:
-    """Return whether a server embeds for an encoder, or for one that it is made over."""
-    return any(isinstance(layer, ServedEncoder) for layer in layers_of(encoder))

@@ -13,7 +13,7 @@ from stsbench.core.errors import EncoderError
 from stsbench.core.provenance import is_own_class
 from stsbench.core.secrets import redact_text
 from stsbench.core.wording import escape_controls, format_repr, join_lines
-from stsbench.encoders.base import Encoder, PostProcessor, WordEncoder
+from stsbench.encoders.base import Encoder, PostProcessor, ServedEncoder, WordEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,3 +199,18 @@ def valid_text(sentence: str) -> str:
         if sentence.isascii()
         else sentence.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     )
+
+
+def layers_of(encoder: Encoder) -> list[Encoder]:
+    """Return an encoder, then the encoder that it is made over, and so on down to the one that reads sentences."""
+    layers = list[Encoder]()
+    layer: Encoder | None = encoder
+    while layer is not None and all(layer is not other for other in layers):
+        layers.append(layer)
+        layer = find_base(layer)
+    return layers
+
+
+def is_served(encoder: Encoder) -> bool:
+    """Return whether a server embeds for an encoder, or for one that it is made over."""
+    return any(isinstance(layer, ServedEncoder) for layer in layers_of(encoder))

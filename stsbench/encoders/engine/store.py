@@ -31,9 +31,9 @@ from stsbench.core import provenance as machine
 from stsbench.core.errors import OutputError
 from stsbench.core.files import file_digest, remove, remove_stale, write_atomically
 from stsbench.encoders.backends import uses_tf32
-from stsbench.encoders.base import Embeddings, Encoder, FloatArray, layers_of
+from stsbench.encoders.base import Embeddings, Encoder, FloatArray
 from stsbench.encoders.checkpoint import read_record
-from stsbench.encoders.metadata import read_metadata
+from stsbench.encoders.metadata import layers_of, read_metadata
 
 KEY = np.dtype([("hi", "<u8"), ("lo", "<u8")])
 BLOCK_BYTES = 16 << 20

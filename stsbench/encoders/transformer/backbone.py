@@ -46,7 +46,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformer
 
 
 def load_model(
-    kind: Any,
+    kind: Any,  # noqa: ANN401
     checkpoint: Checkpoint,
     *,
     dtype: str,

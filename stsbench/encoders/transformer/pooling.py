@@ -385,7 +385,7 @@ def with_full_stop(sentence: str) -> str:
 
 
 def cut_to_fit(
-    tokenizer: Any,
+    tokenizer: Any,  # noqa: ANN401
     prompt: Prompt,
     sentences: Sequence[str],
     max_length: int | None,  # noqa: ANN401

@@ -206,9 +206,9 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
 
     def compute_loss(
         self,
-        model: Any,
-        inputs: Any,
-        *unused: Any,
+        model: Any,  # noqa: ANN401
+        inputs: Any,  # noqa: ANN401
+        *unused: Any,  # noqa: ANN401
         **also_unused: Any,  # noqa: ANN401
     ) -> torch.Tensor:  # noqa: ANN401
         """The method's loss, which must be finite."""

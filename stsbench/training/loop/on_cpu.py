@@ -344,7 +344,7 @@ def _positions(model: Any, ids: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 -
 
 
 def _attend(
-    *given: Any,
+    *given: Any,  # noqa: ANN401
     layout: TokenLayout | None = None,
     **how: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, None]:  # noqa: ANN401
