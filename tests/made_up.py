@@ -188,7 +188,9 @@ ROWS: dict[str, Any] = {
     "training.loop.optimisers:SCHEDULES": ScheduleKind(
         noting("training.loop.optimisers:SCHEDULES", lambda facts, steps: lambda step: 1.0)
     ),
-    "recipes.train_plan:MEASURES": noting("recipes.train_plan:MEASURES", lambda a, b: [paired_cosine(a, b)[0]]),
+    "recipes.train_plan:MEASURES": noting(
+        "recipes.train_plan:MEASURES", lambda a, b: [paired_cosine(a, b)[0]]
+    ),
     "data.corpora.corpus:OPENERS": noting(
         "data.corpora.corpus:OPENERS", lambda path, *mode: io.BytesIO(path.read_bytes()[::-1])
     ),

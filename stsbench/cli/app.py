@@ -92,7 +92,7 @@ class LazyCommand(TyperCommand):
         @wraps(scope[self.function])
         def call(**given: Any) -> Any:  # noqa: ANN401 - what the signature says
             given.pop("config", None)
-            command = getattr(import_module(f"stsbench.cli.main.{self.path.stem}"), self.function)
+            command = getattr(import_module(f"stsbench.cli.{self.path.stem}"), self.function)
             if "catalogue" in given:
                 given["catalogue"] = options.read_cards(given["catalogue"])
             return command(**given)

@@ -97,7 +97,7 @@ def _invoke(arguments: Sequence[str]) -> int:
 def _is_ours(error: BaseException) -> bool:
     """Whether the command line has raised this, and not code that it calls: an encoder must not end a command."""
     *_, (frame, _) = walk_tb(error.__traceback__)
-    return str(frame.f_globals.get("__name__")).startswith(("stsbench.cli.main", "typer"))
+    return str(frame.f_globals.get("__name__")).startswith(("stsbench.cli", "typer"))
 
 
 class GuardedStream:

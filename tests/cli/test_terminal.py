@@ -403,7 +403,7 @@ def test_a_bug_of_ours_keeps_its_whole_traceback(
     monkeypatch.setattr("stsbench.cli.list.LISTS", {"tasks": lambda catalogue: 3})
     told = stsbench("list", "tasks")
     frames = [line for line in told.err.splitlines() if line.lstrip().startswith('File "')]
-    assert told.code == 3 and "stsbench/cli/__init__.py" in frames[0] and len(frames) > 5
+    assert told.code == 3 and "stsbench/cli/main.py" in frames[0] and len(frames) > 5
     said = "stsbench: this is a bug, in stsbench or in your own code; the lines above show where"
     assert told.out == "" and told.err.splitlines()[-1] == said
 
