@@ -384,7 +384,7 @@ def _call(
     if name and (key := next((key for key in ours if key in params), "")):
         raise CardError(f"{where}: '{key}' cannot be set: stsbench sets it")
     given = {key: value for key, value in ours.items() if value is not None and key in takes}
-    return call_with_params(maker, {**given, **params}, where=where, others=VARIANT_KEYS)
+    return call_with_params(maker, {**given, **params}, where=where, other_keys=VARIANT_KEYS)
 
 
 def _own(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
