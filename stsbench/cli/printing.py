@@ -271,7 +271,9 @@ class PrintedColumn(NamedTuple):
         """The same with short names; ``numbers`` are those given already."""
 
         def short(name: str | Text) -> str:
-            return abbreviate_name(str(name), numbers, max_length_with_params=limits[0], max_length=limits[1])
+            return abbreviate_name(
+                str(name), numbers, max_length_with_params=limits[0], max_length=limits[1]
+            )
 
         head = short(self.head) if self.head_is_name else self.head
         return self._replace(
