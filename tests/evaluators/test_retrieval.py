@@ -216,7 +216,14 @@ def test_scores_of_ranks_told_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{}, {"tenacity": 0, "max_epochs": 30}, {"max_epochs": 0}, {"batch_size": 100}]
+    "changed",
+    [
+        {},
+        {"tenacity": 0, "max_epochs": 30},
+        {"tenacity": 2, "max_epochs": 30},
+        {"max_epochs": 0},
+        {"batch_size": 100},
+    ],
 )
 def test_training_is_that_of_the_literal_loops(changed: dict[str, Any]) -> None:
     splits, embed = make_task()

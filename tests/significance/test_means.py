@@ -26,6 +26,7 @@ from stsbench.significance.means import (
     Interval,
     assign_letters,
     compare_all_pairs,
+    compute_differences_from,
     compute_mean_interval,
     compute_mean_intervals,
     interval_cache_key,
@@ -310,7 +311,7 @@ def test_every_pair_is_tested_as_compare_tests_means():
                 (expected.difference, expected.p)
             ), (first, second)
             assert (differences[j, i], p[j, i]) == (-differences[i, j], p[i, j])
-    assert np.isnan(np.diag(p)).all()
+    assert np.isnan(np.diag(p)).all() and not np.diag(differences).any()
 
 
 def test_letters_tell_which_differences_are_significant_after_holm():
@@ -367,6 +368,29 @@ def test_what_has_no_columns_is_told_and_the_rest_ranked():
     }
     assert rank_rows({"c": rows["c"]}, effort=FEW).rows == {}
     assert rank_rows({}, effort=FEW).rows == {}
+
+
+def test_two_groups_of_items_are_tested_as_two_items():
+    sentences = {"sentence1": np.array([0, 0, 1, 1], dtype=np.uint32)}
+    rows: Rows = {}
+    for name, right in (("a", [1, 0, 0, 0]), ("b", [1, 1, 1, 0])):
+        result = probe(name, "mr", right)
+        rows[name] = [[msgspec.structs.replace(result, per_item={**result.per_item, **sentences})]]
+    differences, p = compare_all_pairs(RowItems(rows), ["a", "b"])
+    expected = compute_differences_from("a", rows)["b"]
+    assert expected.df == 1
+    assert (differences[0, 1], p[0, 1]) == pytest.approx((expected.difference, expected.p))
+
+
+def test_no_difference_is_known_from_a_row_without_columns():
+    rows = made_rows({"a": 0.0, "b": 0.9, "c": 0.3})
+    rows["c"][0] = [msgspec.structs.replace(rows["c"][0][0], per_item={})]
+    found = compute_differences_from("a", rows)
+    assert list(found) == ["b"]
+    expected = compared(rows, "a", "b")
+    assert found["b"].difference == pytest.approx(expected.difference)
+    assert found["b"].interval() == pytest.approx(expected.interval)
+    assert compute_differences_from("c", rows) == {}
 
 
 def test_results_that_do_not_tell_their_sentences_are_told():

@@ -8,7 +8,9 @@ import pytest
 
 from stsbench.core.errors import StsbenchError
 from stsbench.evaluators.probe.evaluator import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
-from stsbench.evaluators.probe.minibatch import parse_optimiser
+from stsbench.evaluators.probe.items import ProbeRun
+from stsbench.evaluators.probe.minibatch import CompiledSolver, parse_optimiser
+from stsbench.evaluators.probe.stacked import StackedSolver
 from stsbench.evaluators.registry import replace_fields
 from stsbench.evaluators.relatedness import PROTOCOLS as RELATEDNESS
 from stsbench.evaluators.retrieval import PROTOCOLS as RETRIEVAL
@@ -32,6 +34,13 @@ def test_senteval_is_what_the_papers_used():
         "weight_decays": (1e-5, 1e-4, 1e-3, 1e-2),
         "holdout": 0.05,
     }
+
+
+def test_compiled_loops_train_what_is_linear_and_on_the_cpu_and_torch_all_else():
+    rules = MinibatchProtocol(name="test")
+    on_cpu, on_gpu = ProbeRun(3, 2), ProbeRun(3, 2, device="cuda")
+    solvers = [rules.solver(on_cpu), rules.solver(on_gpu), replace(rules, nhid=4).solver(on_cpu)]
+    assert [type(solver) for solver in solvers] == [CompiledSolver, StackedSolver, StackedSolver]
 
 
 def test_presets_differ_from_it_as_named():
