@@ -335,7 +335,7 @@ def _make(
     made = _BASES.get(known) if asked else None
     if made is None:
         made = check_encoder(_call(maker, name, own, where, catalogue), where)
-        record_factory(made, maker, own, called=found_by)
+        record_factory(made, maker, own, name=found_by)
     if not asked:
         return made
     variant: Variant = call_with_params(Variant, asked, where=where)

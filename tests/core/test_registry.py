@@ -204,9 +204,9 @@ call: Any = work
     ],
 )
 def test_each_kind_takes_its_own_and_nothing_else(kind, good, bad):
-    accepts = getattr(parameters, kind).accepts
-    assert [one for one in good if not accepts(one)] == []
-    assert [one for one in bad if accepts(one)] == []
+    is_valid = getattr(parameters, kind).is_valid
+    assert [value for value in good if not is_valid(value)] == []
+    assert [value for value in bad if is_valid(value)] == []
 
 
 def test_what_is_right_goes_through_as_it_is():
