@@ -222,7 +222,7 @@ def test_the_projects_own_workflow_finds_its_results_fine(own: Path, tmp_path: P
     assert all("run" not in step for step in steps)
     uses = [step["with"] for step in steps if step.get("uses") == "./"]
     assert len(uses) == 3
-    for name in ("project-results", ".github"):
+    for name in ("results/project", ".github"):
         shutil.copytree(ROOT / name, tmp_path / name)
     action = Action(tmp_path, own)
     required = {key for key, facts in action.card["inputs"].items() if facts.get("required")}
