@@ -242,9 +242,12 @@ def test_what_is_of_no_use_is_an_error() -> None:
             {**splits, "test": replace(test, gold=np.ones(test.n))},
             "'test' has fewer than two different gold scores",
         ),
-        (
-            {**splits, "test": replace(test, gold=test.gold + 1)},
-            "'test' has gold scores outside 0 to 5",
+        *(
+            (
+                {**splits, "test": replace(test, gold=test.gold + shift)},
+                "'test' has gold scores outside 0 to 5",
+            )
+            for shift in (1, -1)
         ),
     ]
     for given, said in cases:

@@ -61,17 +61,24 @@ def test_the_difference_is_second_minus_first_and_turns_round():
         for second in (a, pair(shift=2.0)[1])
     )
     assert (alike.real, unlike.real) == (False, True)
+    assert unlike.p_corrected is not None
+    at_its_level = replace_fields(FEW, level=unlike.p_corrected)
+    (unlike,) = compare({"a": [a], "b": [pair(shift=2.0)[1]]}, effort=at_its_level).differences
+    assert not unlike.real
 
 
 def test_a_task_of_two_splits_is_in_the_mean_by_the_split_of_the_others():
     scored = [("sts12", "test"), ("stsb", "validation"), ("sts13", "test"), ("stsb", "test")]
     sides: dict[str, list[Result]] = {"a": [], "b": []}
     for task, split in scored:
-        for side, one in zip(sides.values(), pair(), strict=True):
+        shift = 2.0 if split == "validation" else 0.4
+        for side, one in zip(sides.values(), pair(shift=shift), strict=True):
             side.append(msgspec.structs.replace(one, task=task, split=split))
     found = compare(sides, effort=FEW)
     (mean,) = [one for one in found.differences if one.is_average]
     assert (mean.task, sorted(mean.tasks)) == ("mean of 3", ["sts12", "sts13", "stsb"])
+    on_test = {one.difference for one in found.differences if one.split == "test"}
+    assert mean.difference == pytest.approx(min(on_test)) and len(on_test) == 1
     named = {row[0] for row in difference_columns(found.differences)[1]}
     assert named == {"sts12", "sts13", "stsb (test)", "stsb (validation)", "mean of 3"}
 
@@ -117,6 +124,13 @@ def shared(result: Result, sentences: np.ndarray) -> Result:
 
 
 TIED = np.stack([np.arange(60) // 4, 100 + np.arange(60)], axis=1)
+
+
+def test_only_tasks_whose_results_tell_no_sentence_are_to_be_scored_again():
+    told = [shared(one, TIED) for one in pair()]
+    silent = pair("sts13", n=40)
+    (note,) = compare({"a": [told[0], silent[0]], "b": [told[1], silent[1]]}, effort=FEW).notes
+    assert note.startswith("sts13: taken as independent") and "sts12" not in note
 
 
 def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():

@@ -55,6 +55,12 @@ def test_tasks_without_a_sentence_in_common_add_up():
     assert compute_mean_interval([[one], [two]]) == pytest.approx((mean - reach, mean + reach))
 
 
+def test_pairs_that_tell_no_sentences_are_each_of_their_own():
+    results = [pair(task, n=n)[0] for task, n in (("sts12", 40), ("sts13", 60))]
+    sharing, _ = join_items(RowItems({"a": [[result] for result in results]}).select((0, 1)))
+    assert len(sharing) == 100 and sharing.are_independent
+
+
 def test_several_seeds_widen_the_interval_of_their_mean():
     a, b = map(told, pair())
     again = msgspec.structs.replace(b, encoder="a", eval_seed=1)
@@ -236,6 +242,23 @@ def test_a_row_with_a_gap_is_ranked_by_the_tasks_that_both_have():
     assert (
         rank_intervals(RowItems(alone), list("abcd"), effort=TestSettings(n_draws=200))["d"][1] == 4
     )
+
+
+def test_a_seed_that_is_good_on_one_task_is_good_on_all_of_them():
+    half = [1, 0] * 20
+    # One seed has all answers right and one none. Of two others one lacks the second task.
+    rows: Rows = {
+        name: [[probe(name, task, half)] if task in tasks else [] for task in ("mr", "cr")]
+        for name, tasks in (("both", ("mr", "cr")), ("one", ("mr",)))
+    }
+    rows["seeds"] = [
+        [probe("seeds", task, [right] * 40, train_seed=right) for right in (0, 1)]
+        for task in ("mr", "cr")
+    ]
+    effort = TestSettings(n_draws=2000)
+    found = rank_intervals(RowItems(rows), list(rows), effort=effort, level=0.4)
+    # It is above both of the others or below both.
+    assert found["seeds"] == (1, 3)
 
 
 def test_a_boards_rows_are_ranked_under_their_names(tmp_path):

@@ -40,7 +40,7 @@ from stsbench.significance.paired import (
     seed_error,
     williams,
 )
-from tests.boards.scored import probe
+from tests.boards.scored import probe, sts
 from tests.significance.pairs import told
 
 METRICS: list[Literal["spearman", "pearson"]] = ["spearman", "pearson"]
@@ -170,6 +170,7 @@ def test_williams_is_steigers_formula():
     turned = williams(0.5, 0.4, 0.1, n=103)
     assert (turned.difference, turned.p) == pytest.approx((-test.difference, test.p))
     assert williams(0.4, 0.4, 1.0, n=103).p == 1.0
+    assert williams(0.4, 0.5, 1.0, n=103)[1:] == (0.0, 0.0)
 
 
 def test_williams_of_parts_adds_differences_and_variances_by_weight():
@@ -428,6 +429,14 @@ def test_what_no_column_is_of_has_no_statistic():
         and pair_items({0: [three]}, score_name="dev_accuracy") is None
     )
     assert pair_items({0: [three]}, score_name="accuracy") is not None
+    gold, similarity = np.arange(6.0), np.array([0.0, 2.0, 1.0, 5.0, 3.0, 4.0])
+    parts = ["news"] * 2 + ["forum"] * 4
+    pairs = pair_items(
+        {0: [sts("a", "sts12", gold, similarity, subset=parts)]}, score_name="pearson.wmean"
+    )
+    assert pairs is not None
+    by_part = [correlate(similarity[at], gold[at], "pearson") for at in (slice(0, 2), slice(2, 6))]
+    assert pairs.samples[0].score == pytest.approx((2 * by_part[0] + 4 * by_part[1]) / 6)
     # One encoder that answers a third class is enough.
     both: dict[int, list[Result]] = {0: [three], 1: [classes]}
     assert pair_items(both, score_name="f1") is None

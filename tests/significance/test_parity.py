@@ -111,6 +111,11 @@ def test_a_score_that_may_have_moved_tells_them_apart(interval, reason):
     assert (found.verdict, found.reasons) == (DIFFERENT, [reason])
 
 
+def test_sentences_that_are_off_by_more_than_rounding_are_listed():
+    strays = verdict(moved(0.001)).strays
+    assert len(strays) == 8 and all(0.9999 < stray.cosine < 1 for stray in strays)
+
+
 def test_few_sentences_astray_tell_them_apart_whatever_scores_say():
     found = verdict(moved(2.0, slice(60, None)))
     assert found.verdict == DIFFERENT

@@ -134,6 +134,16 @@ def test_scores_are_rounded_as_the_toolkit_rounds_them():
     assert rounded.scores["f1"] == round(exact.scores["f1"], 4)
 
 
+def test_a_class_that_is_answered_but_of_no_item_has_scores():
+    items = {"prediction": [0, 2, 1], "correct": [True, False, False], "label": [0, 1, 0]}
+    per_subset = ProbeEvaluator(SMALL).recompute(items).per_subset
+    assert {name: scores["support"] for name, scores in per_subset.items()} == {
+        "0": 2,
+        "1": 1,
+        "2": 0,
+    }
+
+
 @pytest.mark.parametrize("protocol", ["small", "logreg"])
 def test_a_constant_embedding_is_scored_and_noted(protocol):
     labels = np.array([0] * 60 + [1] * 100)
