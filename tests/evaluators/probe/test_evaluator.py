@@ -135,7 +135,8 @@ def test_scores_are_rounded_as_the_toolkit_rounds_them():
 
 
 def test_a_class_that_is_answered_but_of_no_item_has_scores():
-    items = {"prediction": [0, 2, 1], "correct": [True, False, False], "label": [0, 1, 0]}
+    answers = {"prediction": [0, 2, 1], "correct": [True, False, False], "label": [0, 1, 0]}
+    items = {name: np.array(column) for name, column in answers.items()}
     per_subset = ProbeEvaluator(SMALL).recompute(items).per_subset
     assert {name: scores["support"] for name, scores in per_subset.items()} == {
         "0": 2,
