@@ -18,7 +18,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -232,6 +232,15 @@ def version_of(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return ""
+
+
+@cache
+def code_digest(*folders: Path) -> str:
+    """Return a hash of the Python files of these folders, and of the versions of the packages that compute numbers in them."""
+    files = sorted(file for folder in folders for file in folder.rglob("*.py"))
+    sources = b"".join(file.read_bytes() for file in files)
+    packages = " ".join(version_of(name) for name in ("numpy", "scipy"))
+    return hashlib.sha256(sources + packages.encode()).hexdigest()
 
 
 SCORING_PACKAGES = ("numba",)
