@@ -30,7 +30,13 @@ from stsbench.recipes.train_plan import (
     load_validation,
     values_of,
 )
-from stsbench.training.learner import Learner, OnProgress, TrainingOutcome, Validate
+from stsbench.training.learner import (
+    Learner,
+    OnProgress,
+    TrainingOutcome,
+    Validate,
+    check_losses,
+)
 from stsbench.training.loop import loop
 from stsbench.training.loop.batches import (
     Batches,
@@ -60,7 +66,7 @@ class LoopTrainer(Trainer):
         look_up("optimiser", plan.card.training.optimiser, OPTIMISERS)
         look_up("schedule", plan.card.training.schedule, SCHEDULES)
         given = {"student": None, **plan.card.params}
-        return check_params(method, given, where=f"recipe {plan.name}: [params]", other_keys=KEYS)
+        return check_params(method, given, where=f"recipe {plan.name}: [params]", others=KEYS)
 
     @classmethod
     def prepare(cls, plan: TrainPlan, method: type[Learner]) -> Self:
@@ -178,7 +184,7 @@ class LoopTrainer(Trainer):
             with torch.autocast(
                 device.type, getattr(torch, facts.precision), enabled=facts.precision != "float32"
             ):
-                loss = learner(**batch)["loss"]
+                loss: Any = check_losses(learner(**batch), learner)["loss"]
             loss.backward()
             optimiser.step()
             optimiser.zero_grad()
@@ -319,7 +325,7 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
         )
     chosen |= {"epochs": int(epochs)} if epochs else {}
     made = call_with_params(
-        method, {**chosen, **card.params}, where=f"{where}: [params]", other_keys=KEYS
+        method, {**chosen, **card.params}, where=f"{where}: [params]", others=KEYS
     )
     return cast(StandaloneMethod, made)
 

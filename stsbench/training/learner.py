@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from stsbench.core.errors import TrainingError
 from stsbench.core.files import append_line, write_atomically
 from stsbench.encoders.base import Encoder, FloatArray
 from stsbench.encoders.runs import CURVE_FILE
@@ -268,6 +269,37 @@ class ContrastiveLearner(Learner):
             gather_views(self.student.embed(first)),
             *gather_pairs(second.embed(others), views - 1),
         ]
+
+
+def check_losses(
+    losses: Any,  # noqa: ANN401 - what a user's method returns
+    method: torch.nn.Module,
+) -> Losses:
+    """Return the losses that a method's ``forward`` has returned.
+
+    Raises:
+        TrainingError: They are no dict with ``loss``, one is no scalar, or nothing that is trained
+            has made the loss.
+    """
+    forward = f"method {type(method).__name__}: forward returns"
+    if not isinstance(losses, Mapping):
+        raise TrainingError(f"{forward} a {type(losses).__name__}; return a dict with 'loss'")
+    if "loss" not in losses:
+        names = ", ".join(map(str, losses)) or "nothing"
+        raise TrainingError(f"{forward} a dict of {names}; return one with 'loss'")
+    for name, loss in losses.items():
+        if not isinstance(loss, torch.Tensor):
+            kind = f"of type {type(loss).__name__}"
+        elif loss.numel() != 1:
+            kind = f"of the shape {tuple(loss.shape)}"
+        else:
+            continue
+        remedy = "return a tensor of one number, as its mean"
+        raise TrainingError(f"{forward} '{name}' {kind}; {remedy}")
+    if not losses["loss"].requires_grad:
+        remedy = "make it from what self.student.embed returns"
+        raise TrainingError(f"{forward} a 'loss' without gradient; {remedy}")
+    return dict(losses)
 
 
 def rows_of(tokens: Tokens, rows: slice | torch.Tensor) -> Tokens:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+import torch
 
+from stsbench.training.learner import Learner
 from tests.training.students import sentences
 
 
@@ -209,3 +213,54 @@ def test_a_recipe_trained_with_values_replaced_alone_is_offered_by_that_name(
     assert (
         stsbench("run", "--encoder", name, "--tasks", "quickstart-en", "--cards", cards).code == 0
     )
+
+
+class Returning(Learner):
+    """A method whose ``forward`` returns what a test says, of a batch's embeddings (b, h)."""
+
+    losses: ClassVar[Callable[[torch.Tensor], Any]]
+
+    def forward(self, views: Any) -> Any:  # type: ignore[override]
+        return Returning.losses(self.student.embed(views))
+
+
+LOSSES: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
+    "a loss per sentence": (
+        lambda embeddings: {"loss": embeddings.mean(dim=-1)},
+        "'loss' of the shape (8,); return a tensor of one number, as its mean",
+    ),
+    "a part per sentence": (
+        lambda embeddings: {"loss": embeddings.mean(), "part": embeddings.mean(dim=-1)},
+        "'part' of the shape (8,); return a tensor of one number, as its mean",
+    ),
+    "a plain number": (
+        lambda embeddings: {"loss": embeddings.mean().item()},
+        "'loss' of type float; return a tensor of one number, as its mean",
+    ),
+    "no dict": (
+        lambda embeddings: embeddings.mean(),
+        "a Tensor; return a dict with 'loss'",
+    ),
+    "another name": (
+        lambda embeddings: {"los": embeddings.mean()},
+        "a dict of los; return one with 'loss'",
+    ),
+    "no gradient": (
+        lambda embeddings: {"loss": embeddings.mean().detach()},
+        "a 'loss' without gradient; make it from what self.student.embed returns",
+    ),
+}
+
+
+@pytest.mark.parametrize("call", [[], ["--dry-run"]], ids=["train", "dry-run"])
+@pytest.mark.parametrize("case", LOSSES)
+def test_losses_that_cannot_be_learned_from_are_one_line(
+    stsbench, cards, little, monkeypatch, case, call
+):
+    losses, message = LOSSES[case]
+    monkeypatch.setattr(Returning, "losses", losses, raising=False)
+    recipe = cards / "trainers" / "little.toml"
+    own = recipe.read_text().replace('"simcse"', '"tests.cli.test_train:Returning"')
+    recipe.write_text(own.replace("temperature = 0.05", ""))
+    error = stsbench.refused(*little, *call)
+    assert error == f"method Returning: forward returns {message}"

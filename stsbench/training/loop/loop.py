@@ -212,7 +212,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         **also_unused: Any,  # noqa: ANN401
     ) -> torch.Tensor:  # noqa: ANN401
         """The method's loss, which must be finite."""
-        losses: dict[str, torch.Tensor] = model(**inputs)
+        losses = seams.check_losses(model(**inputs), self.model)
         seen = {name: value.detach() for name, value in losses.items()}
         self.selection.losses.watch(seen, step=self.state.global_step + 1)
         return losses["loss"]
