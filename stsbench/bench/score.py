@@ -88,13 +88,14 @@ from stsbench.numbers.statistics import (
     sentence_columns,
     subset_indices,
 )
-from stsbench.results.folder import encode_result, read_item_columns, read_result
+from stsbench.results.folder import encode_result, read_item_columns, read_items, read_result
 from stsbench.results.record import (
     MIN_SUBSET_PAIRS,
     CleanScore,
     Result,
     cell_id,
     digest_columns,
+    items_path,
     result_path,
 )
 
@@ -528,8 +529,7 @@ def find_current_result(
 ) -> Result | None:
     """The Result of a cell that a results folder holds, if it is of the same data, cards, encoder and embeddings.
 
-    Whether it is believed is not yet looked at. The listener hears why one is refused: it is not as
-    results must be.
+    The listener hears why one is refused: it is not as results must be, or its per-item columns do not make it.
     """
     encoder = embedder.named_encoder(task)
     if encoder.fingerprint is None:
@@ -540,6 +540,8 @@ def find_current_result(
         return None
     try:
         result = read_result(path)
+        if items_path(path).exists():
+            read_items(path)
     except DataError as error:
         listener.on_notice(f"scored again: {error}")
         return None
@@ -665,7 +667,7 @@ def _run_facts(
     source = task.task.loaded(next(iter(task.splits)))
     # Of a text which has been embedded.
     size = embed(texts[:1]).shape[1] if texts else None
-    kept = EMBEDDING_TYPES[variant.embeddings if variant is not None else FLOAT_TYPE]
+    kept = EMBEDDING_TYPES[variant.embedding_type if variant is not None else FLOAT_TYPE]
     facts = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 3),
@@ -745,7 +747,7 @@ def measure_encoder(
     check_embeddings(embeddings, sentences, named_encoder.name)
     variant = find_variant(named_encoder.encoder)
     return EncoderMeasurement(
-        results, embeddings, FLOAT_TYPE if variant is None else variant.embeddings
+        results, embeddings, FLOAT_TYPE if variant is None else variant.embedding_type
     )
 
 

@@ -151,12 +151,18 @@ class TorchBackend:
 
     def model(self, network: Network) -> Any:  # noqa: ANN401 - transformers is untyped
         """Return what is called as a model of transformers is, loaded; raises EncoderError."""
-        from stsbench.encoders.transformer.cpu_kernels import pack_linears, use_flash_attention
+        from stsbench.encoders.transformer.cpu_kernels import (
+            pack_linears,
+            runs_on_tokens,
+            use_flash_attention,
+        )
 
         model = network.make(self.dtype).to(self.place)
         if self.place.type == "cpu":
             pack_linears(model)
-        elif self.place.type == "cuda":
+            # Mamba multiplies with the weights of a layer itself.
+            return model if runs_on_tokens(model) else network.make(self.dtype)
+        if self.place.type == "cuda":
             use_flash_attention(model)
         return model
 

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -113,6 +114,7 @@ class RuntimeModel(torch.nn.Module):
             return self.call({name: feeds[name] for name in self.inputs}, list(self.names.values()))
 
 
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 COMPARED = (
     "A man is playing a guitar.",
     "No",
@@ -217,9 +219,11 @@ def _export(network: Network, path: Path) -> None:
     except OSError:
         raise
     except Exception as error:  # whatever a network makes torch's exporter raise
-        why = join_lines(error)[:300]
+        # Around its cause torch puts a page on how to report it, in colours.
+        cause = _COLOURS.sub("", str(error.__cause__ or error)).partition("\n")[0]
         raise EncoderError(
-            f"{network.folder}: torch cannot export it to ONNX: {why}; leave 'backend' out"
+            f"{network.folder}: torch cannot export it to ONNX: {join_lines(cause)[:300]}; "
+            "leave 'backend' out"
         ) from error
 
 

@@ -6,6 +6,8 @@ import hashlib
 import string
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from functools import cache
+from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
 from typing import Generic, NamedTuple
@@ -15,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench import numbers
-from stsbench.core.provenance import code_digest
 from stsbench.numbers.statistics import Float64Array, ItemDependence, StandardError, wilson_interval
-from stsbench.results.folder import without_columns
+from stsbench.results.folder import verified, without_columns
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import TestSettings
 from stsbench.significance.items import (
@@ -55,12 +56,24 @@ def interval_cache_key(
         [(protocol_key(one.protocol), one.items, one.score, *one.seeds) for one in cells[at]]
         for at in tasks
     )
-    code = code_digest(Path(__file__).parent, *map(Path, numbers.__path__))
     facts = [
         (score_names[at] if score_names else "", of_task)
         for at, of_task in zip(tasks, of_tasks, strict=True)
     ]
-    return hashlib.sha256(msgspec.json.encode((code, facts))).hexdigest()[:32]
+    return hashlib.sha256(msgspec.json.encode((_formulas(), facts))).hexdigest()[:32]
+
+
+@cache
+def _formulas() -> str:
+    """A hash of the sources that compute intervals, and of the packages that these use."""
+    files = [
+        file
+        for folder in (Path(__file__).parent, *map(Path, numbers.__path__))
+        for file in folder.glob("*.py")
+    ]
+    sources = b"".join(file.read_bytes() for file in sorted(files))
+    versions = " ".join(version(name) for name in ("numpy", "scipy"))
+    return hashlib.sha256(sources + versions.encode()).hexdigest()
 
 
 MEAN_METHOD = "Student's t over items and seeds (of shares Wilson's interval by it), with the covariance of items that share a sentence"
@@ -120,7 +133,11 @@ def compute_mean_intervals(
     }
     if len(found) == len(marks):
         return MeanIntervals(found)
-    rows = RowItems({0: cells}, score_names=score_names)
+    read = verified(every, keep=True)
+    if broken := {problem.path for problem in read.problems}:
+        return MeanIntervals(results_without_columns=[one for one in every if one.path in broken])
+    held = iter(read.results)
+    rows = RowItems({0: [[next(held) for _ in seeds] for seeds in cells]}, score_names=score_names)
     found = {tasks: ends for tasks in marks if (ends := _interval_of_mean(rows, tasks)) is not None}
     interval_cache.update(
         {mark: found[tasks] for tasks, mark in marks.items() if mark and tasks in found}

@@ -95,11 +95,7 @@ def test_results_that_cannot_be_written_stop_before_the_work(place, monkeypatch)
 @pytest.mark.parametrize("stop", [0, 1, 4, "pets", "plants", "stones"])
 def test_interrupted_and_resumed_gives_the_same_bytes(place, monkeypatch, stop, store):
     whole = plan_of(
-        place,
-        Neighbourly(),
-        monkeypatch,
-        results_folder=place / "whole",
-        store=place / "whole store",
+        place, Neighbourly(), monkeypatch, out=place / "whole", store=place / "whole store"
     )
     list(run(whole, RunCallbacks()))
 

@@ -87,7 +87,7 @@ def test_what_a_seed_lacks_is_made_alone(place, monkeypatch):
 
 
 def test_cells_carried_out_apart_make_the_same_results(place, monkeypatch):
-    list(run(settings_of(place, monkeypatch, results_folder=place / "whole"), RunCallbacks()))
+    list(run(settings_of(place, monkeypatch, out=place / "whole"), RunCallbacks()))
 
     def scattered(work: RunContext, parts: Sequence[EncoderPlan]) -> Iterator[Result]:
         for part in reversed(parts):
@@ -123,8 +123,6 @@ def test_it_tells_what_the_run_then_does_and_writes_nothing(place, monkeypatch):
     encoder.calls.clear()
     list(run(settings, RunCallbacks()))
     assert first.encoder_plan.sentences_to_embed == embedded(encoder) == 30 + 62
-    # Verdicts on known results are kept where they can be made again.
-    forecast(settings)
     held = written(place)
     after = forecast(settings)
     assert (

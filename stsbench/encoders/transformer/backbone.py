@@ -193,8 +193,27 @@ def padding_matters(model: Any, pad: int, device: torch.device) -> bool:  # noqa
 
 
 TOKENIZE_AT_ONCE = 8192
-ENCODER_ALONE = ("t5", "mt5", "umt5")
-"""Types of models whose encoder alone embeds, as in Sentence-T5 (Ni et al. 2022, arXiv 2108.08877); the decoder is not loaded."""
+ENCODER_ALONE = {
+    "t5": "T5EncoderModel",
+    "mt5": "MT5EncoderModel",
+    "umt5": "UMT5EncoderModel",
+    "longt5": "LongT5EncoderModel",
+    "switch_transformers": "SwitchTransformersEncoderModel",
+}
+"""The class of the encoder by type of model, if the encoder alone embeds and no decoder is loaded.
+
+Sentence-T5 does so (Ni et al. 2022, arXiv 2108.08877).
+"""
+
+
+def model_class(model_type: object) -> Any:  # noqa: ANN401 - transformers is untyped
+    """Return the class of transformers that loads what embeds of a model of this type."""
+    if model_type not in ENCODER_ALONE:
+        return transformers.AutoModel
+    encoder = getattr(transformers, ENCODER_ALONE[str(model_type)])
+    # transformers' own table lacks some of them.
+    transformers.AutoModelForTextEncoding.register(encoder.config_class, encoder, exist_ok=True)
+    return transformers.AutoModelForTextEncoding
 
 
 class Backbone:
@@ -209,10 +228,11 @@ class Backbone:
         self.special_tokens = int(tokenizer.num_special_tokens_to_add())
         config = model.config
         try:
-            self.depth, self.width = int(config.num_hidden_layers), int(config.hidden_size)
+            self.depth = int(config.num_hidden_layers)
         except (AttributeError, TypeError, ValueError) as error:
-            what = f"a model of type '{config.model_type}' does not say its layers and hidden size"
-            raise EncoderError(what) from error
+            raise EncoderError(
+                f"a model of type '{config.model_type}' does not say its layers"
+            ) from error
         # RoBERTa and its kin number positions by the ids themselves, from where padding ends.
         embeddings = getattr(model, "embeddings", None)
         self._numbers_itself = hasattr(embeddings, "padding_idx") and not isinstance(
@@ -236,8 +256,7 @@ class Backbone:
         place, tokenizer = backend.place, load_tokenizer(checkpoint)
 
         def make(dtype: str) -> Any:  # noqa: ANN401 - transformers
-            halved = checkpoint.config().get("model_type") in ENCODER_ALONE
-            kind = transformers.AutoModelForTextEncoding if halved else transformers.AutoModel
+            kind = model_class(checkpoint.config().get("model_type"))
             model, missing = load_model(kind, checkpoint, dtype=dtype)
             # They would be random; a pooler's matter only where it is used.
             if lost := [key for key in missing if pooling.through_head or "pooler" not in key]:
@@ -267,6 +286,17 @@ class Backbone:
             tokenizer=tokenizer,
         )
         return cls(tokenizer, backend.model(network), place)
+
+    @cached_property
+    def width(self) -> int:
+        """The size of a token's last state.
+
+        It is not every model's ``hidden_size``: Reformer gives twice that, OPT may give less.
+        """
+        ids = torch.ones((1, 2), dtype=torch.long, device=self.device)
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.no_grad(), torch.random.fork_rng(devices=devices):
+            return int(self.model(input_ids=ids).last_hidden_state.shape[-1])
 
     def tokenize(self, sentences: Sequence[str], *, max_length: int | None) -> TokenIds:
         """Return the token ids of each sentence with special tokens, cut at ``max_length`` tokens."""
@@ -367,7 +397,15 @@ class Backbone:
         if tuple(layers) == (-1,):
             return [self.model(**batch).last_hidden_state]
         states = self.model(**batch, output_hidden_states=True).hidden_states
-        return [states[layer] for layer in layers]
+        n_tokens = batch["input_ids"].shape[1]
+        # Reformer pads within.
+        selected = [states[layer][:, :n_tokens] for layer in layers]
+        sizes = sorted({tuple(state.shape[1:]) for state in selected})
+        if len(sizes) > 1:
+            problem = f"the layers of {type(self.model).__name__} have the shapes "
+            problem += " and ".join(map(str, sizes))
+            raise EncoderError(f"{problem}; choose a pooling of one layer")
+        return selected
 
 
 def _attend_both_ways(model: Any) -> None:  # noqa: ANN401 - transformers is untyped

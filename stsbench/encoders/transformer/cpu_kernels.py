@@ -86,6 +86,19 @@ def pack_linears(model: torch.nn.Module) -> None:
             pack_linears(child)
 
 
+def runs_on_tokens(model: torch.nn.Module) -> bool:
+    """Return whether a model of transformers runs.
+
+    With packed layers, a model that reads the weights of a layer itself does not.
+    """
+    try:
+        with torch.inference_mode():
+            model(input_ids=torch.ones((1, 2), dtype=torch.long))
+    except Exception:  # whatever torch raises for a layout of weights that it does not know
+        return False
+    return True
+
+
 def _can_pack(layer: object) -> bool:
     if (
         type(layer) is not torch.nn.Linear

@@ -254,18 +254,21 @@ class TransformerEncoder(_OfCheckpoint):
         """Return the embeddings (b, d) of some of the tokenised sentences as one batch, zero for one without tokens."""
         import torch
 
-        found = np.zeros((len(rows), self.at_once * self.backbone.width), dtype=np.float32)
         full = tokens.lengths[rows] > 0
-        if full.any():
-            with torch.inference_mode():
-                # A model's own head takes what stands first, padding or not.
-                left = self.padding_side == "left" and not self.pooling.through_head
-                batch = self.backbone.collate(tokens, rows[full], left=left)
-                made = [one.float() for one in self._pooled(batch, tokens, rows[full])]
-                if self.normalise:
-                    made = [torch.nn.functional.normalize(one, dim=-1) for one in made]
-                found[full] = torch.cat(made, dim=-1).cpu()
-        return found
+        if not full.any():
+            return np.zeros((len(rows), self.at_once * self.backbone.width), dtype=np.float32)
+        with torch.inference_mode():
+            # A model's own head takes what stands first, padding or not.
+            left = self.padding_side == "left" and not self.pooling.through_head
+            batch = self.backbone.collate(tokens, rows[full], left=left)
+            parts = [part.float() for part in self._pooled(batch, tokens, rows[full])]
+            if self.normalise:
+                parts = [torch.nn.functional.normalize(part, dim=-1) for part in parts]
+            pooled = torch.cat(parts, dim=-1).cpu()
+        # As wide as what is pooled: not all layers of all models are.
+        embeddings = np.zeros((len(rows), pooled.shape[1]), dtype=np.float32)
+        embeddings[full] = pooled
+        return embeddings
 
     def _pooled(
         self, batch: Mapping[str, Any], tokens: TokenIds, rows: IndexArray
@@ -521,7 +524,15 @@ class SentenceTransformerEncoder(_OfCheckpoint):
         texts = [
             " ".join(words[place * step % len(words)] for place in range(size)) for size in sizes
         ]
-        together = self._embed(texts)
+        kinds = ", ".join(module.kind.rpartition(".")[2] for module in self.modules)
+        problem = f"{self.root}: its modules ({kinds}) do not fit together"
+        raised = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)
+        with translate_errors(problem, EncoderError, *raised):
+            try:
+                together = self._embed(texts)
+            except KeyError as error:
+                cause = f"one needs {error}, which none before it makes"
+                raise EncoderError(f"{problem}: {cause}") from error
         alone = np.concatenate([self._embed([text]) for text in texts])
         return not is_padding_invariant(alone, together, self.backend.dtype)
 
