@@ -46,6 +46,7 @@ Condition = Literal["state", "steps"]
 EOS, UNKNOWN = "<eos>", "UNK"
 NEIGHBOURS = {"next": 1, "previous": -1}
 TINY = 1e-8
+ADAM_EPSILON = 1e-8
 
 
 class SkipThoughts(GruHalf):
@@ -117,7 +118,7 @@ def released_adam_epsilon(step: int) -> float:
     TensorFlow's code, and Skip-Thoughts' own, add 1e-8 to the root of the second mean before its
     correction, PyTorch after.
     """
-    return TINY / float((1 - 0.999 ** (step + 1)) ** 0.5)
+    return ADAM_EPSILON / float((1 - 0.999 ** (step + 1)) ** 0.5)
 
 
 def limit_norm(gradients: Sequence[Tensor], norm: Tensor, limit: float) -> None:
