@@ -195,7 +195,7 @@ def compare_on_task(cells: ResultsByEncoder, effort: TestSettings) -> Iterator[M
             if len(items.samples[first].scores) == len(items.samples[second].scores) == 1:
                 # Every pair has the same draws, so that a third encoder changes nothing between two.
                 rng = effort.rng(f"{items.task} swaps")
-                exact = items.paired.exact_p(*pair, permutations=effort.n_permutations, rng=rng)
+                exact = items.paired.exact_p(*pair, n_permutations=effort.n_permutations, rng=rng)
         # A probe's score is a mean of rounded folds, a hair off its items' mean: the interval is moved by that hair.
         interval, p = (
             found._replace(difference=bare.difference).interval(),

@@ -294,7 +294,7 @@ def _draws(
         samples.append(ScoreSample(mean.scores, shares, mean.seeds, mean.seed_errors))
     owners = [keys.index(key) for key, _ in means]
     rng = effort.rng(" ".join(one.task for one in rows.tasks.values()))
-    drawn = draw_scores(samples, every, draws=effort.n_draws, rng=rng, owners=owners)
+    drawn = draw_scores(samples, every, n_draws=effort.n_draws, rng=rng, owners=owners)
     return dict(zip(means, drawn, strict=True))
 
 

@@ -1,28 +1,34 @@
-"""Paired statistics: encoders compared over the same items, in which sentences recur, and over seeds.
+"""Compare encoders over the same items, in which sentences recur, and over seeds.
 
-How much each item moves each encoder's score (its share, the influence of :mod:`stsbench.numbers.statistics`) says how scores,
-their differences and their means vary together: by sums of products over items that share a sentence
-(:mod:`stsbench.numbers.statistics`). That gives intervals, ranks and, by Student's t, tests. Of items that share none the p-value
-of one task, one seed a side, is of the permutation test, which swaps the two encoders' values of single items; for items right
-or wrong it is the exact one of McNemar (1947), which is the permutation test without its draws, and for correlations there is
-Williams' test beside it (Steiger 1980, Psychological Bulletin 87, equation 7).
+The influence of an item is how much it moves an encoder's score
+(:mod:`stsbench.numbers.statistics`). Scores, their differences and their means vary together by
+sums of products of influences over items that share a sentence. From these follow intervals,
+ranks and, by Student's t, tests. For one task with one seed per encoder, if no items share a
+sentence, the p-value is that of a permutation test, which swaps the two encoders' values of
+single items. For items that are right or wrong it is the exact test of McNemar (1947), which is
+the permutation test without its draws. For correlations, Williams' test is computed as well
+(Steiger 1980, Psychological Bulletin 87, equation 7).
 
-Seeds. Items and seeds are crossed: every seed's encoder is scored on the same items. The variance of a mean over seeds is
-that over items of the averaged encoder, and that over seeds beyond what items explain (the two-way layout of random
-effects; Searle, Casella and McCulloch 1992, chapter 4). Degrees of freedom are Satterthwaite's (1946).
+Seeds. Items and seeds are crossed: every seed's encoder is scored on the same items. The
+variance of a mean over seeds is that over items of the averaged encoder, plus that over seeds
+beyond what items explain (the two-way layout of random effects; Searle, Casella and McCulloch
+1992, chapter 4). Degrees of freedom are Satterthwaite's (1946).
 
-A seed may be good or bad on all tasks at once. The seeds' part of a mean over tasks t with weights w_t is therefore
-the sum over all t and u of w_t w_u n_tu / (n_t n_u) C_tu, where n_t is the number of seeds of task t, n_tu of those that t
-and u share, and C_tu the covariance of their scores over these, less what items explain. Where all tasks have the same seeds
-that is the variance of the mean taken seed by seed; where no two share any, that of independent tasks.
+A seed may be good or bad on all tasks at once. The seeds' part of the variance of a mean over
+tasks t with weights w_t is therefore the sum over all t and u of
+w_t w_u n_tu / (n_t n_u) C_tu. Here n_t is the number of seeds of task t, n_tu the number of seeds
+that t and u share, and C_tu the covariance of their scores over these, less what items explain.
+If all tasks have the same seeds, that is the variance of the mean taken seed by seed; if no two
+tasks share a seed, it is that of independent tasks.
 
-What may be swapped. A swap is fair where, under the null hypothesis, an item's two values could as well
-have come the other way round. Raw cosines could not: one encoder's lie around 0.3, another's around 0.8,
-and a mixture of the two correlates with nothing. So each encoder's values are first put on one scale,
-ranks for Spearman, values for Pearson, both then with mean 0 and variance 1 within each part that has a
-correlation of its own; these are swapped, and the correlation of the mixtures is taken. To first order
-in 1/n the difference of two equal correlations then only changes its sign with each item's share in it:
-the test holds its level for encoders of unlike shape too, not only for exchangeable ones.
+Fair swaps. A swap is fair if, under the null hypothesis, an item's two values could as well
+have come the other way round. Raw cosines could not: one encoder's lie around 0.3, another's
+around 0.8, and a mixture of the two correlates with nothing. So each encoder's values are first
+put on one scale, ranks for Spearman and values for Pearson, with mean 0 and variance 1 within
+each subset that has a correlation of its own; these are swapped, and the correlation of the
+mixtures is computed. To first order in 1/n, a swap then only changes the sign of an item's
+influence on the difference of two equal correlations. The test therefore holds its level for
+encoders whose values are distributed differently too, not only for exchangeable ones.
 """
 
 from __future__ import annotations
@@ -48,18 +54,23 @@ from stsbench.numbers.statistics import (
 )
 
 PERMUTATION_BLOCK = 256
-"""So many permutations are drawn at once."""
+"""How many permutations are drawn at once."""
 TIE_TOLERANCE = 1e-12
-"""Two statistics this close are one: sums in another order differ by as much."""
+"""Two statistics this close are equal: sums in another order differ by as much."""
 MAX_DIFFERENCE = 2.0
-"""Two correlations are never farther apart."""
+"""The largest difference that two correlations can have."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreSample:
-    """One encoder's score by each of s seeds, (s,), and how much each item moves it, (s, n).
+    """One encoder's score by each of s seeds, and how much each of n items moves it.
 
-    ``drift`` holds the errors of means over seeds that are averaged already.
+    Attributes:
+        scores: The scores, (s,).
+        influences: How much each item moves each score, (s, n).
+        seeds: The seeds by which samples of different tasks are matched; empty if they are
+            averaged already, or if no seed can be shared.
+        seed_errors: The errors of means over seeds that are averaged already.
     """
 
     scores: Float64Array
@@ -72,9 +83,14 @@ class ScoreSample:
         """The mean over seeds."""
         return float(self.scores.mean())
 
+    @property
+    def mean_influences(self) -> Float64Array:
+        """How much each item moves the mean over seeds, (n,)."""
+        return np.asarray(self.influences.mean(axis=0))
+
 
 class EstimatedDifference(NamedTuple):
-    """A difference, its standard error, and the degrees of freedom of that."""
+    """A difference, its standard error, and the degrees of freedom of that error."""
 
     difference: float
     error: float
@@ -87,20 +103,18 @@ class EstimatedDifference(NamedTuple):
 
         if abs(self.difference) <= TIE_TOLERANCE:
             return 1.0
-        return (
-            float(2 * special.stdtr(self.df, -abs(self.difference) / self.error))
-            if self.error
-            else 0.0
-        )
+        if not self.error:
+            return 0.0
+        return float(2 * special.stdtr(self.df, -abs(self.difference) / self.error))
 
     def interval(self) -> tuple[float, float]:
-        """The 95% interval of the difference by Student's t."""
+        """Return the 95% interval of the difference by Student's t."""
         from scipy import special
 
-        reach = float(special.stdtrit(self.df, (1 + LEVEL) / 2)) * self.error
-        return max(self.difference - reach, -MAX_DIFFERENCE), min(
-            self.difference + reach, MAX_DIFFERENCE
-        )
+        half_width = float(special.stdtrit(self.df, (1 + LEVEL) / 2)) * self.error
+        low = max(self.difference - half_width, -MAX_DIFFERENCE)
+        high = min(self.difference + half_width, MAX_DIFFERENCE)
+        return low, high
 
     @classmethod
     def estimate(
@@ -110,40 +124,56 @@ class EstimatedDifference(NamedTuple):
         dependence: ItemDependence,
         weights: Float64Array,
     ) -> EstimatedDifference:
-        """The difference of two encoders on the same items: second minus first, or against 0 where there is no first.
+        """Estimate the difference of two encoders' scores on the same items.
 
-        ``weights`` are the items' shares of the score, (n,).
+        Args:
+            first: The encoder whose score is subtracted; None compares the second one with 0.
+            second: The other encoder, on the same items.
+            dependence: Which of the n items share a sentence.
+            weights: The items' shares of the score, (n,).
+
+        Returns:
+            The difference, second minus first. Its error is infinite if there are too few items.
         """
-        sides = [second] if first is None else [first, second]
-        difference, shares = second.score, second.influences.mean(axis=0)
+        samples = [second] if first is None else [first, second]
+        difference = second.score
+        influences = second.mean_influences
         if first is not None:
-            difference, shares = difference - first.score, shares - first.influences.mean(axis=0)
-        of_seeds = [
-            *(seed_error(side, dependence) for side in sides),
-            *(one for side in sides for one in side.seed_errors),
-        ]
-        parts = [
-            standard_error(shares, dependence, weights),
-            *(one for one in of_seeds if one is not None),
-        ]
-        variances = np.array([part.error**2 for part in parts])
-        doubt = float(np.sum(variances**2 / np.array([part.df for part in parts])))
-        total = float(variances.sum())
-        if np.isnan(total):
-            # Too few items tell nothing of how a score varies.
+            difference = difference - first.score
+            influences = influences - first.mean_influences
+        errors = [standard_error(influences, dependence, weights)]
+        for sample in samples:
+            error_of_seeds = seed_error(sample, dependence)
+            if error_of_seeds is not None:
+                errors.append(error_of_seeds)
+        for sample in samples:
+            errors.extend(sample.seed_errors)
+        variances = np.array([error.error**2 for error in errors])
+        variance = float(variances.sum())
+        if np.isnan(variance):
+            # Too few items say nothing about how a score varies.
             return cls(difference, float("inf"), 1.0)
-        return cls(difference, total**0.5, total**2 / doubt if doubt > 0 else parts[0].df)
+        # Satterthwaite's degrees of freedom are the squared sum of variances by this sum.
+        satterthwaite_sum = float(np.sum(variances**2 / np.array([error.df for error in errors])))
+        df = variance**2 / satterthwaite_sum if satterthwaite_sum > 0 else errors[0].df
+        return cls(difference, variance**0.5, df)
 
 
 def seed_error(sample: ScoreSample, dependence: ItemDependence) -> StandardError | None:
-    """The error of a mean over seeds that items do not explain; None of a single seed."""
-    count = len(sample.scores)
-    if count < 2:
+    """Compute the error of a mean over seeds that items do not explain; None for a single seed."""
+    n_seeds = len(sample.scores)
+    if n_seeds < 2:
         return None
-    apart = sample.influences - sample.influences.mean(axis=0)
-    explained = sum(map(dependence.variance, apart)) / (count - 1)
-    variance = (float(np.var(sample.scores, ddof=1)) - explained) / count
-    return StandardError(max(variance, 0.0) ** 0.5, count - 1)
+    seed_deviations = sample.influences - sample.influences.mean(axis=0)
+    explained = sum(map(dependence.variance, seed_deviations)) / (n_seeds - 1)
+    variance = (float(np.var(sample.scores, ddof=1)) - explained) / n_seeds
+    return StandardError(max(variance, 0.0) ** 0.5, n_seeds - 1)
+
+
+def all_seed_errors(sample: ScoreSample, dependence: ItemDependence) -> list[StandardError]:
+    """List the errors of a sample that come from seeds: of its own seeds, then those averaged."""
+    error = seed_error(sample, dependence)
+    return [*([] if error is None else [error]), *sample.seed_errors]
 
 
 def average_samples(
@@ -151,110 +181,153 @@ def average_samples(
     dependence: ItemDependence,
     weights: Sequence[float] | None = None,
 ) -> ScoreSample:
-    """One encoder's mean over several tasks, whose items follow each other.
+    """Average one encoder's samples on several tasks, whose items follow each other.
 
-    Where every task has the same seeds, the mean is taken seed by seed; else each task's seeds are averaged first, and
-    their error is that of the head of this file. ``weights`` are the tasks' shares of the mean, (k,), with the sum 1; without any,
-    all alike.
+    If every task has the same seeds, the mean is taken seed by seed. Otherwise each task's seeds
+    are averaged first, and their error is the one that the module's docstring describes.
+
+    Args:
+        samples: One sample per task, k of them.
+        dependence: Which items of all tasks share a sentence.
+        weights: The tasks' shares of the mean, (k,), with the sum 1; None weighs all equally.
     """
-    shares = [1 / len(samples)] * len(samples) if weights is None else list(weights)
-    of_tasks = list(zip(samples, shares, strict=True))
+    if weights is None:
+        weights = [1 / len(samples)] * len(samples)
+    weighted_samples = list(zip(samples, weights, strict=True))
     if len({sample.seeds for sample in samples}) == 1:
-        scores: Float64Array = np.sum([share * sample.scores for sample, share in of_tasks], axis=0)
-        return ScoreSample(
-            scores,
-            np.concatenate([share * s.influences for s, share in of_tasks], axis=1),
-            samples[0].seeds,
+        scores: Float64Array = np.sum(
+            [weight * sample.scores for sample, weight in weighted_samples], axis=0
         )
-    apart = _error_of_unequal_seeds(samples, dependence, np.array(shares))
+        influences = np.concatenate(
+            [weight * sample.influences for sample, weight in weighted_samples], axis=1
+        )
+        return ScoreSample(scores, influences, samples[0].seeds)
+    error = _error_of_unequal_seeds(samples, dependence, np.array(weights))
+    mean_score = np.sum([weight * sample.score for sample, weight in weighted_samples])
+    mean_influences = np.concatenate(
+        [weight * sample.mean_influences for sample, weight in weighted_samples]
+    )
     return ScoreSample(
-        np.array([np.sum([share * sample.score for sample, share in of_tasks])]),
-        np.concatenate([share * sample.influences.mean(axis=0) for sample, share in of_tasks])[
-            None
-        ],
-        (),
-        () if apart is None else (apart,),
+        scores=np.array([mean_score]),
+        influences=mean_influences[None],
+        seeds=(),
+        seed_errors=() if error is None else (error,),
     )
 
 
 def _error_of_unequal_seeds(
     samples: Sequence[ScoreSample], dependence: ItemDependence, weights: Float64Array
 ) -> StandardError | None:
-    """The seeds' error of a mean over k tasks of which not all have the same seeds; None where no task has two.
+    """Compute the seeds' error of a mean over k tasks of which not all have the same seeds.
 
-    One seed alone that two tasks share tells no covariance: then they are taken to move together entirely. A task of
-    one seed varies as the others do on average. The degrees of freedom are Satterthwaite's of the quadratic form in the
-    seeds, tr(B)² / tr(B²), as if a seed were as good or bad on every task: fewer there are not.
+    If two tasks share a single seed, their covariance cannot be estimated: then they are taken to
+    move together entirely. A task of one seed is taken to vary as the others do on average. The
+    degrees of freedom are Satterthwaite's for the quadratic form in the seeds, tr(B)² / tr(B²),
+    as if a seed were equally good or bad on every task, which is the smallest number possible.
+
+    Returns:
+        The error; None if no task has two seeds.
     """
-    seeds = list(dict.fromkeys(seed for one in samples for seed in one.seeds))
-    has = np.array([[seed in one.seeds for seed in seeds] for one in samples], dtype=np.float64)
-    counts = has.sum(axis=1)
-    if counts.max(initial=0) < 2:
-        return None
-    both = has[:, None, :] * has[None, :, :]
-    shared = both.sum(axis=2)
-    parts = np.outer(weights, weights) * shared / np.maximum(np.outer(counts, counts), 1)
-    # (k, k, s, s): takes the mean over the shared seeds from the scores of two tasks.
-    centring = (
-        both[..., None] * np.eye(len(seeds))
-        - both[..., None] * both[:, :, None] / np.maximum(shared, 1)[..., None, None]
+    seeds = list(dict.fromkeys(seed for sample in samples for seed in sample.seeds))
+    has_seed = np.array(
+        [[seed in sample.seeds for seed in seeds] for sample in samples], dtype=np.float64
     )
-    centring /= np.maximum(shared - 1, 1)[..., None, None]
-    # Products of the scores of every two tasks and seeds, less what items explain of them, (k, s, k, s).
-    k, s, start = len(samples), len(seeds), 0
-    scores, shares = np.zeros((k, s)), np.zeros((k, s, len(dependence)))
-    for task, one in enumerate(samples):
-        at, n = [seeds.index(seed) for seed in one.seeds], one.influences.shape[1]
-        if at:
-            scores[task, at] = one.scores - one.score
-            shares[task, at, start : start + n] = one.influences - one.influences.mean(axis=0)
-        start += n
-    products = np.outer(scores, scores) - dependence.covariance(shares.reshape(k * s, -1))
-    covariances = np.einsum("tusv,tsuv->tu", centring, products.reshape(k, s, k, s))
-    variances = np.where(counts > 1, np.maximum(np.diag(covariances), 0.0), 0.0)
-    variances[counts == 1] = variances[counts > 1].mean()
+    n_seeds = has_seed.sum(axis=1)
+    if n_seeds.max(initial=0) < 2:
+        return None
+    is_shared = has_seed[:, None, :] * has_seed[None, :, :]
+    n_shared = is_shared.sum(axis=2)
+    pair_weights = np.outer(weights, weights) * n_shared / np.maximum(np.outer(n_seeds, n_seeds), 1)
+    # (k, k, s, s): subtracts the mean over the shared seeds from the scores of two tasks.
+    centring = (
+        is_shared[..., None] * np.eye(len(seeds))
+        - is_shared[..., None] * is_shared[:, :, None] / np.maximum(n_shared, 1)[..., None, None]
+    )
+    centring /= np.maximum(n_shared - 1, 1)[..., None, None]
+    products = _unexplained_products(samples, dependence, seeds)
+    covariances = np.einsum("tusv,tsuv->tu", centring, products)
+    variances = np.where(n_seeds > 1, np.maximum(np.diag(covariances), 0.0), 0.0)
+    variances[n_seeds == 1] = variances[n_seeds > 1].mean()
     deviations = np.sqrt(variances)
     bounds = np.outer(deviations, deviations)
-    variance = float(np.sum(parts * np.where(shared > 1, covariances, bounds)))
-    form = np.einsum("tu,tusv->sv", parts * bounds, centring)
-    df = np.trace(form) ** 2 / np.sum(form**2) if form.any() else counts[counts > 1].min() - 1
+    variance = float(np.sum(pair_weights * np.where(n_shared > 1, covariances, bounds)))
+    quadratic_form = np.einsum("tu,tusv->sv", pair_weights * bounds, centring)
+    if quadratic_form.any():
+        df = np.trace(quadratic_form) ** 2 / np.sum(quadratic_form**2)
+    else:
+        df = n_seeds[n_seeds > 1].min() - 1
     return StandardError(max(variance, 0.0) ** 0.5, float(df))
+
+
+def _unexplained_products(
+    samples: Sequence[ScoreSample], dependence: ItemDependence, seeds: Sequence[Hashable]
+) -> Float64Array:
+    """Multiply the centred scores of every two tasks and seeds, less what items explain of them.
+
+    Returns:
+        The products, (k, s, k, s) for k tasks and s seeds; 0 if a task lacks a seed.
+    """
+    k = len(samples)
+    s = len(seeds)
+    scores = np.zeros((k, s))
+    influences = np.zeros((k, s, len(dependence)))
+    start = 0
+    for task, sample in enumerate(samples):
+        columns = [seeds.index(seed) for seed in sample.seeds]
+        stop = start + sample.influences.shape[1]
+        if columns:
+            scores[task, columns] = sample.scores - sample.score
+            influences[task, columns, start:stop] = sample.influences - sample.mean_influences
+        start = stop
+    products = np.outer(scores, scores) - dependence.covariance(influences.reshape(k * s, -1))
+    return products.reshape(k, s, k, s)
 
 
 def draw_scores(
     samples: Sequence[ScoreSample],
     dependence: ItemDependence,
     *,
-    draws: int,
+    n_draws: int,
     rng: np.random.Generator,
     owners: Sequence[int] = (),
 ) -> Float64Array:
-    """Scores that encoders would have on other items and with other seeds, (k, draws), by the normal law.
+    """Draw scores that encoders would have on other items and with other seeds, by the normal law.
 
-    ``owners`` are the encoders that each of k samples is of, whose seeds are as good or bad in all of its samples; each its own
-    by default.
+    Args:
+        samples: The samples, k of them, all on the same items.
+        dependence: Which items share a sentence.
+        n_draws: How many scores to draw for each sample.
+        rng: The generator of the draws.
+        owners: For each sample the number of its encoder, (k,). A seed is equally good or bad in
+            all samples of one encoder. Empty if each sample is of an encoder of its own.
+
+    Returns:
+        The drawn scores, (k, n_draws).
     """
-    covariance = dependence.covariance(
-        np.array([sample.influences.mean(axis=0) for sample in samples])
-    )
-    values, vectors = np.linalg.eigh(covariance)
-    known = values > TIE_TOLERANCE * values[-1]
-    root = vectors[:, known] * np.sqrt(values[known])
-    found = root @ rng.standard_normal((root.shape[1], draws))
-    noise: dict[int, Float64Array] = {}
-    for at, (owner, sample) in enumerate(zip(owners or range(len(samples)), samples, strict=True)):
-        apart = [
-            one for one in (seed_error(sample, dependence), *sample.seed_errors) if one is not None
-        ]
-        if owner not in noise:
-            noise[owner] = rng.standard_normal(draws)
-        found[at] += sample.score + np.sqrt(sum(one.error**2 for one in apart)) * noise[owner]
+    covariance = dependence.covariance(np.array([sample.mean_influences for sample in samples]))
+    eigenvalues, eigenvectors = np.linalg.eigh(covariance)
+    is_positive = eigenvalues > TIE_TOLERANCE * eigenvalues[-1]
+    square_root = eigenvectors[:, is_positive] * np.sqrt(eigenvalues[is_positive])
+    drawn_scores = square_root @ rng.standard_normal((square_root.shape[1], n_draws))
+    noise_by_owner: dict[int, Float64Array] = {}
+    for index, sample in enumerate(samples):
+        owner = owners[index] if owners else index
+        if owner not in noise_by_owner:
+            noise_by_owner[owner] = rng.standard_normal(n_draws)
+        variance = sum(error.error**2 for error in all_seed_errors(sample, dependence))
+        drawn_scores[index] += sample.score + np.sqrt(variance) * noise_by_owner[owner]
     # Rounded, so that encoders whose items are the same have the same score in every draw.
-    return np.asarray(np.round(found, 9))
+    return np.asarray(np.round(drawn_scores, 9))
 
 
 class Williams(NamedTuple):
-    """Williams' test: the difference of two correlations, its standard error, and the two-sided p-value."""
+    """The result of Williams' test: a difference of two correlations, its error and p-value.
+
+    Attributes:
+        difference: The difference of the correlations.
+        error: Its standard error.
+        p: The two-sided p-value.
+    """
 
     difference: float
     error: float
@@ -262,41 +335,55 @@ class Williams(NamedTuple):
 
 
 class Paired(ABC):
-    """The per-item values of k encoders on one task, over the same n items; seeds may be several an encoder."""
+    """The values of k encoders on the same n items of one task, by one or several seeds each."""
 
     is_proportion = True
     """Whether scores lie between 0 and 1, as shares of right items do."""
 
     @property
     def weights(self) -> Float64Array:
-        """What share of the score each item is, (n,)."""
-        n = self.influences(0).shape[1]
-        return np.full(n, 1 / n)
+        """The items' shares of the score, (n,)."""
+        n_items = self.influences(0).shape[1]
+        return np.full(n_items, 1 / n_items)
 
     @abstractmethod
     def scores(self, encoder: int) -> Float64Array:
-        """An encoder's score by each seed, (s,)."""
+        """Return an encoder's score by each seed, (s,)."""
 
     @abstractmethod
     def influences(self, encoder: int) -> Float64Array:
-        """How much each item moves an encoder's score, by each seed, (s, n)."""
+        """Return how much each item moves an encoder's score, by each seed, (s, n)."""
 
     def permuted_differences(
-        self, first: int, second: int, *, permutations: int, rng: np.random.Generator
+        self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> Float64Array | None:
-        """The difference of the first seeds, second minus first, (permutations,), after random swaps of items; None: unknown."""
+        """Compute the differences of the first seeds' scores after random swaps of items.
+
+        Returns:
+            Second minus first, (n_permutations,); None if scores of swapped items are unknown.
+        """
         return None
 
     def exact_p(
-        self, first: int, second: int, *, permutations: int, rng: np.random.Generator
+        self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> float | None:
-        """The p-value of the first seeds that takes no law for granted, of independent items; None where there is no such test."""
-        permuted = self.permuted_differences(first, second, permutations=permutations, rng=rng)
+        """Compute the p-value of the first seeds without assuming a distribution.
+
+        Items must be independent.
+
+        Returns:
+            The two-sided p-value; None if there is no such test.
+        """
+        permuted = self.permuted_differences(first, second, n_permutations=n_permutations, rng=rng)
         observed = float(self.scores(second)[0] - self.scores(first)[0])
         return None if permuted is None else permutation_p(observed, permuted)
 
     def williams(self, first: int, second: int) -> Williams | None:
-        """Williams' test of second minus first, of independent items; None where scores are no correlations."""
+        """Apply Williams' test to second minus first, for independent items.
+
+        Returns:
+            The test's result; None if scores are no correlations.
+        """
         return None
 
 
@@ -304,9 +391,12 @@ class Paired(ABC):
 class PairedCorrelation(Paired):
     """Values whose correlation with gold scores is the score.
 
-    ``values`` holds for each encoder (s, n) for s seeds; ``gold`` is (n,). ``parts`` are the items that are
-    correlated together, and their shares of the score: one part for the aggregation ``all``, one a subset for
-    ``mean`` and ``wmean``. ``metric`` is a name of ``CORRELATIONS``.
+    Attributes:
+        values: For each encoder its values by seed, (s, n).
+        gold: The gold scores, (n,).
+        subset_weights: The items that are correlated together, and their shares of the score: one
+            subset for the aggregation ``all``, several for ``mean`` and ``wmean``.
+        metric: A name of ``CORRELATIONS``.
     """
 
     values: Sequence[Float64Array]
@@ -317,226 +407,297 @@ class PairedCorrelation(Paired):
 
     @property
     def weights(self) -> Float64Array:
-        """What share of the score each item is, (n,)."""
+        """The items' shares of the score, (n,)."""
         return item_weights(self.subset_weights, len(self.gold))
 
     def scores(self, encoder: int) -> Float64Array:
-        """An encoder's correlation by each seed, (s,); 0 where all its values are one."""
-        metric, parts = CORRELATIONS[self.metric], list(zip(*self.subset_weights, strict=True))
-        rows = (
-            [w * metric(x[at], self.gold[at]) for at, w in parts if np.ptp(x[at]) > 0]
-            for x in self.values[encoder]
-        )
-        return np.array([float(sum(row)) for row in rows])
+        """Compute an encoder's correlation by each seed, (s,); 0 if all its values are equal."""
+        return np.array([self._score(values) for values in self.values[encoder]])
+
+    def _score(self, values: Float64Array) -> float:
+        metric = CORRELATIONS[self.metric]
+        weighted_correlations = [
+            weight * metric(values[indices], self.gold[indices])
+            for indices, weight in zip(*self.subset_weights, strict=True)
+            if np.ptp(values[indices]) > 0
+        ]
+        return float(sum(weighted_correlations))
 
     def influences(self, encoder: int) -> Float64Array:
-        """How much each item moves an encoder's correlation, by each seed, (s, n)."""
-        return np.array(
-            [
-                correlation_influences(self.metric, row, self.gold, self.subset_weights)
-                for row in self.values[encoder]
-            ]
-        )
+        """Compute how much each item moves an encoder's correlation, by each seed, (s, n)."""
+        influences = [
+            correlation_influences(self.metric, values, self.gold, self.subset_weights)
+            for values in self.values[encoder]
+        ]
+        return np.array(influences)
 
     def permuted_differences(
-        self, first: int, second: int, *, permutations: int, rng: np.random.Generator
+        self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> Float64Array | None:
-        """The difference after random swaps, (permutations,); None where the correlation has no common scale."""
+        """Compute the differences of correlations after random swaps, (n_permutations,).
+
+        Returns:
+            The differences; None if values of this correlation have no common scale.
+        """
         if CORRELATIONS[self.metric].scale is None:
             return None
-        seed, found = int(rng.integers(2**63)), np.zeros(permutations)
-        for at, share in zip(*self.subset_weights, strict=True):
-            a, b, gold = self._scaled(first, second, at)
-            found += share * _swapped(
-                a, b, gold, at, draw_swaps(len(self.gold), permutations, seed)
+        # Every subset draws from the same seed: an item is swapped in the same permutations.
+        seed = int(rng.integers(2**63))
+        differences = np.zeros(n_permutations)
+        for indices, weight in zip(*self.subset_weights, strict=True):
+            first_values, second_values, gold = self._scaled(first, second, indices)
+            blocks = draw_swaps(len(self.gold), n_permutations, seed)
+            differences += weight * _swapped_differences(
+                first_values, second_values, gold, indices, blocks
             )
-        return found
+        return differences
 
     def williams(self, first: int, second: int) -> Williams | None:
-        """Williams' test of second minus first, items independent; None for several seeds, or fewer than four a part.
+        """Apply Williams' test to second minus first, for independent items.
 
-        Of several parts the differences are added up by weight, and their variances by squared weight.
+        The differences of several subsets are added up by weight, and their variances by squared
+        weight.
+
+        Returns:
+            The test's result; None if an encoder has several seeds, or if a subset has fewer than
+            four items.
         """
-        seeds = max(len(self.values[first]), len(self.values[second]))
+        n_seeds = max(len(self.values[first]), len(self.values[second]))
         if (
-            seeds > 1
+            n_seeds > 1
             or CORRELATIONS[self.metric].scale is None
             or min(map(len, self.subset_weights.indices)) < 4
         ):
             return None
         tests = []
-        for at in self.subset_weights.indices:
-            a, b, gold = self._scaled(first, second, at)
-            tests.append(
-                williams(
-                    *(float(u @ v) / len(at) for u, v in ((a, gold), (b, gold), (a, b))), n=len(at)
-                )
-            )
+        for indices in self.subset_weights.indices:
+            n_items = len(indices)
+            first_values, second_values, gold = self._scaled(first, second, indices)
+            r_first = float(first_values @ gold) / n_items
+            r_second = float(second_values @ gold) / n_items
+            r_between = float(first_values @ second_values) / n_items
+            tests.append(williams(r_first, r_second, r_between, n_items=n_items))
         return tests[0] if len(tests) == 1 else combine_williams(tests, self.subset_weights.weights)
 
-    def _scaled(self, first: int, second: int, at: npt.NDArray[np.int64]) -> Iterator[Float64Array]:
-        """Two encoders' and gold's ranks or values with mean 0 and variance 1, (m,); zeros where all are the same."""
+    def _scaled(
+        self, first: int, second: int, indices: npt.NDArray[np.int64]
+    ) -> Iterator[Float64Array]:
+        """Yield the first encoder's, the second's and gold's values of m items on one scale, (m,).
+
+        They are ranks or values with mean 0 and variance 1; zeros if all are equal.
+        """
         scale = CORRELATIONS[self.metric].scale
         assert scale is not None, f"{self.metric} has no scale"
-        for row in (self.values[first][0], self.values[second][0], self.gold):
-            centred = scale(row[at]) - scale(row[at]).mean()
-            spread = np.sqrt(np.mean(centred**2))
-            yield centred / spread if spread > 0 else np.zeros_like(centred)
+        for values in (self.values[first][0], self.values[second][0], self.gold):
+            centred = scale(values[indices]) - scale(values[indices]).mean()
+            deviation = np.sqrt(np.mean(centred**2))
+            yield centred / deviation if deviation > 0 else np.zeros_like(centred)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PairedMean(Paired):
-    """Values whose mean is the score: whether an item is right, or its recall; for each encoder (s, n)."""
+    """Values whose mean is the score: whether an item is right, or its recall.
+
+    Attributes:
+        values: For each encoder its values by seed, (s, n).
+    """
 
     values: Sequence[Float64Array]
 
     def scores(self, encoder: int) -> Float64Array:
-        """An encoder's mean by each seed, (s,)."""
+        """Compute an encoder's mean by each seed, (s,)."""
         return np.asarray(self.values[encoder].mean(axis=1))
 
     def influences(self, encoder: int) -> Float64Array:
-        """How much each item moves an encoder's mean, by each seed, (s, n)."""
+        """Compute how much each item moves an encoder's mean, by each seed, (s, n)."""
         values = self.values[encoder]
         return np.asarray((values - values.mean(axis=1, keepdims=True)) / values.shape[1])
 
     def permuted_differences(
-        self, first: int, second: int, *, permutations: int, rng: np.random.Generator
+        self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> Float64Array | None:
-        """The difference after random swaps, (permutations,)."""
-        items = self.values[second][0] - self.values[first][0]
-        swapped = [
-            block @ items
-            for block in draw_swaps(len(items), permutations, int(rng.integers(2**63)))
-        ]
-        return np.asarray((items.sum() - 2 * np.concatenate(swapped)) / len(items))
+        """Compute the differences of means after random swaps, (n_permutations,)."""
+        item_differences = self.values[second][0] - self.values[first][0]
+        n_items = len(item_differences)
+        blocks = draw_swaps(n_items, n_permutations, int(rng.integers(2**63)))
+        swapped_sums = np.concatenate([block @ item_differences for block in blocks])
+        return np.asarray((item_differences.sum() - 2 * swapped_sums) / n_items)
 
     def exact_p(
-        self, first: int, second: int, *, permutations: int, rng: np.random.Generator
+        self, first: int, second: int, *, n_permutations: int, rng: np.random.Generator
     ) -> float | None:
-        """McNemar's where all items are simply right or wrong, else that of random swaps."""
-        a, b = self.values[first][0], self.values[second][0]
-        if np.isin([a, b], (0.0, 1.0)).all():
-            return mcnemar(a > b, b > a)
-        return super().exact_p(first, second, permutations=permutations, rng=rng)
+        """Compute McNemar's p-value if all items are right or wrong, else that of random swaps."""
+        first_values = self.values[first][0]
+        second_values = self.values[second][0]
+        if np.isin([first_values, second_values], (0.0, 1.0)).all():
+            return mcnemar(first_values > second_values, second_values > first_values)
+        return super().exact_p(first, second, n_permutations=n_permutations, rng=rng)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PairedF1(Paired):
     """Predictions whose F1 is the score, which is no sum over items: swaps do not add up.
 
-    F1 is a ratio of two sums over items, 2 TP / (predicted + true): a share is the item's part in the ratio's first
-    order (delta method; Cochran 1977, Sampling Techniques, section 6.3), (2 tp - F1 (predicted + true)) / (predicted + true).
+    F1 is a ratio of two sums over items, 2 TP / (predicted + true). An item's influence is its part
+    in the ratio's first order (delta method; Cochran 1977, Sampling Techniques, section 6.3),
+    (2 tp - F1 (predicted + true)) / (predicted + true), with the item's counts above and the sum
+    over all items below.
 
-    ``predicted`` are the classes and ``correct`` whether they are right, of each encoder (s, n) for s seeds.
+    Attributes:
+        predicted: For each encoder the predicted classes by seed, (s, n).
+        correct: For each encoder whether the predictions are right, (s, n).
     """
 
     predicted: Sequence[Float64Array]
     correct: Sequence[Float64Array]
 
     def scores(self, encoder: int) -> Float64Array:
-        """An encoder's F1 by each seed, (s,); 0 where nothing is predicted or true."""
-        hits, marked = self._counts(encoder)
-        return np.asarray(2 * hits.sum(axis=1) / np.maximum(marked.sum(axis=1), 1))
+        """Compute an encoder's F1 by each seed, (s,); 0 if class 1 is never predicted or true."""
+        hits, positives = self._counts(encoder)
+        return np.asarray(2 * hits.sum(axis=1) / np.maximum(positives.sum(axis=1), 1))
 
     def influences(self, encoder: int) -> Float64Array:
-        """How much each item moves an encoder's F1, by each seed, (s, n)."""
-        hits, marked = self._counts(encoder)
-        parts = 2 * hits - self.scores(encoder)[:, None] * marked
-        return np.asarray(parts / np.maximum(marked.sum(axis=1, keepdims=True), 1))
+        """Compute how much each item moves an encoder's F1, by each seed, (s, n)."""
+        hits, positives = self._counts(encoder)
+        first_order_terms = 2 * hits - self.scores(encoder)[:, None] * positives
+        return np.asarray(first_order_terms / np.maximum(positives.sum(axis=1, keepdims=True), 1))
 
     def _counts(self, encoder: int) -> tuple[Float64Array, Float64Array]:
-        """Of each item whether it is a hit, and how often it is marked as class 1, by prediction and by truth."""
-        predicted = self.predicted[encoder] == 1
+        """Count for each item of class 1 the hits, and predictions plus truths; both (s, n)."""
+        is_predicted = self.predicted[encoder] == 1
         # A wrong answer of two classes is the other class.
-        true = np.where(self.correct[encoder] == 1, predicted, ~predicted)
-        return (predicted & true).astype(np.float64), predicted.astype(np.float64) + true
+        is_true = np.where(self.correct[encoder] == 1, is_predicted, ~is_predicted)
+        hits = (is_predicted & is_true).astype(np.float64)
+        positives = is_predicted.astype(np.float64) + is_true
+        return hits, positives
 
 
-def draw_swaps(n: int, permutations: int, seed: int) -> Iterator[Float64Array]:
-    """Which items are swapped: blocks (<= BLOCK, n) of zeros and ones, each as likely, drawn one after another."""
+def draw_swaps(n_items: int, n_permutations: int, seed: int) -> Iterator[Float64Array]:
+    """Draw which items are swapped in each permutation, one block of permutations after another.
+
+    Yields:
+        Blocks of at most ``PERMUTATION_BLOCK`` rows, (rows, n_items), of zeros and ones, which are
+        equally likely.
+    """
     rng = np.random.default_rng(seed)
-    for start in range(0, permutations, PERMUTATION_BLOCK):
-        rows = min(PERMUTATION_BLOCK, permutations - start)
-        eights = rng.integers(0, 256, size=(rows, -(-n // 8)), dtype=np.uint8)
-        yield np.unpackbits(eights, axis=1, count=n).astype(np.float64)
+    for start in range(0, n_permutations, PERMUTATION_BLOCK):
+        n_rows = min(PERMUTATION_BLOCK, n_permutations - start)
+        packed_bits = rng.integers(0, 256, size=(n_rows, -(-n_items // 8)), dtype=np.uint8)
+        yield np.unpackbits(packed_bits, axis=1, count=n_items).astype(np.float64)
 
 
-def _swapped(
-    a: Float64Array,
-    b: Float64Array,
+def _swapped_differences(
+    first_values: Float64Array,
+    second_values: Float64Array,
     gold: Float64Array,
-    at: npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int64],
     blocks: Iterator[Float64Array],
 ) -> Float64Array:
-    """r(b', gold) - r(a', gold) for swapped a', b'; all scaled and (m,), those of the items ``at``.
+    """Compute r(b', gold) - r(a', gold) for the values a and b of two encoders after each swap.
 
-    With m and h half the sum and half the difference, a' = m - e h and b' = m + e h for signs e: all that
-    the two correlations need of a swap is three sums, of e h gold, e h and e m h.
+    With m half the sum and h half the difference of a and b, a' = m - e h and b' = m + e h for
+    signs e. All that the two correlations need of a swap is three sums: of e h gold, e h and e m h.
+
+    Args:
+        first_values: The first encoder's values a with mean 0 and variance 1, (m,).
+        second_values: The second encoder's values b, scaled likewise, (m,).
+        gold: The gold scores, scaled likewise, (m,).
+        indices: The positions of these m items among all, (m,).
+        blocks: Which of all items are swapped, from ``draw_swaps``.
     """
-    m, h = (a + b) / 2, (b - a) / 2
-    columns = np.stack([h * gold, h, m * h], axis=1)
-    swapped = np.concatenate([block[:, at] @ columns for block in blocks])
-    with_gold, sums, squares = (columns.sum(axis=0) - 2 * swapped).T
+    half_sum = (first_values + second_values) / 2
+    half_difference = (second_values - first_values) / 2
+    products = np.stack(
+        [half_difference * gold, half_difference, half_sum * half_difference], axis=1
+    )
+    swapped_sums = np.concatenate([block[:, indices] @ products for block in blocks])
+    gold_sums, sums, squares = (products.sum(axis=0) - 2 * swapped_sums).T
 
     def correlation(sign: int) -> Float64Array:
         variance = (
-            np.sum(m * m + h * h) + 2 * sign * squares - (m.sum() + sign * sums) ** 2 / len(m)
+            np.sum(half_sum * half_sum + half_difference * half_difference)
+            + 2 * sign * squares
+            - (half_sum.sum() + sign * sums) ** 2 / len(half_sum)
         )
-        covariance = m @ gold + sign * with_gold
-        flat = variance <= len(m) * TIE_TOLERANCE
-        return np.where(flat, 0.0, covariance / np.sqrt(len(m) * np.where(flat, 1.0, variance)))
+        covariance = half_sum @ gold + sign * gold_sums
+        is_constant = variance <= len(half_sum) * TIE_TOLERANCE
+        scale = np.sqrt(len(half_sum) * np.where(is_constant, 1.0, variance))
+        return np.where(is_constant, 0.0, covariance / scale)
 
     return correlation(1) - correlation(-1)
 
 
 def permutation_p(observed: float, permuted: Float64Array) -> float:
-    """The two-sided p-value; the observed order counts as one permutation (Phipson and Smyth 2010)."""
-    return float(
-        (1 + np.sum(np.abs(permuted) >= abs(observed) - TIE_TOLERANCE)) / (1 + len(permuted))
-    )
+    """Compute the two-sided p-value of an observed difference among permuted ones.
+
+    The observed order counts as one permutation (Phipson and Smyth 2010).
+    """
+    n_as_large = np.sum(np.abs(permuted) >= abs(observed) - TIE_TOLERANCE)
+    return float((1 + n_as_large) / (1 + len(permuted)))
 
 
-def williams(r_first: float, r_second: float, r_between: float, *, n: int) -> Williams:
-    """Williams' test of two encoders' correlations with gold scores (Steiger 1980, equation 7).
+def williams(r_first: float, r_second: float, r_between: float, *, n_items: int) -> Williams:
+    """Apply Williams' test to two correlations with gold scores (Steiger 1980, equation 7).
 
-    ``r_between`` is the correlation of the two encoders' values, ``n`` the number of items, at least 4.
+    Args:
+        r_first: The correlation of the first encoder's values with gold scores.
+        r_second: That of the second encoder's values.
+        r_between: The correlation of the two encoders' values.
+        n_items: The number of items, at least 4.
     """
     from scipy import stats
 
     determinant = 1 - r_first**2 - r_second**2 - r_between**2 + 2 * r_first * r_second * r_between
-    middle = (r_first + r_second) / 2
-    above = 2 * (n - 1) / (n - 3) * max(determinant, 0.0) + middle**2 * (1 - r_between) ** 3
-    error = float(np.sqrt(max(above, 0.0) / ((n - 1) * (1 + r_between))))
-    return _williams(r_second - r_first, error, lambda t: stats.t.sf(t, n - 3))
+    mean_r = (r_first + r_second) / 2
+    numerator = (
+        2 * (n_items - 1) / (n_items - 3) * max(determinant, 0.0) + mean_r**2 * (1 - r_between) ** 3
+    )
+    error = float(np.sqrt(max(numerator, 0.0) / ((n_items - 1) * (1 + r_between))))
+    return _williams(r_second - r_first, error, lambda t: stats.t.sf(t, n_items - 3))
 
 
 def combine_williams(tests: Sequence[Williams], weights: Float64Array) -> Williams:
-    """Williams' tests of independent parts as one: the weighted sum of their differences, by the normal law."""
+    """Combine Williams' tests of independent subsets: their weighted sum, by the normal law."""
     from scipy import stats
 
-    difference = float(sum(w * t.difference for w, t in zip(weights, tests, strict=True)))
-    error = float(np.sqrt(sum((w * t.error) ** 2 for w, t in zip(weights, tests, strict=True))))
-    return _williams(difference, error, stats.norm.sf)
+    weighted_tests = list(zip(weights, tests, strict=True))
+    difference = float(sum(weight * test.difference for weight, test in weighted_tests))
+    variance = sum((weight * test.error) ** 2 for weight, test in weighted_tests)
+    return _williams(difference, float(np.sqrt(variance)), stats.norm.sf)
 
 
-def _williams(difference: float, error: float, beyond: Callable[[float], float]) -> Williams:
+def _williams(difference: float, error: float, upper_tail: Callable[[float], float]) -> Williams:
     if abs(difference) <= TIE_TOLERANCE:
         return Williams(0.0, error, 1.0)
-    return Williams(difference, error, float(2 * beyond(abs(difference) / error)) if error else 0.0)
+    p = float(2 * upper_tail(abs(difference) / error)) if error else 0.0
+    return Williams(difference, error, p)
 
 
 def mcnemar(only_first: npt.NDArray[np.bool_], only_second: npt.NDArray[np.bool_]) -> float:
-    """McNemar's exact two-sided p-value, from which items, (n,), one encoder alone has right."""
+    """Compute McNemar's exact two-sided p-value.
+
+    Args:
+        only_first: Which items only the first encoder has right, (n,).
+        only_second: Which items only the second encoder has right, (n,).
+    """
     from scipy import stats
 
-    first, second = int(only_first.sum()), int(only_second.sum())
-    return float(stats.binomtest(first, first + second, 0.5).pvalue) if first + second else 1.0
+    n_only_first = int(only_first.sum())
+    n_only_second = int(only_second.sum())
+    n_discordant = n_only_first + n_only_second
+    if not n_discordant:
+        return 1.0
+    return float(stats.binomtest(n_only_first, n_discordant, 0.5).pvalue)
 
 
-def holm(p: Sequence[float]) -> list[float]:
-    """Holm's (1979) corrected p-values: below a level, all such differences are significant at once at that level."""
-    order = np.argsort(p, kind="stable")
-    steps = np.asarray(p, dtype=np.float64)[order] * np.arange(len(p), 0, -1)
-    corrected = np.empty(len(p))
-    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1.0) if len(p) else steps
-    return [float(value) for value in corrected]
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values by Holm's method (1979), in the order given.
+
+    All differences whose corrected p-value is below a level are significant together at that level.
+    """
+    n_tests = len(p_values)
+    order = np.argsort(p_values, kind="stable")
+    scaled = np.asarray(p_values, dtype=np.float64)[order] * np.arange(n_tests, 0, -1)
+    corrected = np.empty(n_tests)
+    corrected[order] = np.minimum(np.maximum.accumulate(scaled), 1.0) if n_tests else scaled
+    return [float(p) for p in corrected]

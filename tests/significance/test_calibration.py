@@ -63,7 +63,7 @@ def observed(data: PairedCorrelation | PairedMean) -> float:
 def swapped(
     data: PairedCorrelation | PairedMean, permutations: int, rng: np.random.Generator
 ) -> Float64Array:
-    found = data.permuted_differences(0, 1, permutations=permutations, rng=rng)
+    found = data.permuted_differences(0, 1, n_permutations=permutations, rng=rng)
     assert found is not None
     return found
 

@@ -212,7 +212,7 @@ def test_rank_intervals_rank_all_rows_on_the_same_items():
     items = rows.select((0, 1))
     sharing, _ = join_items(items)
     samples = [average_samples([one.samples[name] for one in items], sharing) for name in "abcd"]
-    drawn_means = draw_scores(samples, sharing, draws=200, rng=TestSettings().rng("sts12 sts13"))
+    drawn_means = draw_scores(samples, sharing, n_draws=200, rng=TestSettings().rng("sts12 sts13"))
     ranks = stats.rankdata(-drawn_means, method="min", axis=0)
     low, high = np.quantile(ranks, [0.025, 0.975], axis=1, method="inverted_cdf")
     assert [found[name] for name in "abcd"] == [

@@ -103,7 +103,7 @@ def scaled(x: Float64Array, metric: str) -> Float64Array:
 @pytest.mark.parametrize("parts", [1, 3])
 def test_a_permutation_swaps_the_scaled_values_of_single_items(metric, parts):
     data = correlated(metric, parts=parts)
-    found = data.permuted_differences(0, 1, permutations=6, rng=np.random.default_rng(2))
+    found = data.permuted_differences(0, 1, n_permutations=6, rng=np.random.default_rng(2))
     (drawn,) = draw_swaps(40, 6, int(np.random.default_rng(2).integers(2**63)))
     assert found is not None
     for sample in range(6):
@@ -121,7 +121,7 @@ def test_a_permutation_swaps_the_scaled_values_of_single_items(metric, parts):
 def test_a_correlation_without_a_scale_is_not_permuted():
     data = PairedCorrelation(values=correlated("spearman").values, gold=np.arange(40.0),
                       subset_weights=SubsetWeights([np.arange(40)], np.ones(1)), metric="kendall")  # fmt: skip
-    assert data.permuted_differences(0, 1, permutations=9, rng=np.random.default_rng(0)) is None
+    assert data.permuted_differences(0, 1, n_permutations=9, rng=np.random.default_rng(0)) is None
     assert data.williams(0, 1) is None
     assert data.scores(0)[0] == pytest.approx(
         stats.kendalltau(data.values[0][0], data.gold).statistic
@@ -135,7 +135,7 @@ def test_means_are_permuted_item_by_item():
         [data.values[0].mean(), data.values[1].mean()]
     )
     assert data.influences(0)[0] == pytest.approx((data.values[0][0] - data.values[0].mean()) / 11)
-    found = data.permuted_differences(0, 1, permutations=5, rng=np.random.default_rng(1))
+    found = data.permuted_differences(0, 1, n_permutations=5, rng=np.random.default_rng(1))
     (drawn,) = draw_swaps(11, 5, int(np.random.default_rng(1).integers(2**63)))
     assert found is not None
     for sample in range(5):
@@ -151,14 +151,14 @@ def test_means_are_permuted_item_by_item():
 def test_williams_is_steigers_formula():
     # Three correlations over 103 items, worked by hand: |R| = 1 - .16 - .25 - .01 + 2 * .4 * .5 * .1 = 0.62,
     # t = .1 * sqrt(102 * 1.1 / (2 * 102 / 100 * 0.62 + .45^2 * .9^3)).
-    test = williams(0.4, 0.5, 0.1, n=103)
+    test = williams(0.4, 0.5, 0.1, n_items=103)
     t = 0.1 * np.sqrt(102 * 1.1 / (2 * 102 / 100 * 0.62 + 0.45**2 * 0.9**3))
     assert t == pytest.approx(0.8913, abs=1e-4)
     assert test.difference / test.error == pytest.approx(t, rel=1e-12)
     assert test.p == pytest.approx(2 * (1 - stats.t.cdf(t, 100)), rel=1e-9)
-    turned = williams(0.5, 0.4, 0.1, n=103)
+    turned = williams(0.5, 0.4, 0.1, n_items=103)
     assert (turned.difference, turned.p) == pytest.approx((-test.difference, test.p))
-    assert williams(0.4, 0.4, 1.0, n=103).p == 1.0
+    assert williams(0.4, 0.4, 1.0, n_items=103).p == 1.0
 
 
 def test_williams_of_parts_adds_differences_and_variances_by_weight():
@@ -178,7 +178,7 @@ def test_williams_of_parts_adds_differences_and_variances_by_weight():
 def williams_by_hand(data: PairedCorrelation, at: np.ndarray, metric: str) -> Williams:
     a, b, gold = data.values[0][0, at], data.values[1][0, at], data.gold[at]
     with_gold = correlate(a, gold, metric), correlate(b, gold, metric)
-    return williams(*with_gold, correlate(a, b, metric), n=len(at))
+    return williams(*with_gold, correlate(a, b, metric), n_items=len(at))
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -206,7 +206,7 @@ def test_mcnemar_is_the_sum_over_all_swaps_of_the_items_that_differ():
         PairedMean(values=[a[None].astype(float), b[None].astype(float)]),
         np.random.default_rng(0),
     )
-    assert both.exact_p(0, 1, permutations=9, rng=rng) == pytest.approx(extreme / 16)
+    assert both.exact_p(0, 1, n_permutations=9, rng=rng) == pytest.approx(extreme / 16)
     assert mcnemar(a & False, a & False) == 1.0
 
 
@@ -329,7 +329,7 @@ def test_a_task_of_one_seed_varies_as_the_others_do_and_with_them_where_they_sha
 
 def test_draws_vary_as_shares_and_seeds_do_and_twins_tie():
     a, b = sample(1), sample(2, seeds=1)
-    drawn = draw_scores([a, b, b], SHARING, draws=40_000, rng=np.random.default_rng(0))
+    drawn = draw_scores([a, b, b], SHARING, n_draws=40_000, rng=np.random.default_rng(0))
     expected = SHARING.covariance(np.array([s.influences.mean(axis=0) for s in (a, b)]))
     seeds = seed_error(a, SHARING)
     expected[0, 0] += seeds.error**2 if seeds else 0.0
@@ -410,5 +410,5 @@ def test_an_encoder_that_gives_every_pair_one_value_has_correlation_0():
     )
     assert flat.scores(1)[0] == 0.0
     assert np.all(flat.influences(1) == 0)
-    permuted = flat.permuted_differences(0, 1, permutations=10, rng=np.random.default_rng(0))
+    permuted = flat.permuted_differences(0, 1, n_permutations=10, rng=np.random.default_rng(0))
     assert permuted is not None and np.isfinite(permuted).all()
