@@ -1,4 +1,4 @@
-"""The per-item columns of many encoders' results on the same tasks, put side by side."""
+"""The per-item columns of many encoders' results on the same tasks, matched by item."""
 
 from __future__ import annotations
 
@@ -37,23 +37,30 @@ from stsbench.significance.paired import (
 )
 
 SCORE_OF_COLUMN = {"correct": "accuracy", "recall": "mean_recall"}
-"""The score that is the mean of a per-item column."""
+"""The score that is the mean of a per-item column, by the column's name."""
 AllColumns = Sequence[Sequence[Mapping[str, npt.NDArray[Any]]]]
-"""The per-item columns of each encoder's Results."""
+"""The per-item columns of each encoder's results, by name."""
 Dependence = Literal["sentences", "none"]
-"""Whether items that share a sentence are taken to err together, or every item by itself."""
+"""Items that share a sentence are taken to vary together, or every item by itself."""
 
 
 RowKey = TypeVar("RowKey", bound=Hashable)
 RowResults = Mapping[RowKey, Sequence[Sequence[Result]]]
-"""Each row's results task by task, several on one task being its seeds; none where it lacks the task."""
+"""Each row's results by task, one per seed; empty for a task that the row lacks."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskItems(Generic[RowKey]):
-    """The items of one task, what they say of encoders, and which sentences they hold, (n, m).
+    """The items of one task, their values by row, and the sentences that they contain.
 
-    Where nothing tells the sentences, or they do not count, each item has a number below 0 of its own.
+    Attributes:
+        task: The task's name.
+        paired: The values of all rows on these n items.
+        samples: Each row's scores and influences, by seed.
+        sentences: The numbers of each item's m sentences, (n, m). If they are unknown, or if items
+            are taken as independent, each item has a negative number of its own.
+        knows_sentences: Whether it is known which items share a sentence. Images, whose score is
+            a recall, contain none.
     """
 
     task: str
@@ -61,23 +68,32 @@ class TaskItems(Generic[RowKey]):
     samples: Mapping[RowKey, ScoreSample]
     sentences: IntArray
     knows_sentences: bool
-    """Whether it is known which items share a sentence; images, whose recall is the score, hold none."""
 
 
 def one_per_seed(results: Sequence[Result]) -> list[Result]:
-    """An encoder's results on one task, one a seed, in the order of seeds.
+    """Select one of an encoder's results on one task for each seed, in the order of seeds.
 
-    Where the evaluation seed draws nothing, all seeds of one training hold the same items and the first stands. Trainings
-    are never one: two whose items are alike are two, that differ by nothing.
+    If the evaluation seed draws nothing, all evaluation seeds of one training have the same
+    per-item columns, and only the first counts. Results of different training seeds are never
+    merged, even if their columns are equal: they are two trainings that differ by nothing.
     """
     ordered = sorted(
-        results, key=lambda one: (-1 if one.train_seed is None else one.train_seed, one.eval_seed)
+        results,
+        key=lambda result: (
+            -1 if result.train_seed is None else result.train_seed,
+            result.eval_seed,
+        ),
     )
-    return list({(one.train_seed, one.items): one for one in reversed(ordered)}.values())[::-1]
+    # From the last to the first, so that the first result of equal ones is kept.
+    result_by_key = {(result.train_seed, result.items): result for result in reversed(ordered)}
+    return list(result_by_key.values())[::-1]
 
 
 def has_one_training_seed(results: Iterable[Result]) -> bool:
-    """Whether results are of one training seed alone: then they say nothing of the recipe."""
+    """Return whether all results are of one and the same training seed.
+
+    Such results say nothing about the recipe.
+    """
     seeds = {one.train_seed for one in results}
     return len(seeds) == 1 and None not in seeds
 
@@ -87,50 +103,87 @@ def pair_items(
     dependence: Dependence = "sentences",
     score_name: str = "",
 ) -> TaskItems[RowKey] | None:
-    """The per-item columns of encoders on one task, each with its seeds; None where no paired test is known.
+    """Match the per-item columns of encoders on one task.
 
-    ``score_name`` is another score than the Results' own.
+    Args:
+        encoders: Each encoder's results on the task, one per seed.
+        dependence: Which items are taken to vary together.
+        score_name: The score to compare, if not the results' own.
+
+    Returns:
+        The items; None if no paired test of this score is known.
 
     Raises:
-        DataError: columns are missing or broken, or their items are not the same.
+        DataError: Columns are missing or broken, or their items are not the same.
     """
-    columns = [[read_item_columns(one) for one in seeds] for seeds in encoders.values()]
-    first = next(iter(encoders.values()))[0]
-    found = _paired(first, columns, score_name)
-    if found is None:
+    columns = [[read_item_columns(result) for result in results] for results in encoders.values()]
+    first_result = next(iter(encoders.values()))[0]
+    paired = _paired(first_result, columns, score_name)
+    if paired is None:
         return None
-    said = (
-        read_sentence_ids(one) for seeds in columns for one in seeds if dependence == "sentences"
-    )
-    sentences = next((one for one in said if one is not None), None)
+    sentences = _find_sentences(columns) if dependence == "sentences" else None
+    own_numbers = np.arange(-len(paired.weights), 0)[:, None]
     return TaskItems(
-        task=first.task,
-        paired=found,
+        task=first_result.task,
+        paired=paired,
         samples={
-            key: _sample(found, at, seeds) for at, (key, seeds) in enumerate(encoders.items())
+            row: _sample(paired, index, results)
+            for index, (row, results) in enumerate(encoders.items())
         },
-        sentences=np.arange(-len(found.weights), 0)[:, None] if sentences is None else sentences,
+        sentences=own_numbers if sentences is None else sentences,
         knows_sentences=sentences is not None or "recall" in columns[0][0],
     )
 
 
+def _find_sentences(columns: AllColumns) -> IntArray | None:
+    for columns_by_seed in columns:
+        for result_columns in columns_by_seed:
+            sentences = read_sentence_ids(result_columns)
+            if sentences is not None:
+                return sentences
+    return None
+
+
+class JoinedItems(NamedTuple):
+    """The items of several tasks, one task after another.
+
+    Attributes:
+        dependence: Which of the n items share a sentence.
+        weights: Each item's share of the mean over tasks, (n,).
+    """
+
+    dependence: ItemDependence
+    weights: Float64Array
+
+
 def join_items(
     tasks: Sequence[TaskItems[RowKey]], task_weights: Sequence[float] | None = None
-) -> tuple[ItemDependence, Float64Array]:
-    """The sentences of several tasks' items, of which different tasks may share one, and each item's share of the mean, (n,).
+) -> JoinedItems:
+    """Join the items of several tasks, one task after another.
 
-    Items stand one task after another. ``task_weights`` are the tasks', without any all alike.
+    Different tasks may share sentences.
+
+    Args:
+        tasks: The items of each task.
+        task_weights: The tasks' shares of the mean; None weighs all equally.
     """
-    rows, alone = [], 0
-    for one in tasks:
-        pairs = one.sentences[:, [0, -1]]
-        rows.append(np.where(pairs < 0, pairs - alone, pairs))
-        alone += len(pairs)
-    task_weights = [1 / len(tasks)] * len(tasks) if task_weights is None else task_weights
-    weights = np.concatenate(
-        [share * one.paired.weights for one, share in zip(tasks, task_weights, strict=True)]
+    sentences_by_task = []
+    offset = 0
+    for items in tasks:
+        # The first and the last column: a pair's two sentences, or one sentence twice.
+        sentences = items.sentences[:, [0, -1]]
+        # Negative numbers are an item's own: shifted, so that no two tasks have the same.
+        sentences_by_task.append(np.where(sentences < 0, sentences - offset, sentences))
+        offset += len(sentences)
+    if task_weights is None:
+        task_weights = [1 / len(tasks)] * len(tasks)
+    weights = [
+        task_weight * items.paired.weights
+        for items, task_weight in zip(tasks, task_weights, strict=True)
+    ]
+    return JoinedItems(
+        cached_dependence(np.concatenate(sentences_by_task)), np.concatenate(weights)
     )
-    return cached_dependence(np.concatenate(rows)), weights
 
 
 def estimate_mean_difference(
@@ -139,101 +192,143 @@ def estimate_mean_difference(
     second: RowKey,
     task_weights: Sequence[float] | None = None,
 ) -> EstimatedDifference:
-    """The difference of two encoders' means over tasks, which may share sentences; against 0 where there is no first."""
-    sharing, weights = join_items(tasks, task_weights)
+    """Estimate the difference of two encoders' means over tasks, which may share sentences.
+
+    Args:
+        tasks: The items of each task.
+        first: The row whose mean is subtracted; None compares the second one's with 0.
+        second: The other row.
+        task_weights: The tasks' shares of the mean; None weighs all equally.
+    """
+    dependence, item_weights = join_items(tasks, task_weights)
 
     def mean_of(row: RowKey) -> ScoreSample:
-        return average_samples([one.samples[row] for one in tasks], sharing, task_weights)
+        return average_samples([items.samples[row] for items in tasks], dependence, task_weights)
 
     return EstimatedDifference.estimate(
-        None if first is None else mean_of(first), mean_of(second), sharing, weights
+        None if first is None else mean_of(first), mean_of(second), dependence, item_weights
     )
 
 
 class TestedColumn(NamedTuple):
-    """The per-item column that a paired test compares, and the correlation with gold scores that makes the score of it."""
+    """The per-item column that a paired test compares.
+
+    Attributes:
+        name: The column's name.
+        metric: The correlation with gold scores that is the score; None if the score is the
+            column's mean.
+    """
 
     name: str
     metric: Correlation | None
-    """None where the score is the column's mean."""
 
 
 def find_tested_column(
     columns: Collection[str], protocol: Mapping[str, Any]
 ) -> TestedColumn | None:
-    """Which of a result's per-item columns a paired test compares, by how it was scored; None where no test is known."""
-    for name in SCORE_OF_COLUMN:
-        if name in columns:
-            return TestedColumn(name, None)
+    """Find the per-item column that a paired test compares; None if no test is known.
+
+    Args:
+        columns: The names of a result's per-item columns.
+        protocol: How the result was scored.
+    """
+    for column in SCORE_OF_COLUMN:
+        if column in columns:
+            return TestedColumn(column, None)
     metric = CORRELATIONS.get(str(protocol.get("metric")))
-    value = next((name for name in ("similarity", "prediction") if name in columns), None)
-    if "gold" not in columns or value is None or metric is None:
+    value_column = next((name for name in ("similarity", "prediction") if name in columns), None)
+    if "gold" not in columns or value_column is None or metric is None:
         return None
-    return TestedColumn(value, metric)
+    return TestedColumn(value_column, metric)
 
 
-def _paired(result: Result, columns: AllColumns, score: str) -> Paired | None:
-    first, protocol = columns[0][0], dict(result.protocol)
-    if score == "f1":
-        predicted = _stack(columns, "prediction") if {"prediction", "correct"} <= set(first) else []
-        # Of more than two classes a wrong answer does not tell which was right.
-        is_binary = bool(predicted) and max(row.max(initial=0) for row in predicted) <= 1
-        return (
-            PairedF1(predicted=predicted, correct=_stack(columns, "correct")) if is_binary else None
-        )
-    metric, _, aggregation = score.partition(".")
-    protocol |= {"metric": metric} if metric else {}
-    protocol |= {"aggregation": aggregation} if aggregation else {}
-    tested = find_tested_column(first, protocol)
-    # The mean of a column is one score; those beside it, such as the best rank, are of no column.
-    if tested is None or (
-        tested.metric is None and metric not in ("", SCORE_OF_COLUMN[tested.name])
-    ):
+def _paired(result: Result, columns: AllColumns, score_name: str) -> Paired | None:
+    first_columns = columns[0][0]
+    if score_name == "f1":
+        return _paired_f1(columns)
+    protocol = dict(result.protocol)
+    metric, _, aggregation = score_name.partition(".")
+    if metric:
+        protocol["metric"] = metric
+    if aggregation:
+        protocol["aggregation"] = aggregation
+    tested = find_tested_column(first_columns, protocol)
+    if tested is None:
         return None
-    values = _stack(columns, tested.name)
     if tested.metric is None:
-        return PairedMean(values=values)
+        # Only one score is the column's mean; another, such as the best rank, has no column.
+        is_column_mean = metric in ("", SCORE_OF_COLUMN[tested.name])
+        return PairedMean(values=_stack(columns, tested.name)) if is_column_mean else None
+    values = _stack(columns, tested.name)
     gold = _stack(columns, "gold")
     if not all((rows == gold[0][0]).all() for rows in gold):
         raise DataError(f"{result.task}: the results' gold scores are not the same")
     return PairedCorrelation(
         values=values,
         gold=gold[0][0],
-        subset_weights=_parts(first, protocol),
+        subset_weights=_subset_weights(first_columns, protocol),
         metric=tested.metric.name,
     )
 
 
-def _sample(found: Paired, encoder: int, results: Sequence[Result]) -> ScoreSample:
-    """An encoder's scores by seed: by training seed where there are several, averaged over evaluation seeds."""
-    trained = len({one.train_seed for one in results}) > 1
-    keys = [one.train_seed if trained else one.eval_seed for one in results]
-    seeds = tuple(dict.fromkeys(keys))
-    scores, shares = found.scores(encoder), found.influences(encoder)
-    members = [[at for at, key in enumerate(keys) if key == seed] for seed in seeds]
-    names = tuple(("training" if trained else "evaluation", seed) for seed in seeds)
+def _paired_f1(columns: AllColumns) -> PairedF1 | None:
+    if not {"prediction", "correct"} <= set(columns[0][0]):
+        return None
+    predicted = _stack(columns, "prediction")
+    # With more than two classes a wrong answer does not say which one was right.
+    if max(classes.max(initial=0) for classes in predicted) > 1:
+        return None
+    return PairedF1(predicted=predicted, correct=_stack(columns, "correct"))
+
+
+def _sample(paired: Paired, encoder: int, results: Sequence[Result]) -> ScoreSample:
+    """Compute an encoder's scores by seed.
+
+    If there are several training seeds, the evaluation seeds of each are averaged; otherwise the
+    seeds are the evaluation seeds.
+    """
+    is_trained_often = len({result.train_seed for result in results}) > 1
+    seed_by_result = [
+        result.train_seed if is_trained_often else result.eval_seed for result in results
+    ]
+    seeds = tuple(dict.fromkeys(seed_by_result))
+    kind = "training" if is_trained_often else "evaluation"
+    names: tuple[tuple[str, int | None], ...] = tuple((kind, seed) for seed in seeds)
     if len(seeds) == 1:
-        # One training seed is one of those that other tasks may have; of one evaluation seed nothing was drawn again.
-        names = () if results[0].train_seed is None else (("training", results[0].train_seed),)
-    means = (
-        np.array([scores[at].mean() for at in members]),
-        np.array([shares[at].mean(axis=0) for at in members]),
-    )
-    return ScoreSample(*means, names)
+        # One training seed may be among those of other tasks; one evaluation seed varies nothing.
+        train_seed = results[0].train_seed
+        names = () if train_seed is None else (("training", train_seed),)
+    scores = paired.scores(encoder)
+    influences = paired.influences(encoder)
+    mean_scores = []
+    mean_influences = []
+    for seed in seeds:
+        indices = [index for index, result_seed in enumerate(seed_by_result) if result_seed == seed]
+        mean_scores.append(scores[indices].mean())
+        mean_influences.append(influences[indices].mean(axis=0))
+    return ScoreSample(np.array(mean_scores), np.array(mean_influences), names)
 
 
 def _stack(columns: AllColumns, name: str) -> list[Float64Array]:
-    rows = [
-        [np.asarray(one[name], dtype=np.float64) for one in seeds if name in one]
-        for seeds in columns
+    """Stack one column of each encoder's results, (s, n) each; raise DataError if items differ."""
+    values_by_encoder = [
+        [
+            np.asarray(result_columns[name], dtype=np.float64)
+            for result_columns in columns_by_seed
+            if name in result_columns
+        ]
+        for columns_by_seed in columns
     ]
-    shapes = {row.shape for seeds in rows for row in seeds}
-    if len(shapes) != 1 or [len(seeds) for seeds in rows] != [len(seeds) for seeds in columns]:
+    shapes = {values.shape for values_by_seed in values_by_encoder for values in values_by_seed}
+    has_all = list(map(len, values_by_encoder)) == list(map(len, columns))
+    if len(shapes) != 1 or not has_all:
         raise DataError(f"the results' per-item columns '{name}' are not of the same items")
-    return [np.array(seeds) for seeds in rows]
+    return [np.array(values_by_seed) for values_by_seed in values_by_encoder]
 
 
-def _parts(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]) -> SubsetWeights:
+def _subset_weights(
+    columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any]
+) -> SubsetWeights:
     aggregation = str(protocol.get("aggregation", "all"))
     if aggregation not in AGGREGATIONS:
         raise DataError(
@@ -249,10 +344,15 @@ def _parts(columns: Mapping[str, npt.NDArray[Any]], protocol: Mapping[str, Any])
 
 
 class RowItems(Generic[RowKey]):
-    """The items of rows on tasks, by the tasks' places; rows that have a task have the same items of it.
+    """The items of rows on tasks, by the tasks' indices.
 
-    ``lacking`` are results whose per-item columns are not at hand, ``without_texts`` those of which no columns tell which items
-    share a sentence. A task of which no statistic is known is left out.
+    Rows that have a task have the same items of it.
+    Tasks for which no statistic is known are excluded.
+
+    Attributes:
+        results_without_columns: Results whose per-item columns are not available.
+        results_without_sentences: Results whose columns do not say which items share a sentence.
+        tasks: The items of each task, by the task's index.
     """
 
     def __init__(
@@ -261,57 +361,81 @@ class RowItems(Generic[RowKey]):
         dependence: Dependence = "sentences",
         score_names: Sequence[str] = (),
     ) -> None:
-        """Read the columns of all rows' results; raises DataError where some are broken, or not of the same items.
+        """Read the columns of all rows' results.
 
-        ``score_names`` is what is compared on each task: a name of its results' ``score_names``; without any, their own score.
+        Args:
+            results_by_row: Each row's results by task, one per seed.
+            dependence: Which items are taken to vary together.
+            score_names: The score to compare on each task, a name of its results'
+                ``score_names``; empty for the results' own scores.
+
+        Raises:
+            DataError: Columns are broken, or not of the same items.
         """
         self.results_without_columns: list[Result] = []
         self.results_without_sentences: list[Result] = []
         self.tasks: dict[int, TaskItems[RowKey]] = {}
         for task in range(max(map(len, results_by_row.values()), default=0)):
-            mine = {
-                key: one_per_seed(cells[task])
-                for key, cells in results_by_row.items()
-                if cells[task]
+            results_by_key = {
+                key: one_per_seed(results_by_task[task])
+                for key, results_by_task in results_by_row.items()
+                if results_by_task[task]
             }
-            self.results_without_columns += without_columns(
-                one for seeds in mine.values() for one in seeds
-            )
-            whole = {key: seeds for key, seeds in mine.items() if not without_columns(seeds)}
-            items = (
-                pair_items(whole, dependence, score_names[task] if score_names else "")
-                if whole
-                else None
-            )
-            if items is not None:
-                self.tasks[task] = items
-                self.results_without_sentences += [
-                    one for seeds in whole.values() for one in seeds if not items.knows_sentences
-                ]
+            complete = {}
+            for key, results in results_by_key.items():
+                lacking = without_columns(results)
+                self.results_without_columns += lacking
+                if not lacking:
+                    complete[key] = results
+            if not complete:
+                continue
+            items = pair_items(complete, dependence, score_names[task] if score_names else "")
+            if items is None:
+                continue
+            self.tasks[task] = items
+            if not items.knows_sentences:
+                for results in complete.values():
+                    self.results_without_sentences += results
 
     def common_tasks(self, *rows: RowKey) -> tuple[int, ...]:
-        """The tasks that all of these rows have."""
+        """Return the indices of the tasks that all of these rows have."""
         return tuple(
-            at for at, items in self.tasks.items() if all(key in items.samples for key in rows)
+            task for task, items in self.tasks.items() if all(row in items.samples for row in rows)
         )
 
     def select(self, tasks: Sequence[int]) -> list[TaskItems[RowKey]]:
-        """The items of these tasks."""
-        return [self.tasks[at] for at in tasks]
+        """Return the items of these tasks."""
+        return [self.tasks[task] for task in tasks]
 
 
 def check_comparable(rows: RowResults[RowKey]) -> None:
-    """Raise ProtocolError where rows were scored in different ways or on different data; names the field."""
-    for cells in zip(*rows.values(), strict=True):
-        results = [one for seeds in cells for one in seeds]
-        for result in results[1:]:
-            if why := describe_mismatch(results[0], result):
-                names = f"'{results[0].encoder}' and '{result.encoder}'"
-                raise ProtocolError(f"{result.task}: {names} cannot be ranked together: {why}")
+    """Check that rows were scored in the same way on the same data.
+
+    Raises:
+        ProtocolError: A task was scored differently; the message names the field.
+    """
+    for results_by_row in zip(*rows.values(), strict=True):
+        task_results = [result for results in results_by_row for result in results]
+        for result in task_results[1:]:
+            if mismatch := describe_mismatch(task_results[0], result):
+                names = f"'{task_results[0].encoder}' and '{result.encoder}'"
+                raise ProtocolError(f"{result.task}: {names} cannot be ranked together: {mismatch}")
 
 
 ResultsByEncoder = Mapping[str, Sequence[Result]]
-"""Each encoder's results on one task by one protocol, one a seed."""
+"""Each encoder's results on one task by one protocol, one per seed."""
+
+
+class MatchedTasks(NamedTuple):
+    """Encoders' results on the tasks that all of them have.
+
+    Attributes:
+        results: For each task and protocol each encoder's results.
+        notes: Messages for the user on tasks that only some encoders have.
+    """
+
+    results: list[ResultsByEncoder]
+    notes: list[str]
 
 
 def match_tasks(
@@ -319,57 +443,87 @@ def match_tasks(
     *,
     tasks: Sequence[str] | None = None,
     protocol: str | None = None,
-) -> tuple[list[ResultsByEncoder], list[str]]:
-    """The tasks and protocols that all encoders share, and a note on what only some have.
+) -> MatchedTasks:
+    """Match the results of encoders on the tasks and protocols that all of them share.
+
+    Args:
+        encoders: Each encoder's results, by its name.
+        tasks: The tasks to match, in this order; None for all.
+        protocol: The name of the only protocol to match; None for all.
 
     Raises:
-        ProtocolError: a task was scored in different ways, or on different data; names the field.
-        DataError: no task in common.
+        ProtocolError: A task was scored differently; the message names the field.
+        DataError: No task is common to all encoders.
     """
-    ways = {name: _ways(results, tasks, protocol) for name, results in encoders.items()}
-    order = list(tasks or dict.fromkeys(task for one in ways.values() for task in one))
-    shared = [task for task in order if all(task in one for one in ways.values())]
-    if not shared:
+    groups_by_encoder = {
+        name: _group_by_task(results, tasks, protocol) for name, results in encoders.items()
+    }
+    all_tasks = list(
+        tasks or dict.fromkeys(task for groups in groups_by_encoder.values() for task in groups)
+    )
+    common_tasks = [
+        task for task in all_tasks if all(task in groups for groups in groups_by_encoder.values())
+    ]
+    if not common_tasks:
         names = " and ".join(f"'{name}'" for name in encoders)
-        by = f" by protocol {protocol!r}" if protocol else ""
-        has = (
-            f"'{name}' has {format_some(list(one), MAX_LISTED) or 'none'}"
-            for name, one in ways.items()
+        by_protocol = f" by protocol {protocol!r}" if protocol else ""
+        task_lists = (
+            f"'{name}' has {format_some(list(groups), MAX_LISTED) or 'none'}"
+            for name, groups in groups_by_encoder.items()
         )
-        raise DataError(f"{names} have no task in common{by}", hint="; ".join(has))
-    left = [task for task in order if task not in shared]
-    notes = [f"Skipped: not scored for every encoder: {', '.join(left)}"] if left else []
-    of_tasks = (_columns(task, {name: one[task] for name, one in ways.items()}) for task in shared)
-    return [cells for of_task in of_tasks for cells in of_task], notes
+        raise DataError(f"{names} have no task in common{by_protocol}", hint="; ".join(task_lists))
+    skipped = [task for task in all_tasks if task not in common_tasks]
+    notes = [f"Skipped: not scored for every encoder: {', '.join(skipped)}"] if skipped else []
+    matches: list[ResultsByEncoder] = []
+    for task in common_tasks:
+        groups_of_task = {name: groups[task] for name, groups in groups_by_encoder.items()}
+        matches.extend(_match_protocols(task, groups_of_task))
+    return MatchedTasks(matches, notes)
 
 
 MAX_LISTED = 8
-"""Tasks that a complaint names of each encoder."""
+"""The maximum number of tasks to list for each encoder in an error."""
 ResultsByProtocol = dict[tuple[str, str], list[Result]]
-"""One encoder's results on one task by split and protocol."""
+"""One encoder's results on one task, by split and protocol key."""
 
 
-def _ways(
+def _group_by_task(
     results: Sequence[Result], tasks: Sequence[str] | None, protocol: str | None
 ) -> dict[str, ResultsByProtocol]:
-    found: dict[str, ResultsByProtocol] = {}
+    groups: dict[str, ResultsByProtocol] = {}
     for result in results:
-        if (tasks is None or result.task in tasks) and protocol in (None, result.protocol["name"]):
+        is_requested_task = tasks is None or result.task in tasks
+        if is_requested_task and protocol in (None, result.protocol["name"]):
             key = result.split, protocol_key(result.protocol)
-            found.setdefault(result.task, {}).setdefault(key, []).append(result)
-    return found
+            groups.setdefault(result.task, {}).setdefault(key, []).append(result)
+    return groups
 
 
-def _columns(task: str, ways: Mapping[str, ResultsByProtocol]) -> Iterator[ResultsByEncoder]:
-    first, *others = ways.values()
-    shared = [
-        {name: one[key] for name, one in ways.items()}
-        for key in first
-        if all(key in one for one in others)
+def _match_protocols(
+    task: str, groups_by_encoder: Mapping[str, ResultsByProtocol]
+) -> Iterator[ResultsByEncoder]:
+    """Yield the encoders' results on a task, once for each split and protocol that all share.
+
+    Raises:
+        ProtocolError: No protocol is shared, or data differs; the message names the field.
+    """
+    first_groups, *other_groups = groups_by_encoder.values()
+    common_keys = [key for key in first_groups if all(key in groups for groups in other_groups)]
+    matches = [
+        {name: groups[key] for name, groups in groups_by_encoder.items()} for key in common_keys
     ]
-    for found in shared or [{name: next(iter(one.values())) for name, one in ways.items()}]:
-        own, *_ = found
-        for name, result in ((name, result) for name, seeds in found.items() for result in seeds):
-            if why := describe_mismatch(found[own][0], result):
-                raise ProtocolError(f"{task}: '{own}' and '{name}' cannot be compared: {why}")
-        yield {name: one_per_seed(seeds) for name, seeds in found.items()}
+    if not matches:
+        # The first results of each encoder differ in a field, which the error then names.
+        matches = [
+            {name: next(iter(groups.values())) for name, groups in groups_by_encoder.items()}
+        ]
+    for results_by_encoder in matches:
+        first_name = next(iter(results_by_encoder))
+        first_result = results_by_encoder[first_name][0]
+        for name, results in results_by_encoder.items():
+            for result in results:
+                if mismatch := describe_mismatch(first_result, result):
+                    raise ProtocolError(
+                        f"{task}: '{first_name}' and '{name}' cannot be compared: {mismatch}"
+                    )
+        yield {name: one_per_seed(results) for name, results in results_by_encoder.items()}
