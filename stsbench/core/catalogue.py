@@ -1,7 +1,7 @@
-"""Cards: the TOML files of facts about tasks, suites, encoders and corpora, read strictly.
+"""Cards: the TOML files that describe tasks, suites, encoders and corpora, read strictly.
 
-A card's id is its file's stem. An unknown, missing or doubled key, or a value of the wrong
-type, stops the run with one line naming file and key.
+A card's id is the stem of its file. An unknown, missing or doubled key, or a value of the wrong
+type, stops the run with one line that names file and key.
 """
 
 from __future__ import annotations
@@ -14,28 +14,35 @@ from typing import Any, TypeVar
 import msgspec
 
 from stsbench.core import cards
-from stsbench.core.errors import CardError, UnknownName
+from stsbench.core.errors import CardError, Remedy, UnknownName
 from stsbench.core.parameters import PATHS, validate_arguments
 
 RecordT = TypeVar("RecordT", bound=cards.StrictRecord)
 
 
 def card_folder(kind: str) -> Path:
-    """The folder of one kind of card: inside an installed wheel, or beside the package in a checkout."""
-    here = Path(__file__).parent.parent
-    packaged = here / "_cards" / kind
-    return packaged if packaged.is_dir() else here.parent / kind
+    """Return the folder of one kind of card: in the package, or beside it in a checkout."""
+    package_folder = Path(__file__).parent.parent
+    packaged_folder = package_folder / "_cards" / kind
+    return packaged_folder if packaged_folder.is_dir() else package_folder.parent / kind
 
 
 class Catalogue:
-    """All cards of the project, and those of a user's own folders, by id; an id taken twice is an error.
+    """The cards of the project and of a user's own folders, by id; a duplicate id is an error.
 
-    A user's folder has the shape of the project's: ``tasks/``, ``baselines/``, ``trainers/``, one of them at least.
+    A user's folder has at least one of the folders ``tasks/``, ``baselines/`` and ``trainers/``.
     """
 
     @validate_arguments(folders=PATHS)
     def __init__(self, folders: str | Path | Sequence[str | Path] = ()) -> None:
-        """Note the user's folders, or only one; cards are looked for once, and read when asked for."""
+        """Check the user's folders; cards are searched once per kind, and read at each request.
+
+        Args:
+            folders: A folder of the user's cards, or several.
+
+        Raises:
+            CardError: A folder does not exist, or has no folder for cards.
+        """
         self.folders = tuple(map(Path, [folders] if isinstance(folders, str | Path) else folders))
         self._paths: dict[str, dict[str, Path]] = {}
         self._digests: dict[str, frozenset[str]] = {}
@@ -44,148 +51,184 @@ class Catalogue:
                 raise CardError(f"cards folder '{folder}' does not exist")
             if not any((folder / kind).is_dir() for kind in CARD_FOLDERS):
                 raise CardError(
-                    f"cards folder '{folder}' has none of the folders {', '.join(CARD_FOLDERS)} for cards"
+                    f"cards folder '{folder}' has none of the folders "
+                    f"{', '.join(CARD_FOLDERS)} for cards"
                 )
 
     def paths(self, kind: str) -> dict[str, Path]:
-        """The files of one kind of card (``tasks``, ``baselines``, ``trainers``) by id, sorted."""
+        """Return the files of one kind of card (a folder of ``CARD_FOLDERS``) by id, sorted.
+
+        Raises:
+            CardError: Two files have the same id.
+        """
         if kind not in self._paths:
-            found: dict[str, Path] = {}
-            for folder in self._homes(kind):
+            paths_by_id: dict[str, Path] = {}
+            for folder in self._folders(kind):
                 for path in sorted(folder.glob("*.toml"), key=lambda path: path.stem):
-                    if path.stem not in RESERVED and found.setdefault(path.stem, path) != path:
+                    card_id = path.stem
+                    if card_id in RESERVED:
+                        continue
+                    if paths_by_id.setdefault(card_id, path) != path:
                         raise CardError(
-                            f"{path}: the id '{path.stem}' is taken by {found[path.stem]}; rename one file"
+                            f"{path}: the id '{card_id}' is taken by {paths_by_id[card_id]}; "
+                            "rename one file"
                         )
-            self._paths[kind] = found
+            self._paths[kind] = paths_by_id
         return self._paths[kind]
 
-    def _homes(self, kind: str) -> list[Path]:
+    def _folders(self, kind: str) -> list[Path]:
+        """Return the folders of one kind of card, the project's first."""
         return [card_folder(kind), *(folder / kind for folder in self.folders)]
 
     def task(self, name: str) -> cards.TaskCard:
-        """The task of this id; raises UnknownName."""
+        """Return the task of this id; raises UnknownName."""
         path = self._path("task", "tasks", name)
         card = read_card(path, cards.TaskCard)
         if card.local is None or card.local.folder.split("/")[0] not in (".", ".."):
             return card
-        # Seen from the card's own folder.
+        # The path is relative to the card's own folder.
         local = msgspec.structs.replace(
             card.local, folder=str((path.parent / card.local.folder).resolve())
         )
         return msgspec.structs.replace(card, local=local)
 
     def encoder(self, name: str) -> cards.EncoderCard:
-        """The encoder of this id; raises UnknownName."""
+        """Return the encoder of this id; raises UnknownName."""
         return read_card(self._path("encoder", "baselines", name), cards.EncoderCard)
 
     def known_encoder(self, name: str, digest: str | None) -> cards.EncoderCard | None:
-        """What is known of the encoder that results call by this name; None where nothing is.
+        """Return the card of the encoder that results call by this name; None if it has none.
 
-        Known is what carries the hash of the card, or of the recipe, that has this name: another folder, class or
-        card of the same name is not. A recipe's name is that of the encoder it trains. Parameters replaced stand
-        behind a plus: such an encoder is called so, and none of the published rows is its.
+        The results must carry the hash of the card, or recipe, of that name: another folder, class
+        or card of the same name is not the card's encoder. A recipe's name is that of the encoder
+        it trains. An encoder with replaced parameters, which follow a plus in its name, has the card
+        under its own name and without published rows.
+
+        Args:
+            name: The name in results.
+            digest: The hash of a card that results carry; None if they carry none.
         """
-        stem, plus, changes = name.partition("+")
-        if not plus:
-            return (
-                self._encoder_or_recipe(stem)
-                if cards.card_digest_part(digest) in self.digests(stem)
-                else None
-            )
+        stem, separator, changes = name.partition("+")
+        if not separator:
+            is_card_of_results = cards.card_digest_part(digest) in self.digests(stem)
+            return self._encoder_or_recipe(stem) if is_card_of_results else None
         card = self._encoder_or_recipe(stem)
         return card and msgspec.structs.replace(card, name=f"{card.name}+{changes}", published=[])
 
     def is_taken(self, name: str) -> bool:
-        """Whether a card or a recipe has this name, or that before the parameters it says were replaced."""
+        """Return whether a card or recipe has this name, or its part before replaced parameters."""
         stem = name.partition("+")[0]
         return stem in self.paths("baselines") or stem in self.paths("trainers")
 
     def digests(self, name: str) -> frozenset[str]:
-        """The hashes that results of this name's card and recipe carry."""
+        """Return the hashes that results of this name's card and recipe carry."""
         if name not in self._digests:
-            found = (
-                {self.digest_of(self.encoder(name))} if name in self.paths("baselines") else set()
-            )
+            digests: set[str] = set()
+            if name in self.paths("baselines"):
+                digests.add(self.digest_of(self.encoder(name)))
             if name in self.paths("trainers"):
-                found.add(cards.recipe_digest(self.recipe(name)))
-            self._digests[name] = frozenset(found)
+                digests.add(cards.recipe_digest(self.recipe(name)))
+            self._digests[name] = frozenset(digests)
         return self._digests[name]
 
     def digest_of(self, card: cards.EncoderCard) -> str:
-        """The hash of what decides an encoder, see :mod:`stsbench.core.cards`."""
+        """Return the hash of an encoder's card, with that of its base; see ``core.cards``."""
         base = card.params.get("base")
-        over = (
-            self.encoder(base)
-            if isinstance(base, str) and base in self.paths("baselines")
-            else None
-        )
-        # No base has a base: what is fitted on texts is made over what is not.
-        of_base = cards.encoder_digest(over.kind, over.params, over.overlap, None) if over else None
-        return cards.encoder_digest(card.kind, card.params, card.overlap, of_base)
+        base_digest = None
+        if isinstance(base, str) and base in self.paths("baselines"):
+            base_card = self.encoder(base)
+            # A base has no base itself: encoders fitted on texts are made from those that are not.
+            base_digest = cards.encoder_digest(
+                base_card.kind, base_card.params, base_card.overlap, None
+            )
+        return cards.encoder_digest(card.kind, card.params, card.overlap, base_digest)
 
     def _encoder_or_recipe(self, stem: str) -> cards.EncoderCard | None:
+        """Return a card by name, or one composed from a recipe; None if there is neither."""
         recipe = self.recipe(stem) if stem in self.paths("trainers") else None
         if stem in self.paths("baselines"):
             card = self.encoder(stem)
-            # One name for what is published and what is trained here: the rows of both are its.
-            rows = dict.fromkeys([*card.published, *(recipe.published if recipe else [])])
-            return msgspec.structs.replace(card, published=list(rows))
+            # The published and the trained encoder share the name, so the rows of both apply.
+            published = dict.fromkeys([*card.published, *(recipe.published if recipe else [])])
+            return msgspec.structs.replace(card, published=list(published))
         if recipe is None:
             return None
         shared = ("name", "backbone", "supervision", "paper", "note", "reproducible", "published")
-        facts: dict[str, Any] = {"kind": "transformer", "overlap": "unknown", "license": ""}
-        facts |= {key: getattr(recipe, key) for key in shared}
-        return cards.EncoderCard(method=recipe.label or recipe.method, **facts)
+        fields: dict[str, Any] = {"kind": "transformer", "overlap": "unknown", "license": ""}
+        fields |= {key: getattr(recipe, key) for key in shared}
+        return cards.EncoderCard(method=recipe.label or recipe.method, **fields)
 
     def encoder_path(self, name: str) -> Path:
-        """The card or recipe of a known encoder."""
+        """Return the file of the card, or else the recipe, of this name.
+
+        Raises:
+            KeyError: There is neither.
+        """
         stem = name.partition("+")[0]
         return {**self.paths("trainers"), **self.paths("baselines")}[stem]
 
     def recipe(self, name: str) -> cards.RecipeCard:
-        """The recipe of this id; raises UnknownName."""
+        """Return the recipe of this id; raises UnknownName."""
         return read_card(self._path("recipe", "trainers", name), cards.RecipeCard)
 
-    def _path(self, word: str, kind: str, name: str) -> Path:
+    def _path(self, noun: str, kind: str, name: str) -> Path:
+        """Return the file of a card; ``noun`` describes the kind of card in the message."""
         paths = self.paths(kind)
         if name not in paths:
-            raise UnknownName(word, name, paths, hint=f"'stsbench list {word}s' lists them")
+            raise UnknownName(noun, name, paths, remedy=Remedy("list", {"kind": f"{noun}s"}))
         return paths[name]
 
     def suites(self) -> dict[str, cards.Suite]:
-        """All suites by id, the project's first; a task's id is no suite's."""
-        return self._tables("tasks", "suites", cards.Suite, taken=self.paths("tasks"))
+        """Return all suites by id, the project's first; no suite may have a task's id."""
+        return self._tables("tasks", "suites", cards.Suite, taken_ids=self.paths("tasks"))
 
     def corpora(self) -> dict[str, cards.CorpusCard]:
-        """All corpora by id."""
-        return self._tables("trainers", "corpora", cards.CorpusCard, taken={})
+        """Return all corpora by id."""
+        return self._tables("trainers", "corpora", cards.CorpusCard, taken_ids={})
 
     def _tables(
-        self, kind: str, stem: str, record: type[RecordT], *, taken: Mapping[str, Path]
+        self, kind: str, file_stem: str, record: type[RecordT], *, taken_ids: Mapping[str, Path]
     ) -> dict[str, RecordT]:
-        homes, found = dict(taken), {}
-        for path in filter(Path.is_file, (folder / f"{stem}.toml" for folder in self._homes(kind))):
+        """Read the records of one kind by id, from files with one table per record.
+
+        Args:
+            kind: The folder of the files.
+            file_stem: The stem of the files.
+            record: The class of the records.
+            taken_ids: Ids that no record may have, with the file of each.
+        """
+        paths_by_id = dict(taken_ids)
+        records = {}
+        for folder in self._folders(kind):
+            path = folder / f"{file_stem}.toml"
+            if not path.is_file():
+                continue
             for key, table in cards.parse_toml(path).items():
-                if homes.setdefault(key, path) != path:
-                    raise CardError(f"{path}: the id '{key}' is taken by {homes[key]}; rename one")
-                found[key] = cards.convert(table, record, where=f"{path}: [{key}]")
-        return found
+                if paths_by_id.setdefault(key, path) != path:
+                    raise CardError(
+                        f"{path}: the id '{key}' is taken by {paths_by_id[key]}; rename one"
+                    )
+                records[key] = cards.convert(table, record, where=f"{path}: [{key}]")
+        return records
 
 
 CARD_FOLDERS = ("tasks", "baselines", "trainers")
 RESERVED = frozenset({"suites", "corpora"})
-"""Stems that hold many small records in one file."""
+"""Stems of files that hold several records, and are no ids of cards."""
 
 
 @cache
-def _read(path: Path, record: type[RecordT], mtime: int) -> RecordT:
+def _read_cached(path: Path, record: type[RecordT], mtime_ns: int) -> RecordT:
     return cards.convert(cards.parse_toml(path), record, where=str(path))
 
 
 def read_card(path: Path, record: type[RecordT]) -> RecordT:
-    """Read one card strictly."""
+    """Read one card strictly; it is parsed again only if its file has changed.
+
+    Raises:
+        CardError: There is no such card, or it is not valid.
+    """
     if not path.exists():
         raise CardError(f"card '{path}' does not exist")
-    card: RecordT = _read(path, record, path.stat().st_mtime_ns)
+    card: RecordT = _read_cached(path, record, path.stat().st_mtime_ns)
     return card

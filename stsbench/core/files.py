@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Files that are written atomically and read within limits."""
 
 from __future__ import annotations
 
@@ -35,10 +35,17 @@ if TYPE_CHECKING:
 
 
 STALE_SECONDS = 24 * 3600
+"""The age at which a partial file belongs to no live process."""
 
 
 def write_atomically(path: Path, content: bytes | memoryview) -> Path:
-    """Write a file so that it is there whole or not at all, making its folder if need be; raises OutputError."""
+    """Write a file atomically: other processes see it complete or not at all.
+
+    Missing folders are made.
+
+    Raises:
+        OutputError: The disk is full, or the file cannot be written.
+    """
     with open_atomically(path) as stream:
         stream.write(content)
     return path
@@ -46,16 +53,19 @@ def write_atomically(path: Path, content: bytes | memoryview) -> Path:
 
 @contextmanager
 def open_atomically(path: Path) -> Iterator[BinaryIO]:
-    """The same piece by piece: the file takes its name when all is written to the stream.
+    """Open a stream to a new file, which appears at its path if the block ends without error.
 
-    Of a link the file that it leads to is written; a device or pipe, which nothing may replace, is written into. Raises
-    OutputError: the disk is full or the folder cannot be written.
+    A link is followed, and a device or pipe, which cannot be replaced, is written to directly.
+    Missing folders are made.
+
+    Raises:
+        OutputError: The disk is full, or the file cannot be written.
     """
     with translate_errors(f"{path}: is not a file name", OutputError, ValueError):
-        special = _is_special(path)
+        is_special = _is_special(path)
     scratch = None
     try:
-        if special:
+        if is_special:
             with path.open("wb") as stream:
                 yield stream
             return
@@ -68,21 +78,21 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
             os.fsync(stream.fileno())
         scratch.replace(target)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        why = (
+        is_disk_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = (
             "the disk is full; free some space and run again"
-            if full
+            if is_disk_full
             else f"cannot be written: {error.strerror}"
         )
-        raise OutputError(f"{path.parent}: {why}") from error
+        raise OutputError(f"{path.parent}: {reason}") from error
     finally:
         if scratch is not None:
-            # Also on Ctrl-C; after the rename it is not there.
+            # Also on Ctrl-C; after the rename there is no such file.
             remove(scratch)
 
 
 def _is_special(path: Path) -> bool:
-    """Whether a device, pipe or socket is there: no end of what it gives is known, and nothing may take its place."""
+    """Return whether a path is a device, pipe or socket, which may be endless or irreplaceable."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -90,25 +100,35 @@ def _is_special(path: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def check_is_file(path: Path, error: type[StsbenchError] = DataError) -> None:
-    """Refuse, by an ``error``, to read a device or pipe, which may never end; what is not there is left to the reader."""
-    with translate_errors(f"{path}: is not a file name", error, ValueError):
-        special = _is_special(path)
-    if special and str(path) != os.devnull:
-        raise error(
-            f"{path}: is a pipe or a device, not a file; save what it gives to a file, and name that"
+def check_is_file(path: Path, error_type: type[StsbenchError] = DataError) -> None:
+    """Check that a path is no device or pipe, which may never end; a missing file passes.
+
+    Args:
+        path: The path that is about to be read.
+        error_type: The class of the error to raise.
+    """
+    with translate_errors(f"{path}: is not a file name", error_type, ValueError):
+        is_special = _is_special(path)
+    if is_special and str(path) != os.devnull:
+        raise error_type(
+            f"{path}: is a pipe or a device, not a file; "
+            "save what it gives to a file, and name that"
         )
 
 
 def file_digest(path: Path) -> str:
-    """The sha256 of a file's bytes; raises DataError where it is a pipe or a device, which may have no end."""
+    """Return the sha256 of a file's bytes; raises DataError for a pipe or a device."""
     check_is_file(path)
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to the end of a text file, making the file and its folder if need be; raises OutputError."""
+    """Add a line to the end of a text file, and make the file and its folder if they are missing.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8", errors="backslashreplace") as stream:
@@ -123,33 +143,51 @@ _DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 @lru_cache(maxsize=4096)
 def safe_file_name(name: str, max_bytes: int) -> str:
-    """A name as a file or folder is called on any system: it stays one part of a path.
+    """Return a name as a file or folder name that is valid on any system.
 
-    Slashes become ``--``. What some system cannot hold (control characters, ``:``, a full stop at the end, a
-    device's name, more than ``max_bytes`` bytes) is left out, and eight digits of the name's hash distinguish it from others.
+    Slashes become ``--``. Characters and names that some system forbids (control characters, ``:``,
+    a full stop at the end, the name of a device, more than ``max_bytes`` bytes) are replaced, and
+    eight digits of the name's hash then distinguish it from others.
+
+    Args:
+        name: Any text.
+        max_bytes: The maximum length of the file name, in bytes.
     """
-    part = name.replace("/", "--")
-    content = part.encode("utf-8", "surrogatepass")
-    if not (_FORBIDDEN.search(part) or _DEVICES.fullmatch(part) or len(content) > max_bytes):
-        return part
-    kept = re.sub(r"[^\w+=(),-]", "_", part, flags=re.ASCII)[: max_bytes - 9]
-    return f"{kept}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    file_name = name.replace("/", "--")
+    encoded = file_name.encode("utf-8", "surrogatepass")
+    if not (
+        _FORBIDDEN.search(file_name) or _DEVICES.fullmatch(file_name) or len(encoded) > max_bytes
+    ):
+        return file_name
+    safe_prefix = re.sub(r"[^\w+=(),-]", "_", file_name, flags=re.ASCII)[: max_bytes - 9]
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{safe_prefix}~{digest[:8]}"
 
 
 _ABSOLUTE = re.compile(r"[/~\\]|[A-Za-z]:[/\\]")
 
 
 def strip_folders(value: object) -> object:
-    """A parameter as names and notes have it: what lies at an absolute path is called by its last part alone."""
+    """Return a parameter's value with each absolute path shortened to its last part.
+
+    Lists and mappings are searched too; other values are unchanged.
+    """
     if isinstance(value, str):
-        return re.split(r"[/\\]", value.rstrip("/\\"))[-1] if _ABSOLUTE.match(value) else value
+        is_absolute_path = _ABSOLUTE.match(value)
+        return re.split(r"[/\\]", value.rstrip("/\\"))[-1] if is_absolute_path else value
     if isinstance(value, Mapping):
-        return {key: strip_folders(one) for key, one in value.items()}
-    return [strip_folders(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: strip_folders(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [strip_folders(inner) for inner in value]
+    return value
 
 
 def read_bounded(path: Path, max_bytes: float = math.inf) -> bytes:
-    """The bytes of a file; raises DataError where it is larger, a pipe or a device, or cannot be read."""
+    """Return the bytes of a file.
+
+    Raises:
+        DataError: The file is larger than ``max_bytes``, is a pipe or a device, or cannot be read.
+    """
     try:
         check_is_file(path)
         if (size := path.stat().st_size) > max_bytes:
@@ -163,30 +201,42 @@ def read_bounded(path: Path, max_bytes: float = math.inf) -> bytes:
 
 
 def remove(path: Path) -> None:
-    """Remove a file if it is there and may be removed."""
-    # A read-only folder: what cannot be removed could not have been written either.
+    """Remove a file if it exists and may be removed."""
+    # In a read-only folder no file of ours can be: it could not have been written either.
     with suppress(OSError, ValueError):
         path.unlink(missing_ok=True)
 
 
 def remove_stale(folder: Path, *patterns: str) -> None:
-    """Remove what killed runs left half written, files and folders: what is younger than a day may be a live run's."""
-    found: list[Path] = []
+    """Remove files and folders that killed processes left half written.
+
+    Those younger than a day are left, as a live process may be writing them.
+
+    Args:
+        folder: The folder to search.
+        patterns: Glob patterns of the names; by default ``*.partial``.
+    """
+    paths: list[Path] = []
     for pattern in patterns or ("*.partial",):
-        # Another process may remove folders, or rename what it has written, in between.
+        # Another process may remove or rename files in between.
         with suppress(OSError):
-            found += folder.glob(pattern)
-    for path in found:
+            paths += folder.glob(pattern)
+    for path in paths:
         with suppress(OSError):
-            inside = path.iterdir() if path.is_dir() else ()
-            if time.time() - max(one.stat().st_mtime for one in (path, *inside)) > STALE_SECONDS:
-                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else remove(path)
+            children = path.iterdir() if path.is_dir() else ()
+            last_change = max(changed.stat().st_mtime for changed in (path, *children))
+            if time.time() - last_change <= STALE_SECONDS:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                remove(path)
 
 
 def scratch_beside(path: Path) -> Path:
-    """A place beside ``path``, which no other process has, for what takes its name once it is whole.
+    """Return a new path in the same folder, to be written and then renamed to ``path``.
 
-    What killed runs left beside it is removed, the first time that this process writes there.
+    No other process has this path. The first call for a folder also removes stale files from it.
     """
     _sweep_once(path.parent)
     return path.with_name(f"{path.name[:40]}.{secrets.token_hex(8)}.partial")
@@ -200,53 +250,67 @@ def _sweep_once(folder: Path) -> None:
 
 PartT = TypeVar("PartT", bound=Sized)
 MAX_UNPACKED_BYTES = 2 << 30
-"""So much any file may hold (SimCSE's archive of all SentEval is 90 MB)."""
+"""Any file may unpack to this size (SimCSE's archive of all SentEval is 90 MB)."""
 MAX_RATIO = 100
-"""A larger file may hold so many times its own size: text is compressed 5 to 20 times."""
-_CHUNK, _ROWS = 1 << 20, 1 << 15
+"""A larger file may unpack to this many times its size: text is compressed 5 to 20 times."""
+_CHUNK_BYTES = 1 << 20
+_BATCH_ROWS = 1 << 15
 
 
 def limit_bytes(
     parts: Iterable[PartT], path: Path, *, where: str, size: Callable[[PartT], int] = len
 ) -> Iterator[PartT]:
-    """Pass on the parts of what a file holds; raises SourceError once they are far more than the file."""
-    most = left = max(MAX_UNPACKED_BYTES, MAX_RATIO * path.stat().st_size)
+    """Yield the parts of an unpacked file until they are far larger than the file.
+
+    Args:
+        parts: The unpacked parts.
+        path: The file, whose size gives the limit.
+        where: The name of the file in messages.
+        size: Return the number of bytes of a part.
+
+    Raises:
+        SourceError: The parts have more bytes than any such file may hold.
+    """
+    max_bytes = max(MAX_UNPACKED_BYTES, MAX_RATIO * path.stat().st_size)
+    n_bytes = 0
     for part in parts:
-        left -= size(part)
-        if left < 0:
+        n_bytes += size(part)
+        if n_bytes > max_bytes:
             raise SourceError(
-                f"{where}: refused to read: it unpacks to more than {most >> 20:,} MiB"
+                f"{where}: refused to read: it unpacks to more than {max_bytes >> 20:,} MiB"
             )
         yield part
 
 
 def chunks(stream: IO[bytes]) -> Iterator[bytes]:
-    """The bytes of a stream, in parts that take little memory."""
-    while data := stream.read(_CHUNK):
-        yield data
+    """Yield the bytes of a stream, in parts of 1 MiB."""
+    while chunk := stream.read(_CHUNK_BYTES):
+        yield chunk
 
 
 def check_unpacked_size(path: Path, *, where: str) -> None:
-    """Refuse a parquet or compressed file that holds far more than its own size; raises SourceError.
+    """Check that a parquet or compressed file does not unpack to far more than its own size.
 
-    What is damaged passes: its reader says what is wrong with it.
+    A damaged file passes: its reader reports what is wrong with it.
+
+    Raises:
+        SourceError: The file unpacks to more than it may.
     """
     import pyarrow as pa
 
     with path.open("rb") as stream:
-        head = stream.read(6)
+        first_bytes = stream.read(6)
     with suppress(EOFError, zlib.error, lzma.LZMAError, OSError, pa.ArrowException):
-        if head.startswith(b"PAR1"):
+        if first_bytes.startswith(b"PAR1"):
             check_parquet(path, path, where=where)
-        if opened := next(
-            (opened for magic, opened in _COMPRESSED.items() if head.startswith(magic)), None
-        ):
-            with opened(path) as expanded:
-                for _ in limit_bytes(chunks(expanded), path, where=where):
-                    pass
+        for magic_bytes, open_compressed in _OPEN_COMPRESSED.items():
+            if first_bytes.startswith(magic_bytes):
+                with open_compressed(path) as unpacked:
+                    for _ in limit_bytes(chunks(unpacked), path, where=where):
+                        pass
 
 
-_COMPRESSED: Mapping[bytes, Callable[[Path], IO[bytes]]] = {
+_OPEN_COMPRESSED: Mapping[bytes, Callable[[Path], IO[bytes]]] = {
     b"\x1f\x8b": gzip.open,  # type: ignore[dict-item]
     b"BZh": bz2.open,
     b"\xfd7zXZ\x00": lzma.open,
@@ -254,10 +318,18 @@ _COMPRESSED: Mapping[bytes, Callable[[Path], IO[bytes]]] = {
 
 
 def check_parquet(source: Path | IO[bytes], path: Path, *, where: str) -> None:
-    """Refuse a parquet file whose rows take far more memory than the file, in which equal values stand once.
+    """Check that the rows of a parquet file do not take far more memory than the file.
 
-    ``source`` is the file, or what the file at ``path`` holds compressed. Raises SourceError: it holds more than a file
-    may; pyarrow.ArrowException, OSError: it is damaged.
+    Equal values are stored once in such a file, so a small one may have very many rows.
+
+    Args:
+        source: The file, or a stream of its content if the file at ``path`` is compressed.
+        path: The file whose size gives the limit.
+        where: The name of the file in messages.
+
+    Raises:
+        SourceError: The rows take more memory than they may.
+        pyarrow.ArrowException, OSError: The file is damaged.
     """
     for _ in parquet_batches(source, path, where=where):
         pass
@@ -270,25 +342,40 @@ def parquet_batches(
     where: str,
     metadata: FileMetaData | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of such a file in parts, each text once and numbers in its places; see :func:`check_parquet`."""
+    """Yield the rows of a parquet file in batches, with limited memory; see :func:`check_parquet`.
+
+    Columns of text are dictionary arrays, in which each distinct text is stored once.
+
+    Args:
+        source: The file, or a stream of its content.
+        path: The file whose size gives the limit.
+        where: The name of the file in messages.
+        metadata: The metadata of the file, if the caller has read them.
+
+    Raises:
+        SourceError: The rows take more memory than they may.
+    """
     from pyarrow import parquet
 
     if metadata is None:
         with parquet.ParquetFile(source) as file:
             metadata = file.metadata
-    columns = [metadata.schema.column(at) for at in range(len(metadata.schema.names))]
-    texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
-    # So they take the memory that the file takes.
-    with parquet.ParquetFile(source, metadata=metadata, read_dictionary=texts) as file:
-        # Of one batch more time would go into starting threads than they save.
-        batches = file.iter_batches(_ROWS, use_threads=metadata.num_rows > _ROWS)
-        yield from limit_bytes(
-            batches, path, where=where, size=lambda batch: sum(map(_size, batch.columns))
-        )
+    schema = metadata.schema
+    columns = [schema.column(index) for index in range(len(schema.names))]
+    text_columns = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+    # Dictionary arrays take no more memory than the file.
+    with parquet.ParquetFile(source, metadata=metadata, read_dictionary=text_columns) as file:
+        # For one batch, starting threads would take longer than they save.
+        batches = file.iter_batches(_BATCH_ROWS, use_threads=metadata.num_rows > _BATCH_ROWS)
+        yield from limit_bytes(batches, path, where=where, size=_batch_size)
+
+
+def _batch_size(batch: pa.RecordBatch) -> int:
+    return sum(map(_size, batch.columns))
 
 
 def _size(values: pa.Array) -> int:
-    """The bytes of an array's values, each counted as often as it stands there."""
+    """Return the bytes of an array's values, each counted as often as it occurs."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

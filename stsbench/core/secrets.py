@@ -1,6 +1,7 @@
-"""Secrets in parameters and in text: passwords and keys in addresses, headers, and parameters that are called as such.
+"""Secrets in parameters and in text: passwords, keys in addresses and headers, and key parameters.
 
-Nothing that stsbench writes or prints holds one: names, results, settings of a run, logs, errors and JSON have ``REDACTED``.
+Nothing that stsbench writes or prints contains one: names, results, settings, logs, errors and
+JSON have ``REDACTED`` in its place.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from collections.abc import Mapping
 from typing import Any
 
 REDACTED = "REDACTED"
-"""What stands in the place of a secret."""
+"""The text that replaces a secret."""
 _NAME = (
-    # A tokenizer's special tokens are none.
-    r"(?!(?:mask|pad|sep|cls|unk|bos|eos)_token\b)(?:[\w.-]*[_.-])?(?:(?:api|access|auth)?(?:key|token)|secret|passw(?:or)?d|pwd|auth|authorization|bearer"
+    # A tokenizer's special tokens are no secrets.
+    r"(?!(?:mask|pad|sep|cls|unk|bos|eos)_token\b)(?:[\w.-]*[_.-])?"
+    r"(?:(?:api|access|auth)?(?:key|token)|secret|passw(?:or)?d|pwd|auth|authorization|bearer"
     r"|credentials?|signature|sig)"
 )
 SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
-"""What parameters, fields and headers are called that hold a secret."""
+"""The names of parameters, fields and headers that hold a secret."""
 _TABLE_NAME = re.compile(r"(?:[\w.-]*[_.-])?(?:headers?|cookies?)", re.IGNORECASE)
-"""What tables are called of which every text may be a secret."""
+"""The names of tables in which every text may be a secret."""
 _IN_TEXT = (
     # The user and password of an address.
     (re.compile(r"(?<=://)[^/\s'\"<>?#]+@"), f"{REDACTED}@"),
@@ -32,15 +34,18 @@ _IN_TEXT = (
     ),
     (
         re.compile(
-            r"(\bbearer\s+(?=\S*\d)|\bauthorization['\"]?\s*[:=]\s*['\"]?(?:(?:basic|bearer)\s+)?)[^\s'\"\\]{4,}",
+            r"(\bbearer\s+(?=\S*\d)"
+            r"|\bauthorization['\"]?\s*[:=]\s*['\"]?(?:(?:basic|bearer)\s+)?)"
+            r"[^\s'\"\\]{4,}",
             re.IGNORECASE,
         ),
         rf"\1{REDACTED}",
     ),
-    # Keys by how they begin; the names of models may begin so too, and have fewer digits or a slash.
+    # Keys by their prefix; names of models may have it too, but have fewer digits or a slash.
     (
         re.compile(
-            r"(?<![\w/-])(?:sk|pk|pa|hf|gsk|xai|jina|nvapi|ghp)[-_](?=(?:[\w-]*\d){3})[\w-]{12,}(?![\w/-])",
+            r"(?<![\w/-])(?:sk|pk|pa|hf|gsk|xai|jina|nvapi|ghp)[-_]"
+            r"(?=(?:[\w-]*\d){3})[\w-]{12,}(?![\w/-])",
         ),
         REDACTED,
     ),
@@ -55,9 +60,9 @@ def redact_text(text: str) -> str:
 
 
 def redact_with_digest(value: Any, name: str) -> Any:  # noqa: ANN401 - any parameter
-    """Return the value of a parameter; one that holds a secret without it, and with a digest that tells it from others.
+    """Return the value of a parameter; a secret is replaced by ``REDACTED`` and a digest.
 
-    The digest is slow to compute, so that short secrets are slow to guess.
+    The digest distinguishes secrets. It is slow to compute, so that short ones are slow to guess.
     """
     redacted = redact(value, name)
     if redacted == value:
@@ -70,8 +75,8 @@ def redact(value: Any, name: str = "", *, is_secret: bool = False) -> Any:  # no
     """Return the value of a parameter, or a table of them, without secrets.
 
     Args:
-        value: A value as TOML has it.
-        name: What the parameter is called.
+        value: A TOML value.
+        name: The name of the parameter.
         is_secret: Whether every text and number in the value is a secret, as in a table of headers.
     """
     is_secret = is_secret or bool(SECRET_NAME.fullmatch(name) or _TABLE_NAME.fullmatch(name))
