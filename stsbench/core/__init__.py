@@ -1,1 +1,1 @@
-"""What everything stands on: errors, settings, cards and their catalogue, names to objects, files, what a number was made with."""
+"""The base of all packages: errors, settings, cards, registries, files and provenance."""

@@ -1,4 +1,7 @@
-"""TOML read strictly: every mistake is one line naming file, key and the nearest right name."""
+"""The records of cards, read from TOML strictly, written back as TOML, and hashed.
+
+Each mistake in a card becomes one line with file, key and the nearest valid name.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +36,27 @@ NonNegativeFloat = Annotated[float, Meta(ge=0)]
 Beta = Annotated[float, Meta(ge=0, lt=1)]
 REPRODUCIBLE = {
     "weights": "the weights are published: scores agree up to rounding",
-    "trainable": "trained or fitted here by the published settings: scores agree up to the deviation of seeds",
-    "objective": "the objective is here, the paper's data or settings are not to be had: scores differ",
+    "trainable": (
+        "trained or fitted here by the published settings: "
+        "scores agree up to the deviation of seeds"
+    ),
+    "objective": (
+        "the objective is here, the paper's data or settings are not to be had: scores differ"
+    ),
     "quoted": "neither weights nor method are here: printed scores only",
 }
 
 
 class StrictRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A strict, frozen record."""
+    """A frozen record that refuses unknown fields."""
 
 
 def parse_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file, in which a key that is given twice is an error."""
+    """Parse a TOML file, in which a duplicate key is an error.
+
+    Raises:
+        CardError: The file is not readable, not UTF-8 or not TOML.
+    """
     check_is_file(path, CardError)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -57,10 +69,20 @@ def parse_toml(path: Path) -> dict[str, Any]:
 
 
 def convert(table: dict[str, Any], record: type[StructT], *, where: str) -> StructT:
-    """Turn a parsed table into its record, naming the key of the first thing wrong."""
-    if key := _endless(table):
+    """Convert a parsed table to its record.
+
+    Args:
+        table: The table as TOML values.
+        record: The class of the record.
+        where: The card and its table, for messages.
+
+    Raises:
+        CardError: A key is unknown, missing or wrong; the message names the first one.
+    """
+    if key := _first_non_finite_key(table):
         raise CardError(
-            f"{where}: key '{key}': nan and inf are not allowed; give a number, or leave the key out"
+            f"{where}: key '{key}': nan and inf are not allowed; "
+            "give a number, or leave the key out"
         )
     try:
         return msgspec.convert(table, record)
@@ -68,58 +90,73 @@ def convert(table: dict[str, Any], record: type[StructT], *, where: str) -> Stru
         raise CardError(f"{where}: {_explain(str(error), record)}") from error
 
 
-def _endless(value: Any, key: str = "") -> str:  # noqa: ANN401 - any TOML value
-    """The first key whose value is no finite number; TOML has words for such, and no fact is one."""
+def _first_non_finite_key(value: Any, key: str = "") -> str:  # noqa: ANN401 - any TOML value
+    """Return the first dotted key whose value is infinite or NaN; empty if there is none.
+
+    TOML allows such numbers, but none is valid in a card.
+    """
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else key
     if isinstance(value, dict):
-        found = (_endless(inner, f"{key}.{name}".lstrip(".")) for name, inner in value.items())
-    elif isinstance(value, list):
-        found = (_endless(inner, key) for inner in value)
-    else:
-        return key if isinstance(value, float) and not math.isfinite(value) else ""
-    return next(filter(None, found), "")
+        for name, inner in value.items():
+            dotted_key = f"{key}.{name}" if key else name
+            if wrong_key := _first_non_finite_key(inner, dotted_key):
+                return wrong_key
+    if isinstance(value, list):
+        for inner in value:
+            if wrong_key := _first_non_finite_key(inner, key):
+                return wrong_key
+    return ""
 
 
 def _explain(message: str, record: type[msgspec.Struct]) -> str:
-    # TOML has no null: what may be None is left out.
-    what, _, place = message.replace(" | null", "").partition(" - at `")
-    place = place.removesuffix("`").removeprefix("$").removeprefix(".")
-    inside = f" in [{place}]" if place else ""
-    if unknown := re.match(r"Object contains unknown field `(.*)`", what):
-        return (
-            f"unknown key '{unknown[1]}'{inside}{suggest(unknown[1], sorted(set(_keys(record))))}"
-        )
-    if missing := re.match(r"Object missing required field `(.*)`", what):
-        return f"key '{missing[1]}' is missing{inside}"
-    key = f"key '{place}': " if place else ""
-    if wrong := re.match(r"Invalid enum value (.*)", what):
+    """Return the message of msgspec in the words of cards, with suggestions."""
+    # TOML has no null: a key that may be None is left out there.
+    problem, _, location = message.replace(" | null", "").partition(" - at `")
+    location = location.removesuffix("`").removeprefix("$").removeprefix(".")
+    location_text = f" in [{location}]" if location else ""
+    if unknown_key := re.match(r"Object contains unknown field `(.*)`", problem):
+        suggestion = suggest(unknown_key[1], sorted(set(_keys(record))))
+        return f"unknown key '{unknown_key[1]}'{location_text}{suggestion}"
+    if missing_key := re.match(r"Object missing required field `(.*)`", problem):
+        return f"key '{missing_key[1]}' is missing{location_text}"
+    key = f"key '{location}': " if location else ""
+    if wrong_value := re.match(r"Invalid enum value (.*)", problem):
         hint: Any = record
-        for name in place.split("."):
+        for name in location.split("."):
             hint = get_type_hints(hint).get(name) if isinstance(hint, type) else None
         choices = list(map(str, get_args(hint)))
-        near = suggest(wrong[1].strip("'"), choices)
-        return f"{key}{wrong[1]} is not one of {', '.join(choices)}{near}"
-    return f"{key}{describe_type_problem(what[0].lower() + what[1:])}"
+        suggestion = suggest(wrong_value[1].strip("'"), choices)
+        return f"{key}{wrong_value[1]} is not one of {', '.join(choices)}{suggestion}"
+    return f"{key}{describe_type_problem(problem[0].lower() + problem[1:])}"
 
 
 def _keys(record: type[msgspec.Struct]) -> Iterator[str]:
+    """Yield all keys of a record and of the records inside it."""
     for key, hint in get_type_hints(record).items():
         yield key
-        stack = [hint]
-        while stack:
-            inner = stack.pop()
-            if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-                yield from _keys(inner)
-            stack.extend(get_args(inner))
+        # An annotation such as dict[str, A] | None has records among its arguments.
+        annotations = [hint]
+        while annotations:
+            annotation = annotations.pop()
+            if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+                yield from _keys(annotation)
+            annotations.extend(get_args(annotation))
 
 
-def check_among(what: str, name: str, known: Mapping[str, object]) -> None:
-    """Raise ValueError, which msgspec makes an error of the card, where a name is not among these."""
-    if name not in known:
-        raise ValueError(f"{what} '{name}' is not one of {', '.join(known)}{suggest(name, known)}")
+def check_among(description: str, name: str, choices: Mapping[str, object]) -> None:
+    """Raise ValueError if a name is not one of the choices; msgspec makes it an error of the card.
+
+    ``description`` describes the name in the message.
+    """
+    if name not in choices:
+        raise ValueError(
+            f"{description} '{name}' is not one of {', '.join(choices)}{suggest(name, choices)}"
+        )
 
 
 class FileSection(StrictRecord, frozen=True, kw_only=True):
-    """One data file: where it is below its source, how many rows it has, and its sha256."""
+    """One data file: its path below its source, its number of rows, and its sha256."""
 
     path: str
     rows: NonNegativeInt | None = None
@@ -129,11 +166,14 @@ class FileSection(StrictRecord, frozen=True, kw_only=True):
 
 
 class SplitSection(StrictRecord, frozen=True, kw_only=True):
-    """What must be found in a split: counts, characters of each column, mean gold score. What is left out is not checked."""
+    """The expected properties of a split; one that is left out is not checked.
+
+    They are the number of items, the characters of each column, and the mean gold score.
+    """
 
     n: PositiveInt | None = None
     ungraded: NonNegativeInt = 0
-    """Pairs that the release holds without a gold score: never scored, training text of some methods."""
+    """The number of pairs without a gold score: never scored, training text of some methods."""
     characters: list[NonNegativeInt] = []
     mean: float | None = None
     subsets: dict[str, PositiveInt] = {}
@@ -146,28 +186,28 @@ class FileSource(StrictRecord, frozen=True, kw_only=True):
     files: dict[str, list[FileSection]]
     reader: str = "table"
     folder: str = ""
-    """Below the data folder; or, if it begins with ``./`` or ``../``, seen from the card's own folder."""
+    """A path below the data folder; below the card's folder if it begins with ``./`` or ``../``."""
     params: dict[str, Any] = {}
 
 
 class HubSource(StrictRecord, frozen=True, kw_only=True):
-    """A dataset on the Hub: rows by its own splits and columns, or an archive of the local files."""
+    """A dataset on the Hub: rows by its splits and columns, or an archive of the local files."""
 
     repo: str
     revision: str
     splits: dict[str, str] = {}
     columns: dict[str, str] = {}
     classes: list[str] = []
-    """What the label column holds, of a task with labels, in the order of the classes."""
+    """The values of the label column in the order of the classes; empty without labels."""
     config: str = ""
     scale: float = 1.0
     archive: str = ""
-    """A tar file in the repository that holds the local files, ``archive_folder`` being its top."""
+    """A tar file in the repository with the local files; its top folder is ``archive_folder``."""
     archive_folder: str = ""
 
 
 class TaskCard(StrictRecord, frozen=True, kw_only=True):
-    """A task: a dataset with the way it is scored."""
+    """A task: a dataset, and how it is scored."""
 
     name: str
     evaluator: str
@@ -178,9 +218,9 @@ class TaskCard(StrictRecord, frozen=True, kw_only=True):
     gold_range: tuple[float, float] | None = None
     note: str = ""
     version: str = ""
-    """Which release of the data this is, where there are several."""
+    """The release of the data, if there are several."""
     superseded_by: str = ""
-    """The task that holds a later release; scores of the two are never compared."""
+    """The task with a later release; scores of the two are never compared."""
     options: dict[str, Scalar | list[Scalar]] = {}
     score_split: str = "test"
     local: FileSource | None = None
@@ -188,7 +228,7 @@ class TaskCard(StrictRecord, frozen=True, kw_only=True):
     package: FileSource | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself; msgspec makes it an error of the card."""
+        """Refuse contradictory values; msgspec turns the ValueError into an error of the card."""
         check_among("score_split", self.score_split, self.splits)
         for source in filter(None, (self.local, self.package)):
             for split in source.files:
@@ -202,7 +242,7 @@ class TaskCard(StrictRecord, frozen=True, kw_only=True):
 
 
 class Suite(StrictRecord, frozen=True, kw_only=True):
-    """A named set of tasks reported with an average."""
+    """A named set of tasks that are reported with an average."""
 
     name: str
     tasks: Annotated[list[str], Meta(min_length=1)]
@@ -211,7 +251,7 @@ class Suite(StrictRecord, frozen=True, kw_only=True):
 
 
 class EncoderCard(StrictRecord, frozen=True, kw_only=True):
-    """An encoder worth comparing with: what it is and where its checkpoint lies."""
+    """An encoder worth comparing with: what it is, and where its checkpoint is stored."""
 
     name: str
     kind: str
@@ -223,19 +263,19 @@ class EncoderCard(StrictRecord, frozen=True, kw_only=True):
     license: str
     note: str = ""
     reproducible: Literal["weights", "trainable", "objective", "quoted"] = "weights"
-    """How the encoder of the published rows can be had, see ``REPRODUCIBLE``."""
+    """How the encoder of the published rows can be reproduced; see ``REPRODUCIBLE``."""
     hub: str = ""
-    """Its id on the Hub, where it is not loaded from there."""
+    """Its id on the Hub, if it is not loaded from there."""
     parameters: Annotated[int, Meta(ge=1, le=10**13)] | None = None
     dimensions: PositiveInt | None = None
     """The size of an embedding."""
     dimensions_offered: list[PositiveInt] = []
-    """The sizes that its authors offer: an embedding may be cut to each (Matryoshka), or be asked for."""
+    """The sizes that its authors offer, by truncation (Matryoshka) or by request."""
     year: Annotated[int, Meta(ge=1990, le=2100)] | None = None
-    """Of its release; left out, that of the paper."""
+    """The year of its release; None: that of the paper."""
     params: dict[str, Any] = {}
     published: list[str] = []
-    """Keys of the published rows that measured it, ``paper/table/row``; the most fitting first."""
+    """Keys of the published rows that measured it, ``paper/table/row``; the best match first."""
 
     def __post_init__(self) -> None:
         """Refuse a server's key, which others would read; msgspec makes it an error of the card."""
@@ -244,51 +284,51 @@ class EncoderCard(StrictRecord, frozen=True, kw_only=True):
 
 
 class MakeSection(StrictRecord, frozen=True, kw_only=True):
-    """How ``stsbench data make`` makes a corpus that is not published as a file."""
+    """How a corpus that is not published as a file is made."""
 
     way: str
     """``first_rows`` or ``long_documents``."""
     of: str
-    """For ``first_rows`` another corpus; for ``long_documents`` a dataset on the Hub."""
+    """The source: another corpus for ``first_rows``, a Hub dataset for ``long_documents``."""
     revision: str = "unpinned"
     rows: PositiveInt | None = None
-    """How many of the first rows."""
+    """The number of first rows to take."""
     column: str = "text"
     tokenizer: str = ""
-    """A Hub id or folder; ``tokens`` are counted by it, without those that it adds."""
+    """A Hub id or folder; it counts ``tokens``, without the special tokens that it adds."""
     tokenizer_revision: str = "unpinned"
     tokens: PositiveInt | None = None
-    """Documents with more tokens than this are kept."""
+    """Only documents with more tokens than this are taken."""
     lowercase: bool = False
 
 
 class CorpusCard(StrictRecord, frozen=True, kw_only=True):
-    """Training text known by a logical name: a file in a corpora folder or on the Hub, or the text of tasks."""
+    """Training text under a logical name: a file in a folder or on the Hub, or text of tasks."""
 
     name: str
     license: str
     source: str
     columns: dict[str, str | NonNegativeInt]
-    """Our columns, and what each is called in the file, or its position in a file without a header."""
+    """By our column's name, its name in the file, or its position in a file without a header."""
     rows: PositiveInt
     file: str = ""
     """The file below a corpora folder."""
     sha256: str = ""
     repo: str = ""
     path: str = ""
-    """The file in the Hub's repository; ``""``: it is called as ours."""
+    """The file in the Hub's repository; empty: it has the same name as ``file``."""
     revision: str = "unpinned"
     labels: dict[str, str] = {}
-    """What the file's labels stand for."""
+    """Our labels by those in the file."""
     split_sentences: bool = False
-    """Whether each document is cut into its sentences."""
+    """Whether each document is split into its sentences."""
     tasks: list[str] = []
-    """The tasks whose own text it is, pairs without a gold score among them."""
+    """The tasks whose text it is, including pairs without a gold score."""
     splits: list[str] = []
-    """The splits of those tasks; none given: all."""
+    """The splits of those tasks; empty: all."""
     make: MakeSection | None = None
     how: str = ""
-    """Where it comes from if it is neither published nor made by ``stsbench data make``, and what does instead."""
+    """How to get it if it is neither published nor made from ``make``, or a substitute."""
     note: str = ""
 
 
@@ -297,7 +337,7 @@ DECIDING = ("method", "base", "data", "student", "training", "selection", "param
 
 
 class BaseSection(StrictRecord, frozen=True, kw_only=True):
-    """What training starts from: a checkpoint, or its configuration alone."""
+    """The start of training: a checkpoint, or its configuration only."""
 
     model: str = ""
     revision: str = "unpinned"
@@ -306,9 +346,9 @@ class BaseSection(StrictRecord, frozen=True, kw_only=True):
     sha256: dict[str, str] = {}
     from_scratch: bool = False
     layers: PositiveInt | None = None
-    """Keep the first so many layers; default all."""
+    """The number of first layers to keep; default all."""
     fresh_language_head: bool = False
-    """A checkpoint without a masked language model head is given a fresh one; else that is an error."""
+    """Whether a checkpoint without a masked language model head gets a new one, or is an error."""
     note: str = ""
 
 
@@ -323,42 +363,42 @@ class StudentSection(StrictRecord, frozen=True, kw_only=True):
 
 
 class CorpusSection(StrictRecord, frozen=True, kw_only=True):
-    """What is learned from: a corpus by its logical name or file, and how much of it."""
+    """The training text: a corpus by its logical name or file, and which rows of it."""
 
     corpus: str
     where: str = ""
-    """Take the rows of which this holds, before all else: ``label = entailment``, ``score >= 4``."""
+    """A condition of rows, applied first: ``label = entailment``, ``score >= 4``."""
     form: str = ""
-    """Make labelled pairs rows of this form, one of those in ``data/corpora/load.py``: ``pairs``, ``triplets``, …"""
+    """The form of rows made from labelled pairs, see ``data/corpora/load.py``: ``triplets``, …"""
     rows: PositiveInt | None = None
-    """Take this many rows, drawn by the seed; default all."""
+    """The number of rows to draw, by the seed; default all."""
     upsample: bool = False
-    """Repeat the rows that are drawn until they are about as many as they were drawn from (ConSERT's figure 6)."""
+    """Repeat the drawn rows to about the number of all rows (ConSERT's figure 6)."""
     max_words: int | None = None
-    """Leave out rows that have a text of more words than this, before ``rows`` are drawn."""
+    """The maximum number of words of each text of a row, applied before ``rows`` are drawn."""
     sentences: bool = False
-    """Take the distinct texts of all columns as sentences, instead of the rows."""
+    """Use the distinct texts of all columns as sentences, instead of the rows."""
 
 
 class TrainingSection(StrictRecord, frozen=True, kw_only=True):
-    """Optimiser, schedule and batches. Rates are a step's; ``warmup`` is a share of the schedule's steps."""
+    """Optimiser, schedule and batches. Rates are per step; ``warmup`` is a share of the steps."""
 
     batch_size: PositiveInt
     learning_rate: PositiveFloat
     head_rate: PositiveFloat = 1.0
-    """The rate of what the method adds to the student, and drops after training, as a multiple of ``learning_rate``."""
+    """The rate of what the method adds for training only, as a multiple of ``learning_rate``."""
     epochs: Annotated[float, Meta(gt=0, le=1_000_000)] | None = None
     steps: PositiveInt | None = None
     schedule: str = "linear"
     """One of the schedules of ``training/loop/optimisers.py``."""
     schedule_steps: PositiveInt | None = None
-    """The steps that ``schedule`` and ``warmup`` reckon with; default those that are taken."""
+    """The total steps for ``schedule`` and ``warmup``; default the steps that are taken."""
     warmup: Share = 0.0
     milestones: list[NonNegativeInt] = []
-    """For ``piecewise``: the steps from which each of ``rates`` holds."""
+    """For ``piecewise``: the step at which each of ``rates`` begins."""
     rates: list[PositiveFloat] = []
     optimiser: str = "adamw"
-    """One of the optimisers there."""
+    """One of the optimisers of ``training/loop/optimisers.py``."""
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     epsilon: NonNegativeFloat = 1e-8
     weight_decay: NonNegativeFloat = 0.0
@@ -366,46 +406,49 @@ class TrainingSection(StrictRecord, frozen=True, kw_only=True):
     accumulate: PositiveInt = 1
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     chunk: PositiveInt | None = None
-    """So many texts go through the model at a time: the loss and gradient of the whole batch in the memory of these."""
+    """The number of texts in the model at once, to save memory; the loss is of the whole batch."""
     checkpointing: bool = False
-    """Keep of each layer its input alone, and compute it again for its gradient."""
+    """Store only each layer's input, and compute the layer again for its gradient."""
     compile: bool = False
     """Compile the model with ``torch.compile``."""
     drop_last: bool = False
 
 
 class SelectionSection(StrictRecord, frozen=True, kw_only=True):
-    """Which weights are kept: validated every so many steps on a development split."""
+    """The choice of the weights to keep, by validations on a development split every few steps."""
 
     every: PositiveInt = 125
     task: str = "stsb"
     split: str = "validation"
     measure: str = "cosine"
-    """What Spearman is of, one of the measures of ``recipes/plan.py``: ``best_of_four``, the best of cosine, dot product, Manhattan and Euclidean
-    distance at each validation, is what sentence-transformers did while SBERT and IS-BERT were trained."""
+    """The similarity that Spearman is computed of, a measure of ``recipes/plan.py``.
+
+    ``best_of_four`` is the best of cosine, dot product, Manhattan and Euclidean distance at each
+    validation, as in sentence-transformers when SBERT and IS-BERT were trained.
+    """
     validation_pooling: str = ""
-    """How embeddings are made for validation; default as in tests (ConSERT selects on the last layer, and tests on two)."""
+    """The pooling for validation; default that of tests (ConSERT validates on the last layer)."""
     keep: Literal["best", "last"] = "best"
     at_start: bool = False
     at_epoch_end: bool = False
     at_end: bool = True
-    """Validate after the last step too. What has no other validation has this one, and so has ``keep = "last"``."""
+    """Validate after the last step too; always so with ``keep = "last"`` or no other validation."""
     restart_each_epoch: bool = False
     """Count ``every`` anew in each epoch (ConSERT)."""
     patience: NonNegativeInt = 0
-    """Stop after this many validations without a gain; 0 never."""
+    """Stop after this many validations without a better score; 0: never."""
     patience_counts: Literal["since_best", "declines"] = "since_best"
-    """``declines``: every score below the one before counts, and none is forgiven (SG-OPT's code)."""
+    """``declines`` counts each score below the previous one and never resets (SG-OPT's code)."""
 
 
 class RecipeCard(StrictRecord, frozen=True, kw_only=True):
-    """A trained encoder: method, start, text and hyperparameters, with the source of each."""
+    """A recipe of a trained encoder: method, start, text and hyperparameters, with sources."""
 
     name: str
     method: str
     paper: str
     preset: str
-    """Whose configuration it is: the paper's, the released code's, or our own, and where they differ."""
+    """The configuration's source: paper, released code or our own, and how they differ."""
     supervision: Supervision
     backbone: str
     base: BaseSection
@@ -415,37 +458,37 @@ class RecipeCard(StrictRecord, frozen=True, kw_only=True):
     selection: SelectionSection = SelectionSection()
     params: dict[str, Any] = {}
     seeds: list[Seed] = []
-    """Those of the released command, or as many as the printed means are over."""
+    """Those of the released command, or as many as the published means are over."""
     label: str = ""
     """The method's name in tables; default its id."""
     note: str = ""
     reproducible: Literal["trainable", "objective"] = "trainable"
-    """Whether the published settings and data can be had, see ``REPRODUCIBLE``."""
+    """Whether the published settings and data are available; see ``REPRODUCIBLE``."""
     published: list[str] = []
-    """Keys of the published rows that it is to give, ``paper/table/row``."""
+    """Keys of the published rows that it reproduces, ``paper/table/row``."""
 
     def __post_init__(self) -> None:
-        """Refuse a secret, which others would read beside what is trained; msgspec makes it an error of the card."""
+        """Refuse a secret, which would be stored with the trained encoder."""
         for name, value in self.params.items():
             if redact(value, name) != value:
-                what = "holds a secret, which would be written beside what is trained"
                 raise ValueError(
-                    f"'{name}' {what}; let your code read it from an environment variable"
+                    f"'{name}' holds a secret, which would be written beside what is trained; "
+                    "let your code read it from an environment variable"
                 )
 
 
 class ValueRange(StrictRecord, frozen=True, kw_only=True, rename={"low": "from", "high": "to"}):
-    """Numbers between two, both among them; whole numbers where both are."""
+    """All numbers from ``low`` to ``high``, both included; whole numbers if both are whole."""
 
     low: float | int
     high: float | int
     step: PositiveFloat | None = None
-    """Only so many steps from the first."""
+    """The distance of the numbers to try, counted from ``low``; None: any number."""
     log: bool = False
-    """Drawn evenly over the logarithm."""
+    """Whether numbers are drawn evenly on a logarithmic scale."""
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself; msgspec makes it an error of the card."""
+        """Refuse contradictory values; msgspec turns the ValueError into an error of the card."""
         if not self.low < self.high:
             raise ValueError(
                 f"from {self.low:g} to {self.high:g}: the first must be below the second"
@@ -456,65 +499,67 @@ class ValueRange(StrictRecord, frozen=True, kw_only=True, rename={"low": "from",
             raise ValueError("step and log: give one of them")
 
     def points(self) -> list[float | int]:
-        """The numbers of a range in steps."""
+        """Return the numbers of a range with a step."""
         step = self.step or 1
-        count = int((self.high - self.low) / step + 1e-9) + 1
-        return [self.number(self.low + place * step) for place in range(count)]
+        # The small number outweighs rounding if high is the last of the numbers.
+        n_points = int((self.high - self.low) / step + 1e-9) + 1
+        return [self.number(self.low + index * step) for index in range(n_points)]
 
     def number(self, value: float) -> float | int:
-        """A number of the range as names print it: whole, or of four digits."""
-        if (
-            isinstance(self.low, int)
-            and isinstance(self.high, int)
-            and (self.step is None or self.step % 1 == 0)
-        ):
+        """Round a number of the range as names print it: whole, or to four digits."""
+        has_whole_limits = isinstance(self.low, int) and isinstance(self.high, int)
+        has_whole_step = self.step is None or self.step % 1 == 0
+        if has_whole_limits and has_whole_step:
             return round(value)
-        # What is drawn is cut at four digits, and so may lie a little outside.
+        # Rounding may move a drawn number a little outside the range.
         return min(max(float(f"{value:.4g}"), self.low), self.high)
 
 
 class DecideSection(StrictRecord, frozen=True, kw_only=True):
-    """By what score the settings are compared."""
+    """The score by which settings are compared."""
 
     task: str = "stsb"
     split: str = "validation"
     protocol: str = ""
-    """Default the task's first."""
+    """Default the task's first protocol."""
     metric: str = ""
-    """One of the scores of a result, as ``pearson.all``; default the protocol's own."""
+    """A metric of a result, for example ``pearson.all``; default the protocol's own."""
 
 
 class BudgetSection(StrictRecord, frozen=True, kw_only=True):
-    """How much may be tried."""
+    """Limits of a sweep."""
 
     settings: PositiveInt | None = None
-    """So many, where they are drawn; a grid is tried whole."""
+    """The number of settings to draw; a grid is always tried completely."""
     hours: PositiveFloat | None = None
-    """Nothing is begun after; the same command resumes."""
+    """The time after which no training starts; the same command resumes."""
 
 
 class HalvingSection(StrictRecord, frozen=True, kw_only=True):
-    """Asynchronous successive halving (arXiv 1810.05934) on the validations of the training: most are stopped early."""
+    """Asynchronous successive halving (arXiv 1810.05934): most trainings stop early.
+
+    Trainings are compared by their validations.
+    """
 
     first_step: PositiveInt
-    """No training is stopped before."""
+    """The first step at which trainings are compared: none stops earlier."""
     factor: Annotated[int, Meta(ge=2, le=100)] = 4
-    """One of so many continues to so many times the steps."""
+    """One of this many trainings continues, to this many times the steps."""
 
 
 class SweepCard(StrictRecord, frozen=True, kw_only=True):
-    """Recipes, the values that are tried of each of their keys, and what decides."""
+    """A sweep: recipes, the values to try for each of their keys, and the score that decides."""
 
     name: str
     recipes: Annotated[list[str], Meta(min_length=1)]
     values: dict[str, Annotated[list[Any], Meta(min_length=1)] | ValueRange]
-    """By key, as ``--set`` names it: those to choose from, or a range."""
+    """The values to choose from, or a range, by the dotted key of a recipe."""
     set: dict[str, Any] = {}
-    """What is replaced in all."""
+    """Values that replace those of all recipes, by dotted key."""
     base: str = ""
     text: str = ""
     seeds: Annotated[list[Seed], Meta(min_length=1)] = field(default_factory=lambda: [0])
-    """Those that every setting is trained for."""
+    """The seeds of each setting."""
     search: str = "grid"
     """One of the searches of ``studies/sweep.py``."""
     search_seed: Seed = 0
@@ -523,113 +568,141 @@ class SweepCard(StrictRecord, frozen=True, kw_only=True):
     halving: HalvingSection | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself; msgspec makes it an error of the card."""
-        if both := sorted(self.values.keys() & self.set.keys()):
-            raise ValueError(f"'{both[0]}' is in [values] and in [set]; leave out one of them")
+        """Refuse contradictory values; msgspec turns the ValueError into an error of the card."""
+        if duplicate_keys := sorted(self.values.keys() & self.set.keys()):
+            raise ValueError(
+                f"'{duplicate_keys[0]}' is in [values] and in [set]; leave out one of them"
+            )
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"seeds {self.seeds}: one stands there twice")
 
 
 def toml(value: object) -> str:
-    """A value as TOML writes it in one line; a table is written inline."""
+    """Return a value as TOML in one line; a table is an inline table."""
     if isinstance(value, Mapping):
-        return (
-            f"{{{', '.join(f'{toml_key(str(key))} = {toml(one)}' for key, one in value.items())}}}"
-        )
+        assignments = [f"{toml_key(str(key))} = {toml(inner)}" for key, inner in value.items()]
+        return f"{{{', '.join(assignments)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml, value))}]"
-    # A text in JSON is one in TOML, but for one sign.
+    # A JSON string is a TOML string, except for one character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def card_lines(facts: Mapping[str, object], notes: Mapping[str, str]) -> list[str]:
-    """The lines of a table of facts, each with the note of its key above it as a comment."""
+def card_lines(values: Mapping[str, object], notes: Mapping[str, str]) -> list[str]:
+    """Return the lines of a TOML table; a comment with the note of a key is above its line."""
     lines: list[str] = []
-    for key, value in facts.items():
-        lines += [f"# {notes[key]}"] if key in notes else []
+    for key, value in values.items():
+        if key in notes:
+            lines.append(f"# {notes[key]}")
         lines.append(f"{toml_key(key)} = {toml(value)}")
     return lines
 
 
 def toml_tables(table: Mapping[str, object], notes: Mapping[str, str] = {}) -> str:
-    """A record as a file: plain keys first, then a table each; what is None, which TOML has no word for, or empty is left out.
+    """Return a record as the text of a TOML file: plain keys first, then each table.
 
-    A table of tables has each of them below a heading of its own. ``notes`` stand above keys, as :func:`card_lines` has them.
+    Values that are None, which TOML cannot express, or empty are left out. Each table in a table of
+    tables has its own heading.
+
+    Args:
+        table: The record's values by key.
+        notes: Comments by key; see :func:`card_lines`.
     """
-    kept = {key: value for key, value in table.items() if value not in (None, "", [], {})}
-    tables = {key: value for key, value in kept.items() if isinstance(value, Mapping)}
-    lines = card_lines({key: value for key, value in kept.items() if key not in tables}, notes)
-    for key, value in tables.items():
-        nested = all(isinstance(one, Mapping) for one in value.values())
-        parts = (
-            {f"{toml_key(key)}.{toml_key(name)}": one for name, one in value.items()}
-            if nested
-            else {key: value}
-        )
-        for heading, part in parts.items():
-            inner = {name: one for name, one in part.items() if one is not None}
-            lines += ["", f"[{heading}]", *card_lines(inner, notes)]
+    plain_values: dict[str, object] = {}
+    tables_by_heading: dict[str, Mapping[str, object]] = {}
+    for key, value in table.items():
+        if value in (None, "", [], {}):
+            continue
+        if not isinstance(value, Mapping):
+            plain_values[key] = value
+        elif all(isinstance(inner, Mapping) for inner in value.values()):
+            for name, inner in value.items():
+                tables_by_heading[f"{toml_key(key)}.{toml_key(name)}"] = inner
+        else:
+            tables_by_heading[key] = value
+    lines = card_lines(plain_values, notes)
+    for heading, values in tables_by_heading.items():
+        values_with_content = {name: value for name, value in values.items() if value is not None}
+        lines += ["", f"[{heading}]", *card_lines(values_with_content, notes)]
     return "\n".join(lines) + "\n"
 
 
 def toml_key(key: str) -> str:
-    """A key as TOML writes it."""
+    """Return a key as TOML, with quotes if it needs them."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml(key)
 
 
 STARTED_FROM = " started from "
-"""In the hash of a trained encoder: before it the recipe's, behind it that of the very files and text it was trained on."""
+"""Separates two hashes of a trained encoder: the recipe's, and that of its files and text."""
 
 
 def task_digest(card: TaskCard) -> str:
-    """The hash of how a task is scored."""
+    """Return the hash of how a task is scored."""
     return _digest(
         {"evaluator": card.evaluator, "options": card.options, "score_split": card.score_split}
     )
 
 
-def encoder_digest(kind: str, params: Mapping[str, Any], overlap: str, base: str | None) -> str:
-    """The hash of an encoder's card; ``base`` is that of its base's card, None where it has none."""
-    return _digest({"kind": kind, "params": params, "overlap": overlap, "base": base})
+def encoder_digest(
+    kind: str, params: Mapping[str, Any], overlap: str, base_digest: str | None
+) -> str:
+    """Return the hash of an encoder's card; ``base_digest`` is that of its base's card, or None."""
+    return _digest({"kind": kind, "params": params, "overlap": overlap, "base": base_digest})
 
 
 def recipe_digest(card: RecipeCard, *, start: Any = None) -> str:  # noqa: ANN401 - any JSON value
-    """The hash of a recipe; ``start`` is what it was begun from where that is not what the card names."""
-    facts = {key: strip_defaults(getattr(card, key)) for key in DECIDING}
-    return _digest(facts if start is None else {**facts, "start": start})
+    """Return the hash of a recipe.
+
+    Args:
+        card: The recipe.
+        start: The files that training started from; None if they are those that the card names.
+    """
+    fields = {key: strip_defaults(getattr(card, key)) for key in DECIDING}
+    return _digest(fields if start is None else {**fields, "start": start})
 
 
 def trained_digest(card: RecipeCard, *, start: Any, files: Mapping[str, str], corpus: str) -> str:  # noqa: ANN401
-    """The hash of what is trained by a recipe: seeds share it where base files and text are the same."""
+    """Return the hash of a trained encoder: the recipe's, and that of base files and text.
+
+    Seeds of one recipe share it if they share base files and text.
+
+    Args:
+        card: The recipe.
+        start: As for :func:`recipe_digest`.
+        files: The sha256 of the base's files, by name.
+        corpus: The sha256 of the training text.
+    """
     return f"{recipe_digest(card, start=start)}{STARTED_FROM}{_digest([files, corpus])}"
 
 
 def card_digest_part(digest: str | None) -> str | None:
-    """The card's or recipe's part of the hash that a result carries."""
+    """Return the part for the card or recipe of a result's hash; None for None."""
     return digest.partition(STARTED_FROM)[0] if digest is not None else None
 
 
 def strip_defaults(value: Any) -> Any:  # noqa: ANN401 - a card's table, or a value in it
-    """A table without notes and without what is as usual: a key that cards come to have later changes no hash."""
+    """Return a table without notes and default values, so that new keys of cards change no hash."""
     if isinstance(value, Mapping):
-        return {key: strip_defaults(one) for key, one in value.items()}
+        return {key: strip_defaults(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [strip_defaults(inner) for inner in value]
     if not isinstance(value, msgspec.Struct):
-        return list(map(strip_defaults, value)) if isinstance(value, list) else value
-    facts = (
-        (key, getattr(value, key.name))
-        for key in msgspec.structs.fields(value)
-        if key.name != "note"
-    )
-    return {key.name: strip_defaults(one) for key, one in facts if one != default_value(key)}
+        return value
+    table = {}
+    for field_info in msgspec.structs.fields(value):
+        field_value = getattr(value, field_info.name)
+        if field_info.name != "note" and field_value != default_value(field_info):
+            table[field_info.name] = strip_defaults(field_value)
+    return table
 
 
 def default_value(field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401 - any default
-    """What a card's key is where the card leaves it out."""
-    return (
-        field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
-    )
+    """Return the value of a card's key that is left out."""
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
 
 
-def _digest(facts: Any) -> str:  # noqa: ANN401 - any JSON value
-    text = json.dumps(msgspec.to_builtins(facts), sort_keys=True, separators=(",", ":"))
+def _digest(values: Any) -> str:  # noqa: ANN401 - any JSON value
+    text = json.dumps(msgspec.to_builtins(values), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -101,8 +101,8 @@ class Catalogue:
 
         The results must carry the hash of the card, or recipe, of that name: another folder, class
         or card of the same name is not the card's encoder. A recipe's name is that of the encoder
-        it trains. An encoder with replaced parameters, which follow a plus in its name, has the card
-        under its own name and without published rows.
+        it trains. An encoder with replaced parameters, which follow a plus in its name, has the
+        card under its own name and without published rows.
 
         Args:
             name: The name in results.
