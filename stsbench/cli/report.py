@@ -53,7 +53,7 @@ def report_command(
     with shown_work() as shown:
         for name, analysis in made.items():
             listener = shown.listener(
-                name, noticed=print_error, failed=partial(_note, missing, name)
+                name, on_notice=print_error, on_failure=partial(_note, missing, name)
             )
             with _noted(name, missing):
                 drawn.append(analyse(name, analysis, plan, parameters={}, listener=listener))
