@@ -135,9 +135,15 @@ def test_no_date_decides(tmp_path_factory, edited, place, monkeypatch, steps):
         monkeypatch.setattr(drift, "datetime", Clock)
         edited(factor)
         folder = None if store is None else stores / store
-        (result,) = Outcome(place, monkeypatch, tasks="pets", results_folder=out, store=folder).results
+        (result,) = Outcome(
+            place, monkeypatch, tasks="pets", results_folder=out, store=folder
+        ).results
         alone = Outcome(
-            place, monkeypatch, tasks="pets", results_folder=tmp_path_factory.mktemp("alone"), store=None
+            place,
+            monkeypatch,
+            tasks="pets",
+            results_folder=tmp_path_factory.mktemp("alone"),
+            store=None,
         )
         assert result.score == alone.scores["pets"] == expected.setdefault(factor, result.score)
         result.run["created"] = (datetime.now(UTC) + timedelta(seconds=date)).isoformat(
