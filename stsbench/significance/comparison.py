@@ -1,4 +1,4 @@
-"""Encoders compared on the same items: differences, intervals, p-values, and sentences on which are significant."""
+"""Compare encoders on the same items: differences, intervals, p-values, and a summary in words."""
 
 from __future__ import annotations
 
@@ -30,7 +30,15 @@ from stsbench.significance.paired import Williams, combine_williams, holm
 
 @dataclass(frozen=True, kw_only=True)
 class TestSettings:
-    """How much is drawn, from which seed, at which level a difference counts as real, and which items err together."""
+    """The settings of tests.
+
+    Attributes:
+        n_draws: How many scores to draw for the interval of a rank.
+        n_permutations: How many permutations to draw for a permutation test.
+        seed: The seed of all draws.
+        level: The corrected p-value below which a difference counts as real.
+        dependence: Which items are taken to vary together.
+    """
 
     n_draws: int = 2000
     n_permutations: int = 9999
@@ -39,20 +47,40 @@ class TestSettings:
     dependence: Dependence = "sentences"
 
     def rng(self, task: str) -> np.random.Generator:
-        """The draws of one task, whatever other tasks there are."""
+        """Return the generator of a task's draws, which depend on no other task."""
         return np.random.default_rng([self.seed, zlib.crc32(task.encode())])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Two encoders on one task, or on the mean of several: second minus first, never times 100.
+    """The difference of two encoders on one task or on the mean of several, never times 100.
 
-    ``interval`` is the 95% interval over other items and seeds. ``p`` is Student's; of one task, one seed a
-    side and items that share no sentence it is of the paired permutation test (of McNemar's exact one for items
-    right or wrong). ``p_williams`` is of Williams' test of independent items, ``p_corrected`` is ``p`` after
-    Holm's correction over ``family`` tests. They are None where the results' per-item columns allow no paired test. ``seeds``
-    are the first's and the second's; ``one_run`` names those of the two that were trained once alone, whose
-    difference says nothing of their recipe.
+    ``interval``, ``p``, ``p_williams`` and ``p_corrected`` are None if the results' per-item
+    columns allow no such test.
+
+    Attributes:
+        first: The name of the encoder whose score is subtracted.
+        second: The name of the other encoder.
+        task: The task's name, or the label of the mean.
+        tasks: The tasks that the mean is over, or the only one.
+        split: The split that was scored.
+        protocol: The protocol by which it was scored.
+        n: The number of items.
+        seeds: The numbers of seeds of the first and the second encoder.
+        scores: Their scores.
+        deviations: Their deviations over seeds; None if one of them has a single seed, and for a
+            mean over tasks.
+        difference: The second score minus the first.
+        interval: The 95% interval of the difference over other items and other seeds.
+        p: The p-value by Student's t. For one task with one seed per encoder, if no items share
+            a sentence, that of the paired permutation test, which is McNemar's exact one if
+            items are right or wrong.
+        p_williams: The p-value of Williams' test, for independent items.
+        one_run: The names of those of the two that were trained with a single seed: their
+            difference says nothing about the recipe.
+        p_corrected: ``p`` after Holm's correction over ``family`` tests.
+        real: The corrected p-value is below the level.
+        family: The number of tests that the correction is over.
     """
 
     first: str
@@ -76,33 +104,47 @@ class Difference:
 
     @property
     def is_average(self) -> bool:
-        """Whether this is a mean over tasks."""
+        """True if this is a mean over tasks."""
         return len(self.tasks) > 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """All pairs of encoders: their differences by task, then on the means, and notes on what was left out."""
+    """The differences of all pairs of encoders.
+
+    Attributes:
+        encoders: The names of the encoders.
+        differences: The differences by task, then those of means.
+        level: The corrected p-value below which a difference counts as real.
+        dependence: Which items were taken to vary together.
+        notes: Messages for the user, for example on tasks that were skipped.
+    """
 
     encoders: Sequence[str]
     differences: Sequence[Difference]
     level: float
     dependence: Dependence = "sentences"
-    """Which items were taken to err together."""
     notes: Sequence[str] = field(default_factory=list)
 
     def pairs(self) -> Iterator[tuple[str, str, list[Difference]]]:
-        """Each pair of encoders with its differences."""
+        """Yield the names of each pair of encoders, first and second, with its differences."""
         for first, second in itertools.combinations(self.encoders, 2):
-            yield (
-                first,
-                second,
-                [d for d in self.differences if (d.first, d.second) == (first, second)],
-            )
+            differences = [
+                difference
+                for difference in self.differences
+                if (difference.first, difference.second) == (first, second)
+            ]
+            yield first, second, differences
 
 
 class MeasuredDifference(NamedTuple):
-    """A pair's difference on one task, and the items that it was measured on, kept for the mean over tasks."""
+    """A pair's difference on one task, with all that a mean over tasks needs.
+
+    Attributes:
+        difference: The difference, before any correction.
+        items: The task's items; None if no paired test is known.
+        williams: Williams' test; None if there is none.
+    """
 
     difference: Difference
     items: TaskItems[str] | None = None
@@ -118,96 +160,136 @@ def compare(
 ) -> Comparison:
     """Compare every pair of encoders on the tasks that all of them have.
 
-    Holm's correction is taken over the tasks of all pairs, and by itself over the means of all pairs.
-    Encoders are the results of at least two, by what they are called: of these tasks alone, and of the protocol of this name.
+    Holm's correction is taken over the tasks of all pairs, and by itself over the means of all
+    pairs.
+
+    Args:
+        encoders: The results of at least two encoders, by the encoder's name.
+        tasks: The tasks to compare; None for all.
+        protocol: The name of the only protocol to compare; None for all.
+        effort: The settings of the tests.
 
     Raises:
-        ProtocolError: a task was scored in different ways, or on different data; names the field.
-        DataError: no task in common, or per-item columns missing or broken.
+        ProtocolError: A task was scored differently; the message names the field.
+        DataError: No task is common to all, or per-item columns are missing or broken.
     """
     effort = effort or TestSettings()
-    columns, notes = match_tasks(encoders, tasks=tasks, protocol=protocol)
-    if lacking := without_columns(
-        one for cells in columns for seeds in cells.values() for one in seeds
-    ):
-        raise DataError(
-            f"{describe_missing_columns(lacking)}, which tests need; run: {format_rerun_command(lacking)}"
-        )
-    found: dict[tuple[str, str], list[MeasuredDifference]] = {}
-    for measured in (one for cells in columns for one in compare_on_task(cells, effort)):
-        found.setdefault((measured.difference.first, measured.difference.second), []).append(
-            measured
-        )
-    by_task = _corrected(
-        [one.difference for group in found.values() for one in group], effort.level
-    )
-    means = _corrected([mean for group in found.values() for mean in _means(group)], effort.level)
-    items = [
-        (one.difference.task, one.items) for group in found.values() for one in group if one.items
+    matched = match_tasks(encoders, tasks=tasks, protocol=protocol)
+    all_results = [
+        result
+        for results_by_encoder in matched.results
+        for results in results_by_encoder.values()
+        for result in results
     ]
-    unknown = list(dict.fromkeys(task for task, one in items if not one.knows_sentences))
-    if unknown and effort.dependence != "none":
-        older = [
-            one
-            for cells in columns
-            for seeds in cells.values()
-            for one in seeds
-            if one.task in unknown
-        ]
-        why = "taken as independent, for no result says which items share a sentence"
-        notes.append(f"{', '.join(unknown)}: {why}; run: {format_rerun_command(older)}")
+    if lacking := without_columns(all_results):
+        raise DataError(
+            f"{describe_missing_columns(lacking)}, which tests need; "
+            f"run: {format_rerun_command(lacking)}"
+        )
+    measured_by_pair: dict[tuple[str, str], list[MeasuredDifference]] = {}
+    for results_by_encoder in matched.results:
+        for measured in compare_on_task(results_by_encoder, effort):
+            pair = measured.difference.first, measured.difference.second
+            measured_by_pair.setdefault(pair, []).append(measured)
+    differences = []
+    means = []
+    items_by_task: dict[str, list[TaskItems[str]]] = {}
+    for pair_differences in measured_by_pair.values():
+        means.extend(_means(pair_differences))
+        for measured in pair_differences:
+            differences.append(measured.difference)
+            if measured.items:
+                items_by_task.setdefault(measured.difference.task, []).append(measured.items)
+    notes = matched.notes
+    if effort.dependence != "none":
+        notes += _describe_unknown_sentences(items_by_task, all_results)
     for name in encoders:
-        seeds_of = ([(one.train_seed, one.items) for one in cells[name]] for cells in columns)
-        alike = [len(set(seeds)) > len({items for _, items in seeds}) for seeds in seeds_of]
-        if tasks := [
-            cells[name][0].task
-            for cells, are_alike in zip(columns, alike, strict=True)
-            if are_alike
-        ]:
-            notes.append(
-                f"{name}: several training seeds have the same items on {', '.join(tasks)}; are they one training?"
-            )
+        notes += _describe_equal_trainings(name, [results[name] for results in matched.results])
     return Comparison(
         encoders=list(encoders),
-        differences=[*by_task, *means],
+        differences=[*_corrected(differences, effort.level), *_corrected(means, effort.level)],
         level=effort.level,
         dependence=effort.dependence,
         notes=notes,
     )
 
 
+def _describe_unknown_sentences(
+    items_by_task: Mapping[str, Sequence[TaskItems[str]]], results: Sequence[Result]
+) -> list[str]:
+    """Name the tasks for which it is unknown which items share a sentence; empty if none."""
+    unknown = [
+        task
+        for task, task_items in items_by_task.items()
+        if not all(items.knows_sentences for items in task_items)
+    ]
+    if not unknown:
+        return []
+    command = format_rerun_command([result for result in results if result.task in unknown])
+    reason = "taken as independent, for no result says which items share a sentence"
+    return [f"{', '.join(unknown)}: {reason}; run: {command}"]
+
+
+def _describe_equal_trainings(name: str, results_by_task: Sequence[Sequence[Result]]) -> list[str]:
+    """Name the tasks on which training seeds of an encoder have equal items; empty if none."""
+    tasks = []
+    for results in results_by_task:
+        seed_items = {(result.train_seed, result.items) for result in results}
+        if len(seed_items) > len({result.items for result in results}):
+            tasks.append(results[0].task)
+    if not tasks:
+        return []
+    return [
+        f"{name}: several training seeds have the same items on {', '.join(tasks)}; "
+        "are they one training?"
+    ]
+
+
 def compare_on_task(cells: ResultsByEncoder, effort: TestSettings) -> Iterator[MeasuredDifference]:
-    """Every pair's difference on one task, before any correction.
+    """Yield every pair's difference on one task, before any correction.
+
+    Args:
+        cells: Each encoder's results on the task, one per seed.
+        effort: The settings of the tests.
 
     Raises:
-        DataError: per-item columns are missing, broken, or of other items.
+        DataError: Per-item columns are missing, broken, or of other items.
     """
-    items, names = pair_items(cells, effort.dependence), list(cells)
-    for pair in itertools.combinations(range(len(names)), 2):
-        first, second = (names[at] for at in pair)
-        bare = _untested(cells, first, second)
+    items = pair_items(cells, effort.dependence)
+    for (first_index, first), (second_index, second) in itertools.combinations(enumerate(cells), 2):
+        untested = _untested(cells, first, second)
         if items is None:
-            yield MeasuredDifference(bare)
+            yield MeasuredDifference(untested)
             continue
-        found, test, exact = estimate_mean_difference([items], first, second), None, None
-        if join_items([items])[0].are_independent:
-            test = items.paired.williams(*pair)
+        estimate = estimate_mean_difference([items], first, second)
+        p = estimate.p
+        williams = None
+        if join_items([items]).dependence.are_independent:
+            williams = items.paired.williams(first_index, second_index)
             if len(items.samples[first].scores) == len(items.samples[second].scores) == 1:
-                # Every pair has the same draws, so that a third encoder changes nothing between two.
-                rng = effort.rng(f"{items.task} swaps")
-                exact = items.paired.exact_p(*pair, n_permutations=effort.n_permutations, rng=rng)
-        # A probe's score is a mean of rounded folds, a hair off its items' mean: the interval is moved by that hair.
-        interval, p = (
-            found._replace(difference=bare.difference).interval(),
-            found.p if exact is None else exact,
+                exact_p = items.paired.exact_p(
+                    first_index,
+                    second_index,
+                    n_permutations=effort.n_permutations,
+                    # Every pair has the same draws: a third encoder changes nothing between two.
+                    rng=effort.rng(f"{items.task} swaps"),
+                )
+                p = p if exact_p is None else exact_p
+        # A probe's score is a mean of rounded folds and differs from its items' mean by rounding:
+        # the interval is centred on the difference of the scores.
+        interval = estimate._replace(difference=untested.difference).interval()
+        difference = replace(
+            untested, interval=interval, p=p, p_williams=williams.p if williams else None
         )
-        yield MeasuredDifference(
-            replace(bare, interval=interval, p=p, p_williams=test.p if test else None), items, test
-        )
+        yield MeasuredDifference(difference, items, williams)
 
 
 def _untested(cells: ResultsByEncoder, first: str, second: str) -> Difference:
-    a, b = (mean_and_deviation([one.score for one in cells[name]]) for name in (first, second))
+    first_mean = mean_and_deviation([result.score for result in cells[first]])
+    second_mean = mean_and_deviation([result.score for result in cells[second]])
+    deviations = None
+    if first_mean.deviation is not None and second_mean.deviation is not None:
+        deviations = (first_mean.deviation, second_mean.deviation)
     result = cells[first][0]
     return Difference(
         first=first,
@@ -218,196 +300,265 @@ def _untested(cells: ResultsByEncoder, first: str, second: str) -> Difference:
         protocol=result.protocol,
         n=result.n,
         seeds=(len(cells[first]), len(cells[second])),
-        scores=(a.mean, b.mean),
-        deviations=None
-        if a.deviation is None or b.deviation is None
-        else (a.deviation, b.deviation),
-        difference=b.mean - a.mean,
+        scores=(first_mean.mean, second_mean.mean),
+        deviations=deviations,
+        difference=second_mean.mean - first_mean.mean,
         one_run=tuple(name for name in (first, second) if has_one_training_seed(cells[name])),
     )
 
 
 def _means(group: Sequence[MeasuredDifference]) -> Iterator[Difference]:
-    """The mean over all tasks of one protocol; of a task scored on several splits by the split that the others have."""
-    ways: dict[tuple[str, str], list[MeasuredDifference]] = {}
-    splits: dict[str, set[str]] = {}
-    for one in group:
-        splits.setdefault(one.difference.task, set()).add(one.difference.split)
-    alone = Counter(next(iter(found)) for found in splits.values() if len(found) == 1)
-    usual = next((split for split, _ in alone.most_common(1)), None)
-    for one in group:
-        mixed = len(splits[one.difference.task]) > 1 and one.difference.split != usual
-        ways.setdefault(
-            (protocol_key(one.difference.protocol), one.difference.split if mixed else ""), []
-        ).append(one)
-    for same in ways.values():
-        if len(same) > 1:
-            yield mean_difference(same)
+    """Yield one pair's mean over all tasks of each protocol.
+
+    A task that was scored on several splits counts by the split that most other tasks have.
+    """
+    splits_by_task: dict[str, set[str]] = {}
+    for measured in group:
+        splits = splits_by_task.setdefault(measured.difference.task, set())
+        splits.add(measured.difference.split)
+    single_splits = Counter(
+        next(iter(splits)) for splits in splits_by_task.values() if len(splits) == 1
+    )
+    usual_split = next((split for split, _ in single_splits.most_common(1)), None)
+    groups: dict[tuple[str, str], list[MeasuredDifference]] = {}
+    for measured in group:
+        difference = measured.difference
+        is_unusual = len(splits_by_task[difference.task]) > 1 and difference.split != usual_split
+        key = protocol_key(difference.protocol), difference.split if is_unusual else ""
+        groups.setdefault(key, []).append(measured)
+    for comparable in groups.values():
+        if len(comparable) > 1:
+            yield mean_difference(comparable)
 
 
 def mean_difference(group: Sequence[MeasuredDifference]) -> Difference:
-    """The difference of two encoders' means over several tasks, which may share sentences."""
-    parts, k = [one.difference for one in group], len(group)
-    known = [one.items for one in group if one.items is not None]
-    williams = [one.williams for one in group if one.williams is not None]
-    difference = float(np.mean([part.difference for part in parts]))
-    tested = (
-        estimate_mean_difference(known, parts[0].first, parts[0].second)
-        if len(known) == k
-        else None
-    )
+    """Compute the difference of two encoders' means over several tasks.
+
+    The tasks may share sentences.
+
+    Args:
+        group: The pair's difference on each task.
+    """
+    n_tasks = len(group)
+    differences = [measured.difference for measured in group]
+    items = [measured.items for measured in group if measured.items is not None]
+    tests = [measured.williams for measured in group if measured.williams is not None]
+    first, second = differences[0].first, differences[0].second
+    mean = float(np.mean([difference.difference for difference in differences]))
+    interval = p = p_williams = None
+    if len(items) == n_tasks:
+        estimate = estimate_mean_difference(items, first, second)
+        interval = estimate._replace(difference=mean).interval()
+        p = estimate.p
+    if len(tests) == n_tasks:
+        p_williams = combine_williams(tests, np.full(n_tasks, 1 / n_tasks)).p
     return replace(
-        parts[0],
-        task=f"mean of {k}",
-        tasks=tuple(part.task for part in parts),
-        n=sum(part.n for part in parts),
-        seeds=(min(part.seeds[0] for part in parts), min(part.seeds[1] for part in parts)),
+        differences[0],
+        task=f"mean of {n_tasks}",
+        tasks=tuple(difference.task for difference in differences),
+        n=sum(difference.n for difference in differences),
+        seeds=(
+            min(difference.seeds[0] for difference in differences),
+            min(difference.seeds[1] for difference in differences),
+        ),
         scores=(
-            float(np.mean([p.scores[0] for p in parts])),
-            float(np.mean([p.scores[1] for p in parts])),
+            float(np.mean([difference.scores[0] for difference in differences])),
+            float(np.mean([difference.scores[1] for difference in differences])),
         ),
         deviations=None,
-        difference=difference,
-        interval=tested._replace(difference=difference).interval() if tested else None,
-        p=tested.p if tested else None,
-        p_williams=combine_williams(williams, np.full(k, 1 / k)).p if len(williams) == k else None,
+        difference=mean,
+        interval=interval,
+        p=p,
+        p_williams=p_williams,
     )
 
 
 def _corrected(differences: Sequence[Difference], level: float) -> list[Difference]:
-    tested = [d for d in differences if d.p is not None]
-    corrected = dict(
-        zip(map(id, tested), holm([d.p for d in tested if d.p is not None]), strict=True)
-    )
-    pairs = ((one, corrected.get(id(one))) for one in differences)
-    return [
-        replace(one, p_corrected=p, real=p is not None and p < level, family=len(tested))
-        for one, p in pairs
-    ]
+    """Return the differences with Holm's correction over those that were tested."""
+    p_values = [difference.p for difference in differences if difference.p is not None]
+    corrected_p_values = iter(holm(p_values))
+    corrected = []
+    for difference in differences:
+        p = None if difference.p is None else next(corrected_p_values)
+        is_real = p is not None and p < level
+        corrected.append(replace(difference, p_corrected=p, real=is_real, family=len(p_values)))
+    return corrected
 
 
 DIFFERENCE_COLUMNS = ["task", "A", "B", "B - A", "95% interval", "p", "Williams", "Holm"]
 
 
 def describe_comparison(comparison: Comparison) -> list[str]:
-    """For each pair of encoders, which differences are significant."""
-    corrected, made = _correction_said(comparison), []
+    """Describe for each pair of encoders which differences are significant, one text per pair."""
+    correction = _describe_correction(comparison)
+    texts = []
     for first, second, differences in comparison.pairs():
-        once = " and ".join(dict.fromkeys(name for d in differences for name in d.one_run))
-        alone = f" {once}: one training seed, so this says nothing of the recipe." if once else ""
-        made.append(f"{_sentences(first, second, differences)}. {corrected}.{alone}")
-    return made
+        single_runs = dict.fromkeys(
+            name for difference in differences for name in difference.one_run
+        )
+        warning = ""
+        if single_runs:
+            names = " and ".join(single_runs)
+            warning = f" {names}: one training seed, so this says nothing of the recipe."
+        texts.append(f"{_sentences(first, second, differences)}. {correction}.{warning}")
+    return texts
 
 
 def label_tasks(differences: Sequence[Difference]) -> Mapping[tuple[str, str], str]:
-    """What each task and split is called in tables and figures: the split is named where a task was scored on several."""
-    splits: dict[str, set[str]] = {}
-    for d in differences:
-        splits.setdefault(d.task, set()).add(d.split)
+    """Return the label of each task and split in tables and figures.
+
+    It contains the split if the task was scored on several.
+    """
+    splits_by_task: dict[str, set[str]] = {}
+    for difference in differences:
+        splits_by_task.setdefault(difference.task, set()).add(difference.split)
     return {
-        (task, one): f"{task} ({one})" if len(all_) > 1 else task
-        for task, all_ in splits.items()
-        for one in all_
+        (task, split): f"{task} ({split})" if len(splits) > 1 else task
+        for task, splits in splits_by_task.items()
+        for split in splits
     }
 
 
 def _sentences(first: str, second: str, differences: Sequence[Difference]) -> str:
-    tasks, labels = [d for d in differences if not d.is_average], label_tasks(differences)
-    tested = [d for d in tasks if d.p is not None]
-    real, chance = [d for d in tested if d.real], [d for d in tested if not d.real]
-    parts = []
+    """Describe one pair: tasks won by each, tasks without a difference, untested ones, means."""
+    labels = label_tasks(differences)
+    on_tasks = [difference for difference in differences if not difference.is_average]
+    tested = [difference for difference in on_tasks if difference.p is not None]
+    significant = [difference for difference in tested if difference.real]
+    insignificant = [difference for difference in tested if not difference.real]
+    sentences = []
     for winner, loser, sign in ((second, first, 1), (first, second, -1)):
-        won = [d for d in real if sign * d.difference > 0]
+        won = [difference for difference in significant if sign * difference.difference > 0]
         if won:
-            listed = ", ".join(
-                f"{labels[d.task, d.split]} ({_signed(100 * d.difference * sign, 2)})" for d in won
+            tasks = ", ".join(
+                f"{labels[difference.task, difference.split]} "
+                f"({_signed(100 * difference.difference * sign, 2)})"
+                for difference in won
             )
-            count = f"{len(won)} of {_count(len(tasks), 'task')}: " if len(tasks) > 1 else ""
-            parts.append(f"{winner} is better than {loser} on {count}{listed}")
-    if chance:
-        parts.append(_chance(first, second, chance, len(real)))
-    untested = [labels[d.task, d.split] for d in tasks if d.p is None]
+            count = ""
+            if len(on_tasks) > 1:
+                count = f"{len(won)} of {_count(len(on_tasks), 'task')}: "
+            sentences.append(f"{winner} is better than {loser} on {count}{tasks}")
+    if insignificant:
+        sentences.append(_describe_insignificant(first, second, insignificant, len(significant)))
+    untested = [
+        labels[difference.task, difference.split] for difference in on_tasks if difference.p is None
+    ]
     if untested:
-        parts.append(f"No paired test is known for {', '.join(untested)}")
-    parts += [_mean(d) for d in differences if d.is_average and d.p is not None]
-    return ". ".join(parts)
+        sentences.append(f"No paired test is known for {', '.join(untested)}")
+    sentences += [
+        _describe_mean(difference)
+        for difference in differences
+        if difference.is_average and difference.p is not None
+    ]
+    return ". ".join(sentences)
 
 
-def _correction_said(comparison: Comparison) -> str:
-    tested = [d for d in comparison.differences if d.p is not None]
-    tasks, means = ([d for d in tested if d.is_average is average] for average in (False, True))
-    over = []
-    if tasks:
-        pairs = _count(len({(d.first, d.second) for d in tasks}), "pair")
-        each = _count(len({(d.task, d.split, protocol_key(d.protocol)) for d in tasks}), "task")
-        over.append(f"{_count(len(tasks), 'test')} ({pairs} of encoders, {each})")
-    if means:
-        over.append(f"{_count(len(means), 'test')} of means")
+def _describe_correction(comparison: Comparison) -> str:
+    tested = [difference for difference in comparison.differences if difference.p is not None]
+    on_tasks = [difference for difference in tested if not difference.is_average]
+    n_means = len(tested) - len(on_tasks)
+    families = []
+    if on_tasks:
+        pairs = {(difference.first, difference.second) for difference in on_tasks}
+        tasks = {
+            (difference.task, difference.split, protocol_key(difference.protocol))
+            for difference in on_tasks
+        }
+        families.append(
+            f"{_count(len(on_tasks), 'test')} "
+            f"({_count(len(pairs), 'pair')} of encoders, {_count(len(tasks), 'task')})"
+        )
+    if n_means:
+        families.append(f"{_count(n_means, 'test')} of means")
     level = f"Level {comparison.level:g}"
+    if not families:
+        return level
+    return f"{level}; Holm's correction over {' and, by itself, over '.join(families)}"
+
+
+def _describe_insignificant(
+    first: str, second: str, insignificant: Sequence[Difference], n_significant: int
+) -> str:
+    n_tasks = len(insignificant)
+    if n_significant:
+        return f"No significant difference on the other {_count(n_tasks, 'task')}"
+    p_values = [
+        difference.p if difference.p_corrected is None else difference.p_corrected
+        for difference in insignificant
+    ]
+    smallest = describe_p(min(p for p in p_values if p is not None))
+    tasks = insignificant[0].task if n_tasks == 1 else f"any of {n_tasks} tasks"
+    p_label = "p" if n_tasks == 1 else "lowest p"
     return (
-        f"{level}; Holm's correction over {' and, by itself, over '.join(over)}" if over else level
+        f"No significant difference between {first} and {second} on {tasks} ({p_label} {smallest})"
     )
 
 
-def _chance(first: str, second: str, chance: Sequence[Difference], real: int) -> str:
-    if real:
-        return f"No significant difference on the other {_count(len(chance), 'task')}"
-    where = chance[0].task if len(chance) == 1 else f"any of {len(chance)} tasks"
-    smallest = min(
-        d.p_corrected if d.p_corrected is not None else d.p for d in chance if d.p is not None
-    )
-    at = "p" if len(chance) == 1 else "lowest p"
-    return f"No significant difference between {first} and {second} on {where} ({at} {describe_p(smallest)})"
-
-
-def _mean(mean: Difference) -> str:
+def _describe_mean(mean: Difference) -> str:
     better = mean.second if mean.difference > 0 else mean.first
-    size, p = (
-        f"{100 * abs(mean.difference):.2f} points",
-        describe_p(mean.p if mean.p_corrected is None else mean.p_corrected),
-    )
+    points = f"{100 * abs(mean.difference):.2f} points"
+    p = describe_p(mean.p if mean.p_corrected is None else mean.p_corrected)
     if mean.real:
-        return f"{better} is better by {size} in the {mean.task} tasks (p {p})"
-    return f"No significant difference in the {mean.task} tasks: {size} (p {p})"
+        return f"{better} is better by {points} in the {mean.task} tasks (p {p})"
+    return f"No significant difference in the {mean.task} tasks: {points} (p {p})"
 
 
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count != 1 else ''}"
 
 
 def describe_notes(comparison: Comparison) -> list[str]:
-    """What the columns mean, and what was left out."""
-    independent = comparison.dependence == "none"
+    """Explain the columns of a comparison's table, after the comparison's own notes."""
+    dependence = "that share a sentence are not independent"
+    if comparison.dependence == "none":
+        dependence = "are taken as independent"
     return [
         *comparison.notes,
-        f"Scores are times 100; differences are of unrounded scores. Items {'are taken as independent' if independent else 'that share a sentence are not independent'}.",
-        "p: Student's t; of one task and one seed a side, whose items share no sentence, a paired permutation test (McNemar's of right or wrong).",
+        f"Scores are times 100; differences are of unrounded scores. Items {dependence}.",
+        "p: Student's t; of one task and one seed a side, whose items share no sentence, "
+        "a paired permutation test (McNemar's of right or wrong).",
         "Holm: p corrected for all comparisons above; docs/statistics.md says more.",
     ]
 
 
 def difference_columns(differences: Sequence[Difference]) -> tuple[list[str], list[list[str]]]:
-    """The heads and rows of a table, one row a difference; a column in which nothing is known is left out."""
-    labels, rows = label_tasks(differences), []
-    for d in differences:
-        # Large ends of an interval are not known to two decimals.
-        ends = [_signed(100 * end, 1 if abs(end) >= 0.1 else 2) for end in d.interval or ()]
-        spreads = [f"±{100 * one:.2f}" for one in d.deviations or ()] or ["", ""]
-        scores = [
-            f"{100 * score:.2f}{spread}" for score, spread in zip(d.scores, spreads, strict=True)
-        ]
-        ps = map(format_p, (d.p, d.p_williams, d.p_corrected))
-        rows.append(
-            [
-                labels[d.task, d.split],
-                *scores,
-                _signed(100 * d.difference, 2),
-                " to ".join(ends) or "–",
-                *ps,
-            ]
-        )
-    known = [at for at in range(len(DIFFERENCE_COLUMNS)) if any(row[at] != "–" for row in rows)]
-    return [DIFFERENCE_COLUMNS[at] for at in known], [[row[at] for at in known] for row in rows]
+    """Return the heads and the rows of a table, one row per difference.
+
+    Columns without any value are omitted.
+    """
+    labels = label_tasks(differences)
+    rows = [_difference_row(difference, labels) for difference in differences]
+    filled = [
+        column
+        for column in range(len(DIFFERENCE_COLUMNS))
+        if any(row[column] != "–" for row in rows)
+    ]
+    heads = [DIFFERENCE_COLUMNS[column] for column in filled]
+    return heads, [[row[column] for column in filled] for row in rows]
+
+
+def _difference_row(difference: Difference, labels: Mapping[tuple[str, str], str]) -> list[str]:
+    # Bounds of a wide interval are not known to two decimals.
+    bounds = [
+        _signed(100 * bound, 1 if abs(bound) >= 0.1 else 2) for bound in difference.interval or ()
+    ]
+    deviations = ["", ""]
+    if difference.deviations:
+        deviations = [f"±{100 * deviation:.2f}" for deviation in difference.deviations]
+    scores = [
+        f"{100 * score:.2f}{deviation}"
+        for score, deviation in zip(difference.scores, deviations, strict=True)
+    ]
+    return [
+        labels[difference.task, difference.split],
+        *scores,
+        _signed(100 * difference.difference, 2),
+        " to ".join(bounds) or "–",
+        format_p(difference.p),
+        format_p(difference.p_williams),
+        format_p(difference.p_corrected),
+    ]
 
 
 def _signed(points: float, decimals: int) -> str:
@@ -417,11 +568,13 @@ def _signed(points: float, decimals: int) -> str:
 
 
 def describe_p(p: float | None) -> str:
-    """A p-value in a sentence: ``= .051`` or ``< .001``."""
+    """Return a p-value as part of a sentence: ``= .051`` or ``< .001``."""
     text = format_p(p)
     return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
 
 
 def format_p(p: float | None) -> str:
-    """A p-value in a table: three decimals, or that it is below them."""
-    return "–" if p is None else "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
+    """Return a p-value as printed in a table: three decimals, or ``<.001``; a dash for None."""
+    if p is None:
+        return "–"
+    return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
