@@ -16,7 +16,7 @@ from stsbench.core.errors import DataError, EncoderError, ProtocolError, suggest
 from stsbench.data.splits import PairSplit, Split
 from stsbench.encoders.base import Embed, iter_blocks
 from stsbench.evaluators.base import ItemColumns, Scores, inspect_embeddings, score_pairs
-from stsbench.numbers.similarity import SIMILARITIES, are_packed_bits
+from stsbench.numbers.similarity import SIMILARITIES, are_bits
 from stsbench.numbers.statistics import (
     AGGREGATIONS,
     CORRELATIONS,
@@ -146,7 +146,7 @@ def _similarities(split: PairSplit, embed: Embed, name: str) -> tuple[Float64Arr
     """The similarity of each pair, (n,), and how many pairs held a zero vector."""
     texts = split.texts()
     embeddings = embed(texts)
-    if name == "hamming" and not are_packed_bits(np.asarray(embeddings)):
+    if name == "hamming" and not are_bits(np.asarray(embeddings)):
         advice = "make the embeddings bits: --set embeddings=binary"
         raise ProtocolError(f"similarity 'hamming' counts bits that differ; {advice}")
     if len(set(texts)) > 1 and inspect_embeddings(embeddings).is_constant:

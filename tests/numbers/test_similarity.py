@@ -14,7 +14,7 @@ from stsbench.numbers.similarity import (
     EMBEDDING_TYPES,
     SIMILARITIES,
     alignment,
-    are_packed_bits,
+    are_bits,
     paired_cosine,
     paired_similarities,
     to_bits,
@@ -112,7 +112,7 @@ def test_the_hamming_distance_of_bits_is_that_of_packed_bytes():
     ("rows", "bits"), [([[0, 1], [1, 1]], True), ([[0, 1], [2, 1]], False), ([[5, 5]], True)]
 )
 def test_bits_are_two_numbers_at_most(rows, bits):
-    assert are_packed_bits(np.array(rows, dtype=np.float32)) is bits
+    assert are_bits(np.array(rows, dtype=np.float32)) is bits
 
 
 X = np.random.default_rng(1).normal(size=(7, 3)).astype(np.float32)
