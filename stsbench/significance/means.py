@@ -1,4 +1,4 @@
-"""Encoders' means over tasks and seeds: their intervals, their ranks, and which do not differ significantly."""
+"""Encoders' means over tasks and seeds: intervals, ranks, and which do not differ significantly."""
 
 from __future__ import annotations
 
@@ -34,38 +34,48 @@ from stsbench.significance.paired import (
     TIE_TOLERANCE,
     EstimatedDifference,
     ScoreSample,
+    all_seed_errors,
     average_samples,
     draw_scores,
     holm,
-    seed_error,
 )
 
 
 def interval_cache_key(
-    cells: Sequence[Sequence[Result]], tasks: Sequence[int], score_names: Sequence[str]
+    results_by_task: Sequence[Sequence[Result]],
+    task_indices: Sequence[int],
+    score_names: Sequence[str],
 ) -> str | None:
-    """A hash of scores, protocols, seeds, per-item columns by their own hash, and formulas, 32 hex digits.
+    """Hash all that an interval of a mean depends on.
 
-    ``cells`` are a row's results task by task, ``tasks`` the places of those that the mean is over, ``score_names`` the score that
-    counts on each. None of results that lie in no file: nothing says that their columns have the hash they name.
+    These are scores, protocols, seeds, per-item columns by their own hash, and the formulas.
+
+    Args:
+        results_by_task: One encoder's results for each task, one per seed.
+        task_indices: The tasks that the mean is over, by their index in ``results_by_task``.
+        score_names: The score that counts on each task; empty for the results' own.
+
+    Returns:
+        32 hex digits; None if a result is not on disk, because nothing then guarantees that its
+        per-item columns are those that its hash names.
     """
-    results = [one for at in tasks for one in cells[at]]
-    if not all(one.path is not None and not one.per_item for one in results):
-        return None
-    of_tasks = (
-        [(protocol_key(one.protocol), one.items, one.score, *one.seeds) for one in cells[at]]
-        for at in tasks
-    )
-    facts = [
-        (score_names[at] if score_names else "", of_task)
-        for at, of_task in zip(tasks, of_tasks, strict=True)
-    ]
-    return hashlib.sha256(msgspec.json.encode((_formulas(), facts))).hexdigest()[:32]
+    facts_by_task = []
+    for task in task_indices:
+        results = results_by_task[task]
+        if any(result.path is None or result.per_item for result in results):
+            return None
+        facts = [
+            (protocol_key(result.protocol), result.items, result.score, *result.seeds)
+            for result in results
+        ]
+        facts_by_task.append((score_names[task] if score_names else "", facts))
+    content = msgspec.json.encode((_formulas(), facts_by_task))
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 @cache
 def _formulas() -> str:
-    """A hash of the sources that compute intervals, and of the packages that these use."""
+    """Hash the sources that compute intervals, and the versions of the packages that they use."""
     files = [
         file
         for folder in (Path(__file__).parent, *map(Path, numbers.__path__))
@@ -76,17 +86,26 @@ def _formulas() -> str:
     return hashlib.sha256(sources + versions.encode()).hexdigest()
 
 
-MEAN_METHOD = "Student's t over items and seeds (of shares Wilson's interval by it), with the covariance of items that share a sentence"
+MEAN_METHOD = (
+    "Student's t over items and seeds (of shares Wilson's interval by it), "
+    "with the covariance of items that share a sentence"
+)
+"""How the interval of a mean is computed."""
 Interval = tuple[float, float]
+"""The lower and the upper bound."""
 ProgressCallback = Callable[[int, int], None]
-"""Gets how many rows are done, and how many there are."""
+"""Called with the number of rows that are done and the number of all rows."""
 
 
 class MeanIntervals(NamedTuple):
-    """The intervals of one encoder's means over sets of tasks, in the scores' unit; none where there is none.
+    """The intervals of one encoder's means over sets of tasks.
 
-    ``lacking`` are the results whose per-item columns are not at hand or broken, ``without_texts`` those of which no columns tell
-    which items share a sentence: with them no interval can be trusted.
+    Attributes:
+        intervals: The interval of each mean in the scores' unit, by the indices of its tasks;
+            a mean without an interval is missing.
+        results_without_columns: Results whose per-item columns are not available or broken.
+        results_without_sentences: Results whose columns do not say which items share a
+            sentence: with them no interval can be trusted.
     """
 
     intervals: Mapping[tuple[int, ...], Interval] = {}
@@ -94,215 +113,282 @@ class MeanIntervals(NamedTuple):
     results_without_sentences: Sequence[Result] = ()
 
 
-def compute_mean_interval(cells: Sequence[Sequence[Result]]) -> Interval | None:
-    """The 95% interval of one encoder's mean over tasks, over other items and other seeds, in the scores' unit.
+def compute_mean_interval(results_by_task: Sequence[Sequence[Result]]) -> Interval | None:
+    """Compute the 95% interval of one encoder's mean over tasks.
 
-    ``cells`` are its results on each task, one a seed. None where a task has no per-item columns at hand, no statistic is known
-    of them, or they do not tell which items share a sentence.
+    Args:
+        results_by_task: The encoder's results for each task, one per seed.
+
+    Returns:
+        The interval over other items and other seeds, in the scores' unit. None if the per-item
+        columns of a task are not available or do not say which items share a sentence, or if
+        its score has no known statistic.
     """
-    tasks = tuple(range(len(cells)))
-    return compute_mean_intervals(cells, [tasks]).intervals.get(tasks)
+    tasks = tuple(range(len(results_by_task)))
+    return compute_mean_intervals(results_by_task, [tasks]).intervals.get(tasks)
 
 
 def compute_mean_intervals(
-    cells: Sequence[Sequence[Result]],
-    wanted: Collection[tuple[int, ...]],
+    results_by_task: Sequence[Sequence[Result]],
+    task_sets: Collection[tuple[int, ...]],
     score_names: Sequence[str] = (),
     interval_cache: MutableMapping[str, Interval] | None = None,
 ) -> MeanIntervals:
-    """The same of several sets of tasks.
+    """Compute the 95% intervals of one encoder's means over several sets of tasks.
 
-    ``wanted`` are the places of the tasks that a mean is over, one named twice counting twice; ``score_names`` the score that counts on
-    each task, a name of its results' ``score_names``, or without any their own. ``interval_cache`` are intervals computed before, by a hash of
-    what they were computed from; those of now are added.
+    Args:
+        results_by_task: The encoder's results for each task, one per seed.
+        task_sets: The tasks of each mean, by their index in ``results_by_task``; a task that
+            occurs twice counts twice.
+        score_names: The score that counts on each task, one of its results' ``score_names``;
+            empty for the results' own.
+        interval_cache: Intervals computed earlier, by ``interval_cache_key``; new ones are added.
     """
-    cells = [
-        seeds if any(at in tasks for tasks in wanted) else [] for at, seeds in enumerate(cells)
+    interval_cache = {} if interval_cache is None else interval_cache
+    used_tasks = {task for tasks in task_sets for task in tasks}
+    results_by_task = [
+        results if task in used_tasks else [] for task, results in enumerate(results_by_task)
     ]
-    interval_cache, every = (
-        {} if interval_cache is None else interval_cache,
-        [one for seeds in cells for one in seeds],
-    )
-    if lacking := without_columns(every):
+    used_results = [result for results in results_by_task for result in results]
+    if lacking := without_columns(used_results):
         return MeanIntervals(results_without_columns=lacking)
-    marks = {tasks: interval_cache_key(cells, tasks, score_names) for tasks in wanted}
-    found = {
-        tasks: interval_cache[mark]
-        for tasks, mark in marks.items()
-        if mark and mark in interval_cache
+    cache_keys = {
+        tasks: interval_cache_key(results_by_task, tasks, score_names) for tasks in task_sets
     }
-    if len(found) == len(marks):
-        return MeanIntervals(found)
-    read = verified(every, keep=True)
-    if broken := {problem.path for problem in read.problems}:
-        return MeanIntervals(results_without_columns=[one for one in every if one.path in broken])
-    held = iter(read.results)
-    rows = RowItems({0: [[next(held) for _ in seeds] for seeds in cells]}, score_names=score_names)
-    found = {tasks: ends for tasks in marks if (ends := _interval_of_mean(rows, tasks)) is not None}
-    interval_cache.update(
-        {mark: found[tasks] for tasks, mark in marks.items() if mark and tasks in found}
-    )
-    silent = [
-        one for at, items in rows.tasks.items() if not items.knows_sentences for one in cells[at]
+    cached_intervals = {
+        tasks: interval_cache[key]
+        for tasks, key in cache_keys.items()
+        if key and key in interval_cache
+    }
+    if len(cached_intervals) == len(cache_keys):
+        return MeanIntervals(cached_intervals)
+    checked = verified(used_results, keep=True)
+    if broken_paths := {problem.path for problem in checked.problems}:
+        return MeanIntervals(
+            results_without_columns=[
+                result for result in used_results if result.path in broken_paths
+            ]
+        )
+    checked_results = iter(checked.results)
+    checked_by_task = [[next(checked_results) for _ in results] for results in results_by_task]
+    row = RowItems({0: checked_by_task}, score_names=score_names)
+    intervals = {}
+    for tasks, key in cache_keys.items():
+        if (interval := _interval_of_mean(row, tasks)) is not None:
+            intervals[tasks] = interval
+            if key:
+                interval_cache[key] = interval
+    results_without_sentences = [
+        result
+        for task, items in row.tasks.items()
+        if not items.knows_sentences
+        for result in results_by_task[task]
     ]
-    return MeanIntervals(found, results_without_sentences=silent)
+    return MeanIntervals(intervals, results_without_sentences=results_without_sentences)
 
 
-def _interval_of_mean(rows: RowItems[int], tasks: Sequence[int]) -> Interval | None:
-    """The interval of the mean of the only row over these tasks; None where one of them tells none."""
+def _interval_of_mean(row: RowItems[int], tasks: Sequence[int]) -> Interval | None:
+    """Compute the interval of the mean of the only row, whose key is 0, over these tasks.
+
+    Returns:
+        The interval; None if a task lacks items, or if it is unknown which share a sentence.
+    """
     counts = Counter(tasks)
-    if not counts or not all(at in rows.tasks and rows.tasks[at].knows_sentences for at in counts):
+    if not counts:
         return None
-    items, shares = rows.select(list(counts)), [count / len(tasks) for count in counts.values()]
-    found = estimate_mean_difference(items, None, 0, shares)
-    if all(one.paired.is_proportion for one in items):
-        # By Student's law the interval of a mean near 1 would end above it, and that of 1 would have no width.
-        sharing, weights = join_items(items, shares)
-        worth = sharing.effective_sample_size(weights)
-        return wilson_interval(found.difference, StandardError(found.error, found.df), worth)
-    low, high = found.interval()
+    if not all(task in row.tasks and row.tasks[task].knows_sentences for task in counts):
+        return None
+    items_by_task = row.select(list(counts))
+    task_weights = [count / len(tasks) for count in counts.values()]
+    mean = estimate_mean_difference(items_by_task, None, 0, task_weights)
+    if all(items.paired.is_proportion for items in items_by_task):
+        # By Student's t the interval of a mean near 1 would end above it, and that of 1 would
+        # have no width.
+        joined = join_items(items_by_task, task_weights)
+        return wilson_interval(
+            mean.difference,
+            StandardError(mean.error, mean.df),
+            joined.dependence.effective_sample_size(joined.weights),
+        )
+    low, high = mean.interval()
     return max(low, -1.0), min(high, 1.0)
 
 
 def compute_differences_from(
     reference: RowKey, rows: RowResults[RowKey]
 ) -> dict[RowKey, EstimatedDifference]:
-    """How far the mean of each other row is from that of one of them, over other items and seeds: row less reference.
+    """Estimate how far each other row's mean is from that of a reference row.
 
-    All rows have the same tasks. Differences are in the scores' unit; there is none where per-item columns are not at hand.
+    Args:
+        reference: The row whose mean is subtracted.
+        rows: Each row's results by task, one per seed; all rows have the same tasks.
+
+    Returns:
+        The differences, row less reference, over other items and other seeds, in the scores'
+        unit. Rows whose per-item columns are not available are missing.
 
     Raises:
-        ProtocolError: rows were scored in different ways or on different data; names the field.
+        ProtocolError: A task was scored differently; the message names the field.
     """
     check_comparable(rows)
-    found = RowItems(rows)
-    able = [key for key in rows if len(found.common_tasks(key)) == len(rows[reference])]
-    items = list(found.tasks.values())
+    row_items = RowItems(rows)
+    n_tasks = len(rows[reference])
+    complete_rows = [key for key in rows if len(row_items.common_tasks(key)) == n_tasks]
+    if reference not in complete_rows:
+        return {}
+    items_by_task = list(row_items.tasks.values())
     return {
-        key: estimate_mean_difference(items, reference, key)
-        for key in able
-        if reference in able and key != reference
+        key: estimate_mean_difference(items_by_task, reference, key)
+        for key in complete_rows
+        if key != reference
     }
 
 
 def assign_letters(different: npt.NDArray[np.bool_]) -> list[str]:
-    """Letters of k encoders by insert and absorb (Piepho 2004, section 2.2), (k,).
+    """Assign letters to k encoders by insert and absorb (Piepho 2004, section 2.2).
 
-    All start in one group. For each significant difference, a group that holds both of its encoders becomes two, one without
-    the first and one without the second; a group that lies within another is absorbed by it. A group whose pairs all stand
-    in other groups is then left out (his sweeping, of whole groups).
+    All start in one group. For each significant difference, a group with both of its encoders
+    becomes two, one without the first and one without the second; a group that lies within
+    another is absorbed by it. A group whose pairs are all in other groups is then removed (his
+    sweeping, of whole groups).
 
     Args:
-        different: whether the difference of two encoders is significant, (k, k), symmetric; encoders best first.
+        different: Which pairs differ significantly, (k, k), symmetric; encoders best first.
 
     Returns:
-        The letters of each encoder, ``a`` being the first one's. After ``z`` come ``A`` to ``Z``, then ``.a``.
+        The letters of each encoder, (k,); the first one has ``a``. After ``z`` come ``A`` to
+        ``Z``, then ``.a``.
     """
     k = len(different)
     groups = [(1 << k) - 1] if k else []
     for first, second in zip(*np.nonzero(np.triu(different, 1)), strict=True):
         groups = _split(groups, 1 << int(first), 1 << int(second))
-    members = sorted(
-        [place for place in range(k) if group >> place & 1] for group in _swept(groups, k)
-    )
-    found, signs = [""] * k, string.ascii_letters
-    for at, group in enumerate(members):
-        for place in group:
-            found[place] += "." * (at // len(signs)) + signs[at % len(signs)]
-    return found
+    members_by_group = sorted(_members(group, k) for group in _swept(groups, k))
+    letters_by_encoder = [""] * k
+    n_letters = len(string.ascii_letters)
+    for index, members in enumerate(members_by_group):
+        letter = "." * (index // n_letters) + string.ascii_letters[index % n_letters]
+        for encoder in members:
+            letters_by_encoder[encoder] += letter
+    return letters_by_encoder
+
+
+def _members(group: int, k: int) -> list[int]:
+    """List which of k encoders are in a group, a bit mask of encoders."""
+    return [encoder for encoder in range(k) if group >> encoder & 1]
 
 
 def _split(groups: list[int], first: int, second: int) -> list[int]:
-    kept = [group for group in groups if not (group & first and group & second)]
-    parts = [
-        group & ~one
-        for group in groups
-        if group & first and group & second
-        for one in (first, second)
-    ]
-    for part in sorted(set(parts), key=int.bit_count, reverse=True):
+    """Split each group that contains two encoders; groups and encoders are bit masks."""
+    remaining = []
+    parts = set()
+    for group in groups:
+        if group & first and group & second:
+            parts.add(group & ~first)
+            parts.add(group & ~second)
+        else:
+            remaining.append(group)
+    for part in sorted(parts, key=int.bit_count, reverse=True):
         # No group lies within a part: it would have lain within the group that was split.
-        if not any(part & group == part for group in kept):
-            kept.append(part)
-    return kept
+        if not any(part & group == part for group in remaining):
+            remaining.append(part)
+    return remaining
 
 
 def _swept(groups: list[int], k: int) -> list[int]:
-    # Without those of which every pair stands in another, the smallest looked at first.
-    kept = sorted(groups, key=int.bit_count)
-    for group in list(kept):
-        others = [other for other in kept if other != group]
-        places = [place for place in range(k) if group >> place & 1]
-        # Of an encoder alone the pair is with itself.
-        pairs = [1 << a | 1 << b for a in places for b in places if a <= b]
-        if all(any(pair & other == pair for other in others) for pair in pairs):
-            kept = others
-    return kept
+    """Remove groups of which every pair is in another one, trying the smallest first."""
+    remaining = sorted(groups, key=int.bit_count)
+    for group in list(remaining):
+        rest = [candidate for candidate in remaining if candidate != group]
+        members = _members(group, k)
+        # An encoder that is alone in its group forms a pair with itself.
+        pairs = [
+            1 << first | 1 << second for first in members for second in members if first <= second
+        ]
+        if all(any(pair & candidate == pair for candidate in rest) for pair in pairs):
+            remaining = rest
+    return remaining
 
 
 def rank_intervals(
     rows: RowItems[RowKey], keys: Sequence[RowKey], *, effort: TestSettings, level: float = 0.95
 ) -> dict[RowKey, tuple[int, int]]:
-    """The 95% interval of each row's rank by its mean over tasks, 1 the best; each has at least one task.
+    """Compute the interval of each row's rank by its mean over tasks, 1 is the best.
 
-    All rows move together over other items, and each by itself over other seeds. In a draw a row's rank is one more than the
-    number of those above it (Goldstein and Spiegelhalter 1996), each of two being scored on the tasks that both have.
+    All rows move together over other items, and each by itself over other seeds. In a draw a
+    row's rank is one more than the number of rows above it (Goldstein and Spiegelhalter 1996);
+    two rows are compared by the tasks that both have.
+
+    Args:
+        rows: The rows' items.
+        keys: The rows to rank, which have at least one task each.
+        effort: The number of draws and their seed.
+        level: The share of draws within the interval.
     """
     if not keys:
         return {}
-    drawn = _draws(rows, keys, effort)
-    found = {}
+    drawn_means = _draw_means(rows, keys, effort)
+    intervals = {}
     for key in keys:
-        pairs = [(rows.common_tasks(key, other), other) for other in keys]
-        above = [drawn[other, tasks] > drawn[key, tasks] for tasks, other in pairs if tasks]
-        ranks = 1 + np.sum(above, axis=0)
+        is_above = []
+        for rival in keys:
+            tasks = rows.common_tasks(key, rival)
+            if tasks:
+                is_above.append(drawn_means[rival, tasks] > drawn_means[key, tasks])
+        ranks = 1 + np.sum(is_above, axis=0)
         low, high = np.quantile(ranks, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
-        found[key] = int(low), int(high)
-    return found
+        intervals[key] = int(low), int(high)
+    return intervals
 
 
-def _draws(
+def _draw_means(
     rows: RowItems[RowKey], keys: Sequence[RowKey], effort: TestSettings
 ) -> dict[tuple[RowKey, tuple[int, ...]], Float64Array]:
-    """Each row's mean over the tasks that it shares with any other, as each draw has it, (draws,)."""
-    means = list(
-        dict.fromkeys(
-            (key, tasks)
-            for key in keys
-            for other in keys
-            if (tasks := rows.common_tasks(key, other))
-        )
-    )
-    starts = dict(
-        zip(
-            rows.tasks,
-            np.cumsum([0, *(len(one.sentences) for one in rows.tasks.values())]),
-            strict=False,
-        )
-    )
-    every, _ = join_items(list(rows.tasks.values()))
+    """Draw each row's mean over the tasks that it shares with each other row, (draws,) each."""
+    # A dictionary, for distinct means in the order of rows.
+    means: dict[tuple[RowKey, tuple[int, ...]], None] = {}
+    for key in keys:
+        for rival in keys:
+            if tasks := rows.common_tasks(key, rival):
+                means[key, tasks] = None
+    positions = _item_positions(rows)
+    dependence = join_items(list(rows.tasks.values())).dependence
     samples = []
     for key, tasks in means:
-        items = rows.select(tasks)
-        mean = average_samples([one.samples[key] for one in items], join_items(items)[0])
-        # The items of tasks that it lacks, or that are left out, move it not at all.
-        shares = np.zeros((len(mean.influences), len(every)))
-        shares[
-            :,
-            np.concatenate([starts[at] + np.arange(len(rows.tasks[at].sentences)) for at in tasks]),
-        ] = mean.influences
-        samples.append(ScoreSample(mean.scores, shares, mean.seeds, mean.seed_errors))
+        items_by_task = rows.select(tasks)
+        mean = average_samples(
+            [items.samples[key] for items in items_by_task], join_items(items_by_task).dependence
+        )
+        # Items of tasks that are not in the mean do not move it.
+        influences = np.zeros((len(mean.influences), len(dependence)))
+        influences[:, np.concatenate([positions[task] for task in tasks])] = mean.influences
+        samples.append(ScoreSample(mean.scores, influences, mean.seeds, mean.seed_errors))
     owners = [keys.index(key) for key, _ in means]
-    rng = effort.rng(" ".join(one.task for one in rows.tasks.values()))
-    drawn = draw_scores(samples, every, n_draws=effort.n_draws, rng=rng, owners=owners)
-    return dict(zip(means, drawn, strict=True))
+    rng = effort.rng(" ".join(items.task for items in rows.tasks.values()))
+    drawn_scores = draw_scores(samples, dependence, n_draws=effort.n_draws, rng=rng, owners=owners)
+    return dict(zip(means, drawn_scores, strict=True))
+
+
+def _item_positions(rows: RowItems[RowKey]) -> dict[int, npt.NDArray[np.int64]]:
+    """Return the positions of each task's items among the items of all tasks."""
+    positions = {}
+    start = 0
+    for task, items in rows.tasks.items():
+        stop = start + len(items.sentences)
+        positions[task] = np.arange(start, stop)
+        start = stop
+    return positions
 
 
 class RowStanding(NamedTuple):
-    """How an encoder stands among others: its rank by the mean and what other items and seeds may make of it.
+    """The standing of an encoder among others.
 
-    ``letters`` are those of a compact letter display. ``is_best``: it is the best, or not significantly different from it.
-    ``tasks`` are the places of the tasks that it has.
+    Attributes:
+        rank: Its rank by the mean, 1 is the best.
+        rank_interval: The 95% interval of the rank over other items and seeds.
+        letters: Its letters in a compact letter display.
+        is_best: It is the best, or not significantly different from it.
+        tasks: The indices of the tasks that it has.
     """
 
     rank: int
@@ -313,112 +399,155 @@ class RowStanding(NamedTuple):
 
 
 class Standings(NamedTuple, Generic[RowKey]):
-    """The standing of each row that can be ranked, and over how many pairs of them Holm's correction was taken."""
+    """The standing of each row that can be ranked.
+
+    Attributes:
+        rows: The standing by row.
+        tests: The number of pairs that Holm's correction is over.
+        level: The corrected p-value below which a difference is significant.
+        results_without_columns: Results whose per-item columns are not available: their rows
+            are ranked by their other tasks.
+        results_without_sentences: Results whose columns do not say which items share a
+            sentence: their items are taken as independent.
+        single_seed_rows: Rows of one training seed, whose rank says nothing about the recipe.
+    """
 
     rows: Mapping[RowKey, RowStanding]
     tests: int
     level: float
     results_without_columns: Sequence[Result]
-    """Results that have no per-item columns at hand: their rows are ranked by their other tasks."""
     results_without_sentences: Sequence[Result]
-    """Results of which no columns tell which items share a sentence: they are taken as independent."""
     single_seed_rows: Sequence[RowKey]
-    """Rows of one training seed alone, whose rank says nothing of their recipe."""
 
 
 def rank_rows(rows: RowResults[RowKey], *, effort: TestSettings | None = None) -> Standings[RowKey]:
-    """The ranks of encoders by their mean over tasks, with 95% intervals, and which of them differ significantly.
+    """Rank encoders by their mean over tasks, and test which of them differ significantly.
 
-    Two rows are compared on the tasks that both have, by their difference there: a task that one lacks neither lowers nor
-    raises it. Each difference is tested as ``compare`` tests means; p-values are corrected by Holm's method over all pairs.
+    Two rows are compared by their difference on the tasks that both have: a task that one lacks
+    neither lowers nor raises it. Each difference is tested as ``compare`` tests means; p-values
+    are corrected by Holm's method over all pairs.
 
     Args:
-        rows: each row's results task by task, several on one task being its seeds, none where it lacks the task.
-        effort: draws, seed, level, and which items err together.
+        rows: Each row's results by task, one per seed; empty for a task that the row lacks.
+        effort: The settings of the tests.
 
     Raises:
-        ProtocolError: rows were scored in different ways or on different data; names the field.
-        DataError: per-item columns are broken.
+        ProtocolError: A task was scored differently; the message names the field.
+        DataError: Per-item columns are broken.
     """
     effort = effort or TestSettings()
     check_comparable(rows)
-    items = RowItems(rows, effort.dependence)
-    keys = [key for key in rows if items.common_tasks(key)]
-    differences, p = compare_all_pairs(items, keys)
-    above = np.sum(differences > TIE_TOLERANCE, axis=1)
-    order = sorted(range(len(keys)), key=lambda at: int(above[at]))
-    tested, different = np.triu(np.isfinite(p), 1), np.zeros(p.shape, dtype=bool)
-    different[tested] = np.array(holm(p[tested].tolist())) < effort.level
-    different = (different | different.T)[np.ix_(order, order)]
-    letters = assign_letters(different)
-    ranks = rank_intervals(items, keys, effort=effort)
-    found = {}
-    for at, key in enumerate(keys):
-        place = order.index(at)
-        rank, is_best = int(above[at]) + 1, not different[0, place]
-        found[key] = RowStanding(rank, ranks[key], letters[place], is_best, items.common_tasks(key))
-    once = [key for key in keys if has_one_training_seed(one for cell in rows[key] for one in cell)]
+    row_items = RowItems(rows, effort.dependence)
+    keys = [key for key in rows if row_items.common_tasks(key)]
+    tests = compare_all_pairs(row_items, keys)
+    n_above = np.sum(tests.differences > TIE_TOLERANCE, axis=1)
+    is_different = _significant_differences(tests.p_values, effort.level)
+    best_first = sorted(range(len(keys)), key=lambda index: int(n_above[index]))
+    letters = assign_letters(is_different[np.ix_(best_first, best_first)])
+    intervals = rank_intervals(row_items, keys, effort=effort)
+    standings = {}
+    for index, key in enumerate(keys):
+        standings[key] = RowStanding(
+            rank=int(n_above[index]) + 1,
+            rank_interval=intervals[key],
+            letters=letters[best_first.index(index)],
+            is_best=not is_different[best_first[0], index],
+            tasks=row_items.common_tasks(key),
+        )
+    single_seed_rows = [
+        key
+        for key in keys
+        if has_one_training_seed(result for results in rows[key] for result in results)
+    ]
     return Standings(
-        found,
-        int(tested.sum()),
-        effort.level,
-        items.results_without_columns,
-        items.results_without_sentences,
-        once,
+        rows=standings,
+        tests=int(np.triu(np.isfinite(tests.p_values), 1).sum()),
+        level=effort.level,
+        results_without_columns=row_items.results_without_columns,
+        results_without_sentences=row_items.results_without_sentences,
+        single_seed_rows=single_seed_rows,
     )
 
 
-def compare_all_pairs(
-    rows: RowItems[RowKey], keys: Sequence[RowKey]
-) -> tuple[Float64Array, Float64Array]:
-    """Every two rows' difference on the tasks that both have, column less row, and its p-value; both (k, k).
+def _significant_differences(p_values: Float64Array, level: float) -> npt.NDArray[np.bool_]:
+    """Return which pairs differ significantly after Holm's correction, (k, k), symmetric."""
+    is_tested = np.triu(np.isfinite(p_values), 1)
+    is_different = np.zeros(p_values.shape, dtype=bool)
+    is_different[is_tested] = np.array(holm(p_values[is_tested].tolist())) < level
+    return is_different | is_different.T
 
-    NaN where they have no task in common, and as the p-value on the diagonal.
+
+class PairTests(NamedTuple):
+    """The tests of every two of k rows.
+
+    Attributes:
+        differences: The score of the column's row minus that of the row's, (k, k).
+        p_values: The two-sided p-values, (k, k).
     """
-    differences, p = np.full((2, len(keys), len(keys)), np.nan)
-    by_tasks: dict[tuple[int, ...], list[tuple[int, int]]] = {}
-    for (first, one), (second, other) in combinations(enumerate(keys), 2):
-        if both := rows.common_tasks(one, other):
-            by_tasks.setdefault(both, []).append((first, second))
-    for tasks, pairs in by_tasks.items():
-        places = sorted({at for pair in pairs for at in pair})
-        at = np.array(pairs).T
-        items = rows.select(tasks)
-        sharing, weights = join_items(items)
+
+    differences: Float64Array
+    p_values: Float64Array
+
+
+def compare_all_pairs(rows: RowItems[RowKey], keys: Sequence[RowKey]) -> PairTests:
+    """Test the difference of every two rows on the tasks that both have.
+
+    Returns:
+        The tests in the order of ``keys``. NaN if two rows have no task in common; p-values are
+        NaN on the diagonal.
+    """
+    differences, p_values = np.full((2, len(keys), len(keys)), np.nan)
+    pairs_by_tasks: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for first, second in combinations(range(len(keys)), 2):
+        if tasks := rows.common_tasks(keys[first], keys[second]):
+            pairs_by_tasks.setdefault(tasks, []).append((first, second))
+    for tasks, pairs in pairs_by_tasks.items():
+        firsts, seconds = np.array(pairs).T
+        indices = sorted({index for pair in pairs for index in pair})
+        items_by_task = rows.select(tasks)
+        dependence, weights = join_items(items_by_task)
         samples = [
-            average_samples([one.samples[keys[place]] for one in items], sharing)
-            for place in places
+            average_samples([items.samples[keys[index]] for items in items_by_task], dependence)
+            for index in indices
         ]
-        found = _tests(samples, sharing, weights)
-        within = np.searchsorted(places, at)
-        differences[*at], p[*at] = (matrix[*within] for matrix in found)
-        differences[*at[::-1]], p[*at[::-1]] = -differences[*at], p[*at]
+        tests = _tests(samples, dependence, weights)
+        cells = np.searchsorted(indices, firsts), np.searchsorted(indices, seconds)
+        differences[firsts, seconds] = tests.differences[cells]
+        differences[seconds, firsts] = -tests.differences[cells]
+        p_values[firsts, seconds] = tests.p_values[cells]
+        p_values[seconds, firsts] = tests.p_values[cells]
     np.fill_diagonal(differences, 0.0)
-    return differences, p
+    return PairTests(differences, p_values)
 
 
 def _tests(
-    samples: Sequence[ScoreSample], sharing: ItemDependence, weights: Float64Array
-) -> tuple[Float64Array, Float64Array]:
-    """Differences and p-values of every two samples at once, both (k, k): what ``Contrast.estimate`` gives of each pair."""
+    samples: Sequence[ScoreSample], dependence: ItemDependence, weights: Float64Array
+) -> PairTests:
+    """Test every two samples at once, as ``EstimatedDifference.estimate`` tests one pair.
+
+    The degrees of freedom are Satterthwaite's: the squared sum of the variances divided by the
+    sum of variance² / df.
+    """
     from scipy import special
 
     scores = np.array([sample.score for sample in samples])
     differences = scores[None, :] - scores[:, None]
-    count = sharing.effective_sample_size(weights)
-    if count < 2:
-        return differences, np.ones_like(differences)
-    shares = np.array([sample.influences.mean(axis=0) for sample in samples])
-    items = sharing.variances_of_differences(shares) * count / (count - 1)
-    of_seeds = [
-        [one for one in (seed_error(s, sharing), *s.seed_errors) if one is not None]
-        for s in samples
-    ]
-    seeds = np.array([sum(one.error**2 for one in parts) for parts in of_seeds])
-    doubts = np.array([sum(one.error**4 / one.df for one in parts) for parts in of_seeds])
-    total = items + seeds[:, None] + seeds[None, :]
-    doubt = items**2 / (count - 1) + doubts[:, None] + doubts[None, :]
+    n_items = dependence.effective_sample_size(weights)
+    if n_items < 2:
+        return PairTests(differences, np.ones_like(differences))
+    influences = np.array([sample.mean_influences for sample in samples])
+    item_variances = dependence.variances_of_differences(influences) * n_items / (n_items - 1)
+    errors_by_sample = [all_seed_errors(sample, dependence) for sample in samples]
+    seed_variances = np.array(
+        [sum(error.error**2 for error in errors) for errors in errors_by_sample]
+    )
+    seed_terms = np.array(
+        [sum(error.error**4 / error.df for error in errors) for errors in errors_by_sample]
+    )
+    variances = item_variances + seed_variances[:, None] + seed_variances[None, :]
+    terms = item_variances**2 / (n_items - 1) + seed_terms[:, None] + seed_terms[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
-        df = np.where(doubt > 0, total**2 / doubt, count - 1)
-        p = 2 * special.stdtr(df, -np.abs(differences) / np.sqrt(total))
-    return differences, np.where(np.isnan(total) | (np.abs(differences) <= TIE_TOLERANCE), 1.0, p)
+        df = np.where(terms > 0, variances**2 / terms, n_items - 1)
+        p_values = 2 * special.stdtr(df, -np.abs(differences) / np.sqrt(variances))
+    is_tie = np.isnan(variances) | (np.abs(differences) <= TIE_TOLERANCE)
+    return PairTests(differences, np.where(is_tie, 1.0, p_values))
