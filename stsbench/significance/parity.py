@@ -1,8 +1,9 @@
-"""Whether two encoders that should be identical really are: by their embeddings of the same sentences, and by their scores.
+"""Check whether two encoders that should be identical are, by their embeddings and their scores.
 
-Embeddings that differ by rounding alone are the same. Else they are the same for practical purposes where no score can have
-changed by more than a margin (its paired 95% interval lies within it) and no sentence went astray: what touches few sentences, as
-another length at which they are cut, moves no score.
+Embeddings of the same sentences that differ by rounding alone are the same. Otherwise they are the
+same for practical purposes if no score can have changed by more than a margin (its paired 95%
+interval lies within it) and no sentence is an outlier: a cause that affects few sentences, such
+as another length at which they are cut, moves no score.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from stsbench.significance.comparison import Comparison
 
 Matrix = npt.NDArray[np.floating]
 Sentences = Sequence[tuple[str, str]]
-"""What is special in each, and its text."""
+"""The kind and the text of each sentence; a kind is what is special about it, such as ``long``."""
 MAX_SENTENCES = 2048
-"""So many sentences are compared with each other."""
+"""The maximum number of sentences to compare with each other."""
 PROBES: Sentences = (
     ("empty", ""),
     ("blank", " "),
@@ -51,11 +52,17 @@ PROBES: Sentences = (
         for n in (3, 6, 12, 25, 50, 100)
     ),
 )
-"""Sentences on which encoders that should be identical differ first, and what is special in them."""
+"""Sentences on which encoders that should be identical differ first."""
 
 
 class OutlierSentence(NamedTuple):
-    """A sentence: what is special in it, and the cosine of its two embeddings."""
+    """A sentence that two encoders embed differently.
+
+    Attributes:
+        kind: What is special about the sentence.
+        text: The sentence.
+        cosine: The cosine of its two embeddings.
+    """
 
     kind: str
     text: str
@@ -63,7 +70,13 @@ class OutlierSentence(NamedTuple):
 
 
 class Neighbour(NamedTuple):
-    """A sentence and its nearest neighbour by the first encoder: their cosine by each of the two."""
+    """A sentence and its nearest neighbour by the first encoder.
+
+    Attributes:
+        text: The sentence.
+        neighbour: Its nearest neighbour.
+        cosines: The cosine of the two sentences by the first and by the second encoder.
+    """
 
     text: str
     neighbour: str
@@ -71,69 +84,110 @@ class Neighbour(NamedTuple):
 
 
 def row_cosines(a: Matrix, b: Matrix) -> Float64Array:
-    """The cosine of each embedding with the other encoder's, (n,); two zero vectors are the same, one alone is not."""
-    found, zero = paired_cosine(a, b)
-    return np.where(zero & ~(a.any(axis=1) | b.any(axis=1)), 1.0, np.clip(found, -1.0, 1.0))
+    """Compute the cosine of each sentence's two embeddings, (n,).
+
+    Two zero vectors have the cosine 1; one zero vector and another vector have 0.
+    """
+    cosines, has_zero = paired_cosine(a, b)
+    both_zero = has_zero & ~(a.any(axis=1) | b.any(axis=1))
+    return np.where(both_zero, 1.0, np.clip(cosines, -1.0, 1.0))
 
 
 def embedding_distances(a: Matrix, b: Matrix) -> Float64Array:
-    """How far each embedding is from the other encoder's, (n,), as a share of the longer one's length."""
-    x, y = a.astype(np.float64), b.astype(np.float64)
-    longer = np.maximum(np.linalg.norm(x, axis=1), np.linalg.norm(y, axis=1))
-    return np.asarray(np.linalg.norm(x - y, axis=1) / np.where(longer > 0, longer, 1.0))
+    """Compute the distance of each sentence's two embeddings, (n,).
+
+    Distances are shares of the longer embedding's length.
+    """
+    a = a.astype(np.float64)
+    b = b.astype(np.float64)
+    lengths = np.maximum(np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1))
+    return np.asarray(np.linalg.norm(a - b, axis=1) / np.where(lengths > 0, lengths, 1.0))
 
 
 def neighbours(a: Matrix, b: Matrix, texts: Sequence[str]) -> tuple[Neighbour, float]:
-    """The nearest neighbour whose cosine changed most, and the share of sentences that keep their nearest.
+    """Compare the nearest neighbours of sentences by two encoders.
 
-    Embeddings are (n, d) and (n, k), of two sentences at least; of more than ``MOST``, evenly spaced ones are taken.
+    If there are more than ``MAX_SENTENCES``, evenly spaced ones are compared.
+
+    Args:
+        a: The first encoder's embeddings, (n, d).
+        b: The second encoder's embeddings, (n, k).
+        texts: The sentences, at least two.
+
+    Returns:
+        The nearest neighbour whose cosine changed most, and the share of sentences with the same
+        nearest neighbour by both encoders.
     """
-    at = np.unique(np.linspace(0, len(texts) - 1, MAX_SENTENCES).astype(np.int64))
-    first, second = (unit_rows(x[at]) @ unit_rows(x[at]).T for x in (a, b))
-    own = np.arange(len(at))
-    # A sentence is no neighbour of its own.
-    nearest, other = (
-        np.where(np.eye(len(at), dtype=bool), -np.inf, x).argmax(axis=1) for x in (first, second)
+    sampled = np.unique(np.linspace(0, len(texts) - 1, MAX_SENTENCES).astype(np.int64))
+    first = unit_rows(a[sampled]) @ unit_rows(a[sampled]).T
+    second = unit_rows(b[sampled]) @ unit_rows(b[sampled]).T
+    rows = np.arange(len(sampled))
+    first_nearest = _nearest(first)
+    second_nearest = _nearest(second)
+    first_cosines = first[rows, first_nearest]
+    second_cosines = second[rows, first_nearest]
+    most_changed = int(np.abs(second_cosines - first_cosines).argmax())
+    # A neighbour that is as near as the nearest one, up to rounding, is the same.
+    is_same = second[rows, second_nearest] <= second_cosines + 1e-6
+    neighbour = Neighbour(
+        text=texts[sampled[most_changed]],
+        neighbour=texts[sampled[first_nearest[most_changed]]],
+        cosines=(float(first_cosines[most_changed]), float(second_cosines[most_changed])),
     )
-    before, after = first[own, nearest], second[own, nearest]
-    most = int(np.abs(after - before).argmax())
-    kept = float((second[own, other] <= second[own, nearest] + 1e-6).mean())
-    found = Neighbour(
-        texts[at[most]], texts[at[nearest[most]]], (float(before[most]), float(after[most]))
-    )
-    return found, kept
+    return neighbour, float(is_same.mean())
+
+
+def _nearest(cosines: Matrix) -> npt.NDArray[np.int64]:
+    """Return the nearest other sentence of each of n, (n,), by the cosines of all, (n, n)."""
+    is_itself = np.eye(len(cosines), dtype=bool)
+    return np.asarray(np.where(is_itself, -np.inf, cosines).argmax(axis=1))
 
 
 FLOAT32_TOLERANCE = 1e-4
-"""A distance that rounding in float32 explains, as a share of an embedding's length."""
+"""The largest distance that rounding in float32 explains, as a share of an embedding's length."""
 OUTLIER_LIMIT = 0.99
-"""A sentence whose cosine is lower has gone astray; bfloat16 leaves 0.999 and more."""
-ALIKE = 0.01
-"""Lengths that differ by more, as a share, in the median are no rounding."""
+"""A sentence with a lower cosine is an outlier; with bfloat16 cosines are 0.999 or more."""
+LENGTH_TOLERANCE = 0.01
+"""If the median ratio of lengths differs from 1 by more, the cause is not rounding."""
 MAX_LISTED = 8
+"""The maximum number of sentences to list."""
 SAME, PRACTICAL, DIFFERENT = "same to rounding", "same for practical purposes", "different"
+"""The possible verdicts."""
 
 
 class EmbeddingForm(NamedTuple):
-    """How embeddings are kept: the type and the number of their numbers."""
+    """The form of embeddings.
+
+    Attributes:
+        type: The type of their numbers, for example ``float32``.
+        size: The number of dimensions.
+    """
 
     type: str
     size: int
 
     def __str__(self) -> str:
-        """As people say it."""
+        """Return the form as text, for example ``384 × float32``."""
         return f"{self.size} × {self.type}"
 
 
 class EncoderEmbeddings(NamedTuple):
-    """One encoder's embeddings (n, d) of all sentences, and their form."""
+    """One encoder's embeddings of all sentences, (n, d), and their form."""
 
     form: EmbeddingForm
     embeddings: Matrix
 
 
 class KindRow(NamedTuple):
-    """How alike the sentences of one kind are embedded."""
+    """How similarly two encoders embed the sentences of one kind.
+
+    Attributes:
+        kind: What is special about the sentences.
+        n: The number of sentences.
+        worst: The lowest cosine of a sentence's two embeddings.
+        median: The median cosine.
+        outliers: The number of sentences with a cosine below ``OUTLIER_LIMIT``.
+    """
 
     kind: str
     n: int
@@ -144,7 +198,20 @@ class KindRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Parity:
-    """What was found: ``verdict`` and its ``reasons``; ``rows``, ``distance`` and ``strays`` are empty for other forms."""
+    """The result of comparing two encoders that should be identical.
+
+    Attributes:
+        verdict: ``SAME``, ``PRACTICAL`` or ``DIFFERENT``.
+        reasons: The reasons for the verdict, as texts for the user.
+        forms: The form of the first and of the second encoder's embeddings.
+        rows: The cosines by kind of sentence; empty if forms differ.
+        distance: The largest distance of a sentence's two embeddings, as a share of the longer
+            one's length; None if forms differ.
+        strays: The sentences that differ most, the worst first; empty if forms differ.
+        neighbour: The nearest neighbour whose cosine changed most.
+        kept: The share of sentences whose nearest neighbour is the same by both encoders.
+        comparison: The comparison of their scores.
+    """
 
     verdict: str
     reasons: Sequence[str]
@@ -158,7 +225,7 @@ class Parity:
 
     @property
     def same(self) -> bool:
-        """Whether the two are one, to rounding or for practical purposes."""
+        """True if the two are the same, to rounding or for practical purposes."""
         return self.verdict != DIFFERENT
 
 
@@ -170,48 +237,45 @@ def compare_embeddings(
     *,
     margin: float = 0.005,
 ) -> Parity:
-    """Return whether two encoders are one, by their embeddings of the same sentences, each with its kind, and their scores.
+    """Judge whether two encoders are the same, by embeddings of the same sentences and by scores.
 
-    ``margin`` is how far a score may have moved, never times 100.
+    Args:
+        first: The first encoder's embeddings.
+        second: The second encoder's embeddings.
+        sentences: The kind and the text of each embedded sentence.
+        comparison: The comparison of the two encoders' scores.
+        margin: The largest change of a score that does not matter, not times 100.
     """
-    a, b, texts = first.embeddings, second.embeddings, [text for _, text in sentences]
-    alike = first.form == second.form
-    found = row_cosines(a, b) if alike else np.empty(0)
-    distance = float(embedding_distances(a, b).max()) if alike else None
-    neighbour, kept = neighbours(a, b, texts)
-    reasons = []
-    for one in comparison.differences:
-        low, high = one.interval or (-np.inf, np.inf)
-        if one.interval is None:
-            reasons.append(f"{one.task}: no interval of the difference is known")
-        elif not -margin <= low <= high <= margin:
-            moved = f"{100 * low:+.2f} to {100 * high:+.2f}"
-            reasons.append(
-                f"{one.task}: the difference may be {moved} points, beyond ±{100 * margin:g}"
-            )
+    a = first.embeddings
+    b = second.embeddings
+    neighbour, kept = neighbours(a, b, [text for _, text in sentences])
+    same_form = first.form == second.form
+    cosines = row_cosines(a, b) if same_form else np.empty(0)
+    distance = float(embedding_distances(a, b).max()) if same_form else None
     if distance is not None and distance <= FLOAT32_TOLERANCE:
-        verdict, reasons = (
-            SAME,
-            [f"no embedding is farther away than {FLOAT32_TOLERANCE:g} of its length"],
-        )
+        verdict = SAME
+        reasons = [f"no embedding is farther away than {FLOAT32_TOLERANCE:g} of its length"]
     else:
-        reasons += _astray(sentences, found)
-        verdict = DIFFERENT if reasons else PRACTICAL
-        reasons = reasons or [
-            f"each score's 95% interval of the difference lies within ±{100 * margin:g} points"
+        reasons = [
+            *_describe_changed_scores(comparison, margin),
+            *_describe_outliers(sentences, cosines),
         ]
-        reasons += _remarks(first, second)
-    order = np.argsort(found, kind="stable")[:MAX_LISTED]
+        verdict = DIFFERENT if reasons else PRACTICAL
+        if not reasons:
+            points = f"±{100 * margin:g} points"
+            reasons = [f"each score's 95% interval of the difference lies within {points}"]
+        reasons += _describe_forms(first, second)
+    worst_first = np.argsort(cosines, kind="stable")[:MAX_LISTED].tolist()
     return Parity(
         verdict=verdict,
         reasons=reasons,
         forms=(first.form, second.form),
-        rows=_rows(sentences, found) if alike else [],
+        rows=_rows_by_kind(sentences, cosines) if same_form else [],
         distance=distance,
         strays=[
-            OutlierSentence(*sentences[int(at)], float(found[at]))
-            for at in order
-            if found[at] < 1 - FLOAT32_TOLERANCE**2
+            OutlierSentence(*sentences[index], float(cosines[index]))
+            for index in worst_first
+            if cosines[index] < 1 - FLOAT32_TOLERANCE**2
         ],
         neighbour=neighbour,
         kept=kept,
@@ -219,54 +283,94 @@ def compare_embeddings(
     )
 
 
-def _astray(sentences: Sentences, found: Matrix) -> Iterator[str]:
-    astray = found < OUTLIER_LIMIT
-    if not astray.any():
+def _describe_changed_scores(comparison: Comparison, margin: float) -> Iterator[str]:
+    for difference in comparison.differences:
+        if difference.interval is None:
+            yield f"{difference.task}: no interval of the difference is known"
+            continue
+        low, high = difference.interval
+        if not -margin <= low <= high <= margin:
+            interval = f"{100 * low:+.2f} to {100 * high:+.2f}"
+            yield (
+                f"{difference.task}: the difference may be {interval} points, "
+                f"beyond ±{100 * margin:g}"
+            )
+
+
+def _describe_outliers(sentences: Sentences, cosines: Matrix) -> Iterator[str]:
+    """Describe the sentences with a low cosine and their likely cause; empty if there are none."""
+    is_outlier = cosines < OUTLIER_LIMIT
+    n_outliers = int(is_outlier.sum())
+    if not n_outliers:
         return
-    yield f"{int(astray.sum())} of {len(found)} sentences have a cosine below {OUTLIER_LIMIT:g}"
-    gone = [one for one, lost in zip(sentences, astray, strict=True) if lost]
-    here = [one for one, lost in zip(sentences, astray, strict=True) if not lost]
+    yield f"{n_outliers} of {len(cosines)} sentences have a cosine below {OUTLIER_LIMIT:g}"
+    outliers = []
+    remaining = []
+    for sentence, is_out in zip(sentences, is_outlier, strict=True):
+        (outliers if is_out else remaining).append(sentence)
     yield next(
-        (said for said, holds in CAUSES.items() if holds(gone, here)),
+        (cause for cause, applies in CAUSES.items() if applies(outliers, remaining)),
         "they have nothing plain in common",
     )
 
 
-def _longer(some: Sentences, others: Sentences) -> bool:
-    lengths = (median(len(text) for _, text in one) for one in (some, others))
-    return next(lengths) > 1.5 * next(lengths)
+def _are_longer(sentences: Sentences, reference: Sentences) -> bool:
+    median_length = median(len(text) for _, text in sentences)
+    return median_length > 1.5 * median(len(text) for _, text in reference)
+
+
+def _all_have_capitals(outliers: Sentences, _remaining: Sentences) -> bool:
+    return all(text != text.lower() for _, text in outliers)
+
+
+def _are_nearly_all(outliers: Sentences, remaining: Sentences) -> bool:
+    return len(remaining) < len(outliers) / 9
+
+
+def _are_shorter(outliers: Sentences, remaining: Sentences) -> bool:
+    return _are_longer(remaining, outliers)
 
 
 CAUSES: dict[str, Callable[[Sentences, Sentences], bool]] = {
-    "all of them have capitals: one may lower-case": lambda gone, here: all(
-        text != text.lower() for _, text in gone
-    ),
-    "nearly all: look at pooling, prompt, weights and normalisation": lambda gone, here: (
-        len(here) < len(gone) / 9
-    ),
-    "most are long: one may cut sentences shorter": lambda gone, here: _longer(gone, here),
-    "most are short: one may count padding, or pad on another side": lambda gone, here: _longer(
-        here, gone
-    ),
+    "all of them have capitals: one may lower-case": _all_have_capitals,
+    "nearly all: look at pooling, prompt, weights and normalisation": _are_nearly_all,
+    "most are long: one may cut sentences shorter": _are_longer,
+    "most are short: one may count padding, or pad on another side": _are_shorter,
 }
-"""What sentences that went astray may have in common, the others being here: the first that holds is said."""
+"""Likely causes of outliers, and whether each applies to the outliers and the remaining sentences.
+
+The first cause that applies is reported.
+"""
 
 
-def _remarks(first: EncoderEmbeddings, second: EncoderEmbeddings) -> Iterator[str]:
+def _describe_forms(first: EncoderEmbeddings, second: EncoderEmbeddings) -> Iterator[str]:
+    """Describe a difference of forms or of lengths; empty if there is none."""
     if first.form != second.form:
-        yield f"embeddings of other forms ({first.form}, {second.form}) are compared by scores alone"
+        forms = f"{first.form}, {second.form}"
+        yield f"embeddings of other forms ({forms}) are compared by scores alone"
         return
-    a, b = (np.linalg.norm(side.embeddings.astype(np.float64), axis=1) for side in (first, second))
-    both = (a > 0) & (b > 0)
-    if both.any() and abs(float(np.median(b[both] / a[both])) - 1) > ALIKE:
-        yield f"their lengths differ ({np.median(a):.3g} and {np.median(b):.3g} in the median): one may be normalised"
+    first_lengths = np.linalg.norm(first.embeddings.astype(np.float64), axis=1)
+    second_lengths = np.linalg.norm(second.embeddings.astype(np.float64), axis=1)
+    nonzero = (first_lengths > 0) & (second_lengths > 0)
+    if not nonzero.any():
+        return
+    ratio = float(np.median(second_lengths[nonzero] / first_lengths[nonzero]))
+    if abs(ratio - 1) > LENGTH_TOLERANCE:
+        medians = f"{np.median(first_lengths):.3g} and {np.median(second_lengths):.3g}"
+        yield f"their lengths differ ({medians} in the median): one may be normalised"
 
 
-def _rows(sentences: Sentences, found: Matrix) -> list[KindRow]:
-    kinds: dict[str, list[float]] = {}
-    for (kind, _), cosine in zip(sentences, found.tolist(), strict=True):
-        kinds.setdefault(kind, []).append(cosine)
+def _rows_by_kind(sentences: Sentences, cosines: Matrix) -> list[KindRow]:
+    cosines_by_kind: dict[str, list[float]] = {}
+    for (kind, _), cosine in zip(sentences, cosines.tolist(), strict=True):
+        cosines_by_kind.setdefault(kind, []).append(cosine)
     return [
-        KindRow(kind, len(mine), min(mine), median(mine), sum(one < OUTLIER_LIMIT for one in mine))
-        for kind, mine in kinds.items()
+        KindRow(
+            kind=kind,
+            n=len(kind_cosines),
+            worst=min(kind_cosines),
+            median=median(kind_cosines),
+            outliers=sum(cosine < OUTLIER_LIMIT for cosine in kind_cosines),
+        )
+        for kind, kind_cosines in cosines_by_kind.items()
     ]
