@@ -79,7 +79,11 @@ class Layers(EncoderAnalysis):
                 for r in rows
             ]
             return draw_heat(
-                cells, rows="pooling", columns="layer", values="score × 100", title=title
+                cells,
+                row_label="pooling",
+                column_label="layer",
+                value_label="score × 100",
+                title=title,
             )
         points = [
             _point(r, r["pooling"], r["layer"], r["encoder"])
@@ -87,7 +91,7 @@ class Layers(EncoderAnalysis):
             if not math.isnan(r["score"])
         ]
         return draw_lines(
-            points, sizes="layer (0: word embeddings)", values="score × 100", title=title
+            points, x_label="layer (0: word embeddings)", y_label="score × 100", title=title
         )
 
 
@@ -253,7 +257,9 @@ class TokenFrequency(EncoderAnalysis):
             return _drawn_bands(tables["bands"], title)
         points = [_point(row, row["encoder"], row["removed"]) for row in tables["removal"]]
         what = "most frequent tokens that are left out of the mean"
-        return draw_lines(points, sizes=what, values="score × 100", title=title, scale="log2p1")
+        return draw_lines(
+            points, x_label=what, y_label="score × 100", title=title, x_scale="log2p1"
+        )
 
 
 def _input_embeddings(subject: EncoderOnTask, words: Sequence[str]) -> tuple[FloatArray, IntArray]:
@@ -324,9 +330,9 @@ def _drawn_bands(rows: Sequence[PlainRow], title: str) -> Chart:
         )
     return draw_heat(
         cells,
-        rows="rank",
-        columns="",
-        values="times that of the most frequent",
+        row_label="rank",
+        column_label="",
+        value_label="times that of the most frequent",
         title=title,
-        form=".2f",
+        number_format=".2f",
     )

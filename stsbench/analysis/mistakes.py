@@ -248,7 +248,7 @@ class Mistakes(EncoderAnalysis):
             kind = f"{row['slicing']}: {row['kind']}"
             dots.append(DotPoint.difference(kind, row["encoder"], *(row[key] for key in numbers)))
         what = "points that a pair costs more than the mean pair, with 95% interval; ○ it may be 0"
-        return draw_dots(dots, axis=what, title=title, zero=True)
+        return draw_dots(dots, x_label=what, title=title, has_zero_line=True)
 
 
 def _pair_row(split: PairSplit, at: int, numbers: PlainRow) -> PlainRow:
@@ -413,4 +413,4 @@ class Robustness(EncoderAnalysis):
             for row in tables["edits"]
         ]
         what = "change of the score × 100, with its 95% interval; ○ it may be 0; * the edit changes what is said"
-        return draw_dots(dots, axis=what, title=title, zero=True)
+        return draw_dots(dots, x_label=what, title=title, has_zero_line=True)

@@ -124,7 +124,7 @@ class Spectrum(EncoderAnalysis):
         rows = [row for row in tables["values"] if row["value"] > 1e-6]
         points = [LinePoint(row["encoder"], row["index"], row["value"]) for row in rows]
         sizes, values = "index of the singular value", "share of the largest"
-        return draw_lines(points, sizes=sizes, values=values, title=title, value_scale="log10")
+        return draw_lines(points, x_label=sizes, y_label=values, title=title, y_scale="log10")
 
 
 def principal_plane(x: EmbeddingRows) -> tuple[Float64Array, Float64Array]:
@@ -217,7 +217,7 @@ class SentenceMap(EncoderAnalysis):
             for row in tables["points"]
         ]
         across, up = PROJECTIONS[self.method].axes
-        return draw_spots(spots, across=across, up=up, title=title, same_scale=False)
+        return draw_spots(spots, x_label=across, y_label=up, title=title, same_scale=False)
 
 
 class NearestRows(NamedTuple):
@@ -314,7 +314,11 @@ class Neighbours(EncoderAnalysis):
             for row in tables["agreement"]
         ]
         return draw_heat(
-            cells, rows="", columns="", values="shared neighbours in percent", title=title
+            cells,
+            row_label="",
+            column_label="",
+            value_label="shared neighbours in percent",
+            title=title,
         )
 
 
@@ -378,7 +382,12 @@ class AlignmentAndUniformity(EncoderAnalysis):
             )
         across, up = "uniformity (lower: more even)", "alignment (lower: closer)"
         return draw_spots(
-            spots, across=across, up=up, values="score × 100", title=title, same_scale=False
+            spots,
+            x_label=across,
+            y_label=up,
+            value_label="score × 100",
+            title=title,
+            same_scale=False,
         )
 
 
@@ -464,4 +473,6 @@ class GoldAgainstCosine(EncoderAnalysis):
             if len(set(mine)) > 1:
                 violins.append(Violin(name, (low + high) / 2, 0.9 * (high - low), mine))
         spots = [ScatterPoint(row["gold"], row["cosine"], row["encoder"]) for row in rows]
-        return draw_spots(spots, violins=violins, across="gold score", up="cosine", title=title)
+        return draw_spots(
+            spots, violins=violins, x_label="gold score", y_label="cosine", title=title
+        )

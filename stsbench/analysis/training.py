@@ -87,7 +87,7 @@ class DomainShift(EncoderAnalysis):
             )
         text = f", trained on {first['text']}," if first["text"] else ""
         what = f"score × 100 less that of {drawn_name(first['encoder'])}{text}\nwith its 95% interval; ○ it may be 0"
-        return draw_dots(dots, axis=what, title=title, zero=True)
+        return draw_dots(dots, x_label=what, title=title, has_zero_line=True)
 
 
 Replaced = tuple[tuple[str, Any], ...]
@@ -162,7 +162,9 @@ class SweepCells(Analysis):
                 for row in grid
             ]
             values = "score × 100, mean over seeds"
-            return draw_heat(cells, rows=first, columns=second or by, values=values, title=title)
+            return draw_heat(
+                cells, row_label=first, column_label=second or by, value_label=values, title=title
+            )
         if all(_is_number(row["value"]) for row in points):
             sizes = [row["value"] for row in points]
             wide = min(sizes) > 0 and max(sizes) > 20 * min(sizes)
@@ -171,13 +173,13 @@ class SweepCells(Analysis):
                 for row in points
             ]
             return draw_lines(
-                line, sizes=by, values=WHAT, title=title, scale="log10" if wide else "linear"
+                line, x_label=by, y_label=WHAT, title=title, x_scale="log10" if wide else "linear"
             )
         dots = [
             DotPoint(f"{by} = {row['value']}", row["recipe"], 100 * row["score"], _ends(row))
             for row in points
         ]
-        return draw_dots(dots, axis=WHAT, title=title)
+        return draw_dots(dots, x_label=WHAT, title=title)
 
 
 def _shared(cells: Mapping[Replaced, list[float]]) -> tuple[Replaced, dict[Replaced, list[float]]]:

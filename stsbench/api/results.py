@@ -403,7 +403,7 @@ class Results(Sequence[Result]):
             if (cell := column.cell(one.results)) is not None
         ]
         title = self.runs[0].name if len(self.runs) == 1 else ""
-        return draw_dots(dots, axis="score × 100, with its 95% interval", title=title)
+        return draw_dots(dots, x_label="score × 100, with its 95% interval", title=title)
 
     @validate_arguments(folder=PATH)
     def save(self, folder: str | Path) -> list[Path]:

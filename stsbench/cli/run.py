@@ -648,4 +648,4 @@ def _variants_figure(variants: Sequence[VariantRow], values: str, title: str) ->
             )
             drawn.append(LinePoint(one.type, one.bytes, 100 * one.score, ends))
     sizes = "bytes of an embedding; — 95% interval of the difference from the largest"
-    return draw_lines(drawn, sizes=sizes, values=values, title=title, scale="log2")
+    return draw_lines(drawn, x_label=sizes, y_label=values, title=title, x_scale="log2")

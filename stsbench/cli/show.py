@@ -253,7 +253,7 @@ def _draw(names: str, path: Path) -> None:
         )
         for recipe, seed, points, _, kept in found
     ]
-    emit(draw_curves(curves, score=measures[0]), path)
+    emit(draw_curves(curves, score_label=measures[0]), path)
 
 
 def _flat(facts: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

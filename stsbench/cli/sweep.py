@@ -204,7 +204,7 @@ def _sweep_figure(book: SweepState) -> Any:  # noqa: ANN401 - matplotlib's
                 DotPoint(group=_named(row, book), series=series, value=100 * score, filled=filled)
             )
     return draw_dots(
-        dots, axis=f"score on {decide.task} {decide.split}", title=book.sweep.card.name
+        dots, x_label=f"score on {decide.task} {decide.split}", title=book.sweep.card.name
     )
 
 

@@ -1,4 +1,4 @@
-"""The one style of all figures: a chart, and the files that it becomes."""
+"""A chart in the style that all figures have, and the files that are made from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ except ImportError as error:
 STYLE: Mapping[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
-    # Names are text: a dollar sign begins no formula.
+    # Names are text: a dollar sign does not begin a formula.
     "text.parse_math": False,
     "text.color": INK,
     "axes.labelcolor": INK,
@@ -35,10 +35,10 @@ STYLE: Mapping[str, Any] = {
     "ytick.color": INK,
     "grid.color": LINE,
     "grid.linewidth": 0.5,
-    # A dark page would leave dark text on dark ground.
+    # Without it, a dark page would show dark text on a dark background.
     "figure.facecolor": "white",
     "axes.facecolor": "white",
-    # Text stays text, and the same chart gives the same bytes.
+    # Text is stored as text, and the same chart has the same bytes.
     "svg.fonttype": "none",
     "svg.hashsalt": "stsbench",
 }
@@ -48,19 +48,19 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
     "pdf": {"metadata": {"CreationDate": None}},
     "png": {"metadata": {"Software": None}, "dpi": DPI},
 }
-"""The formats of files, with what keeps their bytes the same."""
+"""By format, the arguments that keep the bytes of its files the same."""
 
 
 class Chart(Figure):  # type: ignore[misc]
-    """A figure of matplotlib that notebooks show by itself and that is written with the same bytes each time."""
+    """A matplotlib figure that notebooks show, and whose files have the same bytes each time."""
 
     def __init__(self, width: float, height: float) -> None:
-        """An empty one of this size in inches; no window is opened for it."""
+        """Make an empty figure of this size in inches, without opening a window."""
         super().__init__(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(self)
 
     def to_bytes(self, fmt: str) -> bytes:
-        """The figure as a file of one of the ``FORMATS``."""
+        """Return the content of a file in one of the ``FORMATS``."""
         stream = io.BytesIO()
         with styled():
             self.savefig(stream, format=fmt, bbox_inches="tight", **FORMATS[fmt])
@@ -69,15 +69,15 @@ class Chart(Figure):  # type: ignore[misc]
     def _repr_png_(self) -> bytes:
         return self.to_bytes("png")
 
-    def name(self, title: str, below: str, beside: str) -> None:
-        """Write what stands above all panels, below them and beside them."""
-        self.supxlabel(below, fontsize="medium")
-        self.supylabel(beside, fontsize="medium")
+    def name(self, title: str, x_label: str, y_label: str) -> None:
+        """Write the title above all panels, and the labels below and beside them."""
+        self.supxlabel(x_label, fontsize="medium")
+        self.supylabel(y_label, fontsize="medium")
         self.suptitle(drawn_name(title), fontsize="medium")
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The style, for what is drawn or written meanwhile: the user's own settings stay as they are."""
+    """Apply the style to what the block draws or writes; then the user's settings are restored."""
     with matplotlib.rc_context(dict(STYLE)):
         yield

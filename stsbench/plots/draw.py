@@ -1,7 +1,7 @@
-"""What figures are made of, and how it is drawn: dots, lines, training curves, coloured cells, and points in a plane.
+"""Charts of dots, lines, training curves, coloured cells, and points in a plane.
 
-Colours are those of Okabe and Ito, which the colour-blind can tell apart; each series has a mark of its own too, so that a
-figure printed in grey can still be read.
+Colours are those of Okabe and Ito, which the colour-blind can distinguish. Each series also has
+its own marker, so that a figure printed in grey can be read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
 Axes = Any
-"""Matplotlib's axes, which have no types."""
+"""Matplotlib's axes, which have no type annotations."""
 Interval = tuple[float, float]
 COLOURS = ("#0072B2", "#E69F00", "#000000", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -33,18 +33,18 @@ WIDTH, SIZE = 6.5, 5.5
 LOOKS = sorted(
     product(range(len(COLOURS)), range(len(MARKERS))), key=lambda at: (at[1] - at[0]) % len(MARKERS)
 )
-"""All looks, by the places of their colour and mark: at first each series has both for itself."""
+"""Indices of a colour and a marker; among the first looks no two share either."""
 
 
-def look(place: int) -> tuple[str, str]:
-    """The colour and the mark of a series by its place; after 49 series they come again."""
-    colour, marker = LOOKS[place % len(LOOKS)]
+def look(index: int) -> tuple[str, str]:
+    """Return the colour and the marker of a series by its index; they repeat after 49 series."""
+    colour, marker = LOOKS[index % len(LOOKS)]
     return COLOURS[colour], MARKERS[marker]
 
 
-def _some(numbers: Sequence[object], why: str = "there are no scores to draw") -> None:
+def _some(numbers: Sequence[object], problem: str = "there are no scores to draw") -> None:
     if not numbers:
-        raise DataError(why)
+        raise DataError(problem)
 
 
 @contextmanager
@@ -57,30 +57,42 @@ def _new_chart(width: float, height: float) -> Iterator[Chart]:
 
 @contextmanager
 def _new_panels(
-    count: int, *, alone: tuple[float, float], side: float, across: int, shared: bool = True
+    n_panels: int,
+    *,
+    single_size: tuple[float, float],
+    panel_size: float,
+    max_columns: int,
+    same_axes: bool = True,
 ) -> Iterator[tuple[Chart, list[Any]]]:
-    """An empty chart with the axes of so many panels, ``across`` side by side, to be drawn on.
+    """Make an empty chart with axes for some panels, row by row.
 
-    ``alone`` are width and height in inches of a lone one, ``side`` is that of one of several; ``shared``: all have the same axes.
+    Args:
+        n_panels: The number of panels.
+        single_size: Width and height in inches of a chart with one panel.
+        panel_size: Width and height in inches of each of several panels.
+        max_columns: The maximum number of panels in a row.
+        same_axes: Whether all panels have the same axes.
     """
-    rows = -(-count // across)
-    columns = -(-count // rows)
-    with _new_chart(*(alone if count == 1 else (side * columns + 1.4, side * rows + 0.8))) as chart:
+    rows = -(-n_panels // max_columns)
+    columns = -(-n_panels // rows)
+    with _new_chart(
+        *(single_size if n_panels == 1 else (panel_size * columns + 1.4, panel_size * rows + 0.8))
+    ) as chart:
         grid = (
-            chart.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
+            chart.subplots(rows, columns, squeeze=False, sharex=same_axes, sharey=same_axes)
             .ravel()
             .tolist()
         )
-        for spare in grid[count:]:
-            spare.remove()
-        for lowest in grid[max(0, count - columns) : count]:
+        for unused_axes in grid[n_panels:]:
+            unused_axes.remove()
+        for bottom_axes in grid[max(0, n_panels - columns) : n_panels]:
             # One with nothing below it says its numbers itself.
-            lowest.tick_params(labelbottom=True)
-        yield chart, grid[:count]
+            bottom_axes.tick_params(labelbottom=True)
+        yield chart, grid[:n_panels]
 
 
 class DotPoint(NamedTuple):
-    """One number: in which group it stands, of which series it is, and its interval, if one is known.
+    """One number of a chart of dots: its group, its series, and its interval, None if unknown.
 
     A dot that is not ``filled`` is drawn as a ring.
     """
@@ -93,7 +105,7 @@ class DotPoint(NamedTuple):
 
     @classmethod
     def difference(cls, group: str, series: str, value: float, low: float, high: float) -> DotPoint:
-        """A difference with its 95% interval: a ring where it may be 0."""
+        """Return a difference with its 95% interval: a ring if the interval contains 0."""
         return cls(
             group=group,
             series=series,
@@ -104,14 +116,23 @@ class DotPoint(NamedTuple):
 
 
 LINE_HEIGHT, FRAME = 0.2, 0.9
-"""In inches: of one dot's line in a chart of groups, and of axis and title."""
+"""The height in inches of a dot's line in a chart of groups, and of axis and title."""
 
 
-def draw_dots(dots: Sequence[DotPoint], *, axis: str, title: str = "", zero: bool = False) -> Chart:
-    """Draw dots, groups and series in the order in which they come first; at most one for each group and series.
+def draw_dots(
+    dots: Sequence[DotPoint], *, x_label: str, title: str = "", has_zero_line: bool = False
+) -> Chart:
+    """Draw dots in groups, at most one for each group and series, in their order of appearance.
 
-    ``axis`` says what the numbers are; with ``zero`` a line stands at 0. As all that draw here it raises DataError where there is
-    nothing to draw, and StsbenchError where matplotlib is not installed.
+    Args:
+        dots: The numbers.
+        x_label: A description of the numbers.
+        title: The title of the chart.
+        has_zero_line: Whether a line is drawn at 0.
+
+    Raises:
+        DataError: There is nothing to draw; all functions that draw raise it.
+        StsbenchError: Matplotlib is not installed.
     """
     _some(dots)
     groups, series = (
@@ -120,47 +141,49 @@ def draw_dots(dots: Sequence[DotPoint], *, axis: str, title: str = "", zero: boo
     )
     # As many lines as a group's dots need, or its name.
     height = max(len(series) + 1, *(label_lines(name).count("\n") + 1 for name in groups))
-    tops = {name: place * height + (height - len(series)) / 2 for place, name in enumerate(groups)}
+    tops = {name: index * height + (height - len(series)) / 2 for index, name in enumerate(groups)}
     with _new_chart(WIDTH, FRAME + LINE_HEIGHT * len(groups) * height) as chart:
         axes = chart.add_subplot()
-        _draw_bands(axes, len(groups), height, zero=zero)
+        _draw_bands(axes, len(groups), height, has_zero_line=has_zero_line)
         axes.set_yticks(
-            [(place + 0.5) * height - 0.5 for place in range(len(groups))],
+            [(index + 0.5) * height - 0.5 for index in range(len(groups))],
             [*map(label_lines, groups)],
         )
         axes.set_ylim(len(groups) * height - 0.5, -0.5)
-        for place, name in enumerate(series):
-            colour, marker = look(place)
+        for series_index, name in enumerate(series):
+            colour, marker = look(series_index)
             # What stands in the legend is filled, whatever the first dot is.
             shape = {"marker": marker, "markersize": SIZE, "linestyle": "none"}
             axes.plot([], [], color=colour, label=legend_name(name), **shape)
             for dot in dots:
                 if dot.series == name:
-                    _draw_dot(axes, dot, tops[dot.group] + place, look(place), SIZE, 1.5)
-        axes.set_xlabel(axis)
+                    _draw_dot(
+                        axes, dot, tops[dot.group] + series_index, look(series_index), SIZE, 1.5
+                    )
+        axes.set_xlabel(x_label)
         axes.set_title(drawn_name(title), fontsize="medium", loc="left")
         if len(series) > 1:
             axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     return chart
 
 
-def _draw_bands(axes: Axes, count: int, height: float = 1, *, zero: bool) -> None:
-    """Rows from the top, so many, with a band behind every second one, and without ticks."""
-    for place in range(0, count, 2):
+def _draw_bands(axes: Axes, n_rows: int, height: float = 1, *, has_zero_line: bool) -> None:
+    """Draw a band behind every second row, from the top, and remove the rows' ticks."""
+    for index in range(0, n_rows, 2):
         axes.axhspan(
-            place * height - 0.5, (place + 1) * height - 0.5, color=BAND, linewidth=0, zorder=0
+            index * height - 0.5, (index + 1) * height - 0.5, color=BAND, linewidth=0, zorder=0
         )
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
-    if zero:
+    if has_zero_line:
         axes.axvline(0, color="black", linewidth=0.8)
 
 
 def _draw_dot(
-    axes: Axes, dot: DotPoint, y: float, drawn: tuple[str, str], size: float, width: float
+    axes: Axes, dot: DotPoint, y: float, dot_look: tuple[str, str], size: float, width: float
 ) -> None:
-    """A dot, or a ring, and its interval along x; ``size`` and ``width`` in points."""
-    colour, marker = drawn
+    """Draw a dot, or a ring, and its interval along x; ``size`` and ``width`` are in points."""
+    colour, marker = dot_look
     if dot.interval is not None:
         axes.hlines(y, *dot.interval, color=colour, linewidth=width)
     shape = {
@@ -172,56 +195,63 @@ def _draw_dot(
 
 
 LABELS, PANEL, ROW_HEIGHT, PANEL_FRAME = 2.2, 1.15, 0.19, 1.0
-"""In inches: of the rows' names beside panels, of a panel, of a row, and of titles and axis."""
+"""Sizes in inches: of row names beside panels, a panel, a row, and titles with axis."""
 NOTE_HEIGHT, SIGNS = 0.13, 15
-"""Of a line of notes in inches, and how many signs it has to the inch."""
+"""The height of a line of notes in inches, and its characters per inch."""
 
 
 def draw_panels(
     dots: Sequence[DotPoint],
     *,
-    panels: Mapping[str, str],
-    rows: Mapping[str, str],
-    axis: str,
+    panel_titles: Mapping[str, str],
+    row_labels: Mapping[str, str],
+    x_label: str,
     title: str = "",
     notes: Sequence[str] = (),
-    zero: bool = False,
+    has_zero_line: bool = False,
 ) -> Chart:
-    """Draw dots in panels that share their rows; ``notes`` stand below all.
+    """Draw dots in panels that share their rows.
 
-    ``panels`` are the titles by the dots' series, ``rows`` what stands beside them by the dots' group, from the top.
+    Args:
+        dots: The numbers: the series of each is its panel, the group its row.
+        panel_titles: The titles of the panels by series.
+        row_labels: The labels beside the panels by group, from the top.
+        x_label: A description of the numbers.
+        title: The title of the chart.
+        notes: Notes below the panels.
+        has_zero_line: Whether a line is drawn at 0.
     """
     _some(dots)
-    width = LABELS + PANEL * len(panels)
-    below = [
+    width = LABELS + PANEL * len(panel_titles)
+    note_lines = [
         line
         for note in notes
         for line in textwrap.wrap(escape_controls(note), round(width * SIGNS))
     ]
     with _new_chart(
-        width, PANEL_FRAME + ROW_HEIGHT * len(rows) + NOTE_HEIGHT * len(below)
+        width, PANEL_FRAME + ROW_HEIGHT * len(row_labels) + NOTE_HEIGHT * len(note_lines)
     ) as chart:
-        all_axes = chart.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        heights = {row: place for place, row in enumerate(rows)}
-        for axes, (panel, head) in zip(all_axes, panels.items(), strict=True):
-            axes.set_title(drawn_name(head), fontsize="small")
-            _draw_bands(axes, len(rows), zero=zero)
+        all_axes = chart.subplots(1, len(panel_titles), sharey=True, squeeze=False)[0]
+        row_indices = {row: index for index, row in enumerate(row_labels)}
+        for axes, (panel, panel_title) in zip(all_axes, panel_titles.items(), strict=True):
+            axes.set_title(drawn_name(panel_title), fontsize="small")
+            _draw_bands(axes, len(row_labels), has_zero_line=has_zero_line)
             for dot in dots:
                 if dot.series == panel:
-                    _draw_dot(axes, dot, heights[dot.group], look(0), 4.5, 1.2)
+                    _draw_dot(axes, dot, row_indices[dot.group], look(0), 4.5, 1.2)
             axes.tick_params(axis="x", labelsize="x-small")
             axes.locator_params(axis="x", nbins=3)
-        all_axes[0].set_yticks(range(len(rows)), [*map(drawn_name, rows.values())])
-        all_axes[0].set_ylim(len(rows) - 0.5, -0.5)
-        chart.supxlabel("\n".join([axis, *below]), fontsize="small")
+        all_axes[0].set_yticks(range(len(row_labels)), [*map(drawn_name, row_labels.values())])
+        all_axes[0].set_ylim(len(row_labels) - 0.5, -0.5)
+        chart.supxlabel("\n".join([x_label, *note_lines]), fontsize="small")
         chart.suptitle(drawn_name(title), fontsize="medium")
     return chart
 
 
 TICKED, DOTTED = 12, 40
-"""Up to so many sizes each has a tick; a line of more points has no dots."""
+"""The maximum number of sizes with a tick each, and of points of a line with a dot each."""
 Scale = Literal["linear", "log2", "log10", "log2p1"]
-"""``log2p1`` has a place for 0 too: from 1 on it is a logarithm to base 2."""
+"""``log2p1`` includes 0: from 1 on it is a logarithm to base 2."""
 SCALES: Mapping[str, Mapping[str, Any]] = {
     "log2": {"value": "log", "base": 2},
     "log10": {"value": "log", "base": 10},
@@ -230,7 +260,7 @@ SCALES: Mapping[str, Mapping[str, Any]] = {
 
 
 class LinePoint(NamedTuple):
-    """One number: of which series it is, over which size, its interval, if one is known, and the panel it stands in."""
+    """One number of a line: its series, its size, its interval (None if unknown), and its panel."""
 
     series: str
     size: float
@@ -242,15 +272,21 @@ class LinePoint(NamedTuple):
 def draw_lines(
     points: Sequence[LinePoint],
     *,
-    sizes: str,
-    values: str,
+    x_label: str,
+    y_label: str,
     title: str = "",
-    scale: Scale = "linear",
-    value_scale: Scale = "linear",
+    x_scale: Scale = "linear",
+    y_scale: Scale = "linear",
 ) -> Chart:
-    """Draw a line a series, in the order in which they come first, its points by their size.
+    """Draw one line per series, in their order of appearance, through its points by size.
 
-    ``sizes`` and ``values`` say what stands on the axes below and beside; ``scale`` is of sizes, ``value_scale`` of numbers.
+    Args:
+        points: The numbers.
+        x_label: A description of the sizes.
+        y_label: A description of the numbers.
+        title: The title of the chart.
+        x_scale: The scale of the sizes.
+        y_scale: The scale of the numbers.
     """
     _some(points)
     series, panels = (
@@ -258,17 +294,22 @@ def draw_lines(
         for names in zip(*((p.series, p.panel) for p in points), strict=True)
     )
     ticks = sorted({point.size for point in points})
-    with _new_panels(len(panels), alone=(WIDTH, 4.0), side=2.6, across=3) as (chart, all_axes):
+    with _new_panels(len(panels), single_size=(WIDTH, 4.0), panel_size=2.6, max_columns=3) as (
+        chart,
+        all_axes,
+    ):
         for axes, panel in zip(all_axes, panels, strict=True):
-            for place, name in enumerate(series):
-                mine = [point for point in points if (point.panel, point.series) == (panel, name)]
-                if mine:
+            for index, name in enumerate(series):
+                series_points = [
+                    point for point in points if (point.panel, point.series) == (panel, name)
+                ]
+                if series_points:
                     _draw_series(
-                        axes, name, sorted(mine, key=lambda point: point.size), look(place)
+                        axes, name, sorted(series_points, key=lambda point: point.size), look(index)
                     )
-            for side, chosen in (("x", scale), ("y", value_scale)):
-                if chosen in SCALES:
-                    getattr(axes, f"set_{side}scale")(**SCALES[chosen])
+            for side, axis_scale in (("x", x_scale), ("y", y_scale)):
+                if axis_scale in SCALES:
+                    getattr(axes, f"set_{side}scale")(**SCALES[axis_scale])
                     getattr(axes, f"{side}axis").set_major_formatter("{x:g}")
             if len(ticks) <= TICKED:
                 axes.set_xticks(
@@ -277,12 +318,12 @@ def draw_lines(
                 axes.minorticks_off()
             axes.grid(axis="y")
             axes.set_title(drawn_name(panel), fontsize="small")
-        chart.name(title, sizes, values)
+        chart.name(title, x_label, y_label)
         if len(series) > 1:
             handles = {
-                one.get_label(): one
+                handle.get_label(): handle
                 for axes in all_axes
-                for one in axes.get_legend_handles_labels()[0]
+                for handle in axes.get_legend_handles_labels()[0]
             }
             chart.legend(
                 handles=list(handles.values()),
@@ -294,16 +335,16 @@ def draw_lines(
 
 
 def _draw_series(
-    axes: Axes, name: str, points: Sequence[LinePoint], drawn: tuple[str, str]
+    axes: Axes, name: str, points: Sequence[LinePoint], series_look: tuple[str, str]
 ) -> None:
-    colour, marker = drawn
+    colour, marker = series_look
     for point in points:
         if point.interval is not None:
             axes.vlines(point.size, *point.interval, color=colour, linewidth=1.5)
-    every = max(1, len(points) // 8) if len(points) > DOTTED else 1
+    marker_distance = max(1, len(points) // 8) if len(points) > DOTTED else 1
     shape = {
         "marker": marker,
-        "markevery": every,
+        "markevery": marker_distance,
         "markersize": SIZE,
         "color": colour,
         "linewidth": 1.2,
@@ -317,7 +358,7 @@ def _draw_series(
 
 
 class CurvePoint(NamedTuple):
-    """One validation: the step, the score in points, and the mean loss since the validation before."""
+    """One validation: the step, the score in points, and the mean loss since the previous one."""
 
     step: float
     score: float | None
@@ -326,7 +367,7 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The validations of one run, and the step whose weights were kept."""
+    """The validations of one training run, and the step of its kept weights (None if unknown)."""
 
     name: str
     points: Sequence[CurvePoint]
@@ -334,25 +375,32 @@ class Curve:
 
 
 CURVE_HEIGHT = 2.2
-"""Of a panel of training curves, in inches."""
+"""The height of a panel of training curves, in inches."""
 
 
-def draw_curves(curves: Sequence[Curve], *, score: str) -> Chart:
-    """Draw development scores above losses, the kept step of each run as a ring; ``score`` is what the scores are of."""
-    every = [point for curve in curves for point in curve.points]
-    _some(every, "there is no curve to draw: nothing was validated while it was trained")
-    drawn = {
-        "score": score,
-        **({"loss": "loss"} if any(point.loss is not None for point in every) else {}),
+def draw_curves(curves: Sequence[Curve], *, score_label: str) -> Chart:
+    """Draw development scores above losses, with a ring at the kept step of each run.
+
+    Args:
+        curves: The runs.
+        score_label: A description of the scores.
+    """
+    points = [point for curve in curves for point in curve.points]
+    _some(points, "there is no curve to draw: nothing was validated while it was trained")
+    label_by_field = {
+        "score": score_label,
+        **({"loss": "loss"} if any(point.loss is not None for point in points) else {}),
     }
-    with _new_chart(WIDTH, CURVE_HEIGHT * len(drawn) + 0.4) as chart:
-        all_axes = chart.subplots(len(drawn), 1, sharex=True, squeeze=False)[:, 0]
-        for axes, (what, said) in zip(all_axes, drawn.items(), strict=True):
-            for place, curve in enumerate(curves):
+    with _new_chart(WIDTH, CURVE_HEIGHT * len(label_by_field) + 0.4) as chart:
+        all_axes = chart.subplots(len(label_by_field), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (field_name, label) in zip(all_axes, label_by_field.items(), strict=True):
+            for index, curve in enumerate(curves):
                 values = {
-                    p.step: value for p in curve.points if (value := getattr(p, what)) is not None
+                    p.step: value
+                    for p in curve.points
+                    if (value := getattr(p, field_name)) is not None
                 }
-                colour, marker = look(place)
+                colour, marker = look(index)
                 shape = {"marker": marker, "markersize": 3, "linewidth": 1.2, "color": colour}
                 axes.plot(
                     list(values), list(values.values()), label=legend_name(curve.name), **shape
@@ -366,7 +414,7 @@ def draw_curves(curves: Sequence[Curve], *, score: str) -> Chart:
                     }
                     axes.plot([curve.kept], [values[curve.kept]], **ring)
             axes.grid(axis="both")
-            axes.set_ylabel(said)
+            axes.set_ylabel(label)
         all_axes[-1].set_xlabel("step")
         if len(curves) > 1:
             all_axes[0].legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
@@ -374,17 +422,17 @@ def draw_curves(curves: Sequence[Curve], *, score: str) -> Chart:
 
 
 CELL, LINE, BESIDE = 0.55, 0.32, 1.9
-"""In inches: the width of a cell, the height of a row, and what a panel has beside its cells."""
+"""In inches: the width of a cell, the height of a row, and a panel's width beside its cells."""
 SIGN, LONG = 0.085, 6
-"""Of a sign in inches; columns' names of more signs stand upright."""
+"""The width of a character in inches; longer names of columns, in characters, are upright."""
 SHADES = "cividis"
-"""Even in lightness and the same to the colour-blind; printed in grey it keeps its order."""
+"""A colour map of even lightness, also for the colour-blind; in grey its order is the same."""
 DARK = 0.55
-"""Up to this share of the colours numbers are white."""
+"""The share of the colour map, from the dark end, on which numbers are white."""
 
 
 class HeatCell(NamedTuple):
-    """One number, by the names of its row, its column and its panel."""
+    """One number, with the names of its row, its column and its panel."""
 
     row: str
     column: str
@@ -395,67 +443,78 @@ class HeatCell(NamedTuple):
 def draw_heat(
     cells: Sequence[HeatCell],
     *,
-    rows: str,
-    columns: str,
-    values: str,
+    row_label: str,
+    column_label: str,
+    value_label: str,
     title: str = "",
-    form: str = ".1f",
+    number_format: str = ".1f",
 ) -> Chart:
-    """Draw cells, rows and columns in the order in which they come first, panels below each other on one scale.
+    """Draw coloured cells in panels below each other, with one colour scale.
 
-    A place without a number, or with NaN, stays empty. ``rows``, ``columns`` and ``values`` say what these are, ``form`` how
-    numbers are written.
+    Rows, columns and panels have their order of appearance. A cell without a number, or with NaN,
+    is empty.
+
+    Args:
+        cells: The numbers.
+        row_label: A description of the rows.
+        column_label: A description of the columns.
+        value_label: A description of the numbers.
+        title: The title of the chart.
+        number_format: The format of the numbers in the cells.
     """
-    known = [cell.value for cell in cells if not math.isnan(cell.value)]
-    _some(known)
+    numbers = [cell.value for cell in cells if not math.isnan(cell.value)]
+    _some(numbers)
     row_names, column_names, panels = (
         list(dict.fromkeys(names))
         for names in zip(*((c.row, c.column, c.panel) for c in cells), strict=True)
     )
-    low, high = min(known), max(known)
-    steep = max(map(len, column_names)) > LONG
+    low, high = min(numbers), max(numbers)
+    has_upright_names = max(map(len, column_names)) > LONG
     width = BESIDE + max(map(len, row_names)) * SIGN + CELL * len(column_names)
-    below = max(map(len, column_names)) * SIGN * steep
+    names_height = max(map(len, column_names)) * SIGN * has_upright_names
     with _new_chart(
-        width, 0.7 + below + len(panels) * (BESIDE / 2 + LINE * len(row_names))
+        width, 0.7 + names_height + len(panels) * (BESIDE / 2 + LINE * len(row_names))
     ) as chart:
         all_axes = chart.subplots(len(panels), 1, squeeze=False)[:, 0]
         for axes, panel in zip(all_axes, panels, strict=True):
             grid = [[float("nan")] * len(column_names) for _ in row_names]
             for cell in cells:
                 if cell.panel == panel:
-                    at, place = row_names.index(cell.row), column_names.index(cell.column)
-                    grid[at][place] = cell.value
+                    row_index, column_index = (
+                        row_names.index(cell.row),
+                        column_names.index(cell.column),
+                    )
+                    grid[row_index][column_index] = cell.value
                     if not math.isnan(cell.value):
                         share = (cell.value - low) / (high - low) if high > low else 0.0
                         shape = {"ha": "center", "va": "center", "fontsize": "x-small"}
                         shape["color"] = "white" if share <= DARK else "black"
-                        axes.text(place, at, f"{cell.value:{form}}", **shape)
+                        axes.text(column_index, row_index, f"{cell.value:{number_format}}", **shape)
             image = axes.imshow(grid, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
             axes.set_xticks(
                 range(len(column_names)),
                 [*map(drawn_name, column_names)],
-                rotation=90 if steep else 0,
+                rotation=90 if has_upright_names else 0,
             )
             axes.set_yticks(range(len(row_names)), [*map(drawn_name, row_names)])
             axes.set_title(drawn_name(panel), fontsize="small", loc="left")
-            axes.set_ylabel(rows)
+            axes.set_ylabel(row_label)
             axes.tick_params(length=0)
-        all_axes[-1].set_xlabel(columns)
-        chart.colorbar(image, ax=list(all_axes), label=values, shrink=0.8)
+        all_axes[-1].set_xlabel(column_label)
+        chart.colorbar(image, ax=list(all_axes), label=value_label, shrink=0.8)
         chart.suptitle(drawn_name(title), fontsize="medium")
     return chart
 
 
 MANY = 500
-"""Points of a panel beyond which they are drawn small, pale and as a picture: a file of text would be too large."""
+"""With more points a panel draws them small, pale and as a bitmap, so that files stay small."""
 
 
 class ScatterPoint(NamedTuple):
-    """One point.
+    """One point of a plane.
 
-    ``value`` colours it; ``name`` numbers it and stands in the legend; those of one ``joined`` in a panel are joined by a line
-    in their order.
+    ``value`` decides its colour. ``name`` is in the legend, under the number beside the point.
+    Points of a panel with the same ``joined`` are joined by a line in their order.
     """
 
     x: float
@@ -467,7 +526,7 @@ class ScatterPoint(NamedTuple):
 
 
 class Violin(NamedTuple):
-    """The density of some numbers, drawn upright: in which panel, where its middle stands, and how wide it is."""
+    """The density of some numbers, drawn upright: its panel, the x of its middle, and its width."""
 
     panel: str
     place: float
@@ -476,48 +535,62 @@ class Violin(NamedTuple):
 
 
 def draw_spots(
-    spots: Sequence[ScatterPoint],
+    points: Sequence[ScatterPoint],
     *,
-    across: str,
-    up: str,
-    values: str = "",
+    x_label: str,
+    y_label: str,
+    value_label: str = "",
     title: str = "",
     same_scale: bool = True,
     violins: Sequence[Violin] = (),
 ) -> Chart:
-    """Draw points, panels in the order in which they come first, with densities (``violins``) over them.
+    """Draw points in panels, in their order of appearance, with densities over them.
 
-    ``across`` and ``up`` say what stands on the axes below and beside, ``values`` what colours are; with ``same_scale`` all panels
-    have the same axes.
+    Args:
+        points: The points.
+        x_label: A description of the x values.
+        y_label: A description of the y values.
+        value_label: A description of the values that decide colours.
+        title: The title of the chart.
+        same_scale: Whether all panels have the same axes.
+        violins: Densities over the points.
     """
-    _some(spots, "there are no points to draw")
-    panels = list(dict.fromkeys(spot.panel for spot in spots))
-    names = list(dict.fromkeys(spot.name for spot in spots if spot.name))
-    known = [spot.value for spot in spots if spot.value is not None]
-    ends = (min(known), max(known)) if known else (0.0, 1.0)
-    with _new_panels(len(panels), alone=(6.0, 4.4), side=2.4, across=3, shared=same_scale) as (
+    _some(points, "there are no points to draw")
+    panels = list(dict.fromkeys(point.panel for point in points))
+    names = list(dict.fromkeys(point.name for point in points if point.name))
+    colour_values = [point.value for point in points if point.value is not None]
+    value_range = (min(colour_values), max(colour_values)) if colour_values else (0.0, 1.0)
+    with _new_panels(
+        len(panels), single_size=(6.0, 4.4), panel_size=2.4, max_columns=3, same_axes=same_scale
+    ) as (
         chart,
         all_axes,
     ):
         for axes, panel in zip(all_axes, panels, strict=True):
-            image = _draw_panel(axes, [spot for spot in spots if spot.panel == panel], names, ends)
-            for one in (violin for violin in violins if violin.panel == panel):
-                shown = axes.violinplot(
-                    [one.values], [one.place], widths=one.width, showmedians=True, showextrema=False
+            image = _draw_panel(
+                axes, [point for point in points if point.panel == panel], names, value_range
+            )
+            for violin_of_panel in (violin for violin in violins if violin.panel == panel):
+                artists = axes.violinplot(
+                    [violin_of_panel.values],
+                    [violin_of_panel.place],
+                    widths=violin_of_panel.width,
+                    showmedians=True,
+                    showextrema=False,
                 )
-                shown["bodies"][0].set(
+                artists["bodies"][0].set(
                     facecolor="none", edgecolor=COLOURS[4], alpha=1.0, linewidth=1.0
                 )
-                shown["cmedians"].set(color=COLOURS[4], linewidth=1.5)
+                artists["cmedians"].set(color=COLOURS[4], linewidth=1.5)
             axes.set_title(drawn_name(panel), fontsize="small")
             axes.grid()
-        if known:
-            chart.colorbar(image, ax=list(all_axes), label=values, shrink=0.8)
-        chart.name(title, across, up)
+        if colour_values:
+            chart.colorbar(image, ax=list(all_axes), label=value_label, shrink=0.8)
+        chart.name(title, x_label, y_label)
         if names:
             from matplotlib.lines import Line2D
 
-            labels = [f"{at} {drawn_name(name)}" for at, name in enumerate(names, 1)]
+            labels = [f"{number} {drawn_name(name)}" for number, name in enumerate(names, 1)]
             handles = [Line2D([], [], linestyle="none", label=label) for label in labels]
             chart.legend(
                 handles=handles,
@@ -530,27 +603,33 @@ def draw_spots(
 
 
 def _draw_panel(
-    axes: Axes, spots: Sequence[ScatterPoint], names: Sequence[str], ends: Interval
+    axes: Axes, points: Sequence[ScatterPoint], names: Sequence[str], value_range: Interval
 ) -> Any:  # noqa: ANN401 - matplotlib
-    for joined in dict.fromkeys(spot.joined for spot in spots if spot.joined):
-        line = [(spot.x, spot.y) for spot in spots if spot.joined == joined]
+    """Draw the points of one panel, and return the artist of the points."""
+    for joined in dict.fromkeys(point.joined for point in points if point.joined):
+        line = [(point.x, point.y) for point in points if point.joined == joined]
         axes.plot(*zip(*line, strict=True), color=INK, linewidth=0.6, zorder=1)
-    many, colours = len(spots) > MANY, [spot.value for spot in spots]
-    shape: dict[str, Any] = {"s": 40 if names else 9, "edgecolors": "black"}
-    if many:
-        shape = {"s": 3, "edgecolors": "none", "alpha": 0.4}
-    if None in colours:
-        shape["color"] = COLOURS[0]
+    is_large, colour_values = len(points) > MANY, [point.value for point in points]
+    style: dict[str, Any] = {"s": 40 if names else 9, "edgecolors": "black"}
+    if is_large:
+        style = {"s": 3, "edgecolors": "none", "alpha": 0.4}
+    if None in colour_values:
+        style["color"] = COLOURS[0]
     else:
-        shape |= {"c": colours, "cmap": SHADES, "vmin": ends[0], "vmax": ends[1]}
-    x, y = ([getattr(spot, side) for spot in spots] for side in "xy")
-    image = axes.scatter(x, y, rasterized=many, linewidths=0.3, zorder=2, **shape)
-    for spot in spots:
-        if spot.name:
-            number = str(names.index(spot.name) + 1)
+        style |= {
+            "c": colour_values,
+            "cmap": SHADES,
+            "vmin": value_range[0],
+            "vmax": value_range[1],
+        }
+    x, y = ([getattr(point, side) for point in points] for side in "xy")
+    image = axes.scatter(x, y, rasterized=is_large, linewidths=0.3, zorder=2, **style)
+    for point in points:
+        if point.name:
+            number = str(names.index(point.name) + 1)
             axes.annotate(
                 number,
-                (spot.x, spot.y),
+                (point.x, point.y),
                 xytext=(5, 4),
                 textcoords="offset points",
                 fontsize="small",

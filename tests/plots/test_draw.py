@@ -46,18 +46,18 @@ def test_without_matplotlib_one_line_names_the_extra(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(StsbenchError) as caught:
-        draw_dots(DOTS, axis="points")
+        draw_dots(DOTS, x_label="points")
     assert str(caught.value) == (
         "figures need matplotlib; install the extra 'plots': pip install 'stsbench[plots]'"
     )
 
 
 NOTHING = {
-    "dots": lambda: draw_dots([], axis="points"),
-    "panels": lambda: draw_panels([], panels={}, rows={}, axis="points"),
-    "lines": lambda: draw_lines([], sizes="bytes", values="score"),
-    "cells": lambda: draw_heat([], rows="pooling", columns="layer", values="score"),
-    "spots": lambda: draw_spots([], across="x", up="y"),
+    "dots": lambda: draw_dots([], x_label="points"),
+    "panels": lambda: draw_panels([], panel_titles={}, row_labels={}, x_label="points"),
+    "lines": lambda: draw_lines([], x_label="bytes", y_label="score"),
+    "cells": lambda: draw_heat([], row_label="pooling", column_label="layer", value_label="score"),
+    "spots": lambda: draw_spots([], x_label="x", y_label="y"),
 }
 
 
@@ -69,7 +69,7 @@ def test_nothing_is_no_figure(kind):
 
 def test_dots_stand_where_their_numbers_are():
 
-    (axes,) = draw_dots(DOTS, axis="points", title="two encoders", zero=True).axes
+    (axes,) = draw_dots(DOTS, x_label="points", title="two encoders", has_zero_line=True).axes
     drawn = [line for line in axes.lines if len(line.get_xdata()) == 1]
     assert sorted(float(line.get_xdata()[0]) for line in drawn) == [70.0, 77.58, 82.03]
     ends = sorted(tuple(part[:, 0]) for bars in axes.collections for part in bars.get_segments())
@@ -89,13 +89,13 @@ def test_files_are_whole_and_the_same_each_time():
     from stsbench.plots.chart import FORMATS
 
     for fmt, begins in {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}.items():
-        first, again = (draw_dots(DOTS, axis="points").to_bytes(fmt) for _ in range(2))
+        first, again = (draw_dots(DOTS, x_label="points").to_bytes(fmt) for _ in range(2))
         assert first == again
         assert first.startswith(begins)
     assert {*FORMATS} == {"svg", "png", "pdf"}
     texts = {
         "".join(node.itertext())
-        for node in ElementTree.fromstring(draw_dots(DOTS, axis="points").to_bytes("svg")).iter()
+        for node in ElementTree.fromstring(draw_dots(DOTS, x_label="points").to_bytes("svg")).iter()
     }
     assert {"stsb", "sickr", "minilm"} <= texts
     assert any("_my $x^2$ <b>" in text for text in texts)
@@ -104,7 +104,7 @@ def test_files_are_whole_and_the_same_each_time():
 def test_the_users_own_settings_stay():
     matplotlib = pytest.importorskip("matplotlib", reason="needs the extra plots")
     before = dict(matplotlib.rcParams)
-    draw_dots(DOTS, axis="points").to_bytes("png")
+    draw_dots(DOTS, x_label="points").to_bytes("png")
     assert dict(matplotlib.rcParams) == before
 
 
@@ -124,7 +124,7 @@ def test_a_long_name_is_in_lines_that_have_room():
 
     name = "minilm-l4-mlm+model=/data/models/minilm-l4-mlm+pooling=cls_before_pooler"
     dots = [DotPoint(group=group, series="", value=1.0) for group in (name, "minilm")]
-    axes = draw_dots(dots, axis="points").axes[0]
+    axes = draw_dots(dots, x_label="points").axes[0]
     long, short = (tick.get_text() for tick in axes.get_yticklabels())
     assert (
         long.replace("\n", "") == name
@@ -146,7 +146,7 @@ POINTS = [
 
 
 def test_points_stand_over_their_sizes():
-    chart = draw_lines(POINTS, sizes="bytes", values="score", title="mine", scale="log2")
+    chart = draw_lines(POINTS, x_label="bytes", y_label="score", title="mine", x_scale="log2")
     (axes,) = chart.axes
     drawn = [list(zip(line.get_xdata(), line.get_ydata(), strict=True)) for line in axes.lines]
     assert drawn == [[(512, 80.5), (1536, 82.0)], [(48, 79.0)]]
@@ -171,7 +171,7 @@ def test_panels_share_their_axes_and_one_legend():
         for size in (1, 100)
         for panel in ("p", "q")
     ]
-    chart = draw_lines(points, sizes="k", values="score", value_scale="log10")
+    chart = draw_lines(points, x_label="k", y_label="score", y_scale="log10")
     assert [axes.get_title() for axes in chart.axes] == ["p", "q"]
     assert [axes.get_yscale() for axes in chart.axes] == ["log", "log"]
     assert [text.get_text() for text in chart.legends[0].get_texts()] == ["a", "b"]
@@ -186,7 +186,7 @@ VALIDATED = [CurvePoint(0, 60.0, None), CurvePoint(10, 70.0, 2.5), CurvePoint(20
 def test_scores_stand_above_losses_and_the_kept_step_has_a_ring():
     chart = draw_curves(
         [Curve(name="one", points=VALIDATED, kept=10), Curve(name="_two", points=VALIDATED[:2])],
-        score="stsb dev",
+        score_label="stsb dev",
     )
     above, below = chart.axes
     assert (above.get_ylabel(), below.get_ylabel(), below.get_xlabel()) == (
@@ -206,17 +206,17 @@ def test_scores_stand_above_losses_and_the_kept_step_has_a_ring():
 
 
 def test_without_losses_there_is_one_panel_and_without_points_none():
-    chart = draw_curves([Curve(name="one", points=[CurvePoint(1, 50.0, None)])], score="dev")
+    chart = draw_curves([Curve(name="one", points=[CurvePoint(1, 50.0, None)])], score_label="dev")
     assert len(chart.axes) == 1 and chart.axes[0].get_xlabel() == "step"
     with pytest.raises(DataError, match="nothing was validated"):
-        draw_curves([Curve(name="one", points=[])], score="dev")
+        draw_curves([Curve(name="one", points=[])], score_label="dev")
 
 
 CELLS = [HeatCell("cls", "0", 10.0), HeatCell("cls", "1", 20.0), HeatCell("mean", "1", 55.55)]
 
 
 def test_numbers_stand_in_their_places_and_an_empty_place_stays_empty():
-    axes = draw_heat(CELLS, rows="pooling", columns="layer", values="score").axes[0]
+    axes = draw_heat(CELLS, row_label="pooling", column_label="layer", value_label="score").axes[0]
     assert {text.get_position(): text.get_text() for text in axes.texts} == {
         (0, 0): "10.0",
         (1, 0): "20.0",
@@ -229,7 +229,10 @@ def test_numbers_stand_in_their_places_and_an_empty_place_stays_empty():
 
 def test_panels_have_one_scale():
     chart = draw_heat(
-        [*CELLS, HeatCell("cls", "0", 90.0, "b")], rows="pooling", columns="layer", values="score"
+        [*CELLS, HeatCell("cls", "0", 90.0, "b")],
+        row_label="pooling",
+        column_label="layer",
+        value_label="score",
     )
     images = [axes.images[0] for axes in chart.axes if axes.images]
     assert [image.get_clim() for image in images] == [(10.0, 90.0)] * 2
@@ -244,7 +247,7 @@ SPOTS = [
 
 
 def test_names_are_numbers_beside_the_points_and_in_the_legend():
-    chart = draw_spots(SPOTS, across="x", up="y", values="score")
+    chart = draw_spots(SPOTS, x_label="x", y_label="y", value_label="score")
     first, second = chart.axes[:2]
     assert [(text.get_text(), text.xy) for text in first.texts] == [("1", (1, 2)), ("2", (3, 4))]
     assert [text.get_text() for text in chart.legends[0].get_texts()] == ["1 _one", "2 two"]
@@ -254,7 +257,7 @@ def test_names_are_numbers_beside_the_points_and_in_the_legend():
 
 
 def test_many_points_are_a_picture_in_the_file():
-    chart = draw_spots([ScatterPoint(x, x) for x in range(MANY + 1)], across="x", up="y")
+    chart = draw_spots([ScatterPoint(x, x) for x in range(MANY + 1)], x_label="x", y_label="y")
     assert chart.axes[0].collections[0].get_rasterized()
     assert len(chart.to_bytes("svg")) < 60_000
 
@@ -262,8 +265,8 @@ def test_many_points_are_a_picture_in_the_file():
 def test_a_density_stands_at_its_place():
     chart = draw_spots(
         [ScatterPoint(0, 0), ScatterPoint(1, 1)],
-        across="x",
-        up="y",
+        x_label="x",
+        y_label="y",
         violins=[Violin("", 0.5, 0.8, [0, 0.5, 1])],
     )
     median = chart.axes[0].collections[-1].get_segments()[0]
@@ -272,7 +275,9 @@ def test_a_density_stands_at_its_place():
 
 @pytest.mark.parametrize(("count", "places"), [(3, (1, 3)), (4, (2, 2)), (5, (2, 3))])
 def test_panels_fill_their_rows_and_the_lowest_of_each_column_says_its_numbers(count, places):
-    chart = draw_spots([ScatterPoint(0, 0, str(at)) for at in range(count)], across="x", up="y")
+    chart = draw_spots(
+        [ScatterPoint(0, 0, str(at)) for at in range(count)], x_label="x", y_label="y"
+    )
     grid = chart.axes[0].get_subplotspec().get_gridspec()
     assert (grid.nrows, grid.ncols, len(chart.axes)) == (*places, count)
     said = [axes.xaxis.get_tick_params()["labelbottom"] for axes in chart.axes]

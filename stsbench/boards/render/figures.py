@@ -131,9 +131,9 @@ def comparison_figure(comparison: Comparison) -> Chart:
     title = dots[0].series if len(comparison.encoders) == 2 else ""
     return draw_dots(
         dots,
-        axis="difference × 100, with its 95% interval; ○ not significant",
+        x_label="difference × 100, with its 95% interval; ○ not significant",
         title=title,
-        zero=True,
+        has_zero_line=True,
     )
 
 
@@ -186,10 +186,10 @@ def table_figure(
     )
     return draw_panels(
         dots,
-        panels={column.key: column.head for column in drawn},
-        rows=rows,
-        axis=what,
+        panel_titles={column.key: column.head for column in drawn},
+        row_labels=rows,
+        x_label=what,
         title=layout.caption,
         notes=layout.legend,
-        zero=show == "difference",
+        has_zero_line=show == "difference",
     )
