@@ -249,7 +249,7 @@ def _draw(names: str, path: Path) -> None:
             points=[
                 CurvePoint(one.step or 0, one.score and 100 * one.score, one.loss) for one in points
             ],
-            kept=kept,
+            kept_step=kept,
         )
         for recipe, seed, points, _, kept in found
     ]

@@ -1,1 +1,1 @@
-"""Figures, in one style."""
+"""Figures in one style."""

@@ -69,7 +69,7 @@ class Chart(Figure):  # type: ignore[misc]
     def _repr_png_(self) -> bytes:
         return self.to_bytes("png")
 
-    def name(self, title: str, x_label: str, y_label: str) -> None:
+    def set_labels(self, title: str, x_label: str, y_label: str) -> None:
         """Write the title above all panels, and the labels below and beside them."""
         self.supxlabel(x_label, fontsize="medium")
         self.supylabel(y_label, fontsize="medium")

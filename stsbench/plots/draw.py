@@ -26,12 +26,15 @@ Axes = Any
 Interval = tuple[float, float]
 COLOURS = ("#0072B2", "#E69F00", "#000000", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-WIDTH, SIZE = 6.5, 5.5
-"""Of a chart in inches, and of a dot in points."""
+WIDTH = 6.5
+"""The width of a chart in inches."""
+SIZE = 5.5
+"""The size of a dot in points."""
 
 
 LOOKS = sorted(
-    product(range(len(COLOURS)), range(len(MARKERS))), key=lambda at: (at[1] - at[0]) % len(MARKERS)
+    product(range(len(COLOURS)), range(len(MARKERS))),
+    key=lambda indices: (indices[1] - indices[0]) % len(MARKERS),
 )
 """Indices of a colour and a marker; among the first looks no two share either."""
 
@@ -42,7 +45,9 @@ def look(index: int) -> tuple[str, str]:
     return COLOURS[colour], MARKERS[marker]
 
 
-def _some(numbers: Sequence[object], problem: str = "there are no scores to draw") -> None:
+def _check_not_empty(
+    numbers: Sequence[object], problem: str = "there are no scores to draw"
+) -> None:
     if not numbers:
         raise DataError(problem)
 
@@ -69,26 +74,25 @@ def _new_panels(
     Args:
         n_panels: The number of panels.
         single_size: Width and height in inches of a chart with one panel.
-        panel_size: Width and height in inches of each of several panels.
+        panel_size: The width, and the height, in inches of each of several panels.
         max_columns: The maximum number of panels in a row.
         same_axes: Whether all panels have the same axes.
     """
-    rows = -(-n_panels // max_columns)
-    columns = -(-n_panels // rows)
-    with _new_chart(
-        *(single_size if n_panels == 1 else (panel_size * columns + 1.4, panel_size * rows + 0.8))
-    ) as chart:
-        grid = (
-            chart.subplots(rows, columns, squeeze=False, sharex=same_axes, sharey=same_axes)
-            .ravel()
-            .tolist()
-        )
-        for unused_axes in grid[n_panels:]:
+    n_rows = math.ceil(n_panels / max_columns)
+    n_columns = math.ceil(n_panels / n_rows)
+    width, height = single_size
+    if n_panels > 1:
+        width = panel_size * n_columns + 1.4
+        height = panel_size * n_rows + 0.8
+    with _new_chart(width, height) as chart:
+        grid = chart.subplots(n_rows, n_columns, squeeze=False, sharex=same_axes, sharey=same_axes)
+        all_axes = grid.ravel().tolist()
+        for unused_axes in all_axes[n_panels:]:
             unused_axes.remove()
-        for bottom_axes in grid[max(0, n_panels - columns) : n_panels]:
-            # One with nothing below it says its numbers itself.
+        for bottom_axes in all_axes[max(0, n_panels - n_columns) : n_panels]:
+            # A panel without another one below it needs labels at its own ticks.
             bottom_axes.tick_params(labelbottom=True)
-        yield chart, grid[:n_panels]
+        yield chart, all_axes[:n_panels]
 
 
 class DotPoint(NamedTuple):
@@ -134,12 +138,10 @@ def draw_dots(
         DataError: There is nothing to draw; all functions that draw raise it.
         StsbenchError: Matplotlib is not installed.
     """
-    _some(dots)
-    groups, series = (
-        list(dict.fromkeys(names))
-        for names in zip(*((d.group, d.series) for d in dots), strict=True)
-    )
-    # As many lines as a group's dots need, or its name.
+    _check_not_empty(dots)
+    groups = list(dict.fromkeys(dot.group for dot in dots))
+    series = list(dict.fromkeys(dot.series for dot in dots))
+    # A group is as high as its dots or the lines of its name need.
     height = max(len(series) + 1, *(label_lines(name).count("\n") + 1 for name in groups))
     tops = {name: index * height + (height - len(series)) / 2 for index, name in enumerate(groups)}
     with _new_chart(WIDTH, FRAME + LINE_HEIGHT * len(groups) * height) as chart:
@@ -152,7 +154,7 @@ def draw_dots(
         axes.set_ylim(len(groups) * height - 0.5, -0.5)
         for series_index, name in enumerate(series):
             colour, marker = look(series_index)
-            # What stands in the legend is filled, whatever the first dot is.
+            # Markers in the legend are filled, even if the first dot is not.
             shape = {"marker": marker, "markersize": SIZE, "linestyle": "none"}
             axes.plot([], [], color=colour, label=legend_name(name), **shape)
             for dot in dots:
@@ -221,7 +223,7 @@ def draw_panels(
         notes: Notes below the panels.
         has_zero_line: Whether a line is drawn at 0.
     """
-    _some(dots)
+    _check_not_empty(dots)
     width = LABELS + PANEL * len(panel_titles)
     note_lines = [
         line
@@ -288,11 +290,9 @@ def draw_lines(
         x_scale: The scale of the sizes.
         y_scale: The scale of the numbers.
     """
-    _some(points)
-    series, panels = (
-        list(dict.fromkeys(names))
-        for names in zip(*((p.series, p.panel) for p in points), strict=True)
-    )
+    _check_not_empty(points)
+    series = list(dict.fromkeys(point.series for point in points))
+    panels = list(dict.fromkeys(point.panel for point in points))
     ticks = sorted({point.size for point in points})
     with _new_panels(len(panels), single_size=(WIDTH, 4.0), panel_size=2.6, max_columns=3) as (
         chart,
@@ -301,16 +301,17 @@ def draw_lines(
         for axes, panel in zip(all_axes, panels, strict=True):
             for index, name in enumerate(series):
                 series_points = [
-                    point for point in points if (point.panel, point.series) == (panel, name)
+                    point for point in points if point.panel == panel and point.series == name
                 ]
+                series_points.sort(key=lambda point: point.size)
                 if series_points:
-                    _draw_series(
-                        axes, name, sorted(series_points, key=lambda point: point.size), look(index)
-                    )
-            for side, axis_scale in (("x", x_scale), ("y", y_scale)):
-                if axis_scale in SCALES:
-                    getattr(axes, f"set_{side}scale")(**SCALES[axis_scale])
-                    getattr(axes, f"{side}axis").set_major_formatter("{x:g}")
+                    _draw_series(axes, name, series_points, look(index))
+            if x_scale in SCALES:
+                axes.set_xscale(**SCALES[x_scale])
+                axes.xaxis.set_major_formatter("{x:g}")
+            if y_scale in SCALES:
+                axes.set_yscale(**SCALES[y_scale])
+                axes.yaxis.set_major_formatter("{x:g}")
             if len(ticks) <= TICKED:
                 axes.set_xticks(
                     ticks, [f"{size:g}" for size in ticks], rotation=90 if len(ticks) > 8 else 0
@@ -318,20 +319,24 @@ def draw_lines(
                 axes.minorticks_off()
             axes.grid(axis="y")
             axes.set_title(drawn_name(panel), fontsize="small")
-        chart.name(title, x_label, y_label)
+        chart.set_labels(title, x_label, y_label)
         if len(series) > 1:
-            handles = {
-                handle.get_label(): handle
-                for axes in all_axes
-                for handle in axes.get_legend_handles_labels()[0]
-            }
-            chart.legend(
-                handles=list(handles.values()),
-                loc="outside right upper",
-                frameon=False,
-                fontsize="small",
-            )
+            _draw_legend(chart, all_axes)
     return chart
+
+
+def _draw_legend(chart: Chart, all_axes: Sequence[Axes]) -> None:
+    """Draw one legend for all panels, with each series once."""
+    handles = {}
+    for axes in all_axes:
+        for handle in axes.get_legend_handles_labels()[0]:
+            handles[handle.get_label()] = handle
+    chart.legend(
+        handles=list(handles.values()),
+        loc="outside right upper",
+        frameon=False,
+        fontsize="small",
+    )
 
 
 def _draw_series(
@@ -371,7 +376,7 @@ class Curve:
 
     name: str
     points: Sequence[CurvePoint]
-    kept: float | None = None
+    kept_step: float | None = None
 
 
 CURVE_HEIGHT = 2.2
@@ -386,39 +391,51 @@ def draw_curves(curves: Sequence[Curve], *, score_label: str) -> Chart:
         score_label: A description of the scores.
     """
     points = [point for curve in curves for point in curve.points]
-    _some(points, "there is no curve to draw: nothing was validated while it was trained")
-    label_by_field = {
-        "score": score_label,
-        **({"loss": "loss"} if any(point.loss is not None for point in points) else {}),
-    }
+    _check_not_empty(
+        points, "there is no curve to draw: nothing was validated while it was trained"
+    )
+    label_by_field = {"score": score_label}
+    if any(point.loss is not None for point in points):
+        label_by_field["loss"] = "loss"
     with _new_chart(WIDTH, CURVE_HEIGHT * len(label_by_field) + 0.4) as chart:
         all_axes = chart.subplots(len(label_by_field), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (field_name, label) in zip(all_axes, label_by_field.items(), strict=True):
             for index, curve in enumerate(curves):
-                values = {
-                    p.step: value
-                    for p in curve.points
-                    if (value := getattr(p, field_name)) is not None
-                }
-                colour, marker = look(index)
-                shape = {"marker": marker, "markersize": 3, "linewidth": 1.2, "color": colour}
-                axes.plot(
-                    list(values), list(values.values()), label=legend_name(curve.name), **shape
-                )
-                if curve.kept in values:
-                    ring = {
-                        "marker": "o",
-                        "markersize": 9,
-                        "markerfacecolor": "none",
-                        "color": colour,
-                    }
-                    axes.plot([curve.kept], [values[curve.kept]], **ring)
+                _draw_curve(axes, curve, field_name, look(index))
             axes.grid(axis="both")
             axes.set_ylabel(label)
         all_axes[-1].set_xlabel("step")
         if len(curves) > 1:
             all_axes[0].legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     return chart
+
+
+def _draw_curve(axes: Axes, curve: Curve, field_name: str, curve_look: tuple[str, str]) -> None:
+    """Draw one field of a run's validations, with a ring at the kept step."""
+    value_by_step = {}
+    for point in curve.points:
+        value = getattr(point, field_name)
+        if value is not None:
+            value_by_step[point.step] = value
+    colour, marker = curve_look
+    axes.plot(
+        list(value_by_step),
+        list(value_by_step.values()),
+        label=legend_name(curve.name),
+        marker=marker,
+        markersize=3,
+        linewidth=1.2,
+        color=colour,
+    )
+    if curve.kept_step in value_by_step:
+        axes.plot(
+            [curve.kept_step],
+            [value_by_step[curve.kept_step]],
+            marker="o",
+            markersize=9,
+            markerfacecolor="none",
+            color=colour,
+        )
 
 
 CELL, LINE, BESIDE = 0.55, 0.32, 1.9
@@ -463,11 +480,10 @@ def draw_heat(
         number_format: The format of the numbers in the cells.
     """
     numbers = [cell.value for cell in cells if not math.isnan(cell.value)]
-    _some(numbers)
-    row_names, column_names, panels = (
-        list(dict.fromkeys(names))
-        for names in zip(*((c.row, c.column, c.panel) for c in cells), strict=True)
-    )
+    _check_not_empty(numbers)
+    row_names = list(dict.fromkeys(cell.row for cell in cells))
+    column_names = list(dict.fromkeys(cell.column for cell in cells))
+    panels = list(dict.fromkeys(cell.panel for cell in cells))
     low, high = min(numbers), max(numbers)
     has_upright_names = max(map(len, column_names)) > LONG
     width = BESIDE + max(map(len, row_names)) * SIGN + CELL * len(column_names)
@@ -479,17 +495,16 @@ def draw_heat(
         for axes, panel in zip(all_axes, panels, strict=True):
             grid = [[float("nan")] * len(column_names) for _ in row_names]
             for cell in cells:
-                if cell.panel == panel:
-                    row_index, column_index = (
-                        row_names.index(cell.row),
-                        column_names.index(cell.column),
-                    )
-                    grid[row_index][column_index] = cell.value
-                    if not math.isnan(cell.value):
-                        share = (cell.value - low) / (high - low) if high > low else 0.0
-                        shape = {"ha": "center", "va": "center", "fontsize": "x-small"}
-                        shape["color"] = "white" if share <= DARK else "black"
-                        axes.text(column_index, row_index, f"{cell.value:{number_format}}", **shape)
+                if cell.panel != panel:
+                    continue
+                row_index = row_names.index(cell.row)
+                column_index = column_names.index(cell.column)
+                grid[row_index][column_index] = cell.value
+                if not math.isnan(cell.value):
+                    share = (cell.value - low) / (high - low) if high > low else 0.0
+                    style = {"ha": "center", "va": "center", "fontsize": "x-small"}
+                    style["color"] = "white" if share <= DARK else "black"
+                    axes.text(column_index, row_index, f"{cell.value:{number_format}}", **style)
             image = axes.imshow(grid, cmap=SHADES, vmin=low, vmax=high, aspect="auto")
             axes.set_xticks(
                 range(len(column_names)),
@@ -529,7 +544,7 @@ class Violin(NamedTuple):
     """The density of some numbers, drawn upright: its panel, the x of its middle, and its width."""
 
     panel: str
-    place: float
+    x: float
     width: float
     values: Sequence[float]
 
@@ -555,51 +570,51 @@ def draw_spots(
         same_scale: Whether all panels have the same axes.
         violins: Densities over the points.
     """
-    _some(points, "there are no points to draw")
+    _check_not_empty(points, "there are no points to draw")
     panels = list(dict.fromkeys(point.panel for point in points))
     names = list(dict.fromkeys(point.name for point in points if point.name))
     colour_values = [point.value for point in points if point.value is not None]
     value_range = (min(colour_values), max(colour_values)) if colour_values else (0.0, 1.0)
     with _new_panels(
         len(panels), single_size=(6.0, 4.4), panel_size=2.4, max_columns=3, same_axes=same_scale
-    ) as (
-        chart,
-        all_axes,
-    ):
+    ) as (chart, all_axes):
         for axes, panel in zip(all_axes, panels, strict=True):
-            image = _draw_panel(
-                axes, [point for point in points if point.panel == panel], names, value_range
-            )
-            for violin_of_panel in (violin for violin in violins if violin.panel == panel):
-                artists = axes.violinplot(
-                    [violin_of_panel.values],
-                    [violin_of_panel.place],
-                    widths=violin_of_panel.width,
-                    showmedians=True,
-                    showextrema=False,
-                )
-                artists["bodies"][0].set(
-                    facecolor="none", edgecolor=COLOURS[4], alpha=1.0, linewidth=1.0
-                )
-                artists["cmedians"].set(color=COLOURS[4], linewidth=1.5)
+            panel_points = [point for point in points if point.panel == panel]
+            image = _draw_panel(axes, panel_points, names, value_range)
+            for violin in violins:
+                if violin.panel == panel:
+                    _draw_violin(axes, violin)
             axes.set_title(drawn_name(panel), fontsize="small")
             axes.grid()
         if colour_values:
             chart.colorbar(image, ax=list(all_axes), label=value_label, shrink=0.8)
-        chart.name(title, x_label, y_label)
+        chart.set_labels(title, x_label, y_label)
         if names:
-            from matplotlib.lines import Line2D
-
-            labels = [f"{number} {drawn_name(name)}" for number, name in enumerate(names, 1)]
-            handles = [Line2D([], [], linestyle="none", label=label) for label in labels]
-            chart.legend(
-                handles=handles,
-                loc="outside right upper",
-                handlelength=0,
-                frameon=False,
-                fontsize="small",
-            )
+            _draw_numbered_legend(chart, names)
     return chart
+
+
+def _draw_numbered_legend(chart: Chart, names: Sequence[str]) -> None:
+    """Draw a legend of the names behind the numbers at points, from 1."""
+    from matplotlib.lines import Line2D
+
+    labels = [f"{number} {drawn_name(name)}" for number, name in enumerate(names, 1)]
+    handles = [Line2D([], [], linestyle="none", label=label) for label in labels]
+    chart.legend(
+        handles=handles,
+        loc="outside right upper",
+        handlelength=0,
+        frameon=False,
+        fontsize="small",
+    )
+
+
+def _draw_violin(axes: Axes, violin: Violin) -> None:
+    artists = axes.violinplot(
+        [violin.values], [violin.x], widths=violin.width, showmedians=True, showextrema=False
+    )
+    artists["bodies"][0].set(facecolor="none", edgecolor=COLOURS[4], alpha=1.0, linewidth=1.0)
+    artists["cmedians"].set(color=COLOURS[4], linewidth=1.5)
 
 
 def _draw_panel(
@@ -609,7 +624,8 @@ def _draw_panel(
     for joined in dict.fromkeys(point.joined for point in points if point.joined):
         line = [(point.x, point.y) for point in points if point.joined == joined]
         axes.plot(*zip(*line, strict=True), color=INK, linewidth=0.6, zorder=1)
-    is_large, colour_values = len(points) > MANY, [point.value for point in points]
+    is_large = len(points) > MANY
+    colour_values = [point.value for point in points]
     style: dict[str, Any] = {"s": 40 if names else 9, "edgecolors": "black"}
     if is_large:
         style = {"s": 3, "edgecolors": "none", "alpha": 0.4}
@@ -622,7 +638,8 @@ def _draw_panel(
             "vmin": value_range[0],
             "vmax": value_range[1],
         }
-    x, y = ([getattr(point, side) for point in points] for side in "xy")
+    x = [point.x for point in points]
+    y = [point.y for point in points]
     image = axes.scatter(x, y, rasterized=is_large, linewidths=0.3, zorder=2, **style)
     for point in points:
         if point.name:

@@ -8,11 +8,12 @@ from stsbench.core.wording import escape_controls, join_lines, shorten
 
 FIGURES = ("svg", "png", "pdf")
 """The formats of figures' files."""
-LABEL = 30
+MAX_LINE_LENGTH = 30
 """The maximum number of characters in a line beside an axis."""
 INK, LINE, BAND = "#222222", "#BBBBBB", "#F4F4F4"
 """The colours of text, of thin lines, and of the bands behind every second group."""
 JOINTS = re.compile(r"(?<=[-_+/,=.:])")
+"""The positions behind separators, at which a long word may be broken."""
 
 
 def drawn_name(name: str) -> str:
@@ -26,11 +27,13 @@ def label_lines(name: str) -> str:
     Lines end between words, or at separators within long words.
     """
     lines = [""]
-    words = (f"{word} " for word in drawn_name(name).split(" "))
-    for segment in (
-        part for word in words for part in ([word] if len(word) <= LABEL else JOINTS.split(word))
-    ):
-        if lines[-1] and len(lines[-1]) + len(segment.rstrip()) > LABEL:
+    segments: list[str] = []
+    for word in drawn_name(name).split(" "):
+        word_with_blank = f"{word} "
+        is_long = len(word_with_blank) > MAX_LINE_LENGTH
+        segments += JOINTS.split(word_with_blank) if is_long else [word_with_blank]
+    for segment in segments:
+        if lines[-1] and len(lines[-1]) + len(segment.rstrip()) > MAX_LINE_LENGTH:
             lines.append("")
         lines[-1] += segment
     return "\n".join(line.rstrip() for line in lines)

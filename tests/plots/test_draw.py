@@ -185,7 +185,10 @@ VALIDATED = [CurvePoint(0, 60.0, None), CurvePoint(10, 70.0, 2.5), CurvePoint(20
 
 def test_scores_stand_above_losses_and_the_kept_step_has_a_ring():
     chart = draw_curves(
-        [Curve(name="one", points=VALIDATED, kept=10), Curve(name="_two", points=VALIDATED[:2])],
+        [
+            Curve(name="one", points=VALIDATED, kept_step=10),
+            Curve(name="_two", points=VALIDATED[:2]),
+        ],
         score_label="stsb dev",
     )
     above, below = chart.axes
