@@ -94,7 +94,7 @@ def plan_of(place: Path, encoder: Any, monkeypatch: pytest.MonkeyPatch, **option
     fields: dict[str, Any] = {
         "encoders": ["tests.own_tasks:ENCODER"],
         "tasks": "pets,plants,stones",
-        "out": place / "results",
+        "results_folder": place / "results",
         "data": place / "data",
         "catalogue": Catalogue([place / "cards"]),
     }

@@ -667,7 +667,7 @@ def _run_facts(
     source = task.task.loaded(next(iter(task.splits)))
     # Of a text which has been embedded.
     size = embed(texts[:1]).shape[1] if texts else None
-    kept = EMBEDDING_TYPES[variant.embedding_type if variant is not None else FLOAT_TYPE]
+    kept = EMBEDDING_TYPES[variant.embeddings if variant is not None else FLOAT_TYPE]
     facts = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 3),
@@ -747,7 +747,7 @@ def measure_encoder(
     check_embeddings(embeddings, sentences, named_encoder.name)
     variant = find_variant(named_encoder.encoder)
     return EncoderMeasurement(
-        results, embeddings, FLOAT_TYPE if variant is None else variant.embedding_type
+        results, embeddings, FLOAT_TYPE if variant is None else variant.embeddings
     )
 
 

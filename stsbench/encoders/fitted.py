@@ -211,13 +211,13 @@ class Variant(EmbeddingTransform):
     """What is made of each embedding, a :class:`EmbeddingTransform`; ``embeddings`` is the type of its numbers, one of ``TYPES``."""
 
     dimensions: PositiveInt | None = None
-    embedding_type: Literal["float32", "int8", "uint8", "binary", "ubinary"] = "float32"
+    embeddings: Literal["float32", "int8", "uint8", "binary", "ubinary"] = "float32"
     calibration: str = ""
     kind: ClassVar[str] = "variant"
 
     def __post_init__(self) -> None:
         """Refuse values of no sense, and texts that nothing would read."""
-        if self.dimensions is None and self.embedding_type == FLOAT_TYPE:
+        if self.dimensions is None and self.embeddings == FLOAT_TYPE:
             raise CardError("embeddings = float32 is what they are; leave it out")
         if self.calibration and not self.needs_texts:
             raise CardError(
@@ -227,7 +227,7 @@ class Variant(EmbeddingTransform):
     @property
     def needs_texts(self) -> bool:
         """Whether the ranges of dimensions are taken from texts."""
-        return EMBEDDING_TYPES[self.embedding_type].bits == 8
+        return EMBEDDING_TYPES[self.embeddings].bits == 8
 
     def params(self) -> dict[str, Any]:
         """All that decides an embedding beside the base and the texts."""
@@ -258,25 +258,21 @@ class Variant(EmbeddingTransform):
 
     def transform(self, learned: Tensors) -> RowFunction:
         """What makes embeddings smaller, (n, d) to (n, k)."""
-        kept = EMBEDDING_TYPES[self.embedding_type]
+        kept = EMBEDDING_TYPES[self.embeddings]
 
         def smaller(embeddings: FloatArray) -> FloatArray:
             short = self._shorten(embeddings)
             if self.needs_texts:
                 return to_integers(short, learned["ranges"], signed=kept.signed)
-            return (
-                short if self.embedding_type == FLOAT_TYPE else to_bits(short, signed=kept.signed)
-            )
+            return short if self.embeddings == FLOAT_TYPE else to_bits(short, signed=kept.signed)
 
         return smaller
 
     def notes(self, learned: Tensors) -> list[str]:
         """Says of what scores are."""
-        numbers = "bits" if EMBEDDING_TYPES[self.embedding_type].bits == 1 else "integers"
-        said = [
-            f"embeddings are {self.embedding_type}: similarity and features are of these {numbers}"
-        ]
-        return said if self.embedding_type != FLOAT_TYPE else []
+        numbers = "bits" if EMBEDDING_TYPES[self.embeddings].bits == 1 else "integers"
+        said = [f"embeddings are {self.embeddings}: similarity and features are of these {numbers}"]
+        return said if self.embeddings != FLOAT_TYPE else []
 
 
 class VariantEncoder(FittedEncoder):

@@ -166,7 +166,11 @@ def score_encoder(
 ) -> list[Result]:
     """Score an encoder by its name, with some of its parameters replaced; the listener hears what fails."""
     results: list[Result] = []
-    of_shop: Any = {"out": workshop.results, "data": workshop.data, "catalogue": workshop.catalogue}
+    of_shop: Any = {
+        "results_folder": workshop.results,
+        "data": workshop.data,
+        "catalogue": workshop.catalogue,
+    }
     for scoring in scorings:
         asked = replace(scoring, encoders=[encoder], params=params or {}, **of_shop)
         with report_errors(encoder, False, listener, expected=(OutputError,)):

@@ -110,7 +110,7 @@ def test_own_is_the_text_that_the_recipe_of_the_name_has(place, monkeypatch, tex
     called = {"tests.own_tasks:ENCODER": "sup-simcse-bert-base"}
     left_out = CleanScoreSettings(["own"])
     (result,) = run(
-        plan_of(place, Plain(), monkeypatch, tasks="pets", called=called, clean=left_out),
+        plan_of(place, Plain(), monkeypatch, tasks="pets", names=called, clean=left_out),
         RunCallbacks(),
     )
     assert (

@@ -295,7 +295,7 @@ def test_embeddings_of_two_environments_and_one_that_came_back(place, monkeypatc
         assert len(Outcome(place, monkeypatch, Moved(0.5)).scored) == 3
         rewritten(place, lambda facts: None)
     assert Outcome(place, monkeypatch, Moved(0.5)).scored == [], "of the stored embeddings"
-    Outcome(place, monkeypatch, Moved(), out=place / "first", store=None)
+    Outcome(place, monkeypatch, Moved(), results_folder=place / "first", store=None)
     for path in place.glob("first/*/*"):
         (place / "results" / path.relative_to(place / "first")).write_bytes(path.read_bytes())
     assert len(Outcome(place, monkeypatch, Moved(0.5)).scored) == 3, (
@@ -346,7 +346,7 @@ def test_what_made_a_result_is_outside_of_what_is_compared(place, monkeypatch):
     Outcome(place, monkeypatch, Plain(), store=None)
     before = outside_run(place / "results")
     on_another_machine(monkeypatch)
-    Outcome(place, monkeypatch, Plain(), out=place / "elsewhere", store=None)
+    Outcome(place, monkeypatch, Plain(), results_folder=place / "elsewhere", store=None)
     assert outside_run(place / "elsewhere") == before
     origins = [
         {result.run["origin"]["environment"] for result in read_states(place / folder).results}

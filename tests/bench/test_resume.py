@@ -95,7 +95,11 @@ def test_results_that_cannot_be_written_stop_before_the_work(place, monkeypatch)
 @pytest.mark.parametrize("stop", [0, 1, 4, "pets", "plants", "stones"])
 def test_interrupted_and_resumed_gives_the_same_bytes(place, monkeypatch, stop, store):
     whole = plan_of(
-        place, Neighbourly(), monkeypatch, out=place / "whole", store=place / "whole store"
+        place,
+        Neighbourly(),
+        monkeypatch,
+        results_folder=place / "whole",
+        store=place / "whole store",
     )
     list(run(whole, RunCallbacks()))
 
@@ -127,7 +131,7 @@ def test_a_failed_write_is_told_once_and_loses_nothing_else(place, monkeypatch):
         return path
 
     with monkeypatch.context() as patch:
-        patch.setattr("stsbench.results.folder.write_whole", full)
+        patch.setattr("stsbench.results.folder.write_atomically", full)
         with pytest.raises(StsbenchError, match="the disk is full"):
             list(run(plan_of(place, Plain(), monkeypatch), RunCallbacks()))
     assert [result.task for result in read_states(place / "results").results] == ["pets"]

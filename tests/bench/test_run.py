@@ -87,7 +87,7 @@ def test_what_a_seed_lacks_is_made_alone(place, monkeypatch):
 
 
 def test_cells_carried_out_apart_make_the_same_results(place, monkeypatch):
-    list(run(settings_of(place, monkeypatch, out=place / "whole"), RunCallbacks()))
+    list(run(settings_of(place, monkeypatch, results_folder=place / "whole"), RunCallbacks()))
 
     def scattered(work: RunContext, parts: Sequence[EncoderPlan]) -> Iterator[Result]:
         for part in reversed(parts):

@@ -173,7 +173,7 @@ def test_a_run_that_ends_between_its_two_files_leaves_the_state_of_before(tmp_pa
         with monkeypatch.context() as ends:
             # What is written after the result of the new state is its record.
             ends.setattr(
-                "stsbench.results.folder.write_whole", stopping_after(f"{after.cell_id}.json")
+                "stsbench.results.folder.write_atomically", stopping_after(f"{after.cell_id}.json")
             )
             with pytest.raises(KeyboardInterrupt):
                 write_result(after, tmp_path)

@@ -132,7 +132,7 @@ FAILURES = (
         passing=True,
     ),
     FailureKind(
-        ("FileMetadataError", "TooManyRedirects", "JSONDecodeError", "OddAnswer"),
+        ("FileMetadataError", "TooManyRedirects", "JSONDecodeError", "UnexpectedResponse"),
         *_NO_HUB,
         passing=True,
     ),

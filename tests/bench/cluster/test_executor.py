@@ -82,11 +82,20 @@ def test_every_kind_of_encoder_has_the_results_of_a_local_run(place, monkeypatch
     monkeypatch.undo()
     monkeypatch.setenv("STSBENCH_CACHE", str(place / "cache"))
     local = list(
-        run(plan_of(place, None, monkeypatch, **options, out=place / "local"), RunCallbacks())
+        run(
+            plan_of(place, None, monkeypatch, **options, results_folder=place / "local"),
+            RunCallbacks(),
+        )
     )
     heard = Heard()
     settings = plan_of(
-        place, None, monkeypatch, **options, store=place / "store", on="ray", gpus_per_encoder=3
+        place,
+        None,
+        monkeypatch,
+        **options,
+        store=place / "store",
+        executor="ray",
+        gpus_per_encoder=3,
     )
     found = spread(ray, settings, heard)
     assert (heard.failed, heard.noticed) == ([], [])
@@ -121,7 +130,7 @@ def test_what_fails_is_tried_again_up_to_a_limit(place, monkeypatch, ray, how, t
     heard = Heard()
     found = spread(
         ray,
-        plan_of(place, None, monkeypatch, encoders=encoders, on="ray", gpus_per_encoder=1),
+        plan_of(place, None, monkeypatch, encoders=encoders, executor="ray", gpus_per_encoder=1),
         heard,
     )
     why = "its worker was killed or has crashed" if how == "dies" else "a bug of the user's"
@@ -139,7 +148,7 @@ def test_a_task_that_cannot_be_scored_costs_its_own_cells(place, monkeypatch, ra
     lines = [f"a {i}\tb {i}\t{i}\n" for i in range(TASKS["pets"])]
     (place / "data" / "pets.tsv").write_text("".join(lines[:1] * TASKS["pets"]))
     heard = Heard()
-    found = spread(ray, plan_of(place, Plain(), monkeypatch, on="ray", seeds=(0, 1)), heard)
+    found = spread(ray, plan_of(place, Plain(), monkeypatch, executor="ray", seeds=(0, 1)), heard)
     assert {one.task for one in found} == {"plants", "stones"}
     assert len(heard.failed) == 2 and all(one.startswith("plain on pets: ") for one in heard.failed)
     assert heard.noticed == [] and heard.pace.failed_cells == 2, "it would fail again"
@@ -147,11 +156,13 @@ def test_a_task_that_cannot_be_scored_costs_its_own_cells(place, monkeypatch, ra
 
 @needs_ray
 def test_stores_that_are_not_shared_are_gathered(place, monkeypatch, ray):
-    local = plan_of(place, Plain(), monkeypatch, out=place / "local", store=place / "kept")
+    local = plan_of(
+        place, Plain(), monkeypatch, results_folder=place / "local", store=place / "kept"
+    )
     list(run(local, RunCallbacks()))
     heard = Heard()
     settings = plan_of(
-        place, Plain(), monkeypatch, store=place / "ours", on="ray", gpus_per_encoder=2
+        place, Plain(), monkeypatch, store=place / "ours", executor="ray", gpus_per_encoder=2
     )
     theirs = {"is_shared": False, "plan": replace(settings, store=place / "theirs")}
     assert len(spread(ray, settings, heard, **theirs)) == 3
@@ -164,7 +175,9 @@ def test_stores_that_are_not_shared_are_gathered(place, monkeypatch, ray):
     encoder = Plain()
     list(
         run(
-            plan_of(place, encoder, monkeypatch, out=place / "third", store=place / "ours"),
+            plan_of(
+                place, encoder, monkeypatch, results_folder=place / "third", store=place / "ours"
+            ),
             RunCallbacks(),
         )
     )
@@ -182,7 +195,9 @@ def test_an_encoder_that_embeds_otherwise_is_scored_again(place, monkeypatch, ra
     (record,) = (place / "cache").rglob(METADATA_FILE)
     record.write_text(json.dumps({**json.loads(record.read_text()), "places": []}))
     heard = Heard()
-    settings = plan_of(place, Shifted(0.5), monkeypatch, encoders=encoders, seeds=(0, 1), on="ray")
+    settings = plan_of(
+        place, Shifted(0.5), monkeypatch, encoders=encoders, seeds=(0, 1), executor="ray"
+    )
     found = spread(ray, settings, heard)
     assert heard.failed == []
     said = heard.noticed[0]
@@ -219,7 +234,12 @@ def test_results_of_another_machine_count_if_a_worker_embeds_alike(
     # Of the first encoder all is known, of the second nothing.
     encoders, heard = ["tests.own_tasks:ENCODER", ALL[-1]], Heard()
     settings = plan_of(
-        place, make(shift), monkeypatch, encoders=encoders, store=store and place / store, on="ray"
+        place,
+        make(shift),
+        monkeypatch,
+        encoders=encoders,
+        store=store and place / store,
+        executor="ray",
     )
     found = spread(ray, settings, heard)
     moved = ["'shifted' now embeds otherwise than for earlier results: they are scored again"]
@@ -245,7 +265,13 @@ def test_a_piece_that_hangs_is_given_up(place, monkeypatch, ray, what):
     heard = Heard()
     workers = 1 if what == "embedding" else 2
     settings = plan_of(
-        place, None, monkeypatch, encoders=encoders, on="ray", gpus_per_encoder=workers, timeout=4.0
+        place,
+        None,
+        monkeypatch,
+        encoders=encoders,
+        executor="ray",
+        gpus_per_encoder=workers,
+        timeout=4.0,
     )
     assert [one.encoder for one in spread(ray, settings, heard)] == ["steady"] * 3
     assert heard.failed == ["unsteady: not done within 4 s (--timeout)"]
@@ -257,7 +283,9 @@ def test_a_piece_that_hangs_is_given_up(place, monkeypatch, ray, what):
 @needs_ray
 def test_workers_of_other_versions_are_refused(place, monkeypatch, ray):
     heard = Heard()
-    settings = plan_of(place, None, monkeypatch, encoders=ALL[-1:], on="ray", gpus_per_encoder=1)
+    settings = plan_of(
+        place, None, monkeypatch, encoders=ALL[-1:], executor="ray", gpus_per_encoder=1
+    )
     wanted = {**scoring_versions(), "torch": "0.1"}
     assert spread(ray, settings, heard, versions=wanted) == []
     (failed,) = heard.failed
@@ -335,7 +363,7 @@ def test_where_all_is_known_ray_is_not_started(place, monkeypatch):
     monkeypatch.setattr(
         "stsbench.bench.workers.connect_ray", lambda on: pytest.fail("it is started")
     )
-    settings = plan_of(place, Plain(), monkeypatch, on="ray")
+    settings = plan_of(place, Plain(), monkeypatch, executor="ray")
     work = RunContext(settings, RunCallbacks())
     assert len(list(run_on_ray(work, list(work.encoder_plans())))) == 3
     assert Path(settings.results_folder).is_dir()
