@@ -81,7 +81,7 @@ from tests.training.words.test_rounds import METHODS as WORD_METHODS, method as 
 
 Facts = dict[str, Any]
 CHECKOUT = Path(__file__).parents[1]
-RESULTS = CHECKOUT / "project-results"
+RESULTS = CHECKOUT / "results/project"
 REGISTRIES_OF_CARDS = (ENCODERS, METHODS, EVALUATORS, READERS, ANALYSES)
 """Those whose rows are called with what a user writes."""
 OTHER_REGISTRIES = (EXECUTORS, LAUNCHERS, TRAINERS, CARRIERS)

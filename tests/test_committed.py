@@ -15,7 +15,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.results.folder import read_states
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "project-results" / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "results/project" / "README.md").read_text(encoding="utf-8")
 COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^stsbench .*", PAGE, re.M)]
 MADE = [words for words in COMMANDS if words[0] in ("leaderboard", "lock")]
 
@@ -40,9 +40,9 @@ def test_what_tests_share_is_counted_again(tmp_path, monkeypatch):
 def test_every_table_has_its_command():
     tables = {
         path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "project-results").iterdir()
+        for path in (ROOT / "results/project").iterdir()
         if path.is_file()
-    } - {"project-results/README.md"}
+    } - {"results/project/README.md"}
     # Seconds are no two times the same: their table is not made again here.
     assert tables == {
         words[-1] for words in COMMANDS if words[0] in ("leaderboard", "timing", "data")
@@ -59,10 +59,12 @@ def test_no_command_writes_among_them_by_default():
     }
     # None: 'leaderboard' takes the folder of that name only if it exists.
     assert defaults == {Path("results"), None}
-    assert "/results/" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
-    assert not subprocess.run(
-        ["git", "ls-files", "results"], cwd=ROOT, capture_output=True, check=False
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert ["/results/*", "!/results/project/"] == [line for line in ignored if "/results/" in line]
+    tracked = subprocess.run(
+        ["git", "ls-files", "results"], cwd=ROOT, capture_output=True, check=False, text=True
     ).stdout
+    assert not [path for path in tracked.split() if not path.startswith("results/project/")]
 
 
 def test_every_encoder_has_its_command_and_every_command_its_results():
@@ -72,7 +74,7 @@ def test_every_encoder_has_its_command_and_every_command_its_results():
             options = [words[at + 1] for at, word in enumerate(words) if word == "--set"]
             changed = sorted(one for one in options if not one.startswith(("model=", "seed=")))
             named.add("+".join([words[words.index("--encoder") + 1], *changed]))
-    found = read_states(ROOT / "project-results")
+    found = read_states(ROOT / "results/project")
     assert {result.encoder for result in found.results} == named and not found.problems
     # Each on the same tasks, but for what minilm alone was run on, and for what is fitted on the tasks themselves.
     catalogue = Catalogue()
@@ -92,7 +94,7 @@ def test_every_encoder_has_its_command_and_every_command_its_results():
 
 def test_results_were_made_by_committed_code_of_the_locked_versions():
     locked = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M))
-    for result in read_states(ROOT / "project-results").results:
+    for result in read_states(ROOT / "results/project").results:
         assert result.run["dirty"] is False and len(result.run["commit"]) == 40
         versions = result.run["versions"]
         for name in set(locked) & set(versions):
@@ -103,7 +105,7 @@ def test_results_are_of_tasks_as_their_cards_score_them():
     catalogue = Catalogue()
     due = {task: task_digest(catalogue.task(task)) for task in catalogue.paths("tasks")}
     assert {
-        r.task for r in read_states(ROOT / "project-results").results if r.task_card != due[r.task]
+        r.task for r in read_states(ROOT / "results/project").results if r.task_card != due[r.task]
     } == set()
 
 
@@ -111,7 +113,7 @@ def test_trained_encoders_have_the_seeds_of_their_command():
     trained = {
         words[1]: words[words.index("--seeds") + 1] for words in COMMANDS if words[0] == "train"
     }
-    found = read_states(ROOT / "project-results").results
+    found = read_states(ROOT / "results/project").results
     for recipe, seeds in trained.items():
         runs = {
             (result.task, result.split, result.train_seed)

@@ -27,7 +27,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if block.startswith("title =")
     )
     (tmp_path / "mine.toml").write_text(card, encoding="utf-8")
-    (tmp_path / "results").symlink_to(ROOT / "project-results")
+    (tmp_path / "results").symlink_to(ROOT / "results/project")
     return tmp_path
 
 

@@ -122,7 +122,7 @@ class Case(NamedTuple):
         return toml if self.path.endswith(".toml") else json.dumps
 
 
-RESULT = next((ROOT / "project-results" / "minilm").glob("sts12.test.*.json"))
+RESULT = next((ROOT / "results/project" / "minilm").glob("sts12.test.*.json"))
 MODULES = [
     {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
     {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},

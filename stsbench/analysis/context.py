@@ -26,6 +26,7 @@ from stsbench.encoders.engine.embed import Engine, ProgressCallback
 from stsbench.encoders.load import check_loadable, expand_recipe, load_named
 from stsbench.encoders.named import NamedEncoder
 from stsbench.evaluators.base import Scores
+from stsbench.evaluators.belief import believe
 from stsbench.numbers.similarity import paired_cosine
 from stsbench.numbers.statistics import Float64Array
 from stsbench.results.folder import read_folder
@@ -265,10 +266,18 @@ class AnalysisContext:
     def results(self) -> Sequence[Result]:
         """The folder's results of the task, its split and its protocol."""
         found = read_folder(self.plan.results_folder)
-        for problem in found.problems:
-            self.listener.on_notice(problem.message)
         wanted = self.planned.name, self.planned.split, dict(self.planned.protocol)
-        return [one for one in found.results if (one.task, one.split, one.protocol) == wanted]
+        results = (
+            result
+            for result in found.results
+            if (result.task, result.split, result.protocol) == wanted
+        )
+        believed = believe(results, self.plan.catalogue)
+        for problem in (*found.problems, *believed.problems):
+            self.listener.on_notice(problem.message)
+        if believed.unverified:
+            self.listener.on_notice(believed.notice)
+        return believed.results
 
 
 def make_analysis(name: str, parameters: Mapping[str, Any]) -> Analysis:

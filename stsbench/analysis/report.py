@@ -21,13 +21,14 @@ TEXTS = frozenset({"sentence", "sentence1", "sentence2", "query"})
 
 @dataclass(frozen=True, kw_only=True)
 class ReportParts:
-    """What stands in a report, and a line for all that was asked for and could not be had."""
+    """What stands in a report, a line for all that was asked for and could not be had, and one on what is not verified."""
 
     title: str
     boards: Sequence[Table]
     comparison: Comparison | None
     figures: Sequence[AnalysisResult]
     missing: Sequence[str]
+    notice: str = ""
 
 
 def report_html(report: ReportParts) -> str:

@@ -39,7 +39,8 @@ from stsbench.core.parameters import (
     validate_arguments,
 )
 from stsbench.core.wording import format_repr
-from stsbench.results.folder import read_folder, verified
+from stsbench.evaluators.belief import believe
+from stsbench.results.folder import read_folder
 from stsbench.results.groups import EncoderDirectory
 from stsbench.results.record import Result
 
@@ -61,8 +62,10 @@ def read_results(
 ) -> Results:
     """Read all Results of a results folder, or of the folder of one encoder in it.
 
-    Every file is checked as the command line does: its fields, and its score against the per-item columns beside it.
-    ``on_error="skip"`` leaves out files that are no Results, with a warning for each.
+    Every file is checked as the command line does: its fields, and every number that its evaluator
+    makes of the per-item columns beside it. ``on_error="skip"`` leaves out files that are no
+    Results, with a warning for each. One warning says how many results have no such columns, and
+    are read as they are written.
 
     Raises:
         DataError: a file is broken, or its columns do not make its score.
@@ -70,7 +73,7 @@ def read_results(
     """
     look_up("on_error", on_error, {"raise": None, "skip": None})
     there = read_folder(Path(folder))
-    found = verified(there.results)
+    found = believe(there.results, catalogue or Catalogue())
     problems = [*there.problems, *found.problems]
     if problems and on_error == "raise":
         more = f" (and {len(problems) - 1} files more)" if len(problems) > 1 else ""
@@ -78,7 +81,7 @@ def read_results(
     older = EncoderDirectory(there._replace(results=found.results), catalogue).describe_omitted(
         found.results
     )
-    for line in filter(None, [*(problem.message for problem in problems), older]):
+    for line in filter(None, [*(problem.message for problem in problems), older, found.notice]):
         warnings.warn(line, stacklevel=3)
     return Results(found.results, catalogue=catalogue)
 
@@ -127,7 +130,7 @@ def compare(
     found: dict[str, Sequence[Result]] = {}
     if named:
         warn = partial(warnings.warn, stacklevel=4)
-        found = compared_results(named, Path(results), catalogue, skipped=refuse, older=warn)
+        found = compared_results(named, Path(results), catalogue, skipped=refuse, noticed=warn)
     # Together, so that two states of one encoder are kept apart.
     for runs in Results(handed, catalogue=catalogue).runs:
         if runs.name in found:

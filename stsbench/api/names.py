@@ -34,7 +34,8 @@ from stsbench.encoders.kinds import ENCODERS, cards_of_model
 from stsbench.encoders.metadata import is_name
 from stsbench.encoders.named import variant_name
 from stsbench.encoders.runs import RUN_FILE, run_folders
-from stsbench.results.folder import read_folder, verified
+from stsbench.evaluators.belief import believe
+from stsbench.results.folder import read_folder
 from stsbench.results.groups import UNMATCHED_CARD_SUFFIX, EncoderDirectory, matches_name
 from stsbench.results.record import MAX_ENCODER_BYTES, Result
 
@@ -305,12 +306,19 @@ def filter_side(
 
 
 def compared_results(
-    given: Sequence[str], folder: Path, catalogue: Catalogue, *, skipped: Say, older: Say
+    given: Sequence[str],
+    folder: Path,
+    catalogue: Catalogue,
+    *,
+    skipped: Say,
+    noticed: Say,
+    progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Sequence[Result]]:
     """The results of each encoder that is compared: of the results ``folder`` by name, or of a folder of its own.
 
-    ``skipped`` takes a line for each file that cannot be read, or whose per-item columns do not make its score; ``older``
-    takes one where there are older states of what is compared.
+    ``skipped`` is called with a line for each file that cannot be read, or is not believed;
+    ``noticed`` with a line if there are older states of what is compared, and with one on what is
+    not verified. For ``progress`` see :func:`believe`.
 
     Raises:
         StsbenchError: one is given twice, has no results, or is not one encoder.
@@ -350,13 +358,17 @@ def compared_results(
         found[spec] = there.require_one_encoder(spec, chosen)
     every = [one for mine in found.values() for one in mine]
     for line in filter(None, (there.describe_omitted(every) for there in held.values())):
-        older(line)
+        noticed(line)
+    believed = believe(every, catalogue, progress)
+    for problem in believed.problems:
+        skipped(problem.message)
+    if believed.unverified:
+        noticed(believed.notice)
+    kept = {id(result) for result in believed.results}
     places = {task: place for place, task in enumerate(tasks_in_order(catalogue))}
     for spec, results in found.items():
-        made = verified(results)
-        for problem in made.problems:
-            skipped(problem.message)
-        found[spec] = sorted(made.results, key=lambda one: places.get(one.task, len(places)))
+        mine = (result for result in results if id(result) in kept)
+        found[spec] = sorted(mine, key=lambda one: places.get(one.task, len(places)))
     return found
 
 

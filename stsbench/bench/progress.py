@@ -154,6 +154,8 @@ class RunCallbacks:
     """Hears all that is to be done, before the first batch."""
     on_progress: Callable[[ProgressTracker], None] = lambda pace: None
     """Hears how far the workers of a run are, or this process alone; of others ``encoding`` and ``scoring`` hear nothing."""
+    on_checking: Callable[[int, int], None] = lambda done, total: None
+    """Hears how many of an encoder's earlier results are held to their items."""
     on_embedding: Callable[[int, int], None] = lambda done, total: None
     on_scoring: Callable[[str], None] = lambda task: None
     on_result: Callable[[Result], None] = lambda result: None

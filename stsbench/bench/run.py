@@ -40,7 +40,6 @@ from stsbench.bench.score import (
 from stsbench.core import settings as places
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import (
-    DataError,
     EncoderError,
     Interrupted,
     OutputError,
@@ -69,11 +68,10 @@ from stsbench.encoders.base import Encoder
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.load import check_loadable, load_named, resolve_encoder, shared_suffixes
 from stsbench.encoders.named import NamedEncoder
+from stsbench.evaluators.belief import NO_COLUMNS, believe
 from stsbench.evaluators.registry import make_task_evaluator
 from stsbench.results.folder import (
     describe_missing_columns,
-    format_rerun_command,
-    has_columns,
     read_states,
     record_current,
     write_result,
@@ -179,6 +177,7 @@ class RunContext:
                 )
             ):
                 done[cell] = held
+        done = self._select_believed(done)
         todo = dict.fromkeys(task for cell, task in mine.items() if cell not in done)
         to_embed, tokens = embedder.count_missing(list(todo))
         return EncoderPlan(
@@ -190,6 +189,20 @@ class RunContext:
             tokens_to_send=tokens,
             libraries=list(read_versions(encoder.fingerprint or "")),
         )
+
+    def _select_believed(self, results: Mapping[Cell, Result]) -> dict[Cell, Result]:
+        """Select the results that need not be scored again; reports why the others must."""
+        believed = believe(results.values(), self.plan.catalogue, self.callbacks.on_checking)
+        for problem in believed.problems:
+            self.callbacks.on_notice(f"scored again: {problem.message}")
+        # An evaluator of a user's own may have no columns.
+        without_columns = believed.unverified.get(NO_COLUMNS, [])
+        bare = [result for result in without_columns if result.items != digest_columns({})]
+        if bare:
+            named = describe_missing_columns(bare)
+            self.callbacks.on_notice(f"scored again: {named}, and no score is believed without")
+        kept = set(map(id, believed.results)) - set(map(id, bare))
+        return {cell: result for cell, result in results.items() if id(result) in kept}
 
     @cached_property
     def tasks(self) -> dict[str, PlannedTask]:
@@ -327,10 +340,6 @@ def make_clean_scorer(
         mine, text, held = found[result.encoder]
         seen = [one for one in texts[result.task, result.split] if one in held.how]
         try:
-            if not has_columns(result):
-                raise DataError(
-                    f"{describe_missing_columns([result])}; run: {format_rerun_command([result])}"
-                )
             evaluator = make_task_evaluator(
                 result.task, catalogue.task(result.task), result.protocol
             )

@@ -88,14 +88,13 @@ from stsbench.numbers.statistics import (
     sentence_columns,
     subset_indices,
 )
-from stsbench.results.folder import encode_result, read_item_columns, read_items, read_result
+from stsbench.results.folder import encode_result, read_item_columns, read_result
 from stsbench.results.record import (
     MIN_SUBSET_PAIRS,
     CleanScore,
     Result,
     cell_id,
     digest_columns,
-    items_path,
     result_path,
 )
 
@@ -529,7 +528,8 @@ def find_current_result(
 ) -> Result | None:
     """The Result of a cell that a results folder holds, if it is of the same data, cards, encoder and embeddings.
 
-    The listener hears why one is refused: it is not as results must be, or its per-item columns do not make it.
+    Whether it is believed is not yet looked at. The listener hears why one is refused: it is not as
+    results must be.
     """
     encoder = embedder.named_encoder(task)
     if encoder.fingerprint is None:
@@ -540,8 +540,6 @@ def find_current_result(
         return None
     try:
         result = read_result(path)
-        if items_path(path).exists():
-            read_items(path)
     except DataError as error:
         listener.on_notice(f"scored again: {error}")
         return None

@@ -19,7 +19,7 @@ import msgspec
 
 from stsbench.boards.published.rows import ColumnFacts, misprints, protocols, published_row
 from stsbench.boards.tables.columns import make_column_spec, series
-from stsbench.check.lock import CheckSide, LockedCell, unpack
+from stsbench.check.lock import CheckSide, LockedCell, hold_to_data, unpack
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, UnknownName
@@ -43,6 +43,7 @@ Outcome = Literal[
     "missing",
     "unreadable",
     "not checked",
+    "not verified",
     "higher",
     "lower",
     "fine",
@@ -55,6 +56,7 @@ KINDS: Mapping[Outcome, Kind] = {
     "missing": "error",
     "unreadable": "error",
     "not checked": "error",
+    "not verified": "error",
     "higher": "",
     "lower": "",
     "fine": "",
@@ -85,6 +87,8 @@ class Verdict:
     p: float | None = None
     is_mean: bool = False
     """Whether it is of the mean over a suite's tasks."""
+    not_verified: str = ""
+    """Why scores of it are not verified: ``old: its per-item columns are not here``; else empty."""
 
     @classmethod
     def of(cls, cell: LockedCell, outcome: Outcome, reason: str, **more: Any) -> Verdict:  # noqa: ANN401 - fields
@@ -143,7 +147,10 @@ class CheckReport:
         said = f"{cells} cell{'s' * (cells != 1)}" + (
             f" and {means} mean{'s' * (means != 1)}" if means else ""
         )
-        return f"{said}: {', '.join(counts) or 'none'}"
+        unverified = sum(bool(verdict.not_verified) for verdict in self.verdicts)
+        is_counted = not unverified or self.count("not verified")
+        more = "" if is_counted else f"; {unverified} not verified"
+        return f"{said}: {', '.join(counts) or 'none'}{more}"
 
 
 def report_unreadable(new: CheckSide, old: CheckSide | None = None) -> list[Verdict]:
@@ -352,9 +359,8 @@ def _mean(suite: Suite, mine: Mapping[str, ToleranceVerdict]) -> Iterator[Tolera
     cells, k = [mine[task] for task in suite.tasks], len(suite.tasks)
     names = list(dict.fromkeys(str(one.verdict.tolerance) for one in cells))
     points = sum((one.verdict.points or 0.0) ** 2 for one in cells) ** 0.5 / k
-    bare = replace(
-        cells[0].verdict, task=f"mean of {suite.name}", split="test", new=new, old=old, is_mean=True
-    )
+    facts = {"task": f"mean of {suite.name}", "split": "test", "new": new, "old": old}
+    bare = replace(cells[0].verdict, **{**facts, "is_mean": True, "not_verified": ""})  # type: ignore[arg-type]
     why = f"the mean of {k} cells, each with a tolerance of its own"
     allowed = Tolerance(name=names[0] if len(names) == 1 else "several", points=points, why=why)
     yield ToleranceVerdict(
@@ -374,9 +380,11 @@ def check(
     exact: bool = False,
     allow_missing: bool = False,
     chosen: bool = False,
+    strict: bool = False,
     tolerances: Mapping[str, Tolerance] = TOLERANCES,
     suites: Mapping[str, Suite] | None = None,
     effort: TestSettings | None = None,
+    catalogue: Catalogue | None = None,
 ) -> CheckReport:
     """Judge every cell of both sides, and the means over suites all of whose cells are compared.
 
@@ -384,32 +392,70 @@ def check(
     ``statistical`` a lower one is a regression only where the difference is also real: by the paired permutation test where
     both sides have per-item columns, else by their intervals as if the items were not the same, which finds too little to
     excuse a fall: one that they do not show to be real is not comparable. p-values are corrected after Holm over all cells. The
-    same encoder's scores are always judged by the tolerance alone. A file that holds no result as it must be, or one that its
-    per-item columns do not make, is a verdict of its own. Means are judged in the same way, and corrected by themselves.
+    same encoder's scores are always judged by the tolerance alone. A file that holds no result as it must be, or one that is
+    not believed, is a verdict of its own. A row of a lock is held to the data of the other side. Means are judged in the same
+    way, and corrected by themselves.
 
     With ``chosen`` the new side's encoders were chosen by name: those that only the old side has are none of this check's.
-    ``suites`` are those whose means are judged. For ``exact`` and ``allow_missing`` see :class:`CheckReport`.
+    With ``strict`` what is not verified is not fine. ``suites`` are those whose means are judged,
+    ``catalogue`` names the evaluators of tasks. For ``exact`` and ``allow_missing`` see
+    :class:`CheckReport`.
 
     Raises:
         DataError: no encoder is in both; per-item columns that a test needs are missing or broken.
     """
-    effort = effort or TestSettings()
+    effort, catalogue = effort or TestSettings(), catalogue or Catalogue()
     if chosen:
         # What the old side has of the new side's encoders, be it readable or not; all of it where they are others.
         found = old.only(list({cell.encoder: None for cell in new.cells}))
         old = found if found.cells or found.problems else old
-    new, old = new.verified(), old.verified()
     verdicts = broken = report_unreadable(new, old)
     if (names := match_encoders(new, old)) or not broken:
+        pairs = match_cells(new.cells, old.cells, names)
         cells = [
-            _compare_cells(*pair, tolerances) for pair in match_cells(new.cells, old.cells, names)
+            _hold_to_items(_compare_cells(*pair, tolerances), *pair, new, old, catalogue)
+            for pair in pairs
         ]
         judged = [
             *RULES[rule](cells, effort),
             *RULES[rule](compare_suite_means(cells, suites or {}), effort),
         ]
         verdicts = [*judged, *_only_old(old, names), *broken]
+    verdicts = [_apply_strictness(verdict) for verdict in verdicts] if strict else verdicts
     return CheckReport(verdicts=verdicts, rule=rule, exact=exact, allow_missing=allow_missing)
+
+
+def _hold_to_items(
+    judged: ToleranceVerdict,
+    ours: LockedCell | None,
+    theirs: LockedCell | None,
+    new: CheckSide,
+    old: CheckSide,
+    catalogue: Catalogue,
+) -> ToleranceVerdict:
+    """Add what is not verified of a verdict's cells; a row that the other side's data contradict is refused."""
+    reasons, problems = list[str](), list[str]()
+    for name, side, cell, other in (("new", new, ours, theirs), ("old", old, theirs, ours)):
+        if cell is not None and cell.result is not None:
+            why = side.why_unverified(cell.result)
+            reasons += [f"{name}: {why}"] if why else []
+        elif cell is not None and judged.pairs:
+            row = hold_to_data(cell, other.result if other is not None else None, catalogue)
+            reasons += [f"{name}: {why}" for why in row.unknown]
+            problems += [f"{name} results: {line}" for line in row.problems]
+    verdict = replace(judged.verdict, not_verified="; ".join(reasons))
+    if problems:
+        refused = replace(verdict, outcome="unreadable", reason="; ".join(problems))
+        return ToleranceVerdict(refused, [])
+    return judged._replace(verdict=verdict)
+
+
+def _apply_strictness(verdict: Verdict) -> Verdict:
+    """Return the verdict where what is not verified is not fine."""
+    if not verdict.not_verified or KINDS[verdict.outcome] in ("failure", "error"):
+        return verdict
+    reason = f"{verdict.not_verified}; {verdict.reason}"
+    return replace(verdict, outcome="not verified", reason=reason)
 
 
 def _by_test(judged: Sequence[ToleranceVerdict], effort: TestSettings) -> list[Verdict]:
@@ -528,6 +574,7 @@ def check_published(
     catalogue: Catalogue,
     *,
     exact: bool = False,
+    strict: bool = False,
     tolerances: Mapping[str, Tolerance] = TOLERANCES,
 ) -> CheckReport:
     """Judge every measured score that a published row of the encoder's card has too, by the tolerance alone.
@@ -541,13 +588,12 @@ def check_published(
     Raises:
         DataError: nothing measured is published.
     """
-    new = new.verified()
-    results = [cell.result for cell in new.cells if cell.result is not None]
     verdicts = [
-        v
-        for runs in group_by_encoder(results, catalogue)
-        for v in _of_encoder(runs, catalogue, tolerances)
+        verdict
+        for runs in group_by_encoder(new.results(), catalogue)
+        for verdict in _of_encoder(runs, new, catalogue, tolerances)
     ]
+    verdicts = [_apply_strictness(verdict) for verdict in verdicts] if strict else verdicts
     broken = report_unreadable(new)
     if not verdicts and not broken:
         raise DataError(
@@ -558,7 +604,10 @@ def check_published(
 
 
 def _of_encoder(
-    runs: EncoderResults, catalogue: Catalogue, tolerances: Mapping[str, Tolerance]
+    runs: EncoderResults,
+    new: CheckSide,
+    catalogue: Catalogue,
+    tolerances: Mapping[str, Tolerance],
 ) -> Iterator[Verdict]:
     for row in [published_row(key) for key in (runs.card.published if runs.card else [])]:
         for score in row.scores:
@@ -576,9 +625,8 @@ def _of_encoder(
             wanted, _ = make_column_spec(facts, score.protocol, score.metric, catalogue)
             if not (measured := list(series(runs, wanted).values())):
                 continue
-            result = next(
-                r for r in runs.results if (r.task, r.split) == (wanted.task, wanted.split)
-            )
+            results = [r for r in runs.results if (r.task, r.split) == (wanted.task, wanted.split)]
+            result, reasons = results[0], filter(None, map(new.why_unverified, results))
             name = (
                 "published"
                 if wanted.evaluator == "sts"
@@ -600,5 +648,6 @@ def _of_encoder(
                 reason="",
                 new=mean_and_deviation(measured).mean / 100,
                 old=score.value / 100,
+                not_verified=next(reasons, ""),
             )
             yield apply_tolerance(bare, replace(allowed, why=f"{allowed.why}; {row.key}"), result.n)

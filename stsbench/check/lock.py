@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,10 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import DataError, OutputError
+from stsbench.core.errors import DataError, OutputError, StsbenchError
 from stsbench.core.files import read_bounded, safe_file_name
 from stsbench.core.wording import join_lines, shorten
-from stsbench.numbers.statistics import Float64Array
+from stsbench.evaluators.base import Evaluator
+from stsbench.evaluators.belief import VerifiedFile, believe, format_range, score_range
+from stsbench.numbers.statistics import Float64Array, weigh_subsets
 from stsbench.results.folder import (
     Problem,
     ResultFolder,
@@ -30,10 +32,10 @@ from stsbench.results.folder import (
     has_columns,
     read_folder,
     read_item_columns,
-    verified,
 )
 from stsbench.results.groups import EncoderDirectory
 from stsbench.results.record import (
+    BOUND_TOLERANCE,
     MAX_ENCODER_BYTES,
     MAX_NAME_BYTES,
     Result,
@@ -171,6 +173,8 @@ class CheckSide(NamedTuple):
     problems: list[Problem]
     older: Sequence[Result] = ()
     """A folder's results of other states than the current ones."""
+    unverified: Mapping[str, Sequence[Result]] = {}
+    """The results that were not held to their items, by the reason."""
 
     def by_name(self, catalogue: Catalogue) -> EncoderDirectory:
         """The encoders of its results, by the names that tables have for them."""
@@ -203,12 +207,99 @@ class CheckSide(NamedTuple):
         files += [problem.path for problem in self.problems]
         return bool(files) and all(file.parent.samefile(folder) for file in files)
 
-    def verified(self) -> CheckSide:
-        """Without the cells whose per-item columns do not make their score, which are problems then."""
-        found = verified(self.results())
-        left = {problem.path for problem in found.problems}
-        cells = [cell for cell in self.cells if cell.result is None or cell.result.path not in left]
-        return self._replace(cells=cells, problems=[*self.problems, *found.problems])
+    def hold_to_items(
+        self, catalogue: Catalogue, progress: Callable[[int, int], object] | None = None
+    ) -> CheckSide:
+        """Return the side without cells that are not believed, which are problems then.
+
+        For ``progress`` see :func:`believe`.
+        """
+        found = believe(self.results(), catalogue, progress)
+        kept = set(map(id, found.results))
+        cells = [cell for cell in self.cells if cell.result is None or id(cell.result) in kept]
+        return CheckSide(cells, [*self.problems, *found.problems], self.older, found.unverified)
+
+    def why_unverified(self, result: Result) -> str:
+        """Why a Result was not held to its items; empty if it was."""
+        reasons = (
+            reason
+            for reason, results in self.unverified.items()
+            if any(one is result for one in results)
+        )
+        return next(reasons, "")
+
+
+def hold_to_data(row: LockedCell, other: Result | None, catalogue: Catalogue) -> VerifiedFile:
+    """Hold the score of a row to what its packed values make with the data of the other side, which are the same.
+
+    Levels stand for values that lie up to half a level beside them, so a score of them is held to what that may change.
+    """
+    file = VerifiedFile(path=Path())
+    file.check_interval(row.score, row.interval)
+    if row.paired is None:
+        file.unknown.append("the lock holds no per-item values of it")
+    elif other is None or not has_columns(other):
+        file.unknown.append(
+            "a lock holds no data, and the per-item columns of the other side are not here"
+        )
+    else:
+        evaluator = file.load_evaluator(other, catalogue)
+        if evaluator is not None:
+            try:
+                low, high = _range_of_row(row.paired, row.n, other, evaluator)
+                if not low <= row.score <= high:
+                    due = f"{format_range(low, high)} with these data"
+                    file.problems.append(
+                        f"field 'score': {row.score:.6g}, the locked values make {due}"
+                    )
+            except (StsbenchError, KeyError, TypeError, ValueError) as error:
+                file.problems.append(
+                    f"the locked values make no score with these data: {join_lines(error)}"
+                )
+    return file
+
+
+def _range_of_row(
+    packed: PackedColumn, n: int, other: Result, evaluator: Evaluator
+) -> tuple[float, float]:
+    """Between which values the score of a row lies, given a Result of the same data."""
+    values, columns = unpack(packed, n), read_item_columns(other)
+    if packed.column == "recall":
+        # The score is the mean over images, whose ranks a row does not hold.
+        low = high = float(np.mean(values))
+        error = (packed.high - packed.low) / (2**LEVEL_BITS - 1) / 2 + BOUND_TOLERANCE
+    else:
+        low, high = score_range(
+            evaluator, evaluator.recompute({**columns, packed.column: values}), other.split
+        )
+        error = _level_error(packed, np.asarray(values, dtype=np.float64), columns, other.protocol)
+    return low - error, high + error
+
+
+def _level_error(
+    packed: PackedColumn,
+    values: Float64Array,
+    columns: Mapping[str, npt.NDArray[Any]],
+    protocol: Mapping[str, Any],
+) -> float:
+    """How far the correlation of levels, (n,), may lie from that of the values that they stand for; 0 of ranks and bits.
+
+    A correlation is the cosine of an angle, of values less their mean. Each value moves by half a level d at most, so the vector
+    of m values less their mean moves by sqrt(m) d at most, and its angle by the arcsine of this divided by its length; a cosine
+    moves by no more than its angle. A mean over subsets moves by no more than the correlation that moves most.
+    """
+    if packed.kind != "levels":
+        return 0.0
+    half = (packed.high - packed.low) / (2**LEVEL_BITS - 1) / 2
+    subsets = list(map(str, columns["subset"])) if "subset" in columns else [""] * len(values)
+    parts, _ = weigh_subsets(subsets, str(protocol.get("aggregation", "all")))
+    lengths = [float(np.linalg.norm(values[part] - values[part].mean())) for part in parts]
+    moved = [
+        len(part) ** 0.5 * half / length
+        for part, length in zip(parts, lengths, strict=True)
+        if length
+    ]
+    return float(np.arcsin(min(1.0, max(moved, default=0.0))))
 
 
 def lock_cell(result: Result, paired: PackedColumn | None = None) -> LockedCell:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,11 @@ from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
 from stsbench.core.wording import join_lines, shorten
-from stsbench.evaluators.base import Evaluator, ItemColumns
-from stsbench.evaluators.registry import EVALUATORS, make_task_evaluator
+from stsbench.evaluators.base import ItemColumns
+from stsbench.evaluators.belief import NO_COLUMNS, Standing, VerifiedFile
 from stsbench.numbers.statistics import SENTENCE_COLUMNS
 from stsbench.results.folder import find_lost_results, has_columns, read_item_columns, read_states
-from stsbench.results.record import BOUND_TOLERANCE, Result, digest_columns, score_name
-
-OFF = 1e-6
-"""Ends of intervals this close are the same: sums in another order differ by less."""
-Standing = Literal["verified", "failed", "not verified"]
+from stsbench.results.record import Result, digest_columns
 
 
 class LocalData(NamedTuple):
@@ -36,23 +32,6 @@ class LocalData(NamedTuple):
 
 DataAtHand = Callable[[Result], LocalData | None]
 """Gives the data of a Result, None where they are not at hand; raises StsbenchError where they cannot be read."""
-
-
-@dataclass(kw_only=True)
-class VerifiedFile:
-    """One file of a results folder: what is wrong with it, and what could not be looked at, each in one line."""
-
-    path: Path
-    result: Result | None = None
-    problems: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    data: bool = False
-    """Whether its data were at hand, and are those."""
-
-    @property
-    def standing(self) -> Standing:
-        """Verified is what was all made again; what could not be is not."""
-        return "failed" if self.problems else "not verified" if self.unknown else "verified"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,16 +88,21 @@ def verify(
     for done, result in enumerate(found.results, 1):
         one = VerifiedFile(path=result.path or Path(), result=result)
         files.append(one)
-        evaluator, columns = _evaluator(one, result, catalogue), None
-        if result.path is None or not has_columns(result):
-            one.unknown.append("its per-item columns are not here")
+        one.check_fields(result)
+        _look_at_card(one, result, catalogue)
+        evaluator, columns = one.load_evaluator(result, catalogue), None
+        if not has_columns(result):
+            one.unknown.append(NO_COLUMNS)
         else:
             with _noted(one.problems):
                 columns = read_item_columns(result)
         labels = _look_at_data(one, result, columns, data)
         if columns is not None and not one.problems:
             if evaluator is not None:
-                _recompute(one, result, {**columns, **labels}, evaluator)
+                one.compare_with_items(result, {**columns, **labels}, evaluator)
+            if one.other_interval:
+                how = shorten(one.other_interval)
+                one.unknown.append(f"its interval was made in another way ('{how}')")
             of_data = {
                 name: column for name, column in columns.items() if name in ("gold", "subset")
             }
@@ -145,54 +129,13 @@ def _noted(lines: list[str], said: str = "") -> Iterator[None]:
         lines.append(f"{said}{join_lines(error)}")
 
 
-def _evaluator(one: VerifiedFile, result: Result, catalogue: Catalogue) -> Evaluator | None:
-    if result.task not in catalogue.paths("tasks"):
-        one.unknown.append("the card of its task is not here; give --cards")
-        return None
-    card = catalogue.task(result.task)
-    if (due := task_digest(card)) != result.task_card:
-        one.problems.append(
-            f"field 'task_card': {result.task_card[:12]}, the hash of the card is {due[:12]}"
-        )
-    with _noted(one.unknown, "its evaluator is not here: "):
-        EVALUATORS.load(card.evaluator)
-        with _noted(one.problems, "field 'protocol': "):
-            return make_task_evaluator(result.task, card, result.protocol)
-    return None
-
-
-def _recompute(one: VerifiedFile, result: Result, items: ItemColumns, evaluator: Evaluator) -> None:
-    """Hold a Result to what its evaluator makes of its items; what training items or other splits decide is let be."""
-    if not hasattr(evaluator, "recompute"):
-        one.unknown.append("its evaluator cannot make scores again from items")
-        return
-    with _noted(one.problems):
-        made = evaluator.recompute(items)
-        scores = {
-            name: value
-            for name, value in result.scores.items()
-            if name != score_name(result.protocol)
-        }
-        one.problems += _differing("field 'scores'", scores, made.scores)
-        for (name, values), again in zip(
-            result.per_subset.items(), made.per_subset.values(), strict=False
-        ):
-            one.problems += _differing(f"field 'per_subset': '{shorten(name)}'", values, again)
-        (low, high), (low_due, high_due) = result.interval, made.interval
-        if made.interval_method == result.interval_method:
-            if max(abs(low - low_due), abs(high - high_due)) > OFF:
-                said = f"field 'interval': {low:.6g} to {high:.6g}, the items make {low_due:.6g} to {high_due:.6g}"
-                one.problems.append(said)
-        else:
-            one.unknown.append(
-                f"its interval was made in another way ('{shorten(result.interval_method)}')"
+def _look_at_card(one: VerifiedFile, result: Result, catalogue: Catalogue) -> None:
+    if result.task in catalogue.paths("tasks"):
+        due = task_digest(catalogue.task(result.task))
+        if due != result.task_card:
+            one.problems.append(
+                f"field 'task_card': {result.task_card[:12]}, the hash of the card is {due[:12]}"
             )
-
-
-def _differing(where: str, values: Mapping[str, float], made: Mapping[str, float]) -> Iterator[str]:
-    for name, value in values.items():
-        if name in made and not abs(value - made[name]) <= BOUND_TOLERANCE:
-            yield f"{where}: '{shorten(name)}' is {value:.6g}, the items make {made[name]:.6g}"
 
 
 def _look_at_data(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -23,7 +24,15 @@ from stsbench.check.gate import (
 )
 from stsbench.check.lock import CheckSide, read_side
 from stsbench.cli import options as opt
-from stsbench.cli.printing import print_error, print_json, print_paragraph, print_rows, print_text
+from stsbench.cli.printing import (
+    CHECKED,
+    print_error,
+    print_json,
+    print_paragraph,
+    print_rows,
+    print_text,
+    shown_count,
+)
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.files import append_line, write_atomically
@@ -46,6 +55,7 @@ def check_command(
     tolerance: opt.Tolerances,
     exact: opt.Exact = False,
     allow_missing: opt.AllowMissing = False,
+    strict: opt.Strict = False,
     junit: opt.Junit = None,
     github: opt.Github = False,
     summary: opt.Summary = None,
@@ -68,14 +78,17 @@ def check_command(
         tolerances, catalogue = parse_tolerances(tolerance), opt.read_cards(cards)
         side = read_one(new, encoder, tasks, catalogue)
         if published:
-            return check_published(side, catalogue, exact=exact, tolerances=tolerances)
+            return check_published(
+                side, catalogue, exact=exact, strict=strict, tolerances=tolerances
+            )
         old, chosen = (
             read_one(against, against_encoder, tasks, catalogue),
             bool(encoder) or side.is_in(new),
         )
         return check(
             side, old, rule=look_up("rule", rule, {one: one for one in RULES}), exact=exact, chosen=chosen,
-            allow_missing=allow_missing, tolerances=tolerances, suites=catalogue.suites(),
+            allow_missing=allow_missing, strict=strict, tolerances=tolerances,
+            suites=catalogue.suites(), catalogue=catalogue,
         )  # fmt: skip
 
     # GitHub's runner reads both streams, asked for annotations or not; JSON on stdout is to stay JSON.
@@ -155,13 +168,17 @@ def _no_commands(stream: TextIO | None) -> Iterator[None]:
 def read_one(
     path: Path, encoders: Sequence[str], tasks: str | None, catalogue: opt.Cards
 ) -> CheckSide:
-    """The cells of one side, a folder or a lock file, of these encoders and tasks or of all; says if there are older states."""
+    """The cells of one side, of these encoders and tasks or of all, held to their items.
+
+    Says if there are older states.
+    """
     read = read_side(path, tasks=expand_names(tasks, catalogue) if tasks else None)
     side = filter_side(encoders, read, catalogue, path)
     named = side.by_name(catalogue)
     if line := named.describe_omitted(named.folder.results):
         print_error(line)
-    return side
+    with shown_count(CHECKED) as progress:
+        return side.hold_to_items(catalogue, progress)
 
 
 def _print_check(found: CheckReport) -> None:
@@ -180,4 +197,7 @@ def _print_check(found: CheckReport) -> None:
             print_paragraph(
                 f"{verdict.encoder} on {verdict.task}: {verdict.outcome}: {verdict.reason}"
             )
+    reasons = Counter(verdict.not_verified for verdict in found.verdicts if verdict.not_verified)
+    for reason, count in reasons.items():
+        print_paragraph(f"not verified: {count} cell{'s' * (count != 1)}: {reason}")
     print_text(f"{found.summary}; scores are times 100")

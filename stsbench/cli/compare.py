@@ -11,7 +11,15 @@ from stsbench.api.results import build_comparison
 from stsbench.boards.render.figures import WRITERS, comparison_figure, render_comparison
 from stsbench.boards.render.formats import TERMINAL
 from stsbench.cli import options as opt
-from stsbench.cli.printing import emit, print_error, print_paragraph, print_rows, print_text
+from stsbench.cli.printing import (
+    CHECKED,
+    emit,
+    print_error,
+    print_paragraph,
+    print_rows,
+    print_text,
+    shown_count,
+)
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.significance.comparison import (
     Difference,
@@ -50,13 +58,11 @@ def compare_command(
     look_up("format", fmt, {TERMINAL: None, **WRITERS})
     if len(encoders) < 2:
         raise StsbenchError("compare needs at least two encoders, or folders of results")
-    read = compared_results(
-        encoders,
-        results,
-        catalogue,
-        skipped=partial(print_error, about="skipped"),
-        older=print_error,
-    )
+    skipped = partial(print_error, about="skipped")
+    with shown_count(CHECKED) as progress:
+        read = compared_results(
+            encoders, results, catalogue, skipped=skipped, noticed=print_error, progress=progress
+        )
     found = build_comparison(
         read, catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent
     )

@@ -17,10 +17,17 @@ from stsbench.boards.exports.hub import (
 )
 from stsbench.boards.exports.mteb import export_mteb
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain_of_all, emit, print_error, print_json, print_text
+from stsbench.cli.printing import (
+    believed,
+    complain_of_all,
+    emit,
+    print_error,
+    print_json,
+    print_text,
+)
 from stsbench.core.errors import DataError, StsbenchError, look_up
 from stsbench.data.task import expand_names
-from stsbench.results.folder import read_folder, verified
+from stsbench.results.folder import read_folder
 from stsbench.results.groups import EncoderDirectory, EncoderResults, group_by_encoder
 from stsbench.results.record import Result
 
@@ -52,15 +59,14 @@ def export_command(
     mine = select_results(encoder, encoders, catalogue, results)
     if older := encoders.describe_omitted(mine):
         print_error(older)
-    held = verified(
+    wanted = (
         one
         for one in mine
         if (not tasks or one.task in only) and protocol in (None, one.protocol["name"])
     )
-    complain_of_all("skipped", (problem.message for problem in held.problems))
-    if not held.results:
+    if not (held := believed(wanted, catalogue)):
         raise DataError(f"{results}: no results of these tasks by this protocol to export")
-    write(held.results, out, catalogue, as_json)
+    write(held, out, catalogue, as_json)
 
 
 def _mteb(results: Sequence[Result], out: Path | None, catalogue: opt.Cards, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from stsbench.boards.tables.build import TableRequest, find_suite
 from stsbench.boards.tables.table import Show, Table, build_layout, check_show
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
+    believed,
     complain_of_all,
     emit,
     print_error,
@@ -82,6 +84,7 @@ def leaderboard_command(
         asked = TableRequest(
             catalogue=catalogue, results=found, where=where, added=added, protocol=protocol, show=shown, ranks=ranks,
             imported=_imported(mteb, catalogue) if mteb else None, progress=progress,
+            believe=partial(believed, catalogue=catalogue),
         )  # fmt: skip
         made = asked.boards(suite) if table is None else asked.declared(table)
     complain_of_all("skipped", made.left_out)

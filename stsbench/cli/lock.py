@@ -11,6 +11,7 @@ from stsbench.cli.check import read_one
 from stsbench.cli.printing import print_json, print_text
 from stsbench.core.errors import DataError, OutputError
 from stsbench.core.files import write_atomically
+from stsbench.evaluators.belief import describe_unverified
 
 
 def lock_command(
@@ -19,6 +20,7 @@ def lock_command(
     out: opt.LockFile = Path("scores.lock.json"),
     encoder: opt.OnlyEncoders,
     tasks: opt.OnlyTasks = None,
+    strict: opt.Strict = False,
     catalogue: opt.Cards,
     as_json: opt.AsJson = False,
 ) -> None:
@@ -30,13 +32,17 @@ def lock_command(
     """
     if not results.is_dir():
         raise OutputError(f"results folder '{results}' does not exist; 'stsbench run' makes it")
-    side = read_one(results, encoder, tasks, catalogue).verified()
+    side = read_one(results, encoder, tasks, catalogue)
     for problem in side.problems:
         raise DataError(
             f"{problem.message}; repair or remove the file, for a lock without it would not check it"
         )
     if not (held := side.results()):
         raise DataError(f"{results}: holds no results to lock")
+    unverified = sum(map(len, side.unverified.values()))
+    if strict and unverified:
+        reasons = describe_unverified(side.unverified, len(held))
+        raise DataError(f"{results}: {reasons}; nothing is locked")
     kept: list[LockedCell] = []
     with suppress(DataError, OutputError):
         kept = read_lock(out)
@@ -45,13 +51,13 @@ def lock_command(
     bare = sum(cell.paired is None for cell in cells)
     if as_json:
         encoders = sorted({cell.encoder for cell in cells})
-        print_json(
-            {"lock": str(out), "cells": len(cells), "encoders": encoders, "without_items": bare}
-        )
+        facts = {"lock": str(out), "cells": len(cells), "encoders": encoders}
+        print_json({**facts, "without_items": bare, "not_verified": unverified})
     else:
         more = (
             f"; {bare} without what a paired test needs, for their per-item columns are missing"
             if bare
             else ""
         )
+        more += f"; {unverified} not verified" if unverified else ""
         print_text(f"locked {len(cells)} cell{'' if len(cells) == 1 else 's'} in {out}{more}")

@@ -333,6 +333,7 @@ Against = Annotated[
 RuleName = Annotated[str, _option("absolute or statistical")]
 Tolerances = Annotated[list[str], _many("Points: 0.5, or for one class half=0.2; may be repeated.")]
 Exact = Annotated[bool, _option("A score that rises beyond its tolerance fails too.", "--exact")]
+Strict = Annotated[bool, _option("What is not verified is not fine: exit code 2.", "--strict")]
 AllowMissing = Annotated[
     bool, _option("Scores that are only in the old results are not an error.", "--allow-missing")
 ]

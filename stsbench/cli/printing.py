@@ -15,7 +15,7 @@ import sysconfig
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
     from stsbench.api.progress_display import ProgressDisplay
     from stsbench.boards.tables.table import Layout
+    from stsbench.core.catalogue import Catalogue
     from stsbench.plots.chart import Chart
+    from stsbench.results.record import Result
 
 LONGEST_LINE, LONGEST_WORD = 20_000, 300
 """Signs of an error's line, and of a word in it: more than ours have, so that only what others wrote is cut."""
@@ -233,9 +235,32 @@ def shown_work(what: str = "reading data") -> AbstractContextManager[ProgressDis
 
 @contextmanager
 def shown_count(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how many of something are done, and how long the others will take."""
-    with shown_work(what) as shown:
-        yield lambda done, total: shown.update("work", done, total, what=what)
+    """Show how many of something are done, and how long the others take; nothing before the first."""
+    shown: list[ProgressDisplay] = []
+    with ExitStack() as stack:
+
+        def update(done: int, total: int) -> None:
+            if not shown:
+                shown.append(stack.enter_context(shown_work(what)))
+            shown[0].update("work", done, total, what=what)
+
+        yield update
+
+
+CHECKED = "results checked"
+"""What :func:`shown_count` calls results that are held to their items."""
+
+
+def believed(results: Iterable[Result], catalogue: Catalogue) -> list[Result]:
+    """Select the Results that are believed; print a line for each other, and one on the unverified."""
+    from stsbench.evaluators.belief import believe
+
+    with shown_count(CHECKED) as progress:
+        found = believe(results, catalogue, progress)
+    complain_of_all("skipped", (problem.message for problem in found.problems))
+    if found.unverified:
+        print_error(found.notice)
+    return found.results
 
 
 def _console() -> Console:
@@ -271,7 +296,9 @@ class PrintedColumn(NamedTuple):
         """The same with short names; ``numbers`` are those given already."""
 
         def short(name: str | Text) -> str:
-            return abbreviate_name(str(name), numbers, with_settings=limits[0], longest=limits[1])
+            return abbreviate_name(
+                str(name), numbers, max_length_with_params=limits[0], max_length=limits[1]
+            )
 
         head = short(self.head) if self.head_is_name else self.head
         return self._replace(

@@ -14,6 +14,7 @@ from stsbench.api.progress_display import ProgressDisplay, show_progress
 from stsbench.bench.plan import EncoderPlan
 from stsbench.bench.progress import JobProgress, ProgressTracker, RunCallbacks
 from stsbench.cli.printing import (
+    CHECKED,
     cut,
     error_prefix,
     print_error,
@@ -73,6 +74,7 @@ class RunProgress:
         return RunCallbacks(
             on_plan=self.on_planned, on_progress=self.on_working, on_result=self.on_scored, on_failure=self.on_failed,
             on_notice=self.on_noticed,
+            on_checking=lambda done, total: self.shown.update("work", done, total, what=CHECKED),
         )  # fmt: skip
 
     def on_planned(self, parts: Sequence[EncoderPlan]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stsbench.analysis.context import AnalysisResult, analyse, make_analysis
 from stsbench.analysis.report import ReportParts, report_html
@@ -15,11 +15,19 @@ from stsbench.bench.plan import RunPlan
 from stsbench.boards.tables.build import TableRequest
 from stsbench.cli import options as opt
 from stsbench.cli.analyze import plan_of
-from stsbench.cli.printing import complain_of_all, emit, print_error, shown_work
+from stsbench.cli.printing import (
+    CHECKED,
+    complain_of_all,
+    emit,
+    print_error,
+    shown_count,
+    shown_work,
+)
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.names import split_names
 from stsbench.encoders.load import load_named
-from stsbench.results.folder import read_folder, verified
+from stsbench.evaluators.belief import believe
+from stsbench.results.folder import read_folder
 from stsbench.results.groups import EncoderDirectory
 from stsbench.results.record import Result
 from stsbench.significance.comparison import compare
@@ -49,7 +57,7 @@ def report_command(
     kept, missing = opt.resolve_store(store, no_store=no_store), list[str]()
     plan = plan_of(encoder, results, catalogue, tasks=tasks, data=data, store=kept)
     drawn, boards = list[AnalysisResult](), list[Any]()
-    by_encoder = _results(plan, missing)
+    by_encoder, notice = _results(plan, missing)
     with shown_work() as shown:
         for name, analysis in made.items():
             listener = shown.listener(
@@ -67,14 +75,19 @@ def report_command(
     comparison = None
     if len(by_encoder) > 1:
         with _noted("comparison", missing):
-            comparison = compare(
-                {name: verified(mine).results for name, mine in by_encoder.items()}
-            )
+            comparison = compare(by_encoder)
     complain_of_all("not in the report", missing)
+    if notice:
+        print_error(notice)
     if not boards and not drawn:
         raise DataError("there is nothing to report of these encoders; the lines above say why")
     report = ReportParts(
-        title=title, boards=boards, comparison=comparison, figures=drawn, missing=missing
+        title=title,
+        boards=boards,
+        comparison=comparison,
+        figures=drawn,
+        missing=missing,
+        notice=notice,
     )
     emit(report_html(report), out)
 
@@ -91,8 +104,16 @@ def _noted(what: str, missing: list[str]) -> Iterator[None]:
         missing.append(f"{what}: {error}")
 
 
-def _results(plan: RunPlan, missing: list[str]) -> dict[str, list[Result]]:
+class _ReportResults(NamedTuple):
+    """The believed results by encoder, and a line on those of them that are not verified."""
+
+    by_encoder: dict[str, list[Result]]
+    notice: str
+
+
+def _results(plan: RunPlan, missing: list[str]) -> _ReportResults:
     found: dict[str, list[Result]] = {}
+    notice = ""
     with _noted("results", missing):
         held = EncoderDirectory(read_folder(plan.results_folder), plan.catalogue)
         missing.extend(f"results: {problem.message}" for problem in held.folder.problems)
@@ -101,7 +122,14 @@ def _results(plan: RunPlan, missing: list[str]) -> dict[str, list[Result]]:
                 # What results call an encoder of one's own, or one with its folder in its name.
                 called = load_named(name, catalogue=plan.catalogue).name
                 found[called] = select_results([called], held, plan.catalogue, plan.results_folder)
-        missing.extend(
-            filter(None, [held.describe_omitted(one for mine in found.values() for one in mine)])
-        )
-    return found
+        every = [result for results in found.values() for result in results]
+        missing.extend(filter(None, [held.describe_omitted(every)]))
+        with shown_count(CHECKED) as progress:
+            believed = believe(every, plan.catalogue, progress)
+        missing.extend(f"results: {problem.message}" for problem in believed.problems)
+        kept, notice = set(map(id, believed.results)), believed.notice
+        found = {
+            name: [result for result in results if id(result) in kept]
+            for name, results in found.items()
+        }
+    return _ReportResults(found, notice)

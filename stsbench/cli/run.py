@@ -220,15 +220,14 @@ def _forecast(settings: RunPlan, *, as_json: bool) -> int:
     ]
     if lines:
         print_rows(["encoder", "task", "protocol", "seeds done", "missing"], lines)
-        done, missing = (
-            sum(len(getattr(one.encoder_plan, what)) for one in forecasts)
-            for what in ("done", "missing")
+        plans = [one.encoder_plan for one in forecasts]
+        results = [result for plan in plans for result in plan.current_results.values()]
+        missing = sum(len(plan.missing_cells) for plan in plans)
+        origin = describe_origin(results, settings.results_folder)
+        print_text(
+            f"{len(results)} of {len(results) + missing} scores are done{origin}, "
+            f"{missing} are missing"
         )
-        origin = describe_origin(
-            (result for one in forecasts for result in one.encoder_plan.current_results.values()),
-            settings.results_folder,
-        )
-        print_text(f"{done} of {done + missing} scores are done{origin}, {missing} are missing")
         if todo := [one for one in forecasts if one.encoder_plan.missing_cells]:
             _print_todo(todo)
     return progress.code
@@ -282,8 +281,8 @@ def _time(seconds: float | None) -> str:
 def _forecast_facts(forecast: EncoderForecast) -> dict[str, object]:
     part = forecast.encoder_plan
     cells = {
-        what: [dataclasses.asdict(cell) for cell in getattr(part, what)]
-        for what in ("done", "missing")
+        "done": list(map(dataclasses.asdict, part.current_results)),
+        "missing": list(map(dataclasses.asdict, part.missing_cells)),
     }
     counts = {"to_embed": part.sentences_to_embed, "tokens": part.tokens_to_send}
     return {

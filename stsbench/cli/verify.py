@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.bench.plan import RunPlan
-from stsbench.check.verify import LocalData, VerificationReport, VerifiedFile, verify
+from stsbench.check.verify import LocalData, VerificationReport, verify
 from stsbench.cli import options as opt
 from stsbench.cli.printing import complain_of_all, print_json, print_text, shown_count
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.data.task import has_files
+from stsbench.evaluators.belief import VerifiedFile
 from stsbench.numbers.statistics import sentence_columns
 
 

@@ -1,15 +1,15 @@
-"""The errors that a user can cause, as one tree, and what each knows about the mistake.
+"""The errors that a user can cause, as one tree, and the facts that each carries.
 
     StsbenchError               one clear line on the terminal, exit code 2
     ├── UnknownName             a task, encoder, suite, protocol or option that does not exist
     ├── CardError               a card with an unknown, missing, doubled or wrong key
-    ├── DataError               data that is missing, broken or not what its card says
-    │   └── SourceError         no source could give the data (not found, no network, gated, timed out)
-    ├── EncoderError            a checkpoint that cannot be read, or embeddings no score can be made of
-    ├── TrainingError           a run that cannot continue (loss not finite, text too short, nothing to learn from)
-    ├── ProtocolError           scores of different protocols set side by side
+    ├── DataError               data that is missing, broken or not what its card describes
+    │   └── SourceError         no source could give the data (not found, no network, gated)
+    ├── EncoderError            an unreadable checkpoint, or embeddings that cannot be scored
+    ├── TrainingError           a run that cannot continue (loss not finite, text too short)
+    ├── ProtocolError           scores of different protocols that were to be compared
     ├── OutputError             a folder or file that cannot be written (permissions, full disk)
-    └── Interrupted             Ctrl-C, with a message on what is kept; exit code 130
+    └── Interrupted             Ctrl-C, with a message on what is stored; exit code 130
 
 Anything else is a bug: it keeps its traceback, and the exit code is 3.
 """
@@ -28,16 +28,16 @@ from stsbench.core.wording import join_lines
 
 RowT = TypeVar("RowT")
 EXIT_DIFFERENCE, EXIT_USER_ERROR, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 3, 130
-"""Exit codes of every command; 0 is fine, 1 a regression that ``check`` found, or two encoders that ``parity`` tells apart."""
+"""Exit codes of every command: 0 is success, 1 a regression or two encoders that differ."""
 
 
 class Remedy(NamedTuple):
-    """What a user can do about an error: an action, and the arguments that it takes."""
+    """An action that a user can take against an error, with its arguments."""
 
     action: str
     """A key of :data:`ACTIONS`; the command line has words of its own for each."""
     arguments: Mapping[str, str] = MappingProxyType({})
-    """By parameter, for example ``{"encoder": "minilm"}``."""
+    """Values by parameter, for example ``{"encoder": "minilm"}``."""
 
     def __str__(self) -> str:
         """Return the remedy in the words of a Python user."""
@@ -55,18 +55,18 @@ ACTIONS: Mapping[str, str] = {
 
 
 class StsbenchError(Exception):
-    """A user error: one line that says what is wrong, where, and what to do.
+    """A user error: one line with the problem, its location and the remedy.
 
     The command line words the facts with its options, Python with parameters: within ``message``
-    and ``hint`` a parameter stands in backticks, for example `` `data=DIR` ``.
+    and ``hint`` a parameter is written in backticks, for example `` `data=DIR` ``.
 
     Attributes:
-        problem: What is wrong, without what to do about it.
-        hint: What to do; empty if that is unknown. A terminal shows it on its own line.
-        parameter: The parameter of a function or field of a file that is wrong; else empty.
-        value: Its value.
+        problem: The problem, without the hint and the remedy.
+        hint: Advice for the user; empty if there is none. A terminal shows it on its own line.
+        parameter: The wrong parameter of a function or field of a file; empty if there is none.
+        value: The wrong value of that parameter.
         choices: The values that it may have; empty if they cannot be listed.
-        remedy: What to do, as an action with arguments; None if that is unknown.
+        remedy: An action that the user can take; None if there is none.
     """
 
     def __init__(
@@ -79,7 +79,16 @@ class StsbenchError(Exception):
         choices: Iterable[str] = (),
         remedy: Remedy | None = None,
     ) -> None:
-        """Store the facts, and make the message of them."""
+        """Store the facts, and compose the message of the exception from them.
+
+        Args:
+            message: The problem, without the parameter and its value, which are put before it.
+            hint: Advice for the user.
+            parameter: The parameter of a function or field of a file that is wrong.
+            value: The value of that parameter, or the name that is unknown.
+            choices: The values that would be valid.
+            remedy: An action that the user can take.
+        """
         self.reason = message
         self.hint = hint
         self.parameter = parameter
@@ -90,14 +99,14 @@ class StsbenchError(Exception):
 
     @property
     def problem(self) -> str:
-        """What is wrong, with the parameter and its value if they are known."""
+        """The message, after the parameter and its value if there are any."""
         if not self.parameter:
             return self.reason
         subject = self.parameter if self.value is None else f"{self.parameter} '{self.value}'"
         return f"{subject}: {self.reason}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Rebuild the same error in another process, whatever its class is made with."""
+        """Rebuild the same error in another process, whatever arguments its class takes."""
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
@@ -105,7 +114,7 @@ class UnknownName(StsbenchError):
     """A name that is in no registry.
 
     Attributes:
-        kind: What the name should be a name of, for example ``task``.
+        kind: The kind of object that the name should denote, for example ``task``.
         name: The unknown name.
     """
 
@@ -130,15 +139,15 @@ class UnknownName(StsbenchError):
 
 
 class CardError(StsbenchError):
-    """A card that is not as cards must be; names the file and the key."""
+    """A card that is not valid; its message names the file and the key."""
 
 
 class DataError(StsbenchError):
-    """Data that is broken or differs from its card; names the file and the line."""
+    """Data that is broken or differs from its card; its message names the file and the line."""
 
 
 class SourceError(DataError):
-    """No source could give the data; says what was tried and what to do."""
+    """No source could give the data; its message lists the attempts and what to do."""
 
 
 class EncoderError(StsbenchError):
@@ -146,11 +155,11 @@ class EncoderError(StsbenchError):
 
 
 class TrainingError(StsbenchError):
-    """Training that cannot start or continue; says what was kept."""
+    """Training that cannot start or continue; its message names what is stored of it."""
 
 
 class ProtocolError(StsbenchError):
-    """Scores of different protocols were to be compared; names the field that differs."""
+    """Scores of different protocols that were to be compared; names the field that differs."""
 
 
 class OutputError(StsbenchError):
@@ -158,61 +167,95 @@ class OutputError(StsbenchError):
 
 
 class Interrupted(StsbenchError):
-    """The user has stopped it; says what is kept and how to continue."""
+    """A stop by the user; its message explains what is stored and how to continue."""
 
 
 def look_up(kind: str, name: str, table: Mapping[str, RowT]) -> RowT:
-    """Return a table's row of this name; raises UnknownName."""
+    """Return the row of a table under a name.
+
+    Raises:
+        UnknownName: The table has no such name; ``kind`` describes it in the message.
+    """
     if name not in table:
         raise UnknownName(kind, name, table, hint=f"known: {', '.join(table)}")
     return table[name]
 
 
 def suggest(name: str, choices: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the nearest known names, or an empty string."""
-    by_fold = {k.casefold(): k for k in choices}
-    # Of a name with values replaced, or one state of several, the beginning may be meant.
-    more = [
-        fold
-        for fold in by_fold
-        if fold.startswith(tuple(f"{name.casefold()}{sign}" for sign in ("+", "@", " ")))
-    ]
-    if not more:
-        fold = name.casefold()
-        near = difflib.get_close_matches(fold, by_fold, n=9, cutoff=0.55)
-        ratios = {one: difflib.SequenceMatcher(None, one, fold).ratio() for one in near}
-        # Of those equally near, the one that begins alike is meant rather.
-        more = sorted(near, key=lambda one: (-ratios[one], -len(os.path.commonprefix([one, fold]))))
-    names = [f"'{by_fold[one]}'" for one in more[:3]]
-    return f"; did you mean {' or '.join(names)}?" if names else ""
+    """Return ``"; did you mean 'x'?"`` for the nearest known names, or an empty string.
+
+    Args:
+        name: The name that a user has typed.
+        choices: The names that would be valid.
+    """
+    folded_name = name.casefold()
+    choices_by_folded = {choice.casefold(): choice for choice in choices}
+    # A name without the parameters or the state behind it is the beginning of the full names.
+    continuations = tuple(f"{folded_name}{separator}" for separator in ("+", "@", " "))
+    candidates = [folded for folded in choices_by_folded if folded.startswith(continuations)]
+    if not candidates:
+        candidates = _similar_names(folded_name, choices_by_folded)
+    if not candidates:
+        return ""
+    quoted = [f"'{choices_by_folded[folded]}'" for folded in candidates[:3]]
+    return f"; did you mean {' or '.join(quoted)}?"
+
+
+def _similar_names(name: str, choices: Iterable[str]) -> list[str]:
+    """Return the choices that are spelled like a name, the most similar first."""
+    similar = difflib.get_close_matches(name, choices, n=9, cutoff=0.55)
+    ratios = {choice: difflib.SequenceMatcher(None, choice, name).ratio() for choice in similar}
+
+    def sort_key(choice: str) -> tuple[float, int]:
+        # Among equally similar choices, the longest common beginning comes first.
+        return -ratios[choice], -len(os.path.commonprefix([choice, name]))
+
+    return sorted(similar, key=sort_key)
 
 
 @contextmanager
 def translate_errors(
-    message: str, error: type[StsbenchError], *kinds: type[Exception], max_length: int = 300
+    message: str,
+    error_type: type[StsbenchError],
+    *exception_types: type[Exception],
+    max_length: int = 300,
 ) -> Iterator[None]:
-    """Make what fails in the block an ``error`` of one line: ``message``, and what was said, cut to the ``max_length``.
+    """Raise exceptions of the block as a user error of one line.
 
-    ``kinds`` are the exceptions that count, as far as they are known; without any all do but our own, which say what is wrong.
+    Args:
+        message: The beginning of the line; the text of the exception follows it.
+        error_type: The class of the error to raise.
+        exception_types: The exceptions to translate. By default all of them, except for
+            StsbenchError, which is always passed on unchanged.
+        max_length: The maximum length of the exception's text, in characters.
     """
     try:
         yield
-    except Exception as problem:
-        if isinstance(problem, StsbenchError) or not isinstance(problem, kinds or Exception):
+    except Exception as exception:
+        if isinstance(exception, StsbenchError) or not isinstance(
+            exception, exception_types or Exception
+        ):
             raise
-        raise error(f"{message}: {join_lines(problem)[:max_length]}") from problem
+        raise error_type(f"{message}: {join_lines(exception)[:max_length]}") from exception
 
 
 @contextmanager
-def catch_exit(what: str, error: type[StsbenchError] = StsbenchError) -> Iterator[None]:
-    """Make it an ``error`` of a user's code where that code wants to end the program, by ``sys.exit`` or by a panic."""
+def catch_exit(subject: str, error_type: type[StsbenchError] = StsbenchError) -> Iterator[None]:
+    """Raise an error if the user's code in the block ends the program.
+
+    Args:
+        subject: The user's code as the message names it, for example ``encoder 'mine:make'``.
+        error_type: The class of the error to raise for ``sys.exit`` and for a panic. All other
+            exceptions are passed on unchanged.
+    """
     try:
         yield
     except (Exception, KeyboardInterrupt, GeneratorExit):
         raise
-    except SystemExit as stop:
-        raise error(
-            f"{what}: its code ended the program (SystemExit: {stop.code}); it must raise an error"
-        ) from stop
-    except BaseException as panic:  # so libraries written in Rust call what they did not foresee
-        raise error(f"{what}: its code has panicked: {join_lines(panic)[:200]}") from panic
+    except SystemExit as exit_exception:
+        raise error_type(
+            f"{subject}: its code ended the program (SystemExit: {exit_exception.code}); "
+            "it must raise an error"
+        ) from exit_exception
+    except BaseException as panic:  # libraries written in Rust raise it for their own bugs
+        raise error_type(f"{subject}: its code has panicked: {join_lines(panic)[:200]}") from panic

@@ -21,6 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, TypeVar
 
+from stsbench.core import settings
 from stsbench.core.errors import (
     DataError,
     OutputError,
@@ -198,6 +199,43 @@ def read_bounded(path: Path, max_bytes: float = math.inf) -> bytes:
             return stream.readall()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+ValueT = TypeVar("ValueT")
+MAX_CACHED = 50_000
+"""The largest number of values that a file of the cache folder keeps, the newest."""
+
+
+@contextmanager
+def cached_values(name: str, kind: type[dict[str, ValueT]]) -> Iterator[dict[str, ValueT]]:
+    """Yield values by a hash of what they were computed from; values that are added are stored.
+
+    They are stored in a file of the user's cache folder. Without one they are computed each time.
+    """
+    try:
+        file = settings.cache_folder() / name
+    except StsbenchError:
+        yield {}
+        return
+    values = _read_values(file, kind)
+    n_before = len(values)
+    yield values
+    if len(values) > n_before:
+        import msgspec
+
+        # Another process may have written meanwhile.
+        newest = list((_read_values(file, kind) | values).items())[-MAX_CACHED:]
+        with suppress(StsbenchError):
+            write_atomically(file, msgspec.json.encode(dict(newest)))
+
+
+def _read_values(file: Path, kind: type[dict[str, ValueT]]) -> dict[str, ValueT]:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
 
 
 def remove(path: Path) -> None:

@@ -12,103 +12,118 @@ from stsbench.core.errors import CardError
 from stsbench.core.secrets import redact, redact_text
 
 PARAM_SEPARATOR = re.compile(r"\+(?=[A-Za-z_][\w.]*=)")
-"""What stands before each parameter that a name says was replaced."""
+"""The separator before each replaced parameter of a name, as in ``minilm+pooling=max``."""
 
 
 LABEL_PATTERN = re.compile(
-    r"(?P<stem>.*?)(?P<settings>(\+[A-Za-z_][\w.]*=.*?)?)(?P<state>( \(not the card's\))?( \[[^\[\]]+\])?)"
+    r"(?P<stem>.*?)"
+    r"(?P<settings>(\+[A-Za-z_][\w.]*=.*?)?)"
+    r"(?P<state>( \(not the card's\))?( \[[^\[\]]+\])?)"
 )
-"""What a table calls an encoder: a name, the settings behind it, and what distinguishes one state of it from another."""
+"""An encoder's label in a table: a name, its replaced parameters, and a tag of its state."""
 
 
-MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH = 32, 44
-"""So many signs a name may have that ends with settings, beside eight columns in a terminal or on paper, and any other."""
+MAX_LENGTH_WITH_PARAMS = 32
+"""The maximum length of a name with parameters, in characters: eight columns fit beside it."""
+MAX_NAME_LENGTH = 44
+"""The maximum length of any other name, in characters."""
 
 
 BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 
 def split_names(text: str) -> list[str]:
-    """Split a comma list; a comma inside brackets or quotes is part of a name, as in ``a+views=['x', 'y']``.
+    """Split a comma list; a comma inside brackets or quotes is part of a name.
 
-    A bracket or quote that nothing closes is a sign like any other.
+    For example ``a+views=['x', 'y'],b`` has two names. A bracket or quote that is never closed is
+    an ordinary character.
     """
     return list(filter(None, _parts(text)))
 
 
 def has_empty_name(text: str) -> bool:
-    """Whether a comma list that names anything has nothing between two commas, or before or after one."""
+    """Return whether a comma list that has any name also has an empty one, as in ``a,,b``."""
     parts = _parts(text)
     return any(parts) and not all(parts)
 
 
 def _parts(text: str) -> list[str]:
-    found: list[int] = []
-    # What is open, each with how many commas stood before it.
-    opened: list[tuple[str, int]] = []
-    at = 0
-    while at < len(text):
-        sign = text[at]
+    """Split a text at the commas outside brackets and quotes, and strip each part."""
+    comma_positions: list[int] = []
+    # Each with the number of commas before it: those inside the brackets are dropped later.
+    open_brackets: list[tuple[str, int]] = []
+    position = 0
+    while position < len(text):
+        character = text[position]
         # An apostrophe inside a word opens nothing.
-        if sign in "'\"" and (at == 0 or text[at - 1] in " =,:([{"):
-            at = max(at, text.find(sign, at + 1))
-        elif sign in BRACKETS.values():
-            opened.append((sign, len(found)))
-        elif sign in BRACKETS and opened and opened[-1][0] == BRACKETS[sign]:
-            del found[opened.pop()[1] :]
-        elif sign == ",":
-            found.append(at)
-        at += 1
-    return [text[start + 1 : end].strip() for start, end in pairwise([-1, *found, len(text)])]
+        if character in "'\"" and (position == 0 or text[position - 1] in " =,:([{"):
+            position = max(position, text.find(character, position + 1))
+        elif character in BRACKETS.values():
+            open_brackets.append((character, len(comma_positions)))
+        elif open_brackets and open_brackets[-1][0] == BRACKETS.get(character):
+            del comma_positions[open_brackets.pop()[1] :]
+        elif character == ",":
+            comma_positions.append(position)
+        position += 1
+    boundaries = pairwise([-1, *comma_positions, len(text)])
+    return [text[start + 1 : end].strip() for start, end in boundaries]
 
 
 def split_params(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A name cut at each parameter that it says was replaced, longest first: what is called so, and the rest.
+    """Yield each way to split a name into a stem and replaced parameters, longest stem first.
 
-    ``minilm+pooling=max`` is itself with nothing replaced, then ``minilm`` with its pooling.
+    ``minilm+pooling=max`` yields itself with no parameters, then ``minilm`` with its pooling.
     """
-    cuts = [match.start() for match in PARAM_SEPARATOR.finditer(name)]
-    for cut in [len(name), *reversed(cuts)]:
-        changes = [part.partition("=") for part in PARAM_SEPARATOR.split(name[cut:])[1:]]
-        yield name[:cut], {key: _value(text) for key, _, text in changes}
+    separator_positions = [match.start() for match in PARAM_SEPARATOR.finditer(name)]
+    for stem_length in [len(name), *reversed(separator_positions)]:
+        assignments = [
+            part.partition("=") for part in PARAM_SEPARATOR.split(name[stem_length:])[1:]
+        ]
+        yield name[:stem_length], {key: _value(text) for key, _, text in assignments}
 
 
 def redact_name(name: str) -> str:
-    """Return a name without secrets among the parameters that it says were replaced."""
+    """Return a name without the secrets among its replaced parameters."""
     stem, changes = list(split_params(name))[-1]
     redacted = redact(changes)
     if redacted == changes:
         return redact_text(name)
-    return "+".join(
-        [
-            redact_text(stem),
-            *(f"{key}={format_parameter(value)}" for key, value in redacted.items()),
-        ]
-    )
+    assignments = [f"{key}={format_parameter(value)}" for key, value in redacted.items()]
+    return "+".join([redact_text(stem), *assignments])
 
 
 def format_parameter(value: object) -> str:
-    """A value as names print it: text bare where it can be read back so, else with quotes."""
-    if isinstance(value, str) and (
-        _value(value) != value or (split_names(value) or [""]) != [value]
-    ):
-        return repr(value)
-    return str(value)
+    """Return a value as names print it: text has quotes only if reading it back needs them."""
+    if not isinstance(value, str):
+        return str(value)
+    is_read_as_text = _value(value) == value
+    is_one_name = (split_names(value) or [""]) == [value]
+    return value if is_read_as_text and is_one_name else repr(value)
 
 
 def merge_parameters(
     name: str, changes: Mapping[str, Any], params: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The parameters that a name replaces and those that are given beside it; raises CardError for one that both are."""
-    if twice := changes.keys() & params.keys():
+    """Return the parameters that a name replaces, together with those given beside the name.
+
+    Args:
+        name: The name, for the message.
+        changes: The parameters that the name replaces, by key.
+        params: The parameters that are replaced beside the name.
+
+    Raises:
+        CardError: A parameter is in both.
+    """
+    if duplicate_keys := changes.keys() & params.keys():
         raise CardError(
-            f"{name}: its name and --set both replace '{min(twice)}'; leave out one of them"
+            f"{name}: its name and `params` both replace '{min(duplicate_keys)}'; "
+            "leave out one of them"
         )
     return {**changes, **params}
 
 
 def _value(text: str) -> Any:  # noqa: ANN401 - any parameter
-    # As TOML writes them.
+    # TOML's spelling, which is not Python's.
     if text in ("true", "false"):
         return text == "true"
     try:
@@ -117,27 +132,39 @@ def _value(text: str) -> Any:  # noqa: ANN401 - any parameter
         return text
 
 
-def abbreviate_name(name: str, numbers: dict[str, str], *, with_settings: int, longest: int) -> str:
-    """A name as a table without a legend has it: ``minilm+…(1)``, where a key below says what (1) is in one piece.
+def abbreviate_name(
+    name: str, numbers: dict[str, str], *, max_length_with_params: int, max_length: int
+) -> str:
+    """Return a name as a table without a legend prints it, for example ``minilm+…(1)``.
 
-    ``numbers`` are those given already, by whole name; this one's joins them where it needs one. A name with settings
-    may have ``with_settings`` signs, any name ``longest``.
+    Args:
+        name: The name, with any parameters and the tag of its state.
+        numbers: The numbers used so far, such as ``(1)``, by the name that each stands for. A new
+            number is added; a key below the table explains it.
+        max_length_with_params: The maximum length of a name with parameters, in characters.
+        max_length: The maximum length of any name, in characters.
     """
-    found = LABEL_PATTERN.fullmatch(name)
-    if found and found["settings"] and len(name) > with_settings:
+    match = LABEL_PATTERN.fullmatch(name)
+    if match and match["settings"] and len(name) > max_length_with_params:
         number = number_text(name, numbers)
-        for short in (f"{found['stem']}+…{number}{found['state']}", f"{found['stem']}+…{number}"):
-            if len(short) <= min(longest, len(name)):
-                return short
-    return name if len(name) <= longest else truncate_name(name, numbers, longest)
+        for abbreviation in (
+            f"{match['stem']}+…{number}{match['state']}",
+            f"{match['stem']}+…{number}",
+        ):
+            if len(abbreviation) <= min(max_length, len(name)):
+                return abbreviation
+    return name if len(name) <= max_length else truncate_name(name, numbers, max_length)
 
 
-def truncate_name(name: str, numbers: dict[str, str], longest: int) -> str:
-    """The beginning of a name, and a number that stands for all of it."""
+def truncate_name(name: str, numbers: dict[str, str], max_length: int) -> str:
+    """Return the beginning of a name, and a number that stands for all of it.
+
+    The result has at most ``max_length`` characters; a new number is added to ``numbers``.
+    """
     number = number_text(name, numbers)
-    return f"{name[: longest - len(number) - 1].rstrip()}…{number}"
+    return f"{name[: max_length - len(number) - 1].rstrip()}…{number}"
 
 
 def number_text(text: str, numbers: dict[str, str]) -> str:
-    """The number of a text, the same whenever it comes again."""
+    """Return the number of a text, such as ``(1)``, the same each time; a new one is added."""
     return numbers.setdefault(text, f"({len(numbers) + 1})")

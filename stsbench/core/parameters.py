@@ -23,13 +23,7 @@ from typing import (
 
 import msgspec
 
-from stsbench.core.errors import (
-    CardError,
-    StsbenchError,
-    UnknownName,
-    catch_exit,
-    suggest,
-)
+from stsbench.core.errors import CardError, StsbenchError, UnknownName, catch_exit, suggest
 from stsbench.core.secrets import redact
 from stsbench.core.wording import describe_type_problem, format_repr, join_lines
 
@@ -39,16 +33,25 @@ def call_with_params(
     params: Mapping[str, Any],
     *,
     where: str,
-    others: Sequence[str] = (),
+    other_keys: Sequence[str] = (),
 ) -> Any:  # noqa: ANN401
-    """Call a factory with a card's ``[params]``, checked against its signature and its types first.
+    """Call a factory with a card's ``[params]``, after a check against its signature and types.
 
-    ``where`` is the card and its table, for the message; ``others`` are keys of its other tables, one of which may have
-    been meant. Raises CardError for a parameter that the factory does not take, or of the wrong type, or missing.
+    Args:
+        factory: A class or function.
+        params: The parameters as TOML values, by name.
+        where: The card and its table, for messages.
+        other_keys: Keys of the card's other tables, which a wrong key may have been meant as.
+
+    Returns:
+        The result of the factory.
+
+    Raises:
+        CardError: A parameter is unknown to the factory, of the wrong type, or missing.
     """
-    given = check_params(factory, params, where=where, others=others)
+    arguments = check_params(factory, params, where=where, other_keys=other_keys)
     with catch_exit(where):
-        return factory(**given)
+        return factory(**arguments)
 
 
 def check_params(
@@ -56,68 +59,82 @@ def check_params(
     params: Mapping[str, Any],
     *,
     where: str,
-    others: Sequence[str] = (),
+    other_keys: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the values that :func:`call_with_params` would call with; raises as it does."""
+    """Return the arguments that :func:`call_with_params` would call with; raises as it does."""
     signature = inspect.signature(factory)
     for key in params:
         if not _takes(signature, key):
             raise CardError(
-                f"{where}: unknown key '{key}'{suggest(key, [*signature.parameters, *others])}"
+                f"{where}: unknown key '{key}'{suggest(key, [*signature.parameters, *other_keys])}"
             )
-    hints: dict[str, Any] = {}
-    # None of annotations that cannot be resolved.
-    with suppress(NameError, TypeError, AttributeError):
-        annotated: Any = factory
-        if isinstance(factory, type):
-            annotated = factory.__init__  # type: ignore[misc]
-        hints = get_type_hints(annotated, include_extras=True)
-    given = {
+    hints = _argument_hints(factory)
+    arguments = {
         key: fit(value, hints.get(key, Any), key, where=f"{where}: key '{key}'")
         for key, value in params.items()
     }
     try:
-        signature.bind(**given)
+        signature.bind(**arguments)
     except TypeError as error:
         raise CardError(
             f"{where}: {join_lines(error).replace('required argument', 'required key')}"
         ) from error
-    return given
+    return arguments
+
+
+def _argument_hints(factory: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations of a factory's parameters; empty if one cannot be resolved."""
+    function: Any = factory
+    with suppress(NameError, TypeError, AttributeError):
+        if isinstance(factory, type):
+            function = factory.__init__  # type: ignore[misc]
+        return get_type_hints(function, include_extras=True)
+    return {}
 
 
 def _takes(signature: inspect.Signature, name: str) -> bool:
-    return name in signature.parameters or any(
-        p.kind is p.VAR_KEYWORD for p in signature.parameters.values()
-    )
+    """Return whether a function of this signature has a parameter of this name, or ``**kwargs``."""
+    if name in signature.parameters:
+        return True
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    return inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def fit(value: Any, hint: Any, name: str = "", *, where: str) -> Any:  # noqa: ANN401 - any TOML value, any type
-    """Return the TOML value of a parameter as the type of an annotation: a whole number as a float, a list as a tuple.
+    """Return a TOML value as the type of an annotation, for example a list as a tuple.
 
-    What is no TOML value, and a type that TOML has not, is let through. Raises CardError: the value is of another type,
-    or none of a Literal's choices.
+    A whole number becomes a float if the annotation is one. A value that is not of TOML, and one
+    whose annotation TOML cannot express, are returned unchanged.
+
+    Args:
+        value: The value of a parameter.
+        hint: The annotation of the parameter.
+        name: The name of the parameter, by which secrets are recognised and left out of messages.
+        where: The card and its key, for messages.
+
+    Raises:
+        CardError: The value is of another type, or is not one of the choices of a Literal.
     """
     if not _is_toml(value):
         return value
     if get_origin(hint) is Literal and value not in get_args(hint):
         choices = list(map(str, get_args(hint)))
-        near = suggest(str(value), choices)
+        suggestion = suggest(str(value), choices)
         raise CardError(
-            f"{where}: {redact(value, name)!r} is not one of {', '.join(choices)}{near}"
+            f"{where}: {redact(value, name)!r} is not one of {', '.join(choices)}{suggestion}"
         )
 
-    def no_type_of_toml(kind: type, value: object) -> NoReturn:
-        raise LookupError(kind)
+    def refuse_type(annotated_type: type, value: object) -> NoReturn:
+        raise LookupError(annotated_type)
 
     try:
-        return msgspec.convert(value, hint, dec_hook=no_type_of_toml)
+        return msgspec.convert(value, hint, dec_hook=refuse_type)
     except msgspec.ValidationError as error:
-        # TOML has no null: what may be None is left out.
-        said = (
-            join_lines(error).partition(", got ")[0].partition(" - at ")[0].replace(" | null", "")
-        )
-        said = describe_type_problem(said[0].lower() + said[1:].replace("null", "None"))
-        raise CardError(f"{where}: {said}, not {redact(value, name)!r}") from error
+        problem = join_lines(error).partition(", got ")[0].partition(" - at ")[0]
+        # TOML has no null: a parameter that may be None is left out there.
+        problem = problem.replace(" | null", "")
+        problem = describe_type_problem(problem[0].lower() + problem[1:].replace("null", "None"))
+        raise CardError(f"{where}: {problem}, not {redact(value, name)!r}") from error
     except (LookupError, TypeError):
         return value
 
@@ -127,102 +144,94 @@ def _is_toml(value: object) -> bool:
         return all(map(_is_toml, value))
     if isinstance(value, Mapping):
         return all(map(_is_toml, value.values()))
-    # A datetime is a date; None is what the JSON of a saved encoder may hold.
+    # A datetime is a date; None may be in the JSON of a saved encoder.
     return value is None or isinstance(value, bool | int | float | str | date | time)
 
 
 P = ParamSpec("P")
-
-
 ReturnT = TypeVar("ReturnT")
 
-
 SEEDS = 1 << 32
-"""How many seeds there are: what numpy's and torch's generators all take."""
+"""The number of valid seeds: the generators of numpy and torch all accept these."""
 
 
 class ArgumentKind(NamedTuple):
-    """What an argument may be."""
+    """A check of an argument's value, and the description of valid values for messages."""
 
     is_valid: Callable[[object], bool]
     expected: str
 
 
 def _is(*kinds: type) -> Callable[[object], bool]:
+    """Return a check that a value is of one of these types."""
     return lambda value: isinstance(value, kinds)
 
 
 def _is_or_are(*kinds: type) -> Callable[[object], bool]:
-    is_one = _is(*kinds)
-    return lambda value: is_one(value) or (isinstance(value, Sequence) and all(map(is_one, value)))
+    """Return a check that a value is of one of these types, or a sequence of such values."""
+    is_valid = _is(*kinds)
+    return lambda value: (
+        is_valid(value) or (isinstance(value, Sequence) and all(map(is_valid, value)))
+    )
 
 
 NAME = ArgumentKind(_is(str), "a name")
-
-
 NAMES = ArgumentKind(_is_or_are(str), "a name or a list of names")
-
-
 PATH = ArgumentKind(_is(str, PathLike), "a path")
-
-
 PATHS = ArgumentKind(_is_or_are(str, PathLike), "a path or a list of paths")
-
-
 NAME_OR_PATH = ArgumentKind(PATH.is_valid, "a name or a path")
-
-
 STORE = ArgumentKind(_is(str, PathLike, type(None)), "a path, 'default' or None")
-
-
 SEED = ArgumentKind(
     lambda value: (
         isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < SEEDS
     ),
     f"a whole number from 0 to {SEEDS - 1}",
 )
-
-
 SWITCH = ArgumentKind(_is(bool), "True or False")
-
-
 PARAMETERS = ArgumentKind(
     lambda value: isinstance(value, Mapping) and all(isinstance(key, str) for key in value),
     "a dict of values by name",
 )
-
-
 FUNCTION = ArgumentKind(callable, "a function")
 
 
-def validate_arguments(
-    called: str = "", /, **kinds: ArgumentKind | type
-) -> Callable[[Callable[P, ReturnT]], Callable[P, ReturnT]]:
-    """Check arguments of a function at each call; None is let through where it is the default.
+def _argument_kind(kind: ArgumentKind | type) -> ArgumentKind:
+    if isinstance(kind, ArgumentKind):
+        return kind
+    return ArgumentKind(_is(kind), f"a {kind.__name__}")
 
-    ``called`` is what the user calls the function, ``kinds`` are what each argument may be, or the class that it must be
-    of. What is decorated raises StsbenchError, naming function and argument, and what was given.
+
+def validate_arguments(
+    function_name: str = "", /, **kinds: ArgumentKind | type
+) -> Callable[[Callable[P, ReturnT]], Callable[P, ReturnT]]:
+    """Decorate a function so that each call checks its arguments; None passes if it is the default.
+
+    Args:
+        function_name: The function's name for users; default its qualified name.
+        **kinds: The valid values of each argument to check: an ArgumentKind, or a class.
+
+    Returns:
+        A decorator. The decorated function raises UnknownName for an unknown argument, and
+        StsbenchError, with function, argument and value, for one that is not valid.
     """
-    wanted = {
-        name: kind
-        if isinstance(kind, ArgumentKind)
-        else ArgumentKind(_is(kind), f"a {kind.__name__}")
-        for name, kind in kinds.items()
-    }
+    kinds_by_name = {name: _argument_kind(kind) for name, kind in kinds.items()}
 
     def decorate(function: Callable[P, ReturnT]) -> Callable[P, ReturnT]:
         signature = inspect.signature(function)
-        what = called or function.__qualname__.removesuffix(".__init__")
+        label = function_name or function.__qualname__.removesuffix(".__init__")
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> ReturnT:
             if unknown := [name for name in kwargs if not _takes(signature, name)]:
-                raise UnknownName(f"argument of {what}", unknown[0], signature.parameters)
+                raise UnknownName(f"argument of {label}", unknown[0], signature.parameters)
             for name, value in signature.bind_partial(*args, **kwargs).arguments.items():
-                left_out = value is None and signature.parameters[name].default is None
-                if name in wanted and not left_out and not wanted[name].is_valid(value):
+                is_omitted = value is None and signature.parameters[name].default is None
+                if name not in kinds_by_name or is_omitted:
+                    continue
+                kind = kinds_by_name[name]
+                if not kind.is_valid(value):
                     raise StsbenchError(
-                        f"{what}: {name} must be {wanted[name].expected}; it is {format_repr(value)}"
+                        f"{label}: {name} must be {kind.expected}; it is {format_repr(value)}"
                     )
             return function(*args, **kwargs)
 
@@ -233,10 +242,14 @@ def validate_arguments(
 
 
 def takes_arguments_of(
-    other: Callable[P, object],
+    template: Callable[P, object],
 ) -> Callable[[Callable[..., ReturnT]], Callable[P, ReturnT]]:
-    """Give a function that takes ``**arguments`` the parameters of another one that is ``checked``, and its checks."""
-    signature = inspect.signature(other)
+    """Give a function of ``**arguments`` the parameters of another function, and its checks.
+
+    Args:
+        template: The other function, which :func:`validate_arguments` decorates.
+    """
+    signature = inspect.signature(template)
 
     def decorate(function: Callable[..., ReturnT]) -> Callable[P, ReturnT]:
         @functools.wraps(function)
@@ -247,8 +260,8 @@ def takes_arguments_of(
                 raise TypeError(f"{function.__qualname__}() is {error}") from None
             return function(**bound.arguments)
 
-        made = inspect.signature(function).return_annotation
-        vars(call)["__signature__"] = signature.replace(return_annotation=made)
-        return validate_arguments(**vars(other)["kinds"])(call)
+        return_annotation = inspect.signature(function).return_annotation
+        vars(call)["__signature__"] = signature.replace(return_annotation=return_annotation)
+        return validate_arguments(**vars(template)["kinds"])(call)
 
     return decorate

@@ -1,12 +1,12 @@
-"""What identifies an embedding, as one line of text: the only place where it is put together.
+"""The identity of an embedding as one line of text, and the versions of the software behind it.
 
     <fingerprint> of <class>(<parameters>) by <package> <version>, … fitted on <hash of texts>
 
-The fingerprint is what the encoder says of itself. Class and parameters stand there for every
-class but our own, whose fingerprints hold them. Packages are those that compute, as far as
-another version may give other embeddings; versions that only round differently (torch's,
-numpy's) are watched by :mod:`stsbench.encoders.engine.store`. The texts are there where it was fitted
-on some. Store, results and locks are keyed by this text.
+The fingerprint is the encoder's own. Class and parameters are added for every class except ours,
+whose fingerprints include them. The packages are those that compute embeddings, as far as another
+version may give other embeddings; versions that only round differently (torch's, numpy's) are
+checked by :mod:`stsbench.encoders.engine.store`. The hash of texts is added if the encoder was
+fitted on some. Store, results and locks are keyed by this text, which only this module composes.
 """
 
 from __future__ import annotations
@@ -18,176 +18,214 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from stsbench.core.errors import EncoderError
 from stsbench.core.secrets import redact_with_digest
 
-_FORM = re.compile(
-    r"(?P<state>.*?)(?: by (?P<versions>[\w.-]+ [\w.+!-]+(?:, [\w.-]+ [\w.+!-]+)*))?(?P<texts> fitted on [0-9a-f]{64})?",
+_IDENTITY = re.compile(
+    r"(?P<state>.*?)"
+    r"(?: by (?P<versions>[\w.-]+ [\w.+!-]+(?:, [\w.-]+ [\w.+!-]+)*))?"
+    r"(?P<texts> fitted on [0-9a-f]{64})?",
     re.DOTALL,
 )
-_MAKER = "_stsbench_maker"
-PLACES = ("device",)
-"""Parameters that say where an encoder runs, and nothing of its embeddings."""
+_FACTORY_ATTRIBUTE = "_stsbench_maker"
+RUNTIME_PARAMETERS = ("device",)
+"""Parameters that decide where an encoder runs; they do not change its embeddings."""
 
 
 class HasFingerprint(Protocol):
-    """What an encoder says of itself."""
+    """An object with a fingerprint, as every encoder is."""
 
     @property
     def fingerprint(self) -> str | None:
-        """Changes if and only if embeddings can change; None: embeddings are never reused."""
+        """A text that changes if and only if embeddings can; None: they are never reused."""
         ...
 
 
 def fingerprint(facts: Mapping[str, Any], libraries: Iterable[str] = ()) -> str:
-    """The sha256 of the facts, as JSON values, that decide an embedding, and the versions of the packages that compute it."""
+    """Return a fingerprint: the sha256 of the facts that decide an embedding, and package versions.
+
+    Args:
+        facts: JSON values by name.
+        libraries: The packages that compute the embedding; those not installed are left out.
+    """
     digest = hashlib.sha256(
         json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
     ).hexdigest()
-    return digest + _by(map(_version, libraries))
+    return digest + _format_versions(map(_package_and_version, libraries))
 
 
 def derive_fingerprint(
     base: HasFingerprint, facts: Mapping[str, Any], libraries: Iterable[str] = ()
 ) -> str | None:
-    """The fingerprint of what is made over another encoder: by the packages of both; None where the base has none."""
-    under = encoder_identity(base)
-    if under is None:
+    """Return the fingerprint of an encoder that transforms the embeddings of another one.
+
+    Args:
+        base: The other encoder.
+        facts: JSON values by name that decide the transformation.
+        libraries: The packages that compute the transformation.
+
+    Returns:
+        A fingerprint with the package versions of both; None if the base has none.
+    """
+    base_identity = encoder_identity(base)
+    if base_identity is None:
         return None
-    inherited = (_parts(under)["versions"] or "").split(", ")
-    own = fingerprint({**facts, "base": strip_versions(under)})
-    return own + _by({*inherited, *map(_version, libraries)})
+    base_versions = (_parse_identity(base_identity)["versions"] or "").split(", ")
+    facts_digest = fingerprint({**facts, "base": strip_versions(base_identity)})
+    return facts_digest + _format_versions({*base_versions, *map(_package_and_version, libraries)})
 
 
 def encoder_identity(encoder: HasFingerprint) -> str | None:
-    """What identifies an encoder's embeddings; None where they are never reused."""
-    own = encoder.fingerprint
-    if own is None:
+    """Return the identity of an encoder's embeddings; None if they are never reused."""
+    encoder_fingerprint = encoder.fingerprint
+    if encoder_fingerprint is None:
         return None
-    maker = _maker(encoder)
-    if maker is None and is_own_class(type(encoder)):
-        return own
-    return f"{own} of {maker or _address(type(encoder))}"
+    factory = _read_factory(encoder)
+    if factory is None and is_own_class(type(encoder)):
+        return encoder_fingerprint
+    return f"{encoder_fingerprint} of {factory or _class_address(type(encoder))}"
 
 
 def record_factory(
-    encoder: HasFingerprint, maker: Callable[..., Any], params: Mapping[str, Any], *, called: str
+    encoder: HasFingerprint, factory: Callable[..., Any], params: Mapping[str, Any], *, name: str
 ) -> None:
-    """Keep with an encoder what made it, where that is not one of our own kinds; its own fingerprint may not say.
+    """Store in an encoder the factory that made it, as part of its identity.
 
-    ``params`` are what the maker was given by a card or by the user; ``called`` is the name that it was found by, which
-    distinguishes functions. Raises EncoderError where nothing can be kept with the encoder.
+    A factory of stsbench's own is not stored: its encoders' fingerprints include everything.
+
+    Args:
+        encoder: The encoder that was made.
+        factory: The class or function that made it.
+        params: The parameters that a card or the user passed to the factory.
+        name: The name under which the factory was found, which distinguishes functions.
+
+    Raises:
+        EncoderError: The encoder accepts no new attribute.
     """
-    if is_own_class(maker):
+    if is_own_class(factory):
         return
-    kept = {
+    redacted_params = {
         key: redact_with_digest(value, key)
         for key, value in sorted(params.items())
-        if key not in PLACES
+        if key not in RUNTIME_PARAMETERS
     }
-    given = ", ".join(
-        f"{key}={json.dumps(value, sort_keys=True, default=str)}" for key, value in kept.items()
+    params_text = ", ".join(
+        f"{key}={json.dumps(value, sort_keys=True, default=str)}"
+        for key, value in redacted_params.items()
     )
-    if maker is type(encoder) and not given:
+    if factory is type(encoder) and not params_text:
         return
-    address = _address(maker) if isinstance(maker, type) else called
-    _keep(encoder, f"{address}({given})" if given else address)
+    address = _class_address(factory) if isinstance(factory, type) else name
+    _store_factory(encoder, f"{address}({params_text})" if params_text else address)
 
 
 def copy_factory(encoder: HasFingerprint, source: object) -> None:
-    """Keep with an encoder what made the one that it comes from, as a fitted one from an unfitted."""
-    if (maker := _maker(source)) is not None:
-        _keep(encoder, maker)
+    """Store the factory of another encoder in an encoder: a fitted one has that of the unfitted."""
+    if (factory := _read_factory(source)) is not None:
+        _store_factory(encoder, factory)
 
 
 def add_texts(fingerprint: str, texts: str) -> str:
-    """The identity of an encoder that is fitted on the texts of this hash."""
+    """Return the identity of an encoder that is fitted on the texts of this hash."""
     return f"{fingerprint} fitted on {texts}"
 
 
-def strip_texts(identified: str) -> str:
-    """An identity without the texts, which may be others for each task of one encoder."""
-    return identified.removesuffix(_parts(identified)["texts"] or "")
+def strip_texts(identity: str) -> str:
+    """Return an identity without the hash of texts, which may differ between tasks."""
+    return identity.removesuffix(_parse_identity(identity)["texts"] or "")
 
 
-def strip_versions(identified: str) -> str:
-    """An identity without the packages' versions: the same weights and settings, whatever ran them."""
-    parts = _parts(identified)
+def strip_versions(identity: str) -> str:
+    """Return an identity without package versions: weights and settings are left."""
+    parts = _parse_identity(identity)
     return f"{parts['state']}{parts['texts'] or ''}"
 
 
-def read_versions(identified: str) -> dict[str, str]:
-    """The packages that an identity names, with their versions."""
-    named = _parts(identified)["versions"]
-    return dict(pair.split(" ", 1) for pair in named.split(", ")) if named else {}
+def read_versions(identity: str) -> dict[str, str]:
+    """Return the packages that an identity names, with their versions; empty if it names none."""
+    versions_text = _parse_identity(identity)["versions"]
+    return dict(pair.split(" ", 1) for pair in versions_text.split(", ")) if versions_text else {}
 
 
-def is_same_encoder(one: str | None, other: str | None) -> bool:
-    """Whether two identities are of the same weights and settings, whatever versions of packages ran them."""
-    return one is not None and other is not None and strip_versions(one) == strip_versions(other)
+def is_same_encoder(first_identity: str | None, second_identity: str | None) -> bool:
+    """Return whether two identities have the same weights and settings; versions may differ."""
+    return (
+        first_identity is not None
+        and second_identity is not None
+        and strip_versions(first_identity) == strip_versions(second_identity)
+    )
 
 
 @lru_cache(maxsize=4096)
-def _parts(identified: str) -> Mapping[str, str | None]:
-    found = _FORM.fullmatch(identified)
-    return found.groupdict() if found else {"state": identified, "versions": None, "texts": None}
+def _parse_identity(identity: str) -> Mapping[str, str | None]:
+    """Split an identity into ``state``, ``versions`` and ``texts``; the last two may be None."""
+    match = _IDENTITY.fullmatch(identity)
+    return match.groupdict() if match else {"state": identity, "versions": None, "texts": None}
 
 
-def _by(versions: Iterable[str]) -> str:
-    listed = ", ".join(sorted(filter(None, versions)))
-    return f" by {listed}" if listed else ""
+def _format_versions(versions: Iterable[str]) -> str:
+    text = ", ".join(sorted(filter(None, versions)))
+    return f" by {text}" if text else ""
 
 
-def _version(package: str) -> str:
-    found = version_of(package)
-    return f"{package} {found}" if found else ""
+def _package_and_version(package: str) -> str:
+    """Return ``"<package> <version>"``, empty if the package is not installed."""
+    version = version_of(package)
+    return f"{package} {version}" if version else ""
 
 
-def is_own_class(made: object) -> bool:
-    """Whether a class or function is one of stsbench's own."""
-    return str(getattr(made, "__module__", "")).partition(".")[0] == "stsbench"
+def is_own_class(class_or_function: object) -> bool:
+    """Return whether a class or function is one of stsbench's own."""
+    return str(getattr(class_or_function, "__module__", "")).partition(".")[0] == "stsbench"
 
 
-def _address(kind: type) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
+def _class_address(encoder_class: type) -> str:
+    return f"{encoder_class.__module__}:{encoder_class.__qualname__}"
 
 
-def _maker(encoder: object) -> str | None:
+def _read_factory(encoder: object) -> str | None:
     # Not by getattr: a wrapper may answer for what is inside it.
-    kept: str | None = getattr(encoder, "__dict__", {}).get(_MAKER)
-    return kept
+    factory: str | None = getattr(encoder, "__dict__", {}).get(_FACTORY_ATTRIBUTE)
+    return factory
 
 
-def _keep(encoder: object, maker: str) -> None:
+def _store_factory(encoder: object, factory: str) -> None:
     try:
         # Frozen dataclasses and torch modules have a __setattr__ of their own.
-        object.__setattr__(encoder, _MAKER, maker)
+        object.__setattr__(encoder, _FACTORY_ATTRIBUTE, factory)
     except (AttributeError, TypeError) as error:
         raise EncoderError(
-            f"{type(encoder).__name__} takes no attributes (__slots__?), so its parameters cannot be kept with it; "
-            "leave __slots__ out"
+            f"{type(encoder).__name__} takes no attributes (__slots__?), "
+            "so its parameters cannot be kept with it; leave __slots__ out"
         ) from error
 
 
 NOT_INSTALLED = "not installed"
 PACKAGES = (
-    "stsbench torch transformers tokenizers sentence-transformers numpy scipy scikit-learn".split()
+    "stsbench",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "sentence-transformers",
+    "numpy",
+    "scipy",
+    "scikit-learn",
 )
 
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that can move a score."""
+    """Return the versions of Python and of the packages that can change a score."""
     return {package: version_of(package) or NOT_INSTALLED for package in ("python", *PACKAGES)}
 
 
 def version_of(package: str) -> str:
-    """The version of Python or of a package, empty where it is not installed."""
+    """Return the version of Python or of a package; empty if it is not installed."""
     if package == "python":
         return platform.python_version()
     try:
@@ -196,8 +234,17 @@ def version_of(package: str) -> str:
         return ""
 
 
+@cache
+def code_digest(*folders: Path) -> str:
+    """Return a hash of the Python files of these folders, and of the versions of the packages that compute numbers in them."""
+    files = sorted(file for folder in folders for file in folder.rglob("*.py"))
+    sources = b"".join(file.read_bytes() for file in files)
+    packages = " ".join(version_of(name) for name in ("numpy", "scipy"))
+    return hashlib.sha256(sources + packages.encode()).hexdigest()
+
+
 SCORING_PACKAGES = ("numba",)
-"""Packages that compute scores and no embeddings."""
+"""Packages that compute scores but no embeddings."""
 
 
 def scoring_versions(libraries: Iterable[str] = ()) -> dict[str, str]:
@@ -209,38 +256,51 @@ def scoring_versions(libraries: Iterable[str] = ()) -> dict[str, str]:
     Returns:
         The version of each package, and the commit of stsbench, empty if it is no checkout.
     """
-    compared = {**versions(), "commit of stsbench": (commit()[0] or "")[:12]}
-    others = [package for package in (*SCORING_PACKAGES, *libraries) if package not in compared]
-    return {**compared, **{package: version_of(package) or NOT_INSTALLED for package in others}}
+    versions_by_name = {**versions(), "commit of stsbench": (commit().commit or "")[:12]}
+    for package in (*SCORING_PACKAGES, *libraries):
+        if package not in versions_by_name:
+            versions_by_name[package] = version_of(package) or NOT_INSTALLED
+    return versions_by_name
 
 
 def processor() -> str:
-    """What the machine's processor calls itself, or its kind where it does not say."""
+    """Return the name of the machine's processor, or its kind if it has no name."""
     with suppress(OSError):
-        for line in (
-            Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        ):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        for line in text.splitlines():
             if line.startswith("model name"):
                 return " ".join(line.partition(":")[2].split())
     return platform.processor() or platform.machine()
 
 
+class CheckoutState(NamedTuple):
+    """The state of the git checkout that stsbench runs from."""
+
+    commit: str | None
+    """Its hash; None if stsbench is installed as a package."""
+    is_dirty: bool | None
+    """Whether files differ from the commit; None if that is unknown."""
+
+
 @lru_cache(maxsize=1)
-def commit() -> tuple[str | None, bool | None]:
-    """The commit of the checkout stsbench runs from and whether it has changes; None when installed."""
+def commit() -> CheckoutState:
+    """Return the commit of the checkout that stsbench runs from, and whether it has changes."""
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():
-        return None, None
+        return CheckoutState(None, None)
     head = _git(folder, "rev-parse", "HEAD")
+    if not head:
+        return CheckoutState(None, None)
     status = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return (head or None, bool(status) if status is not None else None) if head else (None, None)
+    return CheckoutState(head, None if status is None else bool(status))
 
 
-def _git(folder: Path, *words: str) -> str | None:
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Return the output of a git command; None if git fails or is not installed."""
     try:
-        done = subprocess.run(
-            ["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=False
+        completed = subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return completed.stdout.strip() if completed.returncode == 0 else None

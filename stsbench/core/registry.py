@@ -1,4 +1,4 @@
-"""Names to Python objects, loaded when first asked for: ours, an entry point's, or ``package.module:Name``."""
+"""Objects by name, imported at first use: our own, an entry point's, or ``package.module:Name``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import (
-    Any,
-)
+from typing import Any
 
 from stsbench.core.errors import (
     StsbenchError,
@@ -24,11 +22,12 @@ from stsbench.core.wording import join_lines
 
 
 class Registry:
-    """One kind of object by name: a table of ``"package.module:Name"`` strings.
+    """The objects of one kind by name, from a table of ``"package.module:Name"`` strings.
 
-    A user's package adds names through the entry point group ``stsbench.<group>``; a name
-    with a colon is taken as the address of the object itself. Only what the user has typed, or written
-    in a card that he named, may be such an address: a name out of any other file is for :meth:`load_own`.
+    A user's package adds names through the entry point group ``stsbench.<group>``, and a name with
+    a colon is itself the address of an object. Only a name that the user has typed, or written in
+    a card that he named, may be such an address: names from any other file are for
+    :meth:`load_own`.
     """
 
     def __init__(
@@ -40,84 +39,114 @@ class Registry:
         accepts: Callable[[Any], bool] = callable,
         expected: str = "something to call",
     ) -> None:
-        """Keep the table of our own; nothing is imported yet.
+        """Store the table; nothing is imported yet.
 
-        ``kind`` is what its objects are called in messages, ``expected`` what an object of a user's must be, and ``accepts``
-        tells whether it is, without calling it.
+        Args:
+            kind: The kind of object as messages name it, for example ``encoder kind``.
+            table: The addresses of our own objects by name.
+            group: The last part of the entry point group's name.
+            accepts: Return whether an object of a user has the right type, without calling it.
+            expected: A description of the right type, for messages.
         """
-        self.kind, self.table, self.group = kind, dict(table), f"stsbench.{group}"
-        self.accepts, self.expected = accepts, expected
+        self.kind = kind
+        self.table = dict(table)
+        self.group = f"stsbench.{group}"
+        self.accepts = accepts
+        self.expected = expected
 
     def _points(self) -> dict[str, str]:
+        """Return the addresses of the installed entry points by name."""
         return {point.name: point.value for point in entry_points(group=self.group)}
 
     def names(self) -> list[str]:
-        """All names: ours first, then those of entry points."""
+        """Return all names: our own first, then those of entry points."""
         return [*self.table, *sorted(self._points().keys() - self.table.keys())]
 
     def load(self, name: str) -> Any:  # noqa: ANN401 - holds whatever kind it is a registry of
-        """Import and return the object of this name; raises UnknownName, or StsbenchError where it is no such object."""
+        """Import and return the object of this name.
+
+        Raises:
+            UnknownName: No object has this name.
+            StsbenchError: The object cannot be imported, or is not of this kind.
+        """
         if name in self.table:
             return _import(self.table[name], self.kind)
         if ":" in name:
             with _current_folder():
-                found = _import(name, self.kind)
-        elif name in (points := self._points()):
-            try:
-                found = _import(points[name], self.kind)
-            except StsbenchError:
-                raise
-            except Exception as error:
-                # Whoever types the name did not write the package, and cannot use its traceback.
-                problem = f"{type(error).__name__}: {join_lines(error)[:200]}"
-                raise StsbenchError(
-                    f"{self.kind} '{name}': its entry point {points[name]} fails: {problem}; "
-                    "repair its package, or remove it"
-                ) from error
+                loaded = _import(name, self.kind)
+        elif name in (addresses := self._points()):
+            loaded = self._load_entry_point(name, addresses[name])
         else:
             raise UnknownName(
                 self.kind, name, self.names(), hint=f"known: {', '.join(self.names())}"
             )
-        # Before anybody calls it.
-        if not self.accepts(found):
-            what = (
-                f"the class {found.__name__}"
-                if isinstance(found, type)
-                else f"of type {type(found).__name__}"
+        # Refuse a wrong object before anybody calls it.
+        if not self.accepts(loaded):
+            description = (
+                f"the class {loaded.__name__}"
+                if isinstance(loaded, type)
+                else f"of type {type(loaded).__name__}"
             )
-            raise StsbenchError(f"{self.kind} '{name}' is {what}; give {self.expected}")
-        return found
+            raise StsbenchError(f"{self.kind} '{name}' is {description}; give {self.expected}")
+        return loaded
 
-    def load_at(self, place: str) -> Any:  # noqa: ANN401 - as load
-        """What ``name`` or ``name://address`` names; raises as :meth:`load`, and of an address alone."""
-        if re.fullmatch(r"[\w.-]+:\d+", place):
+    def _load_entry_point(self, name: str, address: str) -> Any:  # noqa: ANN401 - as load
+        try:
+            return _import(address, self.kind)
+        except StsbenchError:
+            raise
+        except Exception as error:
+            # Whoever types the name did not write the package, and cannot use its traceback.
+            problem = f"{type(error).__name__}: {join_lines(error)[:200]}"
             raise StsbenchError(
-                f"{self.kind} '{place}' is an address alone; give a name before it: ray://{place}"
+                f"{self.kind} '{name}': its entry point {address} fails: {problem}; "
+                "repair its package, or remove it"
+            ) from error
+
+    def load_at(self, address: str) -> Any:  # noqa: ANN401 - as load
+        """Import the object that ``name`` or ``name://address`` refers to; raises as :meth:`load`.
+
+        Also raises StsbenchError if there is only a network address.
+        """
+        if re.fullmatch(r"[\w.-]+:\d+", address):
+            raise StsbenchError(
+                f"{self.kind} '{address}' is an address alone; "
+                f"give a name before it: ray://{address}"
             )
-        return self.load(place.partition("://")[0])
+        return self.load(address.partition("://")[0])
 
     def load_own(self, name: str) -> Any:  # noqa: ANN401 - see load
-        """As :meth:`load`, of our own table alone: a name that stands in a file fetched from elsewhere."""
+        """Import an object of our own table only: the name is from a file fetched from elsewhere.
+
+        Raises:
+            UnknownName: The table has no such name.
+        """
         return _import(look_up(self.kind, name, self.table), self.kind)
 
 
 @contextmanager
 def _current_folder() -> Iterator[None]:
-    """Let a module of the user's own be found in the current folder, behind all others, while it is imported.
+    """Let modules be imported from the current folder too, after all other folders.
 
-    No longer than that: what else is imported would be looked for there too.
+    The folder is removed afterwards, so that no later import looks for modules there.
     """
-    here = str(Path.cwd())
-    added = not sys.flags.safe_path and {"", here}.isdisjoint(sys.path)
-    sys.path += [here] * added
+    current_folder = str(Path.cwd())
+    is_added = not sys.flags.safe_path and {"", current_folder}.isdisjoint(sys.path)
+    sys.path += [current_folder] * is_added
     try:
         yield
     finally:
-        if added and here in sys.path:
-            sys.path.remove(here)
+        if is_added and current_folder in sys.path:
+            sys.path.remove(current_folder)
 
 
 def _import(address: str, kind: str) -> Any:  # noqa: ANN401 - see Registry.load
+    """Import the object at ``package.module:Name``; ``kind`` describes it in messages.
+
+    Raises:
+        StsbenchError: The address is not valid, or there is no such module or attribute. An import
+            that fails inside the user's module keeps its own exception.
+    """
     module, _, attribute = address.partition(":")
     if not all(part.isidentifier() for part in [*module.split("."), attribute]):
         raise StsbenchError(

@@ -1,4 +1,4 @@
-"""Where things are on this machine; the only module that reads environment variables."""
+"""Folders and switches of this machine: the only module that reads environment variables."""
 
 from __future__ import annotations
 
@@ -15,50 +15,57 @@ from stsbench.core.secrets import REDACTED, SECRET_NAME
 from stsbench.core.wording import join_lines
 
 KERNEL = frozenset({"proc", "sys"})
-"""What the kernel shows as folders at the top of Linux."""
+"""The folders of Linux that the kernel shows, in which no file can be stored."""
 
 
 def _folder(variable: str) -> Path | None:
+    """Return the folder that an environment variable names; None if it is unset.
+
+    Raises:
+        StsbenchError: The value is not valid as a folder's path.
+    """
     value = os.environ.get(variable, "").strip()
+    if not value:
+        return None
     try:
-        folder = Path(value).expanduser() if value else None
-        # So that what the system cannot even look for is refused here, with the variable's name.
-        if folder is not None:
-            folder.exists()
-            if {*folder.absolute().parts[1:2]} & KERNEL:
-                raise OSError(errno.EINVAL, "it is the kernel's, which keeps no files")
+        folder = Path(value).expanduser()
+        # A path that the system cannot look up raises here, where the variable is known.
+        folder.exists()
+        top_folders = set(folder.absolute().parts[1:2])
+        if top_folders & KERNEL:
+            raise OSError(errno.EINVAL, "it is the kernel's, which keeps no files")
     except (OSError, RuntimeError) as error:
-        why = getattr(error, "strerror", None) or join_lines(error)
+        reason = getattr(error, "strerror", None) or join_lines(error)
         raise StsbenchError(
-            f"{variable}='{value}' names no folder ({why}); set it to one, or unset it"
+            f"{variable}='{value}' names no folder ({reason}); set it to one, or unset it"
         ) from error
     return folder
 
 
 def data_folder() -> Path | None:
-    """The local folder of evaluation data in SentEval's layout (``STSBENCH_DATA``)."""
+    """Return the folder of evaluation data in SentEval's layout (``STSBENCH_DATA``)."""
     return _folder("STSBENCH_DATA")
 
 
 def corpora_folder() -> Path | None:
-    """The local folder of training text (``STSBENCH_CORPORA``)."""
+    """Return the folder of training text (``STSBENCH_CORPORA``); None if it is unset."""
     return _folder("STSBENCH_CORPORA")
 
 
 def vectors_folder() -> Path | None:
-    """The local folder of word vector files (``STSBENCH_VECTORS``)."""
+    """Return the folder of word vector files (``STSBENCH_VECTORS``); None if it is unset."""
     return _folder("STSBENCH_VECTORS")
 
 
 def runs_folder() -> Path:
-    """Where trained encoders are written and looked for (``STSBENCH_RUNS``, else ``runs``)."""
+    """Return the folder of trained encoders (``STSBENCH_RUNS``, else ``runs``)."""
     return _folder("STSBENCH_RUNS") or Path("runs")
 
 
 def cache_folder() -> Path:
-    """Where stsbench keeps what it can make again (``STSBENCH_CACHE``, else the user's cache folder)."""
-    if given := _folder("STSBENCH_CACHE"):
-        return given
+    """Return the folder of files that can be made again (``STSBENCH_CACHE``, else the user's)."""
+    if folder := _folder("STSBENCH_CACHE"):
+        return folder
     try:
         return (_folder("XDG_CACHE_HOME") or Path.home() / ".cache") / "stsbench"
     except RuntimeError as error:
@@ -68,17 +75,20 @@ def cache_folder() -> Path:
 
 
 def store_folder() -> Path:
-    """Where stored embeddings are kept."""
+    """Return the folder of stored embeddings."""
     return cache_folder() / "store"
 
 
 def ray_address() -> str:
-    """The cluster that Ray's own tools join too (``RAY_ADDRESS``); nothing where none is named."""
+    """Return the cluster that Ray's own tools join too (``RAY_ADDRESS``); empty if it is unset."""
     return os.environ.get("RAY_ADDRESS", "").strip()
 
 
 def for_workers() -> dict[str, str]:
-    """What workers on other machines get of this environment: all that embeddings, fits and trainings depend on."""
+    """Return the environment variables that workers on other machines need.
+
+    They are all that embeddings, fits and trainings depend on.
+    """
     names = (
         "OMP_NUM_THREADS",
         "STSBENCH_CORPORA",
@@ -90,49 +100,54 @@ def for_workers() -> dict[str, str]:
 
 
 def keep_ray_silent() -> None:
-    """Let Ray, which is about to be imported, report nothing to its makers, and print nothing among the scores on stdout.
+    """Keep Ray, which is about to be imported, from reporting to its makers and printing on stdout.
 
-    What the user says of either goes before.
+    Variables that the user has set are left as they are.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
-    # Up to 2.50 there are two Ray Trains; this is the later one.
+    # Ray has two versions of Ray Train up to 2.50; this selects the later one.
     os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
 
 
 def tokenize_in_one_thread() -> None:
-    """Let tokenizers work in one thread from now on, here and in processes that are forked: theirs do not survive a fork."""
+    """Make tokenizers use one thread, also in forked processes: threads do not survive a fork."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 def share_cores() -> None:
-    """Where others load the cores, let the threads of torch, which is about to be imported, sleep while they wait.
+    """If other processes load the cores, let the threads of torch sleep while they wait.
 
-    They would spin, and hold a core that a neighbour could use. On cores that are free spinning is faster: both by
-    ``benchmarks/encode.py --busy``. What the user says goes before.
+    Call it before torch is imported. By default the threads spin, which holds a core that another
+    process could use; on free cores spinning is faster. ``benchmarks/encode.py --busy`` measures
+    both. A variable that the user has set is left as it is.
     """
     if hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1) / 2:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def terminal_columns() -> int | None:
-    """How many columns tables may have, where the user says a number that makes sense (``COLUMNS``)."""
-    said = os.environ.get("COLUMNS", "")
-    return int(said) if re.fullmatch("[0-9]{1,4}", said) and int(said) else None
+    """Return the width of tables in columns (``COLUMNS``); None if it is unset or not valid."""
+    value = os.environ.get("COLUMNS", "")
+    return int(value) if re.fullmatch("[0-9]{1,4}", value) and int(value) else None
 
 
 def terminal() -> dict[str, str]:
-    """What the environment says of the terminal, without its size."""
+    """Return the environment variables that describe the terminal, without those of its size."""
     return {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
 
 
 def on_github() -> bool:
-    """Whether this is a step of a workflow on GitHub, whose runner takes lines of the output for commands."""
+    """Return whether this is a step of a GitHub workflow, which may read output as commands."""
     return os.environ.get("GITHUB_ACTIONS", "").lower() == "true"
 
 
 def secret(variable: str) -> str:
-    """The key that a variable holds, sent to a server and written nowhere; raises StsbenchError where it is not set."""
+    """Return the key in an environment variable, to be sent to a server and never written.
+
+    Raises:
+        StsbenchError: The variable holds no key, or its name may be a key itself.
+    """
     key = os.environ.get(variable, "").strip()
     if not key and (problem := key_among({"key_variable": variable})):
         raise StsbenchError(problem)
@@ -144,73 +159,97 @@ def secret(variable: str) -> str:
 
 
 def key_among(params: Mapping[str, object]) -> str:
-    """What is wrong with an encoder's parameters that hold a server's key where its variable's name belongs; empty if none do.
+    """Return what is wrong if an encoder's parameters hold a server's key; else an empty string.
 
-    The key would stand in names, results and logs, so the message does not show it either. Nor may a parameter have what
-    stands in files in the place of a secret.
+    Only the name of the key's environment variable belongs into parameters: the key itself would be
+    in names, results and logs, so that the message omits it too. The text that replaces secrets in
+    files is no valid value either.
     """
     for name, value in params.items():
         if REDACTED in str(value):
-            return f"{name}: {REDACTED} stands for a secret, which is never written; type it again: --set {name}=VALUE"
-    variable, body = params.get("key_variable"), params.get("body")
-    inside = [
-        key_among(one) for key, one in params.items() if key != "body" and isinstance(one, Mapping)
-    ]
+            return (
+                f"{name}: {REDACTED} stands for a secret, which is never written; "
+                f"type it again: `params={name}=VALUE`"
+            )
+    variable = params.get("key_variable")
     if variable and not (
         isinstance(variable, str) and (variable in os.environ or _VARIABLE.fullmatch(variable))
     ):
-        return f"key_variable names no environment variable that is set, and may be the key itself; {_KEY_BELONGS}"
+        return (
+            "key_variable names no environment variable that is set, and may be the key itself; "
+            f"{_KEY_BELONGS}"
+        )
+    body = params.get("body")
     if isinstance(body, str) or (isinstance(body, Mapping) and _holds_key(body)):
         return f"body must be a table of fields, none of which holds a key; {_KEY_BELONGS}"
-    return next(filter(None, inside), "")
+    nested_problems = [
+        key_among(value)
+        for key, value in params.items()
+        if key != "body" and isinstance(value, Mapping)
+    ]
+    return next(filter(None, nested_problems), "")
 
 
 def _holds_key(value: object, name: str = "") -> bool:
+    """Return whether a value, or one inside it, looks like a key, or has a name that keys have."""
     if isinstance(value, Mapping):
-        return any(_holds_key(one, str(key)) for key, one in value.items())
+        return any(_holds_key(inner, str(key)) for key, inner in value.items())
     if isinstance(value, list | tuple):
-        return any(_holds_key(one, name) for one in value)
-    return isinstance(value, str) and bool(
-        value and SECRET_NAME.fullmatch(name) or _KEY.search(value)
-    )
+        return any(_holds_key(inner, name) for inner in value)
+    if not isinstance(value, str) or not value:
+        return False
+    return bool(SECRET_NAME.fullmatch(name) or _KEY.search(value))
 
 
-_KEY_BELONGS = "put the key into an environment variable and name that: --set key_variable=NAME"
+_KEY_BELONGS = "put the key into an environment variable and name that: `params=key_variable=NAME`"
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{,63}")
-"""As variables are spelled; of others a name is shown only where they are set."""
+"""The usual spelling of variables; a name of another spelling is shown only if it is set."""
 _KEY = re.compile(
     r"(?=\S*\d)(\b(sk|pk|hf|pa|gsk|xai|jina|nvapi)[-_][\w-]{8,}|[\w-]{32,})|\bbearer\s",
     re.IGNORECASE,
 )
-"""A known beginning, or 32 signs and more without a blank; with a digit."""
+"""A known prefix, or 32 characters or more without a blank; both with a digit."""
 
 
 def hub_is_offline() -> bool:
-    """Whether the user keeps the Hub's libraries off the network."""
+    """Return whether the user keeps the Hub's libraries off the network."""
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
     return any(os.environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"} for name in names)
 
 
 def check_hub() -> None:
-    """Refuse values at which the Hub's library would end while it is imported; raises StsbenchError."""
+    """Check the variables at which the Hub's library would fail while it is imported.
+
+    Raises:
+        StsbenchError: A variable has no valid value.
+    """
     for name in ("HF_ENDPOINT", "HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
         value = os.environ.get(name, "0")
         try:
-            urlsplit(value) if name == "HF_ENDPOINT" else int(value)
+            if name == "HF_ENDPOINT":
+                urlsplit(value)
+            else:
+                int(value)
         except ValueError as error:
-            wanted = "an address" if name == "HF_ENDPOINT" else "a whole number of seconds"
+            expected = "an address" if name == "HF_ENDPOINT" else "a whole number of seconds"
             raise StsbenchError(
-                f"{name}='{value}' is not {wanted}; set it to one, or unset it"
+                f"{name}='{value}' is not {expected}; set it to one, or unset it"
             ) from error
 
 
 def package_folder(package: str) -> Path | None:
-    """The folder of an installed package, which is located and never imported; None where there is none."""
-    # Of one inside another, the other would be imported; a longer name is no folder's.
+    """Return the folder of an installed package without importing it; None if it is not installed.
+
+    Raises:
+        CardError: The name is not that of a top-level package.
+    """
+    # Looking up a.b would import a; no folder's name is longer than 200 characters.
     if not package.isidentifier() or package == "__main__" or len(package) > 200:
         raise CardError(
-            f"package '{package[:40]}' is not the name of an installed package; give one without dots"
+            f"package '{package[:40]}' is not the name of an installed package; "
+            "give one without dots"
         )
     spec = find_spec(package)
-    places = list(spec.submodule_search_locations or []) if spec is not None else []
-    return Path(places[0]) if places else None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(next(iter(spec.submodule_search_locations)))

@@ -9,32 +9,39 @@ from collections.abc import Sequence
 from stsbench.core.secrets import redact_text
 
 MAX_VALUE_LENGTH = 80
-"""So many characters of a value are shown in a message."""
+"""The maximum number of characters of a value in a message."""
 
 
-_TYPES = {"array": "a list", "object": "a table", "int": "a whole number", "float": "a number", "str": "text",
-          "bool": "true or false"}  # fmt: skip
+_TYPES = {
+    "array": "a list",
+    "object": "a table",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+}
 
 
 def describe_type_problem(problem: str) -> str:
-    """What a checker of types says, with the types as people call them."""
-    return re.sub(r"`([a-z]+)`", lambda found: _TYPES.get(found[1], found[0]), problem)
+    """Return the message of a type checker with its type names in plain English."""
+    return re.sub(r"`([a-z]+)`", lambda match: _TYPES.get(match[1], match[0]), problem)
 
 
 def format_some(names: Sequence[str], max_items: int = 3) -> str:
     """Return the first names as a list, and how many more there are."""
-    return ", ".join(names[:max_items]) + (
-        f" and {len(names) - max_items} more" if len(names) > max_items else ""
-    )
+    first_names = ", ".join(names[:max_items])
+    if len(names) <= max_items:
+        return first_names
+    return f"{first_names} and {len(names) - max_items} more"
 
 
 def join_lines(text: object) -> str:
-    """Return the text with every run of white space made one blank: errors print as one line."""
+    """Return the text with each run of white space as one blank: errors print as one line."""
     return " ".join(str(text).split())
 
 
 def format_duration(seconds: float) -> str:
-    """A time as people say it: ``0.4 s``, ``42 s``, ``12 min``, ``3.5 h``."""
+    """Return a duration as text: ``0.4 s``, ``42 s``, ``12 min``, ``3.5 h``."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 120:
@@ -43,12 +50,12 @@ def format_duration(seconds: float) -> str:
 
 
 def shorten(text: str, max_length: int = MAX_VALUE_LENGTH) -> str:
-    """Return the text as a message shows it: not all of what is long."""
+    """Return the first ``max_length`` characters of a text, with an ellipsis if it is longer."""
     return text if len(text) <= max_length else f"{text[:max_length]}…"
 
 
 def format_repr(value: object) -> str:
-    """Return a value as a message shows it: in one line, and not all of what is long."""
+    """Return the repr of a value in one line, shortened if it is long."""
     try:
         return shorten(join_lines(repr(value)))
     except (ValueError, RecursionError):
@@ -56,21 +63,26 @@ def format_repr(value: object) -> str:
 
 
 def describe_sentence(sentences: Sequence[str], row: int) -> str:
-    """Name a sentence of the data in a message without its text, which may be confidential: its number and its hash."""
+    """Name a sentence of the data in a message by its number and its hash.
+
+    Its text, which may be confidential, is left out.
+    """
     digest = hashlib.sha256(sentences[row].encode("utf-8", "surrogatepass")).hexdigest()
     return f"sentence {row + 1} of {len(sentences)} (its sha256 begins {digest[:8]})"
 
 
 def escape_controls(text: str) -> str:
-    r"""Return the text with control characters written out, as ``\u001b``: a terminal shows them and obeys none.
+    r"""Return the text with control characters escaped, as in ``\u001b``.
 
-    These are the control characters but tab and newline, what turns the direction of writing, line and paragraph
-    separators, and what is no character: lone surrogates and the two non-characters. Within JSON strings the text
-    written out means the same character. Secrets are left out, as :func:`redact_text` finds them.
+    A terminal prints them then and does not obey them. Escaped are the control characters except
+    tab and newline, characters that turn the direction of writing, line and paragraph separators,
+    lone surrogates and the two non-characters. Within JSON strings the escaped text means the same
+    character. Secrets are removed, as :func:`redact_text` finds them.
     """
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", redact_text(text))
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", redact_text(text))
 
 
 _CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+    r"\ud800-\udfff\ufeff\ufffe\uffff]"
 )

@@ -335,7 +335,7 @@ def _make(
     made = _BASES.get(known) if asked else None
     if made is None:
         made = check_encoder(_call(maker, name, own, where, catalogue), where)
-        record_factory(made, maker, own, called=found_by)
+        record_factory(made, maker, own, name=found_by)
     if not asked:
         return made
     variant: Variant = call_with_params(Variant, asked, where=where)
@@ -384,7 +384,7 @@ def _call(
     if name and (key := next((key for key in ours if key in params), "")):
         raise CardError(f"{where}: '{key}' cannot be set: stsbench sets it")
     given = {key: value for key, value in ours.items() if value is not None and key in takes}
-    return call_with_params(maker, {**given, **params}, where=where, others=VARIANT_KEYS)
+    return call_with_params(maker, {**given, **params}, where=where, other_keys=VARIANT_KEYS)
 
 
 def _own(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:

@@ -11,7 +11,7 @@ from stsbench.core.cards import EncoderCard, Overlap
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.files import strip_folders
 from stsbench.core.names import format_parameter
-from stsbench.core.provenance import PLACES, add_texts, encoder_identity
+from stsbench.core.provenance import RUNTIME_PARAMETERS, add_texts, encoder_identity
 from stsbench.core.secrets import redact
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.kinds import FITTED
@@ -87,7 +87,9 @@ class NamedEncoder:
 
 def variant_name(name: str, params: Mapping[str, Any], *, excluded: Sequence[str] = ()) -> str:
     """The name of an encoder with parameters replaced, without its device, ``excluded``, the folders of files, and secrets."""
-    said = sorted((key, value) for key, value in params.items() if key not in (*PLACES, *excluded))
+    said = sorted(
+        (key, value) for key, value in params.items() if key not in (*RUNTIME_PARAMETERS, *excluded)
+    )
     return "+".join(
         [
             name,

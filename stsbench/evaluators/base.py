@@ -62,7 +62,9 @@ class Evaluator(Protocol):
     def recompute(self, items: ItemColumns) -> Scores:
         """Make the scores again from per-item columns, or from those of some of the items; nothing is embedded.
 
-        What training items or other splits decide is not among them. An evaluator of a user's own may lack this.
+        What training items or other splits decide is not among them. An evaluator of a user's own may lack this; then its
+        scores are not verified. A score that is not the one recomputed, because it was rounded or averaged over folds, needs a
+        method ``score_range(items, split)``, which returns the least and the greatest score that the items can have made.
         """
 
 

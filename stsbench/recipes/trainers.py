@@ -66,7 +66,7 @@ class LoopTrainer(Trainer):
         look_up("optimiser", plan.card.training.optimiser, OPTIMISERS)
         look_up("schedule", plan.card.training.schedule, SCHEDULES)
         given = {"student": None, **plan.card.params}
-        return check_params(method, given, where=f"recipe {plan.name}: [params]", others=KEYS)
+        return check_params(method, given, where=f"recipe {plan.name}: [params]", other_keys=KEYS)
 
     @classmethod
     def prepare(cls, plan: TrainPlan, method: type[Learner]) -> Self:
@@ -325,7 +325,7 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
         )
     chosen |= {"epochs": int(epochs)} if epochs else {}
     made = call_with_params(
-        method, {**chosen, **card.params}, where=f"{where}: [params]", others=KEYS
+        method, {**chosen, **card.params}, where=f"{where}: [params]", other_keys=KEYS
     )
     return cast(StandaloneMethod, made)
 

@@ -75,22 +75,27 @@ def to_parquet(columns: Mapping[str, npt.NDArray[np.generic] | list[str]]) -> by
     return stream.getvalue()
 
 
-def read_columns(path: Path, n: int) -> dict[str, npt.NDArray[Any]]:
-    """Read columns of n items; raises DataError where they are missing, broken, or not of n items."""
+def read_columns(path: Path, n: int, content: bytes | None = None) -> dict[str, npt.NDArray[Any]]:
+    """Read columns of n items; raises DataError where they are missing, broken, or not of n items.
+
+    ``content`` are the bytes of the file, if they are read already.
+    """
     import pyarrow
     import pyarrow.parquet
 
-    content = pyarrow.BufferReader(read_bounded(path, MAX_COLUMN_BYTES))
+    stream = pyarrow.BufferReader(
+        read_bounded(path, MAX_COLUMN_BYTES) if content is None else content
+    )
     kinds = OSError, ValueError, TypeError, pyarrow.ArrowException
     with translate_errors(f"{path}: cannot be read", DataError, *kinds, max_length=200):
-        with pyarrow.parquet.ParquetFile(content) as file:
+        with pyarrow.parquet.ParquetFile(stream) as file:
             metadata, schema = file.metadata, file.schema_arrow
         # Before it is read: a small file may hold a great many equal rows.
         if metadata.num_rows != n or len(set(schema.names)) < len(schema.names):
             raise ValueError(
                 f"{metadata.num_rows} rows of {len(schema.names)} columns, the result is of {n} items"
             )
-        batches = list(parquet_batches(content, path, where=str(path), metadata=metadata))
+        batches = list(parquet_batches(stream, path, where=str(path), metadata=metadata))
         table = pyarrow.Table.from_batches(batches, None if batches else schema)
         return {name: _as_array(table[name].combine_chunks()) for name in schema.names}
 
@@ -240,8 +245,10 @@ def read_items(path: Path) -> dict[str, npt.NDArray[Any]]:
     return read_item_columns(read_result(path))
 
 
-def read_item_columns(result: Result) -> dict[str, npt.NDArray[Any]]:
+def read_item_columns(result: Result, content: bytes | None = None) -> dict[str, npt.NDArray[Any]]:
     """The per-item columns of a Result: those that it holds, or those beside its file.
+
+    ``content`` are the bytes of the file beside it, if they are read already.
 
     Raises DataError: they are missing, broken, or not those the Result was made with.
     """
@@ -252,7 +259,7 @@ def read_item_columns(result: Result) -> dict[str, npt.NDArray[Any]]:
             f"the result of {result.encoder} on {result.task} holds no per-item columns"
         )
     beside = items_path(result.path)
-    columns = read_columns(beside, result.n)
+    columns = read_columns(beside, result.n, content)
     if digest_columns(columns) != result.items:
         raise DataError(
             f"{beside}: is not what {result.path.name} was made with; run the cell again"
@@ -329,23 +336,6 @@ def read_states(folder: Path, encoder: str | None = None) -> ResultFolder:
     if not encoder and not found.results and not found.problems and any(folder.glob("*.json")):
         whole = folder.absolute()
         return read_states(whole.parent, whole.name)
-    return found
-
-
-def verified(results: Iterable[Result], *, keep: bool = False) -> ResultFolder:
-    """The Results whose per-item columns are those that they were made with, or are missing; the others are problems.
-
-    With ``keep`` those given back hold the columns that were read, for whoever needs them next.
-    """
-    found = ResultFolder([], [])
-    for result in results:
-        try:
-            columns = read_item_columns(result) if has_columns(result) else {}
-            found.results.append(
-                msgspec.structs.replace(result, per_item=columns) if keep else result
-            )
-        except DataError as error:
-            found.problems.append(Problem(result.path or Path(), str(error)))
     return found
 
 

@@ -192,7 +192,7 @@ def compare(
             pair = measured.difference.first, measured.difference.second
             measured_by_pair.setdefault(pair, []).append(measured)
     differences = []
-    means = []
+    means: list[Difference] = []
     items_by_task: dict[str, list[TaskItems[str]]] = {}
     for pair_differences in measured_by_pair.values():
         means.extend(_means(pair_differences))

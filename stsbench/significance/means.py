@@ -6,8 +6,6 @@ import hashlib
 import string
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from functools import cache
-from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
 from typing import Generic, NamedTuple
@@ -17,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stsbench import numbers
+from stsbench.core.provenance import code_digest
 from stsbench.numbers.statistics import Float64Array, ItemDependence, StandardError, wilson_interval
-from stsbench.results.folder import verified, without_columns
+from stsbench.results.folder import without_columns
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import TestSettings
 from stsbench.significance.items import (
@@ -69,21 +68,9 @@ def interval_cache_key(
             for result in results
         ]
         facts_by_task.append((score_names[task] if score_names else "", facts))
-    content = msgspec.json.encode((_formulas(), facts_by_task))
+    code = code_digest(Path(__file__).parent, *map(Path, numbers.__path__))
+    content = msgspec.json.encode((code, facts_by_task))
     return hashlib.sha256(content).hexdigest()[:32]
-
-
-@cache
-def _formulas() -> str:
-    """Hash the sources that compute intervals, and the versions of the packages that they use."""
-    files = [
-        file
-        for folder in (Path(__file__).parent, *map(Path, numbers.__path__))
-        for file in folder.glob("*.py")
-    ]
-    sources = b"".join(file.read_bytes() for file in sorted(files))
-    versions = " ".join(version(name) for name in ("numpy", "scipy"))
-    return hashlib.sha256(sources + versions.encode()).hexdigest()
 
 
 MEAN_METHOD = (
@@ -103,7 +90,7 @@ class MeanIntervals(NamedTuple):
     Attributes:
         intervals: The interval of each mean in the scores' unit, by the indices of its tasks;
             a mean without an interval is missing.
-        results_without_columns: Results whose per-item columns are not available or broken.
+        results_without_columns: Results whose per-item columns are not available.
         results_without_sentences: Results whose columns do not say which items share a
             sentence: with them no interval can be trusted.
     """
@@ -162,16 +149,7 @@ def compute_mean_intervals(
     }
     if len(cached_intervals) == len(cache_keys):
         return MeanIntervals(cached_intervals)
-    checked = verified(used_results, keep=True)
-    if broken_paths := {problem.path for problem in checked.problems}:
-        return MeanIntervals(
-            results_without_columns=[
-                result for result in used_results if result.path in broken_paths
-            ]
-        )
-    checked_results = iter(checked.results)
-    checked_by_task = [[next(checked_results) for _ in results] for results in results_by_task]
-    row = RowItems({0: checked_by_task}, score_names=score_names)
+    row = RowItems({0: results_by_task}, score_names=score_names)
     intervals = {}
     for tasks, key in cache_keys.items():
         if (interval := _interval_of_mean(row, tasks)) is not None:

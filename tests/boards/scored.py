@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from stsbench.evaluators.probe.evaluator import PROTOCOLS
 from stsbench.numbers.statistics import CORRELATIONS, Float64Array
 from stsbench.results.folder import write_result
-from stsbench.results.record import Result, digest_columns
+from stsbench.results.record import Result, digest_columns, score_name
 from tests.made import SIMCSE, make_result
 
-SENTEVAL = {"name": "senteval", "kfold": 10, "nhid": 0}
+SENTEVAL = json.loads(json.dumps(asdict(PROTOCOLS["senteval"])))
 RUN = {
     "created": "2026-01-01T00:00:00+00:00",
     "device": "cpu",
@@ -41,7 +44,9 @@ def sts(
     weights = [len(at) if protocol["aggregation"] == "wmean" else 1 for at in parts]
     items = {"subset": names, "gold": gold, "similarity": similarity}
     score = float(np.average(values, weights=weights))
-    return _result(encoder, task, score, len(gold), items, changes)
+    pearson = CORRELATIONS["pearson"](similarity, gold)
+    scores = {"pearson.all": pearson, score_name(protocol): score}
+    return _result(encoder, task, score, len(gold), items, {"scores": scores, **changes})
 
 
 def probe(encoder: str, task: str, correct: Sequence[bool] | Any, **changes: Any) -> Result:
@@ -56,7 +61,8 @@ def _result(
     encoder: str, task: str, score: float, n: int, items: dict[str, Any], changes: dict[str, Any]
 ) -> Result:
     fixed = {"n": n, "items": digest_columns(items), "per_item": items, "run": RUN, "notes": []}
-    return make_result(encoder, task, **{"score": score, **fixed, **changes})
+    scores = {score_name(changes.get("protocol", SIMCSE)): score}
+    return make_result(encoder, task, **{"score": score, "scores": scores, **fixed, **changes})
 
 
 def drawn(seed: int, n: int = 60) -> tuple[Float64Array, Float64Array]:

@@ -312,7 +312,9 @@ def test_no_name_breaks_a_table(capsys, monkeypatch, length):
 def test_where_there_is_no_legend_a_number_stands_for_the_whole_name(name, longest, short):
     numbers: dict[str, str] = {}
     assert (
-        abbreviate_name(name, numbers, with_settings=MAX_LENGTH_WITH_PARAMS, longest=longest)
+        abbreviate_name(
+            name, numbers, max_length_with_params=MAX_LENGTH_WITH_PARAMS, max_length=longest
+        )
         == short
         and len(short) <= longest
     )

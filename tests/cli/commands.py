@@ -80,8 +80,15 @@ def made_by() -> str:
     )
 
 
+UNVERIFIED = re.compile(r"stsbench: not verified: .*\n")
+"""Results that a test makes have no per-item columns unless these are what it is about."""
+
+
 class Outcome(NamedTuple):
-    """The exit code of a command and what it printed; how a run goes is told apart, by :func:`progress_in`."""
+    """The exit code of a command and what it printed.
+
+    How a run goes is told apart, by :func:`progress_in`, and so is what is not verified.
+    """
 
     code: int
     out: str
@@ -89,11 +96,8 @@ class Outcome(NamedTuple):
 
     @classmethod
     def of(cls, code: int, out: str, err: str) -> Outcome:
-        return cls(
-            code,
-            out,
-            "".join(line for line in err.splitlines(keepends=True) if not PROGRESS.fullmatch(line)),
-        )
+        lines = [line for line in err.splitlines(keepends=True) if not PROGRESS.fullmatch(line)]
+        return cls(code, out, "".join(line for line in lines if not UNVERIFIED.fullmatch(line)))
 
 
 def progress_in(err: str) -> list[str]:
@@ -106,12 +110,14 @@ class Command:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.capsys = capsys
         self.progress: list[str] = []
+        self.unverified: list[str] = []
 
     def __call__(self, *arguments: str | Path) -> Outcome:
         self.capsys.readouterr()
         code = main([str(argument) for argument in arguments])
         out, err = self.capsys.readouterr()
         self.progress = progress_in(err)
+        self.unverified = UNVERIFIED.findall(err)
         return Outcome.of(code, out, err)
 
     def fine(self, *arguments: str | Path) -> str:

@@ -105,6 +105,12 @@ def test_the_actions_steps_score_and_check(stsbench: Command, own: Path, tmp_pat
     (row,) = read_lock(tmp_path / "a lock.json")
     better = msgspec.structs.replace(row, score=row.score + 0.1)
     (tmp_path / "a lock.json").write_bytes(to_lock([better]))
+    refused = action("Check", **checked)
+    made = "field 'score': 0.308901, the locked values make 0.208901 with these data"
+    assert refused.code == 2 and made in refused.out
+    # Without its values nothing can be said against the score.
+    bare = msgspec.structs.replace(better, paired=None)
+    (tmp_path / "a lock.json").write_bytes(to_lock([bare]))
     fallen = action("Check", **checked, junit="out/report.xml")
     assert (
         fallen.code == 1
@@ -113,8 +119,9 @@ def test_the_actions_steps_score_and_check(stsbench: Command, own: Path, tmp_pat
     (tmp_path / "a lock.json").write_bytes(to_lock([msgspec.structs.replace(row, data="f" * 64)]))
     assert action("Check", **checked).code == 2
     verdicts = (tmp_path / "output.txt").read_text().split()
-    assert verdicts == ["verdict=fine", "verdict=regression", "verdict=not-comparable"]
-    assert (tmp_path / "summary.md").read_text().count("### stsbench check: ") == 3
+    outcomes = ["fine", "not-comparable", "regression", "not-comparable"]
+    assert verdicts == [f"verdict={outcome}" for outcome in outcomes]
+    assert (tmp_path / "summary.md").read_text().count("### stsbench check: ") == 4
     assert (tmp_path / "out" / "report.xml").is_file() and (
         tmp_path / "stsbench-junit.xml"
     ).is_file()
@@ -222,7 +229,7 @@ def test_the_projects_own_workflow_finds_its_results_fine(own: Path, tmp_path: P
     assert all("run" not in step for step in steps)
     uses = [step["with"] for step in steps if step.get("uses") == "./"]
     assert len(uses) == 3
-    for name in ("project-results", ".github"):
+    for name in ("results/project", ".github"):
         shutil.copytree(ROOT / name, tmp_path / name)
     action = Action(tmp_path, own)
     required = {key for key, facts in action.card["inputs"].items() if facts.get("required")}

@@ -101,7 +101,7 @@ def test_check_against_a_lock_file_and_reports(stsbench):
     fill(Path("results"))
     assert stsbench.fine("lock", "--out", "scores.json") == "locked 6 cells in scores.json\n"
     assert stsbench.json("lock", "--out", "one.json", "--encoder", "bad") == {
-        "lock": "one.json", "cells": 2, "encoders": ["bad"], "without_items": 0,
+        "lock": "one.json", "cells": 2, "encoders": ["bad"], "without_items": 0, "not_verified": 0,
     }  # fmt: skip
     assert "6 cells: 6 fine" in stsbench.fine("check", "results", "--against", "scores.json")
     command = ("check", "results", "--against", "one.json", "--encoder", "good", "--tasks", "sts12")

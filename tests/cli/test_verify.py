@@ -15,7 +15,7 @@ from tests.cli.commands import HASHED, make_own
 from tests.forgeries import resealed
 
 ROOT = Path(package.__file__).parent.parent
-PROJECT_RESULTS = ROOT / "project-results"
+PROJECT_RESULTS = ROOT / "results/project"
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import lzma
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from stsbench.core import files as expanded, settings
 from stsbench.core.errors import DataError, OutputError, SourceError
 from stsbench.core.files import (
     STALE_SECONDS,
+    cached_values,
     check_unpacked_size,
     remove_stale,
     scratch_beside,
@@ -161,3 +163,73 @@ def test_compressed_text_that_grows_is_refused(
     path.write_bytes(packed(b"a\n" * (4 << 20)))
     if limit is not None:
         assert read_training_text(path, header=False, limit=limit)["text"].to_pylist() == ["a", "a"]
+
+
+# Values that are kept in the cache folder.
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path))
+    return tmp_path / "means.json"
+
+
+def kept_values() -> AbstractContextManager[dict[str, tuple[float, float]]]:
+    return cached_values("means.json", dict[str, tuple[float, float]])
+
+
+def keep(**intervals: tuple[float, float]) -> None:
+    with kept_values() as known:
+        known |= intervals
+
+
+def test_what_is_added_is_there_the_next_time(file: Path):
+    keep(a=(0.25, 1 / 3))
+    keep(b=(0.5, 0.75))
+    with kept_values() as known:
+        assert known == {"a": (0.25, 1 / 3), "b": (0.5, 0.75)}
+
+
+def test_what_another_process_adds_meanwhile_is_not_lost(file: Path):
+    with kept_values() as known:
+        known["a"] = (0.0, 1.0)
+        keep(b=(0.0, 0.5))
+    with kept_values() as known:
+        assert set(known) == {"a", "b"}
+
+
+def test_the_oldest_go_first(file: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(expanded, "MAX_CACHED", 2)
+    for name in "abc":
+        keep(**{name: (0.0, 1.0)})
+    with kept_values() as known:
+        assert list(known) == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[1]", b'{"a": [1]}', b'{"a": "b"}', b"\xff", b"[" * 100_000]
+)
+def test_a_damaged_file_is_as_none(file: Path, content: bytes):
+    file.write_bytes(content)
+    with kept_values() as known:
+        assert known == {}
+    keep(a=(0.0, 1.0))
+    with kept_values() as known:
+        assert known == {"a": (0.0, 1.0)}
+
+
+def test_without_a_folder_to_keep_them_in_nothing_fails(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (file.parent / "taken").write_text("a file")
+    monkeypatch.setenv("STSBENCH_CACHE", str(file.parent / "taken"))
+    keep(a=(0.0, 1.0))
+    monkeypatch.delenv("STSBENCH_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def homeless() -> Path:
+        raise RuntimeError("no home")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    with kept_values() as known:
+        assert known == {}

@@ -119,8 +119,8 @@ def test_what_takes_no_attributes_is_refused(own):
 
 def test_where_it_runs_is_no_parameter_of_an_embedding():
     plain, placed = Plain(), Plain()
-    record_factory(plain, Plain, {}, called="x")
-    record_factory(placed, Plain, {"device": "cuda:1"}, called="x")
+    record_factory(plain, Plain, {}, name="x")
+    record_factory(placed, Plain, {"device": "cuda:1"}, name="x")
     assert (
         encoder_identity(plain)
         == encoder_identity(placed)
@@ -130,7 +130,7 @@ def test_where_it_runs_is_no_parameter_of_an_embedding():
 
 def test_without_a_fingerprint_there_is_no_identity():
     encoder = Plain(fingerprint=None)
-    record_factory(encoder, Plain, {"d": 4}, called="x")
+    record_factory(encoder, Plain, {"d": 4}, name="x")
     assert encoder_identity(encoder) is None
 
 
@@ -145,7 +145,7 @@ def test_a_wrapper_that_answers_for_what_is_inside_has_an_identity_of_its_own():
             return getattr(self.inner, name)
 
     inner = Plain()
-    record_factory(inner, Plain, {"d": 3}, called="x")
+    record_factory(inner, Plain, {"d": 3}, name="x")
     assert "Wrapper" in str(encoder_identity(Wrapper(inner))) and "d=3" not in str(
         encoder_identity(Wrapper(inner))
     )
@@ -156,7 +156,7 @@ def test_a_base_of_another_class_or_parameters_is_another_fit():
         pass
 
     sized = Plain()
-    record_factory(sized, Plain, {"d": 9}, called="x")
+    record_factory(sized, Plain, {"d": 9}, name="x")
     method = WhiteningMethod(2, normalise=True)
     fits = [FittedEncoder(base, method, ["a", "b"], name="w") for base in (Plain(), Other(), sized)]
     assert len({fit.fingerprint for fit in fits}) == len({fit.folder for fit in fits}) == 3
@@ -164,7 +164,7 @@ def test_a_base_of_another_class_or_parameters_is_another_fit():
 
 def test_a_fitted_one_is_stored_by_parameters_and_texts(tmp_path):
     made, fitted = Plain(), Plain()
-    record_factory(made, Plain, {"d": 4}, called="x")
+    record_factory(made, Plain, {"d": 4}, name="x")
     copy_factory(fitted, made)
     shelves = [
         open_store(tmp_path, made),
@@ -240,7 +240,7 @@ def test_a_package_that_is_not_installed_computes_nothing():
 
 def test_parts_of_partial_are_not_lost():
     maker, encoder = partial(Plain, d=7), Plain(d=7)
-    record_factory(encoder, maker, {}, called="own:seven")
+    record_factory(encoder, maker, {}, name="own:seven")
     assert encoder_identity(encoder) == "plain-1 of own:seven"
 
 

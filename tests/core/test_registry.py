@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from stsbench.core import registry, registry as arguments
+from stsbench.core import parameters, registry
 from stsbench.core.errors import CardError, StsbenchError, UnknownName
 from stsbench.core.parameters import NAMES, PATH, SEED, call_with_params, fit, validate_arguments
 from stsbench.core.registry import Registry
@@ -193,10 +193,10 @@ call: Any = work
     [
         ("NAME", ["", "a"], [3, None, b"a", Path("a"), ["a"]]),
         ("NAMES", ["a,b", ["a"], ("a", "b"), []], [3, None, {"a"}, [3], b"ab", iter("ab")]),
-        ("PLACE", ["a", Path("a")], [3, None, b"a", ["a"]]),
-        ("PLACES", ["a", Path("a"), [], ["a", Path("b")]], [3, None, [3], {"a"}]),
+        ("PATH", ["a", Path("a")], [3, None, b"a", ["a"]]),
+        ("PATHS", ["a", Path("a"), [], ["a", Path("b")]], [3, None, [3], {"a"}]),
         ("STORE", ["a", Path("a"), None], [3, True, ["a"]]),
-        ("NAME_OR_PLACE", ["a", Path("a")], [3, None]),
+        ("NAME_OR_PATH", ["a", Path("a")], [3, None]),
         ("SEED", [0, 3, np.int64(3), (1 << 32) - 1], [-1, 1 << 32, True, 1.0, "1", None]),
         ("SWITCH", [True, False], [1, 0, "yes", None]),
         ("PARAMETERS", [{}, {"a": 1}], [[("a", 1)], "a=1", {1: 2}, None]),
@@ -204,9 +204,9 @@ call: Any = work
     ],
 )
 def test_each_kind_takes_its_own_and_nothing_else(kind, good, bad):
-    accepts = getattr(arguments, kind).accepts
-    assert [one for one in good if not accepts(one)] == []
-    assert [one for one in bad if accepts(one)] == []
+    is_valid = getattr(parameters, kind).is_valid
+    assert [value for value in good if not is_valid(value)] == []
+    assert [value for value in bad if is_valid(value)] == []
 
 
 def test_what_is_right_goes_through_as_it_is():

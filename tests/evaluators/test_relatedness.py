@@ -218,6 +218,19 @@ def test_an_encoder_that_tells_nothing_scores_0_with_a_note() -> None:
         assert scores.zero_vectors == (360 if value == 0 else 0)
 
 
+def test_two_pairs_of_different_scores_are_enough_to_choose_by() -> None:
+    splits, embed = make_task(sizes=(90, 40, 50))
+    few = splits["validation"]
+    two = PairSplit(
+        sentences1=few.sentences1[1:3],
+        sentences2=few.sentences2[1:3],
+        gold=few.gold[1:3],
+        subset=["", ""],
+    )
+    scores = RelatednessEvaluator(SMALL)({**splits, "validation": two}, embed, seed=0)
+    assert abs(scores.scores["dev_pearson"]) == pytest.approx(1)
+
+
 def test_what_is_of_no_use_is_an_error() -> None:
     splits, embed = make_task()
     test, evaluate = splits["test"], RelatednessEvaluator(SMALL)
@@ -229,9 +242,12 @@ def test_what_is_of_no_use_is_an_error() -> None:
             {**splits, "test": replace(test, gold=np.ones(test.n))},
             "'test' has fewer than two different gold scores",
         ),
-        (
-            {**splits, "test": replace(test, gold=test.gold + 1)},
-            "'test' has gold scores outside 0 to 5",
+        *(
+            (
+                {**splits, "test": replace(test, gold=test.gold + shift)},
+                "'test' has gold scores outside 0 to 5",
+            )
+            for shift in (1, -1)
         ),
     ]
     for given, said in cases:

@@ -216,7 +216,14 @@ def test_scores_of_ranks_told_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{}, {"tenacity": 0, "max_epochs": 30}, {"max_epochs": 0}, {"batch_size": 100}]
+    "changed",
+    [
+        {},
+        {"tenacity": 0, "max_epochs": 30},
+        {"tenacity": 2, "max_epochs": 30},
+        {"max_epochs": 0},
+        {"batch_size": 100},
+    ],
 )
 def test_training_is_that_of_the_literal_loops(changed: dict[str, Any]) -> None:
     splits, embed = make_task()
@@ -271,7 +278,10 @@ def test_scores_of_a_task() -> None:
     assert scores.interval[0] < scores.score < scores.interval[1]
     assert scores.n == 30  # two of 32 images are in no fold
     assert {len(column) for column in scores.per_item.values()} == {30}
-    assert 0 < scores.scores["dev_mean_recall"] < 1
+    sides = sides_of(splits, embed)
+    trained = train_maps(sides["train"], sides["validation"], SMALL, seed=1111, device="cpu")
+    # Six recalls in points.
+    assert scores.scores["dev_mean_recall"] == pytest.approx(trained.accuracy / 600)
     assert not scores.notes
 
     again, other = (
@@ -302,6 +312,14 @@ def test_embeddings_are_gathered_batch_by_batch_where_memory_is_short(
     assert (
         max(view.most_taken for view in views) == 5 * SMALL.fold_images
     )  # a batch's contrasts are 64
+
+
+def test_without_a_device_the_one_that_is_there_is_used() -> None:
+    splits, embed = make_task()
+    on_cpu, anywhere = (
+        RetrievalEvaluator(SMALL, device=device)(splits, embed, seed=0) for device in ("cpu", None)
+    )
+    assert anywhere.score == pytest.approx(on_cpu.score, abs=0.02)
 
 
 def test_an_encoder_that_tells_nothing_is_chance_with_a_note() -> None:

@@ -15,6 +15,7 @@ import os
 import re
 import shlex
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from difflib import unified_diff
@@ -83,7 +84,9 @@ def call(words: list[str]) -> str:
     with redirect_stdout(out), redirect_stderr(err):
         if words[0] == "python":
             try:
-                exec(compile(words[1], "<line>", "exec"), {})  # noqa: S102 - a line of the recorded story
+                with warnings.catch_warnings(record=True, action="always") as caught:
+                    exec(compile(words[1], "<line>", "exec"), {})  # noqa: S102 - a line of the recorded story
+                err.writelines(f"{one.category.__name__}: {one.message}\n" for one in caught)
             except (StsbenchError, AttributeError) as error:
                 out.write(f"{type(error).__name__}: {error}\n")
         elif words[0] == "cat":

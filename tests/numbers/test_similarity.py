@@ -159,6 +159,7 @@ def test_integers_are_those_of_sentence_transformers(name):
     calibration[:, 5] = 0.25
     expected = library.quantize_embeddings(x, precision=name, calibration_embeddings=calibration)
     found = to_integers(x, ranges_of(calibration), signed=EMBEDDING_TYPES[name].signed)
+    assert EMBEDDING_TYPES[name].bytes(21) == 21 and EMBEDDING_TYPES["float32"].bytes(21) == 84
     assert found.dtype == np.float32
     assert np.array_equal(found, expected.astype(np.float32))
     # Some lie outside the range, and none wraps around.

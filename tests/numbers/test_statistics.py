@@ -196,6 +196,8 @@ def test_kendall_in_blocks_is_kendall_at_once(monkeypatch):
 def test_a_correlation_without_a_function_of_its_own_leaves_each_item_out():
     x, y = tied(300)
     plain = Correlation(name="mine", label="Mine", compute=CORRELATIONS["spearman"].compute)
+    mean = Correlation(name="mean", label="Mean", compute=lambda a, b: float(a.mean()))
+    assert mean.influence(x, y) == pytest.approx(x - x.mean())
     difference = plain.influence(x, y) - spearman_influence(x, y)
     assert np.abs(difference).max() < 0.03 * np.abs(spearman_influence(x, y)).max()
 
@@ -208,6 +210,8 @@ def test_of_values_that_are_all_one_there_is_none(influence):
     assert np.isnan(
         Correlation(name="m", label="M", compute=lambda a, b: 0.0).influence(x, np.full(9, 3.0))
     ).all()
+    missing = np.append(x[:-1], np.nan)
+    assert np.isnan(influence(missing, y)).all() and np.isnan(influence(y, missing)).all()
 
 
 def literal(sentences: np.ndarray, shares: np.ndarray) -> float:
@@ -353,10 +357,12 @@ def test_shares_are_influences_by_the_weight_of_their_part(metric, aggregation):
 
 
 @pytest.mark.parametrize(
-    ("groups", "is_known"), [([0, 1, 2, 3], True), ([0, 1, 2, 2], False), ([0, 1, 2], False)]
+    ("groups", "is_known"),
+    # Five pairs of which two hold the same sentence tell as much as 25 / 7 do.
+    [([0, 1, 2, 3], True), ([0, 1, 2, 3, 3], False), ([0, 1, 2], False)],
 )
 def test_of_fewer_than_four_independent_pairs_no_correlation_is_known(groups, is_known):
-    gold, x = array(0, 1, 2, 4)[: len(groups)], array(0, 2, 1, 3)[: len(groups)]
+    gold, x = array(0, 1, 2, 4, 5)[: len(groups)], array(0, 2, 1, 3, 4)[: len(groups)]
     parts = SubsetWeights([np.arange(len(gold))], np.ones(1))
     score = CORRELATIONS["spearman"](x, gold)
     sharing = grouped(np.array(groups))
@@ -420,6 +426,9 @@ def test_shares_of_independent_items_have_wilsons_interval():
     low, high = share_interval(np.repeat(right, 2), grouped(np.repeat(np.arange(40), 2)))
     assert expected.low - 0.02 < low < expected.low < expected.high < high < expected.high + 0.02
     all_right = stats.binomtest(40, 40).proportion_ci(method="wilson")
+    assert share_interval(np.zeros(40), ItemDependence.without_shared(40)) == pytest.approx(
+        (0.0, 1 - all_right.low), abs=1e-12
+    )
     assert share_interval(np.ones(40), ItemDependence.without_shared(40)) == pytest.approx(
         (all_right.low, 1.0), abs=1e-12
     )

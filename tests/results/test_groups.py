@@ -11,9 +11,7 @@ from stsbench.results.folder import (
     describe_missing_columns,
     format_rerun_command,
     has_columns,
-    read_item_columns,
     read_result,
-    verified,
     without_columns,
     write_result,
 )
@@ -136,16 +134,3 @@ def test_the_command_names_what_is_not_usual(tmp_path):
         format_rerun_command([kept])
         == f"stsbench run --fresh minilm --tasks sts12 --results {tmp_path}"
     )
-
-
-def test_results_that_are_verified_may_keep_what_was_read(tmp_path):
-    kept = read_result(write_result(make_result(), tmp_path))
-    (plain,), (held,) = verified([kept]).results, verified([kept], keep=True).results
-    assert not plain.per_item and held.path == plain.path
-    items_path(kept.path_in(tmp_path)).unlink()
-    assert (
-        read_item_columns(held)["gold"].tolist() == [0.0, 2.5, 5.0]
-        and has_columns(held)
-        and not has_columns(plain)
-    )
-    assert verified([plain], keep=True).results == [plain]

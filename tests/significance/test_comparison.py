@@ -29,6 +29,7 @@ from stsbench.significance.comparison import (
     describe_comparison,
     difference_columns,
 )
+from stsbench.significance.items import one_per_seed
 from tests.boards.scored import drawn, probe, sts, write
 from tests.made import SIMCSE, make_result
 from tests.significance.pairs import FEW, SUBSETS, pair
@@ -55,17 +56,29 @@ def test_the_difference_is_second_minus_first_and_turns_round():
     assert there.interval == pytest.approx((-back.interval[1], -back.interval[0]))
     assert (there.p, there.p_williams) == pytest.approx((back.p, back.p_williams))
     assert there.scores == (a.score, b.score) and there.n == 60 and there.seeds == (1, 1)
+    alike, unlike = (
+        compare({"a": [a], "b": [second]}, effort=FEW).differences[0]
+        for second in (a, pair(shift=2.0)[1])
+    )
+    assert (alike.real, unlike.real) == (False, True)
+    assert unlike.p_corrected is not None
+    at_its_level = replace_fields(FEW, level=unlike.p_corrected)
+    (unlike,) = compare({"a": [a], "b": [pair(shift=2.0)[1]]}, effort=at_its_level).differences
+    assert not unlike.real
 
 
 def test_a_task_of_two_splits_is_in_the_mean_by_the_split_of_the_others():
     scored = [("sts12", "test"), ("stsb", "validation"), ("sts13", "test"), ("stsb", "test")]
     sides: dict[str, list[Result]] = {"a": [], "b": []}
     for task, split in scored:
-        for side, one in zip(sides.values(), pair(), strict=True):
+        shift = 2.0 if split == "validation" else 0.4
+        for side, one in zip(sides.values(), pair(shift=shift), strict=True):
             side.append(msgspec.structs.replace(one, task=task, split=split))
     found = compare(sides, effort=FEW)
     (mean,) = [one for one in found.differences if one.is_average]
     assert (mean.task, sorted(mean.tasks)) == ("mean of 3", ["sts12", "sts13", "stsb"])
+    on_test = {one.difference for one in found.differences if one.split == "test"}
+    assert mean.difference == pytest.approx(min(on_test)) and len(on_test) == 1
     named = {row[0] for row in difference_columns(found.differences)[1]}
     assert named == {"sts12", "sts13", "stsb (test)", "stsb (validation)", "mean of 3"}
 
@@ -111,6 +124,13 @@ def shared(result: Result, sentences: np.ndarray) -> Result:
 
 
 TIED = np.stack([np.arange(60) // 4, 100 + np.arange(60)], axis=1)
+
+
+def test_only_tasks_whose_results_tell_no_sentence_are_to_be_scored_again():
+    told = [shared(one, TIED) for one in pair()]
+    silent = pair("sts13", n=40)
+    (note,) = compare({"a": [told[0], silent[0]], "b": [told[1], silent[1]]}, effort=FEW).notes
+    assert note.startswith("sts13: taken as independent") and "sts12" not in note
 
 
 def test_pairs_that_share_a_sentence_err_together_unless_asked_otherwise():
@@ -286,6 +306,7 @@ def test_the_mean_is_over_the_tasks_of_one_protocol():
         (found["sts12"].difference + found["sts13"].difference) / 2
     )
     assert means[1].scores == pytest.approx((0.75, 0.625))
+    assert [mean.n for mean in means] == [120, 80]
     # Of independent tasks: narrower than either.
     widths = [np.ptp(d.interval) for d in (found["sts12"], found["sts13"], means[0]) if d.interval]
     assert widths[2] < max(widths[:2])
@@ -303,6 +324,11 @@ def test_a_third_encoder_changes_only_the_correction():
     assert (two.family, three[0].family) == (1, 3)
     assert three[0].p_corrected is not None and two.p_corrected is not None
     assert three[0].p_corrected >= two.p_corrected
+    pairs = compare({"a": [a], "b": [b], "c": [c]}, effort=FEW).pairs()
+    assert [
+        (first, second, [(d.first, d.second) for d in differences])
+        for first, second, differences in pairs
+    ] == [(first, second, [(first, second)]) for first, second in ("ab", "ac", "bc")]
 
 
 # Seeds.
@@ -316,6 +342,15 @@ def seeded(encoder: str, task: str, seeds: list[int], **changes: Any) -> list[Re
             train_seed=seed, fingerprint=f"{encoder}{seed}", **changes)
         for seed in seeds
     ]  # fmt: skip
+
+
+def test_results_are_one_a_seed_in_the_order_of_seeds():
+    first, second = seeded("a", "sts12", [1, 2])
+    again = msgspec.structs.replace(first, eval_seed=1)
+    # A result without a training seed comes first. The items are the same with either evaluation
+    # seed, so that the first of them stands.
+    alone = msgspec.structs.replace(pair()[0], items="alone")
+    assert one_per_seed([again, second, first, alone]) == [alone, first, second]
 
 
 def test_seeds_of_each_side_are_averaged_whichever_they_are():
@@ -458,6 +493,11 @@ def difference(
             "A1 is better by 0.40 points in the mean of 4 tasks (p < .001). Level 0.05; Holm's correction over "
             "3 tests (1 pair of encoders, 3 tasks) and, by itself, over 1 test of means.",
         ),
+        (
+            [difference("mean of 2", 0.004, 0.0001, True, tasks=2)],
+            "B2 is better by 0.40 points in the mean of 2 tasks (p < .001). "
+            "Level 0.05; Holm's correction over 1 test of means.",
+        ),
         ([difference("u", 0.1, None)], "No paired test is known for u. Level 0.05."),
     ],
 )
@@ -475,6 +515,13 @@ def test_holms_correction_counts_all_pairs_and_tasks():
     assert {d.family for d in found.differences} == {6, 3}
     over = "Holm's correction over 6 tests (3 pairs of encoders, 2 tasks) and, by itself, over 3 tests of means."
     assert [sentence.endswith(over) for sentence in describe_comparison(found)] == [True] * 3
+
+
+def test_large_ends_of_an_interval_are_told_to_one_decimal():
+    (cells,) = difference_columns(
+        [replace_fields(difference("x", 0.02, 0.3), interval=(-0.06, 0.1))]
+    )[1]
+    assert cells[4] == "-6.00 to +10.0"
 
 
 def test_no_number_is_less_than_zero_by_its_sign_alone():
@@ -496,3 +543,9 @@ def test_items_without_a_known_statistic_give_the_difference_alone():
         False,
     )
     assert "No paired test is known for own" in describe_comparison(found)[0]
+    two = {
+        name: [result, replace(result, task="other")]
+        for name, result in zip("ab", results, strict=True)
+    }
+    *_, mean = compare(two, effort=FEW).differences
+    assert mean.is_average and (mean.difference, mean.interval, mean.p) == (0.0, None, None)

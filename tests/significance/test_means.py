@@ -16,7 +16,7 @@ from stsbench.boards.tables.build import TableRequest, rank_table
 from stsbench.boards.tables.table import RANKS
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import ProtocolError
+from stsbench.core.errors import DataError, ProtocolError
 from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import read_states
 from stsbench.results.record import Result, digest_columns, items_path
@@ -26,6 +26,7 @@ from stsbench.significance.means import (
     Interval,
     assign_letters,
     compare_all_pairs,
+    compute_differences_from,
     compute_mean_interval,
     compute_mean_intervals,
     interval_cache_key,
@@ -52,6 +53,12 @@ def test_tasks_without_a_sentence_in_common_add_up():
     reach = stats.t.ppf(0.975, items - 1) * np.sqrt(shares @ shares * items / (items - 1))
     mean = (one.score + two.score) / 2
     assert compute_mean_interval([[one], [two]]) == pytest.approx((mean - reach, mean + reach))
+
+
+def test_pairs_that_tell_no_sentences_are_each_of_their_own():
+    results = [pair(task, n=n)[0] for task, n in (("sts12", 40), ("sts13", 60))]
+    sharing, _ = join_items(RowItems({"a": [[result] for result in results]}).select((0, 1)))
+    assert len(sharing) == 100 and sharing.are_independent
 
 
 def test_several_seeds_widen_the_interval_of_their_mean():
@@ -106,14 +113,9 @@ def test_several_means_of_an_encoder_and_what_it_lacks(tmp_path):
         (),
         [],
     )
-    kept = [read_states(write(tmp_path / name, a)).results[0] for name in ("cut", "gone")]
-    items_path(tmp_path / "cut" / "a" / kept[0].path.name).write_bytes(b"cut") if kept[
-        0
-    ].path else None
-    items_path(tmp_path / "gone" / "a" / kept[1].path.name).unlink() if kept[1].path else None
-    assert [compute_mean_intervals([[one], []], [(0,)]) for one in kept] == [
-        ({}, [one], ()) for one in kept
-    ]
+    (gone,) = read_states(write(tmp_path, a)).results
+    next(tmp_path.glob("a/*.parquet")).unlink()
+    assert compute_mean_intervals([[gone], []], [(0,)]) == ({}, [gone], ())
     silent = pair()[0]
     assert compute_mean_intervals([[silent], []], [(0,)]) == ({}, (), [silent])
 
@@ -237,6 +239,23 @@ def test_a_row_with_a_gap_is_ranked_by_the_tasks_that_both_have():
     )
 
 
+def test_a_seed_that_is_good_on_one_task_is_good_on_all_of_them():
+    half = [1, 0] * 20
+    # One seed has all answers right and one none. Of two others one lacks the second task.
+    rows: Rows = {
+        name: [[probe(name, task, half)] if task in tasks else [] for task in ("mr", "cr")]
+        for name, tasks in (("both", ("mr", "cr")), ("one", ("mr",)))
+    }
+    rows["seeds"] = [
+        [probe("seeds", task, [right] * 40, train_seed=right) for right in (0, 1)]
+        for task in ("mr", "cr")
+    ]
+    effort = TestSettings(n_draws=2000)
+    found = rank_intervals(RowItems(rows), list(rows), effort=effort, level=0.4)
+    # It is above both of the others or below both.
+    assert found["seeds"] == (1, 3)
+
+
 def test_a_boards_rows_are_ranked_under_their_names(tmp_path):
     a, b = pair(shift=2.0)
     changed = msgspec.structs.replace(a, fingerprint="another")
@@ -310,7 +329,7 @@ def test_every_pair_is_tested_as_compare_tests_means():
                 (expected.difference, expected.p)
             ), (first, second)
             assert (differences[j, i], p[j, i]) == (-differences[i, j], p[i, j])
-    assert np.isnan(np.diag(p)).all()
+    assert np.isnan(np.diag(p)).all() and not np.diag(differences).any()
 
 
 def test_letters_tell_which_differences_are_significant_after_holm():
@@ -369,6 +388,29 @@ def test_what_has_no_columns_is_told_and_the_rest_ranked():
     assert rank_rows({}, effort=FEW).rows == {}
 
 
+def test_two_groups_of_items_are_tested_as_two_items():
+    sentences = {"sentence1": np.array([0, 0, 1, 1], dtype=np.uint32)}
+    rows: Rows = {}
+    for name, right in (("a", [1, 0, 0, 0]), ("b", [1, 1, 1, 0])):
+        result = probe(name, "mr", right)
+        rows[name] = [[msgspec.structs.replace(result, per_item={**result.per_item, **sentences})]]
+    differences, p = compare_all_pairs(RowItems(rows), ["a", "b"])
+    expected = compute_differences_from("a", rows)["b"]
+    assert expected.df == 1
+    assert (differences[0, 1], p[0, 1]) == pytest.approx((expected.difference, expected.p))
+
+
+def test_no_difference_is_known_from_a_row_without_columns():
+    rows = made_rows({"a": 0.0, "b": 0.9, "c": 0.3})
+    rows["c"][0] = [msgspec.structs.replace(rows["c"][0][0], per_item={})]
+    found = compute_differences_from("a", rows)
+    assert list(found) == ["b"]
+    expected = compared(rows, "a", "b")
+    assert found["b"].difference == pytest.approx(expected.difference)
+    assert found["b"].interval() == pytest.approx(expected.interval)
+    assert compute_differences_from("c", rows) == {}
+
+
 def test_results_that_do_not_tell_their_sentences_are_told():
     a, b = pair()
     found = rank_rows({"a": [[a]], "b": [[b]]}, effort=FEW)
@@ -414,7 +456,8 @@ def test_an_interval_computed_before_is_not_computed_again(row: list[list[Result
     # The result still names the columns that the interval is of.
     again = compute_mean_intervals(row, WANTED, interval_cache=known)
     assert again.intervals == before.intervals and not again.results_without_columns
-    assert compute_mean_intervals(row, WANTED).results_without_columns == row[0]
+    with pytest.raises(DataError, match="cannot be read"):
+        compute_mean_intervals(row, WANTED)
 
 
 def test_columns_that_are_gone_are_missed_all_the_same(row: list[list[Result]]):

@@ -20,6 +20,7 @@ from stsbench.numbers.statistics import (
     SubsetWeights,
     standard_error,
 )
+from stsbench.results.record import Result
 from stsbench.significance.items import pair_items
 from stsbench.significance.means import compute_mean_intervals
 from stsbench.significance.paired import (
@@ -39,7 +40,7 @@ from stsbench.significance.paired import (
     seed_error,
     williams,
 )
-from tests.boards.scored import probe
+from tests.boards.scored import probe, sts
 from tests.significance.pairs import told
 
 METRICS: list[Literal["spearman", "pearson"]] = ["spearman", "pearson"]
@@ -82,6 +83,9 @@ def test_scores_of_each_seed_are_weighted_means_of_parts(metric, seeds, parts):
             for at, weight in zip(*data.subset_weights, strict=True)
         )
         assert data.scores(encoder)[seed] == pytest.approx(expected, abs=1e-12)
+        # However close the values lie.
+        close = replace(data, values=[row / 1000 for row in data.values])
+        assert close.scores(encoder)[seed] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -128,6 +132,13 @@ def test_a_correlation_without_a_scale_is_not_permuted():
     )
 
 
+def test_every_swap_is_as_likely_as_any_other():
+    drawn = np.concatenate(list(draw_swaps(8, 8000, 1)))
+    patterns, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert drawn.shape == (8000, 8) and len(patterns) == 256
+    assert stats.chisquare(counts).pvalue > 0.001
+
+
 def test_means_are_permuted_item_by_item():
     rng = np.random.default_rng(3)
     data = PairedMean(values=list((rng.random((2, 1, 11)) < 0.6).astype(float)))
@@ -159,6 +170,7 @@ def test_williams_is_steigers_formula():
     turned = williams(0.5, 0.4, 0.1, n_items=103)
     assert (turned.difference, turned.p) == pytest.approx((-test.difference, test.p))
     assert williams(0.4, 0.4, 1.0, n_items=103).p == 1.0
+    assert williams(0.4, 0.5, 1.0, n_items=103)[1:] == (0.0, 0.0)
 
 
 def test_williams_of_parts_adds_differences_and_variances_by_weight():
@@ -327,6 +339,25 @@ def test_a_task_of_one_seed_varies_as_the_others_do_and_with_them_where_they_sha
     assert found.error**2 == pytest.approx(0.6**2 * variance / 3 + 0.4**2 * variance + shared)
 
 
+def test_two_seeds_of_one_task_are_enough_to_tell_how_a_mean_varies():
+    two = ScoreSample(np.array([0.1, 0.5]), np.zeros((2, 1)), (1, 2))
+    (found,) = average_samples(
+        [two, ScoreSample(np.array([0.2]), np.zeros((1, 1)), (3,))],
+        ItemDependence.without_shared(2),
+    ).seed_errors
+    assert found.error**2 == pytest.approx((0.08 / 2 + 0.08) / 4)
+
+
+def test_seeds_that_do_not_differ_have_no_error_and_the_fewest_degrees_of_freedom():
+    flat = [
+        ScoreSample(np.full(count, 0.5), np.zeros((count, 1)), tuple(range(count)))
+        for count in (2, 4)
+    ]
+    assert average_samples(flat, ItemDependence.without_shared(2)).seed_errors == (
+        StandardError(0.0, 1.0),
+    )
+
+
 def test_draws_vary_as_shares_and_seeds_do_and_twins_tie():
     a, b = sample(1), sample(2, seeds=1)
     drawn = draw_scores([a, b, b], SHARING, n_draws=40_000, rng=np.random.default_rng(0))
@@ -398,6 +429,36 @@ def test_what_no_column_is_of_has_no_statistic():
         and pair_items({0: [three]}, score_name="dev_accuracy") is None
     )
     assert pair_items({0: [three]}, score_name="accuracy") is not None
+    gold, similarity = np.arange(6.0), np.array([0.0, 2.0, 1.0, 5.0, 3.0, 4.0])
+    parts = ["news"] * 2 + ["forum"] * 4
+    pairs = pair_items(
+        {0: [sts("a", "sts12", gold, similarity, subset=parts)]}, score_name="pearson.wmean"
+    )
+    assert pairs is not None
+    by_part = [correlate(similarity[at], gold[at], "pearson") for at in (slice(0, 2), slice(2, 6))]
+    assert pairs.samples[0].score == pytest.approx((2 * by_part[0] + 4 * by_part[1]) / 6)
+    # One encoder that answers a third class is enough.
+    both: dict[int, list[Result]] = {0: [three], 1: [classes]}
+    assert pair_items(both, score_name="f1") is None
+    assert pair_items({0: [three], 1: [three]}, score_name="f1") is not None
+
+
+def test_a_swap_that_leaves_one_value_alone_has_correlation_0():
+    gold, values = np.array([1.0, 3.0, 2.0]), [np.array([[1.0, 2.0, 3.0]]), np.ones((1, 3))]
+    data = PairedCorrelation(
+        values=values,
+        gold=gold,
+        subset_weights=SubsetWeights([np.arange(3)], np.ones(1)),
+        metric="pearson",
+    )
+    found = data.permuted_differences(0, 1, n_permutations=100, rng=np.random.default_rng(0))
+    (drawn,) = draw_swaps(3, 100, int(np.random.default_rng(0).integers(2**63)))
+    assert found is not None
+    # Without any swap the second's are all one, and with all three swapped the first's are.
+    alone = correlate(values[0][0], gold, "pearson")
+    assert found[~drawn.any(axis=1)] == pytest.approx(-alone)
+    assert found[drawn.all(axis=1)] == pytest.approx(alone)
+    assert {0, 3} <= set(drawn.sum(axis=1))
 
 
 def test_an_encoder_that_gives_every_pair_one_value_has_correlation_0():

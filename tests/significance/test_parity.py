@@ -111,6 +111,11 @@ def test_a_score_that_may_have_moved_tells_them_apart(interval, reason):
     assert (found.verdict, found.reasons) == (DIFFERENT, [reason])
 
 
+def test_sentences_that_are_off_by_more_than_rounding_are_listed():
+    strays = verdict(moved(0.001)).strays
+    assert len(strays) == 8 and all(0.9999 < stray.cosine < 1 for stray in strays)
+
+
 def test_few_sentences_astray_tell_them_apart_whatever_scores_say():
     found = verdict(moved(2.0, slice(60, None)))
     assert found.verdict == DIFFERENT
@@ -156,9 +161,16 @@ def test_what_the_sentences_astray_have_in_common_is_hinted_at(astray, others, h
 
 
 def test_another_length_alone_is_remarked():
-    found = verdict(BASE * 3)
+    comparison = Comparison(encoders=["a", "b"], differences=[DIFFERENCE], level=0.05)
+    unit = BASE / np.linalg.norm(BASE, axis=1, keepdims=True) / 2
+    first, second = (
+        EncoderEmbeddings(EmbeddingForm("float32", 16), side) for side in (unit, unit * 3)
+    )
+    found = compare_embeddings(first, second, SENTENCES, comparison)
     assert found.verdict == PRACTICAL
-    assert any("their lengths differ" in reason for reason in found.reasons)
+    assert found.reasons[1:] == [
+        "their lengths differ (0.5 and 1.5 in the median): one may be normalised"
+    ]
 
 
 def test_other_forms_have_no_cosine():

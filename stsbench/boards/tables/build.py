@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import msgspec
 
 from stsbench.boards.published.rows import (
     AverageFacts,
@@ -46,13 +43,12 @@ from stsbench.boards.tables.table import (
     subtract,
     with_standings,
 )
-from stsbench.core import settings
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, ProtocolError, StsbenchError, UnknownName
-from stsbench.core.files import write_atomically
+from stsbench.core.errors import CardError, DataError, ProtocolError, UnknownName
+from stsbench.core.files import cached_values
 from stsbench.core.wording import format_some
-from stsbench.results.folder import describe_missing_columns, format_rerun_command, verified
+from stsbench.results.folder import describe_missing_columns, format_rerun_command
 from stsbench.results.groups import group_by_encoder, select_comparable
 from stsbench.results.record import Result, protocol_key
 
@@ -176,6 +172,8 @@ class TableRequest:
     ranks: bool = False
     added: Sequence[AddedRow] = ()
     progress: ProgressCallback | None = None
+    believe: Callable[[Iterable[Result]], Iterable[Result]] = list
+    """Selects the believed ones of the results that a table is made of; all, if they are already."""
 
     def declared(self, name: str) -> TableSet:
         """The table of a name, or of a TOML file; see :func:`build_table`.
@@ -185,7 +183,7 @@ class TableRequest:
         """
         card = read_table_card(name)
         filler = TableFiller.of(card, self.catalogue)
-        held, left_out = self._held(list(filler.all_tasks()))
+        held, left_out = self._of_tasks(filler.all_tasks())
         table = build_table(name, held, self.catalogue, card, self.added, self.progress)
         unseen = ""
         # A board has a row for each result, and published numbers need none.
@@ -211,7 +209,7 @@ class TableRequest:
                 f"suite '{name}' has no mean to rank by",
                 hint=f"suites with one: {', '.join(whole)}",
             )
-        held, left_out = self._held(suite.tasks)
+        held, left_out = self._of_tasks(suite.tasks)
         scored = {task: self.catalogue.task(task).score_split for task in suite.tasks}
         made = replace(self, results=held).suite_boards(name, suite, scored)
         if self.imported and not any(as_mteb_scores(table.columns) for table in made):
@@ -304,14 +302,10 @@ class TableRequest:
             ]
         return lines
 
-    def _held(self, tasks: Sequence[str]) -> tuple[list[Result], list[str]]:
-        mine, left_out = select_comparable(
-            (result for result in self.results if result.task in tasks), self.catalogue
-        )
-        if not self.ranks:
-            return mine, left_out
-        held = verified(mine, keep=True)
-        return held.results, [*left_out, *(problem.message for problem in held.problems)]
+    def _of_tasks(self, tasks: Iterable[str]) -> tuple[list[Result], list[str]]:
+        tasks = set(tasks)
+        results = self.believe(result for result in self.results if result.task in tasks)
+        return select_comparable(results, self.catalogue)
 
 
 def _suite_card(
@@ -352,36 +346,6 @@ def find_suite(name: str, catalogue: Catalogue) -> Suite:
     return suites[name]
 
 
-MeansByHash = dict[str, tuple[float, float]]
-MOST = 50_000
-"""So many are kept, the newest."""
-
-
-@contextmanager
-def open_interval_cache() -> Iterator[MeansByHash]:
-    """Intervals by a hash of what they were computed from; what is added is kept in the cache folder, if there is one."""
-    try:
-        file = settings.cache_folder() / "means.json"
-    except StsbenchError:
-        yield {}
-        return
-    known = _read(file)
-    before = len(known)
-    yield known
-    if len(known) > before:
-        # Another process may have written meanwhile.
-        kept = list((_read(file) | known).items())[-MOST:]
-        with suppress(StsbenchError):
-            write_atomically(file, msgspec.json.encode(dict(kept)))
-
-
-def _read(file: Path) -> MeansByHash:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=MeansByHash)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
-
-
 def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Table:
     """The table with the 95% intervals of averages and of means over seeds, and a note on what has none, and why."""
     columns = {column.key: column.wanted for column in table.columns if column.wanted}
@@ -406,7 +370,7 @@ def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Tab
 
     made: dict[int, Row] = {}
     lacking, silent = list[tuple[str, Result]](), list[tuple[str, Result]]()
-    with open_interval_cache() as known:
+    with cached_values("means.json", dict[str, tuple[float, float]]) as known:
         for done, (row, means, cells) in enumerate(asked, start=1):
             found = compute_mean_intervals(cells, set(means.values()), names, known)
             lacking += [(row.label, one) for one in found.results_without_columns]

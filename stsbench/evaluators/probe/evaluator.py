@@ -303,6 +303,35 @@ class ProbeEvaluator:
             n=n,
         )
 
+    def score_range(self, items: ItemColumns, split: str) -> tuple[float, float]:
+        """Return the least and the greatest score that these right and wrong answers can have made.
+
+        Let H of n items be right. Without ``rounding`` the score is H / n. With it the score is the mean of the accuracies of
+        one test split or, where all items are tested in k folds, of the folds. Each accuracy in points is rounded to d decimals,
+        which moves it by at most u = 10^-d / 2; their mean moves by at most u with them, and by u when it is rounded itself: by
+        10^-d points in all, which are 10^-(d + 2), so 1e-4 with two decimals.
+
+        Folds are not of one size. Stratified folds deal the items, sorted by class, out in turn, so with q = floor(n / k) and
+        r = n - q k, r folds have q + 1 items and k - r have q. If A right items are in the larger folds, the mean of the folds is
+
+            M(A) = (A / (q + 1) + (H - A) / q) / k,
+
+        which falls with A. A is at most H and the r (q + 1) items of the larger folds, and H - A at most the (k - r) q items of
+        the others. So M lies between M(min(H, r (q + 1))) and M(max(0, H - (k - r) q)). Both are reached, as nothing else binds
+        which items are right: without the folds no range is narrower. It holds H / n, and has no width if k divides n.
+        """
+        correct = np.asarray(items["correct"], dtype=bool)
+        n, right, decimals = len(correct), int(correct.sum()), self.protocol.rounding
+        if decimals is None:
+            return right / n, right / n
+        k, reach = self.protocol.kfold, 10.0 ** -(decimals + 2)
+        if split != "all" or n < k:
+            return right / n - reach, right / n + reach
+        size, larger = divmod(n, k)
+        in_larger = min(right, larger * (size + 1)), max(0, right - (k - larger) * size)
+        low, high = ((count / (size + 1) + (right - count) / size) / k for count in in_larger)
+        return low - reach, high + reach
+
 
 def _class_scores(hits: int, found: int, support: int) -> dict[str, float]:
     """Precision, recall, F1 and support of one class; what has no items is 0."""

@@ -301,7 +301,7 @@ class ProbeProtocol(ABC):
     kfold: Annotated[int, Meta(ge=2)] = 10
     base_seed: int = 1111
     data_order: Literal["length,label"] = "length,label"
-    rounding: int | None = None
+    rounding: Annotated[int, Meta(ge=0)] | None = None
 
     @abstractmethod
     def solver(self, run: ProbeRun) -> Solver:

@@ -54,7 +54,7 @@ class MinibatchSettings(ProbeProtocol, ABC):
     loss: Literal["mean", "sum"] = "mean"
     weight_decays: Decays = (1e-5, 1e-4, 1e-3, 1e-2)
     holdout: Annotated[float, Meta(gt=0, lt=1)] = 0.05
-    rounding: int | None = 2
+    rounding: NonNegativeInt | None = 2
 
     def __post_init__(self) -> None:
         """Refuse an optimiser that does not exist."""

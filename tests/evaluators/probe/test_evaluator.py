@@ -102,6 +102,14 @@ def test_scores_hold_what_readers_and_paired_tests_need():
             "support": support[c],
         }
         assert scores.per_subset[name] == pytest.approx(expected)
+    splits["test"] = replace(splits["test"], classes=["red"])
+    unnamed = ProbeEvaluator(PROTOCOLS["logreg"])(splits, embed, seed=0)
+    assert list(unnamed.per_subset.items()) == list(
+        zip(["red", "1", "2"], scores.per_subset.values(), strict=True)
+    )
+    splits["test"] = replace(splits["test"], classes=["red", "green", "blue", "of no item"])
+    (*_, empty) = ProbeEvaluator(PROTOCOLS["logreg"])(splits, embed, seed=0).per_subset.values()
+    assert empty == {"precision": 0, "recall": 0, "f1": 0, "support": 0}
     assert scores.scores["f1"] == pytest.approx(
         f1_score(truth, predicted, labels=[1], average=None)[0]
     )
@@ -122,7 +130,19 @@ def test_scores_are_rounded_as_the_toolkit_rounds_them():
     rounded = ProbeEvaluator(SMALL, f1=True)(splits, embed, seed=0)
     assert exact.score == np.asarray(exact.per_item["correct"]).astype(float).mean()
     assert rounded.score == round(exact.score, 4)
+    assert rounded.scores["dev_accuracy"] == pytest.approx(exact.scores["dev_accuracy"], abs=1e-4)
     assert rounded.scores["f1"] == round(exact.scores["f1"], 4)
+
+
+def test_a_class_that_is_answered_but_of_no_item_has_scores():
+    answers = {"prediction": [0, 2, 1], "correct": [True, False, False], "label": [0, 1, 0]}
+    items = {name: np.array(column) for name, column in answers.items()}
+    per_subset = ProbeEvaluator(SMALL).recompute(items).per_subset
+    assert {name: scores["support"] for name, scores in per_subset.items()} == {
+        "0": 2,
+        "1": 1,
+        "2": 0,
+    }
 
 
 @pytest.mark.parametrize("protocol", ["small", "logreg"])

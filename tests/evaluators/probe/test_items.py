@@ -26,7 +26,7 @@ def test_rows_come_by_chunks_where_memory_is_short(monkeypatch):
     split, embed = make_pairs(40)
     whole = [np.asarray(embed(side)) for side in split.sides]
     rows = np.random.default_rng(0).permutation(40)
-    for memory, sizes in ((100, [6] * 6 + [4]), (1 << 20, [40])):
+    for memory, sizes in ((100, [6] * 6 + [4]), (40 * 2 * 6 * 4, [40])):
         pool = make_items(split, embed, "abs_mul", memory).pool
         blocks = list(ProbeItems(pool, rows, split.labels[rows]).blocks(multiple_of=3))
         assert (pool.in_memory, pool.width) == (0 if memory == 100 else 40 * 2 * 6 * 4, 12)
@@ -53,6 +53,9 @@ def test_zero_rows_and_sameness_are_noticed():
     assert (pool.zero_rows, pool.constant) == (1, False)
     vectors["b"] = vectors["a"]
     assert make_items(split, Embedder(vectors), "u", 1 << 20).pool.constant
+    pairs = LabelledPairSplit(sentences1=["a", "a"], sentences2=["a", "d"], labels=np.array([0, 1]))
+    different = Embedder({**vectors, "d": np.zeros(4, np.float32)})
+    assert not make_items(pairs, different, "abs_mul", 1 << 20).pool.constant
 
 
 def test_features_must_suit_the_task():
@@ -62,6 +65,19 @@ def test_features_must_suit_the_task():
         make_items(*make_pairs(4), "u", 1 << 20)
     with pytest.raises(DataError, match="single sentences need features 'u'"):
         make_items(*make_split(4), "abs_mul", 1 << 20)
+
+
+@pytest.mark.parametrize("kind", ["u", "abs_mul", "concat_mul_abs"])
+def test_features_come_in_pieces_in_the_order_of_the_items(kind):
+    split, embed = make_split(40) if kind == "u" else make_pairs(40)
+    rows = np.random.default_rng(0).permutation(40)
+    items = ProbeItems(make_items(split, embed, kind, 1 << 20).pool, rows, split.labels[rows])
+    u, v = (np.asarray(embed(split.sides[at]), dtype=np.float64)[rows] for at in (0, -1))
+    away, product = np.abs(u - v), u * v
+    expected = {"u": [u], "abs_mul": [away, product], "concat_mul_abs": [u, v, product, away]}[kind]
+    pieces = list(items.features(size=7))
+    assert [len(piece) for piece in pieces] == [7] * 5 + [5] and pieces[0].dtype == torch.float64
+    np.testing.assert_allclose(torch.cat(pieces), np.hstack(expected), rtol=1e-6, atol=1e-7)
 
 
 def random_texts(n: int, seed: int) -> list[str]:

@@ -188,6 +188,28 @@ def test_many_threads_and_one_agree_bit_for_bit():
         assert np.array_equal(a.weights, b.weights)
 
 
+def test_a_classifier_in_a_job_of_its_own_is_trained_the_same():
+    rows, _ = make_rows("u", 3)
+    # Four folds of two weight decays are eight classifiers.
+    together, alone = (
+        CompiledSolver(protocol(), ProbeRun(12, 3, threads=threads))
+        .search(rows.folds(4, 1))
+        .classifiers
+        for threads in (1, 9)
+    )
+    for a, b in zip(chain(*together), chain(*alone), strict=True):
+        assert (a.epochs, a.accuracy) == (b.epochs, b.accuracy)
+        np.testing.assert_allclose(a.weights, b.weights, atol=1e-6)
+
+
+def test_folds_of_one_stack_end_each_at_its_own_check():
+    pairs = list(
+        check_against_reference(stacked_on("cpu"), protocol(max_epochs=100), "u", 2, n=204)
+    )
+    first, second = ([trained.epochs for trained, _ in pairs[at : at + 2]] for at in (0, 2))
+    assert max(first) != max(second)
+
+
 def test_stacks_are_cut_to_the_memory_granted(monkeypatch):
     monkeypatch.setattr("stsbench.evaluators.probe.stacked.STACK_VALUES", 1)
     assert len(list(check_against_reference(stacked_on("cpu"), protocol(), "u", 2))) == 4

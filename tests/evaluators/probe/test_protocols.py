@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
+from typing import ClassVar
 
 import pytest
 
-from stsbench.core.errors import StsbenchError
+from stsbench.core.errors import ProtocolError, StsbenchError
 from stsbench.evaluators.probe.evaluator import PROTOCOLS, MinibatchProtocol, ProbeEvaluator
-from stsbench.evaluators.probe.minibatch import parse_optimiser
-from stsbench.evaluators.registry import replace_fields
+from stsbench.evaluators.probe.items import ProbeRun
+from stsbench.evaluators.probe.minibatch import CompiledSolver, parse_optimiser
+from stsbench.evaluators.probe.stacked import StackedSolver
+from stsbench.evaluators.registry import EVALUATORS, replace_fields
 from stsbench.evaluators.relatedness import PROTOCOLS as RELATEDNESS
 from stsbench.evaluators.retrieval import PROTOCOLS as RETRIEVAL
 
@@ -32,6 +36,13 @@ def test_senteval_is_what_the_papers_used():
         "weight_decays": (1e-5, 1e-4, 1e-3, 1e-2),
         "holdout": 0.05,
     }
+
+
+def test_compiled_loops_train_what_is_linear_and_on_the_cpu_and_torch_all_else():
+    rules = MinibatchProtocol(name="test")
+    on_cpu, on_gpu = ProbeRun(3, 2), ProbeRun(3, 2, device="cuda")
+    solvers = [rules.solver(on_cpu), rules.solver(on_gpu), replace(rules, nhid=4).solver(on_cpu)]
+    assert [type(solver) for solver in solvers] == [CompiledSolver, StackedSolver, StackedSolver]
 
 
 def test_presets_differ_from_it_as_named():
@@ -98,6 +109,27 @@ def test_fields_of_no_sense_are_refused(protocols, name, value):
         StsbenchError, match=f"protocol 'senteval': {name}: .*{value!r}|unknown {name} '{value}'"
     ):
         replace_fields(protocols["senteval"], {name: value})
+
+
+def test_another_name_is_no_field():
+    with pytest.raises(ProtocolError, match="protocol 'senteval' has no field 'name'"):
+        replace_fields(PROTOCOLS["senteval"], {"name": "mine"})
+
+
+class Stopwatch:
+    """An evaluator of one protocol."""
+
+    PROTOCOLS: ClassVar[Mapping[str, MinibatchProtocol]] = {"only": MinibatchProtocol(name="only")}
+
+    def __call__(self) -> None:
+        """Score nothing."""
+
+
+def test_an_evaluator_of_one_protocol_is_one_and_of_none_is_not(monkeypatch):
+    assert EVALUATORS.load(f"{__name__}:Stopwatch") is Stopwatch
+    monkeypatch.setattr(Stopwatch, "PROTOCOLS", {})
+    with pytest.raises(StsbenchError, match="give a class of evaluators, whose PROTOCOLS are"):
+        EVALUATORS.load(f"{__name__}:Stopwatch")
 
 
 def test_a_converged_protocol_needs_positive_penalties():
