@@ -51,7 +51,7 @@ for name in stsbench.__all__:
     assert run(code).split() == []
 
 
-MARKDOWN = ["--results", "project-results", "--format", "markdown"]
+MARKDOWN = ["--results", "results/project", "--format", "markdown"]
 
 
 @pytest.mark.parametrize(
