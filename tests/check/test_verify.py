@@ -9,15 +9,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from stsbench.check.verify import LocalData, VerificationReport, verify
 from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError
 from stsbench.evaluators.base import Scores
+from stsbench.evaluators.belief import believe
 from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES, ProbeEvaluator
 from stsbench.evaluators.relatedness import RelatednessEvaluator
 from stsbench.evaluators.retrieval import (
@@ -26,6 +27,7 @@ from stsbench.evaluators.retrieval import (
     recall_of_images,
 )
 from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator, StsProtocol
+from stsbench.results.folder import read_states
 from stsbench.results.record import Result, digest_columns, items_path, score_name
 from tests.boards.scored import drawn, sts, write
 from tests.evaluators import test_relatedness, test_sts
@@ -112,7 +114,10 @@ def problems_of(folder: Path, result: Result, known: LocalData | None) -> list[s
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_an_evaluator_measures_is_made_again_and_every_number_is_looked_at(name, tmp_path):
-    """Each number moved by a thousandth fails; what training items or other splits decide is let be."""
+    """The score moved by a thousandth (a probe's by two points) fails, and so does each other number.
+
+    What training items or other splits decide is let be.
+    """
     result, known = results()[name]
     assert problems_of(tmp_path, result, known) == []
     let_be = ("accuracy", "majority", score_name(result.protocol))
@@ -125,38 +130,100 @@ def test_what_an_evaluator_measures_is_made_again_and_every_number_is_looked_at(
         name: {key: value + 1e-3 for key, value in of.items()}
         for name, of in result.per_subset.items()
     }
-    changed = msgspec.structs.replace(result, scores={**result.scores, **moved})
+    for step in (2e-2, -2e-2) if known else (1e-3, -1e-3):
+        score = result.score + step
+        scores = {**result.scores, score_name(result.protocol): score}
+        found = problems_of(tmp_path, replace(result, score=score, scores=scores), known)
+        assert found[0].startswith(f"field 'score': {score:.6g}, the items make ")
+    changed = replace(result, scores={**result.scores, **moved})
     found = problems_of(tmp_path, changed, known)
     assert [line.partition(" is ")[0] for line in found] == [
         f"field 'scores': '{key}'" for key in moved
     ]
     if subsets:
-        found = problems_of(tmp_path, msgspec.structs.replace(result, per_subset=subsets), known)
+        found = problems_of(tmp_path, replace(result, per_subset=subsets), known)
         assert len(found) == sum(map(len, subsets.values())) and all(
             "field 'per_subset': " in line for line in found
         )
     low, high = result.interval
     for interval in ((low - 1e-3, high), (low, high + 1e-3)):
-        (line,) = problems_of(tmp_path, msgspec.structs.replace(result, interval=interval), known)
+        (line,) = problems_of(tmp_path, replace(result, interval=interval), known)
         assert line.startswith("field 'interval': ")
+
+
+def test_of_two_classes_all_is_known_without_the_data(tmp_path):
+    """What a wrong answer should have been is the other class: F1 and the scores of classes follow."""
+    result, _ = results()["probe"]
+    assert "f1" in result.scores and problems_of(tmp_path, result, None) == []
+    (line,) = problems_of(tmp_path, replace(result, scores={**result.scores, "f1": 0.9}), None)
+    assert line.startswith("field 'scores': 'f1' is 0.9, the items make ")
+    better = {name: {**of, "recall": 1.0} for name, of in result.per_subset.items()}
+    assert len(problems_of(tmp_path, replace(result, per_subset=better), None)) == 2
+    three, _ = results()["three classes"]
+    fewer = {name: three.per_subset[name] for name in list(three.per_subset)[:2]}
+    (line,) = problems_of(tmp_path, replace(three, per_subset=fewer), None)
+    assert line == "column 'prediction' holds other classes than the 2 of field 'per_subset'"
+
+
+def test_a_mean_over_subsets_that_the_items_do_not_have_is_refused(tmp_path):
+    result, _ = results()["simcse"]
+    columns = {**result.per_item, "subset": [*result.per_item["subset"][:-1], "alone"]}
+    scores = StsEvaluator(protocol=PROTOCOLS["simcse"]).recompute(columns)
+    assert "spearman.mean" not in scores.scores
+    facts = {"scores": {**scores.scores, "spearman.mean": 0.5}, "interval": scores.interval}
+    made = replace(result, per_item=columns, items=digest_columns(columns), per_subset={}, **facts)
+    (line,) = problems_of(tmp_path, made, None)
+    assert line == "field 'scores': 'spearman.mean' is 0.5, the items make none"
+
+
+HOSTILE: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a column less": ("simcse", {"gold": None}, "lacks the column 'gold'"),
+    "texts": ("simcse", {"gold": ["x"] * 300}, "its columns are not those of its evaluator: "),
+    "no numbers": ("simcse", {"similarity": np.full(300, np.nan)}, "field 'score': "),
+    "endless": ("simcse", {"similarity": np.full(300, np.inf)}, ""),
+    "one value": ("simcse", {"similarity": np.ones(300)}, "every pair of "),
+    "a class of billions": (
+        "three classes",
+        {"prediction": np.full(60, 1 << 40)},
+        "column 'prediction' holds other classes than the 3 of field 'per_subset'",
+    ),
+    "a class below": (
+        "probe",
+        {"prediction": np.full(60, -1)},
+        "column 'prediction' holds other classes than the 2 of field 'per_subset'",
+    ),
+    "no answers": ("probe", {"correct": None}, "lacks the column 'correct'"),
+    "ranks in words": ("retrieval", {"i2t_rank": ["x"] * 40}, "its columns are not those"),
+}
+
+
+@pytest.mark.parametrize(("name", "changes", "problem"), HOSTILE.values(), ids=HOSTILE)
+def test_columns_of_any_kind_are_one_line(name, changes, problem, tmp_path):
+    result, _ = results()[name]
+    merged = {**result.per_item, **changes}
+    columns = {key: column[: result.n] for key, column in merged.items() if column is not None}
+    write(tmp_path, replace(result, per_item=columns, items=digest_columns(columns)))
+    (found,) = read_states(tmp_path).results
+    believed = believe([found], CATALOGUE)
+    (refused,) = believed.problems
+    assert not believed.results and problem in refused.message and "\n" not in refused.message
+    assert refused.message.startswith(f"{found.path}: ") and refused.message.endswith("again")
 
 
 def test_ranks_of_retrieval_are_needed_and_make_the_recalls(tmp_path):
     result, _ = results()["retrieval"]
     columns = {name: column for name, column in result.per_item.items() if name != "t2i_rank_5"}
-    without = msgspec.structs.replace(result, per_item=columns, items=digest_columns(columns))
+    without = replace(result, per_item=columns, items=digest_columns(columns))
     assert problems_of(tmp_path, without, None) == ["lacks the column 't2i_rank_5'"]
     columns = {**result.per_item, "recall": result.per_item["recall"][::-1]}
-    other = msgspec.structs.replace(result, per_item=columns, items=digest_columns(columns))
+    other = replace(result, per_item=columns, items=digest_columns(columns))
     assert problems_of(tmp_path, other, None) == ["column 'recall' is not what the ranks make"]
 
 
 def test_an_interval_made_in_another_way_is_not_verified(tmp_path):
     write(
         tmp_path,
-        msgspec.structs.replace(
-            results()["simcse"][0], interval_method="bootstrap", interval=(0.1, 0.9)
-        ),
+        replace(results()["simcse"][0], interval_method="bootstrap", interval=(0.1, 0.9)),
     )
     (one,) = verify(tmp_path, CATALOGUE, no_data).files
     assert (one.standing, one.unknown) == (
@@ -188,7 +255,7 @@ def whole(encoder: str = "a", task: str = "own-task", noise: float = 0.0) -> Res
     bare = sts(encoder, task, gold, similarity + noise * drawn(2)[1])
     made = StsEvaluator(protocol=PROTOCOLS["simcse"]).recompute(bare.per_item)
     facts = {"interval": made.interval, "interval_method": made.interval_method}
-    return msgspec.structs.replace(bare, scores={"spearman.all": bare.score}, **facts)
+    return replace(bare, scores={"spearman.all": bare.score}, **facts)
 
 
 def reasons(found: VerificationReport) -> list[tuple[str, list[str]]]:
@@ -230,7 +297,7 @@ def test_cards_and_protocols_are_looked_at(tmp_path, change, problem):
     protocol = {**made.protocol, **change.pop("protocol", {})}
     write(
         tmp_path,
-        msgspec.structs.replace(made, protocol=protocol, **{"task_card": "d" * 64, **change}),
+        replace(made, protocol=protocol, **{"task_card": "d" * 64, **change}),
     )
     (one,) = verified(tmp_path).files
     assert one.standing == "failed" and any(line.startswith(problem) for line in one.problems), (

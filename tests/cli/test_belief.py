@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -12,13 +13,16 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import pytest
+from pyarrow import parquet
 from safetensors.numpy import save_file
 
 import stsbench as package
 from stsbench.check.lock import read_lock, to_lock
 from stsbench.core.catalogue import Catalogue
+from stsbench.evaluators.base import ItemColumns, Scores
+from stsbench.evaluators.sts import StsEvaluator
 from stsbench.results.folder import read_result
-from stsbench.results.record import Result, items_path, score_name
+from stsbench.results.record import Result, digest_fields, items_path, score_name
 from tests.cli.commands import HEAD, Command, write
 from tests.forgeries import resealed
 
@@ -269,3 +273,150 @@ def test_a_row_of_a_lock_is_held_to_the_data_of_the_other_side(
     alone = stsbench("check", "lock.json", "--against", "lock.json", *cards)
     assert alone.code == 0 and "2 cells: 2 fine; 2 not verified" in alone.out
     assert stsbench("check", "lock.json", "--against", "lock.json", "--strict", *cards).code == 2
+
+
+# Results without items, and intervals of earlier versions.
+
+SPEARMAN = KINDS["Spearman"]
+NO_ITEMS = "each because its per-item columns are not here"
+
+
+@pytest.fixture
+def without_items(world: Path) -> None:
+    """Leave results of one kind alone, the first encoder's without its items."""
+    only(SPEARMAN)
+    items_path(path_of(SPEARMAN)).unlink()
+
+
+@pytest.mark.usefixtures("without_items")
+def test_results_without_items_are_marked_in_one_line_by_what_reads_them(stsbench: Command):
+    cards = ("--cards", "cards")
+    marked = f"stsbench: not verified: 1 of 2 results, {NO_ITEMS}\n"
+    assert "hashed" in stsbench.fine("leaderboard", "--suite", "pairs", *cards)
+    assert stsbench.unverified == [marked]
+    assert stsbench("compare", "hashed", "hashed+size=16", *cards).code == 2
+    assert stsbench.unverified == [marked]
+    stsbench.fine("export", "--format", "model-index", "-e", "hashed", *cards)
+    assert stsbench.unverified == [marked.replace("1 of 2", "1 of 1")]
+    with pytest.warns(UserWarning, match=f"not verified: 1 of 2 results, {NO_ITEMS}"):
+        assert len(package.read_results(catalogue=Catalogue([Path("cards")]))) == 2
+
+
+@pytest.mark.usefixtures("without_items")
+def test_lock_and_check_say_what_is_not_verified_and_refuse_it_where_they_must(stsbench: Command):
+    cards = ("--cards", "cards")
+    assert stsbench.fine("lock", *cards).endswith("are missing; 1 not verified\n")
+    assert stsbench.json("lock", "--out", "other.json", *cards)["not_verified"] == 1
+    said = stsbench.refused("lock", "--strict", "--out", "strict.json", *cards)
+    assert said == f"results: not verified: 1 of 2 results, {NO_ITEMS}; nothing is locked"
+    assert not Path("strict.json").exists()
+    lines = stsbench.fine("check", "results", "--against", "scores.lock.json", *cards).splitlines()
+    # The row of a result without items holds no values of it.
+    assert lines[-2:] == [
+        "not verified: 1 cell: new: its per-item columns are not here; old: the lock holds no per-item values of it",
+        "2 cells: 2 fine; 1 not verified; scores are times 100",
+    ]
+    check = ("check", "results", "--against", "scores.lock.json", "--strict", *cards)
+    code, out, _ = stsbench(*check, "--junit", "junit.xml", "--summary", "summary.md")
+    assert code == 2 and "2 cells: 1 not verified, 1 fine; scores" in out
+    assert Path("junit.xml").read_text().count("<error ") == 1
+    assert "**not verified**: new: its per-item columns" in Path("summary.md").read_text()
+    found = json.loads(stsbench(*check, "--json").out)
+    assert found["exit"] == 2 and [one["outcome"] for one in found["verdicts"]] == [
+        "not verified",
+        "fine",
+    ]
+    # A fall stays a regression.
+    row, other = sorted(read_lock(Path("scores.lock.json")), key=lambda one: one.encoder)
+    better = msgspec.structs.replace(row, score=row.score + 0.01)
+    Path("scores.lock.json").write_bytes(to_lock([better, other]))
+    assert stsbench(*check).code == 1
+
+
+@pytest.mark.usefixtures("without_items")
+def test_run_scores_what_has_no_items_again(stsbench: Command):
+    before = read_result(path_of(SPEARMAN))
+    code, out, err = stsbench(*run(SPEARMAN, "--json"))
+    told = "scored again: no per-item columns of hashed on pairs, and no score is believed without"
+    assert (code, err) == (0, f"stsbench: {told}\n")
+    assert json.loads(out)["results"][0]["score"] == before.score
+    assert items_path(path_of(SPEARMAN)).exists() and stsbench.fine(*run(SPEARMAN))
+
+
+@pytest.mark.usefixtures("without_items")
+def test_a_score_outside_its_own_interval_needs_no_items_to_be_refused(stsbench: Command):
+    path = path_of(SPEARMAN)
+    resealed(score=0.9, scores={"spearman.all": 0.9})(path)
+    code, _, err = stsbench("leaderboard", "--suite", "pairs", "-e", "hashed", "--cards", "cards")
+    assert code == 2 and path.stem in err and "does not hold the score 0.9" in err
+
+
+def test_an_interval_of_an_earlier_version_is_no_failure(stsbench: Command, world: Path):
+    only(SPEARMAN)
+    path, cards = path_of(SPEARMAN), ("--cards", "cards")
+    score = read_result(path).score
+    method = "percentile bootstrap over pairs, 1000 resamples"
+    resealed(interval=[score - 0.3, score + 0.3], interval_method=method)(path)
+    before = path.read_bytes()
+    stsbench.fine("leaderboard", "--suite", "pairs", *cards)
+    stsbench.fine("lock", "--strict", *cards)
+    stsbench.fine("check", "results", "--against", "scores.lock.json", "--strict", *cards)
+    assert "1 verified, 1 not verified" in stsbench.fine("verify", *cards)
+    assert stsbench.fine(*run(SPEARMAN)) and not stsbench.unverified
+    assert path.read_bytes() == before, "its label stays"
+
+
+# What is remembered.
+
+
+def test_a_verdict_is_kept_by_the_bytes_of_both_files(
+    stsbench: Command, world: Path, monkeypatch: pytest.MonkeyPatch
+):
+    only(SPEARMAN)
+    calls = list[str]()
+    recompute = StsEvaluator.recompute
+
+    def counted(self: StsEvaluator, items: ItemColumns) -> Scores:
+        calls.append(self.protocol.name)
+        return recompute(self, items)
+
+    monkeypatch.setattr(StsEvaluator, "recompute", counted)
+    board = ("leaderboard", "--suite", "pairs", "--cards", "cards")
+
+    def times() -> int:
+        calls.clear()
+        stsbench.fine(*board)
+        return len(calls)
+
+    assert [times(), times()] == [2, 0]
+    path = path_of(SPEARMAN)
+    # The same columns in other bytes, and the same fields in other bytes.
+    columns = parquet.read_table(items_path(path))
+    parquet.write_table(columns, items_path(path), compression="none")
+    assert [times(), times()] == [1, 0]
+    path.write_text(json.dumps(json.loads(path.read_text())))
+    assert [times(), times()] == [1, 0]
+    # With the time and the size of before it is looked at all the same.
+    stat, content = path.stat(), path.read_text()
+    score = str(read_result(path).score)
+    forged = content.replace(score, score[:5] + ("1" if score[5] != "1" else "2") + score[6:])
+    path.write_text(forged)
+    fields = {key: value for key, value in json.loads(forged).items() if key != "digest"}
+    path.write_text(forged.replace(json.loads(forged)["digest"], digest_fields(fields)))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert path.stat().st_size == stat.st_size
+    for _ in range(2):
+        assert "field 'score': " in stsbench(*board).err
+
+
+def test_a_forged_score_is_in_no_report_and_no_figure(stsbench: Command, world: Path):
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
+    only(SPEARMAN)
+    path, before = move_score(SPEARMAN)
+    options = ("--tasks", "pairs", *OPTIONS, "--no-store")
+    report = ("report", *BOTH, *options, "--suite", "pairs", "--figures", "similarity")
+    code, _, err = stsbench(*report)
+    page = Path("report.html").read_text()
+    assert code == 0 and said(path, err) and "field &#x27;score&#x27;: " in page
+    moved = read_result(path).score
+    assert f"{100 * moved:.2f}" not in page and f"{100 * before.score:.2f}" not in page

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from sklearn.metrics import f1_score, precision_recall_fscore_support
+from sklearn.model_selection import StratifiedKFold
 
 from stsbench.core.errors import DataError
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
@@ -237,6 +238,42 @@ def test_global_random_generators_are_left_alone():
     )  # noqa: NPY002
     ProbeEvaluator(SMALL)({"all": split}, embed, seed=0)
     assert (np.random.rand(), torch.rand(1)) == expected  # noqa: NPY002
+
+
+@pytest.mark.parametrize(("n", "k"), [(11, 2), (23, 5), (38, 5), (40, 5), (67, 10), (1000, 10)])
+def test_a_score_over_folds_lies_in_the_range_of_its_items_and_may_be_either_end(n: int, k: int):
+    """Against the toolkit's own arithmetic, over folds that scikit-learn makes of any labels."""
+    rng = np.random.default_rng(n)
+    evaluator = ProbeEvaluator(replace(PROTOCOLS["senteval"], kfold=k))
+    for _ in range(40):
+        labels = rng.permutation(np.arange(n) % int(rng.integers(1, 4)))
+        folds = StratifiedKFold(k, shuffle=True, random_state=int(rng.integers(99)))
+        parts = [held_out for _, held_out in folds.split(labels, labels)]
+        large = [place for part in parts if len(part) > n // k for place in part]
+        small = [place for part in parts if len(part) == n // k for place in part]
+        # Right answers anywhere, or first in the folds of one size: the ends of the range.
+        for places in (rng.permutation(n), [*large, *small], [*small, *large]):
+            correct = np.zeros(n, dtype=bool)
+            correct[places[: rng.integers(0, n + 1)]] = True
+            points = [round(100 * int(correct[part].sum()) / len(part), 2) for part in parts]
+            score = round(float(round(np.mean(points), 2)) / 100, 4)
+            low, high = evaluator.score_range({"correct": correct}, "all")
+            assert low - 1e-12 <= score <= high + 1e-12
+            assert low <= correct.mean() <= high
+            # Two roundings, of 1e-4 each, lie between the score and an end that is reached.
+            if list(places) == [*large, *small]:
+                assert score - low <= 2e-4 + 1e-12
+            if list(places) == [*small, *large]:
+                assert high - score <= 2e-4 + 1e-12
+
+
+def test_a_score_of_a_test_split_is_its_share_as_it_is_rounded():
+    correct = np.arange(700) < 433
+    share = 433 / 700
+    ends = ProbeEvaluator(PROTOCOLS["senteval"]).score_range({"correct": correct}, "test")
+    assert ends == pytest.approx((share - 1e-4, share + 1e-4))
+    exact = ProbeEvaluator(PROTOCOLS["logreg"]).score_range({"correct": correct}, "all")
+    assert exact == (share, share)
 
 
 def test_splits_of_no_scheme_or_without_classes_are_refused():
