@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from typer import Exit
 from typer.exceptions import TyperException
 
+from stsbench.cli.child import report_exit_code
 from stsbench.cli.printing import print_error, print_traceback
 from stsbench.core.errors import (
     EXIT_BUG,
@@ -36,29 +37,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     share_cores()
     with guarded_streams():
-        try:
-            return _invoke(sys.argv[1:] if arguments is None else arguments)
-        except StsbenchError as error:
-            print_error(error)
-            return EXIT_INTERRUPTED if isinstance(error, Interrupted) else EXIT_USER_ERROR
-        except KeyboardInterrupt:
-            print_error("stopped; what is done is kept, run the same command to resume")
-            return EXIT_INTERRUPTED
-        except BaseException as error:  # libraries written in Rust end in what is no Exception
-            if isinstance(error, TyperException) and _is_ours(error):
-                context = getattr(error, "ctx", None)
-                command = context.command_path if context else "stsbench"
-                print_error(f"{error.format_message().strip().rstrip('.')}; see '{command} --help'")
-                return EXIT_USER_ERROR
-            if isinstance(error, OSError) and error.errno == ENAMETOOLONG:
-                # Nothing of ours makes a long name but from what the user named.
-                print_error(f"'{error.filename}': the name is too long for this system")
-                return EXIT_USER_ERROR
-            print_traceback(error)
-            print_error(
-                "this is a bug, in stsbench or in your own code; the lines above show where"
-            )
-            return EXIT_BUG
+        exit_code = _report_errors(sys.argv[1:] if arguments is None else arguments)
+    report_exit_code(exit_code)
+    return exit_code
+
+
+def _report_errors(arguments: Sequence[str]) -> int:
+    """Call a command and print in one line what it raises; only a bug has a traceback."""
+    try:
+        return _invoke(arguments)
+    except StsbenchError as error:
+        print_error(error)
+        return EXIT_INTERRUPTED if isinstance(error, Interrupted) else EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        print_error("stopped; what is done is kept, run the same command to resume")
+        return EXIT_INTERRUPTED
+    except BaseException as error:  # libraries written in Rust end in what is no Exception
+        if isinstance(error, TyperException) and _is_ours(error):
+            context = getattr(error, "ctx", None)
+            command = context.command_path if context else "stsbench"
+            print_error(f"{error.format_message().strip().rstrip('.')}; see '{command} --help'")
+            return EXIT_USER_ERROR
+        if isinstance(error, OSError) and error.errno == ENAMETOOLONG:
+            # Nothing of ours makes a long name but from what the user named.
+            print_error(f"'{error.filename}': the name is too long for this system")
+            return EXIT_USER_ERROR
+        print_traceback(error)
+        print_error("this is a bug, in stsbench or in your own code; the lines above show where")
+        return EXIT_BUG
 
 
 def _invoke(arguments: Sequence[str]) -> int:

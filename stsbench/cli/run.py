@@ -18,6 +18,7 @@ from stsbench.bench.run import EXECUTORS, EncoderForecast, forecast_run, run
 from stsbench.boards.tables.build import TableRequest
 from stsbench.boards.tables.table import OVERLAP_SAID, OVERLAPS, build_layout
 from stsbench.cli import options as opt
+from stsbench.cli.child import continue_in_child
 from stsbench.cli.config import format_settings, join_assignments
 from stsbench.cli.printing import (
     emit,
@@ -95,6 +96,8 @@ def run_command(
     Example: stsbench run simcse-small --clean own
     """
     given = _check_options(context, on)
+    if not dry_run:
+        continue_in_child(on)
     params = opt.parse_assignments(
         join_assignments(assign, (context.default_map or {}).get("assign", []))
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.cli import options as opt
+from stsbench.cli.child import continue_in_child
 from stsbench.cli.printing import (
     emit,
     points,
@@ -56,6 +57,8 @@ def sweep_command(
     given = opt.TypedOptions.of(context)
     given.apart("--dry-run", "--plot", "--checkpoint-seconds")
     given.placed(on, "--cores", here="--device")
+    if not dry_run:
+        continue_in_child(on)
     carry_out, folder = CARRIERS.load_at(on), out or Path("sweeps") / card.stem
     workshop = TrialEnvironment(
         results=folder / "results", corpora=corpora, data=data, device=device, checkpoint_seconds=checkpoint_seconds,

@@ -14,6 +14,7 @@ import typer
 
 from stsbench.api.names import check_own_name
 from stsbench.cli import options as opt
+from stsbench.cli.child import continue_in_child
 from stsbench.cli.printing import (
     complain_of_all,
     points,
@@ -78,6 +79,8 @@ def train_command(
     )
     given.placed(on, "--devices", here="--device")
     given.needs("--fresh", "--yes")
+    if not dry_run:
+        continue_in_child(on)
     recipe, base = opt.to_load(recipe, catalogue), opt.to_load(base, catalogue)
     replaced = _replaced(assign, base=base, text=text, keep=keep)
     if text is not None and Path(text) == Path(read_recipe(recipe, catalogue)[1].data.corpus):

@@ -38,7 +38,7 @@ def smaller(work):
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 small()
-hands.carried_out = smaller(hands.carried_out)
+hands.run_job = smaller(hands.run_job)
 sys.exit(main(sys.argv[1:]))
 """
 """The command with small blocks, so that a short run writes many."""
@@ -54,8 +54,8 @@ def start(folder: Path, *arguments: str, workers: int = 2) -> subprocess.Popen[b
     return started(folder, START, [*FAKE, *arguments], **own)
 
 
-def workers_of(driver: int) -> list[int]:
-    """The processes of Ray's workers that a driver has started, but for Ray's own agents."""
+def programs_below(driver: int) -> dict[int, str]:
+    """Return the programs that a driver has started, and those that they have, by process."""
     parents, titles = {}, {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -69,11 +69,15 @@ def workers_of(driver: int) -> list[int]:
     def is_below(pid: int) -> bool:
         return pid == driver or (pid in parents and is_below(parents[pid]))
 
-    return [
-        pid
-        for pid, title in titles.items()
-        if title.startswith(b"ray::") and b"Agent" not in title.split(b"\0")[0] and is_below(pid)
-    ]
+    return {
+        pid: os.fsdecode(title.split(b"\0")[0]) for pid, title in titles.items() if is_below(pid)
+    }
+
+
+def workers_of(driver: int) -> list[int]:
+    """The processes of Ray's workers that a driver has started, but for Ray's own agents."""
+    programs = programs_below(driver).items()
+    return [pid for pid, name in programs if name.startswith("ray::") and "Agent" not in name]
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +160,24 @@ def test_ctrl_c_keeps_what_is_embedded(tmp_path, expected):
     code, out, err = finish(process)
     assert (code, out) == (130, "")
     assert err == "stsbench: stopped; what is done is kept, run the same command to resume\n"
+    code, _, err = finish(start(tmp_path / "run", "--on", "ray"))
+    assert (code, err) == (0, "")
+    assert outside_run(tmp_path / "run" / "results") == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["raylet", "gcs_server"])
+def test_the_death_of_ray_itself_is_no_regression(tmp_path, expected, program):
+    process = start(tmp_path / "run", "--on", "ray")
+    while not workers_of(process.pid):
+        assert process.poll() is None, finish(process)
+        time.sleep(0.05)
+    programs = programs_below(process.pid).items()
+    (killed,) = [pid for pid, name in programs if name.endswith(f"/{program}")]
+    os.kill(killed, signal.SIGKILL)
+    code, _, err = finish(process)
+    assert code == 2, err
+    assert err.splitlines()[-1].startswith("stsbench: Ray has ended this command (exit code 1): ")
     code, _, err = finish(start(tmp_path / "run", "--on", "ray"))
     assert (code, err) == (0, "")
     assert outside_run(tmp_path / "run" / "results") == expected

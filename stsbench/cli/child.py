@@ -1,0 +1,98 @@
+"""A command with work for Ray goes on in a child process, whose end this process explains.
+
+Ray ends the process that uses it, without an exception and with exit code 1, once a process of its
+own has died. Of our commands that code means a regression.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from typer import Exit
+
+from stsbench.core.errors import StsbenchError
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM)
+"""The signals that are sent to the child too, unless a terminal has sent them to both."""
+PARENT_DEATH_SIGNAL = 1
+"""``PR_SET_PDEATHSIG`` of Linux: what to send a process when its parent dies."""
+_exit_code_pipe: int | None = None
+"""In the child, where it writes its exit code."""
+
+
+def continue_in_child(on: str) -> None:
+    """Return in a child process if the work is for Ray, and wait for its end in this one.
+
+    Where Python cannot wait for signals (outside Linux), or torch, which may have threads, is in
+    use already, nothing is done.
+
+    Raises:
+        Exit: In this process, with the exit code of the child.
+        StsbenchError: In this process, if Ray has ended the child.
+    """
+    global _exit_code_pipe
+    if on != "ray" or sys.platform != "linux" or {"ray", "torch"} & sys.modules.keys():
+        return
+    reader, writer = os.pipe()
+    awaited = {*PASSED_ON, signal.SIGCHLD}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent, child = os.getpid(), os.fork()
+    if child == 0:
+        os.close(reader)
+        _exit_code_pipe = writer
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return
+    os.close(writer)
+    try:
+        status = _wait(child, awaited)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    with os.fdopen(reader) as pipe:
+        exit_code = pipe.read()
+    if exit_code:
+        raise Exit(int(exit_code))
+    _explain(os.waitstatus_to_exitcode(status))
+
+
+def report_exit_code(exit_code: int) -> None:
+    """End this process with an exit code if it is the child, which then was not ended by Ray."""
+    if _exit_code_pipe is not None:
+        os.write(_exit_code_pipe, str(exit_code).encode())
+        sys.exit(exit_code)
+
+
+def _wait(child: int, awaited: set[signal.Signals]) -> int:
+    """Return how the child has ended, and meanwhile pass on what ends a command."""
+    while True:
+        received = signal.sigwaitinfo(awaited)
+        if received.si_signo == signal.SIGCHLD:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return status
+        elif received.si_code <= 0:
+            # From a process, to this one alone. A terminal sends Ctrl-C to the child too.
+            os.kill(child, received.si_signo)
+
+
+def _explain(exit_code: int) -> NoReturn:
+    """End as the child did if a user has ended it; raises StsbenchError if Ray has."""
+    if -exit_code in (*PASSED_ON, signal.SIGKILL):
+        signal.signal(-exit_code, signal.SIG_DFL)
+        os.kill(os.getpid(), -exit_code)
+    if sys.stderr.isatty():
+        # A progress bar has hidden the cursor.
+        sys.stderr.write("\x1b[?25h")
+    reason = f"exit code {exit_code}" if exit_code >= 0 else signal.Signals(-exit_code).name
+    raise StsbenchError(
+        f"Ray has ended this command ({reason}): a process of Ray's own has died",
+        hint="what is done is kept; run the same command to resume",
+    )
