@@ -70,12 +70,14 @@ def reproduce_command(
         folder = "pass --base FOLDER, such as that of the card minilm-l4-mlm"
         raise StsbenchError(f"--small trains from a checkpoint of yours; {folder}")
     options = opt.retyped(context, "--corpora", "--data", "--cards", "--device", "--deterministic")
-    workshop = TrialEnvironment(
+    environment = TrialEnvironment(
         results=results, corpora=corpora, data=data, device=device, deterministic=deterministic, catalogue=catalogue,
         options=options,
     )  # fmt: skip
     also, seeded = opt.parse_assignments(assign), opt.parse_seeds(seeds) if seeds else ()
-    planned = Reproduction(ablation=ablation, workshop=workshop, base=base, seeds=seeded, also=also)
+    planned = Reproduction(
+        ablation=ablation, environment=environment, base=base, seeds=seeded, also=also
+    )
     if dry_run:
         return _forecast_reproduction(planned, as_json=as_json)
     progress = _ReproductionProgress(None)

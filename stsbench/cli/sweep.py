@@ -60,12 +60,12 @@ def sweep_command(
     if not dry_run:
         continue_in_child(on)
     carry_out, folder = CARRIERS.load_at(on), out or Path("sweeps") / card.stem
-    workshop = TrialEnvironment(
+    environment = TrialEnvironment(
         results=folder / "results", corpora=corpora, data=data, device=device, checkpoint_seconds=checkpoint_seconds,
         catalogue=catalogue, options=opt.retyped(context, "--corpora", "--data", "--cards", "--device"),
     )  # fmt: skip
     base = opt.to_load(base, catalogue)
-    book = SweepState(Sweep.read(card, workshop, folder=folder, base=base, text=text or ""))
+    book = SweepState(Sweep.read(card, environment, folder=folder, base=base, text=text or ""))
     if dry_run:
         _forecast_sweep(book, as_json=as_json)
         return 0

@@ -94,7 +94,7 @@ def has_one_training_seed(results: Iterable[Result]) -> bool:
 
     Such results say nothing about the recipe.
     """
-    seeds = {one.train_seed for one in results}
+    seeds = {result.train_seed for result in results}
     return len(seeds) == 1 and None not in seeds
 
 

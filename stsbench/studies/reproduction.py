@@ -315,7 +315,7 @@ class Reproduction:
     """What is to be done for an ablation: the trainings of each of its lines, and the runs that these are."""
 
     ablation: Ablation
-    workshop: TrialEnvironment
+    environment: TrialEnvironment
     base: str = ""
     """What trials start from instead of what the recipe names."""
     seeds: Sequence[int] = ()
@@ -329,13 +329,14 @@ class Reproduction:
         return [self._plans_of(line) if line.recipe else [] for line in self.ablation.lines]
 
     def _plans_of(self, line: AblationLine) -> list[TrainPlan]:
-        own = self.workshop.catalogue.recipe(line.recipe).seeds or [0]
+        own = self.environment.catalogue.recipe(line.recipe).seeds or [0]
         seeds, replaced = (
             self.seeds or (own[:1] if self.ablation.is_small else own),
             {**line.replaced, **self.also},
         )
         return [
-            self.workshop.plan(line.recipe, replaced, seed=seed, base=self.base) for seed in seeds
+            self.environment.plan(line.recipe, replaced, seed=seed, base=self.base)
+            for seed in seeds
         ]
 
     @cached_property
@@ -350,10 +351,11 @@ class Reproduction:
 
     def run_ablation(self, watcher: TrialCallbacks) -> Table:
         """Train what is missing, score all of it, and return the table with the paper's numbers beside."""
-        catalogue, had = self.workshop.catalogue, list[list[TrialOutcome]]()
+        catalogue, had = self.environment.catalogue, list[list[TrialOutcome]]()
         tasks = scored_on(self.ablation, catalogue)
         outcomes = [
-            (trial, carry_out_trial(trial, self.workshop, tasks, watcher)) for trial in self.trials
+            (trial, carry_out_trial(trial, self.environment, tasks, watcher))
+            for trial in self.trials
         ]
         for line, plans in zip(self.ablation.lines, self.plans, strict=True):
             had.append(
@@ -369,7 +371,7 @@ class Reproduction:
                 }
                 params = {} if names_one or not self.base else {"model": self.base}
                 results = score_encoder(
-                    line.encoder, self.workshop, tasks, watcher.scoring, params=params
+                    line.encoder, self.environment, tasks, watcher.scoring, params=params
                 )
                 had[-1].append(TrialOutcome(results=results))
         return table_beside(self.ablation, had, catalogue)

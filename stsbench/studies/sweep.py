@@ -205,13 +205,19 @@ class Sweep:
 
     name: str
     card: SweepCard
-    workshop: TrialEnvironment
+    environment: TrialEnvironment
     folder: Path
     """Where its table and the cards of the winners go."""
 
     @classmethod
     def read(
-        cls, path: Path, workshop: TrialEnvironment, *, folder: Path, base: str = "", text: str = ""
+        cls,
+        path: Path,
+        environment: TrialEnvironment,
+        *,
+        folder: Path,
+        base: str = "",
+        text: str = "",
     ) -> Sweep:
         """Read and check a card; ``base`` and ``text`` come before its own.
 
@@ -219,7 +225,7 @@ class Sweep:
         """
         card = read_card(path, SweepCard)
         card = msgspec.structs.replace(card, base=base or card.base, text=text or card.text)
-        found = cls(name=path.stem, card=card, workshop=workshop, folder=folder)
+        found = cls(name=path.stem, card=card, environment=environment, folder=folder)
         for what, given in (("recipes", card.recipes), *card.values.items()):
             if isinstance(given, list) and any(
                 one in given[:place] for place, one in enumerate(given)
@@ -245,7 +251,7 @@ class Sweep:
         return found
 
     def _plan(self, recipe: str, replaced: Mapping[str, Any], seed: int = 0) -> TrainPlan:
-        return self.workshop.plan(
+        return self.environment.plan(
             recipe, replaced, seed=seed, base=self.card.base, text=self.card.text
         )
 
@@ -265,7 +271,7 @@ class Sweep:
 
         Raises CardError: the split is a test, or the one that the task is scored on; or the task has no such split.
         """
-        facts = self.workshop.catalogue.task(task)
+        facts = self.environment.catalogue.task(task)
         if split in (facts.score_split, "test"):
             own = [
                 name for name in facts.splits if name not in (facts.score_split, "test", "train")
@@ -487,7 +493,7 @@ def score_trial(sweep: Sweep, trial: Trial, halving: str, watcher: TrialCallback
     decisive = RunPlan(tasks=decide.task, protocol=decide.protocol or None, split=decide.split)
     try:
         watching = _halved(sweep, trial, halving, watcher) if halving else watcher
-        outcome = carry_out_trial(trial, sweep.workshop, [decisive], watching)
+        outcome = carry_out_trial(trial, sweep.environment, [decisive], watching)
     except StoppedEarly as early:
         return SweepScore(early.score, early=True)
     if outcome.failures or not outcome.results:
@@ -554,7 +560,7 @@ def run_in_parallel(book: SweepState, on: str, cores: int, watcher: TrialCallbac
         )
     with connect_ray(on) as ray:
         if not is_alone(on):
-            shop = sweep.workshop
+            shop = sweep.environment
             given = [shop.data or settings.data_folder(), shop.corpora or settings.corpora_folder()]
             check_seen(
                 ray,

@@ -1,4 +1,7 @@
-"""Trials: trainings of recipes with values replaced, planned together, so that nothing is trained twice, and carried out one by one."""
+"""Trials: trainings of recipes with replaced values, carried out one by one.
+
+They are planned together, so that nothing is trained twice.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,16 +30,23 @@ if TYPE_CHECKING:
 
 State = Literal["complete", "unfinished", "missing"]
 STATES: tuple[State, ...] = ("complete", "unfinished", "missing")
-"""From the most to the least that is there of a trial's run."""
+"""How much of a trial's run exists, from the most to the least."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialEnvironment(TrainingEnvironment):
-    """On what trials are trained, and where their results go; runs lie where names find them, in the usual folder of runs."""
+    """The environment in which trials are trained, and the folder of their results.
+
+    Runs are stored in the usual folder of runs, where encoders are found by name.
+
+    Attributes:
+        results: The folder of the trials' results.
+        options: The options of ``stsbench train`` with the same meaning, for the command that
+            finishes a stopped run.
+    """
 
     results: Path
     options: Sequence[str] = ()
-    """The words of ``stsbench train`` that say the same, for the command that finishes a stopped run."""
 
     def plan(
         self,
@@ -48,42 +57,67 @@ class TrialEnvironment(TrainingEnvironment):
         base: str = "",
         text: str = "",
     ) -> TrainPlan:
-        """What ``stsbench train`` would do for a recipe with values replaced; raises as :func:`stsbench.recipes.train_plan.read_recipe`."""
+        """Plan the training of a recipe with replaced values, as ``stsbench train`` would.
+
+        Args:
+            recipe: The recipe's name.
+            replaced: The values that replace those of the recipe, by key.
+            seed: The seed of the training.
+            base: The checkpoint to start from; empty for the recipe's own.
+            text: The training text; empty for the recipe's own.
+
+        Raises:
+            StsbenchError: As :func:`stsbench.recipes.train_plan.read_recipe`.
+        """
         replaced = replaced or {}
-        given = {**replaced, **({"data.corpus": text} if text else {})}
-        name, card = read_recipe(recipe, self.catalogue, assign=given)
+        assigned = {**replaced, "data.corpus": text} if text else dict(replaced)
+        name, card = read_recipe(recipe, self.catalogue, assign=assigned)
         words = ["stsbench", "train", recipe]
-        said = [("--set", f"{key}={toml(value)}") for key, value in replaced.items()]
-        said += [(flag, value) for flag, value in (("--base", base), ("--text", text)) if value]
+        for key, value in replaced.items():
+            words += ["--set", f"{key}={toml(value)}"]
+        for option, value in (("--base", base), ("--text", text)):
+            if value:
+                words += [option, value]
         return TrainPlan(
             name=name,
             card=card,
             seed=seed,
             out=settings.runs_folder(),
             base=base,
-            command=shlex.join([*words, *chain(*said), *self.options, "--seeds", str(seed)]),
-            **{means.name: getattr(self, means.name) for means in fields(TrainingEnvironment)},
+            command=shlex.join([*words, *self.options, "--seeds", str(seed)]),
+            **{part.name: getattr(self, part.name) for part in fields(TrainingEnvironment)},
         )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trial:
-    """One run to be had, and what is there of it."""
+    """A training run to carry out.
+
+    Attributes:
+        plan: The plan by which it is trained.
+        state: How much of the run exists.
+        plans: All plans that request this run, under whatever names.
+    """
 
     plan: TrainPlan
     state: State
     plans: Sequence[TrainPlan]
-    """All that ask for this run, by whatever name."""
 
     @property
     def encoder(self) -> str:
-        """The trained encoder by the name that loads it."""
+        """The name that loads the trained encoder."""
         return f"{self.plan.name}@{self.plan.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialOutcome:
-    """What came of a trial: its run, its results, and each thing that failed with why."""
+    """The outcome of a trial.
+
+    Attributes:
+        run: The trained run; None if the training failed, or if there was none.
+        results: The results on the tasks that could be scored.
+        failures: The name of the encoder or task that failed, with the error, once per failure.
+    """
 
     run: TrainedRun | None = None
     results: Sequence[Result] = ()
@@ -91,88 +125,124 @@ class TrialOutcome:
 
 
 UNWATCHED = nullcontext[Callable[[object], None]](lambda progress: None)
+"""A training whose progress is not shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialCallbacks:
-    """Shows how trials go; every part may be left out."""
+    """Functions called while trials are carried out; all are optional.
+
+    Attributes:
+        training: Entered while a trial is trained, and called with its steps; it is not entered
+            if the run is complete.
+        scoring: The callbacks of the trial's scoring.
+    """
 
     training: Callable[[Trial], AbstractContextManager[OnProgress]] = lambda trial: UNWATCHED
-    """Entered while a trial is trained, and called with its steps; a run that is complete is not trained."""
     scoring: RunCallbacks = field(default_factory=RunCallbacks)
 
 
 def plan_trials(plans: Sequence[TrainPlan]) -> list[Trial]:
-    """Return the runs that plans ask for, in their order, each once, with what is there of it.
+    """Return the runs that plans request, in their order, each once.
 
-    Plans that replace values by what they are already have the run of the recipe itself. Of several names that one run
-    may have, the one is taken under which most of it is there.
+    A plan that replaces values by what they are already has the run of the recipe itself. If one
+    run may have several names, the name is used under which most of the run exists.
 
-    Raises StsbenchError: a folder that holds the finished run of another base or text; two plans of one folder that are
-    not the same.
+    Raises:
+        StsbenchError: A folder contains the finished run of another base or text, or two
+            different plans have one folder.
     """
     groups: dict[bytes, list[tuple[TrainPlan, State]]] = {}
-    of_folder: dict[Path, bytes] = {}
+    keys_by_folder: dict[Path, bytes] = {}
     for plan in plans:
         key = msgspec.json.encode([deciding(plan.card), plan.base, plan.seed], order="sorted")
-        if of_folder.setdefault(plan.folder, key) != key:
-            what = f"{plan.name}, seed {plan.seed}: asked for twice with other bases or cards, for one folder"
+        if keys_by_folder.setdefault(plan.folder, key) != key:
             raise TrainingError(
-                f"{what}; train them one after the other with another STSBENCH_RUNS each"
+                f"{plan.name}, seed {plan.seed}: asked for twice with other bases or cards, "
+                "for one folder; train them one after the other with another STSBENCH_RUNS each"
             )
-        # Raises where the folder holds the finished run of another plan.
-        begun: State = "unfinished" if UnfinishedRun.read(plan.folder) is not None else "missing"
-        groups.setdefault(key, []).append(
-            (plan, "complete" if find_finished(plan) is not None else begun)
-        )
-    made = []
+        groups.setdefault(key, []).append((plan, _state_of(plan)))
+    trials = []
     for group in groups.values():
-        plan, state = min(group, key=lambda one: STATES.index(one[1]))
-        made.append(Trial(plan=plan, state=state, plans=[one for one, _ in group]))
-    return made
+        plan, state = min(group, key=lambda candidate: STATES.index(candidate[1]))
+        trials.append(Trial(plan=plan, state=state, plans=[plan for plan, _ in group]))
+    return trials
+
+
+def _state_of(plan: TrainPlan) -> State:
+    is_begun = UnfinishedRun.read(plan.folder) is not None
+    # Raises if the folder contains the finished run of another plan.
+    if find_finished(plan) is not None:
+        return "complete"
+    return "unfinished" if is_begun else "missing"
 
 
 def carry_out_trial(
-    trial: Trial, workshop: TrialEnvironment, scorings: Sequence[RunPlan], watcher: TrialCallbacks
+    trial: Trial,
+    environment: TrialEnvironment,
+    scorings: Sequence[RunPlan],
+    callbacks: TrialCallbacks,
 ) -> TrialOutcome:
-    """Train and score a trial on the tasks of some plans; what fails is part of what came of it, and the watcher's listener hears it.
+    """Train a trial and score it.
 
-    What is trained is not trained again, what was stopped resumes, and what the results folder holds is not scored
-    again. Raises Stopped: the user wants no more.
+    A finished training is not repeated, a stopped one resumes, and results that the folder
+    contains are not computed again. Failures are part of the outcome, and the scoring callbacks
+    are called with them.
+
+    Args:
+        trial: The trial to carry out.
+        environment: The devices, folders and catalogue to use.
+        scorings: The tasks to score, as plans of runs.
+        callbacks: The functions to call meanwhile.
+
+    Raises:
+        Interrupted: The user stopped the command.
     """
-    failures, results, trained = list[tuple[str, Exception]](), list[Result](), None
+    failures: list[tuple[str, Exception]] = []
+    results: list[Result] = []
+    trained_run = None
 
-    def failed(what: str, error: Exception) -> None:
-        failures.append((what, error))
-        watcher.scoring.on_failure(what, error)
+    def record_failure(name: str, error: Exception) -> None:
+        failures.append((name, error))
+        callbacks.scoring.on_failure(name, error)
 
-    scoring = replace(watcher.scoring, on_failure=failed)
+    scoring = replace(callbacks.scoring, on_failure=record_failure)
     with report_errors(trial.encoder, False, scoring, expected=(OutputError,)):
-        # A run that is complete is not trained.
-        watching = UNWATCHED if trial.state == "complete" else watcher.training(trial)
-        with watching as on_progress:
-            trained = carry_out(trial.plan, on_progress=on_progress)
-        results = score_encoder(trial.encoder, workshop, scorings, scoring)
-    return TrialOutcome(run=trained, results=results, failures=failures)
+        # The progress of a complete run is not shown: it is not trained.
+        progress = UNWATCHED if trial.state == "complete" else callbacks.training(trial)
+        with progress as on_progress:
+            trained_run = carry_out(trial.plan, on_progress=on_progress)
+        results = score_encoder(trial.encoder, environment, scorings, scoring)
+    return TrialOutcome(run=trained_run, results=results, failures=failures)
 
 
 def score_encoder(
     encoder: str,
-    workshop: TrialEnvironment,
+    environment: TrialEnvironment,
     scorings: Sequence[RunPlan],
-    listener: RunCallbacks,
+    callbacks: RunCallbacks,
     *,
     params: Mapping[str, Any] | None = None,
 ) -> list[Result]:
-    """Score an encoder by its name, with some of its parameters replaced; the listener hears what fails."""
+    """Score an encoder on the tasks of several plans.
+
+    Args:
+        encoder: The encoder's name.
+        environment: The folders and the catalogue to use.
+        scorings: The tasks to score, as plans of runs.
+        callbacks: The functions to call meanwhile, with failures too.
+        params: The parameters that replace those of the encoder's card.
+    """
     results: list[Result] = []
-    of_shop: Any = {
-        "results_folder": workshop.results,
-        "data": workshop.data,
-        "catalogue": workshop.catalogue,
-    }
     for scoring in scorings:
-        asked = replace(scoring, encoders=[encoder], params=params or {}, **of_shop)
-        with report_errors(encoder, False, listener, expected=(OutputError,)):
-            results += run(asked, listener)
+        plan = replace(
+            scoring,
+            encoders=[encoder],
+            params=params or {},
+            results_folder=environment.results,
+            data=environment.data,
+            catalogue=environment.catalogue,
+        )
+        with report_errors(encoder, False, callbacks, expected=(OutputError,)):
+            results += run(plan, callbacks)
     return results

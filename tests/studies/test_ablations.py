@@ -30,7 +30,7 @@ WANTED = {
 
 def plans(ablation: Ablation, **options: Any) -> list[list[TrainPlan]]:
     return Reproduction(
-        ablation=ablation, workshop=TrialEnvironment(results=Path(), catalogue=CARDS), **options
+        ablation=ablation, environment=TrialEnvironment(results=Path(), catalogue=CARDS), **options
     ).plans
 
 

@@ -85,7 +85,9 @@ def test_an_ablation_is_trained_once_a_run_and_its_table_filled(
     failed: list[tuple[str, str]] = []
 
     def carry_out() -> Table:
-        planned = Reproduction(ablation=ablation, workshop=mine, base=str(masked_lm), seeds=[0, 1])
+        planned = Reproduction(
+            ablation=ablation, environment=mine, base=str(masked_lm), seeds=[0, 1]
+        )
         hearing = RunCallbacks(on_failure=lambda what, error: failed.append((what, str(error))))
         return planned.run_ablation(TrialCallbacks(scoring=hearing))
 
