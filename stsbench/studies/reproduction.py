@@ -1,4 +1,8 @@
-"""Ablations of papers: which recipe with which values gives each row of a printed table, trained, scored and put beside it."""
+"""Reproduce the ablations of papers: train and score each row of a printed table.
+
+A card says which recipe, with which values, gives each row. Our numbers are printed beside the
+paper's.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from stsbench.boards.tables.columns import Numbers, TableFiller
 from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColumn, TableNumber
 from stsbench.core.cards import StrictRecord
 from stsbench.core.catalogue import Catalogue, read_card
-from stsbench.core.errors import CardError, UnknownName, suggest
+from stsbench.core.errors import CardError, Remedy, UnknownName, suggest
 from stsbench.encoders.kinds import FROM_CHECKPOINT
 from stsbench.encoders.runs import TrainedRun
 from stsbench.numbers.statistics import mean_and_deviation
@@ -38,33 +42,34 @@ from stsbench.studies.trials import (
 )
 
 FOLDER = "trainers/tables"
-"""The kind of card, and where it lies: in the project and in folders of a user's own."""
+"""The folder of the cards of ablations, in the project and in folders of a user's own."""
 
 
 class AblationRow(StrictRecord, frozen=True, kw_only=True):
-    """One row: the recipe whose run is it, or an encoder that needs no training, or why it cannot be had."""
+    """A row of an ablation: a recipe, an encoder without training, or a reason for neither."""
 
     row: str
-    """The published row of the card's table; of a figure, what it is called."""
+    """The published row of the card's table; for a figure, the row's label."""
     published: str = ""
-    """Of a figure: the key of the published row that prints its number, if any does."""
+    """For a figure, the key of the published row with its number; empty if there is none."""
     recipe: str = ""
-    """Default the card's own."""
+    """The recipe to train; empty for the card's own."""
     small: str = ""
-    """What stands for recipe or encoder where all is to be had on a CPU in minutes."""
+    """The recipe or encoder in its place that runs on a CPU in minutes."""
     set: dict[str, Any] = {}
-    """What is replaced of the recipe, by key."""
+    """The values that replace those of the recipe, by key."""
     small_set: dict[str, Any] = {}
-    """What is replaced of the small one beside that or otherwise; an empty text leaves out what ``set`` says."""
+    """Values for the small recipe, in addition to ``set``; an empty text removes a value of it."""
     encoder: str = ""
+    """An encoder that needs no training."""
     why: str = ""
-    """Why it cannot be had; a row that says ``small`` still has that."""
+    """The reason why the row cannot be reproduced; a row with ``small`` still has a small run."""
     small_why: str = ""
-    """Why nothing small can show it."""
+    """The reason why no small recipe can show the row."""
 
 
 class AblationCard(StrictRecord, frozen=True, kw_only=True):
-    """A table of the leaderboard's, or a figure with columns of its own, and what gives its rows."""
+    """An ablation: a table of the leaderboard, or a figure with its own columns, and its rows."""
 
     rows: list[AblationRow]
     table: str = ""
@@ -72,13 +77,23 @@ class AblationCard(StrictRecord, frozen=True, kw_only=True):
     recipe: str = ""
     small: str = ""
     small_set: dict[str, Any] = {}
-    """What is replaced of every small recipe, before what its row says."""
+    """The values that replace those of every small recipe, before those of its row."""
     note: str = ""
     small_note: str = ""
 
 
 class AblationLine(NamedTuple):
-    """A row as it is to be had: by trials of a recipe, by an encoder, or not at all; ``why`` then says why."""
+    """A row of the table to make, by trials of a recipe, by an encoder, or not at all.
+
+    Attributes:
+        label: The row's label.
+        published: The key of the published row; empty if there is none.
+        group: The title of the rows' group.
+        recipe: The recipe to train; empty if there is none.
+        replaced: The values that replace those of the recipe, by key.
+        encoder: The encoder to score without training; empty if there is none.
+        why: The reason why the row cannot be reproduced; empty if it can.
+    """
 
     label: str
     published: str
@@ -90,7 +105,15 @@ class AblationLine(NamedTuple):
 
 
 class Ablation(NamedTuple):
-    """A card with the table that it is about, and its rows in that one's order."""
+    """A card with its table, and the rows to make in the table's order.
+
+    Attributes:
+        name: The card's name.
+        card: The card.
+        table: The published table or the figure.
+        lines: The rows to make.
+        is_small: The rows are made by small recipes, not by the paper's own.
+    """
 
     name: str
     card: AblationCard
@@ -100,278 +123,376 @@ class Ablation(NamedTuple):
 
 
 def load_ablation(name: str, catalogue: Catalogue, *, small: bool = False) -> Ablation:
-    """Return an ablation with its rows: those of the small recipes, or of the papers' own.
+    """Load an ablation by its name.
 
-    Raises UnknownName: there is none of this name, or a row names a recipe, encoder or published row that is none;
-    CardError: the card is not as cards must be.
+    Args:
+        name: The name of the card.
+        catalogue: The cards.
+        small: Make the rows by the small recipes, not by the paper's own.
+
+    Raises:
+        UnknownName: The ablation, or a recipe, encoder or published row of it, does not exist.
+        CardError: The card is not valid.
     """
     paths = catalogue.paths(FOLDER)
     if name not in paths:
-        raise UnknownName("ablation", name, paths, hint="'stsbench list ablations' lists them")
+        remedy = Remedy("list", {"kind": "ablations"})
+        raise UnknownName("ablation", name, paths, remedy=remedy)
     card = read_card(paths[name], AblationCard)
     try:
         if bool(card.table) == (card.figure is not None):
             raise CardError("give either 'table' or [figure]")
         lines = [_line(card, row, empty, small=small) for row, empty in _empty_lines(card)]
         for line in lines:
-            # Raises UnknownName for what a line names and nobody knows.
-            _ = line.published and published_row(line.published)
-            _ = line.recipe and catalogue.recipe(line.recipe)
-            _ = line.encoder and catalogue.encoder(line.encoder.partition("+")[0])
+            _check_names(line, catalogue)
     except CardError as error:
         raise CardError(f"{paths[name]}: {error}") from error
     return Ablation(name, card, card.figure or read_table_card(card.table), lines, small)
 
 
+def _check_names(line: AblationLine, catalogue: Catalogue) -> None:
+    """Raise UnknownName if the line's published row, recipe or encoder does not exist."""
+    if line.published:
+        published_row(line.published)
+    if line.recipe:
+        catalogue.recipe(line.recipe)
+    if line.encoder:
+        catalogue.encoder(line.encoder.partition("+")[0])
+
+
 def _empty_lines(card: AblationCard) -> Iterator[tuple[AblationRow, AblationLine]]:
-    """The rows of the figure, or of the leaderboard's table each as the card's row of this name says."""
+    """Yield each row of the card with a line that has its label, published row and group only.
+
+    Rows are in the order of the figure, or of the leaderboard's table.
+    """
     if card.figure is not None:
-        yield from ((row, AblationLine(row.row, row.published, "")) for row in card.rows)
+        for row in card.rows:
+            yield row, AblationLine(row.row, row.published, "")
         return
     table = read_table_card(card.table)
-    rows = {row.row: row for row in card.rows}
-    printed = [
-        (facts, group.title or group.section)
+    rows_by_name = {row.row: row for row in card.rows}
+    published_rows = [
+        (published, group.title or group.section)
         for group in table.groups
-        for facts in row_facts(group)
+        for published in row_facts(group)
     ]
-    names = [facts.row for facts, _ in printed]
-    for name in rows:
+    names = [published.row for published, _ in published_rows]
+    for name in rows_by_name:
         if name not in names:
             raise CardError(f"row '{name}' is none of table '{card.table}'{suggest(name, names)}")
-    for facts, group in printed:
-        if facts.row not in rows:
+    for published, group_title in published_rows:
+        if published.row not in rows_by_name:
             raise CardError(
-                f"no row for '{facts.row}' of table '{card.table}'; give one, or say 'why' there is none"
+                f"no row for '{published.row}' of table '{card.table}'; "
+                "give one, or say 'why' there is none"
             )
-        key = f"{table.paper}/{table.table}/{facts.row}"
-        yield rows[facts.row], AblationLine(facts.label or facts.row, key, group)
+        key = f"{table.paper}/{table.table}/{published.row}"
+        label = published.label or published.row
+        yield rows_by_name[published.row], AblationLine(label, key, group_title)
 
 
 def _line(
     card: AblationCard, row: AblationRow, empty: AblationLine, *, small: bool
 ) -> AblationLine:
+    """Fill a line with the recipe or the encoder of its row, or the reason for neither."""
     if sum(map(bool, (row.recipe, row.encoder, row.why))) > 1:
         raise CardError(f"row '{row.row}': give one of 'recipe', 'encoder' and 'why'")
-    why = row.small_why or ("" if row.small else row.why) if small else row.why
+    reason = row.why
+    if small:
+        reason = row.small_why or ("" if row.small else row.why)
     if row.encoder and small and not row.small:
-        why = why or "an encoder of the paper's own, which the small recipes have no other for"
-    if why:
-        return empty._replace(why=why)
+        reason = reason or (
+            "an encoder of the paper's own, which the small recipes have no other for"
+        )
+    if reason:
+        return empty._replace(why=reason)
     if row.encoder:
         return empty._replace(encoder=row.small if small else row.encoder)
     recipe = (row.small or card.small) if small else (row.recipe or card.recipe)
     if not recipe:
-        raise CardError(
-            f"row '{row.row}': names no {'small ' if small else ''}recipe, and neither does the card"
-        )
-    replaced = {**row.set, **card.small_set, **row.small_set} if small else row.set
-    kept = {key: value for key, value in replaced.items() if not small or value != ""}
-    return empty._replace(recipe=recipe, replaced=kept)
+        kind = "small recipe" if small else "recipe"
+        raise CardError(f"row '{row.row}': names no {kind}, and neither does the card")
+    if not small:
+        return empty._replace(recipe=recipe, replaced=dict(row.set))
+    values = {**row.set, **card.small_set, **row.small_set}
+    replaced = {key: value for key, value in values.items() if value != ""}
+    return empty._replace(recipe=recipe, replaced=replaced)
 
 
 NOT_HAD = "×"
-"""Behind the name of a row that cannot be had."""
+"""The symbol behind the label of a row that cannot be reproduced."""
 
 
 def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
-    """The tasks that fill an ablation's columns; what is read from the record of a training needs none."""
-    tasks: dict[tuple[str, str | None], list[str]] = {}
+    """Return plans for the tasks that fill an ablation's columns.
+
+    Columns that are read from the record of a training need no task.
+    """
+    tasks_by_protocol: dict[tuple[str, str | None], list[str]] = {}
     for column in TableFiller.of(ablation.table, catalogue).tasks:
-        wanted = column.wanted
-        if wanted is None or wanted.task in sources().extras:
+        spec = column.wanted
+        if spec is None or spec.task in sources().extras:
             continue
-        # Probes tell the development score of a test beside its own.
-        split = (
-            None if wanted.printed == "test" or wanted.task in catalogue.suites() else wanted.split
-        )
-        tasks.setdefault((wanted.protocol, split), []).append(wanted.task)
+        # Probes report the development score beside the score of the test.
+        is_default_split = spec.printed == "test" or spec.task in catalogue.suites()
+        split = None if is_default_split else spec.split
+        tasks_by_protocol.setdefault((spec.protocol, split), []).append(spec.task)
     return [
-        RunPlan(tasks=",".join(names), protocol=way or None, split=split)
-        for (way, split), names in tasks.items()
+        RunPlan(tasks=",".join(tasks), protocol=protocol or None, split=split)
+        for (protocol, split), tasks in tasks_by_protocol.items()
     ]
 
 
 def table_beside(
-    ablation: Ablation, had: Sequence[Sequence[TrialOutcome]], catalogue: Catalogue
+    ablation: Ablation, outcomes_by_line: Sequence[Sequence[TrialOutcome]], catalogue: Catalogue
 ) -> Table:
-    """Make the table of what there is of each line: for each column the paper's number, ours, and where both are of one recipe how far they are apart."""
+    """Make the table of an ablation with the paper's numbers and ours.
+
+    If both are by the paper's own recipe, a third column has their difference.
+
+    Args:
+        ablation: The ablation.
+        outcomes_by_line: The outcomes of each line's trials.
+        catalogue: The cards.
+    """
     card = ablation.table
     filler = TableFiller.of(card, catalogue)
     columns = [column for column in filler.columns if column.kind in ("task", "average")]
-    printed = [
+    published_by_line = [
         filler.published(published_row(line.published)) if line.published else {}
         for line in ablation.lines
     ]
-    measured = [_measured(filler, columns, one) for one in had]
-    shown = list[TableColumn]()
-    for column in columns:
-        key, head, is_printed = column.key, column.head, any(column.key in one for one in printed)
-        ours = replace(
-            column, head=f"{head}, here" if is_printed else head, kind="task", wanted=None
+    published_keys = {key for published in published_by_line for key in published}
+    table_columns = [
+        table_column
+        for column in columns
+        for table_column in _columns_beside(
+            column, is_published=column.key in published_keys, is_small=ablation.is_small
         )
-        theirs = replace(ours, key=f"{key} printed", head=f"{head}, paper")
-        apart = replace(ours, key=f"{key} apart", head="Δ", kind="delta", better="")
-        shown += (
-            ([theirs, ours] if ablation.is_small else [theirs, ours, apart])
-            if is_printed
-            else [ours]
-        )
-    groups: dict[str, list[Row]] = {}
-    for line, one, paper, found in zip(ablation.lines, had, printed, measured, strict=True):
-        numbers: Numbers = {**found, **{f"{key} printed": number for key, number in paper.items()}}
-        for key in paper.keys() & found.keys():
-            numbers[f"{key} apart"] = TableNumber(found[key].value - paper[key].value)
-        cells = {column.key: TableCell(measured=numbers.get(column.key)) for column in shown}
-        # Added rows say what their training has seen of the tests.
-        results = _results(one)
-        overlap = EncoderResults("", "", "", None, results).overlap if results else ""
-        label = f"{line.label} {NOT_HAD}" if line.why else line.label
+    ]
+    rows_by_group: dict[str, list[Row]] = {}
+    for line, outcomes, published in zip(
+        ablation.lines, outcomes_by_line, published_by_line, strict=True
+    ):
+        measured = _measured(filler, columns, outcomes)
+        numbers: Numbers = dict(measured)
+        for key, number in published.items():
+            numbers[f"{key} printed"] = number
+            if key in measured:
+                numbers[f"{key} apart"] = TableNumber(measured[key].value - number.value)
+        results = _results(outcomes)
         row = Row(
-            label=label,
-            cells=cells,
-            overlap=overlap,
+            label=f"{line.label} {NOT_HAD}" if line.why else line.label,
+            cells={
+                column.key: TableCell(measured=numbers.get(column.key)) for column in table_columns
+            },
+            # Added rows state which tests their training texts contain.
+            overlap=EncoderResults("", "", "", None, results).overlap if results else "",
             is_added=True,
             is_listed=True,
             results=results,
         )
-        groups.setdefault(line.group, []).append(row)
+        rows_by_group.setdefault(line.group, []).append(row)
     return Table(
         name=ablation.name,
         title=card.title,
         paper=sources().papers[card.paper],
         number=number_of(card),
-        columns=shown,
-        groups=[Group(title=title, rows=rows) for title, rows in groups.items()],
+        columns=table_columns,
+        groups=[Group(title=title, rows=rows) for title, rows in rows_by_group.items()],
         notes=list(_notes(ablation)),
     )
 
 
+def _columns_beside(
+    column: TableColumn, *, is_published: bool, is_small: bool
+) -> list[TableColumn]:
+    """Return the paper's column, ours and their difference, as far as the table has them."""
+    if not is_published:
+        return [replace(column, kind="task", wanted=None)]
+    measured = replace(column, head=f"{column.head}, here", kind="task", wanted=None)
+    published = replace(measured, key=f"{column.key} printed", head=f"{column.head}, paper")
+    if is_small:
+        return [published, measured]
+    difference = replace(measured, key=f"{column.key} apart", head="Δ", kind="delta", better="")
+    return [published, measured, difference]
+
+
 def _notes(ablation: Ablation) -> Iterator[str]:
-    card, whys = ablation.card, dict[str, list[str]]()
+    card = ablation.card
+    labels_by_reason: dict[str, list[str]] = {}
     for line in ablation.lines:
         if line.why:
-            whys.setdefault(line.why, []).append(line.label)
-    yield from (f"{NOT_HAD} {'; '.join(labels)}: {why}" for why, labels in whys.items())
-    # Δ here is the distance to print, whatever it is in the paper's table.
-    about = "" if ablation.table.delta else ablation.table.note
-    yield from filter(None, [about, card.note, card.small_note if ablation.is_small else ""])
+            labels_by_reason.setdefault(line.why, []).append(line.label)
+    for reason, labels in labels_by_reason.items():
+        yield f"{NOT_HAD} {'; '.join(labels)}: {reason}"
+    # A note on Δ in the paper's table does not apply: here Δ is the difference from the paper.
+    table_note = "" if ablation.table.delta else ablation.table.note
+    small_note = card.small_note if ablation.is_small else ""
+    yield from filter(None, [table_note, card.note, small_note])
     if ablation.is_small:
-        yield "Here: small recipes on another base and text than the paper's. Compare how rows differ, not the scores."
+        yield (
+            "Here: small recipes on another base and text than the paper's. "
+            "Compare how rows differ, not the scores."
+        )
 
 
-def _results(had: Sequence[TrialOutcome]) -> list[Result]:
-    return [result for one in had for result in one.results]
+def _results(outcomes: Sequence[TrialOutcome]) -> list[Result]:
+    return [result for outcome in outcomes for result in outcome.results]
 
 
 def _measured(
-    filler: TableFiller, columns: Sequence[TableColumn], had: Sequence[TrialOutcome]
+    filler: TableFiller, columns: Sequence[TableColumn], outcomes: Sequence[TrialOutcome]
 ) -> Numbers:
-    results, runs = _results(had), [one.run for one in had if one.run is not None]
-    found = filler.measured(EncoderResults("", "", "", None, results)) if results else {}
+    """Compute one line's numbers by column, from its results and the records of its trainings."""
+    results = _results(outcomes)
+    runs = [outcome.run for outcome in outcomes if outcome.run is not None]
+    numbers = filler.measured(EncoderResults("", "", "", None, results)) if results else {}
+    suites = filler.catalogue.suites()
     for column in columns:
-        wanted = column.wanted
-        if wanted is not None and wanted.task == "training":
-            values = [
-                value for run in runs if (value := _of_training(run, wanted.metric)) is not None
-            ]
-        elif (
-            wanted is not None
-            and wanted.task in filler.catalogue.suites()
-            and wanted.printed == "validation"
-        ):
-            tasks = filler.catalogue.suites()[wanted.task].tasks
-            by_seed: dict[int | None, dict[str, float]] = {}
-            for result in results:
-                if result.protocol["name"] == wanted.protocol and "dev_accuracy" in result.scores:
-                    score = 100 * result.scores["dev_accuracy"]
-                    by_seed.setdefault(result.train_seed, {})[result.task] = score
-            means = (suite_mean(tasks, scores.get) for scores in by_seed.values())
-            values = [mean for mean in means if mean is not None]
+        spec = column.wanted
+        if spec is None:
+            continue
+        if spec.task == "training":
+            run_values = [_of_training(run, spec.metric) for run in runs]
+            values = [value for value in run_values if value is not None]
+        elif spec.task in suites and spec.printed == "validation":
+            values = _development_means(results, suites[spec.task].tasks, spec.protocol)
         else:
             continue
         if values:
-            found[column.key] = TableNumber(*mean_and_deviation(values), seeds=len(values))
-    return found
+            numbers[column.key] = TableNumber(*mean_and_deviation(values), seeds=len(values))
+    return numbers
+
+
+def _development_means(
+    results: Sequence[Result], tasks: Sequence[str], protocol: str
+) -> list[float]:
+    """Compute each training seed's mean development score over tasks, times 100."""
+    scores_by_seed: dict[int | None, dict[str, float]] = {}
+    for result in results:
+        if result.protocol["name"] == protocol and "dev_accuracy" in result.scores:
+            scores = scores_by_seed.setdefault(result.train_seed, {})
+            scores[result.task] = 100 * result.scores["dev_accuracy"]
+    means = [suite_mean(tasks, scores.get) for scores in scores_by_seed.values()]
+    return [mean for mean in means if mean is not None]
 
 
 def _of_training(run: TrainedRun, metric: str) -> float | None:
-    """A fact of a run's training: the step of the weights that were kept, or what its curve says of that step."""
+    """Return a number from the record of a training.
+
+    Args:
+        run: The trained run.
+        metric: ``steps`` for the step whose weights were selected, or a key of the curve's point
+            at that step.
+
+    Returns:
+        The number; None if no step was selected, or if its point lacks the key.
+    """
     chosen = run.chosen
     if chosen is None:
         return None
     if metric == "steps":
         return chosen.step
-    points = [
-        point
-        for point in run.facts["curve"]
-        if point.get("step") == chosen.step and metric in point
-    ]
-    return float(points[0][metric]) if points else None
+    for point in run.facts["curve"]:
+        if point.get("step") == chosen.step and metric in point:
+            return float(point[metric])
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What is to be done for an ablation: the trainings of each of its lines, and the runs that these are."""
+    """The trainings of each line of an ablation, and the runs that these need.
+
+    Attributes:
+        ablation: The ablation to reproduce.
+        environment: The devices, folders and catalogue to use.
+        base: The checkpoint from which trials start; empty for the recipes' own.
+        seeds: The seeds of training; empty for the recipe's own, of which only the first counts
+            if the recipe is small, or 0 if it has none.
+        also: The values that replace those of every line's recipe, by key.
+    """
 
     ablation: Ablation
     environment: TrialEnvironment
     base: str = ""
-    """What trials start from instead of what the recipe names."""
     seeds: Sequence[int] = ()
-    """Default the recipe's own; of a small one the first, else 0."""
     also: Mapping[str, Any] = field(default_factory=dict)
-    """What is replaced in every line, whatever the line says."""
 
     @cached_property
     def plans(self) -> list[list[TrainPlan]]:
-        """The trainings of each line, one a seed; none where it is not trained; raises as :meth:`TrialEnvironment.plan`."""
+        """The trainings of each line, one per seed; empty if the line is not trained.
+
+        Raises:
+            StsbenchError: As :meth:`TrialEnvironment.plan`.
+        """
         return [self._plans_of(line) if line.recipe else [] for line in self.ablation.lines]
 
     def _plans_of(self, line: AblationLine) -> list[TrainPlan]:
-        own = self.environment.catalogue.recipe(line.recipe).seeds or [0]
-        seeds, replaced = (
-            self.seeds or (own[:1] if self.ablation.is_small else own),
-            {**line.replaced, **self.also},
-        )
+        recipe_seeds = self.environment.catalogue.recipe(line.recipe).seeds or [0]
+        if self.ablation.is_small:
+            recipe_seeds = recipe_seeds[:1]
         return [
-            self.environment.plan(line.recipe, replaced, seed=seed, base=self.base)
-            for seed in seeds
+            self.environment.plan(
+                line.recipe, {**line.replaced, **self.also}, seed=seed, base=self.base
+            )
+            for seed in self.seeds or recipe_seeds
         ]
 
     @cached_property
     def trials(self) -> list[Trial]:
-        """The runs that these ask for; raises as :func:`plan_trials`."""
+        """The runs that the plans request.
+
+        Raises:
+            StsbenchError: As :func:`plan_trials`.
+        """
         return plan_trials([plan for plans in self.plans for plan in plans])
 
     def lines_of(self, trial: Trial) -> list[str]:
-        """The rows that a run is of."""
-        pairs = zip(self.ablation.lines, self.plans, strict=True)
-        return [line.label for line, plans in pairs if any(plan in trial.plans for plan in plans)]
+        """Return the labels of the lines that need a run."""
+        return [
+            line.label
+            for line, plans in zip(self.ablation.lines, self.plans, strict=True)
+            if any(plan in trial.plans for plan in plans)
+        ]
 
-    def run_ablation(self, watcher: TrialCallbacks) -> Table:
-        """Train what is missing, score all of it, and return the table with the paper's numbers beside."""
-        catalogue, had = self.environment.catalogue, list[list[TrialOutcome]]()
-        tasks = scored_on(self.ablation, catalogue)
-        outcomes = [
-            (trial, carry_out_trial(trial, self.environment, tasks, watcher))
+    def run_ablation(self, callbacks: TrialCallbacks) -> Table:
+        """Train the missing runs, score all, and return the table with the paper's numbers."""
+        scorings = scored_on(self.ablation, self.environment.catalogue)
+        trial_outcomes = [
+            (trial, carry_out_trial(trial, self.environment, scorings, callbacks))
             for trial in self.trials
         ]
+        outcomes_by_line = []
         for line, plans in zip(self.ablation.lines, self.plans, strict=True):
-            had.append(
-                [one for trial, one in outcomes if any(plan in trial.plans for plan in plans)]
-            )
+            outcomes = [
+                outcome
+                for trial, outcome in trial_outcomes
+                if any(plan in trial.plans for plan in plans)
+            ]
             if line.encoder:
-                # The base is the checkpoint of an encoder whose card names none, or whose own base's card does.
-                card = catalogue.encoder(line.encoder.partition("+")[0])
-                over = card.params.get("base")
-                card = catalogue.encoder(over) if over in catalogue.paths("baselines") else card
-                names_one = card.kind not in FROM_CHECKPOINT or {"model", "package"} & {
-                    *card.params
-                }
-                params = {} if names_one or not self.base else {"model": self.base}
                 results = score_encoder(
-                    line.encoder, self.environment, tasks, watcher.scoring, params=params
+                    line.encoder,
+                    self.environment,
+                    scorings,
+                    callbacks.scoring,
+                    params=self._encoder_params(line.encoder),
                 )
-                had[-1].append(TrialOutcome(results=results))
-        return table_beside(self.ablation, had, catalogue)
+                outcomes.append(TrialOutcome(results=results))
+            outcomes_by_line.append(outcomes)
+        return table_beside(self.ablation, outcomes_by_line, self.environment.catalogue)
+
+    def _encoder_params(self, encoder: str) -> dict[str, str]:
+        """Return the base as the checkpoint of an encoder if its cards name none, else no values.
+
+        The card that counts is the encoder's own, or that of the baseline over which it is.
+        """
+        catalogue = self.environment.catalogue
+        card = catalogue.encoder(encoder.partition("+")[0])
+        baseline = card.params.get("base")
+        if baseline in catalogue.paths("baselines"):
+            card = catalogue.encoder(baseline)
+        names_checkpoint = bool({"model", "package"} & card.params.keys())
+        if card.kind not in FROM_CHECKPOINT or names_checkpoint or not self.base:
+            return {}
+        return {"model": self.base}

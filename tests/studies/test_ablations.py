@@ -139,5 +139,5 @@ def test_a_wrong_card_is_one_line(tmp_path, text, says):
 
 
 def test_an_unknown_ablation_offers_the_nearest():
-    with pytest.raises(UnknownName, match="did you mean 'simcse-table-3'.*list ablations"):
+    with pytest.raises(UnknownName, match="did you mean 'simcse-table-3'.*kind='ablations'"):
         load_ablation("simcse-3", CARDS)
