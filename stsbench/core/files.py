@@ -203,7 +203,7 @@ def read_bounded(path: Path, max_bytes: float = math.inf) -> bytes:
 
 ValueT = TypeVar("ValueT")
 MAX_CACHED = 50_000
-"""The largest number of values that a file of the cache folder keeps, the newest."""
+"""The maximum number of values in a file of the cache folder; the newest are stored."""
 
 
 @contextmanager
@@ -223,7 +223,7 @@ def cached_values(name: str, kind: type[dict[str, ValueT]]) -> Iterator[dict[str
     if len(values) > n_before:
         import msgspec
 
-        # Another process may have written meanwhile.
+        # Another process may have written in between.
         newest = list((_read_values(file, kind) | values).items())[-MAX_CACHED:]
         with suppress(StsbenchError):
             write_atomically(file, msgspec.json.encode(dict(newest)))

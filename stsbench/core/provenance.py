@@ -236,7 +236,10 @@ def version_of(package: str) -> str:
 
 @cache
 def code_digest(*folders: Path) -> str:
-    """Return a hash of the Python files of these folders, and of the versions of the packages that compute numbers in them."""
+    """Return a hash of the Python files of these folders.
+
+    It includes the versions of the packages that compute numbers in them.
+    """
     files = sorted(file for folder in folders for file in folder.rglob("*.py"))
     sources = b"".join(file.read_bytes() for file in files)
     packages = " ".join(version_of(name) for name in ("numpy", "scipy"))
