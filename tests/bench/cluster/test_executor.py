@@ -331,7 +331,8 @@ def test_ray_is_its_own_where_no_cluster_is_named(monkeypatch):
 @needs_ray
 def test_a_cluster_that_does_not_answer_is_a_mistake_of_one_line():
     # In a process of its own: Ray's client takes over the one that it is tried in.
-    code = "from stsbench.bench.workers import joined; joined('ray://127.0.0.1:1').__enter__()"
+    address = "ray://127.0.0.1:1"
+    code = f"from stsbench.bench.workers import connect_ray as c; c('{address}').__enter__()"
     tried = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
