@@ -376,6 +376,14 @@ def test_junit_has_a_case_a_cell():
     )
 
 
+def test_a_case_names_the_split_and_the_seeds_that_are_not_the_usual_ones():
+    result = made(split="validation", train_seed=3, eval_seed=1)
+    suite = ElementTree.fromstring(junit(check(side(result), side(result)))).find("testsuite")
+    assert suite is not None
+    names = [case.get("name") for case in suite]
+    assert names == ["sts12 (validation, simcse, train seed 3, seed 1)"]
+
+
 def test_annotations_are_one_line_each_and_escaped():
     lines = github_lines(reported())
     assert [line.split(" ")[0] for line in lines] == ["::error", "::notice", "::error", "::error"]
@@ -398,6 +406,14 @@ def test_the_summary_is_a_table_whatever_the_names():
     assert "**not comparable**: data hash differs: eeeeeeeeeeee against dddddddddddd" in lines[-3]
 
 
+@pytest.mark.parametrize(
+    ("new", "verdict"), [({}, "fine"), ({"score": 0.4}, "regression"), ({"n": 3}, "not comparable")]
+)
+def test_the_summary_begins_with_the_verdict(new, verdict):
+    found = markdown(check(side(made(**new)), side(made())))
+    assert found.startswith(f"### stsbench check: {verdict}\n")
+
+
 # Means over suites.
 
 SUITES = {"pair": Suite(name="Pair", tasks=["sts12", "sts13"])}
@@ -411,6 +427,16 @@ def pair(*scores: float, **changes: Any) -> list[Result]:
 
 def means(found: CheckReport) -> list[Verdict]:
     return [verdict for verdict in found.verdicts if verdict.is_mean]
+
+
+def test_a_mean_is_of_test_splits_whatever_a_task_calls_its_own():
+    suites = {"two": Suite(name="Two", tasks=["mr", "mrpc"])}
+    results = [
+        made(0.5, task, protocol=SENTEVAL, split=split)
+        for task, split in (("mr", "all"), ("mrpc", "test"))
+    ]
+    (mean,) = means(check(side(*results), side(*results), suites=suites))
+    assert mean.split == "test"
 
 
 def test_a_drift_that_no_cell_shows_is_caught_on_the_mean():

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
+from stsbench.core.errors import DataError
 from stsbench.results.folder import (
     describe_missing_columns,
     format_rerun_command,
     has_columns,
+    read_item_columns,
     read_result,
     without_columns,
     write_result,
 )
-from stsbench.results.groups import EncoderResults, group_by_encoder
+from stsbench.results.groups import EncoderResults, group_by_encoder, matches_name
 from stsbench.results.record import Result, items_path
 from tests.made import SIMCSE, make_result
 
@@ -71,6 +73,30 @@ def test_the_mark_names_all_that_differ_where_no_package_is_enough() -> None:
     assert {one.state_tag for one in runs} == set(versions)
 
 
+def test_the_mark_names_the_one_package_that_is_enough() -> None:
+    versions = ("a 1, b 1", "a 2, b 1", "a 3, b 2")
+    runs = group_by_encoder([made(versions=one, score=at / 10) for at, one in enumerate(versions)])
+    assert {one.state_tag for one in runs} == {"a 1", "a 2", "a 3"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_meant"),
+    [
+        ("mine", True),
+        ("mine [aaaa]", True),
+        ("mine[aaaa]", True),
+        ("mine [aaaa, transformers 5.23.0]", True),
+        ("mine [aaaa, bbbb]", False),
+        ("mine [aaaa, transformers 5.3.0]", False),
+        ("mine [aaa]", False),
+        ("mine [aaaa", False),
+        ("yours [aaaa]", False),
+    ],
+)
+def test_a_name_with_a_mark_is_of_results_that_have_all_of_it(spec: str, is_meant: bool) -> None:
+    assert matches_name(spec, ["mine"], made().fingerprint) is is_meant
+
+
 def test_weights_and_versions_are_both_told_where_both_differ() -> None:
     results = [made(score=0.4, versions=OLD), made(score=0.5), made(weights=OTHER)]
     assert names(*results) == [
@@ -109,6 +135,8 @@ def test_columns_are_in_the_result_or_beside_its_file(tmp_path):
     assert has_columns(read_result(path))
     items_path(path).unlink()
     assert without_columns([read_result(path), one]) == [read_result(path)]
+    with pytest.raises(DataError, match="the result of minilm on sts12 holds no per-item columns"):
+        read_item_columns(bare)
     assert describe_missing_columns([bare]) == "no per-item columns of minilm on sts12"
     assert (
         describe_missing_columns([bare, bare, bare])

@@ -16,6 +16,7 @@ import pytest
 
 from stsbench.core.errors import DataError, OutputError
 from stsbench.results.folder import (
+    read_columns,
     read_items,
     read_result,
     read_states,
@@ -249,6 +250,19 @@ def test_every_change_of_the_items_is_found(tmp_path):
             DataError, match="items.parquet: is not what sts12.* was made with; run the cell again"
         ):
             read_items(path)
+
+
+def test_columns_are_read_as_they_were_written_or_refused(tmp_path):
+    path = tmp_path / "items.parquet"
+    texts = {"plain": ["a", "b", "a"], "with a gap": ["a", None, "a"]}
+    pyarrow.parquet.write_table(pyarrow.table(texts), path)
+    assert {name: list(column) for name, column in read_columns(path, 3).items()} == texts
+    with pytest.raises(DataError, match="3 rows of 2 columns, the result is of 4 items"):
+        read_columns(path, 4)
+    twice = pyarrow.table([pyarrow.array([1, 2, 3])] * 2, names=["a", "a"])
+    pyarrow.parquet.write_table(twice, path)
+    with pytest.raises(DataError, match="3 rows of 2 columns"):
+        read_columns(path, 3)
 
 
 def test_broken_items_are_one_line(tmp_path):
