@@ -273,7 +273,7 @@ def compare_embeddings(
         rows=_rows_by_kind(sentences, cosines) if same_form else [],
         distance=distance,
         strays=[
-            OutlierSentence(*sentences[index], float(cosines[index]))
+            OutlierSentence(sentences[index][0], sentences[index][1], float(cosines[index]))
             for index in worst_first
             if cosines[index] < 1 - FLOAT32_TOLERANCE**2
         ],
@@ -304,8 +304,8 @@ def _describe_outliers(sentences: Sentences, cosines: Matrix) -> Iterator[str]:
     if not n_outliers:
         return
     yield f"{n_outliers} of {len(cosines)} sentences have a cosine below {OUTLIER_LIMIT:g}"
-    outliers = []
-    remaining = []
+    outliers = list[tuple[str, str]]()
+    remaining = list[tuple[str, str]]()
     for sentence, is_out in zip(sentences, is_outlier, strict=True):
         (outliers if is_out else remaining).append(sentence)
     yield next(
