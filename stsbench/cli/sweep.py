@@ -115,7 +115,11 @@ def _print_sweep(book: SweepState) -> None:
         known = [one for one in row.scores.values() if one.score is not None]
         how = ["stopped early"] if any(one.early for one in known) else []
         how += ["failed"] if any(one.failure for one in row.scores.values()) else []
-        mean = [points(row.spread.mean), points(row.spread.deviation)] if row.spread else ["–", ""]
+        mean = (
+            [points(row.seed_mean.mean), points(row.seed_mean.deviation)]
+            if row.seed_mean
+            else ["–", ""]
+        )
         lines.append(
             [
                 *(str(values[key]) for key in keys),
@@ -131,7 +135,7 @@ def _print_sweep(book: SweepState) -> None:
             f"best of {row.setting.recipe}: {_named(row, book)}; its card: {_winner(book, row)}"
         )
         print_text(f"score it: stsbench run {row.encoder}")
-    found = [row.spread for row in rows if row.whole and row.spread]
+    found = [row.seed_mean for row in rows if row.is_complete and row.seed_mean]
     if len(found) > 1 and found[0].deviation is not None:
         gain, deviation = (
             found[0].mean - found[1].mean,
@@ -177,9 +181,9 @@ def _sweep_facts(book: SweepState) -> dict[str, Any]:
             "recipe": row.setting.recipe,
             "values": dict(row.setting.values),
             "encoder": row.encoder,
-            "mean": row.spread and row.spread.mean,
-            "deviation": row.spread and row.spread.deviation,
-            "whole": row.whole,
+            "mean": row.seed_mean and row.seed_mean.mean,
+            "deviation": row.seed_mean and row.seed_mean.deviation,
+            "whole": row.is_complete,
             "seeds": {str(seed): one._asdict() for seed, one in row.scores.items()},
         }
         for row in book.ranked()
@@ -196,7 +200,9 @@ DRAWN_SETTINGS = 40
 
 def _sweep_figure(book: SweepState) -> Any:  # noqa: ANN401 - matplotlib's
     decide, dots = book.sweep.card.decide, []
-    for row, found in [(row, row.spread) for row in book.ranked() if row.spread][:DRAWN_SETTINGS]:
+    for row, found in [(row, row.seed_mean) for row in book.ranked() if row.seed_mean][
+        :DRAWN_SETTINGS
+    ]:
         seeds = [
             (f"seed {seed}", one.score, False)
             for seed, one in row.scores.items()

@@ -1,4 +1,7 @@
-"""Sweeps: settings of recipes, as Optuna proposes them, each trained for some seeds, here or on Ray, and scored; a book of them, and the best."""
+"""Sweeps: train and score settings of recipes, for several seeds each, and find the best.
+
+Optuna proposes the settings. They are trained in this process or on Ray.
+"""
 
 from __future__ import annotations
 
@@ -59,155 +62,191 @@ if TYPE_CHECKING:
 Axis = Sequence[Any] | ValueRange
 RECIPE = "recipe"
 DRAWS = 200
-"""So often is drawn anew what was tried already, before it is taken that nothing else is left."""
+"""How often a setting is drawn that was tried already, until all settings count as tried."""
 
 
 class SearchStrategy(NamedTuple):
-    """One way to search: by a sampler of Optuna's, or all settings in order."""
+    """A search: by a sampler of Optuna, or all settings in order.
+
+    Attributes:
+        sampler: The class name of the sampler; empty for all settings in order.
+        options: The sampler's arguments.
+        learns: Proposals depend on scores.
+    """
 
     sampler: str = ""
     options: Mapping[str, Any] = {}
     learns: bool = False
-    """Whether what it proposes depends on scores."""
 
 
 SEARCHES: Mapping[str, SearchStrategy] = {
     "grid": SearchStrategy(),
     "random": SearchStrategy("RandomSampler"),
-    # What is under way counts as bad.
+    # With ``constant_liar``, settings that are still in training count as bad.
     "tpe": SearchStrategy("TPESampler", {"constant_liar": True}, learns=True),
 }
 
 
 class SweepSetting(NamedTuple):
-    """What one point of a sweep replaces of which recipe."""
+    """One point of a sweep: a recipe, and the values that replace the recipe's, by key."""
 
     recipe: str
     values: Mapping[str, Any]
 
 
 def axes(card: SweepCard) -> dict[str, Axis]:
-    """What is chosen from: the recipes, and the values of each key."""
+    """Return the axes of a sweep's space: the recipes, and the values of each key."""
     return {RECIPE: card.recipes, **card.values}
 
 
 def setting_at(card: SweepCard, places: Mapping[str, Any]) -> SweepSetting:
-    """The setting at places on the axes; of a list a place is a number, for what stands there may be of any type."""
-    at = [(key, axis, places[key]) for key, axis in axes(card).items()]
-    found = {
-        key: axis.number(place) if isinstance(axis, ValueRange) else axis[place]
-        for key, axis, place in at
+    """Return the setting at a point of a sweep's space.
+
+    Args:
+        card: The sweep's card.
+        places: For each axis a number of its range, or an index into its list, whose values may
+            be of any type.
+    """
+    values = {
+        key: axis.number(places[key]) if isinstance(axis, ValueRange) else axis[places[key]]
+        for key, axis in axes(card).items()
     }
-    return SweepSetting(str(found.pop(RECIPE)), found)
+    return SweepSetting(str(values.pop(RECIPE)), values)
 
 
 def count_settings(card: SweepCard) -> int:
-    """How many settings a sweep tries at most.
+    """Count the settings that a sweep tries at most.
 
-    Raises CardError: a search that draws has no budget of settings, a grid has one or a range without a step.
+    Raises:
+        CardError: A search that draws has no budget of settings, or a grid has one, or a range
+            without a step.
     """
-    endless = [
+    endless_keys = [
         key
         for key, axis in axes(card).items()
         if isinstance(axis, ValueRange) and axis.step is None
     ]
-    most = card.budget.settings
+    budget = card.budget.settings
     if not look_up("search", card.search, SEARCHES).sampler:
-        if most is not None:
+        if budget is not None:
             raise CardError(
                 '[budget] settings: a grid is tried whole; leave it out, or take search = "random"'
             )
-        if endless:
+        if endless_keys:
             raise CardError(
-                f'[values] {endless[0]}: a grid needs a list or a step; or take search = "random"'
+                f"[values] {endless_keys[0]}: a grid needs a list or a step; "
+                'or take search = "random"'
             )
-    elif most is None:
+    elif budget is None:
         raise CardError(f"[budget] settings is missing: search '{card.search}' draws so many")
-    all_of_them = (
-        math.inf if endless else math.prod(len(_points(axis)) for axis in axes(card).values())
-    )
-    return int(min(all_of_them, math.inf if most is None else most))
+    n_points = math.inf
+    if not endless_keys:
+        n_points = math.prod(len(_points(axis)) for axis in axes(card).values())
+    return int(min(n_points, math.inf if budget is None else budget))
 
 
 def _points(axis: Axis) -> Sequence[Any]:
     return axis.points() if isinstance(axis, ValueRange) else range(len(axis))
 
 
-def propose_setting(card: SweepCard, known: Sequence[FrozenTrial]) -> FrozenTrial | None:
-    """The next setting to try, as a trial of Optuna's; None where there is none.
+def propose_setting(card: SweepCard, tried: Sequence[FrozenTrial]) -> FrozenTrial | None:
+    """Propose the next setting to try.
 
-    It depends on the card and on what is known alone: a sweep that was stopped continues as it would have.
+    It depends on the card and on the tried settings alone: a stopped sweep continues as it would
+    have.
+
+    Args:
+        card: The sweep's card.
+        tried: The settings that were started, as trials of Optuna.
+
+    Returns:
+        The setting as a trial of Optuna; None if there is no other.
     """
     import optuna
 
-    if len(known) >= count_settings(card):
+    if len(tried) >= count_settings(card):
         return None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    spaces = dict[str, Any]()
+    distributions: dict[str, Any] = {}
     for key, axis in axes(card).items():
         if isinstance(axis, ValueRange):
             high = axis.high if axis.step is None else axis.points()[-1]
-            spaces[key] = optuna.distributions.FloatDistribution(
+            distributions[key] = optuna.distributions.FloatDistribution(
                 axis.low, high, log=axis.log, step=axis.step
             )
         else:
-            spaces[key] = optuna.distributions.CategoricalDistribution(range(len(axis)))
-    points = (
-        _drawn(card, known, spaces)
-        if SEARCHES[card.search].sampler
-        else islice(product(*map(_points, axes(card).values())), len(known), None)
-    )
+            distributions[key] = optuna.distributions.CategoricalDistribution(range(len(axis)))
+    points: Iterator[Sequence[Any]]
+    if SEARCHES[card.search].sampler:
+        points = _draw_points(card, tried, distributions)
+    else:
+        points = islice(product(*map(_points, axes(card).values())), len(tried), None)
     for point in points:
-        places = dict(zip(spaces, point, strict=True))
-        if all(places != one.params for one in known):
+        params = dict(zip(distributions, point, strict=True))
+        if all(params != trial.params for trial in tried):
             return optuna.create_trial(
-                params=places, distributions=spaces, state=optuna.trial.TrialState.RUNNING
+                params=params, distributions=distributions, state=optuna.trial.TrialState.RUNNING
             )
     return None
 
 
-def _drawn(
-    card: SweepCard, known: Sequence[FrozenTrial], spaces: dict[str, Any]
+def _draw_points(
+    card: SweepCard, tried: Sequence[FrozenTrial], distributions: dict[str, Any]
 ) -> Iterator[Sequence[Any]]:
+    """Draw points of a sweep's space by its sampler, each with another seed."""
     import optuna
 
     search = SEARCHES[card.search]
     for draw in range(DRAWS):
-        seed = int(np.random.default_rng([card.search_seed, len(known), draw]).integers(1 << 32))
+        seed = int(np.random.default_rng([card.search_seed, len(tried), draw]).integers(1 << 32))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = getattr(optuna.samplers, search.sampler)(seed=seed, **search.options)
         study = optuna.create_study(direction="maximize", sampler=sampler)
-        study.add_trials(known)
-        asked = study.ask(spaces).params
+        study.add_trials(tried)
+        params = study.ask(distributions).params
         yield [
-            one.number(asked[key]) if isinstance(one, ValueRange) else asked[key]
-            for key, one in axes(card).items()
+            axis.number(params[key]) if isinstance(axis, ValueRange) else params[key]
+            for key, axis in axes(card).items()
         ]
 
 
 class SweepScore(NamedTuple):
-    """What came of a trial: its score, or why it has none."""
+    """The outcome of a trial.
+
+    Attributes:
+        score: The score that decides; None if there is none.
+        failure: The reason why there is no score; empty if there is one.
+        early: Halving stopped the training: the score is that of its last validation.
+    """
 
     score: float | None
     failure: str = ""
     early: bool = False
-    """Whether halving has stopped it: the score is that of its last validation."""
 
 
 JOURNAL = "optuna.journal"
-"""In a sweep's folder: its settings so far, in the order in which they were begun, as Optuna's other programs read it too."""
+"""The file in a sweep's folder with its settings so far, in the order of their start.
+
+Optuna's other programs can read it too.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A card of a sweep, and where it is carried out."""
+    """A sweep: its card, and the environment in which it is carried out.
+
+    Attributes:
+        name: The sweep's name.
+        card: The card.
+        environment: The devices, folders and catalogue to use.
+        folder: The folder of its table and of the winners' cards.
+    """
 
     name: str
     card: SweepCard
     environment: TrialEnvironment
     folder: Path
-    """Where its table and the cards of the winners go."""
 
     @classmethod
     def read(
@@ -219,36 +258,50 @@ class Sweep:
         base: str = "",
         text: str = "",
     ) -> Sweep:
-        """Read and check a card; ``base`` and ``text`` come before its own.
+        """Read and check a card.
 
-        Raises StsbenchError: a key, recipe, value or search that does not exist; a split that is no development split.
+        Args:
+            path: The file of the card.
+            environment: The devices, folders and catalogue to use.
+            folder: The folder of the sweep's table and of the winners' cards.
+            base: The checkpoint to start from; empty for the card's own.
+            text: The training text; empty for the card's own.
+
+        Raises:
+            StsbenchError: A key, recipe, value or search does not exist, or a split is no
+                development split.
         """
         card = read_card(path, SweepCard)
         card = msgspec.structs.replace(card, base=base or card.base, text=text or card.text)
-        found = cls(name=path.stem, card=card, environment=environment, folder=folder)
-        for what, given in (("recipes", card.recipes), *card.values.items()):
-            if isinstance(given, list) and any(
-                one in given[:place] for place, one in enumerate(given)
+        sweep = cls(name=path.stem, card=card, environment=environment, folder=folder)
+        for name, values in (("recipes", card.recipes), *card.values.items()):
+            if isinstance(values, list) and any(
+                value in values[:index] for index, value in enumerate(values)
             ):
-                raise CardError(f"{path}: {what}: a value stands there twice")
-        found.check_development(card.decide.task, card.decide.split, where=f"{path}: [decide]")
+                raise CardError(f"{path}: {name}: a value stands there twice")
+        sweep.check_development(card.decide.task, card.decide.split, where=f"{path}: [decide]")
         count_settings(card)
-        # A value that some recipe does not take, or that has it selected on a test, is refused before anything is trained.
-        listed = {
-            key: one if isinstance(one, list) else [one.low, one.high]
-            for key, one in card.values.items()
+        sweep._check_values()
+        return sweep
+
+    def _check_values(self) -> None:
+        """Refuse, before any training, a value that a recipe cannot have.
+
+        That includes one by which checkpoints would be selected on a test.
+        """
+        values_by_key = {
+            key: axis if isinstance(axis, list) else [axis.low, axis.high]
+            for key, axis in self.card.values.items()
         }
-        first = {key: values[0] for key, values in listed.items()}
-        for recipe in card.recipes:
-            for values in (
-                {**first, key: value} for key, all_of in listed.items() for value in all_of
-            ):
-                plan = found._checked(recipe, {**card.set, **values})
-                if uses_training_loop(plan.card):
-                    check_start(plan)
-                method = METHODS.load(plan.card.method)
-                TRAINERS.load_own(method.trainer).check(plan, method)
-        return found
+        first_values = {key: values[0] for key, values in values_by_key.items()}
+        for recipe in self.card.recipes:
+            for key, values in values_by_key.items():
+                for value in values:
+                    plan = self._checked(recipe, {**self.card.set, **first_values, key: value})
+                    if uses_training_loop(plan.card):
+                        check_start(plan)
+                    method = METHODS.load(plan.card.method)
+                    TRAINERS.load_own(method.trainer).check(plan, method)
 
     def _plan(self, recipe: str, replaced: Mapping[str, Any], seed: int = 0) -> TrainPlan:
         return self.environment.plan(
@@ -257,68 +310,84 @@ class Sweep:
 
     def _checked(self, recipe: str, replaced: Mapping[str, Any]) -> TrainPlan:
         plan = self._plan(recipe, replaced)
-        chosen_by = plan.card.selection
-        self.check_development(chosen_by.task, chosen_by.split, where=f"{plan.name}: [selection]")
+        selection = plan.card.selection
+        self.check_development(selection.task, selection.split, where=f"{plan.name}: [selection]")
         return plan
 
     def is_over(self, since: float) -> bool:
-        """Whether no training may be begun any more; ``since`` is the reading of ``time.monotonic`` at the start."""
+        """Return whether no more training may start.
+
+        Args:
+            since: The reading of ``time.monotonic`` at the start.
+        """
         hours = self.card.budget.hours
         return hours is not None and time.monotonic() - since >= hours * 3600
 
     def check_development(self, task: str, split: str, *, where: str) -> None:
-        """Refuse to choose by what encoders are compared on.
+        """Check that values are not chosen by the data on which encoders are compared.
 
-        Raises CardError: the split is a test, or the one that the task is scored on; or the task has no such split.
+        Args:
+            task: The task that decides.
+            split: The split that decides.
+            where: The file and the section, for the error.
+
+        Raises:
+            CardError: The split is a test or the one that the task is scored on, or the task has
+                no such split.
         """
-        facts = self.environment.catalogue.task(task)
-        if split in (facts.score_split, "test"):
-            own = [
-                name for name in facts.splits if name not in (facts.score_split, "test", "train")
+        card = self.environment.catalogue.task(task)
+        if split in (card.score_split, "test"):
+            development_splits = [
+                name for name in card.splits if name not in (card.score_split, "test", "train")
             ]
-            others = (
-                f"; {task} has '{own[0]}'" if own else f"; {task} has none, so name another task"
-            )
+            remedy = f"{task} has none, so name another task"
+            if development_splits:
+                remedy = f"{task} has '{development_splits[0]}'"
             raise CardError(
-                f"{where}: '{split}' of {task} is a test: values are chosen on development splits{others}"
+                f"{where}: '{split}' of {task} is a test: "
+                f"values are chosen on development splits; {remedy}"
             )
-        look_up(f"split of {task}", split, facts.splits)
+        look_up(f"split of {task}", split, card.splits)
 
     def trials(self, setting: SweepSetting) -> list[Trial]:
-        """The trainings of a setting, one a seed; what a recipe says already is not replaced, so that runs of before are found."""
-        whole = {**self.card.set, **setting.values}
-        ours, needed = self._checked(setting.recipe, whole).card, dict(whole)
-        for key in whole:
-            theirs = self._plan(
-                setting.recipe, {other: value for other, value in whole.items() if other != key}
-            ).card
-            if deciding(theirs) == deciding(ours):
-                del needed[key]
-        made: list[Trial] = []
+        """Return the trainings of a setting, one per seed.
+
+        Values that are the recipe's own are not replaced, so that earlier runs are found.
+        """
+        all_values = {**self.card.set, **setting.values}
+        card = self._checked(setting.recipe, all_values).card
+        needed_values = dict(all_values)
+        for key in all_values:
+            remaining = {name: value for name, value in all_values.items() if name != key}
+            if deciding(self._plan(setting.recipe, remaining).card) == deciding(card):
+                del needed_values[key]
+        trials: list[Trial] = []
         for seed in self.card.seeds:
-            long, short = (
-                self._plan(setting.recipe, replaced, seed) for replaced in (whole, needed)
-            )
+            long_plan = self._plan(setting.recipe, all_values, seed)
+            short_plan = self._plan(setting.recipe, needed_values, seed)
             try:
-                made += plan_trials([short, long])
+                trials += plan_trials([short_plan, long_plan])
             except OutputError:
-                # The name that says only what is needed is taken by a training of another base or text.
-                made += plan_trials([long])
-        return made
+                # A training of another base or text has the name with the needed values only.
+                trials += plan_trials([long_plan])
+        return trials
 
     def study(self, name: str) -> Any:  # noqa: ANN401 - optuna's
-        """Optuna's study of this name in the sweep's folder.
+        """Open Optuna's study of this name in the sweep's folder, or create it.
 
-        Raises OutputError: what lies there is no journal of Optuna's, or the folder cannot be written.
+        Raises:
+            OutputError: The file is no journal of Optuna, or the folder cannot be written.
         """
         import optuna
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        path, pruner = self.folder / JOURNAL, None
-        if (facts := self.card.halving) is not None:
-            pruner = optuna.pruners.SuccessiveHalvingPruner(facts.first_step, facts.factor)
+        path = self.folder / JOURNAL
+        halving = self.card.halving
+        pruner = None
+        if halving is not None:
+            pruner = optuna.pruners.SuccessiveHalvingPruner(halving.first_step, halving.factor)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             storage = JournalStorage(JournalFileBackend(str(path)))
@@ -337,7 +406,13 @@ class Sweep:
 
 @dataclass(eq=False)
 class SweepRow:
-    """A setting with its trainings, one a seed, and by seed what came of those that are done."""
+    """A setting with its trainings.
+
+    Attributes:
+        setting: The setting.
+        trials: Its trainings, one per seed.
+        scores: The outcomes of those that are done, by seed.
+    """
 
     setting: SweepSetting
     trials: Sequence[Trial]
@@ -345,48 +420,68 @@ class SweepRow:
 
     @property
     def encoder(self) -> str:
-        """The trained encoder by the name that loads it."""
+        """The name that loads the trained encoder."""
         return self.trials[0].plan.name
 
     @property
-    def whole(self) -> bool:
-        """Whether all seeds were trained to the end and scored."""
-        return sum(one.score is not None and not one.early for one in self.scores.values()) == len(
-            self.trials
+    def is_complete(self) -> bool:
+        """True if all seeds were trained to the end and scored."""
+        n_complete = sum(
+            score.score is not None and not score.early for score in self.scores.values()
         )
+        return n_complete == len(self.trials)
 
     @property
-    def spread(self) -> MeanAndDeviation | None:
-        """Mean and deviation over the seeds that have a score; None where none has."""
-        scores = [one.score for one in self.scores.values() if one.score is not None]
+    def seed_mean(self) -> MeanAndDeviation | None:
+        """The mean and deviation over the seeds that have a score; None if none has."""
+        scores = [score.score for score in self.scores.values() if score.score is not None]
         return mean_and_deviation(scores) if scores else None
 
 
 class SweepState:
-    """What of a sweep is done, under way and to come; each trial is handed out once."""
+    """The state of a sweep: trials that are done, in training and to come.
+
+    Each trial is handed out once.
+
+    Attributes:
+        sweep: The sweep.
+        on_close: The function to call with the row of each trial that is done.
+        rows: The settings in the order of their start, which is that of Optuna's trials.
+        waiting: The trials to hand out next.
+        halving: The name of the study in which the trainings of one command are compared; empty
+            if all are trained to their end.
+    """
 
     def __init__(
         self, sweep: Sweep, on_close: Callable[[SweepRow, Trial], None] = lambda row, trial: None
     ) -> None:
-        """Read what was tried before; ``on_close`` is called with the row of each trial that is done."""
-        self.sweep, self.on_close = sweep, on_close
+        """Read the settings that were tried earlier.
+
+        Args:
+            sweep: The sweep.
+            on_close: Called with the row of each trial that is done, and the trial.
+        """
+        self.sweep = sweep
+        self.on_close = on_close
         self.rows: list[SweepRow] = []
-        """In the order in which settings were begun, which is that of Optuna's trials."""
         self.waiting: deque[Trial] = deque()
         self.halving = f"halving {uuid4().hex}" if sweep.card.halving is not None else ""
-        """The name of the study in which the trainings of one command are compared; nothing where all are trained to their end."""
         for trial in self._tried():
             self._open(trial)
 
     @cached_property
     def _study(self) -> Any:  # noqa: ANN401 - optuna's
-        """What was tried; with other values, seeds or another way to decide a card is another study, not with another budget."""
-        facts = {
-            key: one
-            for key, one in msgspec.to_builtins(self.sweep.card).items()
+        """The study of the settings that were tried.
+
+        A card with other values, seeds or another way to decide has another study, one with
+        another name or budget the same.
+        """
+        deciding_fields = {
+            key: value
+            for key, value in msgspec.to_builtins(self.sweep.card).items()
             if key not in ("name", "budget")
         }
-        return self.sweep.study(digest_fields(facts)[:16])
+        return self.sweep.study(digest_fields(deciding_fields)[:16])
 
     def _tried(self) -> list[FrozenTrial]:
         return self._study.trials if (self.sweep.folder / JOURNAL).exists() else []
@@ -397,7 +492,7 @@ class SweepState:
         self.waiting.extend(self.rows[-1].trials)
 
     def next(self) -> Trial | None:
-        """What is to be trained; None where there is nothing, now or any more."""
+        """Return the next trial to train; None if there is none."""
         if not self.waiting:
             trial = propose_setting(self.sweep.card, self._tried())
             if trial is None:
@@ -407,210 +502,256 @@ class SweepState:
         return self.waiting.popleft()
 
     def close(self, trial: Trial, score: SweepScore) -> None:
-        """Note what came of a trial; that of a setting is its mean over seeds."""
+        """Store the outcome of a trial; the outcome of its setting is the mean over seeds."""
         from optuna.trial import TrialState
 
         row = next(row for row in self.rows if trial in row.trials)
-        found = {**row.scores, trial.plan.seed: score}
-        row.scores = {
-            seed: found[seed] for seed in (one.plan.seed for one in row.trials) if seed in found
-        }
+        scores = {**row.scores, trial.plan.seed: score}
+        seeds = [row_trial.plan.seed for row_trial in row.trials]
+        row.scores = {seed: scores[seed] for seed in seeds if seed in scores}
         self.on_close(row, trial)
         if len(row.scores) == len(row.trials):
-            state = TrialState.COMPLETE if row.spread else TrialState.FAIL
+            mean = row.seed_mean
             self._study.tell(
-                self.rows.index(row), row.spread and row.spread.mean, state, skip_if_finished=True
+                self.rows.index(row),
+                mean.mean if mean else None,
+                TrialState.COMPLETE if mean else TrialState.FAIL,
+                skip_if_finished=True,
             )
 
     def ranked(self) -> list[SweepRow]:
-        """The rows, the best mean first, those that are not whole behind all others."""
+        """Return the rows, the best mean first, and incomplete ones after all others."""
         return sorted(
-            self.rows, key=lambda row: (not row.whole, -row.spread.mean if row.spread else 0.0)
+            self.rows,
+            key=lambda row: (not row.is_complete, -row.seed_mean.mean if row.seed_mean else 0.0),
         )
 
     def winners(self) -> list[SweepRow]:
-        """The best whole setting of each recipe, the best of all first."""
-        best: dict[str, SweepRow] = {}
+        """Return the best complete setting of each recipe, the best of all first."""
+        best_by_recipe: dict[str, SweepRow] = {}
         for row in self.ranked():
-            if row.whole:
-                best.setdefault(row.setting.recipe, row)
-        return list(best.values())
+            if row.is_complete:
+                best_by_recipe.setdefault(row.setting.recipe, row)
+        return list(best_by_recipe.values())
 
     def all_known(self) -> list[Trial]:
-        """All that are known before anything is scored: of a search that learns, those that were begun."""
-        card, known = self.sweep.card, self._tried()
-        while (
-            not SEARCHES[card.search].learns and (trial := propose_setting(card, known)) is not None
-        ):
-            known.append(trial)
-        later = (
-            self.sweep.trials(setting_at(card, trial.params)) for trial in known[len(self.rows) :]
-        )
-        return [
-            trial for trials in (*(row.trials for row in self.rows), *later) for trial in trials
-        ]
+        """Return all trials that are known before anything is scored.
+
+        For a search that learns, these are the trials that were started.
+        """
+        card = self.sweep.card
+        settings_to_try = self._tried()
+        if not SEARCHES[card.search].learns:
+            while (proposal := propose_setting(card, settings_to_try)) is not None:
+                settings_to_try.append(proposal)
+        trials = [trial for row in self.rows for trial in row.trials]
+        for proposal in settings_to_try[len(self.rows) :]:
+            trials += self.sweep.trials(setting_at(card, proposal.params))
+        return trials
 
     @property
     def total(self) -> int:
-        """How many trainings there are at most."""
+        """The maximum number of trainings."""
         return count_settings(self.sweep.card) * len(self.sweep.card.seeds)
 
 
 def winner_card(sweep: Sweep, row: SweepRow) -> tuple[str, dict[str, Any]]:
-    """The name and the card of a recipe with the values that were chosen."""
-    card, decide = row.trials[0].plan.card, sweep.card.decide
-    assert row.spread is not None, "a winner has scores"
-    mean, deviation = row.spread
-    over = f"{100 * mean:.2f}" + (f" ± {100 * deviation:.2f}" if deviation is not None else "")
-    how = f"chosen by {over} on {decide.task} {decide.split} over seeds {', '.join(map(str, sweep.card.seeds))}"
-    changed: Sequence[str] = [
-        f"{key}={value}" for key, value in {**sweep.card.set, **row.setting.values}.items()
-    ]
-    named = msgspec.structs.replace(
+    """Return the name and the card of a recipe with the values of a winner."""
+    card = row.trials[0].plan.card
+    decide = sweep.card.decide
+    assert row.seed_mean is not None, "a winner has scores"
+    mean, deviation = row.seed_mean
+    score = f"{100 * mean:.2f}"
+    if deviation is not None:
+        score += f" ± {100 * deviation:.2f}"
+    seeds = ", ".join(map(str, sweep.card.seeds))
+    reason = f"chosen by {score} on {decide.task} {decide.split} over seeds {seeds}"
+    values = {**sweep.card.set, **row.setting.values}
+    changes = ", ".join(f"{key}={value}" for key, value in values.items())
+    winner = msgspec.structs.replace(
         card,
-        name=f"{card.name}, {', '.join(changed)}",
-        preset=f"the sweep '{sweep.card.name}', {how}",
+        name=f"{card.name}, {changes}",
+        preset=f"the sweep '{sweep.card.name}', {reason}",
         published=[],
     )
-    return f"{row.setting.recipe}-{sweep.name}", msgspec.to_builtins(named)
+    return f"{row.setting.recipe}-{sweep.name}", msgspec.to_builtins(winner)
 
 
 class StoppedEarly(Interrupted):
-    """Halving has stopped a training at a validation of this score."""
+    """Halving stopped a training.
+
+    Attributes:
+        score: The score of the last validation.
+    """
 
     def __init__(self, score: float) -> None:
-        """Note the score."""
+        """Store the score of the last validation."""
         super().__init__("stopped early")
         self.score = score
 
 
-def score_trial(sweep: Sweep, trial: Trial, halving: str, watcher: TrialCallbacks) -> SweepScore:
-    """Train a trial, unless that is done or halving stops it, and score it.
+def score_trial(sweep: Sweep, trial: Trial, halving: str, callbacks: TrialCallbacks) -> SweepScore:
+    """Train a trial, unless it is complete or halving stops it, and score it.
 
-    Raises UnknownName: results have no score of the metric's name; Stopped: the user wants no more.
+    Args:
+        sweep: The sweep.
+        trial: The trial.
+        halving: The name of the study in which trainings are compared; empty if none is stopped.
+        callbacks: The functions to call meanwhile.
+
+    Raises:
+        UnknownName: The results have no score of the metric's name.
+        Interrupted: The user stopped the command.
     """
     decide = sweep.card.decide
-    decisive = RunPlan(tasks=decide.task, protocol=decide.protocol or None, split=decide.split)
+    scoring = RunPlan(tasks=decide.task, protocol=decide.protocol or None, split=decide.split)
     try:
-        watching = _halved(sweep, trial, halving, watcher) if halving else watcher
-        outcome = carry_out_trial(trial, sweep.environment, [decisive], watching)
-    except StoppedEarly as early:
-        return SweepScore(early.score, early=True)
+        if halving:
+            callbacks = _with_halving(sweep, trial, halving, callbacks)
+        outcome = carry_out_trial(trial, sweep.environment, [scoring], callbacks)
+    except StoppedEarly as stop:
+        return SweepScore(stop.score, early=True)
     if outcome.failures or not outcome.results:
-        return SweepScore(
-            None, "; ".join(join_lines(error) for _, error in outcome.failures) or "it has no score"
-        )
+        reasons = "; ".join(join_lines(error) for _, error in outcome.failures)
+        return SweepScore(None, reasons or "it has no score")
     result = outcome.results[0]
-    return SweepScore(
-        look_up("metric", decide.metric, result.scores) if decide.metric else result.score
-    )
+    if decide.metric:
+        return SweepScore(look_up("metric", decide.metric, result.scores))
+    return SweepScore(result.score)
 
 
-def _halved(sweep: Sweep, trial: Trial, halving: str, watcher: TrialCallbacks) -> TrialCallbacks:
-    """The watcher, which tells Optuna each validation of a training, those of before too, and stops one that is behind."""
-    asked, last = sweep.study(halving).ask(), 0
+def _with_halving(
+    sweep: Sweep, trial: Trial, halving: str, callbacks: TrialCallbacks
+) -> TrialCallbacks:
+    """Return callbacks that report each validation to Optuna and stop a training that is behind.
+
+    Earlier validations of a resumed or complete training are reported at once.
+    """
+    optuna_trial = sweep.study(halving).ask()
+    last_step = 0
 
     def report(step: float | None, score: float | None) -> None:
-        nonlocal last
-        if step is not None and score is not None and step > last:
-            last = int(step)
-            asked.report(score, last)
-            if asked.should_prune() and trial.state != "complete":
+        nonlocal last_step
+        if step is not None and score is not None and step > last_step:
+            last_step = int(step)
+            optuna_trial.report(score, last_step)
+            if optuna_trial.should_prune() and trial.state != "complete":
                 raise StoppedEarly(score)
 
     @contextmanager
     def training(trial: Trial) -> Iterator[OnProgress]:
-        with watcher.training(trial) as on_progress:
+        with callbacks.training(trial) as on_progress:
 
-            def heard(progress: TrainingProgress) -> None:
+            def report_progress(progress: TrainingProgress) -> None:
                 on_progress(progress)
                 if progress.point is not None:
                     report(progress.step, progress.score)
 
-            yield heard
+            yield report_progress
 
     folder = trial.plan.folder
-    before = TrainedRun.read(folder) if trial.state == "complete" else UnfinishedRun.read(folder)
-    for point in before.curve if before is not None else ():
+    run = TrainedRun.read(folder) if trial.state == "complete" else UnfinishedRun.read(folder)
+    for point in run.curve if run is not None else ():
         report(point.step, point.score)
-    return replace(watcher, training=training)
+    return replace(callbacks, training=training)
 
 
 Carrier = Callable[[SweepState, str, int, TrialCallbacks], None]
-"""Given the book of a sweep, where it is to be (``ray``), the cores of a training where no GPU is, and who watches; it
-ends with all done, or the time."""
+"""Carries out a sweep until all trials are done or the time is over.
+
+It is called with the sweep's state, the place (for example ``ray``), the number of cores of a
+training if there is no GPU, and the callbacks.
+"""
 
 
-def run_sequentially(book: SweepState, on: str, cores: int, watcher: TrialCallbacks) -> None:
-    """Train one after the other in this process."""
-    started = time.monotonic()
-    while not book.sweep.is_over(started) and (trial := book.next()) is not None:
-        book.close(trial, score_trial(book.sweep, trial, book.halving, watcher))
+def run_sequentially(state: SweepState, on: str, cores: int, callbacks: TrialCallbacks) -> None:
+    """Train one trial after the other in this process."""
+    start = time.monotonic()
+    while not state.sweep.is_over(start) and (trial := state.next()) is not None:
+        state.close(trial, score_trial(state.sweep, trial, state.halving, callbacks))
 
 
-def run_in_parallel(book: SweepState, on: str, cores: int, watcher: TrialCallbacks) -> None:
-    """Train side by side, as many as there are GPUs, or slices of cores; those under way when the time is over end.
+def run_in_parallel(state: SweepState, on: str, cores: int, callbacks: TrialCallbacks) -> None:
+    """Train as many trials at once as there are GPUs, or slices of cores.
 
-    Raises StsbenchError: Ray is not installed, or machines do not share what they need; Stopped: by Ctrl-C.
+    Trials that are in training when the time is over are finished.
+
+    Raises:
+        StsbenchError: Ray is not installed, or machines lack files that they need to share.
+        Interrupted: The user stopped the command.
     """
-    sweep = book.sweep
+    sweep = state.sweep
     if "://" in on:
         raise StsbenchError(
-            f"--on {on}: lead a sweep within its cluster; run it there with RAY_ADDRESS and --on ray"
+            "lead a sweep within its cluster",
+            hint="run it there with RAY_ADDRESS and `on=ray`",
+            parameter="on",
+            value=on,
         )
     with connect_ray(on) as ray:
         if not is_alone(on):
-            shop = sweep.environment
-            given = [shop.data or settings.data_folder(), shop.corpora or settings.corpora_folder()]
-            check_seen(
-                ray,
-                [Path(sweep.card.base or "."), *given, *shop.catalogue.folders],
-                settings.runs_folder(),
-            )
-            check_seen(ray, [], sweep.folder)
-        here = ray.cluster_resources()
-        held, each, many = (
-            int(here.get("CPU", 0)),
-            {"num_cpus": 1, "num_gpus": 1},
-            int(here.get("GPU", 0)),
-        )
-        if not many:
-            if held < cores:
+            _check_shared_files(ray, sweep)
+        resources = ray.cluster_resources()
+        n_cores = int(resources.get("CPU", 0))
+        n_slots = int(resources.get("GPU", 0))
+        job_resources = {"num_cpus": 1, "num_gpus": 1}
+        if not n_slots:
+            if n_cores < cores:
                 raise StsbenchError(
-                    f"--cores {cores}: there are {held} cores; give at most as many"
+                    f"there are {n_cores} cores",
+                    hint="give at most as many",
+                    parameter="cores",
+                    value=cores,
                 )
-            each, many = {"num_cpus": cores}, held // cores
-        # Ray tries again what a worker had that is lost.
-        work, under_way = (
-            ray.remote(_scored_there).options(max_retries=TRIES - 1, **each),
-            dict[Reference, Trial](),
-        )
-        started = time.monotonic()
+            job_resources = {"num_cpus": cores}
+            n_slots = n_cores // cores
+        # Ray repeats the job of a worker that was lost.
+        job = ray.remote(_score_on_worker).options(max_retries=TRIES - 1, **job_resources)
+        trials_by_reference: dict[Reference, Trial] = {}
+        start = time.monotonic()
         try:
-            while not sweep.is_over(started):
-                while len(under_way) < many and (trial := book.next()) is not None:
-                    under_way[work.remote(sweep, trial, book.halving, str(Path.cwd()))] = trial
-                if not under_way:
+            while not sweep.is_over(start):
+                while len(trials_by_reference) < n_slots and (trial := state.next()) is not None:
+                    reference = job.remote(sweep, trial, state.halving, str(Path.cwd()))
+                    trials_by_reference[reference] = trial
+                if not trials_by_reference:
                     break
-                for reference in ray.wait(list(under_way), timeout=WAIT_SECONDS)[0]:
-                    book.close(under_way.pop(reference), _score_of(fetch_result(ray, reference)))
+                finished, _ = ray.wait(list(trials_by_reference), timeout=WAIT_SECONDS)
+                for reference in finished:
+                    trial = trials_by_reference.pop(reference)
+                    state.close(trial, _score_of(fetch_result(ray, reference)))
         except KeyboardInterrupt as error:
             raise Interrupted("stopped; the same command resumes") from error
         finally:
-            stop_jobs(ray, list(under_way))
+            stop_jobs(ray, list(trials_by_reference))
 
 
-def _scored_there(sweep: Sweep, trial: Trial, halving: str, folder: str) -> SweepScore | Exception:
-    """What a worker does; at a second try a part of the training is there."""
+def _check_shared_files(ray: Any, sweep: Sweep) -> None:  # noqa: ANN401 - the module
+    """Check that all machines see the files that trainings read and the folders of their runs."""
+    environment = sweep.environment
+    read_folders = [
+        Path(sweep.card.base or "."),
+        environment.data or settings.data_folder(),
+        environment.corpora or settings.corpora_folder(),
+        *environment.catalogue.folders,
+    ]
+    check_seen(ray, read_folders, settings.runs_folder())
+    check_seen(ray, [], sweep.folder)
+
+
+def _score_on_worker(
+    sweep: Sweep, trial: Trial, halving: str, folder: str
+) -> SweepScore | Exception:
+    """Train and score a trial in a worker; at a second try it resumes."""
     with chdir(folder):
-        (now,) = plan_trials(trial.plans)
-        return catch_errors(partial(score_trial, sweep, now, halving, TrialCallbacks()))
+        (current_trial,) = plan_trials(trial.plans)
+        return catch_errors(partial(score_trial, sweep, current_trial, halving, TrialCallbacks()))
 
 
-def _score_of(found: SweepScore | Exception) -> SweepScore:
-    if isinstance(found, WorkerLost):
+def _score_of(outcome: SweepScore | Exception) -> SweepScore:
+    if isinstance(outcome, WorkerLost):
         return SweepScore(None, f"its worker has failed {TRIES} times")
-    return SweepScore(None, join_lines(found)) if isinstance(found, Exception) else found
+    return SweepScore(None, join_lines(outcome)) if isinstance(outcome, Exception) else outcome
 
 
 CARRIERS = Registry(

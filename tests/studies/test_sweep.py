@@ -153,7 +153,9 @@ def test_the_best_mean_of_whole_settings_wins(sweep):
     drawn(book, lambda values, seed: scores[values["temperature"], seed])
     assert [row.setting.values["temperature"] for row in book.ranked()] == [0.3, 0.4, 0.1, 0.2]
     (best,) = book.winners()
-    assert best.spread is not None and best.spread == pytest.approx((0.65, 0.1 / math.sqrt(2)))
+    assert best.seed_mean is not None and best.seed_mean == pytest.approx(
+        (0.65, 0.1 / math.sqrt(2))
+    )
     assert (best.encoder, len(told)) == ("little+temperature=0.3", 8)
 
 
@@ -187,7 +189,7 @@ def test_a_sweep_trains_each_setting_once_and_finds_runs_of_before(sweep, traine
     assert ran == [
         f"little{value}/seed{seed}" for value in ("", "+temperature=0.5") for seed in (1, 2)
     ]
-    assert all(row.whole for row in book.rows)
+    assert all(row.is_complete for row in book.rows)
     again = SweepState(sweep(("[0.05, 0.5]", "[0.5, 0.05]")))
     local(again, "local", 1, TrialCallbacks())
     assert trained() == ran and scores(again) == scores(book)
@@ -208,7 +210,7 @@ def test_what_fails_is_noted_and_the_others_go_on(sweep, monkeypatch):
     book = SweepState(sweep(("[0.05, 0.5]", "[0.5, 0.05]")))
     CARRIERS.load_at("local")(book, "local", 1, TrialCallbacks())
     failed, fine = book.rows
-    assert all("too warm" in one.failure for one in failed.scores.values()) and fine.whole
+    assert all("too warm" in one.failure for one in failed.scores.values()) and fine.is_complete
     assert book.winners() == [fine]
 
 
@@ -223,7 +225,9 @@ def test_halving_stops_the_weak_and_tells_their_last_score(sweep):
     book = SweepState(sweep(("[0.05, 0.5]", "[6.0, 0.05, 5.0]"), ("[1, 2]", "[1]"), more=halving))
     CARRIERS.load_at("local")(book, "local", 1, TrialCallbacks())
     early = [row for row in book.rows if any(one.early for one in row.scores.values())]
-    assert 1 <= len(early) < 3 and all(row.spread is not None and not row.whole for row in early)
+    assert 1 <= len(early) < 3 and all(
+        row.seed_mean is not None and not row.is_complete for row in early
+    )
     assert all(unfinished_runs(row.encoder) for row in early) and len(book.winners()) == 1
 
 
