@@ -21,7 +21,7 @@ from stsbench.check.lock import read_lock, to_lock
 from stsbench.core.catalogue import Catalogue
 from stsbench.evaluators.base import ItemColumns, Scores
 from stsbench.evaluators.sts import StsEvaluator
-from stsbench.results.folder import read_result
+from stsbench.results.folder import read_items, read_result, write_result
 from stsbench.results.record import Result, digest_fields, items_path, score_name
 from tests.cli.commands import HEAD, Command, write
 from tests.forgeries import resealed
@@ -420,3 +420,74 @@ def test_a_forged_score_is_in_no_report_and_no_figure(stsbench: Command, world: 
     assert code == 0 and said(path, err) and "field &#x27;score&#x27;: " in page
     moved = read_result(path).score
     assert f"{100 * moved:.2f}" not in page and f"{100 * before.score:.2f}" not in page
+
+
+OWN_EVALUATOR = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from stsbench.evaluators.base import Scores
+
+
+@dataclass(frozen=True)
+class Protocol:
+    name: str = "lengths"
+
+
+class Lengths:
+    """The share of pairs whose sides are of one length; nothing makes it again."""
+
+    PROTOCOLS: ClassVar[dict] = {"lengths": Protocol()}
+    ONE_SPLIT: ClassVar[bool] = True
+
+    def __init__(self, protocol):
+        self.protocol = protocol
+
+    def __call__(self, splits, embed, *, seed):
+        (split,) = splits.values()
+        same = np.array([len(a) == len(b) for a, b in zip(*split.sides)])
+        return Scores(
+            score=float(same.mean()), scores={"accuracy": float(same.mean())}, interval=(0.0, 1.0),
+            interval_method="none", per_item={"same": same}, n=split.n,
+        )
+'''
+
+
+def test_an_evaluator_that_cannot_make_scores_again_is_marked_and_its_results_are_reused(
+    stsbench: Command, world: Path, own: Path
+):
+    write(own / "own_lengths.py", OWN_EVALUATOR)
+    card = Path("cards/tasks/pairs.toml")
+    write(card, card.read_text().replace('"sts"', '"own_lengths:Lengths"'))
+    shutil.rmtree("results")
+    command = run(Kind("pairs", "lengths"))
+    stsbench.fine(*command)
+    stsbench.fine(*command)
+    assert "2 of 2 cells known" in stsbench.progress[0]
+    stsbench.fine("leaderboard", "--suite", "pairs", "--cards", "cards")
+    reason = "each because its evaluator cannot make scores again from items"
+    assert stsbench.unverified == [f"stsbench: not verified: 2 of 2 results, {reason}\n"]
+    # Its columns are looked at all the same.
+    items_path(next(Path("results/hashed").glob("*.json"))).write_bytes(b"cut")
+    code, _, err = stsbench(*command)
+    assert code == 0 and err.startswith("stsbench: scored again: ") and "cannot be read" in err
+
+
+def test_a_forged_score_is_in_no_sweep(stsbench: Command, world: Path):
+    held = path_of(SPEARMAN)
+    columns = read_items(held)
+    result = msgspec.structs.replace(
+        read_result(held), encoder="simcse-small+temperature=0.1", per_item=columns, path=None
+    )
+    path = write_result(result, Path("results"))
+    sweep = ("analyze", "sweep", "-e", "simcse-small", "--tasks", "pairs", "--cards", "cards")
+    (point,) = stsbench.json(*sweep)["tables"]["points"]
+    assert (point["key"], point["value"]) == ("temperature", 0.1)
+    assert point["score"] == result.score
+    moved = result.score + 0.001
+    resealed(score=moved, scores={"spearman.all": moved})(path)
+    code, out, err = stsbench(*sweep, "--json")
+    assert (code, out) == (2, "") and said(path, err)
+    assert "there are no results of 'simcse-small' with values replaced" in err.splitlines()[-1]
