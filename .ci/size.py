@@ -1,7 +1,8 @@
 """Print how large the package is, and fail if it has more code than its budget.
 
-Run it as ``python .ci/size.py``. Code is counted in tokens, without docstrings, comments, line ends
-and indentation: neither long names nor short lines cost anything. Counts are of Python 3.11; other versions cut f-strings into more tokens.
+Run it as ``python .ci/size.py``. Code is counted in tokens, without docstrings, comments, line
+ends and indentation: neither long names nor short lines cost anything. Counts are of Python 3.11;
+other versions cut f-strings into more tokens.
 """
 
 from __future__ import annotations

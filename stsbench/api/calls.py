@@ -146,7 +146,7 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
     """Score encoders on tasks, and return all Results: encoder by encoder, in the order of the tasks.
 
     Nothing is written but embeddings, to the store; :meth:`stsbench.Results.save` writes results. On a terminal and in a
-    notebook it is shown how it goes, unless a listener is given. :func:`stsbench.iterate` yields each Result as soon as it
+    notebook progress is shown, unless callbacks are given. :func:`stsbench.iterate` yields each Result as soon as it
     is there.
 
     Args:
@@ -164,18 +164,20 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
             holds what failed.
         name: what results call an encoder that is not given by its name.
         catalogue: cards to look names up in.
-        listener: shows how it goes.
+        callbacks: functions that are called as the run proceeds, in place of showing progress.
+        listener: the earlier name of ``callbacks``, accepted in version 0.1 only.
 
     Raises:
         StsbenchError: data or encoder cannot be used; see :mod:`stsbench.core.errors`.
     """
     found: list[Result] = []
     failures: list[FailedCell] = []
-    catalogue, listener = arguments.get("catalogue") or Catalogue(), arguments.get("listener")
+    catalogue = arguments.get("catalogue") or Catalogue()
+    callbacks = arguments.get("callbacks") or arguments.get("listener")
     shown = (
         show_run(lambda: html_so_far(found, catalogue))
-        if listener is None
-        else nullcontext(listener)
+        if callbacks is None
+        else nullcontext(callbacks)
     )
     with shown as watcher:
 
@@ -183,7 +185,7 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
             failures.append(FailedCell(what, error))
             watcher.on_failure(what, error)
 
-        heard = {"catalogue": catalogue, "listener": replace(watcher, on_failure=failed)}
+        heard = {"catalogue": catalogue, "callbacks": replace(watcher, on_failure=failed)}
         for result in iterate(**{**arguments, **heard}):
             found.append(result)
     return Results(found, failures=failures, catalogue=catalogue)

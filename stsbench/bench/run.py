@@ -470,7 +470,7 @@ def _are_task_specs(given: object) -> bool:
 @validate_arguments(
     tasks=ArgumentKind(_are_task_specs, "a name, a Task or a list of them"),
     protocol=NAMES, data=PATH, seed=SEED, split=NAME, store=STORE, name=NAME, on_error=NAME, catalogue=Catalogue,
-    listener=RunCallbacks,
+    callbacks=RunCallbacks, listener=RunCallbacks,
 )  # fmt: skip
 def iterate(
     encoder: EncodersLike,
@@ -484,6 +484,7 @@ def iterate(
     on_error: Literal["raise", "skip"] = "raise",
     name: str | None = None,
     catalogue: Catalogue | None = None,
+    callbacks: RunCallbacks | None = None,
     listener: RunCallbacks | None = None,
 ) -> Iterator[Result]:
     """Score encoders on tasks, yielding each Result as soon as it is there: encoder by encoder, in the order of the tasks.
@@ -491,14 +492,16 @@ def iterate(
     Names and arguments are checked at the call. When the first Result is asked for, all data are read. Of each encoder
     all sentences of all tasks are embedded before its first score, each distinct sentence once.
 
-    The arguments are those of :func:`stsbench.evaluate`; the listener hears what fails where ``on_error`` is ``skip``. Of several
-    encoders one that is given by its name is made when it is its turn.
+    The arguments are those of :func:`stsbench.evaluate`. With ``on_error="skip"`` failures are
+    reported to the callbacks. Of several encoders, those given by name are loaded one at a time.
+    ``listener`` is the earlier name of ``callbacks``, and is accepted in version 0.1 only.
 
     Raises:
         StsbenchError: data or encoder cannot be used; see :mod:`stsbench.core.errors`.
     """
     look_up("on_error", on_error, {"raise": None, "skip": None})
-    catalogue, listener = catalogue or Catalogue(), listener or RunCallbacks()
+    catalogue = catalogue or Catalogue()
+    callbacks = callbacks or listener or RunCallbacks()
     plan = RunPlan(
         tasks=tasks,
         protocol=protocol,
@@ -511,7 +514,7 @@ def iterate(
     _ = plan.planned_tasks
     found = _resolve_encoders(encoder, name, catalogue)
     return _score_encoders(
-        plan, found, listener if on_error == "skip" else listener.with_raised_failures()
+        plan, found, callbacks if on_error == "skip" else callbacks.with_raised_failures()
     )
 
 

@@ -60,7 +60,7 @@ def test_what_failed_is_in_the_results(place):
         stsbench.evaluate(encoder, "pets,plants", **options)
     assert encoder.calls == []
     results = stsbench.evaluate(
-        encoder, "pets,plants", on_error="skip", listener=listener, **options
+        encoder, "pets,plants", on_error="skip", callbacks=listener, **options
     )
     assert [result.task for result in results] == ["plants"]
     assert [failure.what for failure in results.failures] == told == ["pets"]
