@@ -119,6 +119,16 @@ def test_a_rise_is_no_regression_unless_scores_must_not_move():
     )
 
 
+def test_a_cell_that_the_new_side_lacks_may_be_allowed():
+    new, old = side(made()), side(made(), made(task="sts13"))
+    assert check(new, old).exit_code == 2
+    allowed = check(new, old, allow_missing=True)
+    assert allowed.exit_code == 0 and outcomes(allowed)[1] == ("sts13", "missing")
+    scores = [(verdict.new, verdict.old) for verdict in check(old, new).verdicts]
+    assert scores == [(0.5, 0.5), (0.5, None)]
+    assert [(verdict.new, verdict.old) for verdict in allowed.verdicts] == [(0.5, 0.5), (None, 0.5)]
+
+
 def test_tolerances_are_given_for_all_or_one():
     assert {t.points for t in parse_tolerances(["0.5"]).values()} == {0.5}
     given = parse_tolerances(["0.5", "half=0"])
@@ -336,6 +346,11 @@ def test_what_is_no_lock_file_or_was_edited_is_one_line(tmp_path, old, new, mess
 def test_a_side_of_some_tasks(tmp_path):
     write(tmp_path, made(), made(task="mr"))
     assert [cell.task for cell in read_side(tmp_path, tasks=["mr"]).cells] == ["mr"]
+    write(tmp_path, made(fingerprint="x"), made(task="mr", fingerprint="x"))
+    assert {one.task for one in read_side(tmp_path).older} == {"sts12", "mr"}
+    assert {one.task for one in read_side(tmp_path, tasks=["mr"]).older} == {"mr"}
+    (tmp_path / "lock").write_bytes(to_lock(lock_cells([made(), made(task="mr")])))
+    assert [cell.task for cell in read_side(tmp_path / "lock", tasks=["mr"]).cells] == ["mr"]
 
 
 # Reports.

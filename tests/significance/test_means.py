@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.boards.tables.build import TableRequest, rank_table
+from stsbench.boards.tables.build import TableRequest, rank_table, rank_tables
 from stsbench.boards.tables.table import RANKS
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
@@ -277,6 +277,25 @@ def test_a_boards_rows_are_ranked_under_their_names(tmp_path):
         "a [print ]": (1, 1),
         "b": (3, 3),
     }
+
+
+def test_a_table_without_ranks_stays_beside_one_that_has_them():
+    a, b = pair()
+    bare = [msgspec.structs.replace(result, data="e" * 64, per_item={}) for result in (a, b)]
+    suite, scored_on = Suite(name="One", tasks=["sts12"]), {"sts12": "test"}
+    ranked, refused = (
+        TableRequest(catalogue=Catalogue(), results=results).suite_boards("one", suite, scored_on)
+        for results in ([a, b], bare)
+    )
+    first, second = rank_tables([*ranked, *refused])
+    assert {row.label: bool(row.cell(RANKS).measured) for row in first.rows()} == {
+        "a": True,
+        "b": True,
+    }
+    assert [row.label for row in second.rows()] == ["a", "b"]
+    assert second.measured_notes[-1].startswith("Rank: no per-item columns of a on sts12")
+    with pytest.raises(DataError, match="no per-item columns of a on sts12"):
+        rank_tables(refused)
 
 
 TASKS = ("sts12", "sts13", "sts14")

@@ -310,6 +310,25 @@ def told(name: str, results: list[Result], where: str = "") -> list[str]:
     ]
 
 
+def test_a_further_state_of_an_encoder_is_a_row_of_its_own_in_a_papers_table():
+    first, second = (
+        sts("simcse-bert-base", *(score * share for score in UNROUNDED), fingerprint=fingerprint)
+        for share, fingerprint in ((1, "aaaaaaaa"), (0.5, "bbbbbbbb"))
+    )
+    measured = [one for one in made("simcse-5", [*first, *second]).rows() if one.is_measured]
+    assert [one.label for one in measured] == ["SimCSE-BERT-base", "SimCSE-BERT-base [bbbbbb]"]
+    assert [bool(one.cell("sts12").published) for one in measured] == [True, False]
+    averages = [one.cell(AVERAGE).measured for one in measured]
+    assert [number and number.value for number in averages] == pytest.approx([42.34, 21.17])
+    assert [list(one.results) for one in measured] == [first, second]
+
+
+def test_no_two_rows_of_a_board_have_the_same_label():
+    for name in BOARDS:
+        labels = [one.label for one in build_table(name).rows()]
+        assert len(set(labels)) == len(labels), name
+
+
 def test_an_added_row_stands_in_a_group_below_the_papers_own():
     results = sts("mine", *UNROUNDED)
     table = made("simcse-5", results, AddedRow("mine", "Ours", results))
