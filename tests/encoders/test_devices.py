@@ -35,8 +35,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> torch.device:
 def test_memory_is_what_is_free_and_what_torch_keeps_unused(gpu, tiny):
     encoder = make(tiny, "bert")
     assert isinstance(encoder, DeviceEncoder) and encoder.device_memory() is None
-    encoder.backbone.device = gpu
     depth, width = encoder.backbone.depth, encoder.backbone.width
+    encoder.backbone.device = gpu
     assert encoder.device_memory() == DeviceMemory("a GPU", 5500, 4 * width * (depth + 25))
 
 

@@ -90,7 +90,7 @@ def test_the_sentences_of_no_known_word():
             )
 
 
-NO_LINE = "must be a line of text, for results go into a folder of that name; it is"
+NO_LINE = "must be a line of text without a key, for results go into a folder of that name; it is"
 NO_TEXT = "must be text; it is"
 
 
