@@ -30,8 +30,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,12 +39,11 @@ import numpy as np
 
 from stsbench.boards.render.formats import TERMINAL, WRITERS
 from stsbench.core.catalogue import Catalogue
-from stsbench.numbers.statistics import AGGREGATIONS, CORRELATIONS
+from stsbench.evaluators.sts import PROTOCOLS, StsEvaluator
 from stsbench.results.folder import read_states, result_to_json, to_parquet
 from stsbench.results.record import Result, digest_columns, items_path
 
 Made = TypeVar("Made")
-PROTOCOL = {"name": "simcse", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
 RUN = {
     "created": "2026-01-01T00:00:00+00:00", "seconds": 1.0, "device": "cpu", "dtype": "float32",
     "versions": {name: "1.0.0" for name in ("python", "torch", "transformers", "numpy", "scipy")},
@@ -64,19 +63,13 @@ def made_columns(n: int, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def made_result(encoder: str, task: str, columns: dict[str, Any]) -> Result:
-    """A result as a run makes it, but for metrics and subsets, which are not those of the columns."""
-    n, score = (
-        len(columns["gold"]),
-        CORRELATIONS["spearman"](columns["similarity"], columns["gold"]),
-    )
-    sizes = Counter(columns["subset"])
-    metrics = {metric: score for metric in CORRELATIONS}
+    """A result as a run makes it: other numbers than those of its columns would not be believed."""
+    made = StsEvaluator(protocol=PROTOCOLS["simcse"]).recompute(columns)
     return Result(
-        encoder=encoder, task=task, split="test", score=score, protocol=PROTOCOL,
-        scores={f"{metric}.{aggregation}": score for metric in CORRELATIONS for aggregation in AGGREGATIONS},
-        per_subset={name: {**metrics, "n": size} for name, size in sizes.items()},
-        interval=(score - 0.02, score + 0.02), interval_method="percentile bootstrap over pairs, 1000 resamples",
-        n=n, zero_vectors=0, overlap="unknown", train_seed=None, eval_seed=0, encoder_card="0" * 64,
+        encoder=encoder, task=task, split="test", score=made.score, protocol=asdict(PROTOCOLS["simcse"]),
+        scores=dict(made.scores), per_subset={name: dict(of) for name, of in made.per_subset.items()},
+        interval=made.interval, interval_method=made.interval_method,
+        n=made.n, zero_vectors=0, overlap="unknown", train_seed=None, eval_seed=0, encoder_card="0" * 64,
         fingerprint=encoder, revision=None, task_card="1" * 64, data="2" * 64, items=digest_columns(columns), notes=[],
         run=RUN, per_item=columns,
     )  # fmt: skip

@@ -88,7 +88,6 @@ def verify(
     for done, result in enumerate(found.results, 1):
         one = VerifiedFile(path=result.path or Path(), result=result)
         files.append(one)
-        one.check_fields(result)
         _look_at_card(one, result, catalogue)
         evaluator, columns = one.load_evaluator(result, catalogue), None
         if not has_columns(result):
@@ -99,7 +98,7 @@ def verify(
         labels = _look_at_data(one, result, columns, data)
         if columns is not None and not one.problems:
             if evaluator is not None:
-                one.compare_with_items(result, {**columns, **labels}, evaluator)
+                one.compare_with_items(result, columns, evaluator, labels)
             if one.other_interval:
                 how = shorten(one.other_interval)
                 one.unknown.append(f"its interval was made in another way ('{how}')")
@@ -109,6 +108,7 @@ def verify(
             if of_data:
                 group = groups.setdefault((result.task, result.split, result.data), [])
                 group.append((one, digest_columns(of_data)))
+        one.check_fields(result)
         if progress:
             progress(done, len(found.results))
     for group in groups.values():

@@ -1,8 +1,9 @@
-"""Whether a result is believed: its score, and all that its evaluator measures, is recomputed from the items beside it.
+"""Whether a result is believed: all that its evaluator measures is recomputed from its items.
 
-Whatever reads results for their scores asks :func:`believe`: runs that reuse them, boards, comparisons, reports, locks, checks,
-exports. A verdict is kept in the user's cache folder by hashes of the bytes of both files, which are read each time. Only the
-data tell whether gold scores and labels are the right ones: :mod:`stsbench.check.verify` looks at these too.
+Whatever reads results for their scores asks :func:`believe`: runs that reuse them, boards,
+comparisons, reports, locks, checks, exports. A verdict is cached in the user's cache folder by hashes
+of the bytes of both files, which are read each time. Only the data show whether gold scores and
+labels are the right ones: :mod:`stsbench.check.verify` compares these too.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from stsbench.results.record import BOUND_TOLERANCE, Result, find_problems, item
 INTERVAL_ROUNDING = 1e-6
 """Ends of intervals this close are the same: sums in another order differ by less."""
 SCORE_ROUNDING = 1e-4
-"""A probe's score may lie this far from the share of right answers that its interval is made of: it is rounded in points."""
+"""A probe's score is rounded, and may lie this far from the share that its interval is of."""
 AGAIN = "; run the cell again"
 NO_COLUMNS = "its per-item columns are not here"
 Standing = Literal["verified", "failed", "not verified"]
@@ -45,24 +46,24 @@ Standing = Literal["verified", "failed", "not verified"]
 
 @dataclass(kw_only=True)
 class VerifiedFile:
-    """One file of a results folder: what is wrong with it, and what could not be looked at, each in one line."""
+    """One file of a results folder: what is wrong with it and what is unknown, each in one line."""
 
     path: Path
     result: Result | None = None
     problems: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     other_interval: str = ""
-    """How an earlier version made the interval, which then cannot be recomputed; empty if it is made as today."""
+    """How an earlier version computed the interval, which cannot be recomputed then; else empty."""
     data: bool = False
     """Whether its data were at hand, and are those."""
 
     @property
     def standing(self) -> Standing:
-        """Verified is what was all made again; what could not be is not."""
+        """Verified is what was all recomputed; what could not be is not."""
         return "failed" if self.problems else "not verified" if self.unknown else "verified"
 
     def check_fields(self, result: Result) -> None:
-        """Hold the fields of a Result to each other: ranges, the score among ``scores`` and inside its interval."""
+        """Note fields of a Result that contradict each other: ranges, score and interval."""
         self.problems += find_problems(result)
         self.check_interval(result.score, result.interval)
 
@@ -74,7 +75,7 @@ class VerifiedFile:
             self.problems.append(line)
 
     def load_evaluator(self, result: Result, catalogue: Catalogue) -> Evaluator | None:
-        """Make the evaluator that recomputes a Result, with its protocol; returns None if there is none, which is noted."""
+        """Make the evaluator that recomputes a Result; None if there is none, which is noted."""
         if result.task not in catalogue.paths("tasks"):
             self.unknown.append("the card of its task is not here; give --cards")
             return None
@@ -94,15 +95,27 @@ class VerifiedFile:
             return None
         return evaluator
 
-    def compare_with_items(self, result: Result, items: ItemColumns, evaluator: Evaluator) -> None:
+    def compare_with_items(
+        self,
+        result: Result,
+        items: ItemColumns,
+        evaluator: Evaluator,
+        labels: ItemColumns | None = None,
+    ) -> None:
         """Note each number of a Result that is not what its evaluator makes of the items.
 
-        What training items or other splits decide is let be.
+        What training items or other splits decide is not compared.
+
+        Args:
+            result: The Result.
+            items: Its per-item columns.
+            evaluator: Its evaluator, made with its protocol.
+            labels: The column ``label`` from the data, if they are available and have one.
         """
         try:
             with np.errstate(all="ignore"):
-                made = evaluator.recompute(_with_labels(result, items))
-            low, high = score_range(evaluator, made, result.split)
+                recomputed = evaluator.recompute(_with_labels(result, items, labels or {}))
+            score_ends = score_range(evaluator, recomputed, result.split)
         except StsbenchError as error:
             self.problems.append(join_lines(error))
         except KeyError as error:
@@ -110,79 +123,93 @@ class VerifiedFile:
         except (TypeError, ValueError) as error:
             self.problems.append(f"its columns are not those of its evaluator: {join_lines(error)}")
         else:
-            self.problems += _differing(result, made, low, high)
-            self.other_interval = (
-                "" if made.interval_method == result.interval_method else result.interval_method
-            )
+            self.problems += _find_differences(result, recomputed, score_ends)
+            if recomputed.interval_method != result.interval_method:
+                self.other_interval = result.interval_method
 
 
-def score_range(evaluator: Evaluator, made: Scores, split: str) -> tuple[float, float]:
-    """Between which values the score of a Result lies whose items make these scores: of most evaluators, the very score."""
-    ends = (
-        evaluator.score_range(made.per_item, split)
-        if hasattr(evaluator, "score_range")
-        else (made.score, made.score)
-    )
-    return ends[0] - BOUND_TOLERANCE, ends[1] + BOUND_TOLERANCE
+ScoreRange = tuple[float, float]
+"""The least and the greatest score that items can have made."""
+
+
+def score_range(evaluator: Evaluator, recomputed: Scores, split: str) -> ScoreRange:
+    """Return between which values the score lies; most evaluators make exactly one of the items."""
+    low = high = recomputed.score
+    if hasattr(evaluator, "score_range"):
+        low, high = evaluator.score_range(recomputed.per_item, split)
+    return low - BOUND_TOLERANCE, high + BOUND_TOLERANCE
 
 
 def format_range(low: float, high: float) -> str:
-    """Return the values between two ends as text: a single number if the ends differ by rounding alone."""
-    return (
-        f"{(low + high) / 2:.6g}"
-        if high - low < 3 * BOUND_TOLERANCE
-        else f"{low:.6g} to {high:.6g}"
-    )
+    """Return two ends as text: a single number if they differ by rounding alone."""
+    if high - low < 3 * BOUND_TOLERANCE:
+        return f"{(low + high) / 2:.6g}"
+    return f"{low:.6g} to {high:.6g}"
 
 
-def _with_labels(result: Result, items: ItemColumns) -> ItemColumns:
-    """The items with the label of each where there are two classes: then what is wrong tells what would be right."""
+def _with_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> ItemColumns:
+    """Add the label of each item: that of the data or, with two classes, that of the answers.
+
+    With two classes the label of a wrong answer is the other class. A label that the file of the
+    items has is not used: anybody may have written it.
+    """
+    items = {name: column for name, column in items.items() if name != "label"}
     if not {"prediction", "correct"} <= items.keys():
         return items
-    prediction, classes = np.asarray(items["prediction"], dtype=np.int64), len(result.per_subset)
-    if classes and not (prediction.min() >= 0 and prediction.max() < classes):
+    prediction = np.asarray(items["prediction"], dtype=np.int64)
+    n_classes = len(result.per_subset)
+    if n_classes and not (prediction.min() >= 0 and prediction.max() < n_classes):
         raise DataError(
-            f"column 'prediction' holds other classes than the {classes} of field 'per_subset'"
+            f"column 'prediction' holds other classes than the {n_classes} of field 'per_subset'"
         )
-    if classes != 2 or "label" in items:
-        return items
-    return {
-        **items,
-        "label": np.where(np.asarray(items["correct"], dtype=bool), prediction, 1 - prediction),
-    }
+    if n_classes != 2 or labels:
+        return {**items, **labels}
+    is_correct = np.asarray(items["correct"], dtype=bool)
+    return {**items, "label": np.where(is_correct, prediction, 1 - prediction)}
 
 
-def _differing(result: Result, made: Scores, low: float, high: float) -> Iterator[str]:
-    """A line for each number of a Result that is not the one recomputed; the score may lie between two ends."""
+def _find_differences(result: Result, recomputed: Scores, score_ends: ScoreRange) -> Iterator[str]:
+    """Yield a line for each number of a Result that is not the one recomputed."""
+    low, high = score_ends
     if not low <= result.score <= high:
         yield f"field 'score': {result.score:.6g}, the items make {format_range(low, high)}"
     others = {
         name: value for name, value in result.scores.items() if name != score_name(result.protocol)
     }
-    yield from _unlike("field 'scores'", others, made.scores)
-    for (name, values), again in zip(
-        result.per_subset.items(), made.per_subset.values(), strict=False
-    ):
-        yield from _unlike(f"field 'per_subset': '{shorten(name)}'", values, again)
-    if made.interval_method == result.interval_method:
-        (start, end), (start_due, end_due) = result.interval, made.interval
-        if not max(abs(start - start_due), abs(end - end_due)) <= INTERVAL_ROUNDING:
-            due = f"{start_due:.6g} to {end_due:.6g}"
-            yield f"field 'interval': {start:.6g} to {end:.6g}, the items make {due}"
+    yield from _compare_values("field 'scores'", others, recomputed.scores)
+    subsets = recomputed.per_subset
+    if "gold" not in recomputed.per_item:
+        # Classes have names in a Result, and numbers where they are recomputed.
+        subsets = dict(zip(result.per_subset, subsets.values(), strict=False))
+    for name, values in result.per_subset.items():
+        if name in subsets:
+            where = f"field 'per_subset': '{shorten(name)}'"
+            yield from _compare_values(where, values, subsets[name])
+        elif "gold" in recomputed.per_item:
+            yield f"field 'per_subset': the items have no subset '{shorten(name)}'"
+    if recomputed.interval_method == result.interval_method:
+        ends = zip(result.interval, recomputed.interval, strict=True)
+        if not max(abs(end - due) for end, due in ends) <= INTERVAL_ROUNDING:
+            interval, due = (
+                "{:.6g} to {:.6g}".format(*one.interval) for one in (result, recomputed)
+            )
+            yield f"field 'interval': {interval}, the items make {due}"
 
 
-def _unlike(
-    field_name: str, values: Mapping[str, float], made: Mapping[str, float]
+def _compare_values(
+    where: str, values: Mapping[str, float], recomputed: Mapping[str, float]
 ) -> Iterator[str]:
     for name, value in values.items():
-        if name in made and not abs(value - made[name]) <= BOUND_TOLERANCE:
-            yield f"{field_name}: '{shorten(name)}' is {value:.6g}, the items make {made[name]:.6g}"
-        elif name not in made and name.partition(".")[0] in CORRELATIONS:
-            yield f"{field_name}: '{shorten(name)}' is {value:.6g}, the items make none"
+        label = f"{where}: '{shorten(name)}' is {value:.6g}, the items make"
+        if name in recomputed:
+            if not abs(value - recomputed[name]) <= BOUND_TOLERANCE:
+                yield f"{label} {recomputed[name]:.6g}"
+        elif name.partition(".")[0] in CORRELATIONS:
+            yield f"{label} none"
 
 
 class Believed(NamedTuple):
-    """Results, of which none is contradicted by the items beside it, and what is wrong with each other one."""
+    """Results that their items do not contradict, and what is wrong with each other one."""
 
     results: list[Result]
     problems: list[Problem]
@@ -196,7 +223,7 @@ class Believed(NamedTuple):
 
 
 def describe_unverified(unverified: Mapping[str, Sequence[Result]], total: int) -> str:
-    """Return one line on those of ``total`` results that are not verified, by the reason; empty if all are."""
+    """Return one line on the unverified ones of ``total`` results; empty if there are none."""
     if not unverified:
         return ""
     counts = [
@@ -211,30 +238,31 @@ def believe(
     catalogue: Catalogue,
     progress: Callable[[int, int], object] | None = None,
 ) -> Believed:
-    """Hold Results to the items beside them; what was just made, and lies in no file yet, is believed.
+    """Hold Results to the items beside them.
 
     Args:
-        results: as they were read.
-        catalogue: names the evaluator of each task.
-        progress: is called with how many Results are done, and how many there are, after each one that had to be recomputed.
+        results: Results as they were read; one that was just made, and has no file, is believed.
+        catalogue: Names the evaluator of each task.
+        progress: Called after each Result that had to be recomputed, with the number of Results
+            that are done and the number of all.
     """
     listed, unverified = list(results), dict[str, list[Result]]()
     believed = Believed([], [], unverified)
     cards = {
         task: catalogue.task(task)
-        for task in {one.task for one in listed} & catalogue.paths("tasks").keys()
+        for task in {result.task for result in listed} & catalogue.paths("tasks").keys()
     }
     with cached_values("believed.json", dict[str, list[str]]) as cache:
         for done, result in enumerate(listed, 1):
             file = VerifiedFile(path=result.path or Path(), result=result)
             if (
                 result.path is not None
-                and _look(file, result, catalogue, cards.get(result.task), cache)
+                and _check_file(file, result, catalogue, cards.get(result.task), cache)
                 and progress
             ):
                 progress(done, len(listed))
             if file.problems:
-                believed.problems.append(Problem(file.path, _line(file)))
+                believed.problems.append(Problem(file.path, _format_problems(file)))
                 continue
             believed.results.append(result)
             for reason in file.unknown:
@@ -242,20 +270,20 @@ def believe(
     return believed
 
 
-def _line(file: VerifiedFile) -> str:
+def _format_problems(file: VerifiedFile) -> str:
     lines = "; ".join(file.problems)
     again = "" if lines.endswith(AGAIN) else AGAIN
     return f"{lines}{again}" if str(file.path) in lines else f"{file.path}: {lines}{again}"
 
 
-def _look(
+def _check_file(
     file: VerifiedFile,
     result: Result,
     catalogue: Catalogue,
     card: TaskCard | None,
     cache: dict[str, list[str]],
 ) -> bool:
-    """Note what speaks against a Result of a file; returns whether it had to be recomputed."""
+    """Note what is wrong with a Result that lies in a file; return whether it was recomputed."""
     if not has_columns(result):
         file.check_fields(result)
         file.unknown.append(NO_COLUMNS)
@@ -283,7 +311,7 @@ def _look(
 
 
 def _cache_key(result: Result, content: bytes, items: bytes, card: TaskCard | None) -> str:
-    """A hash of both files' bytes, of the Result as it was read of the first, of its task's card, and of the formulas."""
+    """Hash the bytes of both files, the Result as it was read, its task's card and the formulas."""
     code = code_digest(Path(__file__).parent, *map(Path, numbers.__path__))
     facts = [
         code,

@@ -165,6 +165,22 @@ def test_of_two_classes_all_is_known_without_the_data(tmp_path):
     assert line == "column 'prediction' holds other classes than the 2 of field 'per_subset'"
 
 
+def test_a_label_beside_the_answers_and_a_subset_too_many_help_no_score(tmp_path):
+    result, _ = results()["probe"]
+    columns = {**result.per_item, "label": result.per_item["prediction"]}
+    forged = {
+        "per_item": columns,
+        "items": digest_columns(columns),
+        "scores": {**result.scores, "f1": 1.0},
+    }
+    (line,) = problems_of(tmp_path, replace(result, **forged), None)
+    assert line.startswith("field 'scores': 'f1' is 1, the items make ")
+    result, _ = results()["simcse"]
+    subsets = {**result.per_subset, "best": {"spearman": 0.9}}
+    (line,) = problems_of(tmp_path, replace(result, per_subset=subsets), None)
+    assert line == "field 'per_subset': the items have no subset 'best'"
+
+
 def test_a_mean_over_subsets_that_the_items_do_not_have_is_refused(tmp_path):
     result, _ = results()["simcse"]
     columns = {**result.per_item, "subset": [*result.per_item["subset"][:-1], "alone"]}
