@@ -33,7 +33,7 @@ from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, UnknownName
 from stsbench.results.record import Result
-from stsbench.significance.comparison import TestSettings
+from stsbench.significance.comparison import TestSettings, compare
 from tests.boards.scored import RUN, SENTEVAL, drawn, probe, sts, write
 from tests.boards.shown import STS
 from tests.made import SIMCSE, make_result
@@ -127,6 +127,24 @@ def test_a_cell_that_the_new_side_lacks_may_be_allowed():
     scores = [(verdict.new, verdict.old) for verdict in check(old, new).verdicts]
     assert scores == [(0.5, 0.5), (0.5, None)]
     assert [(verdict.new, verdict.old) for verdict in allowed.verdicts] == [(0.5, 0.5), (None, 0.5)]
+
+
+def test_encoders_that_were_chosen_are_checked_alone():
+    other = msgspec.structs.replace(made(), encoder="other")
+    new, old = side(made()), side(made(), other)
+    assert outcomes(check(new, old)) == [("sts12", "fine"), ("sts12", "missing")]
+    assert outcomes(check(new, old, chosen=True)) == [("sts12", "fine")]
+    # Without one of that name there is only the other one to check against.
+    assert outcomes(check(new, side(other), chosen=True)) == [("sts12", "fine")]
+    both = side(made(), other)
+    assert [len(both.only(names).cells) for names in ([], ["other"], ["nobody"])] == [2, 1, 0]
+
+
+def test_a_side_is_in_a_folder_if_all_of_its_files_are(tmp_path):
+    write(tmp_path, made(), msgspec.structs.replace(made(), encoder="other"))
+    whole, part = read_side(tmp_path), read_side(tmp_path / "other")
+    assert part.is_in(tmp_path / "other") and not part.is_in(tmp_path)
+    assert not whole.is_in(tmp_path / "other") and not side().is_in(tmp_path)
 
 
 def test_tolerances_are_given_for_all_or_one():
@@ -226,6 +244,8 @@ def test_by_the_statistical_rule_only_a_real_fall_is_a_regression(noise, absolut
     assert found.exit_code == statistical
     if absolute:
         assert f"corrected p {found.verdicts[0].p:.2g} (paired test)" in found.verdicts[0].reason
+        sides = {"old": [noisy(0.0, fingerprint="old")], "new": [noisy(noise)]}
+        assert found.verdicts[0].p == compare(sides, effort=FEW).differences[0].p
     if absolute > statistical:
         assert (
             outcomes(found) == [("sts12", "lower")] and "may be chance" in found.verdicts[0].reason
@@ -597,6 +617,26 @@ def test_probes_are_allowed_as_much_as_other_stacks_drift():
         if v.reason.endswith(key)
     }
     assert found == {"mr": ("fine", "probe"), "trec": ("fine", "probe-few")}
+
+
+def test_misprints_and_rows_of_a_lock_are_passed_over():
+    key = "bert-flow/table-2/BERT CLS-vector"
+    scores = {score.task: score.value / 100 for score in published_row(key).scores}
+    results = [
+        make_result(
+            "bert-base-cls-penultimate",
+            task,
+            scores[task],
+            scores={"spearman.all": scores[task]},
+            run=RUN,
+            n=3000,
+        )
+        for task in ("sts15", "sts16")
+    ]
+    found = published(*results).verdicts
+    assert [one.task for one in found if one.reason.endswith(key)] == ["sts15"]
+    with pytest.raises(DataError, match="no result has a published score"):
+        check_published(locked(*results), Catalogue())
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from stsbench.core.errors import DataError
+from stsbench.core.cards import task_digest
+from stsbench.core.errors import DataError, ProtocolError
 from stsbench.results.folder import (
+    ResultFolder,
     describe_missing_columns,
     format_rerun_command,
     has_columns,
@@ -17,9 +19,15 @@ from stsbench.results.folder import (
     without_columns,
     write_result,
 )
-from stsbench.results.groups import EncoderResults, group_by_encoder, matches_name
+from stsbench.results.groups import (
+    EncoderDirectory,
+    EncoderResults,
+    group_by_encoder,
+    matches_name,
+    select_comparable,
+)
 from stsbench.results.record import Result, items_path
-from tests.made import SIMCSE, make_result
+from tests.made import CATALOGUE, SIMCSE, make_result
 
 WEIGHTS, OTHER = "a" * 64, "b" * 64
 OLD, NEW = "tokenizers 0.22.1, transformers 5.3.0", "tokenizers 0.23.3, transformers 5.23.0"
@@ -126,6 +134,36 @@ def test_training_seeds_are_one_encoder_whatever_versions_ran_each() -> None:
 def test_a_result_of_no_training_seed_is_never_averaged_with_seeds_of_other_weights() -> None:
     results = [made(score=0.4), made(score=0.5, weights=OTHER, train_seed=1)]
     assert names(*results) == ["mine [aaaaaa]", "mine [bbbbbb]"]
+
+
+def test_the_overlap_of_an_encoder_is_the_worst_of_its_results() -> None:
+    results = [
+        made(task, overlap=overlap) for task, overlap in (("sts12", "none"), ("sts13", "gold"))
+    ]
+    assert only(results).overlap == "gold"
+
+
+def test_older_states_of_the_cells_that_are_shown_are_told_by_name() -> None:
+    current, second = made(), made("sts13")
+    older = [made(weights=OTHER), made("sts13", weights=OTHER), made("mr", weights=OTHER)]
+    directory = EncoderDirectory(ResultFolder([current, second], [], older))
+    assert [one.name for one in directory.current] == ["mine"]
+    assert directory.resolve("mine [bbbbbb]") == older
+    line = directory.describe_omitted([current])
+    assert line.startswith("1 result of an older state left out: 'mine [bbbbbb]' (1);")
+    line = directory.describe_omitted([current, second])
+    assert line.startswith("2 results of older states left out: 'mine [bbbbbb]' (2);")
+    assert directory.describe_omitted([]) == ""
+
+
+def test_scores_by_another_version_of_a_tasks_card_share_no_column_with_those_by_the_card_here():
+    here = task_digest(CATALOGUE.task("sts12"))
+    by_it, before = made(task_card=here), make_result("other", score=0.5)
+    (kept, lines) = select_comparable([before, by_it], CATALOGUE)
+    assert kept == [by_it] and len(lines) == 1
+    assert lines[0].startswith("sts12: other: task card's hash differs: cccccccccccc against ")
+    with pytest.raises(ProtocolError, match="cannot stand in one column: task card's hash differs"):
+        select_comparable([before, made(task_card="e" * 64)], CATALOGUE)
 
 
 def test_columns_are_in_the_result_or_beside_its_file(tmp_path):

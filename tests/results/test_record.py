@@ -28,6 +28,7 @@ from stsbench.results.record import (
     cell_id,
     digest_columns,
     digest_fields,
+    find_problems,
     items_path,
     result_path,
 )
@@ -411,6 +412,24 @@ def test_links_to_themselves_pipes_and_large_files_are_no_results(tmp_path):
         "again/sts12" in p.message and "is not where it belongs" in p.message
         for p in found.problems
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"score": 1.0, "interval": (0.9, 1.0)}, None),
+        ({"score": 1.01, "interval": (0.9, 1.01)}, "is not a valid spearman.all"),
+        ({"n": 1, "per_subset": {}}, None),
+        ({"n": 0, "per_subset": {}}, "field 'n': 0 items; a score is of one at least"),
+        (
+            {"protocol": {"metric": "spearman", "aggregation": "all"}},
+            "field 'protocol': has no 'name'",
+        ),
+    ],
+)
+def test_a_result_of_one_item_or_with_a_perfect_score_is_one(changes, problem):
+    problems = list(find_problems(make_result(**{"score": 0.5, **changes})))
+    assert not problems if problem is None else any(problem in one for one in problems)
 
 
 def test_a_result_prints_as_one_line():
