@@ -375,6 +375,19 @@ def test_imported_rows_stand_apart_and_are_marked():
         assert "mteb 2.1.0" in render([table], fmt)
 
 
+def test_imported_rows_have_a_board_of_their_own_where_none_is_scored_as_they_are():
+    scores: dict[str, tuple[float, str]] = {"sts12": (0.9, "2.1.0")}
+    imported = ImportedScores(scores={ImportedModel("org/x", "one"): scores}, problems=[])
+    titles = {}
+    for name, protocol in (("simcse", SIMCSE), ("wmean", WMEAN)):
+        results = [make_result("a", "sts12", 0.5, protocol=protocol)]
+        request = TableRequest(catalogue=Catalogue(), results=results, imported=imported)
+        titles[name] = [
+            table.title.partition(",")[2].split()[1] for table in request.boards("sts").tables
+        ]
+    assert titles == {"simcse": ["simcse"], "wmean": ["wmean", "mteb"]}
+
+
 def test_only_boards_scored_as_mteb_scores_take_them():
     def taken(protocol: dict[str, Any]) -> bool:
         results = [make_result("a", "sts12", 0.5, protocol=protocol)]

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from stsbench.boards.published.rows import (
+    ColumnFacts,
     misprints,
     published_rows,
     read_table_card,
     row_facts,
     table_names,
 )
-from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.columns import TableFiller
+from stsbench.boards.tables.build import TableRequest, build_table
+from stsbench.boards.tables.columns import TableFiller, make_column_spec, select_column_results
 from stsbench.boards.tables.rows import AddedRow, describe_gaps, describe_hidden
 from stsbench.boards.tables.table import (
     AVERAGE,
     BEST,
     DELTA,
     EXACT,
+    QUOTED,
     SECOND,
+    TIED,
     Group,
     Row,
     Table,
@@ -34,6 +38,7 @@ from stsbench.core.catalogue import Catalogue
 from stsbench.results.groups import group_by_encoder
 from stsbench.results.record import Result
 from tests.boards.shown import STS, UNROUNDED, row, shown, sts
+from tests.made import make_result
 
 BOARDS = ["sts", "transfer", "multilingual", "probing", "all"]
 PAPERS = [name for name in table_names() if name not in BOARDS]
@@ -325,8 +330,65 @@ def test_a_further_state_of_an_encoder_is_a_row_of_its_own_in_a_papers_table():
 
 def test_no_two_rows_of_a_board_have_the_same_label():
     for name in BOARDS:
-        labels = [one.label for one in build_table(name).rows()]
-        assert len(set(labels)) == len(labels), name
+        for results in ([], sts("simcse-bert-base", *UNROUNDED)):
+            labels = [one.label for one in build_table(name, results).rows()]
+            assert len(set(labels)) == len(labels), name
+
+
+def test_an_exact_average_has_four_more_decimals():
+    layout = build_layout(made("simcse-5", sts("simcse-bert-base", *UNROUNDED)), exact=True)
+    exact = {
+        line.cells[-1].text
+        for block in layout.blocks
+        for line in block.lines
+        if line.side == "measured"
+    }
+    assert exact == {"42.344000"}
+
+
+def test_a_mark_says_where_a_number_is_from():
+    taken_over = Row(label="a", cells={}, source="SimCSE", quoted="SBERT")
+    assert taken_over.reason(QUOTED) == "SBERT"
+    assert replace(taken_over, quoted="").reason(QUOTED) == "SimCSE"
+    assert taken_over.reason(TIED) == ""
+
+
+def test_measured_differences_are_those_to_the_row_that_is_named(tmp_path):
+    text = """
+title = "Mine"
+paper = "simcse"
+table = "table-5"
+protocol = "simcse"
+columns = ["stsb"]
+[delta]
+row = "SBERT-base"
+column = "stsb"
+[[groups]]
+rows = ["SBERT-base", "SimCSE-BERT-base"]
+"""
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    scores = {"sbert-bert-base": 0.5, "simcse-bert-base": 0.75}
+    results = [sts(name, score, tasks=["stsb"])[0] for name, score in scores.items()]
+    first, second = build_table(str(tmp_path / "mine.toml"), results).rows()
+    assert first.cell(DELTA).measured is None
+    difference = second.cell(DELTA).measured
+    assert difference is not None and difference.value == pytest.approx(25)
+
+
+def test_results_that_are_in_no_row_are_told_where_measured_ones_are_shown():
+    results = sts("mine", *UNROUNDED)
+    request = TableRequest(catalogue=CATALOGUE, results=[*results, *sts("minilm", *UNROUNDED)])
+    (advice,) = request.declared("simcse-5").advice
+    assert advice.startswith("results of mine, minilm are in no row of 'simcse-5'")
+    published = replace(request, show="published").declared("simcse-5")
+    assert published.advice == [] and len(published.tables) == 1
+
+
+def test_a_task_without_subsets_has_the_same_score_by_every_average_of_them():
+    for task, is_taken in (("stsb", True), ("sts12", False)):
+        result = make_result("mine", task, 0.623, scores={"spearman.all": 0.623})
+        spec, _ = make_column_spec(ColumnFacts(task=task), "wmean", "spearman", CATALOGUE)
+        assert bool(select_column_results([result], spec)) is is_taken
 
 
 def test_an_added_row_stands_in_a_group_below_the_papers_own():

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from stsbench.boards.render.formats import render
 from stsbench.boards.tables.build import TableRequest
-from stsbench.boards.tables.table import AVERAGE, Row, Table, TableNumber
+from stsbench.boards.tables.table import AVERAGE, Row, Table, TableNumber, build_layout
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.record import CleanScore, Result
+from stsbench.significance.means import compute_mean_interval
 from tests.made import SIMCSE, make_result
+from tests.significance.pairs import pair, told
 
 TASKS = ["sts12", "sts13"]
 SUITE = Suite(name="STS", tasks=TASKS)
@@ -123,6 +126,26 @@ def test_seeds_are_a_mean_and_a_deviation():
     # Averages of the seeds: 0.55, 0.6, 0.65.
     assert number(row, AVERAGE).deviation == pytest.approx(5.0)
     assert shown(board) == [["a", "60.00±10.00", "60.00±0.00", "60.00±5.00"]]
+
+
+def test_means_over_seeds_have_intervals_and_what_has_no_columns_is_told():
+    seeds = [structs.replace(told(pair()[0]), eval_seed=seed, items=str(seed)) for seed in (0, 1)]
+    bare = [make_result("bare", "sts12", 0.5, eval_seed=seed) for seed in (0, 1)]
+    steps: list[tuple[int, int]] = []
+    request = TableRequest(
+        catalogue=Catalogue(),
+        results=[*seeds, *bare],
+        progress=lambda done, total: steps.append((done, total)),
+    )
+    (board,) = request.suite_boards("one", Suite(name="One", tasks=["sts12"]), {"sts12": "test"})
+    intervals = {row.label: number(row, "sts12").interval for row in board.rows()}
+    due = compute_mean_interval([seeds])
+    assert due is not None and intervals["a"] == pytest.approx([100 * end for end in due])
+    assert intervals["bare"] is None and steps == [(1, 2), (2, 2)]
+    (note,) = board.measured_notes
+    assert note.startswith("no 95% interval of the mean of bare: per-item columns are missing")
+    assert note in build_layout(board).legend
+    assert note not in build_layout(board, "published").legend
 
 
 def test_an_average_is_over_as_many_seeds_as_the_task_that_has_most():
