@@ -97,7 +97,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, masked_lm: Path) -> Path:
 def patched(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Every made-up row in its table."""
     for address, row in made_up.ROWS.items():
-        ending = ".mine" if "corpora.load" in address else "mine"
+        ending = ".mine" if "corpora.corpus" in address else "mine"
         monkeypatch.setitem(table(address), ending, row)
     monkeypatch.setitem(table("evaluators.sts:PROTOCOLS"), "mine", made_up.protocol())
     made_up.USED.clear()

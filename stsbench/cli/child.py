@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from typer import Exit
 
+from stsbench.cli.printing import show_cursor
 from stsbench.core.errors import StsbenchError
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM)
@@ -88,9 +89,7 @@ def _explain(exit_code: int) -> NoReturn:
     if -exit_code in (*PASSED_ON, signal.SIGKILL):
         signal.signal(-exit_code, signal.SIG_DFL)
         os.kill(os.getpid(), -exit_code)
-    if sys.stderr.isatty():
-        # A progress bar has hidden the cursor.
-        sys.stderr.write("\x1b[?25h")
+    show_cursor()
     reason = f"exit code {exit_code}" if exit_code >= 0 else signal.Signals(-exit_code).name
     raise StsbenchError(
         f"Ray has ended this command ({reason}): a process of Ray's own has died",

@@ -201,6 +201,12 @@ def print_progress(line: str) -> None:
     sys.stderr.write(escape_controls(join_lines(word_options(line))) + "\n")
 
 
+def show_cursor() -> None:
+    """Show the cursor of the terminal again, which a progress bar that was ended has hidden."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\x1b[?25h")
+
+
 def complain_of_all(what: str, problems: Iterable[str]) -> None:
     """Print a line on stderr for each problem, with ``what`` has come of it."""
     for problem in problems:

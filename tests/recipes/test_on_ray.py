@@ -162,7 +162,7 @@ def test_how_many_train_is_never_guessed(ray, plan, devices, says):
 
 def test_what_is_trained_starts_no_ray(plan, monkeypatch):
     done = carry_out(plan)
-    monkeypatch.setattr("stsbench.recipes.ray_training.joined", None)
+    monkeypatch.setattr("stsbench.recipes.ray_training.connect_ray", None)
     with LAUNCHERS.load_at("ray")("ray", 2, print) as train:
         again = train(plan, on_progress=lambda progress: None)
     assert again.facts == done.facts
