@@ -2,23 +2,23 @@
 
     python benchmarks/results.py [--results 10000]
 
-Each has per-item columns of its task's true size, of which one sentence in three stands in two pairs, so that the first board
-computes the interval of each mean; later ones find them in the cache folder. The folder also holds files that are no results:
-broken, half written, of an older schema, foreign.
+Each has per-item columns of its task's true size, of which one sentence in three stands in two pairs. The first board
+computes each score again from them, and the interval of each mean; later ones hash the files and find the verdicts and the
+intervals in the cache folder. The folder also holds files that are no results: broken, half written, of an older schema, foreign.
 
-On two cores, nothing else running:
+On one core of a server, nothing else running:
 
-    10000 results and 4 files that are none; load 0.8
-    read 0.77 s
+    10000 results and 4 files that are none; load 0.9
+    read 2.19 s
     the command: start, read and render
-      terminal first 29.48 s, processor 33.61 s,   118,993 characters
-      terminal later 2.00 s, processor 2.03 s,   118,993 characters
-      markdown later 1.55 s, processor 1.64 s,   135,020 characters
-      latex    later 1.79 s, processor 1.88 s,   135,419 characters
-      html     later 1.69 s, processor 1.79 s, 1,920,976 characters
-      csv      later 1.58 s, processor 1.66 s,   411,075 characters
-      json     later 1.82 s, processor 1.89 s, 2,303,271 characters
-      at most 294 MiB
+      terminal first 171.39 s, processor 157.11 s,   118,993 characters
+      terminal later 5.33 s, processor 4.74 s,   118,993 characters
+      markdown later 3.31 s, processor 3.25 s,   135,020 characters
+      latex    later 3.41 s, processor 3.38 s,   145,100 characters
+      html     later 4.38 s, processor 4.26 s, 1,921,389 characters
+      csv      later 3.24 s, processor 3.18 s,   411,152 characters
+      json     later 3.61 s, processor 3.57 s, 2,303,348 characters
+      at most 246 MiB
 """
 
 from __future__ import annotations
