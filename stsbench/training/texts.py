@@ -1,9 +1,11 @@
-"""Augmentations of a sentence's words, before it is tokenised: SimCSE's tables 1 and 2, and CLEAR's four.
+"""Augmentations of a sentence's words, before it is tokenised.
 
-Words are what blanks divide (``text.split()``), as in SimCSE (its author in the repository's issue 231); neither
-paper published code for these, and CLEAR's defaults are from memory, not checked against the paper. Every function
-takes the words and a random generator and returns new words, one at least: no sentence is emptied. An empty list
-stays one. Synonyms come from WordNet or a table, other words from a masked language model.
+The augmentations are those of SimCSE's tables 1 and 2, and CLEAR's four. Words are what blanks
+divide (``text.split()``), as in SimCSE (its author in the repository's issue 231). Neither paper
+published code for these, and CLEAR's defaults are from memory, not checked against the paper.
+Every function takes the words and a random generator and returns new words, at least one: no
+sentence is emptied. An empty list stays empty. Synonyms come from WordNet or a table, other words
+from a masked language model.
 
 Gao et al. 2021, https://arxiv.org/abs/2104.08821; Wu et al. 2020, https://arxiv.org/abs/2012.15466.
 """
@@ -29,45 +31,49 @@ from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.transformer.backbone import load_model, load_tokenizer
 
 DELETED = "[DEL]"
-"""What CLEAR puts where words were: a special token, which the tokenizer is to be given."""
+"""The special token that CLEAR puts in place of words; the tokenizer must have it added."""
 Augment = Callable[..., list[str]]
-"""Words and a generator ``rng`` to new words."""
+"""A function of words and a generator ``rng`` that returns new words."""
 Synonyms = Callable[[str], Sequence[str]]
-"""A word in lower case to its synonyms, itself not among them; see :func:`load_synonyms`."""
+"""A function from a word in lower case to its synonyms without itself; see
+:func:`load_synonyms`."""
 Fill = Callable[[Sequence[str], Sequence[int]], Sequence[str]]
-"""Words and positions to a new word for each position: a masked language model's guesses."""
+"""A function of words and positions that returns a new word for each position: a masked language
+model's guesses."""
 Indices = npt.NDArray[np.int64]
 
 
 def word_augmentation(augment: Augment, rng: np.random.Generator) -> Callable[[str], str]:
-    """Return what changes the words of a text, drawing from a generator."""
+    """Return a function that changes the words of a text, drawing from a generator."""
     return lambda text: " ".join(augment(text.split(), rng=rng))
 
 
 def crop(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
-    """Keep one run of words, leaving out ``rate`` of them, rounded down (SimCSE's crop)."""
-    keep = len(words) - _share(words, rate)
-    start = int(rng.integers(len(words) - keep + 1))
-    return list(words[start : start + keep])
+    """Keep one contiguous run of words, without ``rate`` of them, rounded down (SimCSE's crop)."""
+    kept_length = len(words) - _count_deletions(words, rate)
+    start = int(rng.integers(len(words) - kept_length + 1))
+    return list(words[start : start + kept_length])
 
 
 def delete_words(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
-    """Leave out ``rate`` of the words, rounded down, anywhere (SimCSE's word deletion)."""
-    gone = set(rng.choice(len(words), _share(words, rate), replace=False).tolist())
-    return [word for at, word in enumerate(words) if at not in gone]
+    """Delete ``rate`` of the words, rounded down, anywhere (SimCSE's word deletion)."""
+    deleted_positions = set(
+        rng.choice(len(words), _count_deletions(words, rate), replace=False).tolist()
+    )
+    return [word for position, word in enumerate(words) if position not in deleted_positions]
 
 
 def delete_one_word(words: Sequence[str], *, rng: np.random.Generator) -> list[str]:
-    """Leave out one word, if there are two (SimCSE's table 2)."""
+    """Delete one word if there are at least two (SimCSE's table 2)."""
     return delete_words(words, rate=1 / max(1, len(words)), rng=rng)
 
 
 def delete_each(words: Sequence[str], *, rate: float, rng: np.random.Generator) -> list[str]:
-    """Leave out each word by itself with a chance of ``rate``; where none is left, one of them stays (TSDAE)."""
-    kept = rng.random(len(words)) > rate
-    if len(words) and not kept.any():
-        kept[rng.integers(len(words))] = True
-    return [word for word, stays in zip(words, kept, strict=True) if stays]
+    """Delete each word independently with probability ``rate``; keep at least one (TSDAE)."""
+    is_kept = rng.random(len(words)) > rate
+    if len(words) and not is_kept.any():
+        is_kept[rng.integers(len(words))] = True
+    return [word for word, stays in zip(words, is_kept, strict=True) if stays]
 
 
 _CORE = re.compile(r"\w(.*\w)?", re.S)
@@ -79,45 +85,75 @@ def replace_synonyms(
     synonyms: Synonyms,
     rng: np.random.Generator,
     rate: float = 0.3,
-    one: bool = False,
+    single: bool = False,
 ) -> list[str]:
-    """Replace ``rate`` of the words, rounded down, as far as they have synonyms (CLEAR), or ``one`` of them (SimCSE).
+    """Replace words that have synonyms by one of them, as CLEAR and SimCSE do.
 
-    Words are tried in random order; punctuation at a word's ends stays, and a capital. SimCSE names nlpaug (WordNet).
+    Words are tried in random order. Punctuation at both ends of a word stays, and a capital.
+    SimCSE names nlpaug (WordNet).
+
+    Args:
+        words: The words of a sentence.
+        synonyms: A function from a word in lower case to its synonyms.
+        rng: The generator of all draws.
+        rate: The share of the words to replace, rounded down (CLEAR).
+        single: Replace one word, whatever the rate (SimCSE).
     """
-    new, count = list(words), 1 if one else _part(words, rate)
-    for at in rng.permutation(len(words)).tolist() if count else []:
-        core = _CORE.search(words[at])
-        choices = synonyms(core[0].lower()) if core else []
-        if core and choices:
-            word = str(choices[int(rng.integers(len(choices)))])
-            word = word[0].upper() + word[1:] if core[0][0].isupper() else word
-            new[at] = words[at][: core.start()] + word + words[at][core.end() :]
+    new_words = list(words)
+    count = 1 if single else _count_share(words, rate)
+    # Without a word to replace nothing is drawn.
+    positions = rng.permutation(len(words)).tolist() if count else []
+    for position in positions:
+        core_match = _CORE.search(words[position])
+        choices = synonyms(core_match[0].lower()) if core_match else []
+        if core_match and choices:
+            synonym = str(choices[int(rng.integers(len(choices)))])
+            synonym = synonym[0].upper() + synonym[1:] if core_match[0][0].isupper() else synonym
+            new_words[position] = (
+                words[position][: core_match.start()]
+                + synonym
+                + words[position][core_match.end() :]
+            )
             count -= 1
         if not count:
             break
-    return new
+    return new_words
 
 
 def replace_masked(
     words: Sequence[str], *, fill: Fill, rng: np.random.Generator, rate: float = 0.15
 ) -> list[str]:
-    """Replace ``rate`` of the words, rounded, one at least, by a masked language model's guesses (SimCSE's MLM 15%)."""
+    """Replace words by the guesses of a masked language model (SimCSE's MLM 15%).
+
+    ``rate`` is the share of the words to replace, rounded, at least one.
+    """
     count = min(len(words), max(1, round(len(words) * rate))) if rate else 0
-    chosen = np.sort(rng.choice(len(words), count, replace=False)).tolist()
-    new = list(words)
-    for at, word in zip(chosen, fill(words, chosen) if chosen else [], strict=True):
-        new[at] = word
-    return new
+    positions = np.sort(rng.choice(len(words), count, replace=False)).tolist()
+    new_words = list(words)
+    guesses = fill(words, positions) if positions else []
+    for position, new_word in zip(positions, guesses, strict=True):
+        new_words[position] = new_word
+    return new_words
 
 
 def clear_delete_words(
-    words: Sequence[str], *, rng: np.random.Generator, rate: float = 0.7, mark: str = DELETED
+    words: Sequence[str], *, rng: np.random.Generator, rate: float = 0.7, marker: str = DELETED
 ) -> list[str]:
-    """Put one mark for each run of deleted words, ``rate`` of all, rounded down (CLEAR's word deletion)."""
-    gone = set(rng.choice(len(words), _share(words, rate), replace=False).tolist())
-    kept = [mark if at in gone else word for at, word in enumerate(words)]
-    return [word for at, word in enumerate(kept) if at not in gone or at - 1 not in gone]
+    """Replace each run of deleted words by one marker (CLEAR's word deletion).
+
+    ``rate`` is the share of the words to delete, rounded down.
+    """
+    deleted_positions = set(
+        rng.choice(len(words), _count_deletions(words, rate), replace=False).tolist()
+    )
+    marked_words = [
+        marker if position in deleted_positions else word for position, word in enumerate(words)
+    ]
+    return [
+        word
+        for position, word in enumerate(marked_words)
+        if position not in deleted_positions or position - 1 not in deleted_positions
+    ]
 
 
 def clear_delete_spans(
@@ -126,31 +162,46 @@ def clear_delete_spans(
     rng: np.random.Generator,
     spans: int = 5,
     rate: float = 0.05,
-    mark: str = DELETED,
+    marker: str = DELETED,
 ) -> list[str]:
-    """Put one mark for each of at most so many spans, of ``rate`` of the words, rounded, one at least (CLEAR's span deletion).
+    """Replace spans by one marker each (CLEAR's span deletion).
 
-    Short sentences have room for fewer spans, and keep one word at least.
+    Short sentences have room for fewer spans, and keep at least one word.
+
+    Args:
+        words: The words of a sentence.
+        rng: The generator of all draws.
+        spans: The maximum number of spans.
+        rate: The length of a span as a share of the words, rounded, at least one word.
+        marker: The word that stands for a deleted span.
     """
-    starts, length = _spans(words, spans, rate, len(words) - 1, rng)
-    new: list[str] = []
-    at = 0
+    starts, length = _draw_spans(words, spans, rate, len(words) - 1, rng)
+    new_words: list[str] = []
+    next_position = 0
     for start in starts.tolist():
-        new += [*words[at:start], mark]
-        at = start + length
-    return [*new, *words[at:]]
+        new_words += [*words[next_position:start], marker]
+        next_position = start + length
+    return [*new_words, *words[next_position:]]
 
 
 def clear_reorder(
     words: Sequence[str], *, rng: np.random.Generator, pairs: int = 5, rate: float = 0.05
 ) -> list[str]:
-    """Let at most so many pairs of spans, as :func:`clear_delete_spans` has them, change places (CLEAR's reordering)."""
-    starts, length = _spans(words, 2 * pairs, rate, len(words), rng)
-    drawn = rng.permutation(starts)
-    new = list(words)
-    for a, b in zip(drawn[0::2], drawn[1::2], strict=False):
-        new[a : a + length], new[b : b + length] = words[b : b + length], words[a : a + length]
-    return new
+    """Swap pairs of spans (CLEAR's reordering).
+
+    Args:
+        words: The words of a sentence.
+        rng: The generator of all draws.
+        pairs: The maximum number of pairs.
+        rate: The length of a span as in :func:`clear_delete_spans`.
+    """
+    starts, length = _draw_spans(words, 2 * pairs, rate, len(words), rng)
+    shuffled_starts = rng.permutation(starts)
+    new_words = list(words)
+    for first, second in zip(shuffled_starts[0::2], shuffled_starts[1::2], strict=False):
+        new_words[first : first + length] = words[second : second + length]
+        new_words[second : second + length] = words[first : first + length]
+    return new_words
 
 
 def next_sentences(
@@ -158,173 +209,227 @@ def next_sentences(
 ) -> tuple[Indices, Indices]:
     """Pair every sentence with one of the next of its document (SimCSE's next-sentence objectives).
 
-    ``document_ids`` (n,) say which document each sentence is of; a document's sentences lie together, in order.
-    ``reach`` is how many sentences to choose from, 1 and 3 in the paper; near a document's end there are fewer.
-    Returned are rows (m,) of anchors and of what follows each; the last sentence of a document is no anchor.
+    Args:
+        document_ids: The document of each sentence, (n,); the sentences of a document lie together,
+            in order.
+        rng: The generator of all draws.
+        reach: The number of next sentences to choose from, 1 and 3 in the paper; near the end of a
+            document there are fewer.
+
+    Returns:
+        The rows (m,) of the anchors and of the sentence that follows each. The last sentence of a
+        document is no anchor.
     """
-    n = len(document_ids)
-    last = (
+    n_sentences = len(document_ids)
+    last_rows = (
         np.flatnonzero(np.append(document_ids[1:] != document_ids[:-1], True))
-        if n
+        if n_sentences
         else np.zeros(0, np.int64)
     )
-    room = np.minimum(np.repeat(last, np.diff(last, prepend=-1)) - np.arange(n), reach)
-    anchors = np.flatnonzero(room)
-    return anchors, anchors + 1 + rng.integers(room[anchors])
+    document_lengths = np.diff(last_rows, prepend=-1)
+    sentences_after = np.repeat(last_rows, document_lengths) - np.arange(n_sentences)
+    n_choices = np.minimum(sentences_after, reach)
+    anchors = np.flatnonzero(n_choices)
+    return anchors, anchors + 1 + rng.integers(n_choices[anchors])
 
 
-def _part(words: Sequence[str], rate: float) -> int:
+def _count_share(words: Sequence[str], rate: float) -> int:
+    """Return the number of words in a share of them, rounded down."""
     # 0.29 of 100 words is 29, though the product of the floats falls short of it.
     return int(len(words) * rate + 1e-9)
 
 
-def _share(words: Sequence[str], rate: float) -> int:
-    # All but one at most are left out.
-    return max(0, min(_part(words, rate), len(words) - 1))
+def _count_deletions(words: Sequence[str], rate: float) -> int:
+    """Return the number of words to delete: a share rounded down, but never all of them."""
+    return max(0, min(_count_share(words, rate), len(words) - 1))
 
 
-def _spans(
-    words: Sequence[str], count: int, rate: float, room: int, rng: np.random.Generator
+def _draw_spans(
+    words: Sequence[str], max_spans: int, rate: float, max_words: int, rng: np.random.Generator
 ) -> tuple[Indices, int]:
-    """Starts (k,) in order and length of spans that do not overlap, every such set being as likely."""
+    """Draw spans that do not overlap, every such set with the same probability.
+
+    Args:
+        words: The words of a sentence.
+        max_spans: The maximum number of spans.
+        rate: The length of a span as a share of the words, rounded, at least one word.
+        max_words: The maximum number of words that all spans cover together.
+        rng: The generator of the draw.
+
+    Returns:
+        The starts of the spans (k,) in order, and their common length in words.
+    """
     length = max(1, round(len(words) * rate))
-    count = min(count, max(0, room) // length) if rate else 0
+    count = min(max_spans, max(0, max_words) // length) if rate else 0
     # With each span shrunk to one word, a set of spans is a set of words.
     slots = np.sort(rng.choice(len(words) - count * (length - 1), count, replace=False))
     return slots + np.arange(count) * (length - 1), length
 
 
 def load_synonyms(source: str) -> Synonyms:
-    """Return the synonyms of WordNet, through nltk (extra ``wordnet``), or of a table of the user's own.
+    """Load the synonyms of WordNet, through nltk (extra ``wordnet``), or of a table of the user.
 
-    WordNet's are the other single words of every synset that a word or its base form is in. Function words have
-    none (WordNet knows "a" as a vitamin), nor have words of one letter. A table is a file with a word and its synonyms
-    on each line, divided by tabs; case is ignored in the word. Raises StsbenchError: nltk is not installed;
-    SourceError: WordNet's data are not on this machine; DataError: the table is missing or broken.
+    WordNet's synonyms are the other single words of every synset that contains a word or its base
+    form. Function words have none (WordNet has "a" as a vitamin), nor do words of one letter.
+
+    Args:
+        source: ``wordnet``, or the path of a table: a file with a word and its synonyms on each
+            line, separated by tabs. Case is ignored in the word.
+
+    Raises:
+        StsbenchError: nltk is not installed.
+        SourceError: The data of WordNet are not on this machine.
+        DataError: The table is missing or broken.
     """
     if source != "wordnet":
         table: dict[str, tuple[str, ...]] = {}
         for number, line in enumerate(read_lines(Path(source)), 1):
-            word, *others = (cell.strip() for cell in line.split("\t"))
-            if not word or not any(others):
+            word, *synonyms = (column.strip() for column in line.split("\t"))
+            if not word or not any(synonyms):
                 raise DataError(
                     f"{source}: line {number}: needs a word and its synonyms, divided by tabs"
                 )
-            table[word.lower()] = _distinct(word, [*table.get(word.lower(), ()), *others])
+            table[word.lower()] = _distinct(word, [*table.get(word.lower(), ()), *synonyms])
         return lambda word: table.get(word, ())
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-    wordnet = _wordnet()
+    wordnet = _load_wordnet()
 
     @cache
     def lookup(word: str) -> Sequence[str]:
         if len(word) < 2 or word in ENGLISH_STOP_WORDS:
             return ()
-        found = [
-            name
+        lemmas = [
+            lemma
             for synset in wordnet.synsets(word)
-            for name in synset.lemma_names()
-            if "_" not in name
+            for lemma in synset.lemma_names()
+            if "_" not in lemma
         ]
-        return _distinct(word, found)
+        return _distinct(word, lemmas)
 
     return lookup
 
 
-def _distinct(word: str, others: Iterable[str]) -> tuple[str, ...]:
+def _distinct(word: str, candidates: Iterable[str]) -> tuple[str, ...]:
     return tuple(
-        dict.fromkeys(other for other in others if other and other.lower() != word.lower())
+        dict.fromkeys(
+            candidate for candidate in candidates if candidate and candidate.lower() != word.lower()
+        )
     )
 
 
-def _wordnet() -> Any:  # noqa: ANN401 - nltk has no types
+def _load_wordnet() -> Any:  # noqa: ANN401 - nltk has no types
     try:
         import nltk
         from nltk.corpus.reader.wordnet import WordNetCorpusReader
     except ImportError as error:
         raise StsbenchError(
-            "synonyms need nltk; install it with: pip install 'stsbench[wordnet]'"
+            "synonyms need nltk", hint="install it with: pip install 'stsbench[wordnet]'"
         ) from error
-    for place in ("corpora/wordnet", "corpora/wordnet.zip/wordnet/"):
+    for resource in ("corpora/wordnet", "corpora/wordnet.zip/wordnet/"):
         try:
-            folder = nltk.data.find(place)
+            folder = nltk.data.find(resource)
         except LookupError:
             continue
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The multilingual functions")
-            # Without the seconds it takes to map other languages' wordnets, which are not read.
-            return type("EnglishReader", (WordNetCorpusReader,), {"map_wn": lambda *unused: None})(
-                folder, None
+            # To map the wordnets of other languages takes seconds, and they are not read.
+            english_reader = type(
+                "EnglishReader", (WordNetCorpusReader,), {"map_wn": lambda *unused: None}
             )
+            return english_reader(folder, None)
     raise SourceError(
-        "no WordNet here; get it once: 'python -m nltk.downloader wordnet', or give a table of synonyms"
+        "no WordNet here",
+        hint="get it once: 'python -m nltk.downloader wordnet', or use a table of synonyms",
     )
 
 
 WORD_STARTS = ("Ġ", "▁")
-"""What byte-pair and SentencePiece vocabularies begin a word with; WordPiece marks the other parts of words."""
+"""The prefixes of tokens that begin a word in byte-pair and SentencePiece vocabularies. WordPiece
+has a prefix for the other parts of words."""
 
 
 class MaskedFill:
-    """Words and positions to the likeliest other word for each, all of them masked at once.
+    """A function from words and positions to the likeliest other word for each, all masked at once.
 
-    SimCSE's "MLM 15%" uses BERT-base and says no more; here a guess is one whole word of the vocabulary, with a
-    letter or digit, and never the word that was there. What lies behind the model's longest input stays.
+    SimCSE's "MLM 15%" uses BERT-base and specifies no more. Here a guess is one whole word of the
+    vocabulary, with a letter or digit, and never the word that is replaced. Words beyond the
+    model's longest input stay.
     """
 
     def __init__(self, model: str, *, device: str = "auto") -> None:
-        """Load a masked language model, a checkpoint's folder or its name on the Hub; raises where it cannot be had."""
+        """Load a masked language model.
+
+        Args:
+            model: The folder of a checkpoint, or its name on the Hub.
+            device: The device to compute on; ``auto`` chooses one.
+
+        Raises:
+            EncoderError: The checkpoint is no masked language model.
+            SourceError: It is not available.
+        """
         checkpoint = find_checkpoint(model)
-        self.tokenizer, loaded = load_masked_language_model(checkpoint)
+        self.tokenizer, masked_model = load_masked_language_model(checkpoint)
         self.device = open_device(device)
-        self.model = loaded.eval().to(self.device)
+        self.model = masked_model.eval().to(self.device)
         self.max_length = checkpoint.max_length()
-        self.words: list[str] = whole_words(self.tokenizer, loaded.config.vocab_size)
-        self.never = torch.tensor([not word for word in self.words], device=self.device)
+        self.words: list[str] = whole_words(self.tokenizer, masked_model.config.vocab_size)
+        self.is_no_word = torch.tensor([not word for word in self.words], device=self.device)
 
     def __call__(self, words: Sequence[str], positions: Sequence[int]) -> list[str]:
-        """Return a new word for each position, given in order."""
+        """Return a new word for each position; the positions must be in order."""
         masked = list(words)
-        for at in positions:
-            masked[at] = self.tokenizer.mask_token
+        for position in positions:
+            masked[position] = self.tokenizer.mask_token
         batch = self.tokenizer(
             " ".join(masked),
             truncation=self.max_length is not None,
             max_length=self.max_length,
             return_tensors="pt",
         ).to(self.device)
-        asked = batch["input_ids"][0] == self.tokenizer.mask_token_id
+        is_masked = batch["input_ids"][0] == self.tokenizer.mask_token_id
         with torch.inference_mode():
-            logits = self.model(**batch).logits[0, asked].masked_fill(self.never, -torch.inf)
+            logits = self.model(**batch).logits[0, is_masked]
+            logits = logits.masked_fill(self.is_no_word, -torch.inf)
+        # Of eight guesses at least one differs from the old word.
         likeliest = logits.topk(min(8, len(self.words))).indices.tolist()
-        new = [words[at] for at in positions]
-        for place, found in enumerate(likeliest):
-            guesses = (self.words[number] for number in found)
-            new[place] = next(
-                guess for guess in guesses if guess and guess.lower() != new[place].lower()
+        new_words = [words[position] for position in positions]
+        for index, token_ids in enumerate(likeliest):
+            guesses = (self.words[token_id] for token_id in token_ids)
+            new_words[index] = next(
+                guess for guess in guesses if guess and guess.lower() != new_words[index].lower()
             )
-        return new
+        return new_words
 
 
 def load_masked_language_model(checkpoint: Checkpoint) -> tuple[Any, Any]:
-    """Load the tokenizer and the model of a checkpoint, on the CPU; raises EncoderError where it is no such model."""
+    """Load the tokenizer and the model of a checkpoint on the CPU.
+
+    Raises:
+        EncoderError: The checkpoint is no masked language model.
+    """
     tokenizer = load_tokenizer(checkpoint)
     model, missing = load_model(transformers.AutoModelForMaskedLM, checkpoint, dtype="float32")
     if missing or tokenizer.mask_token_id is None:
-        lacks = f"the weights lack '{missing[0]}'" if missing else "its tokenizer has no mask token"
-        raise EncoderError(f"{checkpoint.folder}: no masked language model: {lacks}")
+        problem = (
+            f"the weights lack '{missing[0]}'" if missing else "its tokenizer has no mask token"
+        )
+        raise EncoderError(f"{checkpoint.folder}: no masked language model: {problem}")
     return tokenizer, model
 
 
-def whole_words(tokenizer: Any, size: int) -> list[str]:  # noqa: ANN401 - transformers is untyped
-    """Each token's word, empty for special tokens, parts of words and punctuation."""
-    tokens = tokenizer.convert_ids_to_tokens(range(min(size, len(tokenizer))))
-    tokens += [""] * (size - len(tokens))
-    special = set(tokenizer.all_special_tokens)
-    begins = any(token.startswith(WORD_STARTS) for token in tokens)
-    found = []
-    for at, token in enumerate(tokens):
-        whole = token.startswith(WORD_STARTS) if begins else not token.startswith("##")
-        word = tokenizer.decode([at]).strip() if whole and token and token not in special else ""
-        found.append(word if word.isalnum() else "")
-    return found
+def whole_words(tokenizer: Any, vocabulary_size: int) -> list[str]:  # noqa: ANN401 - transformers is untyped
+    """Return the word of each token; empty for special tokens, parts of words and punctuation."""
+    tokens = tokenizer.convert_ids_to_tokens(range(min(vocabulary_size, len(tokenizer))))
+    tokens += [""] * (vocabulary_size - len(tokens))
+    special_tokens = set(tokenizer.all_special_tokens)
+    has_word_starts = any(token.startswith(WORD_STARTS) for token in tokens)
+    words = []
+    for token_id, token in enumerate(tokens):
+        starts_word = (
+            token.startswith(WORD_STARTS) if has_word_starts else not token.startswith("##")
+        )
+        is_word = starts_word and token and token not in special_tokens
+        word = tokenizer.decode([token_id]).strip() if is_word else ""
+        words.append(word if word.isalnum() else "")
+    return words

@@ -91,5 +91,5 @@ def test_a_short_document_is_one_line():
             min_len=32,
             max_len=512,
             rng=rng,
-            where="articles.txt, line 7",
+            label="articles.txt, line 7",
         )

@@ -38,12 +38,12 @@ def shout(words: Any, at: Any) -> list[str]:
     return [words[i].upper() for i in at]
 
 
-one_synonym = partial(texts.replace_synonyms, one=True)
+one_synonym = partial(texts.replace_synonyms, single=True)
 ALL: dict[str, Any] = {
     "crop": partial(texts.crop, rate=0.3),
     "delete_words": partial(texts.delete_words, rate=0.3),
     "delete_one_word": texts.delete_one_word,
-    "replace_one_synonym": partial(texts.replace_synonyms, synonyms=lookup, one=True),
+    "replace_one_synonym": partial(texts.replace_synonyms, synonyms=lookup, single=True),
     "replace_synonyms": partial(texts.replace_synonyms, synonyms=lookup),
     "replace_masked": partial(texts.replace_masked, fill=shout),
     "clear_delete_words": texts.clear_delete_words,
@@ -188,7 +188,7 @@ def test_each_deleted_span_leaves_a_mark():
     # Short sentences have room for fewer.
     assert texts.clear_delete_spans(WORDS[:3], rng=rng()).count("[DEL]") == 2
     assert texts.clear_delete_spans(WORDS[:1], rng=rng()) == ["w0"]
-    assert texts.clear_delete_spans(words, rng=rng(), spans=2, rate=0.3, mark="_").count("_") == 2
+    assert texts.clear_delete_spans(words, rng=rng(), spans=2, rate=0.3, marker="_").count("_") == 2
 
 
 def test_spans_change_places():

@@ -100,7 +100,7 @@ class DeCLUTR(seams.Learner):
                 max_len=self.max_span,
                 strategy=self.strategy,
                 rng=rng,
-                where=f"document {row + 1} ('{words}…')",
+                label=f"document {row + 1} ('{words}…')",
             )
             found.append(drawn)
         return found

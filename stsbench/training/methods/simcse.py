@@ -142,7 +142,7 @@ WORD_CHANGES: Mapping[str, Callable[[SimCSEPositives], texts.Augment]] = {
     "delete_words": lambda method: partial(texts.delete_words, rate=method.rate),
     "delete_one_word": lambda method: texts.delete_one_word,
     "synonym": lambda method: partial(
-        texts.replace_synonyms, synonyms=texts.load_synonyms(method.synonyms), one=True
+        texts.replace_synonyms, synonyms=texts.load_synonyms(method.synonyms), single=True
     ),
     "masked_word": lambda method: partial(
         texts.replace_masked,
