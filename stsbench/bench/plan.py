@@ -1,4 +1,4 @@
-"""What a run does: its tasks with their protocols, its encoders and seeds, the cells of it; how far it is, and who hears of it."""
+"""The plan of a run: its tasks with their protocols, its encoders, its seeds and its cells."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stsbench.bench.protocols import PlannedTask, parse_protocols, plan_task
+from stsbench.bench.protocols import PlannedTask, ProtocolRequest, parse_protocols, plan_task
 from stsbench.core import settings
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import SourceError, StsbenchError, UnknownName
@@ -18,16 +18,19 @@ from stsbench.evaluators.registry import EVALUATORS
 from stsbench.results.record import Result
 
 TaskSpecs = str | Task | Sequence[str | Task]
-"""What a program may hand over as tasks: names of tasks and suites, comma lists of them, Tasks, and lists of these."""
+"""The tasks of a run as a program may pass them.
+
+A name of a task or a suite, a comma list of names, a Task, or a list of these.
+"""
 
 
 Store = Path | str | None
-"""Where embeddings are kept: a folder, ``default`` for the user's cache folder, or None for memory alone."""
+"""A folder for embeddings, ``default`` for the user's cache folder, or None for memory only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One score that a run makes: an encoder, a task, a protocol and a seed, as the command line names them."""
+    """One score of a run: an encoder, a task, a protocol and a seed, as a user names them."""
 
     encoder: str
     task: str
@@ -37,44 +40,48 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderPlan:
-    """One encoder of a run: plain data, that can be counted, shown and sent to another process."""
+    """The plan for one encoder of a run: plain data that can be sent to another process."""
 
     spec: str
-    """The encoder as the user names it."""
+    """The encoder as the user writes it."""
     name: str
-    """What its results call it."""
+    """The name of the encoder in its results."""
     cells: Sequence[Cell]
-    """Those whose data could be had."""
+    """The cells whose data are available."""
     current_results: Mapping[Cell, Result]
-    """Those that the results folder holds."""
+    """The valid results that the results folder already has, by their cells."""
     sentences_to_embed: int | None
-    """Distinct sentences that the store does not hold; None where only fitting the encoder tells."""
+    """The number of sentences without stored embeddings; None if unknown before fitting."""
     tokens_to_send: int | None = None
-    """The tokens, or nearly, that a server would be sent for them; None where the encoder runs here."""
+    """About how many tokens a server would be sent for them; None if the encoder runs locally."""
     libraries: Sequence[str] = ()
-    """The packages that its fingerprint names: those that compute its embeddings."""
+    """The packages that compute its embeddings, as its fingerprint names them."""
 
     @property
     def missing_cells(self) -> list[Cell]:
-        """Those that are to be scored."""
+        """The cells that are still to be scored."""
         return [cell for cell in self.cells if cell not in self.current_results]
 
 
 @dataclass(frozen=True)
 class CleanScoreSettings:
-    """Training text whose sentences a further score of each cell leaves out."""
+    """Training text whose sentences are excluded from a further score of each cell."""
 
     corpora: Sequence[str]
-    """Names and files as ``--text`` of training takes them; ``own``: what the encoder's recipe names."""
+    """Names of corpora and files; ``own`` is the training text that the encoder's recipe names."""
     min_similarity: float | None = None
-    """The least similarity of near-duplicates that are left out too."""
+    """The minimum similarity of near-duplicates to exclude too; None for equal sentences only."""
     folder: Path | None = None
-    """Of training text."""
+    """The folder of the corpora; None for the one in the user's settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """What is scored, and how: encoders on tasks. A command and a program say it alike; ``out`` and after are of runs alone."""
+    """The settings of a run: which encoders are scored on which tasks, and how.
+
+    The command line and :func:`stsbench.evaluate` both make one. The fields from ``results_folder``
+    on concern only runs that write result files.
+    """
 
     tasks: TaskSpecs
     encoders: Sequence[str] = ()
@@ -89,79 +96,99 @@ class RunPlan:
     """The results folder."""
     fresh: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
-    """What results call an encoder, by what it is given as, where it is not its own name."""
+    """The names of encoders in results, by spec; by default an encoder has its own name."""
     executor: str = "local"
-    """Who carries it out: a row of :data:`stsbench.bench.run.EXECUTORS`, or ``ray://HOST:PORT``."""
+    """A row of :data:`stsbench.bench.run.EXECUTORS`, or ``ray://HOST:PORT``."""
     gpus_per_encoder: int | None = None
-    """How many workers embed for one encoder; None for as many as are free."""
+    """The number of workers that embed for one encoder; None for all free ones."""
     timeout: float | None = None
-    """Seconds after which a worker's piece of work is given up; None for never."""
+    """The seconds after which a job of a worker is cancelled; None for never."""
     clean: CleanScoreSettings | None = None
-    """Where it is given, each Result has a score over the items that this text holds nothing of."""
+    """If set, each Result has a further score, without the items of this training text."""
 
     @property
     def has_one_encoder(self) -> bool:
-        """Whether it is of a single encoder, whose mistakes are its own."""
+        """Whether the run has a single encoder, whose errors stop the run."""
         return len(self.encoders) == 1
 
     @property
     def data_folder(self) -> Path | None:
-        """The local data folder: the one given, else the user's usual one."""
+        """The local data folder: the plan's, else that of the settings; None if there is none."""
         return Path(self.data) if self.data is not None else settings.data_folder()
 
     @cached_property
     def planned_tasks(self) -> list[PlannedTask]:
-        """The tasks with their protocols, planned once; no data are read yet. A Task that is given has its own data folder.
+        """The tasks with their protocols, planned once; no data are read yet.
 
-        Raises UnknownName: a task, suite or protocol that does not exist, or that no chosen task uses.
+        A Task object keeps its own data folder.
+
+        Raises:
+            UnknownName: A task, suite or protocol does not exist, or no task has the protocol.
         """
-        asked, chosen = parse_protocols(self.protocol), dict[str, Task]()
-        # No task at all is an empty name.
-        for one in [self.tasks] if isinstance(self.tasks, str | Task) else self.tasks or [""]:
-            if isinstance(one, Task):
-                chosen.setdefault(one.name, one)
+        requested_protocols = parse_protocols(self.protocol)
+        planned_tasks = [
+            plan_task(task, requested_protocols, self.split) for task in self._find_tasks()
+        ]
+        self._check_protocols_are_used(requested_protocols, planned_tasks)
+        return planned_tasks
+
+    def _find_tasks(self) -> list[Task]:
+        """Return the tasks that ``tasks`` names, each once."""
+        # An empty list stands for an empty name, which is refused as unknown.
+        specs = [self.tasks] if isinstance(self.tasks, str | Task) else self.tasks or [""]
+        tasks_by_name: dict[str, Task] = {}
+        for spec in specs:
+            if isinstance(spec, Task):
+                tasks_by_name.setdefault(spec.name, spec)
                 continue
-            for name in expand_names(one, self.catalogue):
-                if name not in chosen:
-                    chosen[name] = load_task(name, data=self.data, catalogue=self.catalogue)
-        found = [plan_task(task, asked, self.split) for task in chosen.values()]
-        used = {one.requested_protocol for one in found}
-        for name, (text, _) in asked.items():
-            if text not in used:
-                known = {
-                    name: None
-                    for one in found
-                    for name in EVALUATORS.load(one.task.card.evaluator).PROTOCOLS
-                }
-                raise UnknownName(
-                    "protocol", name, known, hint=f"these tasks have {', '.join(known)}"
-                )
-        return found
+            for name in expand_names(spec, self.catalogue):
+                if name not in tasks_by_name:
+                    tasks_by_name[name] = load_task(name, data=self.data, catalogue=self.catalogue)
+        return list(tasks_by_name.values())
+
+    @staticmethod
+    def _check_protocols_are_used(
+        requested_protocols: Mapping[str, ProtocolRequest], planned_tasks: Sequence[PlannedTask]
+    ) -> None:
+        used_protocols = {task.requested_protocol for task in planned_tasks}
+        for name, request in requested_protocols.items():
+            if request.text in used_protocols:
+                continue
+            available: dict[str, None] = {}
+            for planned_task in planned_tasks:
+                factory = EVALUATORS.load(planned_task.task.card.evaluator)
+                available |= dict.fromkeys(factory.PROTOCOLS)
+            raise UnknownName(
+                "protocol", name, available, hint=f"these tasks have {', '.join(available)}"
+            )
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """The cells of a run in the order encoder, task, seed; no encoder is made.
+        """The cells of the run in the order encoder, task, seed; no encoder is loaded.
 
-        A recipe that was trained for several seeds is one encoder a seed, ``recipe@3``. Raises StsbenchError: a task,
-        suite, protocol or data folder that does not exist.
+        A recipe that was trained with several seeds is one encoder per seed, ``recipe@3``.
+
+        Raises:
+            StsbenchError: A task, suite, protocol or data folder does not exist.
         """
-        scored = self.planned_tasks
+        planned_tasks = self.planned_tasks
         if self.data_folder is not None and not self.data_folder.is_dir():
             raise SourceError(f"data folder '{self.data_folder}' does not exist")
+        encoders: dict[str, None] = {}
+        for spec in self.encoders:
+            encoders |= dict.fromkeys(expand_seeds(spec, self.catalogue))
         return [
             Cell(encoder=encoder, task=task.name, protocol=task.requested_protocol, seed=seed)
-            for encoder in dict.fromkeys(
-                one for spec in self.encoders for one in expand_seeds(spec, self.catalogue)
-            )
-            for task in scored
+            for encoder in encoders
+            for task in planned_tasks
             for seed in dict.fromkeys(self.seeds)
         ]
 
 
 def expand_seeds(spec: str, catalogue: Catalogue) -> list[str]:
-    """The encoders that a name stands for: of a recipe trained for several seeds one a seed."""
+    """Return the encoders that a spec stands for: one per seed of a recipe with several seeds."""
     try:
         return expand_recipe(spec, catalogue)
     except StsbenchError:
-        # It fails when it is loaded, and takes no other encoder with it.
+        # Loading it fails later, and is reported for this encoder only.
         return [spec]

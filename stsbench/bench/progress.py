@@ -10,62 +10,72 @@ from stsbench.bench.plan import EncoderPlan
 from stsbench.results.record import Result
 
 STALL_SECONDS = 300.0
-"""So long nothing may move before it is said; then twice as long, and so on."""
+"""After this time without progress a stall is reported; then after twice as long, and so on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobProgress:
-    """What one worker does: of ``what`` the share ``done``, in [0, 1]; the sentences that it embeds, or the cells it scores."""
+    """The progress of one job of a worker."""
 
     worker: str = ""
-    """None is this process."""
+    """The host and process of the worker; empty for this process."""
     label: str
+    """The job as it is printed."""
     fraction: float = 0.0
+    """The finished share of the job, in [0, 1]."""
     sentences: int = 0
+    """The number of sentences that the job embeds."""
     cells: int = 0
+    """The number of cells that the job scores."""
 
 
 class ProgressTracker:
-    """What the workers of a run do, how fast they are together, how long the rest takes, and how long nothing has moved."""
+    """Measures a run: its running jobs, its speed, the time left, and stalls."""
 
     def __init__(
         self, encoder_plans: Sequence[EncoderPlan] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Nothing of these encoders is done yet."""
+        """Start before the first job.
+
+        Args:
+            encoder_plans: The encoders of the run.
+            clock: Returns the current time in seconds.
+        """
         self.clock = clock
         self.current_jobs: dict[int, JobProgress] = {}
-        """What is under way, by the number of the piece of work."""
+        """The progress of each running job, by its id."""
         self._started_at: dict[int, float] = {}
-        """When each piece was first reported."""
-        self.total_cells, self.scored_cells, self.failed_cells = (
-            sum(len(part.missing_cells) for part in encoder_plans),
-            0,
-            0,
-        )
-        self._total_sentences, self._embedded_sentences = (
-            float(sum(part.sentences_to_embed or 0 for part in encoder_plans)),
-            0.0,
-        )
-        """Sentences in all, and those of pieces that have ended."""
-        self._embedding_seconds = self._scoring_seconds = 0.0
-        """Seconds in which something was embedded, and scored."""
-        self._measured_until = self._last_progress = clock()
+        """The time of each job's first report."""
+        self.total_cells = _count_missing_cells(encoder_plans)
+        self.scored_cells = 0
+        self.failed_cells = 0
+        self._total_sentences = float(_count_sentences(encoder_plans))
+        self._embedded_sentences = 0.0
+        """The number of sentences of finished jobs."""
+        self._embedding_seconds = 0.0
+        """The time in which at least one job has embedded."""
+        self._scoring_seconds = 0.0
+        """The time in which at least one job has scored."""
+        self._measured_until = clock()
+        """The time up to which these seconds are counted."""
+        self._last_progress = self._measured_until
+        """The time at which a job last progressed."""
         self._reported_stall = 0.0
-        """Up to when these seconds are counted, when anything last moved, and after how many seconds that was last said."""
+        """The length in seconds of the stall that was last reported; 0 if there is none."""
 
     def start_encoder(self, encoder_plans: Sequence[EncoderPlan]) -> None:
-        """It is the turn of the first of these encoders: what is not done of those before has failed."""
+        """Start an encoder; the unfinished cells of earlier encoders count as failed.
+
+        Args:
+            encoder_plans: The unfinished encoders; the first of them is the one to start.
+        """
         self.failed_cells = (
-            self.total_cells
-            - self.scored_cells
-            - sum(len(part.missing_cells) for part in encoder_plans)
+            self.total_cells - self.scored_cells - _count_missing_cells(encoder_plans)
         )
-        self._total_sentences = self._embedded_sentences + sum(
-            part.sentences_to_embed or 0 for part in encoder_plans
-        )
+        self._total_sentences = self._embedded_sentences + _count_sentences(encoder_plans)
 
     def update(self, job_id: int, progress: JobProgress) -> None:
-        """A worker has begun a piece, or continues with it."""
+        """Record the progress of a job, which may be a new one."""
         self._measure_time()
         if progress != self.current_jobs.get(job_id):
             self._last_progress, self._reported_stall = self._measured_until, 0.0
@@ -73,24 +83,27 @@ class ProgressTracker:
         self.current_jobs[job_id] = progress
 
     def finish(self, job_id: int, *, succeeded: bool = True) -> None:
-        """A piece has ended; of what has failed, nothing counts."""
+        """Record the end of a job; the sentences of a failed job do not count."""
         self._measure_time()
         self._last_progress, self._reported_stall = self._measured_until, 0.0
-        ended = self.current_jobs.pop(job_id, None)
-        if ended is not None and succeeded:
-            self._embedded_sentences += ended.sentences
+        progress = self.current_jobs.pop(job_id, None)
+        if progress is not None and succeeded:
+            self._embedded_sentences += progress.sentences
 
     def overdue_jobs(self, job_ids: Iterable[int], timeout: float | None) -> list[int]:
-        """Those of some pieces that have been under way for longer."""
+        """Return the jobs that have run for longer than a timeout.
+
+        Args:
+            job_ids: The jobs to look at.
+            timeout: The time that a job may take, in seconds; None if there is no limit.
+        """
+        if timeout is None:
+            return []
         now = self.clock()
-        return (
-            []
-            if timeout is None
-            else [one for one in job_ids if now - self._started_at.get(one, now) > timeout]
-        )
+        return [job_id for job_id in job_ids if now - self._started_at.get(job_id, now) > timeout]
 
     def report_stall(self) -> int | None:
-        """For how many minutes nothing has moved, where that is to be said now; else None."""
+        """Return the minutes without progress if it is time to report them, else None."""
         waited = self.clock() - self._last_progress
         if waited < max(STALL_SECONDS, 2 * self._reported_stall):
             return None
@@ -99,108 +112,130 @@ class ProgressTracker:
 
     @property
     def running_cells(self) -> int:
-        """How many cells are scored now."""
-        return sum(one.cells for one in self.current_jobs.values())
+        """The number of cells that are being scored."""
+        return sum(progress.cells for progress in self.current_jobs.values())
 
     @property
     def embedded_sentences(self) -> float:
-        """How many are embedded so far, those of the work under way among them."""
+        """The number of sentences embedded so far, including those of running jobs."""
         return self._embedded_sentences + sum(
-            one.fraction * one.sentences for one in self.current_jobs.values()
+            progress.fraction * progress.sentences for progress in self.current_jobs.values()
         )
 
     def sentences_per_second(self) -> float | None:
-        """Sentences a second, of all workers together; None as long as nothing tells."""
+        """Return the speed of all workers together; None if there is no data yet."""
         self._measure_time()
-        return (
-            self.embedded_sentences / self._embedding_seconds
-            if self._embedding_seconds and self.embedded_sentences
-            else None
-        )
+        if not self._embedding_seconds or not self.embedded_sentences:
+            return None
+        return self.embedded_sentences / self._embedding_seconds
 
     def seconds_left(self) -> float | None:
-        """Seconds until the run ends; None where nothing tells yet.
+        """Estimate the seconds until the run ends; None if there is no data yet.
 
-        One worker embeds and scores in turn; of several, which do so side by side, the longer one counts.
+        One worker embeds and scores in turn. Several workers do both at the same time, so the
+        longer of the two counts.
         """
-        speed, waiting, ended = (
-            self.sentences_per_second(),
-            max(0.0, self._total_sentences - self.embedded_sentences),
-            self.scored_cells + self.failed_cells,
-        )
-        cells = max(0, self.total_cells - ended)
-        if (waiting and speed is None) or (cells and not ended and not waiting):
+        speed = self.sentences_per_second()
+        sentences_left = max(0.0, self._total_sentences - self.embedded_sentences)
+        finished_cells = self.scored_cells + self.failed_cells
+        cells_left = max(0, self.total_cells - finished_cells)
+        if sentences_left and speed is None:
             return None
-        embedding = waiting / speed if speed is not None else 0.0
-        scoring = cells * self._scoring_seconds / max(ended, 1)
-        several = any(one.worker for one in self.current_jobs.values())
-        return max(embedding, scoring) if several else embedding + scoring
+        if cells_left and not finished_cells and not sentences_left:
+            return None
+        embedding = sentences_left / speed if speed is not None else 0.0
+        scoring = cells_left * self._scoring_seconds / max(finished_cells, 1)
+        has_workers = any(progress.worker for progress in self.current_jobs.values())
+        return max(embedding, scoring) if has_workers else embedding + scoring
 
     def _measure_time(self) -> None:
-        """Count the time that has passed for what was under way in it."""
-        now, under_way = self.clock(), self.current_jobs.values()
-        self._embedding_seconds += (now - self._measured_until) * any(
-            one.sentences for one in under_way
-        )
-        self._scoring_seconds += (now - self._measured_until) * any(one.cells for one in under_way)
+        """Count the time since the last call for what the running jobs do."""
+        now = self.clock()
+        elapsed = now - self._measured_until
+        if any(progress.sentences for progress in self.current_jobs.values()):
+            self._embedding_seconds += elapsed
+        if any(progress.cells for progress in self.current_jobs.values()):
+            self._scoring_seconds += elapsed
         self._measured_until = now
+
+
+def _count_missing_cells(encoder_plans: Sequence[EncoderPlan]) -> int:
+    return sum(len(encoder_plan.missing_cells) for encoder_plan in encoder_plans)
+
+
+def _count_sentences(encoder_plans: Sequence[EncoderPlan]) -> int:
+    return sum(encoder_plan.sentences_to_embed or 0 for encoder_plan in encoder_plans)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunCallbacks:
-    """Who hears how a run goes; every part may be left out."""
+    """Functions that are called with the progress of a run; each may be omitted."""
 
-    on_plan: Callable[[Sequence[EncoderPlan]], None] = lambda parts: None
-    """Hears all that is to be done, before the first batch."""
-    on_progress: Callable[[ProgressTracker], None] = lambda pace: None
-    """Hears how far the workers of a run are, or this process alone; of others ``encoding`` and ``scoring`` hear nothing."""
+    on_plan: Callable[[Sequence[EncoderPlan]], None] = lambda encoder_plans: None
+    """Called with the plans of all encoders, before the first batch."""
+    on_progress: Callable[[ProgressTracker], None] = lambda tracker: None
+    """Called when a job of this process or of a worker has progressed."""
     on_checking: Callable[[int, int], None] = lambda done, total: None
-    """Hears how many of an encoder's earlier results are held to their items."""
+    """Called with how many of an encoder's earlier results are compared with their items."""
     on_embedding: Callable[[int, int], None] = lambda done, total: None
+    """Called with the number of sentences that this process has embedded; not for workers."""
     on_scoring: Callable[[str], None] = lambda task: None
+    """Called with the name of a task before this process scores it; not for workers."""
     on_result: Callable[[Result], None] = lambda result: None
-    """Hears each Result that was made, and not found in the results folder."""
-    on_failure: Callable[[str, Exception], None] = lambda what, error: None
-    on_notice: Callable[[str], None] = lambda line: None
-    """Hears what is no failure and should be known."""
+    """Called with each new Result, but not with those that the results folder already has."""
+    on_failure: Callable[[str, Exception], None] = lambda label, error: None
+    """Called with a label of what has failed, and the error."""
+    on_notice: Callable[[str], None] = lambda message: None
+    """Called with a message for the user that is no error."""
 
     def with_raised_failures(self) -> RunCallbacks:
-        """The same, which raises what fails: nothing is left to do."""
+        """Return a copy that raises each failure."""
 
-        def failed(what: str, error: Exception) -> None:
+        def raise_failure(label: str, error: Exception) -> None:
             raise error
 
-        return replace(self, on_failure=failed)
+        return replace(self, on_failure=raise_failure)
 
     def with_progress(
         self, tracker: ProgressTracker, encoder_plan: EncoderPlan, label: str
     ) -> RunCallbacks:
-        """The same, which keeps the pace of an encoder in this process, and tells it; ``label`` is what is shown of it."""
+        """Return a copy that records the progress of an encoder in this process, and reports it.
 
-        def tell(what: str, done: float = 0.0, *, sentences: int = 0, cells: int = 0) -> None:
+        Args:
+            tracker: Records the progress.
+            encoder_plan: The encoder whose cells are scored.
+            label: Precedes the activity in the label of the job.
+        """
+
+        def report(
+            activity: str, fraction: float = 0.0, *, sentences: int = 0, cells: int = 0
+        ) -> None:
             tracker.update(
                 0,
                 JobProgress(
-                    label=f"{label}: {what}", fraction=done, sentences=sentences, cells=cells
+                    label=f"{label}: {activity}",
+                    fraction=fraction,
+                    sentences=sentences,
+                    cells=cells,
                 ),
             )
             self.on_progress(tracker)
 
-        def encoding(done: int, total: int) -> None:
-            tell("embedding", done / total, sentences=encoder_plan.sentences_to_embed or 0)
+        def on_embedding(done: int, total: int) -> None:
+            report("embedding", done / total, sentences=encoder_plan.sentences_to_embed or 0)
             self.on_embedding(done, total)
             if done == total:
                 tracker.finish(0)
 
-        def scoring(task: str) -> None:
-            tell(f"scoring {task}", cells=1)
+        def on_scoring(task: str) -> None:
+            report(f"scoring {task}", cells=1)
             self.on_scoring(task)
 
-        def scored(result: Result) -> None:
+        def on_result(result: Result) -> None:
             tracker.finish(0)
             tracker.scored_cells += 1
             self.on_result(result)
             self.on_progress(tracker)
 
-        tell("loading")
-        return replace(self, on_embedding=encoding, on_scoring=scoring, on_result=scored)
+        report("loading")
+        return replace(self, on_embedding=on_embedding, on_scoring=on_scoring, on_result=on_result)

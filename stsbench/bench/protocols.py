@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, ProtocolError, StsbenchError, UnknownName
@@ -28,11 +28,15 @@ class PlannedTask:
     task: Task
     evaluator: Evaluator
     requested_protocol: str
-    """The protocol as ``--protocol`` names it."""
+    """The protocol as the user wrote it, for example ``senteval(kfold=5)``."""
     protocol: Mapping[str, Any]
+    """The name and all fields of the protocol, as a result file holds them."""
     split: str
+    """The split whose items are scored."""
     required_splits: Sequence[str]
+    """All splits that the evaluator reads, for example those of a probe's training."""
     splits: dict[str, Split] = field(default_factory=dict)
+    """The required splits by name; empty before :meth:`load`."""
 
     @property
     def name(self) -> str:
@@ -41,119 +45,171 @@ class PlannedTask:
 
     @property
     def digest(self) -> str:
-        """The hash of the data: that of the split, or of all splits that the score needs."""
+        """The hash of the data: of the only split, or of all splits that the score needs."""
         digests = [split.digest for split in self.splits.values()]
         return digests[0] if len(digests) == 1 else digest_columns({"splits": digests})
 
     def load(self) -> None:
-        """Read the splits that the score needs. Raises DataError: no source has one, or it is not as its card says."""
+        """Read the splits that the score needs.
+
+        Raises:
+            DataError: No source has a split, or it differs from its card.
+        """
         self.splits.update({name: self.task.load(name) for name in self.required_splits})
 
     def notes(self) -> list[str]:
-        """What a reader of the score must know of the data."""
+        """Return the notes on the data for a reader of the score."""
         return [note for name in self.splits for note in self.task.loaded(name).notes]
 
     def texts(self) -> list[str]:
-        """All sentences the score needs."""
+        """Return all sentences that the score needs."""
         return [text for split in self.splits.values() for text in split.texts()]
 
 
 def load_tasks(
     tasks: Iterable[PlannedTask], on_failure: Callable[[str, StsbenchError], None]
 ) -> list[PlannedTask]:
-    """Read every task's data; one whose data cannot be had goes to ``on_failure`` and, unless that raises, is left out."""
-    found = []
+    """Read the data of tasks, and return the tasks whose data could be read.
+
+    Args:
+        tasks: The tasks to read.
+        on_failure: Called with the name of a task and the error if its data cannot be read;
+            the task is omitted, unless this function raises.
+    """
+    loaded_tasks = []
     for task in tasks:
         try:
             task.load()
         except StsbenchError as error:
             on_failure(task.name, error)
         else:
-            found.append(task)
-    return found
+            loaded_tasks.append(task)
+    return loaded_tasks
 
 
-RequestedProtocols = Mapping[str, tuple[str, Mapping[str, Any]]]
-"""The protocols a user asked for: how each is written, and the fields to replace, by name."""
+class ProtocolRequest(NamedTuple):
+    """A protocol that a user requests."""
+
+    text: str
+    """The request as the user wrote it."""
+    fields: Mapping[str, Any]
+    """The fields of the protocol to replace; empty for the protocol as it is."""
 
 
-def parse_protocols(protocol: str | Sequence[str] | None) -> RequestedProtocols:
-    """Read a comma list of protocols: each a name, or a name with fields to replace, ``senteval(kfold=5,nhid=50)``.
+def parse_protocols(protocol: str | Sequence[str] | None) -> dict[str, ProtocolRequest]:
+    """Parse a comma list of protocols, and return the requests by the name of the protocol.
 
-    Raises ProtocolError: one cannot be read, or is named twice.
+    Args:
+        protocol: Names of protocols, each possibly with fields to replace, for example
+            ``senteval(kfold=5,nhid=50)``; None for no request.
+
+    Raises:
+        ProtocolError: A protocol cannot be parsed, or is named twice.
     """
-    asked: dict[str, tuple[str, Mapping[str, Any]]] = {}
-    for part in split_names(protocol if isinstance(protocol, str) else ",".join(protocol or [])):
-        match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", part)
+    requests: dict[str, ProtocolRequest] = {}
+    for text in split_names(protocol if isinstance(protocol, str) else ",".join(protocol or [])):
+        match = re.fullmatch(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", text)
         if not match:
-            raise ProtocolError(f"--protocol '{part.strip()}': give a name, or name(field=value)")
+            raise ProtocolError(
+                "give a name, or name(field=value)", parameter="protocol", value=text.strip()
+            )
+        name = match[1]
+        if name in requests:
+            raise ProtocolError(
+                "is named twice; run once for each", parameter="protocol", value=name
+            )
         # Fields are a TOML inline table whose bare words need no quotes: optimiser=rmsprop.
-        quoted = re.sub(
+        toml_fields = re.sub(
             r"=\s*(?!(?:true|false)\s*(?:,|$))([A-Za-z][\w-]*)\s*(?=,|$)", r'= "\1"', match[2] or ""
         )
-        if match[1] in asked:
-            raise ProtocolError(f"--protocol names '{match[1]}' twice; run once for each")
         try:
-            asked[match[1]] = part, tomllib.loads(f"fields = {{{quoted}}}")["fields"]
+            fields = tomllib.loads(f"fields = {{{toml_fields}}}")["fields"]
         except ValueError as error:
             raise ProtocolError(
-                f"--protocol '{part.strip()}': cannot be read ({join_lines(error)})"
+                f"cannot be read ({join_lines(error)})", parameter="protocol", value=text.strip()
             ) from error
-    return asked
+        requests[name] = ProtocolRequest(text, fields)
+    return requests
 
 
-def plan_task(task: Task, requested: RequestedProtocols, split: str | None = None) -> PlannedTask:
-    """A task with its evaluator, which takes the protocol that it knows of those asked for, else its first.
+def plan_task(
+    task: Task, requested: Mapping[str, ProtocolRequest], split: str | None = None
+) -> PlannedTask:
+    """Return a task with its evaluator under the requested protocol.
 
-    Raises CardError: there is no such evaluator. ProtocolError: several protocols fit, or the task cannot be scored on the
-    split.
+    Args:
+        task: The task to score.
+        requested: The requested protocols by name. The one that the evaluator has is used; if it
+            has none of them, its first protocol is.
+        split: The split to score; None for the one that the task's card names.
+
+    Raises:
+        CardError: There is no such evaluator.
+        ProtocolError: The evaluator has several of the protocols, or the task cannot be scored on
+            the split.
     """
     try:
         factory = EVALUATORS.load(task.card.evaluator)
     except UnknownName as error:
         raise CardError(f"task {task.name}: {error}") from error
     protocols: Mapping[str, Any] = factory.PROTOCOLS
-    fitting = [name for name in requested if name in protocols]
-    if len(fitting) > 1:
+    requested_names = [name for name in requested if name in protocols]
+    if len(requested_names) > 1:
         raise ProtocolError(
-            f"{task.name} is scored by one protocol at a time, not by {' and '.join(fitting)}; run once for each"
+            f"{task.name} is scored by one protocol at a time, "
+            f"not by {' and '.join(requested_names)}; run once for each"
         )
-    name = fitting[0] if fitting else next(iter(protocols))
-    text, fields = requested.get(name, (name, {}))
+    name = requested_names[0] if requested_names else next(iter(protocols))
+    request = requested.get(name, ProtocolRequest(name, {}))
     evaluator = make_evaluator(
-        factory, replace_fields(protocols[name], fields), task.card, task.name
+        factory, replace_fields(protocols[name], request.fields), task.card, task.name
     )
-    scored = split or task.card.score_split
-    one_split = getattr(factory, "ONE_SPLIT", False)
-    if not one_split and scored != task.card.score_split:
+    default_split = task.card.score_split
+    score_split = split or default_split
+    reads_one_split = getattr(factory, "ONE_SPLIT", False)
+    if not reads_one_split and score_split != default_split:
         raise ProtocolError(
-            f"{task.name} is trained and scored on splits of its own ('{task.card.score_split}' is the one scored); "
-            f"--split is for tasks of the evaluator 'sts'"
+            f"{task.name} is trained and scored on splits of its own "
+            f"('{default_split}' is the one scored); only tasks of the evaluator 'sts' can be "
+            "scored on another split",
+            parameter="split",
+            value=split,
+            choices=[default_split],
         )
-    wanted = [scored] if one_split else list(task.card.splits)
-    # An evaluator may fix fields for its task (WordContent has no hidden units): its word counts.
-    # As a Result's file holds it, so that what is read back is equal: a tuple is a list.
-    kept = json.loads(json.dumps(dataclasses.asdict(evaluator.protocol)))
+    # The evaluator's protocol, not the requested one: an evaluator may fix fields for its task
+    # (WordContent has no hidden units). Through JSON, because tuples are lists in result files.
+    protocol_fields = json.loads(json.dumps(dataclasses.asdict(evaluator.protocol)))
     return PlannedTask(
         task=task,
         evaluator=evaluator,
-        requested_protocol=text,
-        protocol=kept,
-        split=scored,
-        required_splits=wanted,
+        requested_protocol=request.text,
+        protocol=protocol_fields,
+        split=score_split,
+        required_splits=[score_split] if reads_one_split else list(task.card.splits),
     )
 
 
 def format_protocol(task: str, protocol: Mapping[str, Any], catalogue: Catalogue) -> str:
-    """A result's protocol as ``--protocol`` names it: with the fields that differ from those of its name.
+    """Return a result's protocol as a user would request it, for example ``senteval(kfold=5)``.
 
-    Of a task that no card describes any more it is the name alone.
+    Args:
+        task: The id of the result's task.
+        protocol: The protocol fields of the result.
+        catalogue: The cards.
+
+    Returns:
+        The name, and in parentheses the fields that differ from the protocol of this name; the
+        name alone if no card describes the task any more.
     """
+    name = str(protocol["name"])
     if task not in catalogue.paths("tasks"):
-        return str(protocol["name"])
-    usual = plan_task(
-        load_task(task, catalogue=catalogue), parse_protocols(str(protocol["name"]))
-    ).protocol
-    recorded = {key: json.dumps(value) for key, value in protocol.items() if key in usual}
-    other = [f"{key}={value}" for key, value in recorded.items() if value != json.dumps(usual[key])]
-    return f"{protocol['name']}({', '.join(other)})" if other else str(protocol["name"])
+        return name
+    planned_task = plan_task(load_task(task, catalogue=catalogue), parse_protocols(name))
+    default_fields = planned_task.protocol
+    replaced_fields = []
+    for key, value in protocol.items():
+        if key in default_fields:
+            json_value = json.dumps(value)
+            if json_value != json.dumps(default_fields[key]):
+                replaced_fields.append(f"{key}={json_value}")
+    return f"{name}({', '.join(replaced_fields)})" if replaced_fields else name

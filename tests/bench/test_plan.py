@@ -86,16 +86,16 @@ def test_fields_of_a_protocol_can_be_replaced():
             "protocol 'simcse': aggregation: 'meen' is not one of all, mean, wmean; did you mean",
         ),
         ("simcse(aggregation=1)", "protocol 'simcse': aggregation: expected text, not 1"),
-        ("simcse(metric)", r"--protocol 'simcse\(metric\)': cannot be read"),
-        ("simcse(metric=pearson,metric=spearman)", "--protocol 'simcse.*': cannot be read"),
-        ("simcse(metric=pearson", "--protocol 'simcse.*': give a name, or name"),
-        ("sim cse", "--protocol 'sim cse': give a name, or name"),
+        ("simcse(metric)", r"protocol 'simcse\(metric\)': cannot be read"),
+        ("simcse(metric=pearson,metric=spearman)", "protocol 'simcse.*': cannot be read"),
+        ("simcse(metric=pearson", "protocol 'simcse.*': give a name, or name"),
+        ("sim cse", "protocol 'sim cse': give a name, or name"),
         (
             "simcse,wmean",
             "sts12 is scored by one protocol at a time, not by simcse and wmean; run once for each",
         ),
-        ("simcse,simcse(metric=pearson)", "--protocol names 'simcse' twice; run once for each"),
-        ("simcse(x=" + "9" * 5000 + ")", "--protocol 'simcse.*': cannot be read"),
+        ("simcse,simcse(metric=pearson)", "protocol 'simcse': is named twice; run once for each"),
+        ("simcse(x=" + "9" * 5000 + ")", "protocol 'simcse.*': cannot be read"),
         ("senteval(kfold=five)", "protocol 'senteval': kfold: expected a whole number, not 'five'"),
         ("senteval(kfold=5.0)", "protocol 'senteval': kfold: expected a whole number, not 5.0"),
         ("senteval(kfold=true)", "protocol 'senteval': kfold: expected a whole number, not True"),
@@ -167,7 +167,8 @@ def test_another_split_is_for_tasks_that_are_scored_on_one():
     for task in ("trec", "mr"):
         # Its score would be that of the usual split, under a wrong name.
         with pytest.raises(
-            ProtocolError, match=f"^{task} is trained and scored on splits of its own"
+            ProtocolError,
+            match=f"^split .train.: {task} is trained and scored on splits of its own",
         ):
             planned(task, split="train")
 
