@@ -110,7 +110,7 @@ def _print_parity(found: Parity) -> None:
         print_text(f"{letter} = {name} ({form})")
     if found.rows:
         rows = [
-            [r.kind, f"{r.n}", f"{r.worst:.5f}", f"{r.median:.5f}", f"{r.outliers}"]
+            [r.kind, f"{r.n}", f"{r.worst:.5f}", f"{r.median:.5f}", f"{r.astray}"]
             for r in found.rows
         ]
         print_text("")

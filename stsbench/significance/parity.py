@@ -186,14 +186,14 @@ class KindRow(NamedTuple):
         n: The number of sentences.
         worst: The lowest cosine of a sentence's two embeddings.
         median: The median cosine.
-        outliers: The number of sentences with a cosine below ``OUTLIER_LIMIT``.
+        astray: The number of sentences with a cosine below ``OUTLIER_LIMIT``.
     """
 
     kind: str
     n: int
     worst: float
     median: float
-    outliers: int
+    astray: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,7 +370,7 @@ def _rows_by_kind(sentences: Sentences, cosines: Matrix) -> list[KindRow]:
             n=len(kind_cosines),
             worst=min(kind_cosines),
             median=median(kind_cosines),
-            outliers=sum(cosine < OUTLIER_LIMIT for cosine in kind_cosines),
+            astray=sum(cosine < OUTLIER_LIMIT for cosine in kind_cosines),
         )
         for kind, kind_cosines in cosines_by_kind.items()
     ]
