@@ -24,8 +24,15 @@ from stsbench.core.errors import EXIT_USER_ERROR, SourceError, StsbenchError, Un
 from stsbench.core.wording import join_lines
 from stsbench.data.corpora.corpus import fetch_corpus, load_corpus
 from stsbench.data.corpora.overlap import How, OverlapMatches, find_overlap_matches, text_key
-from stsbench.data.splits import PairSplit, Split, characters
-from stsbench.data.task import Task, expand_names, files_of, is_at_hand, load_task, tasks_in_order
+from stsbench.data.splits import PairSplit, Split, count_characters
+from stsbench.data.task import (
+    Task,
+    expand_names,
+    is_available_locally,
+    load_task,
+    source_files,
+    tasks_in_order,
+)
 
 
 def fetch_command(names: opt.NamesToFetch, *, data: opt.Data = None, catalogue: opt.Cards) -> None:
@@ -107,7 +114,9 @@ def verify_command(
 
 def _any_file(card: TaskCard, folder: Path | None) -> bool:
     return any(
-        path.is_file() for split in card.splits for path, _ in files_of(card.local, split, folder)
+        path.is_file()
+        for split in card.splits
+        for path, _ in source_files(card.local, split, folder)
     )
 
 
@@ -120,7 +129,7 @@ def _verified(task: Task, split: str) -> dict[str, Any]:
         "mean": "",
     }
     missing = [
-        path for path, _ in files_of(task.card.local, split, task.data) if not path.is_file()
+        path for path, _ in source_files(task.card.local, split, task.data) if not path.is_file()
     ]
     if missing and _any_file(task.card, task.data):
         # The Hub may have it; a folder that has lost a file has to know it.
@@ -131,7 +140,7 @@ def _verified(task: Task, split: str) -> dict[str, Any]:
         return {**row, "verdict": join_lines(error)}
     read, verdict = loaded.split, "; ".join(loaded.differences) or "OK"
     mean = f"{np.mean(read.gold):.6f}" if isinstance(read, PairSplit) else ""
-    signs = " + ".join(map(str, characters(read)))
+    signs = " + ".join(map(str, count_characters(read)))
     return {**row, "rows": read.n, "characters": signs, "mean": mean, "verdict": verdict}
 
 
@@ -270,7 +279,9 @@ def overlap_command(
     # What is asked for, or all that needs no network.
     named = expand_names(tasks, catalogue) if tasks else tasks_in_order(catalogue)
     tests = [load_task(name, data=data, catalogue=catalogue) for name in named]
-    here = tests if tasks else [task for task in tests if is_at_hand(task.card, task.data)]
+    here = (
+        tests if tasks else [task for task in tests if is_available_locally(task.card, task.data)]
+    )
     if not here:
         raise SourceError(
             "no task's data are on this machine; run 'stsbench data fetch sts', or give --data DIR"

@@ -25,7 +25,7 @@ from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.provenance import processor, version_of
 from stsbench.core.wording import join_lines
 from stsbench.data.splits import check_file
-from stsbench.data.task import files_of, load_task
+from stsbench.data.task import load_task, source_files
 from stsbench.encoders.base import TokenEncoder
 from stsbench.encoders.load import load_named
 from stsbench.encoders.metadata import read_metadata
@@ -235,7 +235,7 @@ def _folders() -> Iterator[dict[str, str]]:
 
 
 def _state(card: TaskCard, data: Path | None) -> str:
-    files = [one for split in card.splits for one in files_of(card.local, split, data)]
+    files = [one for split in card.splits for one in source_files(card.local, split, data)]
     if card.package is not None or not files:
         return "missing" if card.package is None else "found"
     gone = [path.name for path, _ in files if not path.is_file()]

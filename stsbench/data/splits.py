@@ -1,4 +1,4 @@
-"""What a split holds, plain records that readers make and evaluators read; and whether it is what its card says."""
+"""The records of a split, which readers make and evaluators read, and checks against its card."""
 
 from __future__ import annotations
 
@@ -21,84 +21,86 @@ from stsbench.core.files import file_digest
 
 
 class _Sentences:
-    """What all splits have: texts, and an answer for each item."""
+    """The texts of a split, in one column or two, and a target per item."""
 
     text_columns: ClassVar[tuple[str, ...]]
-    answer: ClassVar[str]
-    """The column that an evaluator looks for."""
+    """The fields with the sentences: two for pairs."""
+    target_column: ClassVar[str]
+    """The field with the score, class or image of each item."""
 
     @property
     def sides(self) -> tuple[Sequence[str], ...]:
-        """The sentences of each item, side by side."""
+        """The columns of sentences: one of n texts, or for pairs the first and the second ones."""
         return tuple(getattr(self, name) for name in self.text_columns)
 
     @property
     def n(self) -> int:
-        """Number of items."""
+        """The number of items."""
         return len(self.sides[0])
 
     def texts(self) -> list[str]:
-        """All sentences, first sentences before second ones."""
+        """Return all sentences, first sentences before second ones."""
         return list(chain.from_iterable(self.sides))
 
     @cached_property
     def digest(self) -> str:
-        """The sha256 of sentences and answers in their order, whatever subsets and classes are called."""
-        return _digest(
-            zip(*self.sides, map(repr, getattr(self, self.answer).tolist()), strict=True)
-        )
+        """The sha256 of sentences and targets in order, without names of subsets and classes."""
+        targets = map(repr, getattr(self, self.target_column).tolist())
+        return _digest(zip(*self.sides, targets, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairSplit(_Sentences):
-    """Sentence pairs with a gold score.
+    """Sentence pairs with a gold score."""
 
-    ``gold`` is float64 of shape (n,); ``subset`` names the subset of each pair, ``""`` where
-    the task has none; ``subsets_known`` is false where the task has subsets and this source
-    leaves them out. ``ungraded`` holds the sentences of pairs that the release carries
-    without a gold score: never scored, but training text of some methods; ``ungraded_known`` is
-    false where this source leaves them out.
-    """
-
-    text_columns, answer = ("sentences1", "sentences2"), "gold"
+    text_columns, target_column = ("sentences1", "sentences2"), "gold"
     sentences1: Sequence[str]
     sentences2: Sequence[str]
     gold: npt.NDArray[np.float64]
+    """The gold scores, of shape (n,)."""
     subset: Sequence[str]
+    """The subset of each pair; an empty string if the task has no subsets."""
     subsets_known: bool = True
+    """False if the task has subsets and this source lacks them."""
     ungraded: Sequence[str] = ()
+    """Sentences of pairs without a gold score: never scored, training text of some methods."""
     ungraded_known: bool = True
+    """False if the release has ungraded pairs and this source lacks them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledSplit(_Sentences):
     """Sentences with a class; ``labels`` is int64 of shape (n,), classes 0..c-1."""
 
-    text_columns, answer = ("sentences",), "labels"
+    text_columns, target_column = ("sentences",), "labels"
     sentences: Sequence[str]
     labels: npt.NDArray[np.int64]
     classes: Sequence[str] = ()
+    """The names of the classes; empty if they have none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledPairSplit(_Sentences):
     """Sentence pairs with a class; ``labels`` is int64 of shape (n,), classes 0..c-1."""
 
-    text_columns, answer = ("sentences1", "sentences2"), "labels"
+    text_columns, target_column = ("sentences1", "sentences2"), "labels"
     sentences1: Sequence[str]
     sentences2: Sequence[str]
     labels: npt.NDArray[np.int64]
     classes: Sequence[str] = ()
+    """The names of the classes; empty if they have none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionSplit(_Sentences):
-    """Captions of images: ``image_features`` (i, f) float32, ``image_of_caption`` (n,) int64."""
+    """Captions of images."""
 
-    text_columns, answer = ("captions",), "image_of_caption"
+    text_columns, target_column = ("captions",), "image_of_caption"
     captions: Sequence[str]
     image_features: npt.NDArray[np.float32]
+    """The features of each image, of shape (n_images, n_features)."""
     image_of_caption: npt.NDArray[np.int64]
+    """The row in ``image_features`` of each caption, of shape (n,)."""
 
     @cached_property
     def digest(self) -> str:
@@ -114,17 +116,18 @@ _SEPARATORS = re.compile("[\x1b\x1e\x1f]")
 
 
 def _digest(rows: Iterable[Sequence[str]]) -> str:
-    h = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for row in rows:
-        h.update(row_bytes(row))
-    return h.hexdigest()
+        sha256.update(row_bytes(row))
+    return sha256.hexdigest()
 
 
 def row_bytes(row: Sequence[str]) -> bytes:
-    """What is hashed of a row of at least one field: no two rows share it, nor do two lists of rows.
+    """Return the bytes to hash for a row of at least one field.
 
-    A unit separator stands between fields and a record separator after the row. Where a text holds one of them, or the
-    escape character, that has an escape character before it; the digest of any other text is as it was without.
+    No two rows share them, nor do two lists of rows. A unit separator stands between fields and a
+    record separator after the row. In a text that contains one of them, or the escape character,
+    each is preceded by an escape character; any other text keeps the digest it had without escapes.
     """
     line = "\x1f".join(row)
     if len(_SEPARATORS.findall(line)) >= len(row):
@@ -133,48 +136,67 @@ def row_bytes(row: Sequence[str]) -> bytes:
 
 
 def check_form(split: object, *, where: str) -> None:
-    """Check types, lengths and ranges of the columns that a reader, ours or a user's own, gives out; raises DataError."""
+    """Check types, lengths and ranges of the columns that a reader, ours or a user's, returned.
+
+    Args:
+        split: The object that the reader returned.
+        where: The beginning of a message.
+
+    Raises:
+        DataError: It is no split, or a column of it is not valid.
+    """
     if not isinstance(split, Split):
-        kinds = ", ".join(kind.__name__ for kind in get_args(Split))
+        class_names = ", ".join(split_class.__name__ for split_class in get_args(Split))
         raise DataError(
-            f"{where}: the reader returned a {type(split).__name__}, a split is one of {kinds}"
+            f"{where}: the reader returned a {type(split).__name__}, "
+            f"a split is one of {class_names}"
         )
-    for at, name in enumerate(split.text_columns):
-        _check_texts(getattr(split, name), where, name, split.n if at else None)
+    for position, name in enumerate(split.text_columns):
+        _check_texts(getattr(split, name), where, name, split.n if position else None)
     if isinstance(split, PairSplit):
         _check_array(split.gold, where, "gold", np.float64, (split.n,))
         _check_rows(np.isfinite(split.gold), split.gold, where, "gold score", "a finite number")
         _check_texts(split.subset, where, "subset", split.n)
         _check_texts(split.ungraded, where, "ungraded")
-    elif isinstance(split, LabelledSplit | LabelledPairSplit):
-        _check_array(split.labels, where, "labels", np.int64, (split.n,))
-        _check_texts(split.classes, where, "classes")
-        if len(set(split.classes)) < len(split.classes):
-            raise DataError(f"{where}: a class is named twice ({', '.join(split.classes)[:200]})")
-        known = (split.labels >= 0) & (split.labels < (len(split.classes) or np.inf))
-        _check_rows(known, split.labels, where, "label", "the place of a class, counted from 0")
+    elif isinstance(split, CaptionSplit):
+        _check_images(split, where)
     else:
-        features, images = split.image_features, split.image_of_caption
-        _check_array(
-            features,
-            where,
-            "image_features",
-            np.float32,
-            (*getattr(features, "shape", ())[:2], 0, 0)[:2],
-        )
-        if not (finite := np.isfinite(features).all(axis=1)).all():
-            raise DataError(f"{where}: the features of image {np.argmin(finite)} are not finite")
-        _check_array(images, where, "image_of_caption", np.int64, (split.n,))
-        known = (images >= 0) & (images < len(features))
-        _check_rows(
-            known, images, where, "image", f"one of the {len(features)} images, counted from 0"
-        )
+        _check_labels(split, where)
 
 
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+def _check_labels(split: LabelledSplit | LabelledPairSplit, where: str) -> None:
+    """Check that the classes have distinct names, and that each label is one of them."""
+    _check_array(split.labels, where, "labels", np.int64, (split.n,))
+    _check_texts(split.classes, where, "classes")
+    if len(set(split.classes)) < len(split.classes):
+        raise DataError(f"{where}: a class is named twice ({', '.join(split.classes)[:200]})")
+    n_classes = len(split.classes) or np.inf
+    is_valid = (split.labels >= 0) & (split.labels < n_classes)
+    _check_rows(is_valid, split.labels, where, "label", "the place of a class, counted from 0")
+
+
+def _check_images(split: CaptionSplit, where: str) -> None:
+    """Check that the image features are finite, and that each caption is of one of the images."""
+    features = split.image_features
+    images = split.image_of_caption
+    # An array without two axes never has the two numbers of this shape.
+    n_images, n_features = (*getattr(features, "shape", ())[:2], 0, 0)[:2]
+    _check_array(features, where, "image_features", np.float32, (n_images, n_features))
+    is_finite = np.isfinite(features).all(axis=1)
+    if not is_finite.all():
+        raise DataError(f"{where}: the features of image {np.argmin(is_finite)} are not finite")
+    _check_array(images, where, "image_of_caption", np.int64, (split.n,))
+    is_valid = (images >= 0) & (images < len(features))
+    _check_rows(
+        is_valid, images, where, "image", f"one of the {len(features)} images, counted from 0"
+    )
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _check_texts(values: object, where: str, name: str, n: int | None = None) -> None:
+    """Check that a column is a list of texts; ``n`` is its length, None if any length is valid."""
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise DataError(f"{where}: {name} is of type {type(values).__name__}, not a list of texts")
     if n is not None and len(values) != n:
@@ -182,99 +204,147 @@ def _check_texts(values: object, where: str, name: str, n: int | None = None) ->
     for row, value in enumerate(values, 1):
         if not isinstance(value, str):
             raise DataError(f"{where}: {name}, row {row}: of type {type(value).__name__}, not text")
-        if not value.isascii() and _HALF_CHARACTER.search(value):
+        if not value.isascii() and _SURROGATE.search(value):
             raise DataError(
                 f"{where}: {name}, row {row}: holds half a character (a lone surrogate)"
             )
 
 
 def _check_array(
-    values: object, where: str, name: str, kind: type[np.generic], shape: tuple[int, ...]
+    values: object, where: str, name: str, dtype: type[np.generic], shape: tuple[int, ...]
 ) -> None:
     if not isinstance(values, np.ndarray):
         raise DataError(f"{where}: {name} is of type {type(values).__name__}, not an array")
-    if values.dtype != kind or values.shape != shape:
-        found = f"{values.dtype} of shape {values.shape}"
-        raise DataError(f"{where}: {name} is {found}, not {kind.__name__} of shape {shape}")
+    if values.dtype != dtype or values.shape != shape:
+        raise DataError(
+            f"{where}: {name} is {values.dtype} of shape {values.shape}, "
+            f"not {dtype.__name__} of shape {shape}"
+        )
 
 
 def _check_rows(
-    good: npt.NDArray[np.bool_], values: npt.NDArray[Any], where: str, name: str, wanted: str
+    is_valid: npt.NDArray[np.bool_],
+    values: npt.NDArray[Any],
+    where: str,
+    name: str,
+    requirement: str,
 ) -> None:
-    if not good.all():
-        row = int(np.argmin(good))
-        raise DataError(f"{where}: row {row + 1}: {name} {values[row]:g} is not {wanted}")
+    """Raise DataError that names the first value that is not valid, if there is one.
+
+    Args:
+        is_valid: Whether each value is valid, of shape (n,).
+        values: The values, of shape (n,).
+        where: The beginning of the message.
+        name: A value as the message names it.
+        requirement: A valid value as the message describes it.
+    """
+    if not is_valid.all():
+        row = int(np.argmin(is_valid))
+        raise DataError(f"{where}: row {row + 1}: {name} {values[row]:g} is not {requirement}")
 
 
-def check_file(path: Path, facts: FileSection) -> None:
-    """Check a file's lines and sha256 against its card; raises DataError."""
-    check_lines(path, facts)
-    if how := difference(path, facts.sha256):
+def check_file(path: Path, section: FileSection) -> None:
+    """Check a file's lines and sha256 against its section in the card; raises DataError."""
+    check_lines(path, section)
+    if difference := describe_difference(path, section.sha256):
         raise DataError(
-            f"{path}: {how}; restore the file, or correct the card where the data are your own"
+            f"{path}: {difference}; "
+            "restore the file, or correct the card where the data are your own"
         )
 
 
-def check_lines(path: Path, facts: FileSection) -> None:
-    """Check how many lines a file has, whether or not the last one ends; raises DataError."""
-    if facts.rows is not None:
-        content = path.read_bytes()
-        _check(
-            str(path),
-            "lines",
-            content.count(b"\n") + (content[-1:] not in (b"", b"\n")),
-            facts.rows,
-        )
+def check_lines(path: Path, section: FileSection) -> None:
+    """Check the number of lines of a file against its section in the card; raises DataError.
+
+    The last line counts whether or not it ends in a newline.
+    """
+    if section.rows is None:
+        return
+    content = path.read_bytes()
+    has_open_end = content[-1:] not in (b"", b"\n")
+    _check_fact(str(path), "lines", content.count(b"\n") + has_open_end, section.rows)
 
 
-def difference(path: Path, sha256: str) -> str:
-    """How a file's bytes differ from those its card names, ``""`` where they do not or it names none."""
-    if not sha256 or (found := file_digest(path)) == sha256:
+def describe_difference(path: Path, sha256: str) -> str:
+    """Return how a file's bytes differ from those with a hash; empty if they do not.
+
+    Args:
+        path: The file.
+        sha256: The hash in the card; empty if the card has none, and then nothing differs.
+    """
+    if not sha256:
         return ""
-    unix = hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
-    why = "its line ends are CRLF" if unix == sha256 else f"sha256 {found[:12]}, card {sha256[:12]}"
-    return f"differs from the file that its card names ({why})"
+    digest = file_digest(path)
+    if digest == sha256:
+        return ""
+    digest_with_newlines = hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+    reason = (
+        "its line ends are CRLF"
+        if digest_with_newlines == sha256
+        else f"sha256 {digest[:12]}, card {sha256[:12]}"
+    )
+    return f"differs from the file that its card names ({reason})"
 
 
-def characters(split: Split) -> list[int]:
-    """Characters in each text column."""
-    return [sum(map(len, side)) for side in split.sides]
+def count_characters(split: Split) -> list[int]:
+    """Return the number of characters of each text column."""
+    return [sum(map(len, column)) for column in split.sides]
 
 
 def check_split(
-    split: Split, facts: SplitSection, *, gold_range: tuple[float, float] | None = None, where: str
+    split: Split,
+    section: SplitSection,
+    *,
+    gold_range: tuple[float, float] | None = None,
+    where: str,
 ) -> None:
-    """Check the form of what a reader returned, and each fact that the card states of it; raises DataError."""
+    """Check the form of a split that a reader returned, and each fact of it in its card.
+
+    Args:
+        split: The split.
+        section: The facts of the split in the card.
+        gold_range: The lowest and the highest gold score that the task has; None for any.
+        where: The beginning of a message.
+
+    Raises:
+        DataError: The split is not valid, or differs from a fact.
+    """
     check_form(split, where=where)
-    _check(where, "rows", split.n, facts.n)
-    _check(where, "characters", characters(split), facts.characters or None)
+    _check_fact(where, "rows", split.n, section.n)
+    _check_fact(where, "characters", count_characters(split), section.characters or None)
     if isinstance(split, PairSplit):
-        low, high = gold_range or (-np.inf, np.inf)
-        inside = (split.gold >= low) & (split.gold <= high)
-        _check_rows(
-            inside,
-            split.gold,
-            where,
-            "gold score",
-            f"in the card's gold_range, {low:g} to {high:g}",
-        )
-        if facts.mean is not None and not abs(float(np.mean(split.gold)) - facts.mean) <= 1e-6:
-            raise DataError(
-                f"{where}: mean gold score {np.mean(split.gold):.6f}, the card says {facts.mean:.6f}"
-            )
-        subsets = facts.subsets if split.subsets_known else {}
-        _check(where, "pairs a subset", dict(Counter(split.subset)), subsets or None)
-        # Two sentences a pair.
-        ungraded = facts.ungraded if split.ungraded_known else None
-        _check(where, "pairs without a gold score", len(split.ungraded) // 2, ungraded)
+        _check_gold(split, section, gold_range, where)
+        subsets = section.subsets if split.subsets_known else {}
+        _check_fact(where, "pairs a subset", dict(Counter(split.subset)), subsets or None)
+        # Each ungraded pair has two sentences.
+        n_ungraded = section.ungraded if split.ungraded_known else None
+        _check_fact(where, "pairs without a gold score", len(split.ungraded) // 2, n_ungraded)
     if isinstance(split, LabelledSplit | LabelledPairSplit):
         counts = np.bincount(split.labels, minlength=len(split.classes)).tolist()
-        names = split.classes or [str(label) for label in range(len(counts))]
-        _check(where, "rows a class", dict(zip(names, counts, strict=True)), facts.labels or None)
+        classes = split.classes or [str(label) for label in range(len(counts))]
+        count_by_class = dict(zip(classes, counts, strict=True))
+        _check_fact(where, "rows a class", count_by_class, section.labels or None)
 
 
-def _check(where: str, what: str, found: object, expected: object) -> None:
-    """``expected`` is None where the card says nothing of it."""
-    if expected not in (None, found):
-        todo = "use the files of the release (--data DIR), or correct the card where the data are your own"
-        raise DataError(f"{where}: {what} {found}, the card says {expected}; {todo}")
+def _check_gold(
+    split: PairSplit, section: SplitSection, gold_range: tuple[float, float] | None, where: str
+) -> None:
+    """Check the range and the mean of the gold scores."""
+    low, high = gold_range or (-np.inf, np.inf)
+    is_inside = (split.gold >= low) & (split.gold <= high)
+    requirement = f"in the card's gold_range, {low:g} to {high:g}"
+    _check_rows(is_inside, split.gold, where, "gold score", requirement)
+    if section.mean is None:
+        return
+    mean = np.mean(split.gold)
+    if not abs(float(mean) - section.mean) <= 1e-6:
+        raise DataError(f"{where}: mean gold score {mean:.6f}, the card says {section.mean:.6f}")
+
+
+def _check_fact(where: str, name: str, actual: object, expected: object) -> None:
+    """Raise DataError if a fact differs from the card's; ``expected`` is None if it has none."""
+    if expected not in (None, actual):
+        raise DataError(
+            f"{where}: {name} {actual}, the card says {expected}; use the files of the release "
+            "(`data=DIR`), or correct the card where the data are your own"
+        )

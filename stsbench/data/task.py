@@ -1,19 +1,35 @@
-"""Where a split comes from: a local folder, then the Hub, then the package itself."""
+"""A task's splits, each from the first source that has it: a local folder, the Hub, the package."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from stsbench.core import settings
-from stsbench.core.cards import FileSection, FileSource, HubSource, Suite, TaskCard, task_digest
+from stsbench.core.cards import (
+    FileSection,
+    FileSource,
+    HubSource,
+    SplitSection,
+    Suite,
+    TaskCard,
+    task_digest,
+)
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, SourceError, StsbenchError, UnknownName
+from stsbench.core.errors import (
+    CardError,
+    DataError,
+    Remedy,
+    SourceError,
+    StsbenchError,
+    UnknownName,
+)
 from stsbench.core.names import split_names
 from stsbench.core.parameters import NAME, NAMES, PATH, call_with_params, validate_arguments
 from stsbench.core.wording import join_lines
@@ -26,7 +42,7 @@ from stsbench.data.splits import (
     check_file,
     check_lines,
     check_split,
-    difference,
+    describe_difference,
 )
 
 PACKAGED = Path(__file__).parent / "embedded"
@@ -35,24 +51,37 @@ PACKAGED = Path(__file__).parent / "embedded"
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedSplit:
-    """A split, checked against its card, and where it came from."""
+    """A split that was checked against its card, and its source."""
 
     split: Split
     source: Literal["local", "hub", "package"]
     revision: str | None = None
+    """The commit on the Hub; None for files of a folder or of the package."""
     differences: tuple[str, ...] = ()
-    """Files that are another edition than the card names, one sentence each."""
-    open_revision: str = ""
-    """Which commit an open revision was, and the line that keeps it."""
+    """Files of another edition than the card's, one sentence each."""
+    revision_note: str = ""
+    """The commit of a revision that may move, and how to pin it; empty if the card pins one."""
 
     @property
     def notes(self) -> list[str]:
         """What a reader of a score must know of the data, one sentence each."""
-        return [*self.differences, *filter(None, [self.open_revision])]
+        return [*self.differences, *filter(None, [self.revision_note])]
 
 
 def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> LoadedSplit:
-    """Load one split of a task from the first source that has it; raises UnknownName or SourceError or DataError."""
+    """Load one split of a task from the first source that has it, checked against its card.
+
+    Args:
+        task: The task's id, for messages.
+        card: The task's card.
+        split: The name of the split.
+        data: The user's data folder; None if there is none.
+
+    Raises:
+        UnknownName: The task has no such split.
+        SourceError: No source has the split.
+        DataError: The data are broken, or differ from the card.
+    """
     if split not in card.splits:
         raise UnknownName(
             f"split of {task}", split, card.splits, hint=f"has {', '.join(card.splits)}"
@@ -60,166 +89,218 @@ def load_split(task: str, card: TaskCard, split: str, *, data: Path | None) -> L
     if data is not None and not data.is_dir():
         raise SourceError(f"data folder '{data}' does not exist")
     if card.package is not None:
-        return LoadedSplit(
-            split=_from_files(task, card, card.package, split, PACKAGED), source="package"
-        )
+        packaged = _read_checked(task, card, card.package, split, PACKAGED)
+        return LoadedSplit(split=packaged, source="package")
     if card.local is not None and has_files(card.local, split, data):
-        return LoadedSplit(split=_from_files(task, card, card.local, split, data), source="local")
+        local = _read_checked(task, card, card.local, split, data)
+        return LoadedSplit(split=local, source="local")
     if card.hub is None:
-        raise _nowhere(task, card, split, data, "it is local only")
-    hub, fetch = card.hub, _from_archive if card.hub.archive else _from_rows
+        raise _missing_data_error(task, card, split, data, "it is local only")
+    load_from_hub = _load_from_archive if card.hub.archive else _load_from_rows
     try:
-        loaded = fetch(task, card, hub, split)
+        loaded = load_from_hub(task, card, card.hub, split)
     except SourceError as error:
-        raise _nowhere(task, card, split, data, join_lines(error.problem), error.hint) from error
-    if loaded.revision in (None, hub.revision):
+        problem = join_lines(error.problem)
+        raise _missing_data_error(task, card, split, data, problem, error.hint) from error
+    if loaded.revision in (None, card.hub.revision):
         return loaded
-    today = f"the data are of revision '{hub.revision}', today commit {loaded.revision:.12}"
-    return replace(
-        loaded, open_revision=f'{today}; revision = "{loaded.revision}" in the card keeps it'
+    note = (
+        f"the data are of revision '{card.hub.revision}', today commit {loaded.revision:.12}; "
+        f'revision = "{loaded.revision}" in the card keeps it'
     )
+    return replace(loaded, revision_note=note)
+
+
+class SourceFile(NamedTuple):
+    """A file of a split, and its section in the card."""
+
+    path: Path
+    section: FileSection
 
 
 def locate(source: FileSource, data: Path | None) -> Path | None:
-    """The folder of a source's files: below the data folder, or where its card says; None where there is no data folder."""
+    """Return the folder of a source's files, in the data folder unless the card's path is absolute.
+
+    It is None if there is no data folder.
+    """
     if Path(source.folder).is_absolute():
         return Path(source.folder)
     return None if data is None else data / source.folder
 
 
+def source_files(source: FileSource | None, split: str, data: Path | None) -> list[SourceFile]:
+    """Return the files of a split; they need not exist.
+
+    Args:
+        source: The source of the files; without one the list is empty.
+        split: The name of the split.
+        data: The user's data folder; without one the list may be empty, see :func:`locate`.
+    """
+    folder = locate(source, data) if source is not None else None
+    if source is None or folder is None:
+        return []
+    sections = source.files.get(split, [])
+    return [SourceFile(folder / section.path, section) for section in sections]
+
+
 def has_files(source: FileSource | None, split: str, data: Path | None) -> bool:
-    """Whether every file of a split is there."""
+    """Return whether every file of a split exists."""
     if source is None or locate(source, data) is None:
         return False
-    return all(path.is_file() for path, _ in files_of(source, split, data))
+    return all(file.path.is_file() for file in source_files(source, split, data))
 
 
-def is_at_hand(card: TaskCard, data: Path | None) -> bool:
-    """Whether a task's scored split can be read without a network."""
+def is_available_locally(card: TaskCard, data: Path | None) -> bool:
+    """Return whether a task's scored split can be read without a network."""
     return card.package is not None or has_files(card.local, card.score_split, data)
 
 
-def _nowhere(
-    task: str, card: TaskCard, split: str, data: Path | None, why: str, todo: str = ""
+def _missing_data_error(
+    task: str, card: TaskCard, split: str, data: Path | None, problem: str, hint: str = ""
 ) -> SourceError:
-    todos = [todo] if todo else []
-    if (source := card.local) is not None:
-        place = locate(source, data)
-        names = [file.path for file in source.files.get(split, [])]
-        missing = [name for name in names if place is None or not (place / name).is_file()]
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        if missing and Path(source.folder).is_absolute():
-            todos += [
-                f"there is no file {place}/{missing[0]}{more}; put it there, or change 'folder' in the card"
-            ]
-        elif missing:
-            where = f"{place or f'DIR/{source.folder}'}/{missing[0]}{more}"
-            todos += [f"pass --data DIR (or set STSBENCH_DATA) with {where}"]
-    todos += ["'stsbench run' alone needs neither data nor network"]
-    return SourceError(f"no data for {task} ({split}): {why}", hint="; ".join(todos))
+    """Return the error for a split without a source, with every way to provide it.
 
-
-def _from_files(
-    task: str, card: TaskCard, source: FileSource, split: str, root: Path | None
-) -> Split:
-    """Read a split of files whose bytes must be those that the card names."""
-    read = _read(task, card, source, split, root)
-    where = f"{task} ({split}) in {locate(source, root)}"
-    check_split(read, card.splits[split], gold_range=card.gold_range, where=where)
-    # Hashes come last: what a reader finds wrong says more than "the bytes differ".
-    for path, fact in files_of(source, split, root):
-        check_file(path, fact)
-    return read
-
-
-def files_of(
-    source: FileSource | None, split: str, root: Path | None
-) -> list[tuple[Path, FileSection]]:
-    """The files of a split and what the card says of each; none where there is no source or no data folder."""
-    place = source and locate(source, root)
-    return (
-        [(place / fact.path, fact) for fact in source.files.get(split, [])]
-        if source and place
-        else []
+    Args:
+        task: The task's id.
+        card: The task's card.
+        split: The name of the split.
+        data: The user's data folder; None if there is none.
+        problem: Why the Hub cannot give it.
+        hint: What to do about that; empty if there is nothing to do.
+    """
+    hints = [hint, _missing_files_hint(card.local, split, data) if card.local else ""]
+    hints.append("the quickstart suite needs neither data nor network")
+    return SourceError(
+        f"no data for {task} ({split}): {problem}", hint="; ".join(filter(None, hints))
     )
 
 
-def _read(task: str, card: TaskCard, source: FileSource, split: str, root: Path | None) -> Split:
+def _missing_files_hint(source: FileSource, split: str, data: Path | None) -> str:
+    """Return where to put the local files that a split lacks; empty if it lacks none."""
+    folder = locate(source, data)
+    names = [section.path for section in source.files.get(split, [])]
+    missing = [name for name in names if folder is None or not (folder / name).is_file()]
+    if not missing:
+        return ""
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    path = f"{folder or f'DIR/{source.folder}'}/{missing[0]}{more}"
+    if Path(source.folder).is_absolute():
+        return f"there is no file {path}; put it there, or change 'folder' in the card"
+    return f"pass `data=DIR` (or set STSBENCH_DATA) with {path}"
+
+
+def _read_checked(
+    task: str, card: TaskCard, source: FileSource, split: str, data: Path | None
+) -> Split:
+    """Read a split from files, and check it and their bytes against the card."""
+    split_data = _read_files(task, source, split, data)
+    where = f"{task} ({split}) in {locate(source, data)}"
+    check_split(split_data, card.splits[split], gold_range=card.gold_range, where=where)
+    # Hashes come last: the problem that a reader finds says more than "the bytes differ".
+    for path, section in source_files(source, split, data):
+        check_file(path, section)
+    return split_data
+
+
+def _read_files(task: str, source: FileSource, split: str, data: Path | None) -> Split:
+    """Read a split from its files with the reader that the card names."""
     files = [
-        DataFile(path=path, subset=fact.subset, label=fact.label, pinned=bool(fact.sha256))
-        for path, fact in files_of(source, split, root)
+        DataFile(path=path, subset=section.subset, label=section.label, pinned=bool(section.sha256))
+        for path, section in source_files(source, split, data)
     ]
     if not files:
         raise CardError(f"task {task}: no files for split '{split}'")
     reader = READERS.load(source.reader)
-    params: dict[str, Any] = dict(source.params)
+    arguments: dict[str, Any] = {"files": files, **source.params}
     if "split" in inspect.signature(reader).parameters:
-        params["split"] = split
-    read: Split = call_with_params(
-        reader, {"files": files, **params}, where=f"task {task}: [params]"
-    )
-    return read
+        arguments["split"] = split
+    split_data: Split = call_with_params(reader, arguments, where=f"task {task}: [params]")
+    return split_data
 
 
-def _from_archive(task: str, card: TaskCard, hub: HubSource, split: str) -> LoadedSplit:
-    """Read a split of the files in an archive, whose bytes its commit and the Hub's own hash vouch for.
+def _load_from_archive(task: str, card: TaskCard, hub: HubSource, split: str) -> LoadedSplit:
+    """Load a split from the files in an archive of the Hub.
 
-    A file that is not the one the card names is then another edition: where all facts fit, the score is made, and says so.
+    Its commit and the Hub's own hash vouch for the bytes. A file that is not the one of the card is
+    therefore another edition: if all facts of the card fit, it is scored, with a note.
     """
     from stsbench.data.hub.rows import fetch_archive
 
-    # The local files as they lie in the archive.
-    if card.local is None:
-        raise CardError(f"task {task}: [hub] archive needs [local] to say what is in it")
-    folder, top = card.local.folder, hub.archive_folder
-    if not PurePosixPath(folder).is_relative_to(top):
-        raise CardError(
-            f"task {task}: [hub] archive_folder '{top}' is not a parent of [local] folder '{folder}'"
-        )
-    source = msgspec.structs.replace(
-        card.local, folder=PurePosixPath(folder).relative_to(top).as_posix()
-    )
+    source = _archive_source(task, card.local, hub)
     root, commit = fetch_archive(hub)
     where = f"{task} ({split}) in {hub.archive} of the Hub's {hub.repo}"
-    files = files_of(source, split, root)
-    if missing := [path for path, _ in files if not path.is_file()]:
-        raise SourceError(f"{where}: there is no file {missing[0].relative_to(root)}")
-    read, facts = _read(task, card, source, split, root), card.splits[split]
-    check_split(read, facts, gold_range=card.gold_range, where=where)
-    for path, fact in files:
-        check_lines(path, fact)
-        # A card may tell a split without its files' hashes: by characters, and mean score or rows a class.
-        if not (
-            facts.characters
-            and (facts.mean is not None if isinstance(read, PairSplit) else facts.labels)
-        ):
-            check_file(path, fact)
-    fits = f"counts, characters and {'mean' if facts.mean is not None else 'classes'} fit"
-    found = ((path.name, difference(path, fact.sha256)) for path, fact in files)
-    differences = tuple(f"{name} in {hub.archive} {how}; {fits}" for name, how in found if how)
-    return LoadedSplit(split=read, source="hub", revision=commit, differences=differences)
+    files = source_files(source, split, root)
+    for path, _ in files:
+        if not path.is_file():
+            raise SourceError(f"{where}: there is no file {path.relative_to(root)}")
+    split_data = _read_files(task, source, split, root)
+    section = card.splits[split]
+    check_split(split_data, section, gold_range=card.gold_range, where=where)
+    is_identified = _identifies_split(section, split_data)
+    for path, file_section in files:
+        check_lines(path, file_section)
+        if not is_identified:
+            check_file(path, file_section)
+    facts = f"counts, characters and {'mean' if section.mean is not None else 'classes'} fit"
+    differences = []
+    for path, file_section in files:
+        if difference := describe_difference(path, file_section.sha256):
+            differences.append(f"{path.name} in {hub.archive} {difference}; {facts}")
+    return LoadedSplit(
+        split=split_data, source="hub", revision=commit, differences=tuple(differences)
+    )
 
 
-def _from_rows(task: str, card: TaskCard, hub: HubSource, split: str) -> LoadedSplit:
-    """Read a split in rows: graded pairs may lack subsets, and what no row can be, pairs without a score."""
+def _archive_source(task: str, local: FileSource | None, hub: HubSource) -> FileSource:
+    """Return the source of a task's local files as they lie in the archive of the Hub."""
+    if local is None:
+        raise CardError(f"task {task}: [hub] archive needs [local] to describe its files")
+    folder = PurePosixPath(local.folder)
+    if not folder.is_relative_to(hub.archive_folder):
+        raise CardError(
+            f"task {task}: [hub] archive_folder '{hub.archive_folder}' is not a parent of "
+            f"[local] folder '{local.folder}'"
+        )
+    return msgspec.structs.replace(local, folder=folder.relative_to(hub.archive_folder).as_posix())
+
+
+def _identifies_split(section: SplitSection, split_data: Split) -> bool:
+    """Return whether a card identifies a split without the hashes of its files.
+
+    It does so by the number of characters, with the mean score or the number of rows per class.
+    """
+    if not section.characters:
+        return False
+    if isinstance(split_data, PairSplit):
+        return section.mean is not None
+    return bool(section.labels)
+
+
+def _load_from_rows(task: str, card: TaskCard, hub: HubSource, split: str) -> LoadedSplit:
+    """Load a split from rows on the Hub.
+
+    Its pairs may lack the subsets, and rows cannot hold the pairs without a gold score.
+    """
     from stsbench.data.hub.rows import fetch_rows
 
     if split not in hub.splits:
         raise SourceError(f"the Hub's {hub.repo} has no split for it")
-    read, commit = fetch_rows(hub, split)
-    facts = card.splits[split]
-    if isinstance(read, PairSplit):
-        subsets_known = not facts.subsets or any(read.subset)
-        read = replace(read, subsets_known=subsets_known, ungraded_known=not facts.ungraded)
-    check_split(
-        read, facts, gold_range=card.gold_range, where=f"{task} ({split}) from the Hub's {hub.repo}"
-    )
-    return LoadedSplit(split=read, source="hub", revision=commit)
+    split_data, commit = fetch_rows(hub, split)
+    section = card.splits[split]
+    if isinstance(split_data, PairSplit):
+        split_data = replace(
+            split_data,
+            subsets_known=not section.subsets or any(split_data.subset),
+            ungraded_known=not section.ungraded,
+        )
+    where = f"{task} ({split}) from the Hub's {hub.repo}"
+    check_split(split_data, section, gold_range=card.gold_range, where=where)
+    return LoadedSplit(split=split_data, source="hub", revision=commit)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A dataset with the way it is scored, made by :func:`load_task`."""
+    """A dataset with its card and its data folder, made by :func:`load_task`."""
 
     name: str
     card: TaskCard
@@ -228,26 +309,35 @@ class Task:
     _loaded: dict[str, LoadedSplit] = field(default_factory=dict, repr=False, compare=False)
 
     def loaded(self, split: str) -> LoadedSplit:
-        """One split with its provenance; read once, then kept."""
+        """Return one split with its source; it is read once. Errors are those of load_split."""
         if split not in self._loaded:
             self._loaded[split] = load_split(self.name, self.card, split, data=self.data)
         return self._loaded[split]
 
     @validate_arguments(split=NAME)
     def load(self, split: str = "test") -> Split:
-        """One split, checked against the card; raises DataError."""
+        """Return one split, checked against the card.
+
+        Raises:
+            UnknownName: The task has no such split.
+            DataError: No source has it, it is broken, or it differs from the card.
+        """
         return self.loaded(split).split
 
-    def ungraded(self, split: str) -> Sequence[str]:
-        """The sentences of a split's pairs that the release carries without a gold score; raises DataError."""
+    def ungraded_sentences(self, split: str) -> Sequence[str]:
+        """Return the sentences of a split's pairs that were released without a gold score.
+
+        Raises:
+            DataError: The source of the split lacks these pairs.
+        """
         loaded = self.loaded(split)
         if not isinstance(loaded.split, PairSplit):
             return ()
         if not loaded.split.ungraded_known:
             raise DataError(
-                f"{self.name} ({split}): the source that was read ({loaded.source}) leaves out the "
-                f"{self.card.splits[split].ungraded:,} pairs without a gold score, which are needed; "
-                "pass --data DIR with the files of the release"
+                f"{self.name} ({split}): the source that was read ({loaded.source}) lacks the "
+                f"{self.card.splits[split].ungraded:,} pairs without a gold score, which are "
+                "needed; pass `data=DIR` with the files of the release"
             )
         return loaded.split.ungraded
 
@@ -259,31 +349,29 @@ class Task:
         with_ungraded: bool = False,
         repeated: bool = False,
     ) -> list[str]:
-        """All sentences of some splits, or of one (default: all), each once, in the order met.
+        """Return all sentences of some splits, each once, in the order of their first occurrence.
 
-        ``with_ungraded``: also those of pairs released without a gold score, which ConSERT and others train on; an error
-        where the source leaves them out. ``repeated``: each as often as it occurs, the two of a pair one after the
-        other, as BERT-whitening is fitted.
+        Args:
+            splits: The name of a split, or several; by default all splits of the task.
+            with_ungraded: Also return the sentences of pairs that were released without a gold
+                score, on which ConSERT and others train.
+            repeated: Return each sentence as often as it occurs, the two of a pair one after the
+                other, as BERT-whitening is fitted.
+
+        Raises:
+            DataError: The data cannot be read, or the source lacks the pairs without a gold score.
         """
+        names = self.card.splits if splits is None else splits
         texts: list[str] = []
-        for name in (
-            [splits]
-            if isinstance(splits, str)
-            else list(self.card.splits)
-            if splits is None
-            else splits
-        ):
+        for name in [names] if isinstance(names, str) else names:
             split = self.load(name)
             if repeated and isinstance(split, PairSplit | LabelledPairSplit):
-                texts += [
-                    text
-                    for pair in zip(split.sentences1, split.sentences2, strict=True)
-                    for text in pair
-                ]
+                pairs = zip(split.sentences1, split.sentences2, strict=True)
+                texts += chain.from_iterable(pairs)
             else:
                 texts += split.texts()
             if with_ungraded:
-                texts += self.ungraded(name)
+                texts += self.ungraded_sentences(name)
         return texts if repeated else list(dict.fromkeys(texts))
 
 
@@ -291,10 +379,15 @@ class Task:
 def load_task(
     name: str, *, data: Path | str | None = None, catalogue: Catalogue | None = None
 ) -> Task:
-    """Return the task of this id; its data are read when first asked for.
+    """Return the task of this id; its data are read at their first use.
 
-    ``data`` is a local data folder; without it ``STSBENCH_DATA`` is used where it is set. Raises UnknownName: no such
-    task; offers the nearest.
+    Args:
+        name: The id of the task.
+        data: A local data folder; by default the one in ``STSBENCH_DATA``, if that is set.
+        catalogue: The cards; by default those of the project.
+
+    Raises:
+        UnknownName: There is no such task; the message offers the nearest.
     """
     catalogue = catalogue or Catalogue()
     card = catalogue.task(name)
@@ -303,41 +396,51 @@ def load_task(
 
 
 def expand_names(names: str | Sequence[str], catalogue: Catalogue) -> list[str]:
-    """Turn comma lists of tasks and suites into task ids, each once, in order; raises UnknownName or StsbenchError."""
-    parts = [
-        part
-        for name in ([names] if isinstance(names, str) else names)
-        for part in split_names(name)
-    ]
-    suites, tasks = catalogue.suites(), catalogue.paths("tasks")
-    found: dict[str, None] = {}
-    for part in parts:
-        if part in suites:
-            for task in suites[part].tasks:
+    """Return the ids of all tasks that comma lists of tasks and suites name, each once, in order.
+
+    Args:
+        names: A comma list, or several.
+        catalogue: The cards of tasks and suites.
+
+    Raises:
+        UnknownName: A name is of no task or suite, or a suite has a task without a card.
+        StsbenchError: No task is named.
+    """
+    texts = [names] if isinstance(names, str) else names
+    suites = catalogue.suites()
+    tasks = catalogue.paths("tasks")
+    expanded: list[str] = []
+    for name in chain.from_iterable(map(split_names, texts)):
+        if name in suites:
+            for task in suites[name].tasks:
                 if task not in tasks:
-                    raise UnknownName(f"task in suite {part}:", task, tasks)
-            found.update(dict.fromkeys(suites[part].tasks))
-        elif part in tasks:
-            found[part] = None
+                    raise UnknownName(f"task in suite {name}:", task, tasks)
+            expanded += suites[name].tasks
+        elif name in tasks:
+            expanded.append(name)
         else:
-            known = [*suites, *tasks]
-            hint = "'stsbench list tasks' and 'list suites' show them; cards of your own need --cards DIR"
-            raise UnknownName("task or suite", part, known, hint=hint)
-    if not found:
+            raise UnknownName(
+                "task or suite",
+                name,
+                [*suites, *tasks],
+                hint="cards of your own need `catalogue=DIR`",
+                remedy=Remedy("list", {"kind": "tasks"}),
+            )
+    if not expanded:
         raise StsbenchError(
             "no task is named; give tasks or suites, such as sts12,stsb or quickstart"
         )
-    return list(found)
+    return list(dict.fromkeys(expanded))
 
 
 def tasks_in_order(catalogue: Catalogue) -> list[str]:
-    """All tasks as boards have them: by suites, and then those of none."""
-    of_suites = (task for suite in catalogue.suites().values() for task in suite.tasks)
-    return list(dict.fromkeys([*of_suites, *catalogue.paths("tasks")]))
+    """Return the ids of all tasks in the order of boards: by suites, then those without a suite."""
+    suite_tasks = chain.from_iterable(suite.tasks for suite in catalogue.suites().values())
+    return list(dict.fromkeys([*suite_tasks, *catalogue.paths("tasks")]))
 
 
 def suites_within(tasks: Sequence[str], catalogue: Catalogue) -> dict[str, Suite]:
-    """The suites whose every task is among these: those whose average can be printed."""
+    """Return the suites by id whose tasks are all among these, so that they have an average."""
     return {
         name: suite for name, suite in catalogue.suites().items() if set(suite.tasks) <= set(tasks)
     }

@@ -52,7 +52,7 @@ from stsbench.data.readers.sentences import (
     find_sentences,
     plain_name,
 )
-from stsbench.data.splits import CaptionSplit, PairSplit, Split, characters
+from stsbench.data.splits import CaptionSplit, PairSplit, Split, count_characters
 from stsbench.data.task import load_split
 
 CARD_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
@@ -336,12 +336,14 @@ def _facts(split: Split) -> SplitSection:
     if isinstance(split, PairSplit):
         subsets = dict(Counter(split.subset)) if any(split.subset) else {}
         mean = round(float(np.mean(split.gold)), 12)
-        return SplitSection(n=split.n, characters=characters(split), mean=mean, subsets=subsets)
+        return SplitSection(
+            n=split.n, characters=count_characters(split), mean=mean, subsets=subsets
+        )
     assert not isinstance(split, CaptionSplit), "a table holds no captions"
     counts = np.bincount(split.labels, minlength=len(split.classes)).tolist()
     return SplitSection(
         n=split.n,
-        characters=characters(split),
+        characters=count_characters(split),
         labels=dict(zip(split.classes, counts, strict=True)),
     )
 

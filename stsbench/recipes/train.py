@@ -34,7 +34,7 @@ from stsbench.core.parameters import (
     validate_arguments,
 )
 from stsbench.core.registry import Registry
-from stsbench.data.task import is_at_hand, load_task
+from stsbench.data.task import is_available_locally, load_task
 from stsbench.encoders.base import Encoder, FittableEncoder
 from stsbench.encoders.checkpoint import Checkpoint, find_checkpoint
 from stsbench.encoders.engine.embed import Engine
@@ -94,7 +94,9 @@ def find_overlaps(
         for name in plan.catalogue.paths("tasks")
     ]
     at_hand = [
-        task for task in tasks if task.card.evaluator == "sts" and is_at_hand(task.card, task.data)
+        task
+        for task in tasks
+        if task.card.evaluator == "sts" and is_available_locally(task.card, task.data)
     ]
     own = {one.task: one.overlap for one in find_overlap(corpus, at_hand)}
     for teacher in teachers:

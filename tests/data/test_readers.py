@@ -190,8 +190,8 @@ def test_what_a_reader_gives(tmp_path: Path, case: str) -> None:
     reader, files, params, expected = READ[case]
     split = reader(put(tmp_path, files), **params)
     assert {name: list(getattr(split, name)) for name in expected} == expected
-    target = getattr(split, split.answer)
-    assert target.dtype == (np.float64 if split.answer == "gold" else np.int64)
+    target = getattr(split, split.target_column)
+    assert target.dtype == (np.float64 if split.target_column == "gold" else np.int64)
 
 
 FAULTS: list[tuple[Reader, Files, dict[str, Any], str]] = [

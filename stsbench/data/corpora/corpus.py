@@ -44,7 +44,7 @@ from stsbench.data.readers.files import (
     read_json_lines,
     read_parquet,
 )
-from stsbench.data.splits import PairSplit, difference
+from stsbench.data.splits import PairSplit, describe_difference
 from stsbench.data.task import load_task
 
 OPENERS: Mapping[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
@@ -150,7 +150,7 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
 
 
 def _as_named(path: Path, corpus: CorpusCard, todo: str) -> Path:
-    if how := difference(path, corpus.sha256):
+    if how := describe_difference(path, corpus.sha256):
         raise DataError(f"{path}: {how}; {todo}, or name yours by its path")
     return path
 
@@ -186,7 +186,7 @@ def _of_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa.T
         texts = [
             text
             for task, split in wanted
-            for text in (*task.load(split).texts(), *task.ungraded(split))
+            for text in (*task.load(split).texts(), *task.ungraded_sentences(split))
         ]
         return pa.table({"text": pa.array(texts, pa.large_string())})
     pairs = [

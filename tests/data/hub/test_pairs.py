@@ -372,12 +372,12 @@ def test_rows_that_leave_out_pairs_without_a_score_are_never_taken_for_all(
     assert pairs(without).n == 2 and len(without.texts()) == 4
     catalogue = Catalogue([tmp_path / "cards"])
     with pytest.raises(
-        DataError, match=r"mine \(test\): .*\(hub\) leaves out the 1 pairs without a gold score"
+        DataError, match=r"mine \(test\): .*\(hub\) lacks the 1 pairs without a gold score"
     ) as said:
         texts_to_fit("target+ungraded", task=without, catalogue=catalogue)
-    assert "pass --data DIR" in str(said.value)
+    assert "pass `data=DIR`" in str(said.value)
     write(tmp_path / "cards" / "trainers" / "corpora.toml", OWN_CORPUS)
-    with pytest.raises(DataError, match="leaves out the 1 pairs"):
+    with pytest.raises(DataError, match="lacks the 1 pairs"):
         load_corpus("mine_sentences", catalogue=catalogue)
     none = task(tmp_path, card(archive="", archive_folder="", ungraded=""))
     assert len(texts_to_fit("target+ungraded", task=none, catalogue=catalogue)) == 4
