@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import stsbench
+from stsbench.core.catalogue import Catalogue
+from stsbench.encoders.described import find_family
 from tests.cli.commands import Outcome, python
 from tests.training.students import sentences
 
@@ -77,8 +79,14 @@ def test_all_of_them_are_seen_on_a_board(place):
     trained, scored, board = (run(place, command) for command in commands.splitlines())
     assert trained.code == 0, trained.err
     assert (scored.code, board.code) == (0, 0), scored.err + board.err
-    for encoder in ("smallest", "pull"):
-        assert len(re.findall(rf"^{encoder}: -?\d+\.\d\d$", board.out, re.M)) == 2, board.out
+    for encoder in ("smallest", "letters", "pull"):
+        assert len(re.findall(rf"^{encoder}: -?\d+\.\d\d$", board.out, re.M)) == 3, board.out
+
+
+def test_a_family_of_a_users_own_is_read(place):
+    family = Catalogue(place).families()["weather-models"]
+    assert find_family("My-Group/weather-small", Catalogue(place)) == family
+    assert find_family("my-group/other", Catalogue(place)).source == ""
 
 
 def test_a_classifier_that_is_not_there_offers_the_nearest(place):

@@ -357,7 +357,7 @@ class AlignmentAndUniformity(EncoderAnalysis):
             "positives": len(close),
             "sentences": len(texts),
         }
-        curve = subject.known.run.facts.get("curve", []) if subject.known.run is not None else []
+        curve = subject.known.run.record.get("curve", []) if subject.known.run is not None else []
         wanted = ("step", "alignment", "uniformity", "score")
         training = [
             {key: point[key] for key in wanted} for point in curve if {*wanted} <= point.keys()

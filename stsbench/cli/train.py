@@ -148,7 +148,7 @@ def _train(
     if as_json:
         print_json(
             [
-                {"folder": str(run.folder), "trained_already": run.folder in done, **run.facts}
+                {"folder": str(run.folder), "trained_already": run.folder in done, **run.record}
                 for run in runs
             ]
         )

@@ -250,6 +250,19 @@ class Suite(StrictRecord, frozen=True, kw_only=True):
     note: str = ""
 
 
+class ModelFamily(StrictRecord, frozen=True, kw_only=True):
+    """How the documentation of a family of checkpoints on the Hub has them run."""
+
+    ids: Annotated[list[str], Meta(min_length=1)]
+    """Patterns of Hub ids, for example ``princeton-nlp/sup-simcse-*``; case does not count."""
+    pooling: str
+    source: str
+    """The page that documents it; empty if no documentation is known."""
+    normalise: bool = False
+    prompt: str = ""
+    """A text before every sentence."""
+
+
 class EncoderCard(StrictRecord, frozen=True, kw_only=True):
     """An encoder worth comparing with: what it is, and where its checkpoint is stored."""
 

@@ -182,6 +182,10 @@ class Catalogue:
         """Return all suites by id, the project's first; no suite may have a task's id."""
         return self._tables("tasks", "suites", cards.Suite, taken_ids=self.paths("tasks"))
 
+    def families(self) -> dict[str, cards.ModelFamily]:
+        """Return all families of checkpoints on the Hub by id, the project's first."""
+        return self._tables("baselines", "families", cards.ModelFamily, taken_ids={})
+
     def corpora(self) -> dict[str, cards.CorpusCard]:
         """Return all corpora by id."""
         return self._tables("trainers", "corpora", cards.CorpusCard, taken_ids={})
@@ -213,7 +217,7 @@ class Catalogue:
 
 
 CARD_FOLDERS = ("tasks", "baselines", "trainers")
-RESERVED = frozenset({"suites", "corpora"})
+RESERVED = frozenset({"suites", "families", "corpora"})
 """Stems of files that hold several records, and are no ids of cards."""
 
 

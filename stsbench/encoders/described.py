@@ -10,11 +10,14 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from stsbench.core.cards import ModelFamily
+from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, EncoderError, UnknownName
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import format_repr
@@ -343,45 +346,16 @@ def _plain_length(folder: Path) -> int | None:
     return 0 if length > positions else int(length)
 
 
-class ModelFamily(NamedTuple):
-    """How the documentation of some Hub ids has them run."""
-
-    ids: str
-    """A regular expression."""
-    pooling: str
-    source: str
-    normalise: bool = False
-    prompt: str = ""
+UNDOCUMENTED = ModelFamily(ids=["*"], pooling="mean", source="")
+"""The family of all checkpoints whose documentation is not known here."""
 
 
-SIMCSE, E5 = "https://github.com/princeton-nlp/SimCSE", "https://huggingface.co/intfloat/e5-base-v2"
-FAMILIES = (
-    ModelFamily(r"princeton-nlp/unsup-simcse-.*", "cls_before_pooler", SIMCSE),
-    ModelFamily(r"princeton-nlp/sup-simcse-.*", "cls", SIMCSE),
-    ModelFamily(r"voidism/diffcse-.*", "cls_before_pooler", "https://arxiv.org/abs/2204.10298"),
-    ModelFamily(r"ffgcc/esimcse-.*", "cls_before_pooler", "https://arxiv.org/abs/2109.04380"),
-    ModelFamily(r"ffgcc/infocse-.*", "cls_before_pooler", "https://arxiv.org/abs/2210.06432"),
-    ModelFamily(
-        r"baai/bge-.*-en-v1\.5",
-        "cls_before_pooler",
-        "https://huggingface.co/BAAI/bge-base-en-v1.5",
-        True,
-    ),
-    ModelFamily(
-        r"intfloat/(multilingual-)?e5-(small|base|large)(-v2|-unsupervised)?",
-        "mean",
-        E5,
-        True,
-        "query: ",
-    ),
-    ModelFamily(".*", "mean", ""),
-)
-"""The last is of all whose documentation is not known here."""
-
-
-def family_of(model: str) -> ModelFamily:
-    """The family of a Hub id."""
-    return next(family for family in FAMILIES if re.fullmatch(family.ids, model, re.IGNORECASE))
+def find_family(model: str, catalogue: Catalogue) -> ModelFamily:
+    """Return the family of a Hub id; a family of a user's cards counts before ours."""
+    for family in reversed(catalogue.families().values()):
+        if any(fnmatchcase(model.casefold(), pattern.casefold()) for pattern in family.ids):
+            return family
+    return UNDOCUMENTED
 
 
 class Description(NamedTuple):
@@ -395,7 +369,7 @@ class Description(NamedTuple):
     """Whether sentence-transformers' files do; without either, a bare transformer names no pooling."""
     for_sts: str = ""
     """The name of a prompt for STS that the files have and that is not their default; empty where there is none."""
-    family: ModelFamily = FAMILIES[-1]
+    family: ModelFamily = UNDOCUMENTED
 
     def assumed(self, given: Mapping[str, Any]) -> list[str]:
         """Notes for results: what was taken for granted, as neither the files nor the user, by ``given``, say it."""
@@ -427,7 +401,7 @@ class Description(NamedTuple):
         return [f"no card and no sentence-transformers files say how to run it; {why}: {values}"]
 
 
-def describe(folder: Path, model: str = "") -> Description:
+def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description:
     """Return how a checkpoint's files have it run; where they do not say, how the ``model`` on the Hub is documented.
 
     Raises EncoderError: a file is broken, or says what it must not. UnknownName: it names a kind that no folder holds.
@@ -444,7 +418,8 @@ def describe(folder: Path, model: str = "") -> Description:
         return Description(saved.kind, saved.params, is_saved=True)
     if is_model2vec(folder):
         return Description("model2vec", {})
-    family, plain = family_of(model), plain_transformer_params(folder)
+    family = find_family(model, catalogue)
+    plain = plain_transformer_params(folder)
     if not (has_modules := (folder / "modules.json").is_file()):
         plain = {"pooling": family.pooling, "normalise": family.normalise}
         plain |= {"prompt": family.prompt} if family.prompt else {}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.core.cards import card_lines, toml
+from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError
 from stsbench.data.task_draft import UNKNOWN, CardLocation, Draft
 from stsbench.encoders.checkpoint import optional_json
@@ -72,7 +73,7 @@ def draft_encoder(source: Path, home: CardLocation) -> Draft:
 
 def _of_folder(folder: Path, facts: dict[str, Any], notes: dict[str, str]) -> dict[str, Any]:
     """The parameters that run a checkpoint; what its files state goes into facts and notes of the card."""
-    encoder, described = load_named(str(folder)), describe(folder)
+    encoder, described = load_named(str(folder)), describe(folder, Catalogue())
     params: dict[str, Any] = {"model": str(folder.resolve()), **described.params}
     config = optional_json(folder / str(described.params.get("subfolder", "")) / "config.json")
     if (

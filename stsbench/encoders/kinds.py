@@ -1,70 +1,123 @@
-"""The kinds of encoders, by name."""
+"""The kinds of encoders by name, and what each of them needs."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.registry import Registry
+from stsbench.core.wording import format_repr
 from stsbench.encoders.metadata import can_encode
 
+Requirement = Literal["checkpoint", "server", "texts", "nothing"]
+"""What encoders of a kind need beside the parameters of their card.
 
-def is_factory(made: Any) -> bool:  # noqa: ANN401 - what a user's name stands for
-    """Whether this is an encoder, a class of encoders, or a function that may make one."""
-    made = made if isinstance(made, type) or not callable(made) else inspect.unwrap(made)
-    if not inspect.isfunction(made):
-        return can_encode(made)
-    if made.__module__.partition(".")[0] in sys.stdlib_module_names:
+``checkpoint``: the weights at ``model``, or in the Python package ``package``; a card may leave it
+to the user to name them. ``server``: a server that embeds. ``texts``: another encoder, and texts to
+be fitted on before they embed. ``nothing``: no more than their parameters.
+"""
+
+
+class EncoderKind(NamedTuple):
+    """One of our own kinds: the address of what makes its encoders, and what they need."""
+
+    address: str
+    needs: Requirement
+
+
+_TRANSFORMER = "stsbench.encoders.transformer.encoder"
+_RECURRENT = "stsbench.encoders.words.recurrent"
+_WORDS = "stsbench.encoders.words.words"
+_WHITENING = "stsbench.encoders.whitening"
+KINDS = {
+    "transformer": EncoderKind(f"{_TRANSFORMER}:TransformerEncoder", "checkpoint"),
+    "sentence_transformer": EncoderKind(f"{_TRANSFORMER}:SentenceTransformerEncoder", "checkpoint"),
+    "words": EncoderKind(f"{_WORDS}:WordsEncoder", "nothing"),
+    "whitening": EncoderKind(f"{_WHITENING}:whitened_encoder", "texts"),
+    "calibration": EncoderKind(f"{_WHITENING}:calibrated_encoder", "texts"),
+    "token_removal": EncoderKind(f"{_WHITENING}:token_removal_encoder", "texts"),
+    "flow": EncoderKind("stsbench.encoders.flow:flow_encoder", "texts"),
+    "model2vec": EncoderKind("stsbench.encoders.words.model2vec:Model2VecEncoder", "checkpoint"),
+    "infersent": EncoderKind(f"{_RECURRENT}:InferSentEncoder", "checkpoint"),
+    "skip_thoughts": EncoderKind(f"{_RECURRENT}:GruHalvesEncoder", "checkpoint"),
+    "quick_thoughts": EncoderKind(f"{_RECURRENT}:QuickThoughtsEncoder", "checkpoint"),
+    "fastsent": EncoderKind(f"{_WORDS}:FastSentEncoder", "checkpoint"),
+    "use": EncoderKind("stsbench.encoders.served.use:UniversalSentenceEncoder", "checkpoint"),
+    "openai": EncoderKind("stsbench.encoders.served.openai:OpenAIEncoder", "server"),
+}
+"""Our own kinds by name."""
+
+
+def is_factory(candidate: Any) -> bool:  # noqa: ANN401 - the object of a user's name
+    """Return whether this is an encoder, a class of encoders, or a function that may make one."""
+    if not isinstance(candidate, type) and callable(candidate):
+        candidate = inspect.unwrap(candidate)
+    if not inspect.isfunction(candidate):
+        return can_encode(candidate)
+    if candidate.__module__.partition(".")[0] in sys.stdlib_module_names:
         return False
-    returned = inspect.get_annotations(made).get("return", None)
-    return not isinstance(returned, type) or can_encode(returned)
+    return_type = _return_type(candidate)
+    return return_type is None or can_encode(return_type)
+
+
+def _return_type(function: Any) -> type | None:  # noqa: ANN401 - as is_factory
+    """Return the class that a function's annotation names; None if it names no class."""
+    annotation = inspect.get_annotations(function).get("return")
+    return annotation if isinstance(annotation, type) else None
 
 
 ENCODERS = Registry(
     "encoder kind",
-    {
-        "transformer": "stsbench.encoders.transformer.encoder:TransformerEncoder",
-        "sentence_transformer": "stsbench.encoders.transformer.encoder:SentenceTransformerEncoder",
-        "words": "stsbench.encoders.words.words:WordsEncoder",
-        "whitening": "stsbench.encoders.whitening:whitened_encoder",
-        "calibration": "stsbench.encoders.whitening:calibrated_encoder",
-        "token_removal": "stsbench.encoders.whitening:token_removal_encoder",
-        "flow": "stsbench.encoders.flow:flow_encoder",
-        "model2vec": "stsbench.encoders.words.model2vec:Model2VecEncoder",
-        "infersent": "stsbench.encoders.words.recurrent:InferSentEncoder",
-        "skip_thoughts": "stsbench.encoders.words.recurrent:GruHalvesEncoder",
-        "quick_thoughts": "stsbench.encoders.words.recurrent:QuickThoughtsEncoder",
-        "fastsent": "stsbench.encoders.words.words:FastSentEncoder",
-        "use": "stsbench.encoders.served.use:UniversalSentenceEncoder",
-        "openai": "stsbench.encoders.served.openai:OpenAIEncoder",
-    },
+    {name: kind.address for name, kind in KINDS.items()},
     group="encoders",
     accepts=is_factory,
     expected="a class with encode, a function that makes an encoder, or an encoder",
 )
 
 
-FITTED = frozenset({"whitening", "calibration", "token_removal", "flow"})
-"""The kinds that are made over another encoder and fitted on texts."""
+def requirement(kind: str) -> Requirement:
+    """Return what the encoders of a kind need beside the parameters of their card.
 
+    A user's class or function may declare it by an attribute ``needs``. Without one, an encoder
+    with ``fit_texts`` needs texts, one with ``embed_into`` a server, and any other one nothing; so
+    does a kind that cannot be imported here.
 
-SERVED = frozenset({"openai"})
-"""The kinds whose weights are on a server."""
+    Args:
+        kind: A name of :data:`KINDS`, of an entry point, or ``package.module:Name``.
 
-
-FROM_CHECKPOINT = frozenset(ENCODERS.table) - FITTED - SERVED - {"words"}
-"""The kinds that need a checkpoint: a card may leave it to the user where none can be fetched."""
+    Raises:
+        EncoderError: ``needs`` is not one of the values of :data:`Requirement`.
+    """
+    if kind in KINDS:
+        return KINDS[kind].needs
+    factory: Any = None
+    with suppress(StsbenchError):
+        factory = ENCODERS.load(kind)
+    declared = getattr(factory, "needs", None)
+    if declared is not None:
+        if declared not in get_args(Requirement):
+            raise EncoderError(
+                f"'needs' of the encoder kind '{kind}' must be one of "
+                f"{', '.join(get_args(Requirement))}; it is {format_repr(declared)}"
+            )
+        return cast(Requirement, declared)
+    encoder_type = _return_type(factory) if inspect.isfunction(factory) else factory
+    if hasattr(encoder_type, "fit_texts"):
+        return "texts"
+    return "server" if hasattr(encoder_type, "embed_into") else "nothing"
 
 
 def cards_of_model(model: str, catalogue: Catalogue) -> list[str]:
-    """The encoder cards whose checkpoint is this model of the Hub."""
-    found = []
+    """Return the names of the encoder cards whose checkpoint is this model of the Hub."""
+    names = []
     for name in catalogue.paths("baselines"):
         card = catalogue.encoder(name)
-        # A server's name for a model says nothing of its weights.
-        whole = card.kind not in SERVED and not card.params.get("subfolder")
-        if whole and str(card.params.get("model", "")).casefold() == model.casefold():
-            found.append(name)
-    return found
+        is_of_model = str(card.params.get("model", "")).casefold() == model.casefold()
+        # A subfolder holds another model, and a server's name for a model identifies no weights.
+        if is_of_model and not card.params.get("subfolder") and requirement(card.kind) != "server":
+            names.append(name)
+    return names

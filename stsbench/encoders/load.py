@@ -35,7 +35,7 @@ from stsbench.encoders.fitted import (
     Variant,
     VariantEncoder,
 )
-from stsbench.encoders.kinds import ENCODERS, FITTED, FROM_CHECKPOINT, cards_of_model
+from stsbench.encoders.kinds import ENCODERS, KINDS, cards_of_model, requirement
 from stsbench.encoders.metadata import (
     can_encode,
     check_encoder,
@@ -122,7 +122,7 @@ def make_processor(
             else cards.paths("baselines").get(list(split_params(base))[-1][0])
         )
         # Asked before it is made: it might be made over this very encoder.
-        is_fitted = path is not None and read_card(path, EncoderCard).kind in FITTED
+        is_fitted = path is not None and requirement(read_card(path, EncoderCard).kind) == "texts"
         given = {**(base_params or {}), **({"model": model} if model else {})}
         found = None if is_fitted else load_named(base, params=given, catalogue=cards).encoder
         if found is None or isinstance(found, FittableEncoder):
@@ -271,7 +271,8 @@ def _is_folder(spec: str) -> bool:
 def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
     card = read_card(path, EncoderCard)
     where = f"{path}: [params]{' and --set' if extra else ''}"
-    if card.kind in FROM_CHECKPOINT and not {"model", "package"} & {*card.params, *extra}:
+    names_checkpoint = bool({"model", "package"} & {*card.params, *extra})
+    if not names_checkpoint and requirement(card.kind) == "checkpoint":
         what = f"the card of '{name}' names no checkpoint to fetch"
         raise SourceError(f"{what}; {card.note or 'pass --set model=FOLDER'}")
     kind, base = ENCODERS.load(card.kind), card.params.get("base")
@@ -286,7 +287,7 @@ def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogu
     # A folder that a user names takes the place of the package that a card names.
     replaced = {"package", "subfolder"} if "model" in extra and "package" in card.params else set()
     params = {key: value for key, value in card.params.items() if key not in replaced} | extra
-    if card.kind in ENCODERS.table:
+    if card.kind in KINDS:
         # A card's own revision is that of the checkpoint which a user has put a folder for.
         _check_revision(extra if "model" in extra else params, params)
     encoder = _make(
@@ -409,7 +410,7 @@ def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> 
         variant_name(name, extra)
         for name in (candidate_names(Path(spec), catalogue) if local else [spec])
     ]
-    described = describe(folder, "" if local else spec)
+    described = describe(folder, catalogue, "" if local else spec)
     if described.is_saved:
         params = {"model": str(folder), **described.params, **extra}
         maker = ENCODERS.load_own(described.kind)

@@ -14,7 +14,7 @@ from stsbench.core.names import format_parameter
 from stsbench.core.provenance import RUNTIME_PARAMETERS, add_texts, encoder_identity
 from stsbench.core.secrets import redact
 from stsbench.encoders.base import Encoder
-from stsbench.encoders.kinds import FITTED
+from stsbench.encoders.kinds import requirement
 from stsbench.encoders.metadata import read_metadata
 from stsbench.encoders.runs import TrainedRun
 
@@ -76,10 +76,9 @@ class NamedEncoder:
             return []
         keep = f"--set revision={found}"
         if self.card is not None:
-            given = f'revision = "{found}"'
-            keep = (
-                f"{f'base_params = {{{given}}}' if self.card.kind in FITTED else given} in the card"
-            )
+            revision = f'revision = "{found}"'
+            is_of_base = "base" in self.card.params and requirement(self.card.kind) == "texts"
+            keep = f"{f'base_params = {{{revision}}}' if is_of_base else revision} in the card"
         return [
             f"the checkpoint of {self.name} is of revision '{asked}', today commit {found[:12]}; {keep} keeps it"
         ]

@@ -1,7 +1,7 @@
-"""Runs of training: the folders that recipes write, found again by the name of the recipe, done or not.
+"""Training runs: the folders that recipes write, finished or not, found by the name of the recipe.
 
-What a run's record says is data: its types are checked, it names no encoder (the folder does), and whose recipe
-it was trained by, a hash of what it says decides.
+A run's record is data: its types are checked, and it names no encoder, for that is the folder. A
+hash of its contents decides by which recipe it was trained.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stsbench.core.files import write_atomically
 from stsbench.encoders.checkpoint import BROKEN_JSON, decode_file
 
 RUN_FILE = "run.json"
-"""Written last: a folder without it holds no finished run."""
+"""The record of a finished run, written last: a folder without it holds none."""
 Seed = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 
@@ -43,7 +43,7 @@ class _SelectedCheckpoint(msgspec.Struct, frozen=True):
 
 
 class RunPoint(msgspec.Struct, frozen=True):
-    """What is read of one validation: the step, the score if any, and the mean loss since the validation before."""
+    """One validation of a run: its step, its score if any, and the mean loss since the last one."""
 
     step: float | None = None
     score: float | None = None
@@ -56,11 +56,11 @@ class _Run(msgspec.Struct, frozen=True):
 
 
 class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One trained encoder: its folder, and what is read of the record there, with its types."""
+    """One trained encoder: its folder, and the record there, with its types checked."""
 
     folder: Path
     recipe: str
-    """The one it came of."""
+    """The name of the recipe it was trained by."""
     seed: Seed
     card_table: dict[str, Any] = msgspec.field(default_factory=dict, name="card")
     given_base: str = ""
@@ -71,74 +71,99 @@ class TrainedRun(msgspec.Struct, frozen=True, kw_only=True):
     curve: list[RunPoint] = []
     steps: int = 0
     run: _Run = _Run()
-    facts: dict[str, Any] = {}
-    """All that stands in the record."""
+    record: dict[str, Any] = {}
+    """All values of the record."""
 
     def overlap_with(self, task: str) -> Overlap:
-        """Whether its training text overlaps a task's test sentences, as found when it was trained."""
+        """Return how its training text overlaps a task's test sentences, by its record."""
         return self.overlap.get(task, "unknown")
 
     @property
     def card(self) -> RecipeCard:
-        """The recipe as it was run, with newer keys at their usual values; raises CardError: the record holds none."""
+        """The recipe as it was run, with newer keys at their defaults.
+
+        Raises:
+            CardError: The record holds no valid recipe.
+        """
         return convert(self.card_table, RecipeCard, where=f"{self.folder / RUN_FILE}: card")
 
     @property
     def digest(self) -> str:
-        """What results of it carry: the hash of its recipe, of its base's files and of its text."""
-        card, files = self.card, self.base_files
-        named, known = card.base.sha256, set(files.values())
-        # Of a start that the user gave instead of the recipe's only the files tell whether it is the same: its weights among them.
-        holds = any(name.endswith((".safetensors", ".bin")) for name in named) and known >= set(
-            named.values()
-        )
-        other = bool(card.base.model or card.base.recipe) and self.given_base and not holds
+        """The hash that its results carry: of its recipe, of its base's files and of its text."""
+        card = self.card
+        files = self.base_files
+        card_hashes = card.base.sha256
+        card_names_base = bool(card.base.model or card.base.recipe)
+        # If the user replaced the recipe's base, only the hashes of its files, weights among them,
+        # show that it is still the same one.
+        card_names_weights = any(name.endswith((".safetensors", ".bin")) for name in card_hashes)
+        is_same_base = card_names_weights and set(files.values()) >= set(card_hashes.values())
+        is_replaced = card_names_base and self.given_base and not is_same_base
         return trained_digest(
-            card, start=files if other else None, files=files, corpus=self.corpus.sha256
+            card, start=files if is_replaced else None, files=files, corpus=self.corpus.sha256
         )
 
     @classmethod
     def read(cls, folder: Path) -> TrainedRun:
-        """Read a run's facts; raises EncoderError where they are broken."""
-        path, wrong = folder / RUN_FILE, "is not the record of a training run"
-        facts = decode_file(path, dict[str, Any], wrong)
+        """Read the record of a finished run.
+
+        Raises:
+            EncoderError: The record is missing or broken.
+        """
+        path = folder / RUN_FILE
+        wrong = "is not the record of a training run"
+        record = decode_file(path, dict[str, Any], wrong)
         with translate_errors(f"{path}: {wrong}", EncoderError, *BROKEN_JSON):
-            return msgspec.convert({**facts, "folder": folder, "facts": facts}, cls)
+            return msgspec.convert({**record, "folder": folder, "record": record}, cls)
 
 
 def run_folder(out: Path, recipe: str, seed: int) -> Path:
-    """Where a recipe's encoder of one seed lies."""
+    """Return the folder of a recipe's encoder of one seed."""
     return out / recipe.replace("/", "--") / f"seed{seed}"
 
 
 def trained_runs(recipe: str, out: Path | None = None) -> list[TrainedRun]:
-    """The finished runs of a recipe (``name@3``: of seed 3 alone), by seed; raises EncoderError: a wrong record."""
+    """Read the finished runs of a recipe, by seed.
+
+    Args:
+        recipe: The name of a recipe; ``name@3`` stands for its seed 3 alone.
+        out: The folder of all runs; None for the one of the settings.
+
+    Raises:
+        EncoderError: A record is broken, or is in the folder of another recipe or seed.
+    """
     name, _ = _name_and_seed(recipe)
     runs = [
         TrainedRun.read(path) for path in run_folders(recipe, out) if (path / RUN_FILE).is_file()
     ]
     for run in runs:
         if (run.recipe, run.seed) != (name, _seed_of(run.folder)):
-            there = f"is in the folder of '{name}', seed {_seed_of(run.folder)}"
-            what = f"is of recipe '{run.recipe}', seed {run.seed}, but {there}"
             raise EncoderError(
-                f"{run.folder / RUN_FILE}: {what}; move its folder, or give it by its path"
+                f"{run.folder / RUN_FILE}: is of recipe '{run.recipe}', seed {run.seed}, "
+                f"but is in the folder of '{name}', seed {_seed_of(run.folder)}",
+                hint="move its folder, or give it by its path",
             )
     return runs
 
 
 def trained_variants(recipe: str) -> list[str]:
-    """The names of a recipe's finished runs with values replaced, as ``recipe+steps=30``; raises EncoderError."""
+    """List the names of a recipe's finished runs with replaced values, as ``recipe+steps=30``.
+
+    Raises:
+        EncoderError: A record is broken.
+    """
     stem = f"{recipe.replace('/', '--')}+"
     folders = [
-        path for path in settings.runs_folder().glob("*/seed*") if path.parent.name.startswith(stem)
+        path
+        for path in settings.runs_folder().glob("*/seed*")
+        if path.parent.name.startswith(stem) and (path / RUN_FILE).is_file()
     ]
-    return sorted({TrainedRun.read(path).recipe for path in folders if (path / RUN_FILE).is_file()})
+    return sorted({TrainedRun.read(path).recipe for path in folders})
 
 
 def _name_and_seed(recipe: str) -> tuple[str, int | None]:
-    named = re.fullmatch(r"(.+)@(\d{1,10})", recipe, re.DOTALL)
-    return (named[1], int(named[2])) if named else (recipe, None)
+    match = re.fullmatch(r"(.+)@(\d{1,10})", recipe, re.DOTALL)
+    return (match[1], int(match[2])) if match else (recipe, None)
 
 
 def _seed_of(folder: Path) -> int:
@@ -146,90 +171,119 @@ def _seed_of(folder: Path) -> int:
 
 
 def run_folders(recipe: str, out: Path | None = None) -> list[Path]:
-    """The folders of a recipe's runs, finished or not, by seed; ``name@3`` is that of seed 3 alone."""
-    name, wanted = _name_and_seed(recipe)
-    base = (out or settings.runs_folder()) / name.replace("/", "--")
+    """Return the folders of a recipe's runs, finished or not, by seed.
+
+    Args:
+        recipe: The name of a recipe; ``name@3`` stands for its seed 3 alone.
+        out: The folder of all runs; None for the one of the settings.
+    """
+    name, selected_seed = _name_and_seed(recipe)
+    recipe_folder = (out or settings.runs_folder()) / name.replace("/", "--")
     try:
-        folders = [path for path in base.glob("seed*") if re.fullmatch(r"seed\d{1,10}", path.name)]
+        folders = [
+            path for path in recipe_folder.glob("seed*") if re.fullmatch(r"seed\d{1,10}", path.name)
+        ]
     except (OSError, ValueError):
-        # A name too long for a folder's, or with a sign that no folder has, is no recipe's.
+        # A name that is too long for a folder, or has a character that none has, is no recipe's.
         return []
-    return sorted((path for path in folders if wanted in (None, _seed_of(path))), key=_seed_of)
+    if selected_seed is not None:
+        folders = [path for path in folders if _seed_of(path) == selected_seed]
+    return sorted(folders, key=_seed_of)
 
 
 START_FILE = "started.json"
-"""In the folder of a run that is not done: what it was started with."""
+"""In the folder of an unfinished run: the record of its start."""
 COMPLETE_FILE = "whole.json"
-"""Written last into a checkpoint: without it the checkpoint is half one."""
+"""Written last into a checkpoint: without it the checkpoint is incomplete."""
 CURVE_FILE = "curve.jsonl"
-"""In a run's folder: the points of its curve, a line each, written as soon as they are seen."""
+"""In a run's folder: the points of its curve, one per line, written as they come."""
 STATE_FILE = "checkpoints/last.safetensors"
-"""What a method that trains itself resumes from."""
+"""The state that a method which trains itself resumes from."""
 
 
 class TrainingStart(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides the weights of a run, and the command that asked for them."""
+    """The facts that decide the weights of a run, and the command that began it."""
 
     recipe: dict[str, Any]
     """The parts of its card that decide what is trained."""
     seed: int
     base: dict[str, str]
-    """The hash of each file of the checkpoint it starts from."""
+    """The hashes of the files of the checkpoint that it starts from, by name."""
     corpus: str
     """The hash of its text."""
     teachers: dict[str, str] = {}
-    """The fingerprint of each encoder whose embeddings it learns from besides."""
+    """The fingerprints of other encoders whose embeddings it learns from, by name."""
     devices: int = 1
     command: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> TrainingStart | None:
-        """What the run in a folder was started with, None where that is not written; raises OutputError."""
+        """Read how the run in a folder was started; None if the folder has no such record.
+
+        Raises:
+            OutputError: The record is broken.
+        """
         path = folder / START_FILE
         try:
             return decode_file(path, cls, "is not the record of a run's start", OutputError)
         except OutputError:
-            # A run that ends at this moment removes it.
+            # A run that ends at this moment removes its record.
             if path.exists():
                 raise
             return None
 
     def write(self, folder: Path) -> None:
-        """Write it down."""
+        """Write the record into the folder of the run."""
         write_atomically(
             folder / START_FILE, msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
         )
 
-    def difference(self, before: TrainingStart) -> str:
-        """The first thing that is another than before, with its two values where they are short; empty where none is."""
-        if before.seed != self.seed:
-            return f"seed ({before.seed}, now {self.seed})"
-        if recipe := recipe_difference(before.recipe, self.recipe):
+    def difference(self, earlier: TrainingStart) -> str:
+        """Describe the first difference from an earlier start, with both values if they are short.
+
+        Returns:
+            An empty string if there is no difference.
+        """
+        if earlier.seed != self.seed:
+            return f"seed ({earlier.seed}, now {self.seed})"
+        if recipe := recipe_difference(earlier.recipe, self.recipe):
             return recipe
-        for key, name in {"base": "base", "corpus": "text", "teachers": "teacher"}.items():
-            if getattr(before, key) != getattr(self, key):
-                return name
-        same = before.devices == self.devices
-        return "" if same else f"number of devices ({before.devices}, now {self.devices})"
+        if earlier.base != self.base:
+            return "base"
+        if earlier.corpus != self.corpus:
+            return "text"
+        if earlier.teachers != self.teachers:
+            return "teacher"
+        if earlier.devices != self.devices:
+            return f"number of devices ({earlier.devices}, now {self.devices})"
+        return ""
 
 
-def recipe_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The first value of a recipe that is another than before, with both; empty where none is."""
-    for table, values in now.items():
-        was = before.get(table)
-        if isinstance(was, dict):
-            # Keys that cards have come to have since are at their usual value.
-            was = {**DEFAULT_FOLDER.get(table, {}), **was}
-        if was == values:
+def recipe_difference(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+    """Describe the first value of a recipe that differs from an earlier one, with both values.
+
+    Returns:
+        An empty string if no value differs.
+    """
+    for table, values in current.items():
+        earlier_values = earlier.get(table)
+        if isinstance(earlier_values, dict):
+            # Keys that cards have gained since are at their defaults.
+            earlier_values = {**DEFAULTS_BY_TABLE.get(table, {}), **earlier_values}
+        if earlier_values == values:
             continue
-        if not isinstance(values, dict) or not isinstance(was, dict):
-            return f"{table} ({was}, now {values})"
-        key = next(k for k in {**was, **values} if was.get(k) != values.get(k))
-        return f"{table}.{key} ({was.get(key)}, now {values.get(key)})"
+        if not isinstance(values, dict) or not isinstance(earlier_values, dict):
+            return f"{table} ({earlier_values}, now {values})"
+        key = next(
+            name
+            for name in {**earlier_values, **values}
+            if earlier_values.get(name) != values.get(name)
+        )
+        return f"{table}.{key} ({earlier_values.get(key)}, now {values.get(key)})"
     return ""
 
 
-DEFAULT_FOLDER: dict[str, dict[str, Any]] = {
+DEFAULTS_BY_TABLE: dict[str, dict[str, Any]] = {
     table.name: {
         key.encode_name: msgspec.to_builtins(default_value(key))
         for key in msgspec.structs.fields(table.type)
@@ -240,35 +294,43 @@ DEFAULT_FOLDER: dict[str, dict[str, Any]] = {
     and isinstance(table.type, type)
     and issubclass(table.type, msgspec.Struct)
 }
-"""By table of a recipe, the values of keys that a card leaves out."""
+"""The defaults of the keys that a card may omit, by table of a recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnfinishedRun:
-    """A run that was stopped, or is under way: its folder, and the command that finishes it."""
+    """A run that was stopped or is still training: its folder, and the command that finishes it."""
 
     folder: Path
     command: str
     start: TrainingStart
 
     def __str__(self) -> str:
-        """Say so in a line."""
+        """Return a message with the command that finishes it."""
         return f"the run in {self.folder} is not finished; to finish it: {self.command}"
 
     @property
     def recipe(self) -> str:
-        """The recipe it is trained by, as its folder is called."""
+        """The name of its recipe, with a slash replaced as in the name of its folder."""
         return self.folder.parent.name
 
     @property
     def selection(self) -> SelectionSection:
-        """What its weights are chosen by; raises CardError where its start is not what a recipe says."""
+        """How its weights are selected.
+
+        Raises:
+            CardError: The record of its start holds no valid recipe.
+        """
         table = self.start.recipe.get("selection", {})
         return convert(table, SelectionSection, where=f"{self.folder / START_FILE}: selection")
 
     @property
     def curve(self) -> list[RunPoint]:
-        """What was seen so far; a line that is being written is not read."""
+        """The points of its curve so far, without one that is still being written.
+
+        Raises:
+            OutputError: The file cannot be read or is not a curve.
+        """
         path = self.folder / CURVE_FILE
         with translate_errors(
             f"{path}: is not the curve of a run", OutputError, OSError, *BROKEN_JSON
@@ -280,7 +342,11 @@ class UnfinishedRun:
 
     @classmethod
     def read(cls, folder: Path) -> UnfinishedRun | None:
-        """The run in a folder that was begun and is not done, None where there is none; raises OutputError."""
+        """Read the run in a folder that was begun and is not finished; None if there is none.
+
+        Raises:
+            OutputError: The record of its start is broken.
+        """
         start = None if (folder / RUN_FILE).is_file() else TrainingStart.read(folder)
         if start is None:
             return None
@@ -291,15 +357,22 @@ class UnfinishedRun:
 
 
 def unfinished_runs(recipe: str) -> list[UnfinishedRun]:
-    """The runs of a recipe that were begun and are not done, by seed; ``name@3`` is that of seed 3 alone."""
-    return [
-        run for folder in run_folders(recipe) if (run := UnfinishedRun.read(folder)) is not None
-    ]
+    """Read the runs of a recipe that were begun and are not finished, by seed.
+
+    Args:
+        recipe: The name of a recipe; ``name@3`` stands for its seed 3 alone.
+    """
+    runs = [UnfinishedRun.read(folder) for folder in run_folders(recipe)]
+    return [run for run in runs if run is not None]
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint of a run's folder: a folder, or the one file of a method that trains itself."""
+    """Return the newest complete checkpoint of a run's folder; None if it has none.
+
+    It is a folder, or the one file of a method that trains itself.
+    """
     if (folder / STATE_FILE).is_file():
         return folder / STATE_FILE
-    whole = [path.parent for path in (folder / "checkpoints").glob(f"checkpoint-*/{COMPLETE_FILE}")]
-    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    markers = (folder / "checkpoints").glob(f"checkpoint-*/{COMPLETE_FILE}")
+    checkpoints = [marker.parent for marker in markers]
+    return max(checkpoints, key=lambda path: int(path.name.rpartition("-")[2]), default=None)

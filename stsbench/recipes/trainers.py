@@ -19,7 +19,7 @@ import transformers
 from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import CardError, Interrupted, catch_exit, look_up
 from stsbench.core.parameters import call_with_params, check_params
-from stsbench.encoders.runs import DEFAULT_FOLDER
+from stsbench.encoders.runs import DEFAULTS_BY_TABLE
 from stsbench.recipes.train import TRIED, TeacherEncoders, Trainer, TrainingForecast
 from stsbench.recipes.train_plan import (
     KEYS,
@@ -305,7 +305,7 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
     """Make a method with a recipe's values. Raises CardError: a value that the method does not take."""
     where, facts = f"recipe {name}", msgspec.to_builtins(card)
     for table, allowed in TAKEN.items():
-        for key, usual in DEFAULT_FOLDER[table].items():
+        for key, usual in DEFAULTS_BY_TABLE[table].items():
             # It would do nothing.
             if key not in allowed and facts[table][key] != usual:
                 raise CardError(
@@ -317,7 +317,7 @@ def make_training(name: str, card: RecipeCard, method: Callable[..., Any]) -> St
     for (table, key), value in given.items():
         if key in known and value is not None:
             chosen[key] = value
-        elif value != DEFAULT_FOLDER[table].get(key):
+        elif value != DEFAULTS_BY_TABLE[table].get(key):
             raise CardError(f"{where}: [{table}] {key} is not an option of method '{card.method}'")
     if not (epochs := chosen.get("epochs", 0.0)).is_integer():
         raise CardError(

@@ -25,7 +25,7 @@ from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColu
 from stsbench.core.cards import StrictRecord
 from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError, Remedy, UnknownName, suggest
-from stsbench.encoders.kinds import FROM_CHECKPOINT
+from stsbench.encoders.kinds import requirement
 from stsbench.encoders.runs import TrainedRun
 from stsbench.numbers.statistics import mean_and_deviation
 from stsbench.recipes.train_plan import TrainPlan
@@ -394,7 +394,7 @@ def _of_training(run: TrainedRun, metric: str) -> float | None:
         return None
     if metric == "steps":
         return chosen.step
-    for point in run.facts["curve"]:
+    for point in run.record["curve"]:
         if point.get("step") == chosen.step and metric in point:
             return float(point[metric])
     return None
@@ -493,6 +493,5 @@ class Reproduction:
         if baseline in catalogue.paths("baselines"):
             card = catalogue.encoder(baseline)
         names_checkpoint = bool({"model", "package"} & card.params.keys())
-        if card.kind not in FROM_CHECKPOINT or names_checkpoint or not self.base:
-            return {}
-        return {"model": self.base}
+        needs_checkpoint = not names_checkpoint and requirement(card.kind) == "checkpoint"
+        return {"model": self.base} if self.base and needs_checkpoint else {}

@@ -401,16 +401,16 @@ def test_what_no_file_says_of_a_checkpoint_is_in_the_notes(stsbench, tmp_path, h
 
 
 def test_the_families_are_those_of_our_cards():
-    from stsbench.encoders.described import family_of
+    from stsbench.encoders.described import find_family
 
     told = 0
     for name in CATALOGUE.paths("baselines"):
         params = CATALOGUE.encoder(name).params
-        family = family_of(str(params.get("model", "")))
+        family = find_family(str(params.get("model", "")), CATALOGUE)
         if family.source:
             told += 1
             wanted = {"pooling": "mean", "normalise": False, "prompt": "", **params}
             assert all(
                 wanted[key] == getattr(family, key) for key in ("pooling", "normalise", "prompt")
             ), name
-    assert told > 15 and not family_of("owner/name").source
+    assert told > 15 and not find_family("owner/name", CATALOGUE).source

@@ -7,7 +7,7 @@ import pytest
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError, SourceError
 from stsbench.core.files import file_digest
-from stsbench.encoders.kinds import is_factory
+from stsbench.encoders.kinds import is_factory, requirement
 from stsbench.encoders.load import load_named
 from stsbench.encoders.named import NamedEncoder, find_named, variant_name
 from stsbench.encoders.runs import TrainedRun
@@ -40,6 +40,52 @@ def test_a_folder_whose_files_the_card_knows_is_the_cards_own_encoder(tmp_path, 
     # Without hashes any folder would pass for the card's own.
     card.write_text(text)
     assert load_named(str(card), params={"model": folder}).name == f"mine+model={tiny['bert'].name}"
+
+
+class Fitted(Plain):
+    def fit_texts(self, sentences: list[str]) -> Plain:
+        return self
+
+
+class FromWeights(Plain):
+    needs = "checkpoint"
+
+
+class Unclear(Plain):
+    needs = "weights"
+
+
+def make_fitted() -> Fitted:
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("kind", "needs"),
+    [
+        ("transformer", "checkpoint"),
+        ("openai", "server"),
+        ("flow", "texts"),
+        ("words", "nothing"),
+        ("tests.encoders.fakes:Plain", "nothing"),
+        ("tests.encoders.test_load:Fitted", "texts"),
+        ("tests.encoders.test_load:make_fitted", "texts"),
+        ("tests.encoders.test_load:FromWeights", "checkpoint"),
+        ("no.such.module:Encoder", "nothing"),
+    ],
+)
+def test_a_kind_declares_what_its_encoders_need(kind, needs):
+    assert requirement(kind) == needs
+
+
+def test_a_kind_of_a_user_that_needs_a_checkpoint_asks_for_one(tmp_path):
+    head = "\n".join(f'{key} = "x"' for key in ("name", "method", "backbone", "paper", "license"))
+    text = f'{head}\nsupervision = "none"\noverlap = "none"\nkind = "tests.encoders.test_load:'
+    (tmp_path / "mine.toml").write_text(f'{text}FromWeights"\n')
+    with pytest.raises(SourceError, match="'mine' names no checkpoint to fetch"):
+        load_named(str(tmp_path / "mine.toml"))
+    (tmp_path / "mine.toml").write_text(f'{text}Unclear"\n')
+    with pytest.raises(EncoderError, match="must be one of checkpoint, server, texts, nothing; it"):
+        load_named(str(tmp_path / "mine.toml"))
 
 
 def test_what_may_make_an_encoder_is_told_without_calling_it():

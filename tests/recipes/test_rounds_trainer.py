@@ -67,7 +67,7 @@ def test_a_recipe_of_a_method_of_its_own_is_trained_and_scored(recipe, monkeypat
     monkeypatch.setenv("STSBENCH_RUNS", str(recipe.parent / "runs"))
     runs = trained_runs("tiny", recipe.parent / "runs")
     assert [run.seed for run in runs] == [1, 2]
-    facts = runs[0].facts
+    facts = runs[0].record
     untrained, *curve = facts["curve"]
     assert untrained["step"] == 0 and untrained["score"] != curve[0]["score"]
     assert [point["step"] for point in curve] == [3, 6, 9]
@@ -87,8 +87,8 @@ def test_a_recipe_of_a_method_of_its_own_is_trained_and_scored(recipe, monkeypat
 def test_without_selection_the_last_weights_are_kept(tmp_path):
     assert train(write(tmp_path, selection='keep = "last"\n')) == 0
     (run,) = trained_runs("tiny", tmp_path / "runs")
-    assert run.facts["chosen"] is None
-    assert [point["score"] for point in run.facts["curve"]] == [None] * 3
+    assert run.record["chosen"] is None
+    assert [point["score"] for point in run.record["curve"]] == [None] * 3
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_recipe_s_teacher_reaches_its_batches_and_its_records(masked_lm, teach
     wanted = load_encoder(str(teacher)).encode([TEXTS[2], TEXTS[0]])
     np.testing.assert_allclose(batch["taught"][str(teacher)], wanted, atol=1e-6)
     run = carry_out(plan(tmp_path, masked_lm, str(teacher)))
-    assert run.facts["teachers"] == trainer.teachers.fingerprints() != {}
+    assert run.record["teachers"] == trainer.teachers.fingerprints() != {}
 
 
 def test_what_a_teacher_has_seen_its_student_has(masked_lm, teacher, tmp_path):

@@ -174,4 +174,6 @@ def test_a_forecast_counts_the_validations_that_a_run_makes(masked_lm, tmp_path,
     forecast = trainer.forecast()
     assert not trainer.plan.folder.exists()
     run = carry_out(trainer.plan)
-    assert forecast.validations == len(run.facts["curve"]) and forecast.steps == run.facts["steps"]
+    assert (
+        forecast.validations == len(run.record["curve"]) and forecast.steps == run.record["steps"]
+    )
