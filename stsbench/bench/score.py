@@ -46,20 +46,19 @@ from stsbench.encoders.base import (
     ServedEncoder,
     WordEncoder,
 )
+from stsbench.encoders.engine.drift import (
+    DriftMonitor,
+    Origin,
+    read_environment,
+    short_digest,
+)
 from stsbench.encoders.engine.embed import (
     Engine,
     StoredEncoder,
     check_embeddings,
     transform_embeddings,
 )
-from stsbench.encoders.engine.store import (
-    DriftMonitor,
-    EmbeddingStore,
-    Origin,
-    StoredEmbeddings,
-    digest_of,
-    read_environment,
-)
+from stsbench.encoders.engine.store import EmbeddingStore, StoredEmbeddings
 from stsbench.encoders.fitted import (
     TARGET_TASK,
     FittedEncoder,
@@ -433,8 +432,10 @@ class TaskEmbedder:
         """The environment and code that a Result records."""
         encoder = self.encoder.encoder
         environment = read_environment(encoder)
-        code = digest_of(environment["code"]) if "code" in environment else ""
-        return Origin(environment="" if is_served(encoder) else digest_of(environment), code=code)
+        code = short_digest(environment["code"]) if "code" in environment else ""
+        return Origin(
+            environment="" if is_served(encoder) else short_digest(environment), code=code
+        )
 
     def origin(self, task: PlannedTask) -> Origin | None:
         """Return what a Result of this task records of what made its embeddings; None if there is nothing to record."""
@@ -453,7 +454,7 @@ class TaskEmbedder:
             None if only embedding the sample sentences tells, and the embedder only looks.
         """
         origin, watch, encoder = (
-            Origin.of(result.run),
+            Origin.from_run(result.run),
             self.drift_monitor(task),
             self.encoder.encoder,
         )
@@ -462,7 +463,7 @@ class TaskEmbedder:
         )
         if origin is not None and is_changed_by_own_code and origin.code != self._conditions.code:
             return False
-        stored = watch.stores(origin) if watch is not None else None
+        stored = watch.matches_stored(origin) if watch is not None else None
         if stored is not None or origin is None:
             return stored is not False
         if origin.environment == self._conditions.environment:
@@ -471,7 +472,7 @@ class TaskEmbedder:
             return None if origin.samples else False
         if watch is None and self._base is None:
             watch = self._fitted_engine(task).store.monitor
-        return watch is not None and watch.makes(origin)
+        return watch is not None and watch.still_embeds(origin)
 
     def notes(self, task: PlannedTask) -> list[str]:
         """What a reader of the task's score should know of its embeddings."""

@@ -5,7 +5,7 @@
 The fingerprint is the encoder's own. Class and parameters are added for every class except ours,
 whose fingerprints include them. The packages are those that compute embeddings, as far as another
 version may give other embeddings; versions that only round differently (torch's, numpy's) are
-checked by :mod:`stsbench.encoders.engine.store`. The hash of texts is added if the encoder was
+checked by :mod:`stsbench.encoders.engine.drift`. The hash of texts is added if the encoder was
 fitted on some. Store, results and locks are keyed by this text, which only this module composes.
 """
 

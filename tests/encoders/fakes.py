@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stsbench.encoders.engine.store import PROBE_SENTENCES
+from stsbench.encoders.engine.drift import PROBE_SENTENCES
 from stsbench.encoders.tokens import TokenIds
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
@@ -36,7 +36,7 @@ class Plain:
         self.name, self.fingerprint, self.d = name, fingerprint, d
         self.calls: list[list[str]] = []
         self.sampled: list[str] = []
-        """The samples of :mod:`stsbench.encoders.engine.store`, which are no sentences of a task."""
+        """The samples of :mod:`stsbench.encoders.engine.drift`, which are no sentences of a task."""
 
     def encode(self, sentences: Sequence[str]) -> Array:
         if set(sentences) == set(PROBE_SENTENCES):

@@ -11,7 +11,7 @@ import torch
 from stsbench.core import provenance as machine
 from stsbench.encoders.backends import uses_tf32
 from stsbench.encoders.base import DeviceEncoder, DeviceMemory
-from stsbench.encoders.engine.store import read_environment
+from stsbench.encoders.engine.drift import read_environment
 from stsbench.encoders.transformer import cpu_kernels as kernels
 from tests.encoders.fakes import Plain
 from tests.encoders.transformer.test_encoder import make

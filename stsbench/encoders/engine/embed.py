@@ -1,7 +1,8 @@
 """The engine: each distinct sentence is embedded once, in batches without waste.
 
-All sentences of all tasks come in together; they are deduplicated, tokenised once, sorted by token count and cut into
-batches by a token budget, on a GPU by one that suits it. What the store has is not embedded again.
+The sentences of all tasks come together. They are deduplicated, tokenised once, sorted by token
+count and cut into batches by a token budget; a GPU has a budget that suits it. Sentences in the
+store are not embedded again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -42,31 +44,44 @@ from stsbench.encoders.metadata import check_sentences, read_notes
 from stsbench.encoders.tokens import TokenIds, plan_batches
 
 TOKEN_BUDGET = 2048
+"""The maximum number of tokens in a batch on a CPU."""
 TEXTS_PER_BATCH = 1024
+"""The number of texts in a batch of an encoder that has no tokens."""
 BATCHES_AHEAD = 2
-"""Batches under way on a device with a memory of its own."""
+"""The number of batches in progress at a time on a device with a memory of its own."""
 ProgressCallback = Callable[[int, int], None]
-"""Called with (done, total) while it works, in tokens or sentences."""
+"""A function that is called with (done, total) during the work, in tokens or sentences."""
 NoticeCallback = Callable[[str], None]
-"""Called with what is no failure and should be known."""
+"""A function that is called with a message for the user that is no error."""
 MIN_BATCHES_TO_TIME = 64
-"""So many batches of the smallest size must there be for sizes to be timed."""
+"""Sizes are timed only if there are at least this many batches of the smallest size."""
 MAX_MEMORY_SHARE = 0.25
-"""Of the free memory may one batch take: two are under way at a time, and kernels need some for themselves."""
+"""The share of the free memory that a batch may take.
+
+Two batches are in progress at a time, and the kernels need some memory for themselves.
+"""
 MIN_SPEEDUP = 1.05
-"""A batch twice as large must be faster by this factor."""
+"""The factor by which a batch of twice the size must be faster to be preferred."""
 
 
 def as_array(returned: object, name: str) -> npt.NDArray[Any]:
-    """What an encoder returned as an array of numbers, whatever their type; raises EncoderError where it is none."""
-    what = f"encoder '{name}' returned a {type(returned).__name__} that is not an array (n, d)"
+    """Return an encoder's return value as an array of numbers, whatever their type.
+
+    Args:
+        returned: The value that the encoder returned.
+        name: The name of the encoder, for the message.
+
+    Raises:
+        EncoderError: The value cannot become an array, or not one of numbers.
+    """
+    message = f"encoder '{name}' returned a {type(returned).__name__} that is not an array (n, d)"
     if isinstance(returned, Coroutine):
-        # Nobody will await it, which Python would warn of whenever it is collected.
+        # Nobody will await it, and Python would print a warning when it is collected.
         returned.close()
-    with translate_errors(what, EncoderError, TypeError, ValueError, RuntimeError):
+    with translate_errors(message, EncoderError, TypeError, ValueError, RuntimeError):
         array = np.asarray(returned)
     if array.dtype.kind not in "fiub":
-        raise EncoderError(f"{what} of numbers")
+        raise EncoderError(f"{message} of numbers")
     return array
 
 
@@ -78,115 +93,156 @@ def check_embeddings(
     d: int | None = None,
     among: Sequence[str] | None = None,
 ) -> None:
-    """Check what an encoder returned, against the size ``d`` of earlier embeddings too; raises EncoderError.
+    """Check the shape, the type and the values of the embeddings that an encoder returned.
 
-    Of NaN and infinity it gives the sentence's number ``among`` those that were asked for.
+    Args:
+        embeddings: The embeddings, which should be (n, d) and float32.
+        sentences: The n sentences that were embedded.
+        name: The name of the encoder, for the messages.
+        d: The size of earlier embeddings; None if there are none.
+        among: All sentences of the request, in which a message gives the number of a sentence.
+            By default ``sentences``.
+
+    Raises:
+        EncoderError: The embeddings are not valid.
     """
     if embeddings.ndim != 2 or len(embeddings) != len(sentences):
-        what = f"returned shape {embeddings.shape} for {len(sentences)} sentences"
-        raise EncoderError(f"encoder '{name}' {what}; it must return one row a sentence, (n, d)")
-    if d is not None and embeddings.shape[1] != d:
-        what = f"returned embeddings of size {embeddings.shape[1]} after some of size {d}"
         raise EncoderError(
-            f"encoder '{name}' {what}; its fingerprint must change when its embeddings do"
+            f"encoder '{name}' returned shape {embeddings.shape} for {len(sentences)} sentences; "
+            "it must return one row a sentence, (n, d)"
+        )
+    if d is not None and embeddings.shape[1] != d:
+        raise EncoderError(
+            f"encoder '{name}' returned embeddings of size {embeddings.shape[1]} after some of "
+            f"size {d}; its fingerprint must change when its embeddings do"
         )
     if embeddings.dtype != np.float32:
         raise EncoderError(f"encoder '{name}' returned {embeddings.dtype}; it must return float32")
-    finite = np.isfinite(embeddings).all(axis=1)
-    if not finite.all():
-        at, among = int(np.argmin(finite)), sentences if among is None else among
-        which = describe_sentence(among, among.index(sentences[at]))
-        raise EncoderError(f"encoder '{name}' returned NaN or infinity for {which}")
+    is_finite = np.isfinite(embeddings).all(axis=1)
+    if not is_finite.all():
+        first_bad = sentences[int(np.argmin(is_finite))]
+        all_sentences = sentences if among is None else among
+        description = describe_sentence(all_sentences, all_sentences.index(first_bad))
+        raise EncoderError(f"encoder '{name}' returned NaN or infinity for {description}")
 
 
 Budget = Annotated[int, msgspec.Meta(gt=0)]
+"""The number of tokens in a batch, as stored in the cache folder."""
 
 
-def measure_token_budget(encoder: DeviceEncoder, tokens: TokenIds, smallest: int) -> int:
-    """How many tokens go into a batch on a device with a memory of its own: the fastest number that fits; 0 on a CPU.
+def measure_token_budget(encoder: DeviceEncoder, tokens: TokenIds, min_budget: int) -> int:
+    """Return the number of tokens per batch that is fastest on the encoder's device and fits.
 
-    A GPU waits for small batches, and no size is fastest for every model. The first run that embeds enough times some
-    sizes on its own sentences; the fastest is kept in the cache folder, for this encoder on this kind of device: later
-    runs embed in the same batches. The size moves an embedding by rounding at most.
+    A GPU idles between small batches, and no size is fastest for every model. The first run with
+    enough sentences times some sizes on them. The fastest is stored in the cache folder, for this
+    encoder on this kind of device, so that later runs embed in the same batches. The size changes
+    an embedding by rounding at most.
+
+    Args:
+        encoder: The encoder to time.
+        tokens: The tokens of all texts of the run.
+        min_budget: The smallest number of tokens per batch.
+
+    Returns:
+        0 if the device has no memory of its own: a CPU.
     """
-    if (memory := encoder.device_memory()) is None:
+    memory = encoder.device_memory()
+    if memory is None:
         return 0
-    file, identified = None, encoder_identity(encoder)
-    if identified is not None:
-        digest = hashlib.sha256(
-            f"{identified}\n{memory.device}".encode("utf-8", "surrogatepass")
-        ).hexdigest()
-        file = settings.cache_folder() / "budgets" / f"{digest[:32]}.json"
+    cache_path = _budget_path(encoder, memory.device)
+    if cache_path is not None:
         with suppress(OSError, msgspec.DecodeError, RecursionError):
-            return msgspec.json.decode(file.read_bytes(), type=Budget)
-    if int(tokens.lengths.sum()) < MIN_BATCHES_TO_TIME * smallest:
-        return smallest
-    budget = _fastest(
-        encoder, tokens, smallest, most=int(MAX_MEMORY_SHARE * memory.free / memory.per_token)
-    )
-    if file is not None:
-        write_atomically(file, f"{budget}\n".encode())
+            return msgspec.json.decode(cache_path.read_bytes(), type=Budget)
+    if int(tokens.lengths.sum()) < MIN_BATCHES_TO_TIME * min_budget:
+        return min_budget
+    max_budget = int(MAX_MEMORY_SHARE * memory.free / memory.per_token)
+    budget = _time_budgets(encoder, tokens, min_budget, max_budget)
+    if cache_path is not None:
+        write_atomically(cache_path, f"{budget}\n".encode())
     return budget
 
 
-def _fastest(encoder: DeviceEncoder, tokens: TokenIds, smallest: int, most: int) -> int:
-    # Sentences of usual length: as many of them as the largest batch holds have nearly the same.
+def _budget_path(encoder: DeviceEncoder, device: str) -> Path | None:
+    """Return the file of an encoder's budget on a device; None if it has no fingerprint."""
+    identity = encoder_identity(encoder)
+    if identity is None:
+        return None
+    digest = hashlib.sha256(f"{identity}\n{device}".encode("utf-8", "surrogatepass")).hexdigest()
+    return settings.cache_folder() / "budgets" / f"{digest[:32]}.json"
+
+
+def _time_budgets(
+    encoder: DeviceEncoder, tokens: TokenIds, min_budget: int, max_budget: int
+) -> int:
+    """Double the tokens per batch until that is not faster any more; return the fastest number."""
+    # Sentences of median length: the largest batch of them has nearly the same lengths.
     order = np.argsort(tokens.lengths, kind="stable")
-    usual = max(int(tokens.lengths[order[len(order) // 2]]), 1)
-    best, best_speed, budget, n = smallest, 0.0, smallest, 0
-    while budget <= max(most, smallest) and n < len(order):
-        n = min(max(budget // usual, 1), len(order))
-        start = (len(order) - n) // 2
-        rows = order[start : start + n][::-1]
-        took = []
+    median_length = max(int(tokens.lengths[order[len(order) // 2]]), 1)
+    best_budget = min_budget
+    best_speed = 0.0
+    budget = min_budget
+    n_texts = 0
+    while budget <= max(max_budget, min_budget) and n_texts < len(order):
+        n_texts = min(max(budget // median_length, 1), len(order))
+        start = (len(order) - n_texts) // 2
+        rows = order[start : start + n_texts][::-1]
         try:
-            # The better of two times: the first may compile.
-            for _ in range(2):
-                began = time.perf_counter()
-                encoder.embed_tokens(tokens, rows)
-                took.append(time.perf_counter() - began)
+            seconds = _time_batch(encoder, tokens, rows)
         except RuntimeError as error:
             if not _is_out_of_memory(error):
                 raise
             break
-        speed = float(tokens.lengths[rows].sum()) / min(took)
+        speed = float(tokens.lengths[rows].sum()) / seconds
         if speed < MIN_SPEEDUP * best_speed:
             break
-        best, best_speed, budget = budget, speed, budget * 2
-    return best
+        best_budget = budget
+        best_speed = speed
+        budget *= 2
+    return best_budget
+
+
+def _time_batch(encoder: DeviceEncoder, tokens: TokenIds, rows: IndexArray) -> float:
+    """Return the seconds to embed a batch, the better of two times: the first may compile."""
+    durations = []
+    for _ in range(2):
+        start_time = time.perf_counter()
+        encoder.embed_tokens(tokens, rows)
+        durations.append(time.perf_counter() - start_time)
+    return min(durations)
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    # By its name: torch is not imported where an encoder does without.
+    # By its name: torch is not imported for an encoder that does not need it.
     return type(error).__name__ == "OutOfMemoryError"
 
 
 class BatchShare(NamedTuple):
-    """Which of the planned batches one of several workers embeds: each ``of``-th, from its ``number`` on, which is below it."""
+    """The planned batches that one of several workers embeds."""
 
     number: int
+    """The number of the worker, from 0; it embeds each ``n_workers``-th batch from this one on."""
     n_workers: int
+    """The number of workers."""
 
     def select_texts(self, texts: Sequence[str]) -> Sequence[str]:
-        """Of texts in their order those that this worker reads for all."""
-        return texts[
-            len(texts) * self.number // self.n_workers : len(texts)
-            * (self.number + 1)
-            // self.n_workers
-        ]
+        """Return the slice of the texts that this worker tokenises for all workers."""
+        start = len(texts) * self.number // self.n_workers
+        stop = len(texts) * (self.number + 1) // self.n_workers
+        return texts[start:stop]
 
 
 FULL_SHARE = BatchShare(0, 1)
+"""All batches: those of a single worker."""
 
 
 def embed_all(encoder: TokenEncoder, sentences: Sequence[str]) -> FloatArray:
-    """Embed sentences, (n, d), each distinct one once, with no store."""
+    """Return the embeddings of sentences, (n, d); each distinct one is embedded once, no store."""
     check_sentences(sentences)
     return np.asarray(Engine(encoder)(sentences), dtype=np.float32)
 
 
 class Engine:
-    """Embeds for one encoder; made once a run, called once a task."""
+    """Embed for one encoder; there is one engine per run, and it is called once per task."""
 
     def __init__(
         self,
@@ -194,38 +250,43 @@ class Engine:
         store: EmbeddingStore | None = None,
         *,
         on_progress: ProgressCallback = lambda done, total: None,
-        on_notice: NoticeCallback = lambda line: None,
+        on_notice: NoticeCallback = lambda message: None,
     ) -> None:
-        """Keep the encoder and its shelf in the store; without one, embeddings stay in memory."""
-        self.encoder, self.store, self.on_progress, self.on_notice = (
-            encoder,
-            store or EmbeddingStore(None),
-            on_progress,
-            on_notice,
-        )
+        """Keep the encoder and the store.
+
+        Args:
+            encoder: The encoder that embeds.
+            store: The store of its embeddings; without one they are kept in memory.
+            on_progress: Called with the tokens, or sentences, that are embedded and their total.
+            on_notice: Called with a message for the user that is no error.
+        """
+        self.encoder = encoder
+        self.store = store or EmbeddingStore(None)
+        self.on_progress = on_progress
+        self.on_notice = on_notice
         self.encoded_keys: list[Keys] = []
-        """The keys of what it has embedded, or of what others have embedded for it."""
+        """The keys of the texts embedded by this engine, or by other workers for it."""
         self._parts_per_batch = 1
-        """In how many pieces a batch goes: more than one where the device's memory did not hold it."""
+        """The number of parts of each batch: more than 1 if the device's memory is too small."""
 
     def __call__(self, sentences: Sequence[str]) -> StoredEmbeddings:
-        """Return the (n, d) embeddings of these sentences; what is missing is embedded first."""
+        """Return the (n, d) embeddings of these sentences; those that are missing are embedded."""
         keys = text_keys(sentences)
         if len(keys) and self.store.find(keys).min() < 0:
             self.prepare(sentences)
         return self.store.view(keys)
 
     def count_encoded(self, sentences: Sequence[str]) -> int:
-        """How many distinct ones of these sentences this engine has embedded itself."""
+        """Return how many distinct sentences of these the engine has embedded itself."""
         if not self.encoded_keys:
             return 0
-        wanted = np.unique(text_keys(sentences)["hi"])
-        found = np.concatenate([keys["hi"] for keys in self.encoded_keys])
-        # Left to choose, numpy 2.0 takes a way that cannot hold these numbers.
-        return int(np.isin(wanted, found, kind="sort").sum())
+        requested = np.unique(text_keys(sentences)["hi"])
+        encoded = np.concatenate([keys["hi"] for keys in self.encoded_keys])
+        # By default numpy 2.0 may choose a method that fails for numbers of this size.
+        return int(np.isin(requested, encoded, kind="sort").sum())
 
     def missing_texts(self, sentences: Sequence[str]) -> list[str]:
-        """The distinct ones of these sentences that the shelf does not hold."""
+        """Return the distinct sentences of these that the store lacks."""
         texts = list(set(sentences))
         return [texts[i] for i in np.flatnonzero(self.store.find(text_keys(texts)) < 0)]
 
@@ -237,125 +298,192 @@ class Engine:
         share: BatchShare = FULL_SHARE,
         tokens: TokenIds | None = None,
     ) -> None:
-        """Embed all distinct sentences that the shelf does not hold, or this worker's ``share`` of them.
+        """Embed all distinct sentences that the store lacks, or one worker's share of them.
 
-        Batches are planned over all sentences, held or not, and those ``among`` which they are: a resumed run embeds in
-        the very batches of an undisturbed one, to the same bytes. ``tokens`` are of all distinct sentences, sorted, if
-        others have tokenised them. Raises EncoderError: what comes cannot be; OutputError: the store is not written.
+        Batches are planned over all sentences, whether they are stored or not, so a resumed run
+        embeds in the very batches of an undisturbed one, to the same bytes.
+
+        Args:
+            sentences: The sentences to embed.
+            among: Further sentences over which batches are planned, and which are not embedded.
+            share: The batches of this worker.
+            tokens: The tokens of all distinct sentences, sorted, if others have tokenised them.
+
+        Raises:
+            EncoderError: The embeddings are not valid, or the encoder ended the program.
+            OutputError: The store cannot be written.
         """
-        wanted = set(sentences)
-        texts = sorted(wanted.union(among))
+        requested = set(sentences)
+        texts = sorted(requested.union(among))
         keys = text_keys(texts)
-        held = self.store.find(keys) >= 0
-        missing = ~held & np.fromiter(
-            (text in wanted for text in texts), dtype=bool, count=len(texts)
+        is_stored = self.store.find(keys) >= 0
+        is_requested = np.fromiter(
+            (text in requested for text in texts), dtype=bool, count=len(texts)
         )
-        if not missing.any():
+        is_missing = is_requested & ~is_stored
+        if not is_missing.any():
             return
-        plan = _plan(self.encoder, texts, tokens)
-        todo = [rows[~held[rows]] for rows in plan.share(share) if missing[rows].any()]
-        total, done = int(sum(plan.costs[rows].sum() for rows in todo)), 0
-        self.on_progress(0, total)
-
-        def keep(rows: IndexArray, embeddings: npt.NDArray[Any]) -> None:
-            nonlocal done
-            asked = [texts[i] for i in rows]
-            check_embeddings(
-                embeddings, asked, self.encoder.name, d=self.store.width, among=sentences
-            )
-            # Before the encoder embeds samples: it may fill the same array again and again.
-            copied = embeddings.copy()
-            if self.store.monitor is not None and not self.encoded_keys:
-                # Not sooner: what cannot embed at all is not asked for samples.
-                self.store.monitor.record_probes()
-            self.store.add(keys[rows], copied)
-            if isinstance(self.encoder, ServedEncoder):
-                # It may be paid for.
-                self.store.flush()
-            self.encoded_keys.append(keys[rows])
-            done += int(plan.costs[rows].sum())
-            self.on_progress(done, total)
-
+        plan = _make_plan(self.encoder, texts, tokens)
+        batches = [
+            rows[~is_stored[rows]] for rows in plan.select_batches(share) if is_missing[rows].any()
+        ]
+        writer = _StoreWriter(
+            self,
+            texts=texts,
+            keys=keys,
+            costs=plan.costs,
+            sentences=sentences,
+            total=int(sum(plan.costs[rows].sum() for rows in batches)),
+        )
+        self.on_progress(0, writer.total)
         try:
-            if not isinstance(self.encoder, ServedEncoder):
-                for rows, embeddings in self._embed_batches(plan, todo):
-                    keep(rows, embeddings)
-                return
-            asked = np.concatenate([np.empty(0, np.int64), *todo])
-            with catch_exit(f"encoder '{self.encoder.name}'", EncoderError):
-                self.encoder.embed_into(
-                    [texts[i] for i in asked], lambda rows, found: keep(asked[rows], found)
-                )
-            if done != total:
-                raise EncoderError(
-                    f"encoder '{self.encoder.name}' passed {done} embeddings of {total}"
-                )
+            if isinstance(self.encoder, ServedEncoder):
+                self._embed_served(self.encoder, batches, writer)
+            else:
+                for rows, embeddings in self._embed_batches(plan, batches):
+                    writer.add(rows, embeddings)
         except EmbeddingsDiffer:
-            self.store.set_aside()
+            self.store.archive()
             raise
         finally:
-            # Also on Ctrl-C and on errors: what is embedded is kept.
+            # Embeddings are also kept on Ctrl-C and on errors.
             self.store.flush()
 
-    def _embed_batches(
-        self, plan: _Plan, batches: Sequence[IndexArray]
-    ) -> Iterator[tuple[IndexArray, npt.NDArray[Any]]]:
-        # While a device computes one, the next is laid out and sent to it.
-        if not plan.budget:
-            yield from ((rows, self._embed_batch(plan, rows)) for rows in batches)
-            return
-        with ThreadPoolExecutor(BATCHES_AHEAD) as pool:
-            under_way = deque[tuple[IndexArray, Future[npt.NDArray[Any]]]]()
-            for rows in batches:
-                under_way.append((rows, pool.submit(self._embed_batch, plan, rows)))
-                if len(under_way) == BATCHES_AHEAD:
-                    first, found = under_way.popleft()
-                    yield first, found.result()
-            for rows, found in under_way:
-                yield rows, found.result()
+    def _embed_served(
+        self, encoder: ServedEncoder, batches: Sequence[IndexArray], writer: _StoreWriter
+    ) -> None:
+        """Request the embeddings of all batches from a server, which may answer in any order."""
+        requested_rows = np.concatenate([np.empty(0, np.int64), *batches])
+        with catch_exit(f"encoder '{encoder.name}'", EncoderError):
+            encoder.embed_into(
+                [writer.texts[row] for row in requested_rows],
+                lambda positions, embeddings: writer.add(requested_rows[positions], embeddings),
+            )
+        if writer.done != writer.total:
+            raise EncoderError(
+                f"encoder '{encoder.name}' passed {writer.done} embeddings of {writer.total}"
+            )
 
-    def _embed_batch(self, plan: _Plan, rows: IndexArray) -> npt.NDArray[Any]:
-        """The embeddings of a batch; one that the device's memory does not hold goes in halves, and so do all after it."""
+    def _embed_batches(
+        self, plan: _EmbeddingPlan, batches: Sequence[IndexArray]
+    ) -> Iterator[tuple[IndexArray, npt.NDArray[Any]]]:
+        """Yield the rows and the embeddings of each batch."""
+        if not plan.budget:
+            for rows in batches:
+                yield rows, self._embed_batch(plan, rows)
+            return
+        # While a device computes one batch, the next is prepared and sent to it.
+        with ThreadPoolExecutor(BATCHES_AHEAD) as pool:
+            pending = deque[tuple[IndexArray, Future[npt.NDArray[Any]]]]()
+            for rows in batches:
+                pending.append((rows, pool.submit(self._embed_batch, plan, rows)))
+                if len(pending) == BATCHES_AHEAD:
+                    first_rows, first_embeddings = pending.popleft()
+                    yield first_rows, first_embeddings.result()
+            for rows, embeddings in pending:
+                yield rows, embeddings.result()
+
+    def _embed_batch(self, plan: _EmbeddingPlan, rows: IndexArray) -> npt.NDArray[Any]:
+        """Return the embeddings of a batch, in parts if the device's memory is too small for it.
+
+        The number of parts is doubled until they fit, for this batch and all later ones.
+        """
+        encoder_name = self.encoder.name
         while True:
-            pieces = min(self._parts_per_batch, len(rows))
+            n_parts = min(self._parts_per_batch, len(rows))
             try:
-                with catch_exit(f"encoder '{self.encoder.name}'", EncoderError):
-                    found = [
-                        as_array(plan.embed(part), self.encoder.name)
-                        for part in np.array_split(rows, pieces)
+                with catch_exit(f"encoder '{encoder_name}'", EncoderError):
+                    parts = [
+                        as_array(plan.embed(part_rows), encoder_name)
+                        for part_rows in np.array_split(rows, n_parts)
                     ]
-                return found[0] if pieces == 1 else np.concatenate(found)
+                return parts[0] if n_parts == 1 else np.concatenate(parts)
             except RuntimeError as error:
                 if not _is_out_of_memory(error):
                     raise
-                if pieces == len(rows):
-                    what = f"does not hold one sentence of {plan.costs[rows].max()} tokens"
-                    way = "set a smaller max_length or dtype=bfloat16"
+                if n_parts == len(rows):
                     raise EncoderError(
-                        f"encoder '{self.encoder.name}': the device's memory {what}; {way}"
+                        f"encoder '{encoder_name}': the device's memory does not hold one "
+                        f"sentence of {plan.costs[rows].max()} tokens",
+                        hint="set a smaller max_length or dtype=bfloat16",
                     ) from error
-            if self._parts_per_batch < 2 * pieces:
-                self._parts_per_batch = 2 * pieces
-                what = f"encoder '{self.encoder.name}': the device's memory is too small for its batches"
-                budget = f"as with a token budget of {plan.budget // self._parts_per_batch}"
-                self.on_notice(f"{what}; they go in {self._parts_per_batch} pieces each, {budget}")
+            self._raise_parts_per_batch(2 * n_parts, plan.budget)
+
+    def _raise_parts_per_batch(self, n_parts: int, budget: int) -> None:
+        """Cut later batches into more parts, unless another thread has done so; tell the user."""
+        if self._parts_per_batch >= n_parts:
+            return
+        self._parts_per_batch = n_parts
+        self.on_notice(
+            f"encoder '{self.encoder.name}': the device's memory is too small for its batches; "
+            f"they go in {n_parts} pieces each, as with a token budget of {budget // n_parts}"
+        )
+
+
+@dataclass
+class _StoreWriter:
+    """Check embeddings as they come, and add them to the store of an engine."""
+
+    engine: Engine
+    texts: Sequence[str]
+    """All distinct texts of the plan; rows are indices of them."""
+    keys: Keys
+    """The key of each text, (n,)."""
+    costs: IndexArray
+    """The cost of each text, (n,), in tokens or sentences."""
+    sentences: Sequence[str]
+    """The sentences of the request, whose numbers messages give."""
+    total: int
+    """The cost of all texts to embed."""
+    done: int = 0
+    """The cost of those that have come."""
+
+    def add(self, rows: IndexArray, embeddings: npt.NDArray[Any]) -> None:
+        """Check and store the embeddings (m, d) of some texts, and report the progress.
+
+        Raises:
+            EncoderError: The embeddings are not valid.
+            OutputError: The store cannot be written.
+        """
+        engine = self.engine
+        check_embeddings(
+            embeddings,
+            [self.texts[row] for row in rows],
+            engine.encoder.name,
+            d=engine.store.width,
+            among=self.sentences,
+        )
+        # Copied before the encoder embeds probes: it may fill the same array again and again.
+        stored_rows = embeddings.copy()
+        if engine.store.monitor is not None and not engine.encoded_keys:
+            # Not sooner: an encoder that fails gets no probe sentences.
+            engine.store.monitor.record_probes()
+        engine.store.add(self.keys[rows], stored_rows)
+        if isinstance(engine.encoder, ServedEncoder):
+            # They may be paid for, so none is lost.
+            engine.store.flush()
+        engine.encoded_keys.append(self.keys[rows])
+        self.done += int(self.costs[rows].sum())
+        engine.on_progress(self.done, self.total)
 
 
 class StoredEncoder:
-    """An encoder whose embeddings come by an engine: from the store where it holds them."""
+    """An encoder whose embeddings come from an engine, and so from its store if it has them."""
 
     def __init__(self, engine: Engine) -> None:
         """Keep the engine."""
-        self.engine, self.encoder, self.name = engine, engine.encoder, engine.encoder.name
+        self.engine = engine
+        self.encoder = engine.encoder
+        self.name = engine.encoder.name
 
     @property
     def fingerprint(self) -> str | None:
-        """The encoder's; None where the engine keeps nothing on disk, for then nothing else may be kept."""
+        """The encoder's; None if the engine stores nothing on disk, so that nothing else is."""
         return encoder_identity(self.encoder) if self.engine.store.folder is not None else None
 
     @property
     def notes(self) -> list[str]:
-        """The encoder's."""
+        """The encoder's notes."""
         return read_notes(self.encoder)
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
@@ -363,66 +491,79 @@ class StoredEncoder:
         return np.asarray(self.engine(sentences))
 
 
-class _Plan(NamedTuple):
-    """How a set of texts will be embedded: cost of each text (n,), batches of rows, and the call."""
+class _EmbeddingPlan(NamedTuple):
+    """The batches in which a set of texts will be embedded, and the function that embeds one."""
 
     costs: IndexArray
+    """The cost of each text, (n,): its tokens, characters, or 1 for a server."""
     batches: list[IndexArray]
+    """The rows of each batch, which are the same for all workers."""
     embed: Callable[[IndexArray], object]
+    """Embeds the texts of some rows."""
     budget: int = 0
-    """How many tokens a device with a memory of its own takes at a time; 0: there is none."""
+    """The tokens per batch of a device with a memory of its own; 0 if there is none."""
 
-    def share(self, share: BatchShare) -> list[IndexArray]:
-        """One worker's batches: of those that all plan alike each ``of``-th, joined again as far as its device takes more."""
-        mine = self.batches[share.number :: share.n_workers]
-        if not self.budget or not mine:
-            return mine
-        rows = np.concatenate(mine)
+    def select_batches(self, share: BatchShare) -> list[IndexArray]:
+        """Return the batches of one worker, joined again if its device is faster with larger ones."""
+        batches = self.batches[share.number :: share.n_workers]
+        if not self.budget or not batches:
+            return batches
+        rows = np.concatenate(batches)
         return [rows[batch] for batch in plan_batches(self.costs[rows], budget=self.budget)]
 
 
 def tokenize_texts(encoder: TokenEncoder, texts: Sequence[str]) -> TokenIds:
-    """The token ids of each text; raises EncoderError where the encoder returns something else."""
+    """Return the token ids of each text.
+
+    Raises:
+        EncoderError: The encoder returns something else.
+    """
     tokens = encoder.tokenize(texts)
     if not isinstance(tokens, TokenIds) or len(tokens) != len(texts):
-        due = "beside embed_tokens it must return the TokenIds of each sentence (stsbench.encoders.base)"
         raise EncoderError(
-            f"encoder '{encoder.name}': tokenize returned a {type(tokens).__name__}; {due}"
+            f"encoder '{encoder.name}': tokenize returned a {type(tokens).__name__}; beside "
+            "embed_tokens it must return the TokenIds of each sentence (stsbench.encoders.base)"
         )
     return tokens
 
 
-def _plan(encoder: Encoder | TokenEncoder, texts: Sequence[str], tokens: TokenIds | None) -> _Plan:
+def _make_plan(
+    encoder: Encoder | TokenEncoder, texts: Sequence[str], tokens: TokenIds | None
+) -> _EmbeddingPlan:
+    """Plan the batches of all texts; ``tokens`` is None if they are not tokenised yet."""
     if not isinstance(encoder, TokenEncoder):
-        served = isinstance(encoder, ServedEncoder)
-        costs = np.fromiter(
-            (1 if served else len(text) for text in texts), dtype=np.int64, count=len(texts)
-        )
-        order = np.argsort(-costs, kind="stable")
-        # Of what is served each text is one worker's, whatever the others have stored by now.
-        size = 1 if served else TEXTS_PER_BATCH
-        batches = [order[start : start + size] for start in range(0, len(order), size)]
-        return _Plan(costs, batches, lambda rows: encoder.encode([texts[i] for i in rows]))
+        return _plan_without_tokens(encoder, texts)
     tokens = tokenize_texts(encoder, texts) if tokens is None else tokens
-    budget = (
-        measure_token_budget(encoder, tokens, TOKEN_BUDGET)
-        if isinstance(encoder, DeviceEncoder)
-        else 0
-    )
+    budget = 0
+    if isinstance(encoder, DeviceEncoder):
+        budget = measure_token_budget(encoder, tokens, TOKEN_BUDGET)
     batches = list(plan_batches(tokens.lengths, budget=TOKEN_BUDGET))
-    return _Plan(tokens.lengths, batches, partial(encoder.embed_tokens, tokens), budget)
+    return _EmbeddingPlan(tokens.lengths, batches, partial(encoder.embed_tokens, tokens), budget)
+
+
+def _plan_without_tokens(encoder: Encoder, texts: Sequence[str]) -> _EmbeddingPlan:
+    """Plan batches of a fixed number of texts, the longest first; of single ones for a server."""
+    is_served = isinstance(encoder, ServedEncoder)
+    costs = np.fromiter(
+        (1 if is_served else len(text) for text in texts), dtype=np.int64, count=len(texts)
+    )
+    order = np.argsort(-costs, kind="stable")
+    # For a server each text is one batch: it belongs to the same worker whatever is stored so far.
+    size = 1 if is_served else TEXTS_PER_BATCH
+    batches = [order[start : start + size] for start in range(0, len(order), size)]
+    return _EmbeddingPlan(costs, batches, lambda rows: encoder.encode([texts[row] for row in rows]))
 
 
 @dataclass(frozen=True)
 class TransformedEmbeddings(Embeddings):
-    """A read-only (n, k) view of changed embeddings."""
+    """A read-only (n, k) view of embeddings that a function changes when they are read."""
 
     view: Embeddings
     transform: RowFunction
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of rows and embedding size."""
+        """The number of rows and the size of an embedding."""
         n = self.view.shape[0]
         return n, self.take(np.arange(min(n, 1))).shape[1]
 
@@ -432,5 +573,8 @@ class TransformedEmbeddings(Embeddings):
 
 
 def transform_embeddings(embed: Embed, transform: RowFunction) -> Embed:
-    """What evaluators are handed where embeddings are changed row by row, when they are read."""
+    """Return a function that embeds sentences as ``embed`` does, with its rows transformed.
+
+    The rows are transformed when an evaluator reads them.
+    """
     return lambda sentences: TransformedEmbeddings(embed(sentences), transform)

@@ -1,95 +1,106 @@
-"""The store: embeddings on disk, found again by what was embedded and by what.
+"""The store: embeddings on disk, looked up by the text and by the encoder.
 
-One folder a fingerprint, and in it blocks: ``.npy`` files (never pickle) of one record, the keys of some texts and then
-their embeddings, a key being 16 bytes of the text's hash. A block is written whole, then renamed to the hash of its
-bytes: a killed run leaves whole blocks or none, several processes can write at once, and a damaged block is found,
-dropped and encoded again. Only keys are kept in memory; embeddings are memory-mapped while rows are copied.
+There is one folder per fingerprint. It holds blocks: ``.npy`` files (never pickle) of one record,
+which has the keys of some texts and then their embeddings. A key is 16 bytes of the text's hash. A
+block is written completely, then renamed to the hash of its bytes. So a killed run leaves complete
+blocks or none, several processes can write at the same time, and a damaged block is detected,
+dropped and encoded again. Only keys are kept in memory; embeddings are memory-mapped while rows are
+copied.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 import secrets
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
-from modulefinder import ModuleFinder
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core import provenance as machine
 from stsbench.core.errors import OutputError
 from stsbench.core.files import file_digest, remove, remove_stale, write_atomically
-from stsbench.encoders.backends import uses_tf32
-from stsbench.encoders.base import Embeddings, Encoder, FloatArray
-from stsbench.encoders.checkpoint import read_record
-from stsbench.encoders.metadata import layers_of, read_metadata
+from stsbench.encoders.base import Embeddings, FloatArray
+
+if TYPE_CHECKING:
+    from stsbench.encoders.engine.drift import DriftMonitor
 
 KEY = np.dtype([("hi", "<u8"), ("lo", "<u8")])
+"""The two halves of a text's hash."""
 BLOCK_BYTES = 16 << 20
+"""The size of the rows, in bytes, at which a block is written."""
 FLUSH_SECONDS = 30.0
-"""A killed run loses no more than this."""
+"""The maximum time between two blocks: a killed run loses no more than this."""
 Keys = npt.NDArray[Any]
+"""Keys of texts (n,), of the type ``KEY``."""
 
 
 def text_keys(texts: Sequence[str]) -> Keys:
-    """The key of each text, a structured array (n,)."""
-    raw = b"".join(
-        hashlib.blake2b(t.encode("utf-8", "surrogatepass"), digest_size=16).digest() for t in texts
-    )
-    return np.frombuffer(raw, dtype=KEY)
+    """Return the key of each text, a structured array (n,)."""
+    digests = [
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        for text in texts
+    ]
+    return np.frombuffer(b"".join(digests), dtype=KEY)
 
 
 @dataclass(eq=False)
 class StoredBlock:
-    """Rows written together: their keys (n,), and their embeddings in a file or, without one, in memory."""
+    """Rows that were written together, with their embeddings in a file or in memory."""
 
     keys: Keys
+    """The keys of the rows, (n,)."""
     width: int
+    """The size of an embedding."""
     path: Path | None = None
+    """The file of the block; None if it is in memory."""
     rows: FloatArray | None = None
+    """The embeddings (n, d) of a block in memory; None if it is in a file."""
     checked: bool = True
+    """False for a block that was opened and whose bytes have not been hashed yet."""
 
     def embeddings(self) -> FloatArray:
-        """All rows, (n, d), those of a file memory-mapped; raises OutputError: it is gone or cannot be read."""
+        """Return all rows, (n, d); those of a file are memory-mapped.
+
+        Raises:
+            OutputError: The file was removed, or cannot be read.
+        """
         if self.path is None:
             return np.asarray(self.rows)
         try:
             return _map(self.path)["embedding"][0]  # type: ignore[no-any-return]
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "it is damaged"
+            reason = getattr(error, "strerror", None) or "it is damaged"
             raise OutputError(
-                f"{self.path}: cannot be read again: {why}; run the same command to resume"
+                f"{self.path}: cannot be read again: {reason}; run the same command to resume"
             ) from error
 
     def is_sound(self) -> bool:
-        """Whether the file's bytes have the hash that it is named by; looked at once."""
+        """Return whether the file's bytes have the hash in its name; computed once if they do."""
         if not self.checked and self.path is not None:
             try:
-                there = self.path.stat()
+                file_stat = self.path.stat()
             except FileNotFoundError:
                 return False
-            self.checked = _is_whole(self.path, there.st_mtime_ns, there.st_size)
+            self.checked = _has_hash_of_name(self.path, file_stat.st_mtime_ns, file_stat.st_size)
         return self.checked
 
 
 @lru_cache(maxsize=4096)
-def _is_whole(path: Path, changed: int, size: int) -> bool:
+def _has_hash_of_name(path: Path, modified_ns: int, size: int) -> bool:
+    """Hash a file once for each time of its last change and size, which are keys of the cache."""
     return file_digest(path)[:32] == path.stem
 
 
 class _Index(NamedTuple):
-    """All keys of all blocks in the order of their first half, and where the row of each is."""
+    """All keys of all blocks in the order of their first half, and the location of each row."""
 
     high: npt.NDArray[np.uint64]
     low: npt.NDArray[np.uint64]
@@ -103,33 +114,46 @@ class EmbeddingStore:
     def __init__(
         self, folder: Path | None, monitor: DriftMonitor | None = None, *, read_only: bool = False
     ) -> None:
-        """Open the shelf; with ``read_only`` nothing on disk is changed. Raises OutputError: it cannot be opened."""
-        self.folder, self.monitor, self.read_only = folder, monitor, read_only
+        """Open the store and find its blocks; files that are no valid blocks are removed.
+
+        Args:
+            folder: The folder of one encoder; None keeps the embeddings in memory only.
+            monitor: The check that the encoder still embeds as it did; None if there is none.
+            read_only: Change nothing on disk.
+
+        Raises:
+            OutputError: The folder cannot be made or read.
+        """
+        self.folder = folder
+        self.monitor = monitor
+        self.read_only = read_only
         self._blocks: list[StoredBlock] = []
         self._index: _Index | None = None
         self._pending: list[tuple[Keys, FloatArray]] = []
         self._flushed = time.monotonic()
-        if folder is not None:
-            try:
-                if not read_only:
-                    folder.mkdir(parents=True, exist_ok=True)
-                    remove_stale(folder)
-                for path in sorted(folder.glob("*.npy")):
-                    block = _open_block(path)
-                    if block is not None and self.width in (None, block.width):
-                        self._blocks.append(block)
-                    else:
-                        self._discard(path)
-            except OSError as error:
-                raise OutputError(
-                    f"store '{folder}' cannot be used: {error.strerror}; pass --store DIR"
-                ) from error
+        if folder is None:
+            return
+        try:
+            if not read_only:
+                folder.mkdir(parents=True, exist_ok=True)
+                remove_stale(folder)
+            for path in sorted(folder.glob("*.npy")):
+                block = _open_block(path)
+                if block is not None and self.width in (None, block.width):
+                    self._blocks.append(block)
+                else:
+                    self._discard(path)
+        except OSError as error:
+            raise OutputError(
+                f"store '{folder}' cannot be used: {error.strerror}", hint="pass `store=DIR`"
+            ) from error
 
     @property
     def width(self) -> int | None:
-        """The size of the embeddings, None as long as there are none."""
+        """The size of the embeddings; None if there are none yet."""
         if self._pending:
-            return int(self._pending[0][1].shape[1])
+            _, first_rows = self._pending[0]
+            return int(first_rows.shape[1])
         return self._blocks[0].width if self._blocks else None
 
     def _discard(self, path: Path | None) -> None:
@@ -137,31 +161,33 @@ class EmbeddingStore:
             remove(path)
 
     def find(self, keys: Keys) -> npt.NDArray[np.int64]:
-        """Return where each key's row is in the index, (n,), or -1; a block whose hash is not its own is dropped."""
+        """Return the position of each key in the index, (n,), or -1 if it is not stored.
+
+        A block whose bytes do not have the hash in its name is dropped, and the search repeated.
+        """
         while len((index := self._indexed()).high):
-            at = np.minimum(np.searchsorted(index.high, keys["hi"]), len(index.high) - 1)
-            at = np.where((index.high[at] == keys["hi"]) & (index.low[at] == keys["lo"]), at, -1)
-            bad = [
-                block
-                for i in np.unique(index.block_of[at[at >= 0]])
-                if not (block := self._blocks[i]).is_sound()
-            ]
-            if not bad:
-                return at
-            for block in bad:
+            positions = np.minimum(np.searchsorted(index.high, keys["hi"]), len(index.high) - 1)
+            is_found = (index.high[positions] == keys["hi"]) & (index.low[positions] == keys["lo"])
+            positions = np.where(is_found, positions, -1)
+            block_numbers = np.unique(index.block_of[positions[positions >= 0]])
+            blocks = [self._blocks[number] for number in block_numbers]
+            damaged_blocks = [block for block in blocks if not block.is_sound()]
+            if not damaged_blocks:
+                return positions
+            for block in damaged_blocks:
                 self._discard(block.path)
-            self._blocks, self._index = [block for block in self._blocks if block not in bad], None
+            self._blocks = [block for block in self._blocks if block not in damaged_blocks]
+            self._index = None
         return np.full(len(keys), -1, dtype=np.int64)
 
     def _indexed(self) -> _Index:
-        """The index; of a key stored twice the first block's row comes first."""
+        """Return the index; for a key that is stored twice, the first block's row comes first."""
         if self._index is None:
             keys = np.concatenate([np.empty(0, KEY), *(block.keys for block in self._blocks)])
             sizes = [len(block.keys) for block in self._blocks]
             block_of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-            row_of = np.concatenate(
-                [np.empty(0, np.int32), *(np.arange(size, dtype=np.int32) for size in sizes)]
-            )
+            rows_of_blocks = [np.arange(size, dtype=np.int32) for size in sizes]
+            row_of = np.concatenate([np.empty(0, np.int32), *rows_of_blocks])
             order = np.argsort(keys["hi"], kind="stable")
             self._index = _Index(
                 keys["hi"][order], keys["lo"][order], block_of[order], row_of[order]
@@ -169,51 +195,67 @@ class EmbeddingStore:
         return self._index
 
     def add(self, keys: Keys, embeddings: FloatArray) -> None:
-        """Add rows, (m,) keys and (m, d) embeddings; written when enough have come, or by :meth:`flush`."""
+        """Add rows to those that wait, and write them all as a block if there are enough.
+
+        Args:
+            keys: The keys of the rows, (m,).
+            embeddings: The rows, (m, d).
+        """
         self._pending.append((keys, embeddings))
-        late = self.folder is not None and time.monotonic() - self._flushed > FLUSH_SECONDS
-        if late or sum(rows.nbytes for _, rows in self._pending) >= BLOCK_BYTES:
+        is_due = self.folder is not None and time.monotonic() - self._flushed > FLUSH_SECONDS
+        if is_due or sum(rows.nbytes for _, rows in self._pending) >= BLOCK_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has been added since the last block; raises OutputError."""
+        """Write the rows that have been added since the last block.
+
+        Raises:
+            OutputError: The block cannot be written.
+        """
         if self._pending:
             keys = np.concatenate([keys for keys, _ in self._pending])
             rows = np.concatenate([rows for _, rows in self._pending])
             if self.folder is None:
                 block = StoredBlock(keys, rows.shape[1], rows=rows)
             else:
-                n, width = rows.shape
-                record = np.empty(1, dtype=[("key", KEY, (n,)), ("embedding", "<f4", (n, width))])
-                record["key"][0], record["embedding"][0] = keys, rows
-                stream = io.BytesIO()
-                np.save(stream, record, allow_pickle=False)
-                content = stream.getbuffer()
-                path = self.folder / f"{hashlib.sha256(content).hexdigest()[:32]}.npy"
-                # Whole, synced, then renamed.
-                block = StoredBlock(keys, width, path=write_atomically(path, content))
+                block = _write_block(self.folder, keys, rows)
             self._blocks.append(block)
-            self._index, self._pending = None, []
+            self._index = None
+            self._pending = []
         self._flushed = time.monotonic()
 
-    def set_aside(self) -> None:
-        """Let nothing that is stored be found any more, nor what waits to be; raises OutputError."""
-        self._blocks, self._index, self._pending = [], None, []
+    def archive(self) -> None:
+        """Archive everything that is stored, and drop the rows that wait to be written.
+
+        Raises:
+            OutputError: The folder cannot be renamed.
+        """
+        self._blocks = []
+        self._index = None
+        self._pending = []
         if self.folder is not None:
-            set_aside(self.folder)
+            archive_folder(self.folder)
 
     def view(self, keys: Keys) -> StoredEmbeddings:
-        """Return a view of the rows of these keys, all of which must be there."""
-        at = self.find(keys)
-        if len(at) and at.min() < 0:
+        """Return a view of the rows of these keys, all of which must be stored."""
+        positions = self.find(keys)
+        if len(positions) and positions.min() < 0:
             raise KeyError("a key is not in the store")
         index = self._indexed()
-        return StoredEmbeddings(tuple(self._blocks), index.block_of[at], index.row_of[at])
+        return StoredEmbeddings(
+            tuple(self._blocks), index.block_of[positions], index.row_of[positions]
+        )
 
 
 @dataclass(frozen=True)
 class StoredEmbeddings(Embeddings):
-    """A read-only (n, d) view of stored rows."""
+    """A read-only (n, d) view of stored rows.
+
+    Attributes:
+        blocks: All blocks of the store.
+        block_of: The index of each row's block, (n,).
+        row_of: The index of each row in its block, (n,).
+    """
 
     blocks: tuple[StoredBlock, ...]
     block_of: npt.NDArray[np.int32]
@@ -221,17 +263,20 @@ class StoredEmbeddings(Embeddings):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of rows and embedding size."""
+        """The number of rows and the size of an embedding."""
         return len(self.row_of), self.blocks[0].width if self.blocks else 0
 
     def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
         """Return these rows, (len(indices), d)."""
-        block_of, row_of = self.block_of[indices], self.row_of[indices]
+        block_of = self.block_of[indices]
+        row_of = self.row_of[indices]
         rows = np.empty((len(row_of), self.shape[1]), dtype=np.float32)
-        by_block = np.argsort(block_of, kind="stable")
-        for here in np.split(by_block, np.flatnonzero(np.diff(block_of[by_block])) + 1):
-            if len(here):
-                rows[here] = self.blocks[block_of[here[0]]].embeddings()[row_of[here]]
+        order_by_block = np.argsort(block_of, kind="stable")
+        block_starts = np.flatnonzero(np.diff(block_of[order_by_block])) + 1
+        for positions in np.split(order_by_block, block_starts):
+            if len(positions):
+                block = self.blocks[block_of[positions[0]]]
+                rows[positions] = block.embeddings()[row_of[positions]]
         return rows
 
 
@@ -239,16 +284,34 @@ def _map(path: Path) -> npt.NDArray[Any]:
     return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
 
 
+def _write_block(folder: Path, keys: Keys, rows: FloatArray) -> StoredBlock:
+    """Write a block of keys (n,) and rows (n, d), named by the hash of its bytes."""
+    n, width = rows.shape
+    record = np.empty(1, dtype=[("key", KEY, (n,)), ("embedding", "<f4", (n, width))])
+    record["key"][0] = keys
+    record["embedding"][0] = rows
+    stream = io.BytesIO()
+    np.save(stream, record, allow_pickle=False)
+    content = stream.getbuffer()
+    path = folder / f"{hashlib.sha256(content).hexdigest()[:32]}.npy"
+    return StoredBlock(keys, width, path=write_atomically(path, content))
+
+
 def _open_block(path: Path) -> StoredBlock | None:
-    # None for a file that is no block, cut short, or gone by now; OSError: it may be a block and cannot be read.
+    """Open a block without checking its bytes.
+
+    Returns:
+        None if the file is no block, was cut short, or does not exist any more.
+
+    Raises:
+        OSError: The file may be a block and cannot be read.
+    """
     try:
         (record,) = _map(path)
-        keys, (n, width) = np.array(record["key"]), record["embedding"].shape
-        return (
-            StoredBlock(keys, width, path=path, checked=False)
-            if keys.dtype == KEY and keys.shape == (n,)
-            else None
-        )
+        keys = np.array(record["key"])
+        n, width = record["embedding"].shape
+        is_block = keys.dtype == KEY and keys.shape == (n,)
+        return StoredBlock(keys, width, path=path, checked=False) if is_block else None
     except FileNotFoundError:
         return None
     except OSError:
@@ -258,299 +321,21 @@ def _open_block(path: Path) -> StoredBlock | None:
         return None
 
 
-METADATA_FILE = "samples.json"
-PROBE_SENTENCES = (
-    "A man is playing a guitar.",
-    "the QUICK Brown fox: iPhone, NASA and McDonald's",
-    "In 2019, 3.14% of 1,000,000 people paid $12.50 at 10:45.",
-    "Café naïve, Zoë's façade; straße. 今日は良い天気です。 Привет, мир!",
-    "The committee said that the report would be read again. " * 12,
-)
-"""Mixed case, digits, accents, other scripts, a long one."""
-MAX_DRIFT = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
-"""How far a sample may move, as a share of its length. A step of the type is 1.2e-7, 9.8e-4 and 7.8e-3; sums taken
-in another order move an embedding by some ten steps after a dozen layers. A changed tokenizer, activation or
-weight moves it by far more than this."""
+def archive_folder(folder: Path) -> Path:
+    """Rename a folder of stored embeddings, so that they are not reused, and return its new path.
 
-
-class StoreMetadata(msgspec.Struct, kw_only=True):
-    """What lies beside stored embeddings."""
-
-    places: list[dict[str, str]]
-    """Where they were made, and where the samples came out the same."""
-    rows: bytes = b""
-    """The samples' embeddings (n, d), float32; nothing where they cannot be embedded."""
-    since: str = ""
-    """Empty unless an earlier version set embeddings aside; its results do not say whether they are of these."""
-
-    @property
-    def generation(self) -> str:
-        """Distinguishes these embeddings from those that are set aside: where they began, and their samples."""
-        return digest_of({"place": self.places[:1], "rows": self.rows.hex()})
-
-
-class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What made the embeddings that a Result is scored on: the field ``origin`` of its ``run`` block."""
-
-    environment: str = ""
-    """The hash of :func:`read_environment`; empty for a server's embeddings."""
-    code: str = ""
-    """The hash of the code of the encoder's class; empty for our own classes."""
-    generation: str = ""
-    """That of the store."""
-    samples: bytes = b""
-    """The samples' embeddings as :func:`sketch` shortens them; empty if they cannot be embedded."""
-
-    @classmethod
-    def of(cls, run: Mapping[str, Any]) -> Origin | None:
-        """Read the field of a ``run`` block; None if an earlier version wrote it."""
-        if "origin" not in run:
-            return None
-        try:
-            return msgspec.convert(run["origin"], cls)
-        except msgspec.ValidationError:
-            # Nothing has such an origin.
-            return cls(environment="unreadable")
-
-
-def set_aside(folder: Path) -> Path:
-    """Give a folder of stored embeddings another name, which is returned; raises OutputError."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
+    Raises:
+        OutputError: The folder cannot be renamed.
+    """
+    timestamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
     # Clocks may show the same second twice.
-    aside = folder.with_name(f"{folder.name}.aside-{now}-{secrets.token_hex(4)}")
+    archive_path = folder.with_name(f"{folder.name}.aside-{timestamp}-{secrets.token_hex(4)}")
     try:
         # Another process may have done so.
         with suppress(FileNotFoundError):
-            folder.rename(aside)
+            folder.rename(archive_path)
     except OSError as error:
         raise OutputError(
-            f"{folder}: cannot be set aside: {error.strerror}; pass --no-store"
+            f"{folder}: cannot be set aside: {error.strerror}", hint="pass `no_store`"
         ) from error
-    return aside
-
-
-class DriftMonitor:
-    """Watches whether an encoder still embeds as when its embeddings were stored; ``said`` is what became of them.
-
-    Beside them lie those of a few sample sentences, and where all were made: the packages' versions, the machine, and
-    of a class that is not ours the hashes of its files. Where any is new, the samples are embedded again. What moves by
-    more than rounding has changed, whatever its fingerprint says, and its stored embeddings are set aside. Results record
-    the same of the embeddings that they are scored on. Without a folder all of it is kept in memory.
-    """
-
-    def __init__(self, folder: Path | None, encoder: Encoder) -> None:
-        """Keep what is watched; nothing is embedded yet."""
-        self.folder, self.encoder, self.message = folder, encoder, ""
-        self._in_memory = StoreMetadata(places=[])
-
-    def check(self) -> None:
-        """Compare the samples where something is new, and set aside what has moved; ``said`` says so. Raises OutputError."""
-        record, here = self._read(), self._environment
-        if self.folder is None or here in record.places or not any(self.folder.glob("*.npy")):
-            return
-        if not (why := self._moved(record)):
-            record.places.append(here)
-            self._write(record)
-            return
-        aside = set_aside(self.folder)
-        self._write(self._new_record())
-        what = f"stored embeddings of '{self.encoder.name}' are set aside, and all are made again"
-        self.message = f"{what}: {why} (now in {aside.name})"
-
-    def record_probes(self) -> None:
-        """Keep the samples and where they are embedded, before the first embeddings are stored."""
-        if not self._read().rows:
-            self._write(self._new_record())
-
-    def origin(self) -> Origin:
-        """Return what a Result records of the stored embeddings, without environment and code."""
-        record = self._read()
-        if not record.places:
-            return Origin()
-        samples = sketch(_sample_rows(record)).tobytes() if record.rows else b""
-        return Origin(generation=record.generation, samples=samples)
-
-    def stores(self, origin: Origin | None) -> bool | None:
-        """Return whether the stored embeddings are of this origin; ``origin`` is None if a Result records none.
-
-        Returns:
-            None if they do not tell: there are none, or they are not compared in this environment.
-        """
-        record = self._read()
-        if origin is None:
-            return False if self.message or record.since else None
-        if self._environment not in record.places:
-            return None
-        if origin.generation == record.generation:
-            return True
-        return (
-            self._is_alike(origin, _sample_rows(record)) if record.rows and origin.samples else None
-        )
-
-    def makes(self, origin: Origin) -> bool:
-        """Return whether the encoder now embeds the samples as those of this origin; they are embedded."""
-        return self._is_alike(origin, self._samples)
-
-    def _is_alike(self, origin: Origin, samples: FloatArray) -> bool:
-        if not samples.size or len(origin.samples) != len(PROBE_SENTENCES) * SKETCH_SIZE * 4:
-            return False
-        before = np.frombuffer(origin.samples, dtype="<f4").reshape(
-            len(PROBE_SENTENCES), SKETCH_SIZE
-        )
-        return _largest_move(before, sketch(samples)) <= self._bound
-
-    @cached_property
-    def _environment(self) -> dict[str, str]:
-        return read_environment(self.encoder)
-
-    @property
-    def _bound(self) -> float:
-        return MAX_DRIFT.get(read_metadata(self.encoder).dtype or "float32", MAX_DRIFT["float32"])
-
-    def _new_record(self) -> StoreMetadata:
-        return StoreMetadata(places=[self._environment], rows=self._samples.astype("<f4").tobytes())
-
-    @cached_property
-    def _samples(self) -> FloatArray:
-        nothing = np.empty((0, 0), dtype=np.float32)
-        try:
-            rows = np.asarray(self.encoder.encode(PROBE_SENTENCES), dtype=np.float32)
-        except (
-            Exception,
-            SystemExit,
-        ):  # whatever it raises is no fault of a run: these are no sentences of the user's
-            return nothing
-        return (
-            rows
-            if rows.ndim == 2 and len(rows) == len(PROBE_SENTENCES) and np.isfinite(rows).all()
-            else nothing
-        )
-
-    def _moved(self, record: StoreMetadata) -> str:
-        # In words; nothing where by rounding alone.
-        if not record.rows:
-            return "their samples are lost"
-        before, now = _sample_rows(record), self._samples
-        if before.shape != now.shape:
-            return "the samples have embeddings of another size, or none"
-        share = _largest_move(before, now)
-        moved = f"samples moved by {share:.1g} of their length, rounding by {self._bound:g}"
-        return "" if share <= self._bound else moved
-
-    def _read(self) -> StoreMetadata:
-        if self.folder is None:
-            return self._in_memory
-        record = read_record(self.folder / METADATA_FILE, StoreMetadata)
-        is_whole = record is not None and len(record.rows) % (len(PROBE_SENTENCES) * 4) == 0
-        return record if record is not None and is_whole else StoreMetadata(places=[])
-
-    def _write(self, record: StoreMetadata) -> None:
-        if self.folder is None:
-            self._in_memory = record
-        else:
-            write_atomically(self.folder / METADATA_FILE, msgspec.json.encode(record))
-
-
-def _sample_rows(record: StoreMetadata) -> FloatArray:
-    """The samples' embeddings, (n, d); (n, 0) if they could not be embedded."""
-    return np.frombuffer(record.rows, dtype="<f4").reshape(len(PROBE_SENTENCES), -1)
-
-
-def _largest_move(before: FloatArray, now: FloatArray) -> float:
-    """The largest distance between rows of the same number, (n, d), as a share of the row's length before."""
-    lengths = np.linalg.norm(before.astype(np.float64), axis=1)
-    moves = np.linalg.norm(now.astype(np.float64) - before, axis=1)
-    return float((moves / np.maximum(lengths, 1e-6 + lengths.mean() / 100)).max())
-
-
-SKETCH_SIZE = 16
-
-
-def sketch(embeddings: FloatArray) -> FloatArray:
-    """Shorten embeddings (n, d) to (n, SKETCH_SIZE): sums of all their numbers with fixed signs.
-
-    A change of an embedding by a share of its length changes its sketch by about the same share (Johnson and
-    Lindenstrauss; Achlioptas 2003, Journal of Computer and System Sciences 66), and takes 64 bytes for any d.
-    """
-    d = embeddings.shape[1]
-    bits = np.unpackbits(
-        np.frombuffer(hashlib.shake_256(b"signs").digest(d * SKETCH_SIZE // 8), np.uint8)
-    )
-    signs = 2.0 * bits.reshape(d, SKETCH_SIZE) - 1
-    return (embeddings @ signs / np.sqrt(SKETCH_SIZE)).astype("<f4")  # type: ignore[no-any-return]
-
-
-def digest_of(facts: object) -> str:
-    """The short hash of JSON values."""
-    return hashlib.sha256(
-        json.dumps(facts, sort_keys=True).encode("utf-8", "surrogatepass")
-    ).hexdigest()[:16]
-
-
-def read_environment(encoder: Encoder) -> dict[str, str]:
-    """All that may move an embedding and is not in its fingerprint."""
-    gpu = " with a GPU" if Path("/proc/driver/nvidia").is_dir() else ""
-    found = {**machine.versions(), "machine": machine.processor() + gpu}
-    found["device"] = read_metadata(encoder).device or "auto"
-    # Only where they are there: what was made without them is as it was.
-    if flash := machine.version_of("flash-attn"):
-        found["flash-attn"] = flash
-    if uses_tf32():
-        found["float32"] = "tf32"
-    classes = dict.fromkeys(map(type, layers_of(encoder)))
-    if code := " ".join(_code(kind) for kind in classes if not machine.is_own_class(kind)):
-        found["code"] = code
-    return found
-
-
-PACKAGE_KIND = 5
-"""What ``modulefinder`` calls a package."""
-
-
-class _OwnModules(ModuleFinder):
-    """Finds what a module imports below a folder, without running it; all from one package, where that is named."""
-
-    def __init__(self, folder: Path, package: str) -> None:
-        super().__init__([str(folder)])
-        self.package = package
-
-    def find_module(self, name: str, path: Any, parent: Any = None) -> Any:  # noqa: ANN401 - as its base's
-        if path is None and self.package not in ("", name):
-            raise ImportError(name)
-        found = next((at for one in path or self.path if (at := Path(one, name)).is_dir()), None)
-        # A package without __init__.py, of which its base knows nothing.
-        if (
-            found
-            and not (found / "__init__.py").is_file()
-            and not found.with_suffix(".py").is_file()
-        ):
-            return None, str(found), ("", "", PACKAGE_KIND)
-        return super().find_module(name, path, parent)
-
-    def load_package(self, fqname: str, pathname: str) -> Any:  # noqa: ANN401 - as its base's
-        if (Path(pathname) / "__init__.py").is_file():
-            return super().load_package(fqname, pathname)
-        module: Any = self.add_module(fqname)
-        module.__path__ = [pathname]
-        return module
-
-
-def _code(kind: type) -> str:
-    """The hashes of a class's file, and of those of its package, or beside it, that it imports, and they in turn."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    if not file:
-        return ""
-    path = Path(file)
-    name = path.stem if kind.__module__ == "__main__" else kind.__module__
-    folder = path.parents[name.count(".") + (path.name == "__init__.py")]
-    # Beside a module of no package lie the user's others, but where packages are installed anybody's.
-    alone = "." not in name and folder.name not in ("site-packages", "dist-packages")
-    finder = _OwnModules(folder, "" if alone else name.partition(".")[0])
-    # What is no longer there, or no Python.
-    with suppress(ImportError, OSError, ValueError, SyntaxError, RecursionError):
-        finder.import_hook(name)
-    files = {
-        file,
-        *(getattr(module, "__file__", None) or file for module in finder.modules.values()),
-    }
-    return " ".join(file_digest(Path(one)) for one in sorted(files) if Path(one).is_file())
+    return archive_path

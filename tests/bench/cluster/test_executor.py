@@ -23,7 +23,7 @@ from stsbench.bench.run import RunContext, run
 from stsbench.bench.workers import connect_ray, is_alone, refuse_others
 from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.provenance import scoring_versions
-from stsbench.encoders.engine.store import METADATA_FILE
+from stsbench.encoders.engine.drift import METADATA_FILE
 from stsbench.encoders.fitted import PostProcessed
 from stsbench.encoders.whitening import WhiteningMethod
 from stsbench.results.folder import read_states, write_result

@@ -26,8 +26,9 @@ from stsbench.bench.workers import (
 from stsbench.core.errors import EncoderError
 from stsbench.core.provenance import scoring_versions
 from stsbench.encoders.engine import embed as engine
+from stsbench.encoders.engine.drift import METADATA_FILE
 from stsbench.encoders.engine.embed import BatchShare
-from stsbench.encoders.engine.store import METADATA_FILE, Keys
+from stsbench.encoders.engine.store import Keys
 from stsbench.results.folder import write_result
 from tests.encoders.fakes import Neighbourly, Plain
 from tests.own_tasks import outside_run, place, plan_of

@@ -10,9 +10,9 @@ import pytest
 
 from stsbench.bench.score import open_store
 from stsbench.core import provenance as machine
-from stsbench.encoders.engine import store as drift
+from stsbench.encoders.engine import drift
+from stsbench.encoders.engine.drift import MAX_DRIFT, METADATA_FILE, PROBE_SENTENCES
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.engine.store import MAX_DRIFT, METADATA_FILE, PROBE_SENTENCES
 from stsbench.results.folder import read_states
 from tests.cli.commands import Command, write
 from tests.encoders.fakes import Array, Plain
@@ -46,10 +46,10 @@ def upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "versions", lambda: found)
 
 
-@pytest.mark.parametrize("change", ["versions", "processor", "_code"])
+@pytest.mark.parametrize("change", ["versions", "processor", "_code_digests"])
 def test_what_rounds_differently_is_kept_and_not_asked_again(tmp_path, monkeypatch, change):
     use(tmp_path, Sampled())
-    place = drift if change == "_code" else machine
+    place = drift if change == "_code_digests" else machine
     monkeypatch.setattr(
         place, change, lambda *_: {"torch": "99.0"} if change == "versions" else "another"
     )

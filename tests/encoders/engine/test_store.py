@@ -201,7 +201,7 @@ def test_unreadable_is_not_damaged(tmp_path, monkeypatch):
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(np, "load", refuse)
-    with pytest.raises(OutputError, match="cannot be used: Too many open files; pass --store DIR"):
+    with pytest.raises(OutputError, match="cannot be used: Too many open files; pass `store=DIR`"):
         EmbeddingStore(tmp_path)
     assert len(blocks(tmp_path)) == 1
 
