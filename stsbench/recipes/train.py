@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from stsbench.data.corpora.corpus import Corpus
     from stsbench.training.learner import (
         OnProgress,
-        Taught,
+        TeacherEmbeddings,
         TrainingOutcome,
         TrainingProgress,
         Validate,
@@ -428,9 +428,9 @@ class TeacherEncoders:
         """What identifies the embeddings of each, by its name; empty where nothing does."""
         return {one.name: one.fingerprint or "" for one in self.known}
 
-    def of(self, texts: Sequence[str], place: ProcessGroup) -> list[Taught]:
+    def of(self, texts: Sequence[str], place: ProcessGroup) -> list[TeacherEmbeddings]:
         """What gives each one's embeddings of some of these texts; the first process embeds what the store lacks."""
-        taught: list[Taught] = []
+        taught: list[TeacherEmbeddings] = []
         for one in self.known:
             if place.rank:
                 place.wait()

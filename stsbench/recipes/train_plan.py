@@ -277,7 +277,7 @@ def validator(split: Any, *, measure: str = "cosine") -> Callable[[Encoder], flo
         best = max(score if np.isfinite(score) else -1.0 for score in scores)
         aligned = {"alignment": alignment(a[close], b[close])} if close.any() else {}
         found = DevelopmentScore(best)
-        found.seen = {**aligned, "uniformity": uniformity(embeddings)}
+        found.measures = {**aligned, "uniformity": uniformity(embeddings)}
         return found
 
     return validate

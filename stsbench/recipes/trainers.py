@@ -87,7 +87,7 @@ class LoopTrainer(Trainer):
         with catch_exit(f"recipe {plan.name}: [params]"):
             learner = method(**{**params, "student": student})
         has_dropout = any(dropouts(student.model.config.to_dict()).values())
-        if learner.by_dropout and card.student.dropout is None and not has_dropout:
+        if learner.views_by_dropout and card.student.dropout is None and not has_dropout:
             what = f"recipe {plan.name}: {checkpoint.folder} has no dropout, by which alone a sentence's two views differ"
             raise CardError(f"{what}; give --set dropout=0.1, or --set dropout=0 if that is meant")
         loop.check_step(learner, card.training)
@@ -97,7 +97,7 @@ class LoopTrainer(Trainer):
         corpus.require(*learner.needs)
         teachers = TeacherEncoders.find(learner.teachers, plan.catalogue)
         if learner.teachers:
-            learner.taught = teachers.of(corpus.column("text"), plan.place)
+            learner.teacher_embeddings = teachers.of(corpus.column("text"), plan.place)
         learner.prepare(values_of(corpus, learner.needs))
         made = cls(
             plan=plan,

@@ -1,6 +1,7 @@
-"""What a method is: the seam between what is learned and the loop that does the learning."""
+"""The interface between what is learned, a method, and the training loop."""
 
-# No annotations from __future__: a method's module need not know the type of the inherited field ``student``.
+# No annotations from __future__: a method's module need not know the type of the inherited field
+# ``student``.
 import inspect
 import json
 import math
@@ -25,45 +26,50 @@ from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.student import Student, save_student
 
 Rows = npt.NDArray[np.int64]
-"""Places of some rows of a corpus, (b,)."""
+"""The indices of some rows of a corpus, (b,)."""
 Batch = dict[str, Any]
 """Tensors by name, or dicts of them; the loop moves them to the device."""
 Losses = dict[str, torch.Tensor]
-"""``loss``, a scalar, and beside it any parts of it worth watching."""
-Taught = Callable[[Rows], FloatArray]
-"""Rows of a corpus (b,) to a teacher's embeddings of their texts, (b, d)."""
+"""``loss``, a scalar, and any parts of it worth recording."""
+TeacherEmbeddings = Callable[[Rows], FloatArray]
+"""A function from rows of a corpus (b,) to a teacher's embeddings of their texts, (b, d)."""
 Columns = Mapping[str, Sequence[Any]]
 """A corpus: equally long columns of texts, labels or document numbers by name."""
 Validate = Callable[[Encoder], float]
-"""An encoder to its score on a development split, the higher the better; see :class:`DevelopmentScore`."""
+"""A function from an encoder to its score on a development split, the higher the better; see
+:class:`DevelopmentScore`."""
 
 HiddenShare = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Size = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class DevelopmentScore(float):
-    """A score, and what else the embeddings of the development split tell: numbers by name, for the curve."""
+    """A score, and measures of the embeddings of the development split for the curve."""
 
-    seen: Mapping[str, float] = MappingProxyType({})
+    measures: Mapping[str, float] = MappingProxyType({})
+    """Further measures by name, for example ``uniformity``."""
 
 
-def seen_with(score: float) -> Mapping[str, float]:
-    """What was seen beside a score; nothing where whoever validates gives a plain number."""
-    return score.seen if isinstance(score, DevelopmentScore) else {}
+def read_measures(score: float) -> Mapping[str, float]:
+    """Return the measures beside a score; empty if validation returned a plain number."""
+    return score.measures if isinstance(score, DevelopmentScore) else {}
 
 
 def selection_key(score: float) -> float:
-    """What the best of several scores is chosen by: NaN, from weights that broke down, is below every other score."""
+    """Return the key by which the best of several scores is chosen.
+
+    NaN, the score of weights that diverged, is below every other score.
+    """
     return -math.inf if math.isnan(score) else score
 
 
 Point = Mapping[str, Any]
-"""What was seen at one validation: numbers by name, ``step`` among them."""
+"""The numbers of one validation by name, including ``step``."""
 
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """How far a run is."""
+    """The progress of a training run after a step."""
 
     step: int
     steps: int
@@ -71,28 +77,33 @@ class TrainingProgress:
     score: float | None
     best: float | None
     kept: float | None = None
-    """The score of the weights that are kept, where they are chosen by something else."""
+    """The score of the weights that are stored, if they are selected by another measure."""
     point: Point | None = None
-    """What was seen at the validation that this step ended with, if it did."""
+    """The point of the validation after this step; None if there was none."""
 
 
 OnProgress = Callable[[TrainingProgress], None]
-"""Called with how a run goes, once a step."""
+"""A function that is called with the progress of a run after every step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOutcome:
-    """How a run went: the curve, and which point of it was kept."""
+    """The outcome of a training run: the curve, and the point of it that was selected."""
 
     curve: list[dict[str, Any]] = field(default_factory=list)
     chosen: dict[str, float] | None = None
     steps: int = 0
     seconds: float = 0.0
-    """That the whole training took, where a trainer counts them."""
+    """The duration of the whole training; 0 if the trainer does not measure it."""
 
 
 def open_curve(folder: Path, points: Sequence[Point] = ()) -> Callable[[Point], None]:
-    """Begin the file of a run's curve with the points of before a checkpoint; what is returned writes one more."""
+    """Begin the curve file of a run, and return a function that appends a point to it.
+
+    Args:
+        folder: The folder of the run.
+        points: The points until the checkpoint that the run is resumed from; empty for a new run.
+    """
     path = folder / CURVE_FILE
     if points:
         write_atomically(path, "".join(f"{json.dumps(point)}\n" for point in points).encode())
@@ -104,152 +115,199 @@ def open_curve(folder: Path, points: Sequence[Point] = ()) -> Callable[[Point], 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
 class _Traits(torch.nn.Module, ABC):
-    """What the loop asks of a method before it runs; fields of a class below are its parameters, as of a dataclass."""
+    """Properties of a method that the loop reads before it runs.
+
+    The fields of a subclass are its parameters, as for a dataclass.
+    """
 
     trainer: ClassVar[str] = "loop"
-    """Which trainer it needs."""
+    """The name of the trainer that it needs."""
     needs: tuple[str, ...] = ("text",)
     """The columns of a corpus that it learns from."""
     chunks: bool = False
-    """Whether the loss is a function of what the student's ``embed`` and ``guessing_loss`` return, and of weights:
-    then a batch may be run in chunks (``chunk`` in ``[training]``)."""
+    """Whether the loss depends only on weights and on the results of the student's ``embed`` and
+    ``guessing_loss``; then a batch may be run in chunks (``chunk`` in ``[training]``)."""
     made_ahead: bool = True
-    """Whether other processes can make its batches: ``collate`` runs no model and reads no open file."""
-    by_dropout: bool = False
+    """Whether other processes can make its batches: ``collate`` runs no model and reads no open
+    file."""
+    views_by_dropout: bool = False
     """Whether the two views of a sentence differ by their dropout alone."""
     batch_negatives: str = ""
-    """Where a sentence's negatives are the others of its batch: ``own``, that of its process, or ``joint``, that of all."""
+    """The batch whose other sentences are a sentence's negatives: ``own``, that of its process, or
+    ``joint``, that of all processes; empty if there are no such negatives."""
     teachers: Sequence[str] = ()
-    """The encoders whose embeddings of its texts it learns from, by name; what gives them is set as ``taught``."""
+    """The names of the encoders whose embeddings of its texts it learns from; the functions that
+    return the embeddings are set as ``teacher_embeddings``."""
 
-    _apart: Sequence[tuple[torch.nn.Module, bool]] = ()
+    _dropout_settings: Sequence[tuple[torch.nn.Module, bool]] = ()
+    """Modules with a dropout setting of their own, and whether they have dropout in training."""
 
     def __new__(cls, *args: Any, **params: Any) -> Self:  # noqa: ANN401 - what __init__ takes
-        """Make a module, so that fields can be set."""
-        made = super().__new__(cls)
-        torch.nn.Module.__init__(made)
-        return made
+        """Initialise the module first, so that fields can be set."""
+        module = super().__new__(cls)
+        torch.nn.Module.__init__(module)
+        return module
 
     def __init_subclass__(cls) -> None:
         dataclass(eq=False, repr=False, kw_only=True)(cls)
-        # Else it would be that of __new__.
-        own = inspect.signature(cls.__init__)
-        cls.__signature__ = own.replace(parameters=[*own.parameters.values()][1:])  # type: ignore[attr-defined]
+        # Otherwise the signature would be that of __new__.
+        signature = inspect.signature(cls.__init__)
+        cls.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])  # type: ignore[attr-defined]
 
 
 class Learner(_Traits):
-    """A method at work: a student with whatever else is trained beside it.
+    """A method during training: a student with whatever else is trained with it.
 
-    One class, one method. Its parameters are its fields, or those of its ``__init__`` after the student, checked
-    against a recipe's ``[params]`` by their types. The order of calls: ``__init__``, ``prepare`` once, then for each
-    batch ``collate`` and ``forward``, in between ``encoders`` for validation, and at the end ``save``.
+    One class is one method. Its parameters are its fields, or those of its ``__init__`` after the
+    student, checked against a recipe's ``[params]`` by their types. The order of calls:
+    ``__init__``, ``prepare`` once, then for each batch ``collate`` and ``forward``, in between
+    ``encoders`` for validation, and at the end ``save``.
     """
 
     student: Student = field(kw_only=False)
 
     @classmethod
     def wants_language_model(cls, params: Mapping[str, Any]) -> bool:
-        """Whether the student must come with its masked language model head: with these, ``mlm_weight`` is not 0."""
+        """Return whether the student needs its masked language model head.
+
+        It does if ``mlm_weight`` is not 0 in these parameters.
+        """
         return bool(params.get("mlm_weight", getattr(cls, "mlm_weight", 0)))
 
     def prepare(self, columns: Columns) -> None:
-        """Take the corpus. Its texts are tokenised a batch at a time: of a million, no more than a run reads."""
+        """Store the corpus.
+
+        Its texts are tokenised a batch at a time: of a million, no more than a run reads.
+        """
         self.columns = columns
-        self.taught: Sequence[Taught]
+        self.teacher_embeddings: Sequence[TeacherEmbeddings]
 
     def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
-        """The order of the corpus's rows in one epoch, (count,); by default shuffled.
+        """Return the order of the corpus's rows in one epoch, (count,); by default shuffled.
 
         The first ``batch`` rows make the first batch of all ranks together, and so on.
         """
         return rng.permutation(count)
 
     def inputs(self, names: Sequence[str], rows: Rows) -> Batch:
-        """Model inputs of some columns for some rows, the columns one below the other: (len(names) * b, t)."""
-        each = list(dict.fromkeys(names))
+        """Return the model inputs of columns for some rows, one column below the other.
+
+        A column that is named twice is tokenised once.
+
+        Args:
+            names: The columns.
+            rows: The rows of the corpus, (b,).
+
+        Returns:
+            The token ids and the mask, each (len(names) * b, t).
+        """
+        columns = list(dict.fromkeys(names))
         tokens = self.student.tokenize(
-            [text for name in each for text in self.texts_of(rows, name)]
+            [text for column in columns for text in self.texts_of(rows, column)]
         )
-        places = [np.arange(len(rows)) + each.index(name) * len(rows) for name in names]
-        return self.student.collate(tokens, np.concatenate(places))
+        indices = [np.arange(len(rows)) + columns.index(name) * len(rows) for name in names]
+        return self.student.collate(tokens, np.concatenate(indices))
 
     views = inputs
-    """The same; some methods have a parameter of this name."""
+    """An alias of :meth:`inputs` for users' methods; some methods have a parameter of this name."""
 
     def texts_of(self, rows: Rows, name: str = "text") -> list[str]:
-        """The texts of a column in some rows."""
+        """Return the texts of a column in some rows."""
         return [self.columns[name][row] for row in rows.tolist()]
 
-    def made_inputs(self, texts: Sequence[str]) -> Batch:
-        """Model inputs (b, t) of texts that a method has made."""
+    def inputs_of_texts(self, texts: Sequence[str]) -> Batch:
+        """Return the model inputs (b, t) of texts that are not in the corpus."""
         return self.student.collate(self.student.tokenize(texts), np.arange(len(texts)))
 
     def hide(
         self, tokens: Mapping[str, torch.Tensor], rng: np.random.Generator, *, rate: float
     ) -> Batch:
-        """Hide a share of a batch's tokens for :meth:`guessing_loss`, each drawn by itself, none of them special ones.
+        """Hide a share of a batch's tokens for :meth:`guessing_loss`.
 
-        Of those 80% become the mask, 10% a random token, 10% stay (Devlin et al. 2019, section 3.1). Returns the batch
-        with new ids, and the labels (b, t): the true id where one was chosen, else -100.
+        Every token but the special ones is drawn independently. Of the chosen tokens 80% become the
+        mask, 10% a random token, and 10% stay (Devlin et al. 2019, section 3.1).
+
+        Args:
+            tokens: The model inputs (b, t).
+            rng: The generator of all draws.
+            rate: The probability that a token is chosen.
+
+        Returns:
+            The batch with new ids, and ``labels`` (b, t): the true id of a chosen token, else -100.
         """
-        tokenizer, ids = self.student.backbone.tokenizer, tokens["input_ids"]
-        maskable = tokens["attention_mask"].bool() & ~torch.isin(
-            ids, torch.tensor(sorted(tokenizer.all_special_ids))
-        )
-        chosen = torch.from_numpy(rng.random(ids.shape) < rate) & maskable
-        fate = torch.from_numpy(rng.random(ids.shape))
+        tokenizer = self.student.backbone.tokenizer
+        ids = tokens["input_ids"]
+        special_ids = torch.tensor(sorted(tokenizer.all_special_ids))
+        is_maskable = tokens["attention_mask"].bool() & ~torch.isin(ids, special_ids)
+        is_chosen = torch.from_numpy(rng.random(ids.shape) < rate) & is_maskable
+        replacement_draws = torch.from_numpy(rng.random(ids.shape))
         random_ids = torch.from_numpy(rng.integers(0, len(tokenizer), ids.shape))
-        hidden = torch.where(chosen & (fate < 0.8), tokenizer.mask_token_id, ids)
-        hidden = torch.where(chosen & (fate >= 0.8) & (fate < 0.9), random_ids, hidden)
-        return {**tokens, "input_ids": hidden, "labels": torch.where(chosen, ids, IGNORED)}
+        hidden_ids = torch.where(
+            is_chosen & (replacement_draws < 0.8), tokenizer.mask_token_id, ids
+        )
+        is_random = is_chosen & (replacement_draws >= 0.8) & (replacement_draws < 0.9)
+        hidden_ids = torch.where(is_random, random_ids, hidden_ids)
+        return {**tokens, "input_ids": hidden_ids, "labels": torch.where(is_chosen, ids, IGNORED)}
 
     def guessing_loss(self, hidden: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The mean cross-entropy of guessing the tokens that :meth:`hide` hid, of all ranks; 0 where none is hidden."""
+        """Compute the mean cross-entropy of guessing the tokens that :meth:`hide` has hidden.
+
+        The mean is over the hidden tokens of all ranks, and 0 if none is hidden.
+        """
         model: Any = self.student.language_model
 
-        def lose(part: Tokens) -> torch.Tensor:
+        def compute_losses(batch_part: Tokens) -> torch.Tensor:
             states = model.base_model(
-                input_ids=part["input_ids"], attention_mask=part["attention_mask"]
+                input_ids=batch_part["input_ids"], attention_mask=batch_part["attention_mask"]
             )
-            return row_losses(model, states.last_hidden_state, part["labels"])
+            return row_losses(model, states.last_hidden_state, batch_part["labels"])
 
-        losses = self.student.by_length(hidden, lose, model.base_model)
+        losses = self.student.by_length(hidden, compute_losses, model.base_model)
         return mean_of_rows(losses, hidden["labels"])
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """Make a batch of some rows of the corpus; by default the columns that it needs one below the other, as ``views``.
+        """Make a batch of some rows of the corpus, by default the needed columns as ``views``.
 
-        Every draw comes from ``rng``, which the loop seeds by run and batch: a resumed run sees the very same batches.
+        The columns are one below the other. Every draw comes from ``rng``, which the loop seeds by
+        run and batch: a resumed run has the very same batches.
         """
         return {"views": self.inputs(self.needs, rows)}
 
     @abstractmethod
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """Return ``loss``, a scalar, and beside it any parts of it worth watching."""
+        """Return ``loss``, a scalar, and any parts of it worth recording."""
 
-    def set_apart(self, module: torch.nn.Module, *, dropout: bool) -> None:
-        """Give a module dropout in training or none, whatever the others have."""
-        self._apart = (*self._apart, (module, dropout))
+    def set_dropout(self, module: torch.nn.Module, *, dropout: bool) -> None:
+        """Set whether a module has dropout in training, independently of the other modules."""
+        self._dropout_settings = (*self._dropout_settings, (module, dropout))
         module.train(self.training and dropout)
 
     def train(self, mode: bool = True) -> Self:
-        """As every module, but for those that are set apart."""
+        """Set the mode of every module, except where :meth:`set_dropout` decides."""
         super().train(mode)
-        for module, dropout in self._apart:
+        for module, dropout in self._dropout_settings:
             module.train(mode and dropout)
         return self
 
     def encoders(self) -> list[Encoder]:
-        """The encoders among which validation chooses; nearly always the one student."""
+        """Return the encoders among which validation chooses; nearly always only the student."""
         return [self.student.encoder()]
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
-        """Write the ``chosen`` one of :meth:`encoders` as a folder that ``load_encoder`` opens."""
+        """Write an encoder as a folder for ``load_encoder``.
+
+        Args:
+            folder: The folder to write.
+            chosen: The index of the encoder in :meth:`encoders`.
+        """
         save_student(self.student, folder)
 
 
 class ContrastiveLearner(Learner):
-    """A method whose negatives are the other sentences of all processes' batch, by their embeddings alone."""
+    """A method whose negatives are the other sentences of the batch of all processes.
+
+    Its loss depends on their embeddings alone.
+    """
 
     chunks = True
     batch_negatives = "joint"
@@ -257,17 +315,18 @@ class ContrastiveLearner(Learner):
     def embed_views(
         self, tokens: Tokens, views: int = 2, *, second: Student | None = None
     ) -> list[torch.Tensor]:
-        """The embeddings of views that stand one below the other, each (ranks * b, h).
+        """Embed views that stand one below the other, each to (ranks * b, h).
 
-        All but the first are by a ``second`` student, where there is one.
+        A ``second`` student, if any, embeds all views but the first.
         """
         if second is None:
             return gather_pairs(self.student.embed(tokens), views)
-        rows = len(tokens["input_ids"]) // views
-        first, others = rows_of(tokens, slice(rows)), rows_of(tokens, slice(rows, None))
+        rows_per_view = len(tokens["input_ids"]) // views
+        first_view = rows_of(tokens, slice(rows_per_view))
+        other_views = rows_of(tokens, slice(rows_per_view, None))
         return [
-            gather_views(self.student.embed(first)),
-            *gather_pairs(second.embed(others), views - 1),
+            gather_views(self.student.embed(first_view)),
+            *gather_pairs(second.embed(other_views), views - 1),
         ]
 
 
@@ -275,68 +334,82 @@ def check_losses(
     losses: Any,  # noqa: ANN401 - what a user's method returns
     method: torch.nn.Module,
 ) -> Losses:
-    """Return the losses that a method's ``forward`` has returned.
+    """Return the losses that a method's ``prefix`` has returned.
 
     Raises:
         TrainingError: They are no dict with ``loss``, one is no scalar, or nothing that is trained
             has made the loss.
     """
-    forward = f"method {type(method).__name__}: forward returns"
+    prefix = f"method {type(method).__name__}: forward returns"
     if not isinstance(losses, Mapping):
-        raise TrainingError(f"{forward} a {type(losses).__name__}; return a dict with 'loss'")
+        raise TrainingError(f"{prefix} a {type(losses).__name__}; return a dict with 'loss'")
     if "loss" not in losses:
         names = ", ".join(map(str, losses)) or "nothing"
-        raise TrainingError(f"{forward} a dict of {names}; return one with 'loss'")
+        raise TrainingError(f"{prefix} a dict of {names}; return one with 'loss'")
     for name, loss in losses.items():
         if not isinstance(loss, torch.Tensor):
-            kind = f"of type {type(loss).__name__}"
+            description = f"of type {type(loss).__name__}"
         elif loss.numel() != 1:
-            kind = f"of the shape {tuple(loss.shape)}"
+            description = f"of the shape {tuple(loss.shape)}"
         else:
             continue
-        remedy = "return a tensor of one number, as its mean"
-        raise TrainingError(f"{forward} '{name}' {kind}; {remedy}")
+        advice = "return a tensor of one number, as its mean"
+        raise TrainingError(f"{prefix} '{name}' {description}; {advice}")
     if not losses["loss"].requires_grad:
-        remedy = "make it from what self.student.embed returns"
-        raise TrainingError(f"{forward} a 'loss' without gradient; {remedy}")
+        advice = "make it from what self.student.embed returns"
+        raise TrainingError(f"{prefix} a 'loss' without gradient; {advice}")
     return dict(losses)
 
 
 def rows_of(tokens: Tokens, rows: slice | torch.Tensor) -> Tokens:
-    """Some rows of a batch."""
+    """Return some rows of a batch."""
     return {name: values[rows] for name, values in tokens.items()}
 
 
 def weighted_sum(parts: Losses, weights: Mapping[str, float]) -> Losses:
-    """A ``loss`` made of several, each times its weight, 1 by default; and beside it the parts."""
+    """Return the sum of losses as ``loss``, each times its weight, 1 by default; and the parts."""
     return {
-        "loss": torch.stack([weights.get(name, 1.0) * part for name, part in parts.items()]).sum(),
+        "loss": torch.stack([weights.get(name, 1.0) * loss for name, loss in parts.items()]).sum(),
         **parts,
     }
 
 
 IGNORED = -100
+"""The label of a token that is not hidden, as in transformers."""
 
 
 def row_losses(model: Any, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
-    """The cross-entropy of each text's hidden tokens, summed: from last hidden states (b, t, h) and labels (b, t), (b,)."""
-    hidden = labels != IGNORED
-    logits = language_model_head(model)(states[hidden]).float()
-    each = torch.nn.functional.cross_entropy(logits, labels[hidden], reduction="none")
-    return torch.zeros(labels.shape, device=each.device).masked_scatter(hidden, each).sum(dim=1)
+    """Compute the cross-entropy of each text's hidden tokens, summed, as (b,).
+
+    Args:
+        model: A masked language model.
+        states: Its last hidden states (b, t, h).
+        labels: The ids of the hidden tokens (b, t), -100 at the others.
+    """
+    is_hidden = labels != IGNORED
+    logits = language_model_head(model)(states[is_hidden]).float()
+    token_losses = torch.nn.functional.cross_entropy(logits, labels[is_hidden], reduction="none")
+    losses = torch.zeros(labels.shape, device=token_losses.device)
+    return losses.masked_scatter(is_hidden, token_losses).sum(dim=1)
 
 
 def mean_of_rows(losses: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The mean over the hidden tokens of all ranks, from :func:`row_losses` (b,) and the labels (b, t)."""
+    """Return the mean loss over the hidden tokens of all ranks.
+
+    Args:
+        losses: The losses of :func:`row_losses`, (b,).
+        labels: The labels (b, t) that they were computed from.
+    """
     return joint_mean(losses.sum(), (labels != IGNORED).sum())
 
 
 def language_model_head(model: Any) -> Any:  # noqa: ANN401
-    """The part of a masked language model that goes from hidden states to logits."""
+    """Return the part of a masked language model that computes logits from hidden states."""
     for name in ("cls", "lm_head", "predictions"):
-        if (head := getattr(model, name, None)) is not None:
+        head = getattr(model, name, None)
+        if head is not None:
             return head
-    if hasattr(model, "vocab_transform"):  # DistilBERT has its head in pieces
+    if hasattr(model, "vocab_transform"):  # The head of DistilBERT is in several modules.
         return torch.nn.Sequential(
             model.vocab_transform, model.activation, model.vocab_layer_norm, model.vocab_projector
         )

@@ -1,4 +1,4 @@
-"""The student: a transformer with its tokenizer and pooling while it is trained, what it starts from, and how it is saved."""
+"""The student: a transformer with tokenizer and pooling in training, its start and its saving."""
 
 from __future__ import annotations
 
@@ -39,43 +39,60 @@ from stsbench.training.loop.on_cpu import (
 DROPOUT = re.compile(
     r"(?!classifier|summary|pooler|qa|seq_classif)\w*(dropout(_prob|_rate)?|pdrop)"
 )
-"""What configurations call the dropouts of a model's body: BERT's ``hidden_dropout_prob``, GPT-2's ``resid_pdrop``,
-ModernBERT's ``mlp_dropout``; those of heads for other tasks are not among them."""
+"""The names of the dropouts of a model's body in configurations: BERT's ``hidden_dropout_prob``,
+GPT-2's ``resid_pdrop``, ModernBERT's ``mlp_dropout``. Dropouts of heads for other tasks do not
+match."""
 Transform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Embedding output (b, t, h) and mask (b, t) to what the first layer sees instead."""
+"""A function from embedding output (b, t, h) and mask (b, t) to the input of the first layer."""
 
 
 def dropouts(config: Mapping[str, Any]) -> dict[str, float]:
-    """The dropouts that a configuration names, each a rate."""
-    named = {name: rate for name, rate in config.items() if DROPOUT.fullmatch(name)}
-    return {name: float(rate) for name, rate in named.items() if type(rate) in (int, float)}
+    """Return the dropout rates of a configuration by name."""
+    values_by_name = {name: value for name, value in config.items() if DROPOUT.fullmatch(name)}
+    return {
+        name: float(value)
+        for name, value in values_by_name.items()
+        # Not a bool, which is an int too.
+        if type(value) in (int, float)
+    }
 
 
 def _new_settings(
     checkpoint: Checkpoint, dropout: float | None, layers: int | None
 ) -> dict[str, float]:
-    """The fields of a checkpoint's configuration that get new values: every dropout, and how many layers there are."""
-    config, settings = checkpoint.config(), dict[str, float]()
+    """Return the fields of a checkpoint's configuration that get new values.
+
+    Args:
+        checkpoint: The checkpoint.
+        dropout: The rate of every dropout; None to keep them.
+        layers: The number of layers; None to keep all.
+
+    Raises:
+        EncoderError: The configuration names no dropout, or has too few layers.
+    """
+    config = checkpoint.config()
+    settings: dict[str, float] = {}
     if dropout is not None:
-        if not (known := dropouts(config)):
-            usual = "hidden_dropout_prob, attention_dropout and the like"
+        dropout_names = dropouts(config)
+        if not dropout_names:
+            examples = "hidden_dropout_prob, attention_dropout and the like"
             raise EncoderError(
-                f"{checkpoint.folder}/config.json: names no dropout ({usual}) to replace"
+                f"{checkpoint.folder}/config.json: names no dropout ({examples}) to replace"
             )
-        settings |= dict.fromkeys(known, dropout)
+        settings |= dict.fromkeys(dropout_names, dropout)
     if layers is not None:
         name = next((field for field in ("num_hidden_layers", "n_layers") if field in config), None)
         if name is None or not 1 <= layers <= config[name]:
-            there = "says not how many" if name is None else f"has {config[name]}"
+            problem = "says not how many" if name is None else f"has {config[name]}"
             raise EncoderError(
-                f"{checkpoint.folder}: cannot keep {layers} layers, its configuration {there}"
+                f"{checkpoint.folder}: cannot keep {layers} layers, its configuration {problem}"
             )
         settings[name] = layers
     return settings
 
 
 def fresh_layers(model: Any, *widths: int, bias: bool = True) -> list[torch.nn.Linear]:  # noqa: ANN401
-    """Make linear layers between these widths with weights drawn as a transformer's own."""
+    """Make linear layers between these widths, with weights drawn as a transformer's are."""
     layers = [torch.nn.Linear(*pair, bias=bias) for pair in zip(widths, widths[1:], strict=False)]
     for layer in layers:
         torch.nn.init.normal_(layer.weight, std=getattr(model.config, "initializer_range", 0.02))
@@ -88,124 +105,169 @@ class PoolerHead(torch.nn.Module):
     """A linear layer and tanh over the first token: BERT's pooler, SimCSE's MLP."""
 
     def __init__(self, model: Any) -> None:  # noqa: ANN401 - transformers is untyped
-        """Make a fresh one for a transformer."""
+        """Draw a head for a transformer."""
         super().__init__()
         (self.linear,) = fresh_layers(model, model.config.hidden_size, model.config.hidden_size)
 
     def forward(self, state: torch.Tensor) -> torch.Tensor:
-        """(b, h) to (b, h)."""
+        """Apply the head to the states (b, h) of first tokens; the result is (b, h) too."""
         return torch.tanh(self.linear(state))
 
 
 class Student(torch.nn.Module):
-    """A backbone with the pooling it is trained under, and the one it is tested under.
+    """A backbone with the pooling of training and the pooling of tests.
 
-    Pooling ``cls`` goes through a head of the student's own, a linear layer and tanh (SimCSE's
-    MLP, section 6.3 of arXiv 2104.08821); saved, it is the transformer's pooler.
-
-    It starts from a checkpoint, or from its configuration with fresh weights. Its dropout replaces every dropout of the
-    configuration; its head is that of ``cls``, fresh or the checkpoint's pooler. With ``language_model`` the
-    checkpoint's masked language model head is there too. Where weights are chosen, embeddings are made by
-    ``validation_pooling``, by default as in tests. Inputs are cut at ``max_length`` tokens, special tokens included.
-    Raises EncoderError where the checkpoint lacks what is asked for.
+    Pooling ``cls`` uses a head of the student, a linear layer and tanh (SimCSE's MLP, section 6.3
+    of arXiv 2104.08821); when saved, it is the transformer's pooler.
     """
 
     def __init__(
         self,
         checkpoint: Checkpoint,
-        facts: StudentSection = StudentSection(),  # noqa: B008 - nothing changes it
+        section: StudentSection = StudentSection(),  # noqa: B008 - nothing changes it
         start: BaseSection = BaseSection(),  # noqa: B008
         *,
         validation_pooling: str = "",
         language_model: bool = False,
         device: str = "auto",
     ) -> None:
-        """Load what is to be trained."""
+        """Load the model to be trained.
+
+        Args:
+            checkpoint: The checkpoint to start from, or whose configuration to start from.
+            section: The pooling, dropout, head and maximum length. The dropout replaces every
+                dropout of the configuration; the head is that of ``cls``, fresh or the checkpoint's
+                pooler. Inputs are cut at the maximum length in tokens, special tokens included.
+            start: Whether to start from fresh weights, and the number of layers.
+            validation_pooling: The pooling that embeds when weights are selected; by default that
+                of tests.
+            language_model: Load the checkpoint's masked language model head too.
+            device: The device to compute on; ``auto`` chooses one.
+
+        Raises:
+            CardError: The maximum length or a pooling is not possible.
+            EncoderError: The checkpoint lacks something that is requested.
+        """
         super().__init__()
-        limit, max_length = checkpoint.max_length(), facts.max_length
+        limit, max_length = checkpoint.max_length(), section.max_length
         if max_length is not None and not 3 <= max_length <= (limit or max_length):
             raise CardError(
-                f"max_length {max_length}: give 3 to {limit or 'any number'}, the checkpoint's limit"
+                f"max_length {max_length}: give 3 to {limit or 'any number'}, the checkpoint's "
+                "limit"
             )
-        self.checkpoint, self.max_length = checkpoint, max_length or limit
-        tested = facts.test_pooling or facts.pooling
+        self.checkpoint = checkpoint
+        self.max_length = max_length or limit
+        test_pooling = section.test_pooling or section.pooling
         self.poolings = [
-            Pooling.parse(name) for name in (facts.pooling, tested, validation_pooling or tested)
+            Pooling.parse(name)
+            for name in (section.pooling, test_pooling, validation_pooling or test_pooling)
         ]
-        for one in self.poolings:
-            if not one.library and not one.of_mask_token:
-                known = [kind.name for kind in POOLINGS.values() if kind.library]
+        for pooling in self.poolings:
+            if not pooling.library and not pooling.of_mask_token:
+                pooling_names = [kind.name for kind in POOLINGS.values() if kind.library]
                 raise CardError(
-                    f"pooling '{one}' cannot be trained under; choose one of {', '.join(known)}"
+                    f"pooling '{pooling}' cannot be trained under; "
+                    f"choose one of {', '.join(pooling_names)}"
                 )
         self.pooling, self.test_pooling, self.validation_pooling = self.poolings
         self.chunk: int | None = None
-        """While training, so many texts go through the model at a time; None: the whole batch."""
+        """The number of texts that go through the model at a time in training; None for the whole
+        batch."""
         self.compiled = False
-        place = open_device(device)
-        whole, missing = self._start(
-            _new_settings(checkpoint, facts.dropout, start.layers), start, language_model
+        """Whether the model is compiled."""
+        torch_device = open_device(device)
+        loaded_model, missing = self._start(
+            _new_settings(checkpoint, section.dropout, start.layers), start, language_model
         )
-        self.language_model = whole.to(place) if language_model else None
-        self.model: Any = whole.base_model.to(place)
-        self.backbone = Backbone(load_tokenizer(checkpoint), self.model, place)
+        self.language_model = loaded_model.to(torch_device) if language_model else None
+        self.model: Any = loaded_model.base_model.to(torch_device)
+        self.backbone = Backbone(load_tokenizer(checkpoint), self.model, torch_device)
         self.head: PoolerHead | None = None
-        if any(one.through_head for one in self.poolings):
-            self.head = self._make_head(missing, fresh=facts.head == "fresh").to(place)
-        for one in self.poolings:
-            one.states(self.backbone.depth)
-        # A pooler that is no part of the head is not trained, and its gradient would be missed by other ranks.
+        if any(pooling.through_head for pooling in self.poolings):
+            self.head = self._make_head(missing, fresh=section.head == "fresh").to(torch_device)
+        for pooling in self.poolings:
+            # Raises if the model has too few layers.
+            pooling.states(self.backbone.depth)
+        # A pooler that is no part of the head is not trained, and other ranks would wait for its
+        # gradient.
         if getattr(self.model, "pooler", None) is not None:
             self.model.pooler = None
 
     def _start(
         self, settings: Mapping[str, float], start: BaseSection, language_model: bool
     ) -> tuple[Any, list[str]]:
-        """A model to start from, and the weights that its checkpoint lacks and may lack."""
+        """Return the model to start from, and the names of the weights that its checkpoint lacks.
+
+        Raises:
+            EncoderError: It lacks a weight that is not of a pooler, or, if a fresh head as a
+                language model is requested, not of that head.
+        """
         folder = self.checkpoint.folder
-        kind: Any = transformers.AutoModelForMaskedLM if language_model else transformers.AutoModel
+        model_class: Any = (
+            transformers.AutoModelForMaskedLM if language_model else transformers.AutoModel
+        )
         if start.from_scratch:
             options = {"local_files_only": True, "trust_remote_code": False, **settings}
-            return kind.from_config(
-                transformers.AutoConfig.from_pretrained(str(folder), **options)
-            ), []
-        whole, missing = load_model(kind, self.checkpoint, dtype="float32", **settings)
-        body = f"{whole.base_model_prefix}." if start.fresh_language_head and language_model else ""
-        if lost := [key for key in missing if "pooler" not in key and key.startswith(body)]:
-            what = "its head as a language model, " if language_model else ""
+            config = transformers.AutoConfig.from_pretrained(str(folder), **options)
+            return model_class.from_config(config), []
+        loaded_model, missing = load_model(
+            model_class, self.checkpoint, dtype="float32", **settings
+        )
+        required_prefix = (
+            f"{loaded_model.base_model_prefix}."
+            if start.fresh_language_head and language_model
+            else ""
+        )
+        lost_weights = [
+            key for key in missing if "pooler" not in key and key.startswith(required_prefix)
+        ]
+        if lost_weights:
+            part = "its head as a language model, " if language_model else ""
             raise EncoderError(
-                f"{folder}: the weights lack {what}'{lost[0]}' ({len(lost)} tensors in all)"
+                f"{folder}: the weights lack {part}'{lost_weights[0]}' "
+                f"({len(lost_weights)} tensors in all)"
             )
-        return whole, missing
+        return loaded_model, missing
 
     def _make_head(self, missing: Sequence[str], *, fresh: bool) -> PoolerHead:
+        """Make the head of pooling ``cls``, fresh or from the pooler of the checkpoint.
+
+        Raises:
+            EncoderError: The checkpoint has no pooler, or the model has none to save the head as.
+        """
         model = self.model
-        made = PoolerHead(model)
+        head = PoolerHead(model)
         if not fresh:
             pooler: Any = getattr(model, "pooler", None)
             if not hasattr(pooler, "dense") or any("pooler" in key for key in missing):
                 raise EncoderError(
                     f"{self.checkpoint.folder}: has no pooler to start from; use head = 'fresh'"
                 )
-            made.linear.load_state_dict(pooler.dense.state_dict())
+            head.linear.load_state_dict(pooler.dense.state_dict())
         if self.test_pooling.through_head:
             with torch.device("meta"):
-                plain: Any = transformers.AutoModel.from_config(model.config)
-            if not hasattr(getattr(plain, "pooler", None), "dense"):
-                what = f"pooling 'cls': {type(plain).__name__} has no pooler to save the head as"
-                raise EncoderError(
-                    f"{what}; use it in training alone, with test_pooling = 'cls_before_pooler'"
+                plain_model: Any = transformers.AutoModel.from_config(model.config)
+            if not hasattr(getattr(plain_model, "pooler", None), "dense"):
+                problem = (
+                    f"pooling 'cls': {type(plain_model).__name__} has no pooler to save the head as"
                 )
-        return made
+                raise EncoderError(
+                    f"{problem}; use it in training alone, with test_pooling = 'cls_before_pooler'"
+                )
+        return head
 
-    def need_pooling(self, name: str, why: str) -> None:
-        """Raise CardError where it is trained, validated or tested under another pooling than a method needs."""
-        if {str(one) for one in self.poolings} != {name}:
-            raise CardError(f"{why}: each pooling must be '{name}'")
+    def require_pooling(self, name: str, reason: str) -> None:
+        """Check that training, validation and tests use the pooling that a method needs.
+
+        Raises:
+            CardError: One of the poolings differs; the message begins with ``reason``.
+        """
+        if {str(pooling) for pooling in self.poolings} != {name}:
+            raise CardError(f"{reason}: each pooling must be '{name}'")
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return cast(torch.device, next(self.model.parameters()).device)
 
     def tokenize(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenIds:
@@ -213,7 +275,10 @@ class Student(torch.nn.Module):
         return self.backbone.tokenize(texts, max_length=max_length or self.max_length)
 
     def collate(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> dict[str, torch.Tensor]:
-        """Return model inputs (b, t) of some of the tokenised texts, padded on the right, on the CPU."""
+        """Return the model inputs (b, t) of some tokenised texts, on the CPU.
+
+        They are padded on the right.
+        """
         ids, mask = tokens.padded(rows, pad=self.backbone.pad_token)
         return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
 
@@ -223,7 +288,12 @@ class Student(torch.nn.Module):
         compute: Callable[[Tokens], torch.Tensor],
         model: Any = None,  # noqa: ANN401
     ) -> torch.Tensor:  # noqa: ANN401
-        """As :func:`stsbench.training.loop.on_cpu.by_length`, in the student's chunks; ``model`` is what leaves padding out, if it does."""
+        """Compute a row of results for each row of a batch, in parts or in chunks.
+
+        Parts have rows of similar length. See
+        :func:`stsbench.training.loop.on_cpu.by_length`; chunks have the student's size. For a
+        ``model`` that computes no padding, the batch is not cut into such parts.
+        """
         return by_length(
             tokens, compute, chunk=self.chunk, unpadded=model is not None and is_unpadded(model)
         )
@@ -237,35 +307,47 @@ class Student(torch.nn.Module):
         generator: torch.Generator | None = None,
         dropout: bool = True,
     ) -> torch.Tensor:
-        """Embed a batch, (b, t) each, under the training pooling or another: to (b, h).
+        """Embed a batch.
 
-        On a CPU the batch is run without its padding, or in parts of like length, so that little of it is padding: the
-        loss over the whole batch stays what it is. So it does in chunks. ``transform`` changes the embedding output,
-        and draws from ``generator``; without ``dropout`` there is none in training either.
+        On a CPU the batch is run without its padding, or in parts of similar length, so that little
+        of it is padding; the loss over the whole batch stays the same. So it does in chunks.
+
+        Args:
+            tokens: The model inputs, (b, t) each.
+            transform: A change of the embedding output; it draws from ``generator``.
+            pooling: The pooling, by default that of training.
+            generator: The generator of the transform's draws.
+            dropout: False to compute without dropout even in training.
+
+        Returns:
+            The embeddings (b, h).
         """
 
-        def compute(part: Tokens) -> torch.Tensor:
+        def embed_part(part: Tokens) -> torch.Tensor:
             with nullcontext() if dropout else evaluating(self):
                 states = self.hidden_states(part, self.layers(pooling), transform=transform)
-                return self.pooled(states, part["attention_mask"], pooling)
+                return self.pool_states(states, part["attention_mask"], pooling)
 
         chunk = self.chunk if torch.is_grad_enabled() else None
         return by_length(
-            tokens, compute, chunk=chunk, generator=generator, unpadded=is_unpadded(self.model)
+            tokens, embed_part, chunk=chunk, generator=generator, unpadded=is_unpadded(self.model)
         )
 
     def layers(self, pooling: Pooling | None = None) -> tuple[int, ...]:
-        """The hidden states that a pooling takes, by default the training's."""
+        """Return the indices of the hidden states that a pooling uses.
+
+        Without a pooling it is that of training.
+        """
         return (pooling or self.pooling).states(self.backbone.depth)
 
-    def pooled(
+    def pool_states(
         self, states: Sequence[torch.Tensor], mask: torch.Tensor, pooling: Pooling | None = None
     ) -> torch.Tensor:
         """Pool hidden states (b, t, h) of :meth:`layers` into embeddings (b, h)."""
         pooling = pooling or self.pooling
         if self.head is None or not pooling.through_head:
             return pooling.pool(states, mask)
-        # The head stands on the first token of the last layer.
+        # The head is applied to the first token of the last layer.
         embeddings: torch.Tensor = self.head(FirstTokenPooling().pool(states, mask))
         return embeddings
 
@@ -277,24 +359,30 @@ class Student(torch.nn.Module):
         transform: Transform | None = None,
         padding: bool = False,
     ) -> list[torch.Tensor]:
-        """Return the hidden states (b, t, h) of these layers, 0 being the embedding output, which ``transform`` changes first.
+        """Compute the hidden states (b, t, h) of some layers.
 
-        Where ``padding`` is asked for, the states there count too; otherwise they may be anything.
+        Args:
+            tokens: The model inputs, (b, t) each.
+            layers: The indices of the hidden states; 0 is the embedding output.
+            transform: A change of the embedding output before the first layer.
+            padding: Compute the states at padding too; otherwise they may have any value.
         """
         if transform is None and not padding:
             return self.backbone.hidden_states(tokens, layers)
-        changed = (
+        embedding_hook = (
             nullcontext()
             if transform is None
             else self._embedding_hook(transform, tokens["attention_mask"])
         )
-        with changed, padding_computed(self.model) if padding else nullcontext():
+        with embedding_hook, padding_computed(self.model) if padding else nullcontext():
             return self.backbone.padded_states(tokens, layers)
 
     def _embedding_hook(self, transform: Transform, mask: torch.Tensor) -> RemovableHandle:
+        """Register a hook that transforms the embedding output of every forward pass."""
         if self.compiled:
             raise CardError(
-                "[training] compile: the method changes what is computed within the model; leave it out"
+                "[training] compile: the method changes what is computed within the model; "
+                "leave it out"
             )
         embeddings = getattr(self.model, "embeddings", None)
         if embeddings is None:
@@ -302,19 +390,19 @@ class Student(torch.nn.Module):
                 f"{type(self.model).__name__} has no module 'embeddings' to change the output of"
             )
 
-        def change(module: torch.nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:  # noqa: ANN401
+        def change_output(
+            module: torch.nn.Module, inputs: Any, output: torch.Tensor
+        ) -> torch.Tensor:  # noqa: ANN401
             layout = layout_of(self.model)
-            return (
-                transform(output, mask)
-                if layout is None
-                else layout.join(transform(layout.spread(output), mask))
-            )
+            if layout is None:
+                return transform(output, mask)
+            return layout.join(transform(layout.spread(output), mask))
 
-        handle: RemovableHandle = embeddings.register_forward_hook(change)
+        handle: RemovableHandle = embeddings.register_forward_hook(change_output)
         return handle
 
     def encoder(self, name: str = "student") -> StudentEncoder:
-        """The student as validation sees it, as it is now."""
+        """Return the student as an encoder for validation, with its current weights."""
         return StudentEncoder(self, name)
 
 
@@ -328,21 +416,27 @@ class StudentEncoder:
         student: Student,
         name: str = "student",
         *,
-        embed: Callable[[Tokens], torch.Tensor] | None = None,
+        embed_batch: Callable[[Tokens], torch.Tensor] | None = None,
         width: int | None = None,
-        around: Callable[[Sequence[str]], Sequence[str]] = lambda sentences: sentences,
+        apply_template: Callable[[Sequence[str]], Sequence[str]] = lambda sentences: sentences,
     ) -> None:
-        """Keep the student; its weights are never copied.
+        """Store the student; its weights are never copied.
 
-        ``embed`` takes a batch (b, t) to (b, width) in another way than the student, ``around`` puts sentences in a template.
+        Args:
+            student: The student.
+            name: The name of the encoder.
+            embed_batch: Embeds a batch (b, t) to (b, width); by default the student with the
+                pooling of validation.
+            width: The width of the embeddings; by default that of the student.
+            apply_template: Puts sentences into a template.
         """
         self.student, self.name, self.width, self.around = (
             student,
             name,
             width or student.backbone.width,
-            around,
+            apply_template,
         )
-        self.embed = embed or (
+        self.embed_batch = embed_batch or (
             lambda tokens: student.embed(tokens, pooling=student.validation_pooling)
         )
 
@@ -354,125 +448,172 @@ class StudentEncoder:
 
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
         """Return the token ids of each sentence."""
-        # Training may cut; a test sentence is read whole.
+        # Training may cut a text; a test sentence is embedded whole.
         return self.student.tokenize(
             self.around(sentences), max_length=self.student.checkpoint.max_length()
         )
 
     def embed_tokens(self, tokens: TokenIds, rows: npt.NDArray[np.int64]) -> FloatArray:
-        """Return the embeddings (b, d) of some of the tokenised sentences as one batch."""
+        """Return the embeddings (b, d) of some tokenised sentences as one batch."""
         student = self.student
         with evaluating(student), torch.inference_mode():
             batch = {
                 name: values.to(student.device)
                 for name, values in student.collate(tokens, rows).items()
             }
-            embeddings: FloatArray = self.embed(batch).float().cpu().numpy()
+            embeddings: FloatArray = self.embed_batch(batch).float().cpu().numpy()
         return embeddings
 
 
 def save_student(
     student: Student,
     folder: Path,
-    between: Sequence[Any] = (),
+    middle_modules: Sequence[Any] = (),
     *,
     language_model: bool = False,
     prompt: Prompt | None = None,
 ) -> None:
-    """Write a folder that stsbench, transformers and sentence-transformers load, with the pooling in both libraries' words.
+    """Write a folder that stsbench, transformers and sentence-transformers load.
 
-    ``between`` are modules of sentence-transformers between transformer and pooling; with any of them it is that
-    library which runs the folder. ``language_model`` writes the head of the student's language model too. ``prompt`` is
-    the template that sentences are embedded in, by its mask token. That library has no text after a sentence: there,
-    sentences must come in the template, or they are zero vectors.
+    The pooling is written in the formats of both libraries.
+
+    Args:
+        student: The student to save.
+        folder: The folder to write.
+        middle_modules: Modules of sentence-transformers between transformer and pooling; with any
+            of them stsbench runs the folder with that library.
+        language_model: Write the head of the student's language model too.
+        prompt: The template that sentences are embedded in, by its mask token.
+            sentence-transformers adds no text after a sentence: there, sentences must come in the
+            template, or they are zero vectors.
+
+    Raises:
+        OutputError: The folder cannot be written.
     """
-    whole: Any = student.language_model if language_model else student.model
+    saved_model: Any = student.language_model if language_model else student.model
     try:
         folder.mkdir(parents=True, exist_ok=True)
         config = student.model.config
-        config.architectures = [type(whole).__name__]
+        config.architectures = [type(saved_model).__name__]
         config.save_pretrained(str(folder))
         student.backbone.tokenizer.save_pretrained(str(folder))
-        _save_modules(student, folder, between)
+        _save_modules(student, folder, middle_modules)
     except OSError as error:
         raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    # Tied weights once; the head, where tests use it, as the transformer's pooler.
-    once = {tensor.data_ptr(): name for name, tensor in reversed(whole.state_dict().items())}
-    weights = {
-        name: tensor
-        for name, tensor in whole.state_dict().items()
-        if once[tensor.data_ptr()] == name
-    }
+    weights = _distinct_weights(saved_model)
     if student.head is not None and student.test_pooling.through_head and not language_model:
+        # Tests use the head as the transformer's pooler.
         weights |= {
             f"pooler.dense.{name}": tensor
             for name, tensor in student.head.linear.state_dict().items()
         }
-    ready = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    write_atomically(folder / "model.safetensors", save(ready, {"format": "pt"}))
-    if between:
+    cpu_weights = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    write_atomically(folder / "model.safetensors", save(cpu_weights, {"format": "pt"}))
+    if middle_modules:
         write_saved(folder, "sentence_transformer", {})
         return
     params: dict[str, Any] = {"pooling": str(student.test_pooling)}
     if prompt is not None:
         params |= {"prompt_template": prompt.template, "add_full_stop": prompt.add_full_stop}
-    if (length := student.checkpoint.max_length()) is not None:
-        params["max_length"] = length
+    max_length = student.checkpoint.max_length()
+    if max_length is not None:
+        params["max_length"] = max_length
     write_saved(folder, "transformer", params)
 
 
-def _save_modules(student: Student, folder: Path, between: Sequence[Any]) -> None:
-    """Write ``modules.json`` and the modules' configurations, as sentence-transformers lays them out."""
+def _distinct_weights(model: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
+    """Return the weights of a model by name, tied weights once, by their first name."""
+    names_by_address = {
+        tensor.data_ptr(): name for name, tensor in reversed(model.state_dict().items())
+    }
+    return {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if names_by_address[tensor.data_ptr()] == name
+    }
+
+
+def _save_modules(student: Student, folder: Path, middle_modules: Sequence[Any]) -> None:
+    """Write ``modules.json`` and the modules in the layout of sentence-transformers.
+
+    Args:
+        student: The student to save.
+        folder: The folder to write.
+        middle_modules: Modules of sentence-transformers between transformer and pooling.
+    """
     from sentence_transformers.sentence_transformer import modules
 
-    pooling, depth, width = student.test_pooling, student.backbone.depth, student.backbone.width
-    steps, mode = list(between), pooling.library
-    for step in between:
-        width = (
-            step.get_embedding_dimension() if hasattr(step, "get_embedding_dimension") else width
-        )
+    pooling = student.test_pooling
+    uses_earlier_layers = pooling.layers != (-1,)
+    width = student.backbone.width
+    for module in middle_modules:
+        if hasattr(module, "get_embedding_dimension"):
+            width = module.get_embedding_dimension()
+    saved_modules = list(middle_modules)
+    pooling_mode = pooling.library
     if pooling.of_mask_token:
-        # Tokens but the mask's weigh nothing in the mean.
-        vocabulary = [
-            str(number) for number in range(student.model.get_input_embeddings().num_embeddings)
-        ]
-        alone = {str(student.backbone.tokenizer.mask_token_id): 1.0}
-        steps, mode = [modules.WordWeights(vocabulary, alone, unknown_word_weight=0.0)], "mean"
-    if pooling.layers != (-1,):
-        # The library's mean over layers, of these alone.
-        counted = [layer % (depth + 1) for layer in pooling.layers]
-        weights = torch.zeros(depth + 1 - min(counted))
-        for layer in counted:
-            weights[layer - min(counted)] += 1
-        options = {
-            "layer_start": min(counted),
-            "layer_weights": torch.nn.Parameter(weights, requires_grad=False),
-        }
-        steps.append(
-            modules.WeightedLayerPooling(student.backbone.width, num_hidden_layers=depth, **options)
-        )
-    steps.append(modules.Pooling(width, pooling_mode=mode))
+        saved_modules = [_mask_token_weights(student)]
+        pooling_mode = "mean"
+    if uses_earlier_layers:
+        saved_modules.append(_layer_mean(student, pooling.layers))
+    saved_modules.append(modules.Pooling(width, pooling_mode=pooling_mode))
     if pooling.through_head and student.head is not None:
         dense = modules.Dense(width, width, activation_function=torch.nn.Tanh())
         dense.linear.load_state_dict(student.head.linear.state_dict())
-        steps.append(dense)
-    # These addresses are understood by every version of the library.
-    of_library = "sentence_transformers.models"
-    entries = [{"idx": 0, "name": "0", "path": "", "type": f"{of_library}.Transformer"}]
-    for number, step in enumerate(steps, 1):
-        kind = type(step).__name__
-        path = folder / f"{number}_{kind}"
+        saved_modules.append(dense)
+    # These class paths are known to every version of the library.
+    package = "sentence_transformers.models"
+    entries = [{"idx": 0, "name": "0", "path": "", "type": f"{package}.Transformer"}]
+    for index, module in enumerate(saved_modules, 1):
+        class_name = type(module).__name__
+        path = folder / f"{index}_{class_name}"
         path.mkdir(exist_ok=True)
-        step.save(str(path))
+        module.save(str(path))
         entries.append(
-            {"idx": number, "name": str(number), "path": path.name, "type": f"{of_library}.{kind}"}
+            {
+                "idx": index,
+                "name": str(index),
+                "path": path.name,
+                "type": f"{package}.{class_name}",
+            }
         )
-    own: dict[str, Any] = {
+    transformer_config: dict[str, Any] = {
         "max_seq_length": student.checkpoint.max_length(),
         "do_lower_case": False,
     }
-    if pooling.layers != (-1,):
-        # Only then does the library's transformer pass more than its last layer.
-        own["config_args"] = {"output_hidden_states": True}
-    for name, content in (("modules", entries), ("sentence_bert_config", own)):
+    if uses_earlier_layers:
+        # Only then does the library's transformer return more than its last layer.
+        transformer_config["config_args"] = {"output_hidden_states": True}
+    for name, content in (("modules", entries), ("sentence_bert_config", transformer_config)):
         write_atomically(folder / f"{name}.json", (json.dumps(content, indent=1) + "\n").encode())
+
+
+def _mask_token_weights(student: Student) -> Any:  # noqa: ANN401
+    """Return a module of sentence-transformers that gives weight to the mask token alone.
+
+    A mean over the tokens after it is the state of the mask token.
+    """
+    from sentence_transformers.sentence_transformer import modules
+
+    n_tokens = student.model.get_input_embeddings().num_embeddings
+    vocabulary = [str(token_id) for token_id in range(n_tokens)]
+    word_weights = {str(student.backbone.tokenizer.mask_token_id): 1.0}
+    return modules.WordWeights(vocabulary, word_weights, unknown_word_weight=0.0)
+
+
+def _layer_mean(student: Student, layers: Sequence[int]) -> Any:  # noqa: ANN401
+    """Return a module of sentence-transformers that averages these hidden states alone."""
+    from sentence_transformers.sentence_transformer import modules
+
+    depth = student.backbone.depth
+    # Negative indices count from the last layer; the library counts from a start layer.
+    averaged = [layer % (depth + 1) for layer in layers]
+    weights = torch.zeros(depth + 1 - min(averaged))
+    for layer in averaged:
+        weights[layer - min(averaged)] += 1
+    return modules.WeightedLayerPooling(
+        student.backbone.width,
+        num_hidden_layers=depth,
+        layer_start=min(averaged),
+        layer_weights=torch.nn.Parameter(weights, requires_grad=False),
+    )

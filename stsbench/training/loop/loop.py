@@ -104,7 +104,7 @@ def train_learner(
         shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
     place.wait()
     if place.rank == 0:
-        selection.on_point.append(seams.open_curve(run.folder, selection.curve))
+        selection.point_callbacks.append(seams.open_curve(run.folder, selection.curve))
     prepare_step(learner, plan.facts)
     try:
         trainer = Loop(learner, run, selection)
@@ -178,7 +178,7 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
                 callback.logging_dir = str(run.folder / REPORTS)
         self.model_accepts_loss_kwargs = False
         if run.report_to:
-            selection.on_point.append(self.report)
+            selection.point_callbacks.append(self.report)
 
     def report(self, point: seams.Point) -> None:
         """Send a validation to the loggers; loss, gradient norm and rate the library sends itself."""
@@ -426,7 +426,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         self.curve: list[dict[str, float]] = []
         self.best: dict[str, float] | None = None
         self.best_weights: dict[str, torch.Tensor] | None = None
-        self.on_point: list[Callable[[seams.Point], None]] = []
+        self.point_callbacks: list[Callable[[seams.Point], None]] = []
         """Called with each point of the curve as soon as it is there."""
         self.rate: dict[str, float] = {}
         """The learning rate of the last step."""
@@ -497,7 +497,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
         self.losses.read()
         scores = [self.run.validate(encoder) for encoder in self.learner.encoders()]
         score = max(scores, key=seams.selection_key)
-        seen = {**self.losses.means(), **self.rate, **seams.seen_with(score)}
+        seen = {**self.losses.means(), **self.rate, **seams.read_measures(score)}
         point = {"step": step, "score": float(score), "candidate": scores.index(score), **seen}
         self.curve.append(point)
         self._new = point
@@ -510,7 +510,7 @@ class Selection(transformers.TrainerCallback):  # type: ignore[misc]
                 self.best_weights = {
                     n: t.detach().cpu().clone() for n, t in self.learner.state_dict().items()
                 }
-        for call in self.on_point:
+        for call in self.point_callbacks:
             call(point)
 
     def _out_of_patience(self) -> bool:

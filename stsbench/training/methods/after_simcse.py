@@ -122,7 +122,7 @@ class ESimCSE(ContrastiveLearner):
             self.slow.model.load_state_dict(fresh.state_dict(), strict=False)
             self.slow.head = student.head
         if self.slow is not None:
-            self.set_apart(self.slow, dropout=False)
+            self.set_dropout(self.slow, dropout=False)
         size, device = self.queue_size, student.device
         self.queue = torch.nn.Buffer(torch.zeros(size, student.backbone.width, device=device))
         self.filled = torch.nn.Buffer(torch.zeros(size, dtype=torch.bool, device=device))
@@ -216,7 +216,7 @@ class RankCSE(TwoViews):
         """The sentences twice, and each teacher's embeddings of them."""
         batch = super().collate(rows, rng)
         if self.teachers:
-            taught = zip(self.teachers, self.taught, strict=True)
+            taught = zip(self.teachers, self.teacher_embeddings, strict=True)
             batch["taught"] = {
                 name: torch.from_numpy(embeddings_of(rows)) for name, embeddings_of in taught
             }
@@ -293,7 +293,7 @@ class DiffCSE(TwoViews):
                 f"{start.folder}: a generator must have the student's vocabulary; choose another"
             )
         self.guesser.requires_grad_(False).to(student.device)
-        self.set_apart(self.guesser, dropout=self.released)
+        self.set_dropout(self.guesser, dropout=self.released)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """The sentences twice, and the same with tokens hidden."""

@@ -128,7 +128,7 @@ class DeCLUTR(seams.Learner):
             documents.ids[starts[at] + first : starts[at] + last] for at, (first, last) in spans
         ]
         if self.respell:
-            return self.made_inputs(
+            return self.inputs_of_texts(
                 [self.student.backbone.tokenizer.decode(one.tolist()) for one in pieces]
             )
         room = (
@@ -148,7 +148,7 @@ class DeCLUTR(seams.Learner):
         def embed(part: Tokens) -> torch.Tensor:
             inputs = {name: part[name] for name in ("input_ids", "attention_mask")}
             *states, last = student.hidden_states(inputs, (*student.layers(), -1))
-            embeddings = student.pooled(states, part["attention_mask"])
+            embeddings = student.pool_states(states, part["attention_mask"])
             if not self.mlm_weight:
                 return embeddings
             # Beside each embedding stands the loss of what is hidden in its text.

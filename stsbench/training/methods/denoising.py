@@ -87,7 +87,7 @@ class TSDAE(Learner):
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
         """Damaged sentences, and whole ones with the token that follows each of theirs as its label."""
-        damaged = self.made_inputs([self.damaged(text, rng) for text in self.texts_of(rows)])
+        damaged = self.inputs_of_texts([self.damaged(text, rng) for text in self.texts_of(rows)])
         whole = self.inputs(("text",), rows)
         labels = torch.full_like(whole["input_ids"], IGNORED)
         labels[:, :-1] = whole["input_ids"][:, 1:].where(

@@ -33,7 +33,8 @@ from stsbench.training.student import PoolerHead, Student, StudentEncoder, save_
 class MaskTemplate:
     """A prompt with one place for a sentence and one mask token, as a student's tokenizer reads it.
 
-    Raises CardError: the tokenizer has no mask token, or the prompt not one of it or of places for a sentence.
+    Raises CardError: the tokenizer has no mask token, or the prompt not one of it or of places for
+    a sentence.
     """
 
     def __init__(self, prompt: Prompt, student: Student) -> None:
@@ -85,7 +86,7 @@ class PromptBERT(ContrastiveLearner):
     """How weights are chosen: as tests embed, or as in the released code, denoised and without the full stop."""
 
     def __post_init__(self) -> None:
-        self.student.need_pooling("mask", "PromptBERT embeds by the mask token of its templates")
+        self.student.require_pooling("mask", "PromptBERT embeds by the mask token of its templates")
         prompts = [Prompt(template=text) for text in (self.template, self.second_template)]
         self.templates = [MaskTemplate(prompt, self.student) for prompt in prompts]
         self.tested = replace(prompts[0], add_full_stop=self.add_full_stop)
@@ -139,7 +140,9 @@ class PromptBERT(ContrastiveLearner):
 
         return [
             StudentEncoder(
-                self.student, embed=embed, around=(self.tested if as_tests else first.prompt).around
+                self.student,
+                embed_batch=embed,
+                apply_template=(self.tested if as_tests else first.prompt).around,
             )
         ]
 
@@ -151,7 +154,8 @@ class PromptBERT(ContrastiveLearner):
 class ISBERT(Learner):
     """A student with convolutions between its last layer and its mean, taught to share information with their own sentence.
 
-    They stay at test time. Zhang et al. 2020, https://aclanthology.org/2020.emnlp-main.124. Each process of several takes negatives from its own sentences alone.
+    They stay at test time. Zhang et al. 2020, https://aclanthology.org/2020.emnlp-main.124. Each
+    process of several takes negatives from its own sentences alone.
     """
 
     batch_negatives = "own"
@@ -163,7 +167,8 @@ class ISBERT(Learner):
     """After them: ``none`` as released, ``relu`` as in the paper."""
     mask_padding: bool = True
     """Convolutions see zeros at padding, as beyond a sentence's ends. Without, they see the states of padding while training,
-    as in the released code: the loss then depends on how wide a batch is. At test time padding is always masked."""
+    as in the released code: the loss then depends on how wide a batch is. At test time padding is
+    always masked."""
 
     def __post_init__(self) -> None:
         from sentence_transformers.sentence_transformer.modules import CNN
@@ -173,7 +178,7 @@ class ISBERT(Learner):
             raise CardError(
                 f"widths: {wrong[0]} is not odd; a state for each token needs odd widths"
             )
-        student.need_pooling("mean", "IS-BERT averages the convolutions' output")
+        student.require_pooling("mean", "IS-BERT averages the convolutions' output")
         channels = self.channels or student.backbone.width // len(self.widths)
         self.cnn = CNN(student.backbone.width, out_channels=channels, kernel_sizes=self.widths).to(
             student.device
@@ -205,7 +210,9 @@ class ISBERT(Learner):
             return masked_mean(self.local_states(tokens), tokens["attention_mask"])
 
         return [
-            StudentEncoder(self.student, embed=embed, width=int(self.cnn.get_embedding_dimension()))
+            StudentEncoder(
+                self.student, embed_batch=embed, width=int(self.cnn.get_embedding_dimension())
+            )
         ]
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:

@@ -26,7 +26,7 @@ from stsbench.training.methods.simcse import PAIRING
 from stsbench.training.objectives import (
     feature_names,
     library_loss,
-    made_loss,
+    make_loss,
     pair_features,
     pairs_in_batch,
 )
@@ -115,7 +115,7 @@ class SBERTRegression(ScoredPairs):
     """Of the corpus; scores are divided by it."""
 
     def __post_init__(self) -> None:
-        self.loss = made_loss("CosineSimilarityLoss")
+        self.loss = make_loss("CosineSimilarityLoss")
 
     def prepare(self, columns: Columns) -> None:
         """Bring the scores to 0 to 1; raises DataError where one is below 0 or above the highest."""
@@ -146,7 +146,7 @@ class SBERTTriplets(ContrastiveLearner):
     def __post_init__(self) -> None:
         self.needs = PAIRING[self.views]
         self.batch_negatives = "joint" if len(self.needs) < 3 else ""
-        self.loss = made_loss("MultipleNegativesRankingLoss", scale=self.scale)
+        self.loss = make_loss("MultipleNegativesRankingLoss", scale=self.scale)
 
     def prepare(self, columns: Columns) -> None:
         """Number the distinct texts, (n, columns)."""
@@ -195,7 +195,7 @@ class CoSENT(ScoredPairs):
     """Of the cosines; 20 in the author's code."""
 
     def __post_init__(self) -> None:
-        self.loss = made_loss("CoSENTLoss", scale=self.scale)
+        self.loss = make_loss("CoSENTLoss", scale=self.scale)
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """The logarithm of one plus the sum over wrongly ordered pairs, those of all ranks together."""
@@ -234,8 +234,8 @@ class AnglE(ScoredPairs):
         if not self.weights:
             raise CardError("angle_weight, cosine_weight and contrastive_weight: give one above 0")
         self.orders = {
-            "angle": made_loss("AnglELoss", scale=self.angle_scale),
-            "cosine": made_loss("CoSENTLoss", scale=self.cosine_scale),
+            "angle": make_loss("AnglELoss", scale=self.angle_scale),
+            "cosine": make_loss("CoSENTLoss", scale=self.cosine_scale),
         }
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:

@@ -34,7 +34,7 @@ from stsbench.training.objectives import info_nce, nt_xent
 class TwoViews(ContrastiveLearner):
     """Learns from each sentence twice, under two dropout masks; what is made of the two views is the method's."""
 
-    by_dropout = True
+    views_by_dropout = True
     temperature: PositiveFloat = 0.05
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
@@ -91,7 +91,7 @@ class SimCSE(ContrastiveLearner):
                 "two encoders have no masked language modelling beside them; leave 'mlm_weight' out"
             )
         self.second = copy.deepcopy(self.student) if self.two_encoders else None
-        self.by_dropout = self.views == "dropout" and not self.two_encoders
+        self.views_by_dropout = self.views == "dropout" and not self.two_encoders
         one_direction = partial(
             info_nce, hard_negative_weight=self.hard_negative_weight, similarity=self.similarity
         )
@@ -216,7 +216,7 @@ class SimCSEPositives(ContrastiveLearner):
         others = self.texts_of(following)
         if self.augment is not None:
             others = [*map(texts.word_augmentation(self.augment, rng), others)]
-        return {"views": self.made_inputs([*self.texts_of(rows), *others])}
+        return {"views": self.inputs_of_texts([*self.texts_of(rows), *others])}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
         """SimCSE's loss, one direction."""

@@ -35,7 +35,7 @@ from stsbench.training.objectives import (
     GivenEmbeddings,
     anchored_l2,
     library_loss,
-    made_loss,
+    make_loss,
     nt_xent,
     self_guided,
 )
@@ -51,7 +51,7 @@ class TwoStudents(Learner):
     def __post_init__(self) -> None:
         self.second = copy.deepcopy(self.student)
         for one in (self.student, self.second):
-            self.set_apart(one, dropout=self.dropout_in_training)
+            self.set_dropout(one, dropout=self.dropout_in_training)
 
     def encoders(self) -> list[Encoder]:
         """Both copies."""
@@ -77,7 +77,7 @@ class ContrastiveTension(TwoStudents):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.loss = made_loss("ContrastiveTensionLoss")
+        self.loss = make_loss("ContrastiveTensionLoss")
 
     def prepare(self, columns: Columns) -> None:
         """Number the distinct texts.
@@ -138,7 +138,7 @@ class ContrastiveTensionInBatch(TwoStudents):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        loss = made_loss("ContrastiveTensionLossInBatchNegatives", column="2", scale=self.scale)
+        loss = make_loss("ContrastiveTensionLossInBatchNegatives", column="2", scale=self.scale)
         self.loss = loss.to(self.student.device)
         self.loss.model1 = GivenEmbeddings("1")
 
@@ -189,7 +189,7 @@ class SelfGuided(ContrastiveLearner):
             self.projector = torch.nn.Sequential(first, torch.nn.GELU(), last, torch.nn.GELU()).to(
                 student.device
             )
-        self.set_apart(fixed, dropout=self.fixed_dropout)
+        self.set_dropout(fixed, dropout=self.fixed_dropout)
 
     @property
     def fixed(self) -> Any:  # noqa: ANN401 - transformers is untyped
@@ -231,7 +231,7 @@ class SelfGuided(ContrastiveLearner):
         """Every layer of the fixed copy pooled, the embedding output first: (b, depth + 1, h), without gradient."""
         layers = range(self.fixed_backbone.depth + 1)
 
-        def pooled(part: Tokens) -> torch.Tensor:
+        def pool_states(part: Tokens) -> torch.Tensor:
             states = self.fixed_backbone.hidden_states(part, layers)
             return torch.stack(
                 [self.pooling.pool([state], part["attention_mask"]) for state in states], dim=1

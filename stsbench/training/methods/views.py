@@ -266,7 +266,7 @@ class CLEAR(ContrastiveLearner):
         """Both views one below the other, (2b, t), and the sentences with tokens hidden."""
         changes = [texts.word_augmentation(operator, rng) for operator in self.operators]
         batch: Batch = {
-            "views": self.made_inputs(
+            "views": self.inputs_of_texts(
                 [change(text) for change in changes for text in self.texts_of(rows)]
             )
         }

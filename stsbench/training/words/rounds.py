@@ -162,7 +162,7 @@ class _CheckpointWriter:
         else:
             shutil.rmtree((folder / STATE_FILE).parent, ignore_errors=True)
             if (score := lesson.score(self.trial, validate)) is not None:
-                self.curve.append({"step": 0, "score": float(score), **seams.seen_with(score)})
+                self.curve.append({"step": 0, "score": float(score), **seams.read_measures(score)})
         shutil.rmtree(self.trial, ignore_errors=True)
         self.add = seams.open_curve(folder, self.curve)
 
@@ -189,7 +189,7 @@ class _CheckpointWriter:
         merit, facts = self.lesson.examine(self.best)
         score = self.lesson.score(self.trial, self.validate)
         merit = score if merit is None else merit
-        plain, seen = (None, {}) if score is None else (float(score), seams.seen_with(score))
+        plain, seen = (None, {}) if score is None else (float(score), seams.read_measures(score))
         point = {"step": step, "loss": loss / parts, "score": plain, **facts, **seen}
         if merit is None or seams.selection_key(merit) > self.best or self.chosen is None:
             self.best = self.best if merit is None else seams.selection_key(merit)

@@ -88,7 +88,7 @@ def made(folder: Path, case: str, *, dropout: float = 0.0) -> Learner:
     )
     learner.prepare({name: COLUMNS[name] for name in learner.needs})
     if isinstance(learner, RankCSE):
-        learner.taught = [lambda rows: tensor(20, 5, key=2).float().numpy()[rows]]
+        learner.teacher_embeddings = [lambda rows: tensor(20, 5, key=2).float().numpy()[rows]]
     if isinstance(learner, ESimCSE):
         learner.queue.copy_(tensor(30, 16, key=1))
         learner.filled[5:] = True

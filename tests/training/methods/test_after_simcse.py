@@ -203,7 +203,7 @@ TAUGHT: list[Callable[..., Any]] = [
 
 def ranked(folder: Path, **params: Any) -> RankCSE:
     learner = RankCSE(student(folder), **{"teachers": list(TEACHERS), **params})
-    learner.taught = TAUGHT
+    learner.teacher_embeddings = TAUGHT
     learner.prepare({"text": RANKCSE_TEXTS})
     return learner.train()
 

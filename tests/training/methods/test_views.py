@@ -141,7 +141,7 @@ def test_adversarial_view_is_the_clean_one_moved_along_the_gradient(masked_lm, n
     def whole(tokens: Any, transform: Any = None) -> torch.Tensor:
         # In one part, whatever the lengths.
         states = made.student.hidden_states(tokens, made.student.layers(), transform=transform)
-        return made.student.pooled(states, tokens["attention_mask"])
+        return made.student.pool_states(states, tokens["attention_mask"])
 
     u, v = (whole(batch[name], keep(name)) for name in ("first", "second"))
     logits = made.classifier(torch.cat([u, v, (u - v).abs()], dim=1))
