@@ -391,8 +391,10 @@ class Student(torch.nn.Module):
             )
 
         def change_output(
-            module: torch.nn.Module, inputs: Any, output: torch.Tensor
-        ) -> torch.Tensor:  # noqa: ANN401
+            module: torch.nn.Module,
+            inputs: Any,  # noqa: ANN401
+            output: torch.Tensor,
+        ) -> torch.Tensor:
             layout = layout_of(self.model)
             if layout is None:
                 return transform(output, mask)

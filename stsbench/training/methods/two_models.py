@@ -231,7 +231,7 @@ class SelfGuided(ContrastiveLearner):
         """Every layer of the fixed copy pooled, the embedding output first: (b, depth + 1, h), without gradient."""
         layers = range(self.fixed_backbone.depth + 1)
 
-        def pool_states(part: Tokens) -> torch.Tensor:
+        def pooled(part: Tokens) -> torch.Tensor:
             states = self.fixed_backbone.hidden_states(part, layers)
             return torch.stack(
                 [self.pooling.pool([state], part["attention_mask"]) for state in states], dim=1
