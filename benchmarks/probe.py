@@ -59,7 +59,7 @@ import torch
 from peak import machine
 from torch import nn
 
-from stsbench.bench.score import open_store
+from stsbench.bench.embedder import open_store
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.parameters import call_with_params
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, Split

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from stsbench.bench.embedder import SharedState, TaskEmbedder, open_store
 from stsbench.bench.plan import RunPlan, Store
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.protocols import PlannedTask
-from stsbench.bench.score import SharedState, TaskEmbedder, open_store
 from stsbench.boards.render.text import csv_text
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
 from stsbench.core.parameters import call_with_params

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from stsbench.bench import workers
+from stsbench.bench.embedder import TaskEmbedder
 from stsbench.bench.plan import Cell, EncoderPlan, RunPlan
 from stsbench.bench.progress import JobProgress, ProgressTracker
 from stsbench.bench.protocols import PlannedTask
-from stsbench.bench.run import RunContext, report_errors, run_locally
-from stsbench.bench.score import TaskEmbedder, select_current
+from stsbench.bench.run import RunContext, run_locally
+from stsbench.bench.score import select_current
 from stsbench.core import settings as places
 from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.provenance import scoring_versions
@@ -336,9 +337,7 @@ class RayRun:
         return turn.make_job(f"scoring {first.name}", workers.score, *given, cells=cells, **facts)
 
     def _next(self, turn: EncoderJobs) -> None:
-        with report_errors(
-            turn.encoder_plan.name, self.context.plan.has_one_encoder, self.context.callbacks
-        ):
+        with self.context.report_errors(turn.encoder_plan.name):
             pieces = next(turn.steps, ())
             turn.is_waiting = len(pieces)
             for piece in pieces:

@@ -19,10 +19,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+from stsbench.bench.embedder import TaskEmbedder, base_encoder, open_store
 from stsbench.bench.plan import RunPlan, Store
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.protocols import PlannedTask
-from stsbench.bench.score import TaskEmbedder, base_encoder, open_store, score_tasks, select_current
+from stsbench.bench.score import score_tasks, select_current
 from stsbench.core import settings
 from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.files import remove, write_atomically
@@ -177,7 +178,7 @@ def compare_earlier(
         if result.task in by_name
     }
     current = select_current(embedder, results, listener)
-    said = next(filter(None, map(embedder.said, embedder.tasks)), "")
+    said = next(filter(None, map(embedder.drift_message, embedder.tasks)), "")
     return JobResult(current=list(current.values()), drift_message=said, notices=noticed)
 
 

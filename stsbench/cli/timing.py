@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from stsbench.api.names import NameResolver
-from stsbench.bench.score import texts_to_fit
+from stsbench.bench.embedder import read_texts_to_fit
 from stsbench.boards.published.rows import published_rows
 from stsbench.boards.render.text import to_markdown
 from stsbench.boards.tables.table import DisplayCell, Layout, LayoutBlock, TableLine
@@ -165,7 +165,7 @@ def _fitted(encoder: Encoder, task: Task, catalogue: opt.Cards) -> tuple[Encoder
     """An encoder that is fitted on texts, whatever fits are kept, and how long that took; any other as it is."""
     if not isinstance(encoder, FittableEncoder):
         return encoder, None
-    texts = texts_to_fit(read_fit(encoder), task=task, catalogue=catalogue, data=task.data)
+    texts = read_texts_to_fit(read_fit(encoder), task=task, catalogue=catalogue, data=task.data)
     if (base := find_base(encoder)) is not None:
         base.encode(texts[:16])
     started = perf_counter()

@@ -104,7 +104,7 @@ class WordEncoder(Encoder, Protocol):
 class FittableEncoder(Protocol):
     """An encoder that is fitted on texts before it embeds: whitening, flow, token removal.
 
-    Which texts, :attr:`Facts.fit` says (:mod:`stsbench.bench.score`); where it does not, all
+    Which texts, :attr:`Facts.fit` says (:mod:`stsbench.bench.embedder`); where it does not, all
     sentences of each task that it is scored on. Its fingerprint is that of everything else.
     """
 

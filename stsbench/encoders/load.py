@@ -101,7 +101,7 @@ def make_processor(
     """What makes the encoders of a kind that a method fits: it takes the method's parameters, and these of every such kind.
 
     ``base`` is a card or a checkpoint, ``base_params`` replace parameters of its card and ``model`` is the checkpoint where
-    that names none; ``fit`` says which texts it is fitted on, see :mod:`stsbench.bench.score`. It raises CardError: the
+    that names none; ``fit`` says which texts it is fitted on, see :mod:`stsbench.bench.embedder`. It raises CardError: the
     base is itself fitted on texts; as :func:`load_encoder` otherwise.
     """
 

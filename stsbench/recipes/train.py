@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from stsbench.bench.score import open_store
+from stsbench.bench.embedder import open_store
 from stsbench.core import provenance, settings
 from stsbench.core.cards import DECIDING, Overlap, RecipeCard
 from stsbench.core.catalogue import Catalogue

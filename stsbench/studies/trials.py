@@ -207,7 +207,7 @@ def carry_out_trial(
         callbacks.scoring.on_failure(name, error)
 
     scoring = replace(callbacks.scoring, on_failure=record_failure)
-    with report_errors(trial.encoder, False, scoring, expected=(OutputError,)):
+    with report_errors(trial.encoder, scoring, is_only_encoder=False, expected=(OutputError,)):
         # The progress of a complete run is not shown: it is not trained.
         progress = UNWATCHED if trial.state == "complete" else callbacks.training(trial)
         with progress as on_progress:
@@ -243,6 +243,6 @@ def score_encoder(
             data=environment.data,
             catalogue=environment.catalogue,
         )
-        with report_errors(encoder, False, callbacks, expected=(OutputError,)):
+        with report_errors(encoder, callbacks, is_only_encoder=False, expected=(OutputError,)):
             results += run(plan, callbacks)
     return results

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from stsbench.bench.clean import compute_clean_score
 from stsbench.bench.plan import CleanScoreSettings
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import run
-from stsbench.bench.score import compute_clean_score
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.data.corpora.corpus import Corpus, load_corpus
 from stsbench.evaluators.probe.evaluator import PROTOCOLS as PROBES, ProbeEvaluator
@@ -107,7 +107,7 @@ def test_own_is_the_text_that_the_recipe_of_the_name_has(place, monkeypatch, tex
         asked.append(name)
         return load_corpus(text)
 
-    monkeypatch.setattr("stsbench.bench.run.load_corpus", loaded)
+    monkeypatch.setattr("stsbench.bench.clean.load_corpus", loaded)
     called = {"tests.own_tasks:ENCODER": "sup-simcse-bert-base"}
     left_out = CleanScoreSettings(["own"])
     (result,) = run(

@@ -256,7 +256,7 @@ def test_a_result_of_an_earlier_version_is_believed_once_and_then_knows_its_code
     on_another_machine(monkeypatch)
     believed = Outcome(place, monkeypatch, encoders=encoders, store=None)
     assert (believed.scored, believed.scores) == ([], first.scores)
-    assert set(believed.noticed) == {score.WITHOUT_ORIGIN}
+    assert set(believed.noticed) == {score.NO_ORIGIN_NOTICE}
     assert {path: path.read_bytes() for path in place.glob("results/*/*.parquet")} == items
     again = Outcome(place, monkeypatch, encoders=encoders, store=None)
     assert (again.scored, again.noticed) == ([], [])

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stsbench.bench.embedder import needs_task, read_texts_to_fit
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import forecast_run, run
-from stsbench.bench.score import needs_task, texts_to_fit
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, UnknownName
 from stsbench.core.provenance import add_texts
@@ -62,7 +62,7 @@ def test_the_words_for_texts(place, tmp_path):
     pets = load_task("pets", data=place / "data", catalogue=catalogue)
 
     def texts(fit: str) -> list[str]:
-        return texts_to_fit(fit, task=pets, catalogue=catalogue, data=place / "data")
+        return read_texts_to_fit(fit, task=pets, catalogue=catalogue, data=place / "data")
 
     assert texts("target") == texts("target+ungraded") == task_texts(place, "pets")
     split = pets.load("validation")
@@ -108,8 +108,13 @@ def test_ungraded_pairs_count_where_they_are_asked_for(monkeypatch):
     )
     loaded = LoadedSplit(split=split, source="local")
     monkeypatch.setattr("stsbench.data.task.load_split", lambda *names, **where: loaded)
-    assert texts_to_fit("target", task=task, catalogue=catalogue) == ["a", "b"]
-    assert texts_to_fit("target+ungraded", task=task, catalogue=catalogue) == ["a", "b", "c", "a"]
+    assert read_texts_to_fit("target", task=task, catalogue=catalogue) == ["a", "b"]
+    assert read_texts_to_fit("target+ungraded", task=task, catalogue=catalogue) == [
+        "a",
+        "b",
+        "c",
+        "a",
+    ]
 
 
 # --- runs ---
@@ -267,8 +272,10 @@ GRADED = {**CONSERT, "sts15": 6000, "sts16": 2372}
 @pytest.mark.parametrize("name", CONSERT)
 def test_the_published_number_of_texts(name):
     task, catalogue = load_task(name), Catalogue()
-    assert len(texts_to_fit("target+ungraded", task=task, catalogue=catalogue)) == CONSERT[name]
-    assert len(texts_to_fit("target", task=task, catalogue=catalogue)) == GRADED[name]
+    assert (
+        len(read_texts_to_fit("target+ungraded", task=task, catalogue=catalogue)) == CONSERT[name]
+    )
+    assert len(read_texts_to_fit("target", task=task, catalogue=catalogue)) == GRADED[name]
 
 
 SPEC = "tests.own_tasks:ENCODER"

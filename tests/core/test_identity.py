@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stsbench.bench.score import open_store
+from stsbench.bench.embedder import open_store
 from stsbench.core import provenance as machine
 from stsbench.core.errors import EncoderError
 from stsbench.core.provenance import (

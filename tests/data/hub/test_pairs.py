@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from stsbench.api.calls import evaluate
-from stsbench.bench.score import texts_to_fit
+from stsbench.bench.embedder import read_texts_to_fit
 from stsbench.core import files as expanded
 from stsbench.core.cards import HubSource
 from stsbench.core.catalogue import Catalogue
@@ -374,13 +374,13 @@ def test_rows_that_leave_out_pairs_without_a_score_are_never_taken_for_all(
     with pytest.raises(
         DataError, match=r"mine \(test\): .*\(hub\) lacks the 1 pairs without a gold score"
     ) as said:
-        texts_to_fit("target+ungraded", task=without, catalogue=catalogue)
+        read_texts_to_fit("target+ungraded", task=without, catalogue=catalogue)
     assert "pass `data=DIR`" in str(said.value)
     write(tmp_path / "cards" / "trainers" / "corpora.toml", OWN_CORPUS)
     with pytest.raises(DataError, match="lacks the 1 pairs"):
         load_corpus("mine_sentences", catalogue=catalogue)
     none = task(tmp_path, card(archive="", archive_folder="", ungraded=""))
-    assert len(texts_to_fit("target+ungraded", task=none, catalogue=catalogue)) == 4
+    assert len(read_texts_to_fit("target+ungraded", task=none, catalogue=catalogue)) == 4
 
 
 OWN_CORPUS = """[mine_sentences]
@@ -534,7 +534,7 @@ def test_consert_s_sentences_come_from_the_hub(hub: Hub, monkeypatch: pytest.Mon
     assert len(corpus) == 89_192 and corpus.table.equals(local.table)
     assert len(hub.gets(source.archive)) == 1
     assert (
-        len(texts_to_fit("target+ungraded", task=load_task("sts16"), catalogue=Catalogue()))
+        len(read_texts_to_fit("target+ungraded", task=load_task("sts16"), catalogue=Catalogue()))
         == 2 * 9183
     )
     for name in ("sts12", "sts13", "sts14", "sts15", "sts16"):

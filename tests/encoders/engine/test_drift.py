@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stsbench.bench.score import open_store
+from stsbench.bench.embedder import open_store
 from stsbench.core import provenance as machine
 from stsbench.encoders.engine import drift
 from stsbench.encoders.engine.drift import MAX_DRIFT, METADATA_FILE, PROBE_SENTENCES

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stsbench.bench.score import open_store
+from stsbench.bench.embedder import open_store
 from stsbench.core import settings
 from stsbench.core.errors import SourceError
 from stsbench.encoders.engine.embed import Engine

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stsbench.bench.score import open_store
+from stsbench.bench.embedder import open_store
 from stsbench.core import settings
 from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchError, UnknownName
 from stsbench.core.parameters import call_with_params

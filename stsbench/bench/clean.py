@@ -1,0 +1,232 @@
+"""Scores without the items whose sentences are in training text, beside the scores of all items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from stsbench.bench.plan import CleanScoreSettings, EncoderPlan
+from stsbench.core.errors import DataError, EncoderError, StsbenchError
+from stsbench.core.files import strip_folders
+from stsbench.data.corpora.corpus import load_corpus
+from stsbench.data.corpora.overlap import OverlapMatches, find_overlap_matches
+from stsbench.evaluators.base import Evaluator
+from stsbench.evaluators.registry import make_task_evaluator
+from stsbench.numbers.statistics import (
+    AGGREGATIONS,
+    MIN_ITEMS,
+    SENTENCE_COLUMNS,
+    IntArray,
+    read_sentence_ids,
+    sentence_columns,
+    subset_indices,
+)
+from stsbench.results.folder import Arrays, read_item_columns, write_result
+from stsbench.results.record import MIN_SUBSET_PAIRS, CleanScore, Result, digest_columns
+
+if TYPE_CHECKING:
+    from stsbench.bench.run import RunContext
+
+OWN_TEXT = "own"
+"""Stands for the training text that an encoder's recipe names."""
+
+
+class SearchedText(NamedTuple):
+    """Training text in which the sentences of the tasks were looked for."""
+
+    settings: CleanScoreSettings
+    digest: str
+    matches: OverlapMatches
+
+
+class CleanScorer:
+    """Adds a clean score to each Result of a run, including current results of the folder."""
+
+    def __init__(
+        self,
+        settings: CleanScoreSettings,
+        context: RunContext,
+        encoder_plans: Sequence[EncoderPlan],
+    ) -> None:
+        """Read the training text, and find the sentences of the tasks in it.
+
+        Raises:
+            StsbenchError: The text is not available, or an encoder has none of its own.
+        """
+        self._settings = settings
+        self._context = context
+        self._catalogue = context.plan.catalogue
+        self._sentences_by_split = {
+            (task.name, task.split): task.splits[task.split].texts()
+            for task in context.tasks.values()
+        }
+        self._text_by_encoder: dict[str, SearchedText] = {}
+        text_by_settings: dict[CleanScoreSettings, SearchedText] = {}
+        for encoder_plan in encoder_plans:
+            settings_of_encoder = self._resolve_own_text(encoder_plan.name)
+            if settings_of_encoder not in text_by_settings:
+                text_by_settings[settings_of_encoder] = self._search(settings_of_encoder)
+            self._text_by_encoder[encoder_plan.name] = text_by_settings[settings_of_encoder]
+
+    def _resolve_own_text(self, encoder: str) -> CleanScoreSettings:
+        """Return the settings with the text that an encoder's recipe names in place of ``own``."""
+        recipe = encoder.partition("+")[0]
+        own_corpus = None
+        if recipe in self._catalogue.paths("trainers"):
+            own_corpus = self._catalogue.recipe(recipe).data.corpus
+        corpora: dict[str, None] = {}
+        for corpus in self._settings.corpora:
+            if corpus == OWN_TEXT:
+                if own_corpus is None:
+                    raise StsbenchError(
+                        f"'{encoder}' is of no recipe, which would name its training text",
+                        hint="give `clean=CORPUS`",
+                        parameter="clean",
+                        value=OWN_TEXT,
+                    )
+                corpus = own_corpus
+            corpora[corpus] = None
+        return replace(self._settings, corpora=tuple(corpora))
+
+    def _search(self, settings: CleanScoreSettings) -> SearchedText:
+        load = partial(
+            load_corpus,
+            corpora=settings.folder,
+            data=self._context.plan.data_folder,
+            catalogue=self._catalogue,
+        )
+        corpora = list(map(load, settings.corpora))
+        sentences = (
+            sentence
+            for sentences_of_split in self._sentences_by_split.values()
+            for sentence in sentences_of_split
+        )
+        matches = find_overlap_matches(corpora, sentences, near=settings.min_similarity)
+        hashes = [corpus.sha256 for corpus in corpora]
+        digest = hashes[0] if len(hashes) == 1 else digest_columns({"corpora": hashes})
+        return SearchedText(settings, digest, matches)
+
+    def __call__(self, result: Result) -> Result:
+        """Return a Result with its clean score, and write it.
+
+        If the score cannot be computed, that is reported and the Result returned as it is.
+        """
+        text = self._text_by_encoder[result.encoder]
+        excluded_sentences = [
+            sentence
+            for sentence in self._sentences_by_split[result.task, result.split]
+            if sentence in text.matches.how
+        ]
+        try:
+            evaluator = make_task_evaluator(
+                result.task, self._catalogue.task(result.task), result.protocol
+            )
+            clean_score = compute_clean_score(
+                result, excluded_sentences, evaluator, text.settings, text.digest
+            )
+        except StsbenchError as error:
+            label = f"clean score of {result.encoder} on {result.task}"
+            self._context.callbacks.on_failure(label, error)
+            return result
+        other_scores = [score for score in result.clean if score.name != clean_score.name]
+        cleaned = msgspec.structs.replace(result, clean=[*other_scores, clean_score])
+        if cleaned.clean != result.clean:
+            # The file of its per-item columns exists already.
+            without_columns = msgspec.structs.replace(cleaned, per_item={})
+            write_result(without_columns, self._context.plan.results_folder)
+        return cleaned
+
+
+def compute_clean_score(
+    result: Result,
+    excluded_sentences: Sequence[str],
+    evaluator: Evaluator,
+    settings: CleanScoreSettings,
+    text_digest: str,
+) -> CleanScore:
+    """Compute the score over the items that hold none of the excluded sentences.
+
+    For a probe it is the share of right answers, while the score over all items is a mean over
+    folds. A mean over subsets takes only those that keep ``MIN_SUBSET_PAIRS`` pairs.
+
+    Args:
+        result: The result, with its per-item columns or the path of its file.
+        excluded_sentences: The task's sentences that the training text holds.
+        evaluator: Computes the score from the columns of the remaining items.
+        settings: The names of the training text, which the clean score records.
+        text_digest: The hash of the training text.
+
+    Returns:
+        A clean score whose ``score`` is None if too few items remain.
+
+    Raises:
+        DataError: The per-item columns are missing or broken, or name no sentences; or the
+            evaluator cannot compute a score from items.
+    """
+    columns = read_item_columns(result)
+    sentence_ids = _item_sentence_ids(result, columns, evaluator)
+    clean_score = CleanScore(
+        corpora=[str(strip_folders(name)) for name in settings.corpora],
+        text=text_digest,
+        near=settings.min_similarity,
+        n=0,
+        score=None,
+        interval=None,
+    )
+    excluded_ids = sentence_columns(excluded_sentences)[SENTENCE_COLUMNS[0]]
+    is_excluded = np.isin(sentence_ids, excluded_ids)
+    is_kept = np.array([not any(is_excluded_of_item) for is_excluded_of_item in is_excluded])
+    if is_kept.all():
+        return msgspec.structs.replace(
+            clean_score, n=result.n, score=result.score, interval=result.interval
+        )
+    omitted_subsets: list[str] = []
+    if AGGREGATIONS.get(str(result.protocol.get("aggregation"))) is not None:
+        omitted_subsets = _subsets_without_correlation(columns, is_kept)
+        is_kept &= ~np.isin(columns["subset"].astype(str), omitted_subsets)
+    clean_score = msgspec.structs.replace(
+        clean_score, n=int(is_kept.sum()), left_out=omitted_subsets
+    )
+    # Without enough different values to correlate there is no score.
+    with suppress(DataError, EncoderError):
+        if clean_score.n >= MIN_ITEMS:
+            scores = evaluator.recompute(
+                {name: column[is_kept] for name, column in columns.items()}
+            )
+            return msgspec.structs.replace(
+                clean_score, score=scores.score, interval=scores.interval
+            )
+    return clean_score
+
+
+def _item_sentence_ids(result: Result, columns: Arrays, evaluator: Evaluator) -> IntArray:
+    """Return the ids of each item's sentences, (items, sentences of an item)."""
+    sentence_ids = read_sentence_ids(columns)
+    if sentence_ids is not None and hasattr(evaluator, "recompute"):
+        return sentence_ids
+    if sentence_ids is not None:
+        reason = "its evaluator cannot make scores again from items"
+    elif "recall" in columns:
+        reason = "the items are no sentences"
+    else:
+        reason = f"its per-item columns lack {SENTENCE_COLUMNS[0]}"
+    raise DataError(
+        f"{result.encoder} on {result.task}: no part of the items has a score: {reason}"
+    )
+
+
+def _subsets_without_correlation(columns: Arrays, is_kept: npt.NDArray[np.bool_]) -> list[str]:
+    """Return the subsets that keep too few pairs, or pairs with one gold score only."""
+    subsets = []
+    for name, positions in subset_indices(columns["subset"].tolist()).items():
+        gold = columns["gold"][positions][is_kept[positions]]
+        if len(gold) < MIN_SUBSET_PAIRS or np.ptp(gold) == 0:
+            subsets.append(name)
+    return subsets

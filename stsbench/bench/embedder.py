@@ -1,0 +1,536 @@
+"""The embeddings that the tasks of a run are scored on: the texts to fit on, stores and engines."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from stsbench.bench.plan import RunPlan, Store
+from stsbench.bench.progress import RunCallbacks
+from stsbench.bench.protocols import PlannedTask
+from stsbench.core import settings
+from stsbench.core.catalogue import Catalogue
+from stsbench.core.errors import EncoderError, StsbenchError, UnknownName
+from stsbench.core.files import strip_folders
+from stsbench.core.provenance import add_texts, copy_factory, encoder_identity, is_own_class
+from stsbench.core.wording import format_repr
+from stsbench.data.corpora.corpus import TEXT_COLUMNS, load_corpus
+from stsbench.data.corpora.overlap import text_key
+from stsbench.data.task import Task, load_task
+from stsbench.encoders.base import Embed, Encoder, FittableEncoder, PostProcessor, ServedEncoder
+from stsbench.encoders.engine.drift import (
+    DriftMonitor,
+    Origin,
+    read_environment,
+    short_digest,
+)
+from stsbench.encoders.engine.embed import Engine, StoredEncoder, transform_embeddings
+from stsbench.encoders.engine.store import EmbeddingStore, StoredEmbeddings
+from stsbench.encoders.fitted import (
+    TARGET_TASK,
+    FittedEncoder,
+    PostProcessed,
+    VariantEncoder,
+    digest_texts,
+    find_variant,
+    read_fit,
+)
+from stsbench.encoders.metadata import check_encoder, is_served, read_notes
+from stsbench.encoders.named import NamedEncoder
+from stsbench.results.record import Result
+
+
+def open_store(
+    store: Store,
+    encoder: Encoder,
+    texts_digest: str = "",
+    *,
+    read_only: bool = False,
+    checked: bool = False,
+) -> EmbeddingStore:
+    """Open the store of an encoder's embeddings, and check that the encoder still embeds alike.
+
+    Args:
+        store: The folder of all stores; None for memory only.
+        encoder: The encoder; its embeddings are in memory only if nothing identifies it.
+        texts_digest: The hash of the texts that the encoder is fitted on; empty if there are none.
+        read_only: Neither write nor check the store.
+        checked: Another process of this run has checked the store already.
+    """
+    identity = encoder_identity(encoder)
+    if identity is None:
+        return EmbeddingStore(None)
+    encoder_folder = None
+    if store is not None:
+        if texts_digest:
+            identity = add_texts(identity, texts_digest)
+        folder_name = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        root = settings.store_folder() if store == "default" else Path(store)
+        encoder_folder = root / folder_name
+    # A server's embeddings do not depend on this machine, and are paid for: they always stay.
+    monitor = None if is_served(encoder) else DriftMonitor(encoder_folder, encoder)
+    if monitor is not None and not read_only and not checked:
+        monitor.check()
+    return EmbeddingStore(encoder_folder, monitor, read_only=read_only)
+
+
+UNGRADED = "+ungraded"
+"""Ends the name of texts that include the sentences of pairs without a gold score."""
+
+
+def needs_task(texts_name: str) -> bool:
+    """Return whether the texts to fit on are those of the task that is scored."""
+    return texts_name.removesuffix(UNGRADED).partition(".")[0] == TARGET_TASK
+
+
+def read_texts_to_fit(
+    texts_name: str, *, task: Task | None, catalogue: Catalogue, data: Path | None = None
+) -> list[str]:
+    """Read the texts that a card's ``fit`` names, each as often as it occurs.
+
+    BERT-whitening and BERT-flow count repeated sentences in the same way.
+
+    Args:
+        texts_name: ``target`` for all sentences of the task that is scored, ``target.train`` for
+            one split of it, ``stsb.test`` for a split of the task with this name, ``allnli`` for
+            all text columns of a corpus, and ``mine.txt`` for a file. ``target+ungraded``, and so
+            for any task, includes the sentences of pairs released without a gold score, as
+            ConSERT's training does.
+        task: The task that is scored; None if there is none.
+        catalogue: The cards of tasks and corpora.
+        data: The local data folder.
+
+    Raises:
+        UnknownName: There is no such split, task, corpus or file; suggests the nearest.
+        DataError: The data are not available, or cannot be read.
+    """
+    task_name, _, split = texts_name.removesuffix(UNGRADED).partition(".")
+    corpora = catalogue.corpora()
+    task_names = catalogue.paths("tasks")
+    is_file = task_name not in (TARGET_TASK, *task_names) and bool(Path(texts_name).suffix)
+    if texts_name in corpora or is_file:
+        corpus = load_corpus(texts_name, data=data, catalogue=catalogue)
+        columns = [
+            corpus.table.column(column).to_pylist()
+            for column in TEXT_COLUMNS
+            if column in corpus.columns
+        ]
+        return [text for row in zip(*columns, strict=True) for text in row]
+    if task_name != TARGET_TASK and task_name in task_names:
+        task = load_task(task_name, data=data, catalogue=catalogue)
+    elif task_name != TARGET_TASK or task is None:
+        raise UnknownName(
+            "text to fit on",
+            texts_name,
+            [TARGET_TASK, *corpora, *(f"{name}.test" for name in task_names)],
+            hint="give target, a corpus, a task's split or a file",
+        )
+    return task.texts(
+        [split] if split else None, with_ungraded=texts_name.endswith(UNGRADED), repeated=True
+    )
+
+
+class FittingTexts(NamedTuple):
+    """The texts that an encoder is fitted on for one task."""
+
+    sentences: Sequence[str]
+    digest: str
+    has_task_sentences: bool
+    """Whether at least one of them is a sentence of the task."""
+
+
+def load_fitting_texts(
+    texts_name: str,
+    tasks: Sequence[PlannedTask],
+    plan: RunPlan,
+    on_failure: Callable[[str, StsbenchError], None],
+) -> dict[str, FittingTexts]:
+    """Load the texts to fit on by task; they are read once if they are the same for all tasks.
+
+    Args:
+        texts_name: The texts, as a card's ``fit`` names them.
+        tasks: The tasks, whose data are read already.
+        plan: The run.
+        on_failure: Called if texts are not available, with the task, which is omitted, or with
+            all tasks.
+    """
+    texts_by_task: dict[str, FittingTexts] = {}
+    sentences: list[str] = []
+    keys: set[bytes] = set()
+    digest = ""
+    for task in tasks:
+        if needs_task(texts_name) or not sentences:
+            try:
+                sentences = read_texts_to_fit(
+                    texts_name, task=task.task, catalogue=plan.catalogue, data=plan.data_folder
+                )
+            except StsbenchError as error:
+                if not needs_task(texts_name):
+                    on_failure(", ".join(each_task.name for each_task in tasks), error)
+                    return {}
+                on_failure(task.name, error)
+                continue
+            keys = set(map(text_key, sentences))
+            digest = digest_texts(sentences)
+        has_task_sentences = not keys.isdisjoint(map(text_key, task.texts()))
+        texts_by_task[task.name] = FittingTexts(sentences, digest, has_task_sentences)
+    return texts_by_task
+
+
+@dataclass(eq=False)
+class SharedEngine:
+    """The engine of a base encoder, for all encoders that change its embeddings."""
+
+    engine: Engine
+    read_only: bool
+    """Whether it may only read the store."""
+    counted_sentences: set[str] = field(default_factory=set)
+    """The sentences that are counted for an earlier encoder of the run."""
+    views: dict[tuple[str, ...], StoredEmbeddings] = field(default_factory=dict)
+    """The embeddings of sentences, by these sentences."""
+
+    def view(self, sentences: Sequence[str]) -> StoredEmbeddings:
+        """Return the embeddings of sentences; their positions in the store are looked up once."""
+        key = tuple(sentences)
+        if key not in self.views:
+            self.views[key] = self.engine(sentences)
+        return self.views[key]
+
+
+@dataclass
+class SharedState:
+    """The state that the encoders of a run share.
+
+    Only the last engine and the last texts are stored: variants of an encoder follow each other,
+    and two encoders may not fit in memory.
+    """
+
+    engine: SharedEngine | None = None
+    fitting_texts_key: Hashable = None
+    """The name of the texts and the tasks that ``fitting_texts`` is for."""
+    fitting_texts: Mapping[str, FittingTexts] = field(default_factory=dict)
+    """The texts to fit on, by task."""
+
+
+class MissingSentences(NamedTuple):
+    """How many sentences of an encoder are to be embedded."""
+
+    sentences: int | None
+    """The number of distinct sentences; None if it is unknown before the encoder is fitted."""
+    tokens: int | None
+    """The number of tokens that a server would be sent; None if the encoder runs locally."""
+
+
+class SharedEmbedding(NamedTuple):
+    """The texts that several workers can embed together, and the engine that embeds them."""
+
+    engine: Engine
+    texts: list[str]
+
+
+class TaskEmbedder:
+    """Provides the embeddings that each task of a run is scored on.
+
+    One engine embeds for all tasks. For a variant or a post-processor the engine embeds with the
+    base encoder, and the embeddings are changed when they are used. Any other encoder that is
+    fitted on texts has an engine and a store for each state of it.
+    """
+
+    tasks: Sequence[PlannedTask]
+    """The tasks that can be embedded: all those whose texts to fit on are available."""
+
+    def __init__(
+        self,
+        encoder: NamedEncoder,
+        tasks: Sequence[PlannedTask],
+        plan: RunPlan,
+        callbacks: RunCallbacks,
+        *,
+        shared_state: SharedState | None = None,
+        read_only: bool = False,
+    ) -> None:
+        """Read the texts to fit on and open the store; nothing is embedded yet.
+
+        Args:
+            encoder: The encoder under its name in results.
+            tasks: The tasks, whose data are read already.
+            plan: The run.
+            callbacks: Called for each task that is omitted because its texts to fit on are not
+                available, and with the progress of embedding.
+            shared_state: The state that the encoders of the run share.
+            read_only: Only count missing sentences, and neither change the store nor embed.
+        """
+        shared_state = shared_state or SharedState()
+        self.encoder = encoder
+        self.tasks = tasks
+        self._plan = plan
+        self._callbacks = callbacks
+        self._read_only = read_only
+        self._texts_by_task: Mapping[str, FittingTexts] = {}
+        self._fitted_by_digest: dict[str, Encoder] = {}
+        self._engines_by_digest: dict[str, Engine] = {}
+        self._base_engine: SharedEngine | None = None
+        """The engine for all tasks; None if each state of the encoder has an engine."""
+        base = base_encoder(encoder.encoder)
+        has_base = base is not encoder.encoder
+        if isinstance(encoder.encoder, FittableEncoder):
+            self._texts_by_task = self._load_fitting_texts(encoder.encoder, shared_state)
+            self.tasks = [task for task in tasks if task.name in self._texts_by_task]
+            if not has_base:
+                return
+        self._base_engine = self._open_base_engine(base, shared_state if has_base else None)
+        # What it has embedded for an earlier encoder counts as found in the store.
+        self._base_engine.engine.encoded_keys.clear()
+        shared_state.engine = self._base_engine if has_base else None
+
+    def _load_fitting_texts(
+        self, encoder: FittableEncoder, shared_state: SharedState
+    ) -> Mapping[str, FittingTexts]:
+        texts_name = read_fit(encoder)
+        key = (texts_name, *self.tasks)
+        if shared_state.fitting_texts_key != key:
+            shared_state.fitting_texts = load_fitting_texts(
+                texts_name, self.tasks, self._plan, self._callbacks.on_failure
+            )
+            shared_state.fitting_texts_key = key
+        return shared_state.fitting_texts
+
+    def _open_base_engine(self, base: Encoder, shared_state: SharedState | None) -> SharedEngine:
+        """Return the shared engine if it is of this base encoder, else a new one."""
+        shared = shared_state.engine if shared_state is not None else None
+        if (
+            shared is not None
+            and shared.engine.encoder is base
+            and shared.read_only == self._read_only
+        ):
+            return shared
+        store = open_store(self._plan.store, base, read_only=self._read_only)
+        return SharedEngine(self._make_engine(base, store), self._read_only)
+
+    def _make_engine(self, encoder: Encoder, store: EmbeddingStore) -> Engine:
+        return Engine(
+            encoder,
+            store,
+            on_progress=self._callbacks.on_embedding,
+            on_notice=self._callbacks.on_notice,
+        )
+
+    @property
+    def _known_engine(self) -> SharedEngine | None:
+        """The engine for all tasks; None if the embedded texts are unknown before fitting.
+
+        A user's own post-processor may embed when it is fitted.
+        """
+        encoder = self.encoder.encoder
+        if isinstance(encoder, FittableEncoder) and not isinstance(encoder, PostProcessed):
+            return None
+        return self._base_engine
+
+    def named_encoder(self, task: PlannedTask) -> NamedEncoder:
+        """Return the encoder with the texts that it is fitted on for a task."""
+        texts = self._texts_by_task.get(task.name)
+        if texts is None:
+            return self.encoder
+        return replace(
+            self.encoder, texts_digest=texts.digest, fitted_on_task=texts.has_task_sentences
+        )
+
+    def count_missing(self, tasks: Sequence[PlannedTask]) -> MissingSentences:
+        """Count the distinct sentences that :meth:`prepare` would embed."""
+        shared = self._known_engine
+        if shared is None:
+            nothing_to_do = self._base_engine is None and not tasks
+            return MissingSentences(0 if nothing_to_do else None, None)
+        uncounted = set(self._required_texts(tasks)) - shared.counted_sentences
+        shared.counted_sentences.update(uncounted)
+        encoder = shared.engine.encoder
+        missing_texts = shared.engine.missing_texts(list(uncounted))
+        tokens = None
+        if isinstance(encoder, ServedEncoder):
+            tokens = encoder.count_tokens(missing_texts)
+        return MissingSentences(len(missing_texts), tokens)
+
+    def plan_shared_embedding(self, tasks: Sequence[PlannedTask]) -> SharedEmbedding | None:
+        """Return what several workers can embed together for tasks.
+
+        Returns:
+            None if embeddings are in memory only or made task by task, or if a server embeds,
+            which has limits of its own.
+        """
+        shared = self._known_engine
+        if shared is None or shared.engine.store.folder is None:
+            return None
+        if isinstance(shared.engine.encoder, ServedEncoder):
+            return None
+        return SharedEmbedding(shared.engine, self._required_texts(tasks))
+
+    def prepare(self, tasks_to_score: Sequence[PlannedTask], tasks: Sequence[PlannedTask]) -> None:
+        """Embed all missing sentences of tasks.
+
+        Args:
+            tasks_to_score: The tasks whose sentences are embedded.
+            tasks: All tasks of the run, including those with current results.
+        """
+        if self._base_engine is None:
+            for task in tasks_to_score:
+                self._fitted_engine(task).prepare(task.texts())
+            return
+        engine = self._base_engine.engine
+        # Embeddings in memory are lost if a run is stopped; with all tasks' sentences its batches
+        # are planned again as they were.
+        engine.prepare(
+            self._required_texts(tasks_to_score),
+            among=self._required_texts(tasks) if engine.store.folder is None else (),
+        )
+        variant = find_variant(self.encoder.encoder)
+        if variant is not None and engine.store.width is not None:
+            # More dimensions than the base has are refused once, rather than task by task.
+            variant.check_size(engine.store.width)
+
+    def _required_texts(self, tasks: Sequence[PlannedTask]) -> list[str]:
+        """Return the sentences of tasks, and those that the fitted encoders embed themselves."""
+        texts = [text for task in tasks for text in task.texts()]
+        if not self._texts_by_task:
+            return texts
+        fitted_by_digest = {
+            self._texts_by_task[task.name].digest: self._fit(task) for task in tasks
+        }
+        for fitted in fitted_by_digest.values():
+            if isinstance(fitted, FittedEncoder):
+                texts += fitted.texts_to_embed()
+        return texts
+
+    def _fit(self, task: PlannedTask) -> Encoder:
+        """Return the encoder that is fitted for a task, over the stored embeddings of its base."""
+        texts = self._texts_by_task[task.name]
+        if texts.digest not in self._fitted_by_digest:
+            fittable = self.encoder.encoder
+            if self._base_engine is not None:
+                stored_base = StoredEncoder(self._base_engine.engine)
+                fittable = fittable.over(stored_base)  # type: ignore[attr-defined]
+            if not isinstance(fittable, FittableEncoder):
+                raise EncoderError(
+                    "what a post-processor's over(base) returned has no fit_texts; "
+                    f"it is {format_repr(fittable)}"
+                )
+            fitted = fittable.fit_texts(texts.sentences)
+            label = f"what fit_texts of {type(fittable).__name__} returned"
+            self._fitted_by_digest[texts.digest] = check_encoder(fitted, label)
+        return self._fitted_by_digest[texts.digest]
+
+    def _fitted_engine(self, task: PlannedTask) -> Engine:
+        digest = self._texts_by_task[task.name].digest
+        if digest not in self._engines_by_digest:
+            fitted = self._fit(task)
+            copy_factory(fitted, self.encoder.encoder)
+            store = open_store(self._plan.store, fitted, digest)
+            self._engines_by_digest[digest] = self._make_engine(fitted, store)
+        return self._engines_by_digest[digest]
+
+    def embed_function(self, task: PlannedTask) -> Embed:
+        """Return the function that embeds the sentences of a task."""
+        encoder = self.encoder.encoder
+        if self._base_engine is None:
+            return self._fitted_engine(task)
+        if isinstance(encoder, VariantEncoder):
+            return transform_embeddings(self._base_engine.view, encoder.transform)
+        if not self._texts_by_task:
+            return self._base_engine.engine
+        # Its embeddings are not stored: they are computed in seconds from the stored base.
+        fitted = self._fit(task)
+        if isinstance(fitted, FittedEncoder) and find_variant(encoder) is not None:
+            return transform_embeddings(self._base_engine.view, fitted.transform)
+        return Engine(fitted, EmbeddingStore(None))
+
+    def count_encoded(self, task: PlannedTask) -> int:
+        """Count the distinct sentences of a task that were embedded, not found in the store."""
+        if self._base_engine is None:
+            return self._fitted_engine(task).count_encoded(task.texts())
+        return self._base_engine.engine.count_encoded(task.texts())
+
+    def drift_monitor(self, task: PlannedTask) -> DriftMonitor | None:
+        """Return the monitor of a task's stored embeddings; None if there is none."""
+        if self._base_engine is not None:
+            return self._base_engine.engine.store.monitor
+        engine = self._engines_by_digest.get(self._texts_by_task[task.name].digest)
+        return engine.store.monitor if engine is not None else None
+
+    def drift_message(self, task: PlannedTask) -> str:
+        """Return the message on a task's archived embeddings; empty if they are still valid."""
+        monitor = self.drift_monitor(task)
+        return monitor.message if monitor is not None else ""
+
+    @cached_property
+    def _current_origin(self) -> Origin:
+        """The hashes of the environment and the code that a Result records."""
+        encoder = self.encoder.encoder
+        environment = read_environment(encoder)
+        code = short_digest(environment["code"]) if "code" in environment else ""
+        return Origin(
+            environment="" if is_served(encoder) else short_digest(environment), code=code
+        )
+
+    def origin(self, task: PlannedTask) -> Origin | None:
+        """Return the origin of a task's embeddings, as a Result records it; None if unknown."""
+        monitor = self.drift_monitor(task)
+        current = self._current_origin
+        if self.encoder.fingerprint is None or current == Origin():
+            return None
+        stored = monitor.origin() if monitor is not None else Origin()
+        return msgspec.structs.replace(stored, environment=current.environment, code=current.code)
+
+    def is_current(self, result: Result, task: PlannedTask) -> bool | None:
+        """Return whether a Result is of the embeddings that the encoder makes now.
+
+        A fingerprint does not cover everything that embeddings depend on, so their origin is
+        compared too. Results of earlier versions, which record no origin, count as current unless
+        embeddings were archived.
+
+        Returns:
+            None if this is known only after embedding the probe sentences, and the embedder is
+            read-only.
+        """
+        origin = Origin.from_run(result.run)
+        monitor = self.drift_monitor(task)
+        encoder = self.encoder.encoder
+        is_changed_by_user_code = base_encoder(encoder) is not encoder and not is_own_class(
+            type(encoder)
+        )
+        if (
+            origin is not None
+            and is_changed_by_user_code
+            and origin.code != self._current_origin.code
+        ):
+            return False
+        stored = monitor.matches_stored(origin) if monitor is not None else None
+        if stored is not None or origin is None:
+            return stored is not False
+        if origin.environment == self._current_origin.environment:
+            return True
+        if not origin.samples:
+            return False
+        if self._read_only:
+            return None
+        if monitor is None and self._base_engine is None:
+            monitor = self._fitted_engine(task).store.monitor
+        return monitor is not None and monitor.still_embeds(origin)
+
+    def notes(self, task: PlannedTask) -> list[str]:
+        """Return the notes on a task's embeddings for a reader of the score."""
+        if not self._texts_by_task:
+            return read_notes(self.encoder.encoder)
+        n_sentences = len(self._texts_by_task[task.name].sentences)
+        texts_name = strip_folders(read_fit(self.encoder.encoder))
+        fitted_note = f"fitted on {n_sentences} sentences ({texts_name})"
+        return [fitted_note, *read_notes(self._fit(task))]
+
+
+def base_encoder(encoder: Encoder) -> Encoder:
+    """Return the encoder whose embeddings are stored: the base of a variant or post-processor."""
+    return encoder.base if isinstance(encoder, VariantEncoder | PostProcessor) else encoder
