@@ -207,7 +207,7 @@ ROWS: dict[str, Any] = {
         "boards.render.formats:WRITERS",
         lambda tables, show, exact: "".join(f"{r.label}\n" for t in tables for r in t.rows()),
     ),
-    "boards.exports.hub:KINDS": HubTask("task-of-mine", "Mine"),
+    "boards.exports.hub:HUB_TASKS": HubTask("task-of-mine", "Mine"),
     "check.gate:RULES": noting(
         "check.gate:RULES", lambda judged, effort: [one.verdict for one in judged]
     ),

@@ -9,7 +9,7 @@ from typing import Any
 
 from stsbench.analysis.context import AnalysisResult, make_analysis, value_text
 from stsbench.boards.render.figures import comparison_layouts
-from stsbench.boards.render.html import filled, html_page, table_body
+from stsbench.boards.render.html import fill_template, html_page, table_body
 from stsbench.boards.tables.table import Table
 from stsbench.significance.comparison import Comparison
 
@@ -45,7 +45,7 @@ def report_html(report: ReportParts) -> str:
         ]
         pairs.append((layout, [layout.label_head, *layout.heads], rows))
     figures, boards = [_figure(one) for one in report.figures], "\n".join(table_body(report.boards))
-    body = filled("report.html", report=report, boards=boards, pairs=pairs, figures=figures)
+    body = fill_template("report.html", report=report, boards=boards, pairs=pairs, figures=figures)
     return html_page(report.title, [body.removesuffix("\n")], images=True)
 
 

@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from stsbench.api.names import compared_results
+from stsbench.api.names import select_compared_results
 from stsbench.api.progress_display import show_run
 from stsbench.api.results import (
     EncoderComparison,
     FailedCell,
     Results,
     build_comparison,
-    html_so_far,
+    render_partial_grid,
 )
 from stsbench.bench.run import iterate
 from stsbench.boards.exports.mteb import read_mteb
@@ -25,7 +25,7 @@ from stsbench.boards.published.rows import read_table_card
 from stsbench.boards.render.figures import table_figure
 from stsbench.boards.render.formats import render
 from stsbench.boards.render.html import notebook_layout
-from stsbench.boards.render.text import frame
+from stsbench.boards.render.text import to_frame
 from stsbench.boards.tables.build import TableRequest, find_suite
 from stsbench.boards.tables.table import Show, Table, build_layout, check_show
 from stsbench.core.catalogue import Catalogue
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
 
-RESULTS = Path("results")
+RESULTS_FOLDER = Path("results")
 
 
 @validate_arguments(folder=PATH, on_error=NAME, catalogue=Catalogue)
 def read_results(
-    folder: str | Path = RESULTS,
+    folder: str | Path = RESULTS_FOLDER,
     *,
     on_error: Literal["raise", "skip"] = "raise",
     catalogue: Catalogue | None = None,
@@ -89,7 +89,7 @@ def read_results(
 @validate_arguments(results=PATH, catalogue=Catalogue)
 def compare(
     *encoders: str | Path | Result | Sequence[Result],
-    results: str | Path = RESULTS,
+    results: str | Path = RESULTS_FOLDER,
     tasks: str | Sequence[str] | None = None,
     protocol: str | None = None,
     seed: int = 0,
@@ -130,7 +130,9 @@ def compare(
     found: dict[str, Sequence[Result]] = {}
     if named:
         warn = partial(warnings.warn, stacklevel=4)
-        found = compared_results(named, Path(results), catalogue, skipped=refuse, noticed=warn)
+        found = select_compared_results(
+            named, Path(results), catalogue, on_problem=refuse, on_notice=warn
+        )
     # Together, so that two states of one encoder are kept apart.
     for runs in Results(handed, catalogue=catalogue).runs:
         if runs.name in found:
@@ -175,7 +177,7 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
     catalogue = arguments.get("catalogue") or Catalogue()
     callbacks = arguments.get("callbacks") or arguments.get("listener")
     shown = (
-        show_run(lambda: html_so_far(found, catalogue))
+        show_run(lambda: render_partial_grid(found, catalogue))
         if callbacks is None
         else nullcontext(callbacks)
     )
@@ -191,7 +193,7 @@ def evaluate(**arguments: Any) -> Results:  # noqa: ANN401, D417 - those of iter
     return Results(found, failures=failures, catalogue=catalogue)
 
 
-SUITE = "sts"
+DEFAULT_SUITE = "sts"
 """Whose board is shown where nothing is asked for, and results do not tell."""
 
 
@@ -236,7 +238,7 @@ class Leaderboard:
         import pandas as pd
 
         return pd.concat(
-            {table.caption: frame(table, self.show) for table in self.tables}, names=["caption"]
+            {table.caption: to_frame(table, self.show) for table in self.tables}, names=["caption"]
         )
 
     def plot(self) -> Chart:
@@ -289,7 +291,7 @@ def leaderboard(
     shown_as = check_show(show)
     # A wrong name is an error before any result is read.
     if table is None:
-        find_suite(suite or SUITE, catalogue)
+        find_suite(suite or DEFAULT_SUITE, catalogue)
     elif suite is not None or protocol is not None:
         raise StsbenchError(
             "leaderboard: suite and protocol have no effect beside table; leave them out"
@@ -299,23 +301,23 @@ def leaderboard(
     asked = TableRequest(
         catalogue=catalogue,
         results=_results(results, catalogue, needed=table is None and mteb is None),
-        where=Path(results) if isinstance(results, str | Path) else RESULTS,
+        results_folder=Path(results) if isinstance(results, str | Path) else RESULTS_FOLDER,
         protocol=protocol,
         show=shown_as,
         imported=read_mteb(Path(mteb), catalogue) if mteb is not None else None,
         ranks=ranks,
     )
     made = (
-        asked.boards(suite or asked.likely_suite() or SUITE)
+        asked.make_boards(suite or asked.guess_suite() or DEFAULT_SUITE)
         if table is None
-        else asked.declared(str(table))
+        else asked.make_table(str(table))
     )
-    return Leaderboard(tables=made.tables, show=shown_as, exact=exact, left_out=made.left_out)
+    return Leaderboard(tables=made.tables, show=shown_as, exact=exact, left_out=made.omitted)
 
 
 def _results(given: object, catalogue: Catalogue, *, needed: bool) -> Sequence[Result]:
     if given is None:
-        return read_results(catalogue=catalogue) if needed or RESULTS.is_dir() else []
+        return read_results(catalogue=catalogue) if needed or RESULTS_FOLDER.is_dir() else []
     if isinstance(given, str | Path):
         return read_results(given, catalogue=catalogue)
     if isinstance(given, Sequence) and all(isinstance(one, Result) for one in given):

@@ -22,7 +22,7 @@ from stsbench.boards.published.rows import (
     table_names,
 )
 from stsbench.boards.tables.rows import AddedRow
-from stsbench.boards.tables.table import MARKS
+from stsbench.boards.tables.table import SYMBOLS
 from stsbench.check.lock import CheckSide, LockedCell, lock_cell
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError, UnknownName
@@ -39,10 +39,10 @@ from stsbench.results.folder import read_folder
 from stsbench.results.groups import UNMATCHED_CARD_SUFFIX, EncoderDirectory, matches_name
 from stsbench.results.record import MAX_ENCODER_BYTES, Result
 
-STATE = re.compile(
+STATE_SUFFIX = re.compile(
     rf"(?P<plain>.*?)(?P<state>({re.escape(UNMATCHED_CARD_SUFFIX)})?( \[[^\[\]]+\])?)"
 )
-OF_SEED = re.compile(r"(?P<recipe>[^@+]+)@(?P<seed>\d{1,10})(?P<changes>(\+.*)?)")
+SEED_NAME = re.compile(r"(?P<recipe>[^@+]+)@(?P<seed>\d{1,10})(?P<changes>(\+.*)?)")
 Say = Callable[[str], None]
 
 
@@ -60,7 +60,7 @@ class NameCandidate(NamedTuple):
             if self.seed in (None, result.train_seed)
         }
 
-    def is_of(self, cell: LockedCell) -> bool:
+    def matches_cell(self, cell: LockedCell) -> bool:
         """Whether it means a row of a lock, which tells no card."""
         named = matches_name(
             self.name, (cell.encoder, f"{cell.encoder}{UNMATCHED_CARD_SUFFIX}"), cell.fingerprint
@@ -81,7 +81,7 @@ class NameResolver:
         return {*self.catalogue.paths("baselines"), *self.catalogue.paths("trainers")}
 
     @cached_property
-    def called(self) -> dict[str, set[str]]:
+    def encoders_by_title(self) -> dict[str, set[str]]:
         """The encoder of each title that one has, and those of each row of papers' tables; ``""`` is one that no card is of."""
         # A card and a recipe of one id may have two titles.
         titles = [
@@ -108,16 +108,20 @@ class NameResolver:
         return found | {title: {name} for name, title in titles if counts[title] == 1}
 
     @cached_property
-    def called_with_comma(self) -> dict[str, set[int]]:
+    def title_lengths(self) -> dict[str, set[int]]:
         """The lengths of titles and rows that have a comma in them, as :func:`_lengths` has them."""
-        return _lengths(self.called)
+        return _lengths(self.encoders_by_title)
 
     def join_parts(self, parts: Sequence[str], known: Iterable[str] = ()) -> list[str]:
         """Names of a comma list; those are put together again that have a comma in them: titles, rows, or ``known``."""
 
         def is_one(text: str, length: int) -> bool:
             stem = PARAM_SEPARATOR.split(_plain(text), maxsplit=1)[0]
-            is_title = not clear and stem in self.called and length in map(len, _comma_parts(stem))
+            is_title = (
+                not clear
+                and stem in self.encoders_by_title
+                and length in map(len, _comma_parts(stem))
+            )
             return is_title or text in known_names
 
         known_names, known_lengths = frozenset(known), _lengths(known)
@@ -127,7 +131,7 @@ class NameResolver:
             clear = "/" in parts[at] or self._is_clear(parts[at])
             lengths = known_lengths.get(parts[at], set())
             if not clear:
-                lengths = lengths | self.called_with_comma.get(parts[at], set())
+                lengths = lengths | self.title_lengths.get(parts[at], set())
             joined = _joined(parts, at, lengths)
             at, name = next(
                 (end, text) for end, text in joined if end == at + 1 or is_one(text, end - at)
@@ -135,7 +139,7 @@ class NameResolver:
             names.append(name)
         return names
 
-    def id_of(self, name: str, *, measured: bool) -> str:
+    def to_id(self, name: str, *, measured: bool) -> str:
         """The same name with an id in the place of a title or of a table's row; ``measured`` ones are of a card.
 
         Raises:
@@ -144,9 +148,9 @@ class NameResolver:
         for stem, _ in split_params(name):
             if stem in self.ids:
                 return name
-            if stem in self.called:
-                known = sorted(self.called[stem] - {""})
-                if len(known) != 1 or not (measured or self.called[stem] == {*known}):
+            if stem in self.encoders_by_title:
+                known = sorted(self.encoders_by_title[stem] - {""})
+                if len(known) != 1 or not (measured or self.encoders_by_title[stem] == {*known}):
                     several = f"of several encoders; give {' or '.join(map(repr, known))}"
                     none = "that no card is of; 'stsbench list encoders' shows what can be named"
                     raise StsbenchError(
@@ -159,7 +163,7 @@ class NameResolver:
         """Names as an encoder or a recipe is loaded by them; one that tells some of several results is refused."""
         return list(dict.fromkeys(self._to_load(name, results) for name in self.join_parts(parts)))
 
-    def one_to_load(self, name: str) -> str:
+    def resolve_spec(self, name: str) -> str:
         """The same of one name, in which a comma is a sign like any other; nothing is nothing."""
         return self.resolve_specs([name])[0] if name else ""
 
@@ -177,20 +181,20 @@ class NameResolver:
         if (plain == name and self._is_clear(name)) or name in ENCODERS.names():
             return name
         # No title has a slash, and a Hub id has one.
-        of_results = plain != name.rstrip(MARKS)
-        meant = plain if "/" in plain else self.id_of(plain, measured=of_results)
+        of_results = plain != name.rstrip(SYMBOLS)
+        meant = plain if "/" in plain else self.to_id(plain, measured=of_results)
         if of_results:
             raise StsbenchError(f"'{name}' names results, not what made them; give '{meant}'")
         if meant == name and not run_folders(name) and (of := _held_name(name, results)):
             raise StsbenchError(of)
         return meant
 
-    def spellings(self, name: str) -> Iterator[NameCandidate]:
+    def iter_candidates(self, name: str) -> Iterator[NameCandidate]:
         """What results may call the encoder of a name, nearest first."""
         yield NameCandidate(name)
         plain = _plain(name)
-        meant = plain if "/" in plain else self.id_of(plain, measured=True)
-        state = name.rstrip(MARKS).removeprefix(plain)
+        meant = plain if "/" in plain else self.to_id(plain, measured=True)
+        state = name.rstrip(SYMBOLS).removeprefix(plain)
         others = [
             f"{meant}{state}",
             name.replace("--", "/"),
@@ -199,7 +203,7 @@ class NameResolver:
         # Results sort the parameters, and print each value in one way.
         sorted_name = variant_name(*list(split_params(meant))[-1])
         yield from map(NameCandidate, [*others, f"{sorted_name}{state}"])
-        if found := OF_SEED.fullmatch(meant):
+        if found := SEED_NAME.fullmatch(meant):
             yield NameCandidate(found["recipe"] + found["changes"], int(found["seed"]))
 
 
@@ -226,7 +230,7 @@ def _joined(parts: Sequence[str], at: int, lengths: set[int]) -> Iterator[tuple[
 
 def _plain(name: str) -> str:
     """A name without the marks of tables, and without what tells one state of an encoder from another."""
-    found = STATE.fullmatch(name.rstrip(MARKS))
+    found = STATE_SUFFIX.fullmatch(name.rstrip(SYMBOLS))
     return found["plain"] if found else name
 
 
@@ -253,7 +257,7 @@ def _chosen(
     """For each name how ``where`` spells it, and what is meant; raises UnknownName for one that it has not."""
     names = NameResolver(catalogue)
     for name in names.join_parts(given, known):
-        for one in names.spellings(name):
+        for one in names.iter_candidates(name):
             if (mine := meant(one)) or one.name in known:
                 yield one.name, mine
                 break
@@ -295,7 +299,7 @@ def filter_side(
         return {
             id(cell)
             for cell in every
-            if (id(cell.result) in picked if cell.result else one.is_of(cell))
+            if (id(cell.result) in picked if cell.result else one.matches_cell(cell))
         }
 
     found = list(_chosen(given, catalogue, side.encoders(), where, meant))
@@ -305,19 +309,19 @@ def filter_side(
     return side._replace(cells=cells, problems=side.only(names).problems)
 
 
-def compared_results(
+def select_compared_results(
     given: Sequence[str],
     folder: Path,
     catalogue: Catalogue,
     *,
-    skipped: Say,
-    noticed: Say,
+    on_problem: Say,
+    on_notice: Say,
     progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, Sequence[Result]]:
     """The results of each encoder that is compared: of the results ``folder`` by name, or of a folder of its own.
 
-    ``skipped`` is called with a line for each file that cannot be read, or is not believed;
-    ``noticed`` with a line if there are older states of what is compared, and with one on what is
+    ``on_problem`` is called with a line for each file that cannot be read, or is not believed;
+    ``on_notice`` with a line if there are older states of what is compared, and with one on what is
     not verified. For ``progress`` see :func:`believe`.
 
     Raises:
@@ -335,7 +339,7 @@ def compared_results(
         if place not in held:
             held[place] = EncoderDirectory(read_folder(place), catalogue)
             for problem in held[place].folder.problems:
-                skipped(problem.message)
+                on_problem(problem.message)
         return held[place]
 
     known = {one.encoder for one in read(folder).current} if folder.is_dir() else {}
@@ -358,12 +362,12 @@ def compared_results(
         found[spec] = there.require_one_encoder(spec, chosen)
     every = [one for mine in found.values() for one in mine]
     for line in filter(None, (there.describe_omitted(every) for there in held.values())):
-        noticed(line)
+        on_notice(line)
     believed = believe(every, catalogue, progress)
     for problem in believed.problems:
-        skipped(problem.message)
+        on_problem(problem.message)
     if believed.unverified:
-        noticed(believed.notice)
+        on_notice(believed.notice)
     kept = {id(result) for result in believed.results}
     places = {task: place for place, task in enumerate(tasks_in_order(catalogue))}
     for spec, results in found.items():
@@ -372,7 +376,7 @@ def compared_results(
     return found
 
 
-def added_rows(
+def parse_added_rows(
     given: Sequence[str], encoders: EncoderDirectory, catalogue: Catalogue, where: Path
 ) -> list[AddedRow]:
     """The encoders to be added by names, each alone or before a colon and a label, as a comma list is cut."""
@@ -384,7 +388,7 @@ def added_rows(
         lengths = known.get(given[at], set())
         if at + 1 < len(given):
             # Not for the last, which no reading of all cards could join to anything.
-            lengths = lengths | names.called_with_comma.get(given[at], set())
+            lengths = lengths | names.title_lengths.get(given[at], set())
         whole = (
             (end, one)
             for end, text in _joined(given, at, lengths)
@@ -407,7 +411,7 @@ def _added(text: str, encoders: EncoderDirectory, names: NameResolver) -> AddedR
             continue
         try:
             mine = next(
-                filter(None, (one.find_in(encoders) for one in names.spellings(name))), set()
+                filter(None, (one.find_in(encoders) for one in names.iter_candidates(name))), set()
             )
         except StsbenchError:
             # It is not clear what it means.

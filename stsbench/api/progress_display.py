@@ -29,71 +29,71 @@ class ProgressDisplay:
 
     bars: Any = None
     """rich's ``Progress`` of three columns; None where nobody watches."""
-    say: Callable[[str], None] = LOGGER.info
+    write_line: Callable[[str], None] = LOGGER.info
     """Takes a line where nobody watches."""
-    rows: dict[str, Any] = field(default_factory=dict)
-    began: dict[str, tuple[float, float]] = field(default_factory=dict)
+    bar_ids: dict[str, Any] = field(default_factory=dict)
+    starts: dict[str, tuple[float, float]] = field(default_factory=dict)
     """When each was first heard of, and how much of it was done then."""
-    every: float = field(default_factory=lambda: LINE_SECONDS)
+    line_seconds: float = field(default_factory=lambda: LINE_SECONDS)
     """Seconds between two lines."""
-    said: float = field(default_factory=time.monotonic)
+    last_line_time: float = field(default_factory=time.monotonic)
 
     def update(
         self,
-        piece: str,
+        job_id: str,
         done: float = 0,
         total: float | None = None,
         *,
-        what: str = "",
-        news: str | None = None,
+        label: str = "",
+        status: str | None = None,
     ) -> None:
-        """Say how far a piece of work is, which is called ``what``; the first time it gets a bar.
+        """Say how far a piece of work is, which is called ``label``; the first time it gets a bar.
 
-        ``news`` stand behind the bar in the place of how much is done and how long the rest takes.
+        ``status`` stand behind the bar in the place of how much is done and how long the rest takes.
         """
-        words = escape_controls(what or piece)
-        if done == 0 or piece not in self.began:
-            self.began[piece] = time.monotonic(), done
-        if news is None:
+        words = escape_controls(label or job_id)
+        if done == 0 or job_id not in self.starts:
+            self.starts[job_id] = time.monotonic(), done
+        if status is None:
             counts = [] if total is None else [f"{done:,.0f} of {total:,.0f}"]
-            news = ", ".join([*counts, *self.left(piece, done, total)])
+            status = ", ".join([*counts, *self.describe_time_left(job_id, done, total)])
         if self.bars is not None:
-            if piece not in self.rows:
-                self.rows[piece] = self.bars.add_task(words, total=None, news="")
+            if job_id not in self.bar_ids:
+                self.bar_ids[job_id] = self.bars.add_task(words, total=None, news="")
             self.bars.update(
-                self.rows[piece],
+                self.bar_ids[job_id],
                 description=words,
                 completed=done,
                 total=total,
-                news=escape_controls(news),
+                news=escape_controls(status),
             )
         elif self.is_due():
-            self.line(": ".join(filter(None, [words, news])))
+            self.report(": ".join(filter(None, [words, status])))
 
     def is_due(self) -> bool:
         """Whether nobody watches, and nothing has been said for long."""
-        return self.bars is None and time.monotonic() - self.said >= self.every
+        return self.bars is None and time.monotonic() - self.last_line_time >= self.line_seconds
 
-    def line(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Say a line, where nobody watches; the next one can wait."""
         if self.bars is None:
-            self.said = time.monotonic()
-            self.say(text)
+            self.last_line_time = time.monotonic()
+            self.write_line(text)
 
-    def listener(self, name: str = "", **more: Any) -> RunCallbacks:  # noqa: ANN401 - the other parts of a listener
+    def make_callbacks(self, name: str = "", **more: Any) -> RunCallbacks:  # noqa: ANN401 - the other parts of a listener
         """A listener that shows what of one encoder is embedded and scored."""
         before = f"{name}: " if name else ""
         return RunCallbacks(
             on_embedding=lambda done, total: self.update(
-                "work", done, total, what=f"{before}embedding"
+                "work", done, total, label=f"{before}embedding"
             ),
-            on_scoring=lambda task: self.update("work", what=f"{before}scoring {task}", news=""),
+            on_scoring=lambda task: self.update("work", label=f"{before}scoring {task}", status=""),
             **more,
         )
 
-    def left(self, piece: str, done: float, total: float | None) -> list[str]:
+    def describe_time_left(self, piece: str, done: float, total: float | None) -> list[str]:
         """How long the rest of a piece takes at the pace so far, in words; nothing where nobody knows."""
-        since, before = self.began.setdefault(piece, (time.monotonic(), done))
+        since, before = self.starts.setdefault(piece, (time.monotonic(), done))
         if total is None or not before < done < total:
             return []
         return [
@@ -103,11 +103,11 @@ class ProgressDisplay:
 
 @contextmanager
 def show_progress(
-    what: str = "reading data", *, say: Callable[[str], None] = LOGGER.info
+    label: str = "reading data", *, write_line: Callable[[str], None] = LOGGER.info
 ) -> Iterator[ProgressDisplay]:
-    """Show work on stderr until the end of the block, as a terminal can, or as lines, which ``say`` takes."""
+    """Show work on stderr until the end of the block, as a terminal can, or as lines, which ``write_line`` takes."""
     if sys.stderr is None or not sys.stderr.isatty():
-        yield ProgressDisplay(say=say)
+        yield ProgressDisplay(write_line=write_line)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
@@ -123,7 +123,7 @@ def show_progress(
         transient=True,
     ) as bars:
         shown = ProgressDisplay(bars)
-        shown.update("work", what=what)
+        shown.update("work", label=label)
         yield shown
 
 
@@ -137,7 +137,7 @@ def show_run(table: Callable[[], str]) -> Iterator[RunCallbacks]:
     get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
     if not callable(get_ipython) or not hasattr(get_ipython(), "kernel"):
         with show_progress("loading") as bars:
-            yield bars.listener()
+            yield bars.make_callbacks()
         return
     # Loads what makes tables, which no bar needs.
     from stsbench.boards.render.html import notebook_table
@@ -151,6 +151,6 @@ def show_run(table: Callable[[], str]) -> Iterator[RunCallbacks]:
         )
 
     try:
-        yield ProgressDisplay(say=show, every=PICTURE_SECONDS).listener()
+        yield ProgressDisplay(write_line=show, line_seconds=PICTURE_SECONDS).make_callbacks()
     finally:
         handle.update({"text/plain": ""}, raw=True)

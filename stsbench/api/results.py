@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
 
-USUAL_SPLITS = ("test", "all")
+DEFAULT_SPLITS = ("test", "all")
 """Splits that need not be named: those that tasks are scored on."""
 
 
@@ -63,12 +63,12 @@ class ScoringSetup(NamedTuple):
     task: str
     split: str
     protocol: str
-    name: str
+    protocol_name: str
     version: str
     """The hashes of its data and of its card: scores of two versions share no column."""
 
     @classmethod
-    def of(cls, result: Result) -> ScoringSetup:
+    def from_result(cls, result: Result) -> ScoringSetup:
         """The way that made a Result."""
         version = f"{result.data[:6]} {result.task_card[:6]}"
         return cls(
@@ -84,11 +84,13 @@ class GridColumn(NamedTuple):
     """One task scored in one way, or the mean over several such."""
 
     head: str
-    parts: Sequence[ScoringSetup]
+    setups: Sequence[ScoringSetup]
 
-    def cell(self, results: Sequence[Result]) -> GridCell | None:
+    def score(self, results: Sequence[Result]) -> GridCell | None:
         """An encoder's score in it; a mean is had where all its tasks were scored with the same seeds."""
-        parts = [[one for one in results if ScoringSetup.of(one) == way] for way in self.parts]
+        parts = [
+            [one for one in results if ScoringSetup.from_result(one) == way] for way in self.setups
+        ]
         if not (means := seed_means(parts)):
             return None
         alone = len(parts) == len(parts[0]) == 1
@@ -98,7 +100,7 @@ class GridColumn(NamedTuple):
         )
 
 
-def grid_columns(
+def make_grid_columns(
     results: Sequence[Result], catalogue: Catalogue, *, means: bool = True
 ) -> list[GridColumn]:
     """A column for each way to score a task, in the order of the results; behind them the means.
@@ -106,13 +108,13 @@ def grid_columns(
     There is a mean for each suite all of whose tasks are there, else one for each protocol of several tasks; none where
     the only suites of these tasks have no common mean.
     """
-    ways = list(dict.fromkeys(map(ScoringSetup.of, results)))
+    ways = list(dict.fromkeys(map(ScoringSetup.from_result, results)))
     versions = Counter(way[:4] for way in ways)
     times = Counter(way[:2] for way in versions)
     columns = []
     for way in ways:
-        split = "" if way.split in USUAL_SPLITS else f" ({way.split})"
-        protocol = f", {way.name}" if times[way[:2]] > 1 else ""
+        split = "" if way.split in DEFAULT_SPLITS else f" ({way.split})"
+        protocol = f", {way.protocol_name}" if times[way[:2]] > 1 else ""
         version = f", data and card {way.version}" if versions[way[:4]] > 1 else ""
         columns.append(GridColumn(f"{way.task}{split}{protocol}{version}", [way]))
     return [*columns, *(_means(ways, catalogue) if means else ())]
@@ -121,13 +123,13 @@ def grid_columns(
 def _means(ways: Sequence[ScoringSetup], catalogue: Catalogue) -> Iterator[GridColumn]:
     """Scores of other protocols or of splits that are not the usual have no mean with the rest."""
     alike: dict[tuple[str, ...], list[ScoringSetup]] = {}
-    times = Counter((way.task, way.name) for way in ways)
+    times = Counter((way.task, way.protocol_name) for way in ways)
     twice = {name for (_, name), count in times.items() if count > 1}
     for way in ways:
         # Tasks may fix fields of a protocol of one name; the same task scored twice under it is another protocol.
-        fields = way.protocol if way.name in twice else ""
+        fields = way.protocol if way.protocol_name in twice else ""
         alike.setdefault(
-            (way.name, fields, "" if way.split in USUAL_SPLITS else way.split), []
+            (way.protocol_name, fields, "" if way.split in DEFAULT_SPLITS else way.split), []
         ).append(way)
     for mine in alike.values():
         tasks = {way.task: way for way in mine}
@@ -140,11 +142,11 @@ def _means(ways: Sequence[ScoringSetup], catalogue: Catalogue) -> Iterator[GridC
                 yield GridColumn(f"mean of {suite.name}", [tasks[task] for task in suite.tasks])
         if not suites and len(tasks) > 1 and len({way.protocol for way in mine}) == 1:
             # Of which tasks it is, the protocol tells.
-            whose = f", {mine[0].name}" if len(alike) > 1 else ""
+            whose = f", {mine[0].protocol_name}" if len(alike) > 1 else ""
             yield GridColumn(f"mean of {len(tasks)}{whose}", mine)
 
 
-def grid_html(
+def render_grid(
     columns: Sequence[GridColumn], runs: Sequence[EncoderResults], notes: Sequence[str] = ()
 ) -> str:
     """Encoders by tasks, in points with their intervals below."""
@@ -161,7 +163,7 @@ def grid_html(
         return f"{100 * cell.score:.2f}{deviation}{ends}"
 
     rows = [
-        [join_lines(one.name), *(points(column.cell(one.results)) for column in columns)]
+        [join_lines(one.name), *(points(column.score(one.results)) for column in columns)]
         for one in runs
     ]
     return notebook_table(["encoder", *(column.head for column in columns)], rows, notes)
@@ -229,7 +231,7 @@ def build_comparison(
     return EncoderComparison(**vars(found))
 
 
-MOST_ROWS = 20
+MAX_ROWS = 20
 """So many encoders a notebook shows; the mean's interval of more takes its time."""
 
 
@@ -341,14 +343,16 @@ class Results(Sequence[Result]):
 
     def _repr_html_(self) -> str:
         if not self:
-            return grid_html([], [], [repr(self)[1:-1], *map(str, self.failures)])
-        more = len(self.runs) - MOST_ROWS
+            return render_grid([], [], [repr(self)[1:-1], *map(str, self.failures)])
+        more = len(self.runs) - MAX_ROWS
         notes = [
             "scores are times 100, with their 95% intervals below",
             *([f"and {_count(more, 'encoder')} more"] if more > 0 else []),
             *(f"failed: {failure}" for failure in self.failures),
         ]
-        return grid_html(grid_columns(self._results, self._catalogue), self.runs[:MOST_ROWS], notes)
+        return render_grid(
+            make_grid_columns(self._results, self._catalogue), self.runs[:MAX_ROWS], notes
+        )
 
     def to_frame(self, *, scores: bool = False) -> pd.DataFrame:
         """The results as a DataFrame of pandas, a row a Result, in their order.
@@ -359,12 +363,12 @@ class Results(Sequence[Result]):
         import pandas as pd
 
         rows = [
-            {fact: getattr(one, fact, None) for fact in FACTS}
+            {fact: getattr(one, fact, None) for fact in FRAME_COLUMNS}
             | {"protocol": one.protocol["name"], "low": one.interval[0], "high": one.interval[1]}
             | (one.scores if scores else {})
             for one in self
         ]
-        return pd.DataFrame(rows, columns=None if self else FACTS)
+        return pd.DataFrame(rows, columns=None if self else FRAME_COLUMNS)
 
     def compare(
         self,
@@ -398,9 +402,9 @@ class Results(Sequence[Result]):
                 if cell.interval
                 else None,
             )
-            for column in grid_columns(self._results, self._catalogue)
+            for column in make_grid_columns(self._results, self._catalogue)
             for one in self.runs
-            if (cell := column.cell(one.results)) is not None
+            if (cell := column.score(one.results)) is not None
         ]
         title = self.runs[0].name if len(self.runs) == 1 else ""
         return draw_dots(dots, x_label="score × 100, with its 95% interval", title=title)
@@ -423,17 +427,17 @@ class Results(Sequence[Result]):
         return made
 
 
-def html_so_far(results: Sequence[Result], catalogue: Catalogue) -> str:
+def render_partial_grid(results: Sequence[Result], catalogue: Catalogue) -> str:
     """The table of a notebook while scores come in: without means, whose intervals take their time; nothing at first."""
     if not results:
         return ""
-    return grid_html(
-        grid_columns(results, catalogue, means=False),
-        group_by_encoder(results, catalogue)[-MOST_ROWS:],
+    return render_grid(
+        make_grid_columns(results, catalogue, means=False),
+        group_by_encoder(results, catalogue)[-MAX_ROWS:],
     )
 
 
-FACTS = (
+FRAME_COLUMNS = (
     "encoder", "task", "split", "protocol", "score", "low", "high", "n", "zero_vectors", "overlap", "train_seed",
     "eval_seed", "fingerprint", "revision",
 )  # fmt: skip

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from stsbench.boards.published.rows import ColumnFacts, misprints, protocols, published_row
-from stsbench.boards.tables.columns import make_column_spec, series
+from stsbench.boards.tables.columns import make_column_spec, scores_by_seed
 from stsbench.check.lock import CheckSide, LockedCell, hold_to_data, unpack
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
@@ -623,7 +623,7 @@ def _of_encoder(
                 continue
             facts = ColumnFacts(task=score.task, split=score.split)
             wanted, _ = make_column_spec(facts, score.protocol, score.metric, catalogue)
-            if not (measured := list(series(runs, wanted).values())):
+            if not (measured := list(scores_by_seed(runs, wanted).values())):
                 continue
             results = [r for r in runs.results if (r.task, r.split) == (wanted.task, wanted.split)]
             result, reasons = results[0], filter(None, map(new.why_unverified, results))

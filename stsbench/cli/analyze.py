@@ -78,7 +78,7 @@ def analyze_command(
         store=kept,
     )
     with shown_work() as shown:
-        listener = shown.listener(what, on_notice=print_error).with_raised_failures()
+        listener = shown.make_callbacks(what, on_notice=print_error).with_raised_failures()
         found = analyse(what, made, plan, parameters=parameters, listener=listener)
     if as_json:
         print_text(findings_json(found), end="")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from stsbench.api.names import compared_results
+from stsbench.api.names import select_compared_results
 from stsbench.api.results import build_comparison
 from stsbench.boards.render.figures import WRITERS, comparison_figure, render_comparison
 from stsbench.boards.render.formats import TERMINAL
@@ -60,8 +60,13 @@ def compare_command(
         raise StsbenchError("compare needs at least two encoders, or folders of results")
     skipped = partial(print_error, about="skipped")
     with shown_count(CHECKED) as progress:
-        read = compared_results(
-            encoders, results, catalogue, skipped=skipped, noticed=print_error, progress=progress
+        read = select_compared_results(
+            encoders,
+            results,
+            catalogue,
+            on_problem=skipped,
+            on_notice=print_error,
+            progress=progress,
         )
     found = build_comparison(
         read, catalogue, tasks=tasks, protocol=protocol, seed=seed, independent=independent

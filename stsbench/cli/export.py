@@ -74,12 +74,12 @@ def _mteb(results: Sequence[Result], out: Path | None, catalogue: opt.Cards, as_
         raise StsbenchError("--format mteb writes many files: give --out FOLDER")
     made = export_mteb(results, out, catalogue)
     if as_json:
-        print_json({"files": [str(path) for path in made.paths], "left_out": made.left_out})
+        print_json({"files": [str(path) for path in made.paths], "left_out": made.omitted})
         return
-    for line in made.left_out[:SHOWN]:
+    for line in made.omitted[:SHOWN]:
         print_text(f"skipped: {line}")
-    if len(made.left_out) > SHOWN:
-        print_text(f"skipped: {len(made.left_out) - SHOWN} more; --json lists them")
+    if len(made.omitted) > SHOWN:
+        print_text(f"skipped: {len(made.omitted) - SHOWN} more; --json lists them")
     print_text(
         f"wrote {len(made.paths)} file{'s' * (len(made.paths) != 1)}; mteb.ResultCache('{out}') reads them"
     )

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stsbench.api.names import added_rows, select_results
+from stsbench.api.names import parse_added_rows, select_results
 from stsbench.boards.published.rows import read_table_card
 from stsbench.boards.render.formats import TERMINAL, check_format, render
 from stsbench.boards.tables.build import TableRequest, find_suite
@@ -75,24 +75,24 @@ def leaderboard_command(
     encoders = EncoderDirectory(ResultFolder([], []) if alone else read_folder(where), catalogue)
     complain_of_all("skipped", (problem.message for problem in encoders.folder.problems))
     added, chosen = (
-        added_rows(add, encoders, catalogue, where),
+        parse_added_rows(add, encoders, catalogue, where),
         select_results(encoder, encoders, catalogue, where),
     )
     wanted = {id(result) for one in (chosen, *(one.results for one in added)) for result in one}
     found = [result for result in encoders.folder.all_results if id(result) in wanted]
     with shown_count("rows with intervals") as progress:
         asked = TableRequest(
-            catalogue=catalogue, results=found, where=where, added=added, protocol=protocol, show=shown, ranks=ranks,
+            catalogue=catalogue, results=found, results_folder=where, added=added, protocol=protocol, show=shown, ranks=ranks,
             imported=_imported(mteb, catalogue) if mteb else None, progress=progress,
-            believe=partial(believed, catalogue=catalogue),
+            select_trusted=partial(believed, catalogue=catalogue),
         )  # fmt: skip
-        made = asked.boards(suite) if table is None else asked.declared(table)
-    complain_of_all("skipped", made.left_out)
+        made = asked.make_boards(suite) if table is None else asked.make_table(table)
+    complain_of_all("skipped", made.omitted)
     for line in filter(None, [*made.advice, encoders.describe_omitted(found)]):
         print_error(line)
     tables = made.tables
     if rows_only and add:
-        tables = [one.with_rows(lambda row: row if row.is_added else None) for one in tables]
+        tables = [one.map_rows(lambda row: row if row.is_added else None) for one in tables]
     if fmt == TERMINAL:
         _print_boards(tables, shown, exact=exact)
     elif fmt in FIGURES:

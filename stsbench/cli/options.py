@@ -514,7 +514,7 @@ def to_load(name: str, catalogue: "Catalogue | None" = None) -> str:
     """What an encoder or a recipe is loaded by, for which a title or a row of a table may be given; nothing for nothing."""
     from stsbench.api.names import NameResolver
 
-    return NameResolver(catalogue or read_cards()).one_to_load(name)
+    return NameResolver(catalogue or read_cards()).resolve_spec(name)
 
 
 def data_folder(data: Path | None) -> Path | None:

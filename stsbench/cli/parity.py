@@ -74,7 +74,7 @@ def parity_command(
     with shown_work() as shown:
         texts, listener = (
             [text for _, text in sentences],
-            partial(shown.listener, on_notice=print_error),
+            partial(shown.make_callbacks, on_notice=print_error),
         )
         sides = [
             measure_encoder(one, scored, texts, plan, listener(name)) for name, one in known.items()

@@ -236,7 +236,7 @@ def shown_work(what: str = "reading data") -> AbstractContextManager[ProgressDis
     """Show work of any kind until the end of the block: a bar where someone watches, else a line now and then."""
     from stsbench.api.progress_display import show_progress
 
-    return show_progress(what, say=print_progress)
+    return show_progress(what, write_line=print_progress)
 
 
 @contextmanager
@@ -248,7 +248,7 @@ def shown_count(what: str) -> Iterator[Callable[[int, int], None]]:
         def update(done: int, total: int) -> None:
             if not shown:
                 shown.append(stack.enter_context(shown_work(what)))
-            shown[0].update("work", done, total, what=what)
+            shown[0].update("work", done, total, label=what)
 
         yield update
 
@@ -481,7 +481,7 @@ SETTINGS = ((2, False), (1, False), (2, True), (1, True))
 def print_table(layout: Layout) -> None:
     """Print a board in as many parts as its columns need, best in bold, second best underlined; then its legend."""
     # Imports numpy, for which no list waits.
-    from stsbench.boards.tables.table import short_labels
+    from stsbench.boards.tables.table import shorten_labels
 
     # Control characters of names are written out before widths are reckoned.
     blocks = [
@@ -496,7 +496,7 @@ def print_table(layout: Layout) -> None:
         for block in layout.blocks
     ]
     screen = _console()
-    layout = short_labels(
+    layout = shorten_labels(
         replace(layout, blocks=blocks, heads=[escape_controls(head) for head in layout.heads])
     )
     print_text("\n".join(folded(layout.caption, screen.width)) + "\n")
@@ -522,14 +522,14 @@ def _board(layout: Layout, *, is_folded: bool) -> list[PrintedColumn]:
     from rich.text import Text
 
     lines = [line for block in layout.blocks for line in block.lines]
-    labels = [("  " if line.further else "") + line.label + line.marks for line in lines]
+    labels = [("  " if line.continues_row else "") + line.label + line.symbols for line in lines]
     columns = [PrintedColumn(layout.label_head, labels, is_name=True)]
     for at, head in enumerate(layout.heads):
         cells = []
         for cell in (line.cells[at] for line in lines):
             below = "\n" if is_folded and cell.deviation else ""
             style = {1: "bold", 2: "underline"}.get(cell.rank, "")
-            cells.append(Text(cell.text, style=style) + f"{cell.mark}{below}{cell.deviation}")
+            cells.append(Text(cell.text, style=style) + f"{cell.symbol}{below}{cell.deviation}")
         columns.append(PrintedColumn(head, cells, is_number=True))
     return columns
 

@@ -55,7 +55,7 @@ class RunProgress:
         self.asked, self.events, self.shown = (
             asked,
             events,
-            shown or ProgressDisplay(say=print_progress),
+            shown or ProgressDisplay(write_line=print_progress),
         )
         self.failures: dict[str, tuple[str, str]] = {}
         """A line for each, and the same as what failed and why."""
@@ -74,7 +74,7 @@ class RunProgress:
         return RunCallbacks(
             on_plan=self.on_planned, on_progress=self.on_working, on_result=self.on_scored, on_failure=self.on_failed,
             on_notice=self.on_noticed,
-            on_checking=lambda done, total: self.shown.update("work", done, total, what=CHECKED),
+            on_checking=lambda done, total: self.shown.update("work", done, total, label=CHECKED),
         )  # fmt: skip
 
     def on_planned(self, parts: Sequence[EncoderPlan]) -> None:
@@ -120,19 +120,24 @@ class RunProgress:
             # Of a single worker its own bar says the rest.
             what = f"all: {counts}" if any(workers) else "all"
             self.shown.update(
-                "work", self.known + pace.scored_cells, self.cells, what=what, news=rest
+                "work", self.known + pace.scored_cells, self.cells, label=what, status=rest
             )
-            for name in {*self.shown.rows, *workers} - {"work"}:
+            for name in {*self.shown.bar_ids, *workers} - {"work"}:
                 one = workers.get(name) or JobProgress(label="waiting")
                 news = (
-                    ", ".join([f"{one.fraction:.0%}", *self.shown.left(name, one.fraction, 1.0)])
+                    ", ".join(
+                        [
+                            f"{one.fraction:.0%}",
+                            *self.shown.describe_time_left(name, one.fraction, 1.0),
+                        ]
+                    )
                     if one.fraction
                     else ""
                 )
                 text = cut(f"{name} {one.label}".strip(), 2 * SHOWN_NAME)
-                self.shown.update(name, one.fraction, 1.0, what=text, news=news)
+                self.shown.update(name, one.fraction, 1.0, label=text, status=news)
         elif self.shown.is_due():
-            self.shown.said = time.monotonic()
+            self.shown.last_line_time = time.monotonic()
             own = [
                 f"{one.label}{f', {one.fraction:.0%}' if one.fraction else ''}"
                 for one in workers.values()
@@ -245,7 +250,7 @@ def run_progress(
     """Show how a run goes, until the end of the block; lines are printed above bars."""
     progress = RunProgress(out, asked=asked, events=events)
     with show_progress(
-        "reading cards and data", say=lambda how: progress._say("progress", how, line=how)
+        "reading cards and data", write_line=lambda how: progress._say("progress", how, line=how)
     ) as progress.shown:
         try:
             yield progress
@@ -273,7 +278,7 @@ def train_progress(plan: TrainPlan, about: str = "") -> Iterator[OnProgress]:
                     else f", kept {100 * progress.kept:.2f}"
                 )
                 scores = [f"dev {100 * progress.score:.2f} (best {100 * progress.best:.2f}{kept})"]
-            left = shown.left("work", progress.step, progress.steps)
+            left = shown.describe_time_left("work", progress.step, progress.steps)
             if shown.bars is None and progress.point is not None:
                 point = [
                     (name.replace("_", " "), x)
@@ -281,12 +286,12 @@ def train_progress(plan: TrainPlan, about: str = "") -> Iterator[OnProgress]:
                     if name not in NOT_LOSSES
                 ]
                 step = f"step {progress.step} of {progress.steps}"
-                shown.line(
+                shown.report(
                     f"{what}: {', '.join([step, *(f'{name} {x:.4g}' for name, x in point), *scores, *left])}"
                 )
             news = ", ".join(
                 [f"{progress.step}/{progress.steps}", f"loss {progress.loss:.3f}", *scores, *left]
             )
-            shown.update("work", progress.step, progress.steps, what=what, news=news)
+            shown.update("work", progress.step, progress.steps, label=what, status=news)
 
         yield on_progress

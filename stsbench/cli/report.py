@@ -60,7 +60,7 @@ def report_command(
     by_encoder, notice = _results(plan, missing)
     with shown_work() as shown:
         for name, analysis in made.items():
-            listener = shown.listener(
+            listener = shown.make_callbacks(
                 name, on_notice=print_error, on_failure=partial(_note, missing, name)
             )
             with _noted(name, missing):
@@ -68,9 +68,9 @@ def report_command(
     if found := [one for mine in by_encoder.values() for one in mine]:
         with _noted(f"suite {suite}", missing):
             asked = TableRequest(
-                catalogue=catalogue, results=found, where=results, show="measured"
-            ).boards(suite)
-            missing.extend(asked.left_out)
+                catalogue=catalogue, results=found, results_folder=results, show="measured"
+            ).make_boards(suite)
+            missing.extend(asked.omitted)
             boards += asked.tables
     comparison = None
     if len(by_encoder) > 1:

@@ -16,7 +16,7 @@ from stsbench.bench.plan import Cell, CleanScoreSettings, RunPlan
 from stsbench.bench.protocols import format_protocol
 from stsbench.bench.run import EXECUTORS, EncoderForecast, forecast_run, run
 from stsbench.boards.tables.build import TableRequest
-from stsbench.boards.tables.table import OVERLAP_SAID, OVERLAPS, build_layout
+from stsbench.boards.tables.table import OVERLAP_LEGENDS, OVERLAP_SYMBOLS, build_layout
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
 from stsbench.cli.config import format_settings, join_assignments
@@ -360,7 +360,7 @@ def print_boards(results: Sequence[Result], catalogue: opt.Cards) -> None:
     for group in groups.values():
         scored = {result.task: result.split for result in group}
         for name, suite in _columns(list(scored), catalogue):
-            for table in TableRequest(catalogue=catalogue, results=group).suite_boards(
+            for table in TableRequest(catalogue=catalogue, results=group).make_suite_boards(
                 name, suite, scored
             ):
                 print_table(build_layout(table))
@@ -392,7 +392,7 @@ def _lines(
     first, *others = results
     # The worst that its encoders saw of the task's test.
     seen = {result.overlap for result in results}
-    mark = next((OVERLAPS[one] for one in ("gold", "text") if one in seen), "")
+    mark = next((OVERLAP_SYMBOLS[one] for one in ("gold", "text") if one in seen), "")
     yield ScoreLine(
         encoder=encoder,
         task=f"{_task(first)} {mark}".rstrip(),
@@ -486,8 +486,10 @@ def _print_notes(results: Sequence[Result], *, marks: bool) -> None:
         print_paragraph(
             f"{where}: not in the mean, for fewer than {MIN_SUBSET_PAIRS} pairs are left of it: {subsets}"
         )
-    for mark in sorted({OVERLAPS[r.overlap] for r in results if marks and r.overlap in OVERLAPS}):
-        print_text(OVERLAP_SAID[mark])
+    for mark in sorted(
+        {OVERLAP_SYMBOLS[r.overlap] for r in results if marks and r.overlap in OVERLAP_SYMBOLS}
+    ):
+        print_text(OVERLAP_LEGENDS[mark])
     seeds = list(
         dict.fromkeys(
             _seed(r) for r in sorted(results, key=lambda r: (r.train_seed or 0, r.eval_seed))

@@ -77,7 +77,7 @@ def timing_command(
     params, names = opt.parse_assignments(assign), NameResolver(catalogue)
     more: Facts = {
         "catalogue": catalogue,
-        "base": names.one_to_load(base),
+        "base": names.resolve_spec(base),
         "data": data,
         "device": device,
     }
@@ -86,7 +86,7 @@ def timing_command(
     sentences, rows = loaded.texts([split], repeated=True), list[Facts]()
     with shown_work("loading") as shown:
         for name in ENCODERS if usual else names.resolve_specs(encoder):
-            shown.update("work", what=name)
+            shown.update("work", label=name)
             known = load_named(name, params=params, catalogue=catalogue)
             made, training = _fitted(known.encoder, loaded, catalogue)
             facts = {
@@ -96,7 +96,7 @@ def timing_command(
             }
             rows.append(facts | _inference(made, sentences, batch_size, rounds))
         for plan in plans:
-            shown.update("work", what=f"{plan.name}: training")
+            shown.update("work", label=f"{plan.name}: training")
             made, training = _trained(plan, steps)
             facts = {
                 "name": plan.name,

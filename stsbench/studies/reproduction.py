@@ -19,7 +19,7 @@ from stsbench.boards.published.rows import (
     row_facts,
     sources,
 )
-from stsbench.boards.tables.build import number_of
+from stsbench.boards.tables.build import format_table_number
 from stsbench.boards.tables.columns import Numbers, TableFiller
 from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColumn, TableNumber
 from stsbench.core.cards import StrictRecord
@@ -229,12 +229,12 @@ def scored_on(ablation: Ablation, catalogue: Catalogue) -> list[RunPlan]:
     Columns that are read from the record of a training need no task.
     """
     tasks_by_protocol: dict[tuple[str, str | None], list[str]] = {}
-    for column in TableFiller.of(ablation.table, catalogue).tasks:
-        spec = column.wanted
+    for column in TableFiller.from_card(ablation.table, catalogue).task_columns:
+        spec = column.spec
         if spec is None or spec.task in sources().extras:
             continue
         # Probes report the development score beside the score of the test.
-        is_default_split = spec.printed == "test" or spec.task in catalogue.suites()
+        is_default_split = spec.published_split == "test" or spec.task in catalogue.suites()
         split = None if is_default_split else spec.split
         tasks_by_protocol.setdefault((spec.protocol, split), []).append(spec.task)
     return [
@@ -256,10 +256,10 @@ def table_beside(
         catalogue: The cards.
     """
     card = ablation.table
-    filler = TableFiller.of(card, catalogue)
+    filler = TableFiller.from_card(card, catalogue)
     columns = [column for column in filler.columns if column.kind in ("task", "average")]
     published_by_line = [
-        filler.published(published_row(line.published)) if line.published else {}
+        filler.published_numbers(published_row(line.published)) if line.published else {}
         for line in ablation.lines
     ]
     published_keys = {key for published in published_by_line for key in published}
@@ -297,7 +297,7 @@ def table_beside(
         name=ablation.name,
         title=card.title,
         paper=sources().papers[card.paper],
-        number=number_of(card),
+        paper_number=format_table_number(card),
         columns=table_columns,
         groups=[Group(title=title, rows=rows) for title, rows in rows_by_group.items()],
         notes=list(_notes(ablation)),
@@ -309,8 +309,8 @@ def _columns_beside(
 ) -> list[TableColumn]:
     """Return the paper's column, ours and their difference, as far as the table has them."""
     if not is_published:
-        return [replace(column, kind="task", wanted=None)]
-    measured = replace(column, head=f"{column.head}, here", kind="task", wanted=None)
+        return [replace(column, kind="task", spec=None)]
+    measured = replace(column, head=f"{column.head}, here", kind="task", spec=None)
     published = replace(measured, key=f"{column.key} printed", head=f"{column.head}, paper")
     if is_small:
         return [published, measured]
@@ -347,16 +347,16 @@ def _measured(
     """Compute one line's numbers by column, from its results and the records of its trainings."""
     results = _results(outcomes)
     runs = [outcome.run for outcome in outcomes if outcome.run is not None]
-    numbers = filler.measured(EncoderResults("", "", "", None, results)) if results else {}
+    numbers = filler.measured_numbers(EncoderResults("", "", "", None, results)) if results else {}
     suites = filler.catalogue.suites()
     for column in columns:
-        spec = column.wanted
+        spec = column.spec
         if spec is None:
             continue
         if spec.task == "training":
             run_values = [_of_training(run, spec.metric) for run in runs]
             values = [value for value in run_values if value is not None]
-        elif spec.task in suites and spec.printed == "validation":
+        elif spec.task in suites and spec.published_split == "validation":
             values = _development_means(results, suites[spec.task].tasks, spec.protocol)
         else:
             continue

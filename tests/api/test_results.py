@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stsbench
-from stsbench.api.results import FailedCell, Results, grid_columns
+from stsbench.api.results import FailedCell, Results, make_grid_columns
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.results.folder import read_items
@@ -91,9 +91,9 @@ def test_a_frame_has_a_row_a_result(two):
 
 
 def cells(*results: Any) -> dict[str, Any]:
-    columns = grid_columns(results, Catalogue())
+    columns = make_grid_columns(results, Catalogue())
     (runs,) = group_by_encoder(results)
-    return {column.head: column.cell(runs.results) for column in columns}
+    return {column.head: column.score(runs.results) for column in columns}
 
 
 def test_a_suite_has_its_mean_and_another_choice_one_of_its_own():
@@ -117,7 +117,7 @@ def test_other_protocols_and_splits_have_no_common_mean():
 def test_versions_of_a_task_share_no_column_and_no_mean():
     results = [make_result("a", "sts12", data="d" * 64), make_result("b", "sts12", data="e" * 64)]
     results.append(make_result("b", "sts13"))
-    heads = [column.head for column in grid_columns(Results(results), Catalogue())]
+    heads = [column.head for column in make_grid_columns(Results(results), Catalogue())]
     assert heads == [
         "sts12, data and card dddddd cccccc",
         "sts12, data and card eeeeee cccccc",

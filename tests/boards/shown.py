@@ -46,7 +46,7 @@ def standing(
     table: Table, low: int, high: int, letters: str = "a", *, is_best: bool = False
 ) -> Table:
     """The table with a standing of its first row, whose rank is the lowest that it may have."""
-    return laid.with_standings(table, {0: RowStanding(low, (low, high), letters, is_best, ())})
+    return laid.add_standings(table, {0: RowStanding(low, (low, high), letters, is_best, ())})
 
 
 def row(table: Table, label: str) -> Row:
@@ -56,9 +56,12 @@ def row(table: Table, label: str) -> Row:
 
 def shown(layout: Layout, label: str) -> list[str]:
     (found,) = [
-        line for block in layout.blocks for line in block.lines if line.label + line.marks == label
+        line
+        for block in layout.blocks
+        for line in block.lines
+        if line.label + line.symbols == label
     ]
-    return [cell.text + cell.deviation + cell.mark for cell in found.cells]
+    return [cell.text + cell.deviation + cell.symbol for cell in found.cells]
 
 
 NASTY = r"a_b|c*d&e%f$g#h{i}~j^k\l<m>"
@@ -74,9 +77,9 @@ def small() -> Table:
     ]
     first = Row(
         label=NASTY,
-        key="p/t/r",
+        published_key="p/t/r",
         encoder="e",
-        quoted="SBERT",
+        quoted_from="SBERT",
         cells={
             "a": TableCell(measured=TableNumber(70.126, 0.5), published=TableNumber(70.0, None, 1)),
             "b": TableCell(published=TableNumber(50.25, 0.25, 2), misprint="it is wrong"),
@@ -88,7 +91,7 @@ def small() -> Table:
     third = Row(
         label="third",
         cells={"a": TableCell(published=TableNumber(1.0, None, 2))},
-        otherwise="wmean",
+        other_protocol="wmean",
     )
     groups = [
         Group(section="One & two", title="x_y", rows=[first, second]),

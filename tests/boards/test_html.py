@@ -12,7 +12,7 @@ import pytest
 
 from stsbench.boards.published.rows import sources, table_names
 from stsbench.boards.render.formats import render
-from stsbench.boards.render.html import parameters_said, set_apart
+from stsbench.boards.render.html import distinguish_rows, format_parameters
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.table import (
     AVERAGE,
@@ -83,9 +83,9 @@ def small() -> Table:
         Row(
             label="first",
             cells=cells,
-            key="p/t/r",
+            published_key="p/t/r",
             encoder="e",
-            quoted="SBERT",
+            quoted_from="SBERT",
             traits=EncoderTraits("SimCSE", "BERT-base", "nli"),
         ),
         Row(label="second", cells={"a": TableCell(published=TableNumber(60.0))}),
@@ -102,7 +102,7 @@ def test_a_page_is_well_formed_with_all_cells(name):
     layout = build_layout(table, "both")
     lines = [line for block in layout.blocks for line in block.lines]
     cells = [
-        [line.label + line.marks, *(c.text + c.mark + c.deviation for c in line.cells)]
+        [line.label + line.symbols, *(c.text + c.symbol + c.deviation for c in line.cells)]
         for line in lines
     ]
     assert [row for row in reader.rows[1:] if len(row) > 1] == cells
@@ -161,9 +161,9 @@ def test_a_hostile_name_is_text_everywhere():
     row = Row(
         label=HOSTILE,
         cells=cells,
-        key=HOSTILE,
+        published_key=HOSTILE,
         encoder=f"{HOSTILE}2",
-        quoted=HOSTILE,
+        quoted_from=HOSTILE,
         misprint=HOSTILE,
         traits=EncoderTraits(HOSTILE, HOSTILE, HOSTILE),
     )
@@ -314,12 +314,12 @@ def test_details_lead_to_paper_model_and_the_source_of_a_row():
     [(22_713_216, "22.7M"), (99_960_000, "100M"), (6.7e9, "6700M"), (4e5, "0.4M")],
 )
 def test_parameters_are_told_in_millions(count, said):
-    assert parameters_said(int(count)) == said
+    assert format_parameters(int(count)) == said
 
 
 def named(*rows: Row, **facts: str) -> list[str]:
     table = Table(name="n", title="n", columns=[], groups=[Group(rows=rows, **facts)])
-    found = set_apart(table)
+    found = distinguish_rows(table)
     return [found[id(row)].text if id(row) in found else "" for row in rows]
 
 
@@ -331,9 +331,9 @@ def test_rows_of_one_name_are_told_apart_by_what_differs():
     assert named(row, replace(row, traits=nli)) == ["supervision none", "supervision nli"]
     both = replace(row, traits=EncoderTraits("M", "BERT-large", "nli"))
     assert named(row, replace(row, traits=large), both)[2] == "BERT-large, supervision nli"
-    old, new = (replace(row, key=f"{paper}/table-1/x") for paper in ("sbert", "sgopt"))
+    old, new = (replace(row, published_key=f"{paper}/table-1/x") for paper in ("sbert", "sgopt"))
     assert named(old, new) == ["SBERT 2019, table 1", "SG-OPT 2021, table 1"]
-    assert named(old, replace(old, key="sbert/table-2/x")) == [
+    assert named(old, replace(old, published_key="sbert/table-2/x")) == [
         "SBERT 2019, table 1",
         "SBERT 2019, table 2",
     ]
@@ -344,7 +344,7 @@ def test_rows_of_one_name_are_told_apart_by_what_differs():
 def test_every_row_of_a_page_has_a_name_of_its_own():
     for name in table_names():
         table = build_table(name)
-        apart = set_apart(table)
+        apart = distinguish_rows(table)
         names = [
             row.label + (apart[id(row)].text if id(row) in apart else "") for row in table.rows()
         ]

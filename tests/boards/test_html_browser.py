@@ -121,7 +121,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             },
         ),
         Row(label="two", encoder="two", cells={"a": measured(70.5, 68.0, 73.0)}),
-        Row(label="three", cells={"a": TableCell(published=TableNumber(60.0))}, otherwise="wmean"),
+        Row(
+            label="three",
+            cells={"a": TableCell(published=TableNumber(60.0))},
+            other_protocol="wmean",
+        ),
     ]
     for name, tables in {
         "paper": [build_table("simcse-5", results)],

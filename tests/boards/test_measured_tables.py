@@ -26,7 +26,7 @@ def test_measured_published_and_their_difference_stand_side_by_side():
     table = build_table("simcse-5", sts("simcse-bert-base", *UNROUNDED))
     cell = row(table, "SimCSE-BERT-base").cell("sts12")
     assert cell.published == TableNumber(
-        68.40, decimals=2, source="simcse/table-5/SimCSE-BERT-base"
+        68.40, decimals=2, published_key="simcse/table-5/SimCSE-BERT-base"
     )
     assert cell.measured and cell.measured.value == pytest.approx(12.344)
     assert cell.measured.interval == pytest.approx((2.344, 22.344))
@@ -123,7 +123,7 @@ def test_an_encoder_of_other_parameters_passes_for_no_published_row():
     results = sts("simcse-bert-base+pooling=max", *UNROUNDED)
     assert not any(one.is_measured for one in build_table("simcse-5", results).rows())
     (own,) = [one for one in build_table("sts", results).rows() if one.is_measured]
-    assert own.label == "SimCSE-BERT-base (unsup.)+pooling=max" and not own.key
+    assert own.label == "SimCSE-BERT-base (unsup.)+pooling=max" and not own.published_key
 
 
 def test_composite_is_measured_from_all_its_parts():
@@ -172,8 +172,8 @@ def test_measured_takes_the_place_of_published_on_a_board():
         "sts", [*sts("simcse-bert-base", *UNROUNDED), *sts("mine", *UNROUNDED[::-1])]
     )
     mine, simcse = row(table, "mine"), row(table, "SimCSE-BERT-base (unsup.)")
-    assert mine.is_measured and not mine.key
-    assert simcse.is_measured and simcse.key == "simcse/table-5/SimCSE-BERT-base"
+    assert mine.is_measured and not mine.published_key
+    assert simcse.is_measured and simcse.published_key == "simcse/table-5/SimCSE-BERT-base"
     layout = build_layout(table)
     assert shown(layout, "SimCSE-BERT-base (unsup.)")[0] == "12.34"
     assert shown(layout, "SimCSE-RoBERTa-base (unsup.)†")[0] == "70.16"
@@ -185,7 +185,7 @@ def test_a_board_holds_no_row_twice_that_papers_take_over_from_each_other():
     labels = [one.label for one in build_table("sts").rows()]
     assert len([label for label in labels if "IS-BERT" in label]) == 1
     assert len([label for label in labels if "GloVe" in label and "InferSent" not in label]) == 1
-    keys = [one.key for one in build_table("sts").rows()]
+    keys = [one.published_key for one in build_table("sts").rows()]
     assert "simcse/table-b.2/SBERT (all)" in keys and "sgopt/table-1/SBERT-base Mean" not in keys
 
 
@@ -195,7 +195,7 @@ def test_averages_of_other_tables_are_columns_of_the_board_of_all():
         (42.344, None, None, None, 1, "", "")
     )
     assert row(table, "SimCSE-BERT-base (unsup.)").cell("transfer").published == TableNumber(
-        85.81, decimals=2, source="simcse/table-e.1/SimCSE-BERT-base"
+        85.81, decimals=2, published_key="simcse/table-e.1/SimCSE-BERT-base"
     )
     assert AVERAGE not in [column.key for column in table.columns]
     # Ablations print nothing but an average.
@@ -366,7 +366,7 @@ def test_a_mixture_that_is_not_declared_is_refused(tmp_path):
     ):
         build_table(own_table(tmp_path, OWN.replace('"BERT-base"', '"Avg. GloVe"')))
     declared = OWN.replace('"BERT-base"', '{row = "Avg. GloVe", protocol = "simcse"}')
-    assert row(build_table(own_table(tmp_path, declared)), "Avg. GloVe").otherwise == "simcse"
+    assert row(build_table(own_table(tmp_path, declared)), "Avg. GloVe").other_protocol == "simcse"
 
 
 def test_an_average_over_protocols_is_refused_unless_it_is_a_declared_composite(tmp_path):
@@ -385,8 +385,8 @@ def test_an_average_over_protocols_is_refused_unless_it_is_a_declared_composite(
 def test_rows_of_unknown_protocol_have_no_average_but_the_printed_one():
     table = build_table("consert-2")
     clear, ct = row(table, "CLEAR-base"), row(table, "BERT-base-CT")
-    assert clear.otherwise == "unknown" and clear.cell(AVERAGE).published == TableNumber(
-        61.8, decimals=1, source=clear.key
+    assert clear.other_protocol == "unknown" and clear.cell(AVERAGE).published == TableNumber(
+        61.8, decimals=1, published_key=clear.published_key
     )
     assert clear.cell(EXACT).published is None and ct.cell(AVERAGE).published is None
-    assert published_row(clear.key).quoted == "clear"
+    assert published_row(clear.published_key).quoted == "clear"

@@ -59,11 +59,11 @@ def test_scores_are_in_range():
     for row, score in SCORES:
         metric = METRICS[score.metric]
         low, high = (-100 if metric.better != "high" or "spearman" in score.metric else 0, 100)
-        assert not metric.points or low <= score.value <= high, (row.key, score)
-        assert metric.points or score.value >= 0, (row.key, score)
+        assert not metric.in_points or low <= score.value <= high, (row.key, score)
+        assert metric.in_points or score.value >= 0, (row.key, score)
         assert score.deviation is None or 0 <= score.deviation < 5, (row.key, score)
         # Nothing looks like a fraction that was not made points.
-        assert not metric.points or abs(score.value) > 1 or score.task in ("coco", "stsb"), (
+        assert not metric.in_points or abs(score.value) > 1 or score.task in ("coco", "stsb"), (
             row.key,
             score,
         )

@@ -16,10 +16,10 @@ import pytest
 
 from stsbench.boards.published.rows import table_names
 from stsbench.boards.render.formats import TERMINAL, WRITERS, render
-from stsbench.boards.render.text import SIGNS, escape_latex, frame
+from stsbench.boards.render.text import LATEX_ESCAPES, escape_latex, to_frame
 from stsbench.boards.tables.build import build_table
 from stsbench.boards.tables.table import (
-    NONE,
+    NO_NUMBER,
     Group,
     Row,
     Table,
@@ -27,7 +27,7 @@ from stsbench.boards.tables.table import (
     TableColumn,
     TableNumber,
     build_layout,
-    short_labels,
+    shorten_labels,
 )
 from stsbench.cli.printing import print_table
 from stsbench.core.names import MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH, abbreviate_name
@@ -176,7 +176,7 @@ def test_json_holds_what_else_there_is():
 
 
 def test_a_frame_has_numbers_by_row_and_side():
-    made = frame(build_table("simcse-5"))
+    made = to_frame(build_table("simcse-5"))
     key = ("Unsupervised", "Word vectors and BERT-base", "SimCSE-BERT-base", "published")
     assert made.loc[key, "sts12"] == 68.40 and made.loc[key, "average"] == 76.25
     assert made["sts12"].dtype == "float64" and len(made) == 23
@@ -199,7 +199,7 @@ def test_every_table_has_all_its_numbers_in_every_format(name, fmt, capsys):
     found = Counter(
         float(one) for one in re.findall(r"(?<![\w.-])[+-]?\d+(?:\.\d+)?(?![\w.]*\w)", text)
     )
-    expected = Counter(float(text) for text in cells if text != NONE)
+    expected = Counter(float(text) for text in cells if text != NO_NUMBER)
     assert expected and not expected - found
 
 
@@ -212,8 +212,8 @@ def test_marks_are_those_of_the_legend():
     for name in table_names():
         layout = build_layout(build_table(name))
         lines = [line for block in layout.blocks for line in block.lines]
-        used = {mark for line in lines for mark in line.marks} | {
-            cell.mark for line in lines for cell in line.cells
+        used = {mark for line in lines for mark in line.symbols} | {
+            cell.symbol for line in lines for cell in line.cells
         }
         used |= {mark for head in layout.heads for mark in MARKS if mark in head}
         assert used - {""} == {note[0] for note in layout.legend if note[0] in MARKS}, name
@@ -233,7 +233,7 @@ def of_labels(*labels: str) -> Table:
 
 
 def shown(*labels: str) -> tuple[list[str], list[str]]:
-    layout = short_labels(build_layout(of_labels(*labels), "measured"))
+    layout = shorten_labels(build_layout(of_labels(*labels), "measured"))
     return [line.label for block in layout.blocks for line in block.lines], list(layout.legend)
 
 
@@ -359,7 +359,7 @@ def test_latex_is_balanced_and_every_line_has_all_columns(name):
     assert bare.count("$") % 2 == 0
     opened, closed = (re.findall(rf"\\{word}{{(\w+)}}", text) for word in ("begin", "end"))
     assert set(opened) == {"table", "adjustbox", "tabular"} and Counter(opened) == Counter(closed)
-    known = {*KNOWN.split(), *re.findall(r"\\([A-Za-z]+)", "".join(SIGNS.values()))}
+    known = {*KNOWN.split(), *re.findall(r"\\([A-Za-z]+)", "".join(LATEX_ESCAPES.values()))}
     assert set(re.findall(r"\\([A-Za-z]+)", text)) <= known
     layout = build_layout(table)
     for width, body in re.findall(r"{@{}l(r+)@{}}\n(.*?)\\bottomrule", text, re.DOTALL):

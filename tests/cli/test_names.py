@@ -240,7 +240,7 @@ def test_every_title_is_its_encoders_name(kind):
         with pytest.raises(
             StsbenchError, match=r"names results, not what made them; give '.*'$"
         ) as refused:
-            NAMES.one_to_load(f"{title} [3f2a1b, transformers 5.3.0]")
+            NAMES.resolve_spec(f"{title} [3f2a1b, transformers 5.3.0]")
         assert f"give '{name}'" in str(refused.value)
 
 

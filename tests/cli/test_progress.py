@@ -111,7 +111,7 @@ def shown() -> Iterator[ProgressDisplay]:
 
 
 def rows(shown: ProgressDisplay) -> dict[str, tuple[str, float, float | None]]:
-    bars = zip(shown.rows, shown.bars.tasks, strict=True)
+    bars = zip(shown.bar_ids, shown.bars.tasks, strict=True)
     return {name: (one.description, one.completed, one.total) for name, one in bars}
 
 
@@ -157,7 +157,7 @@ def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch, tmp_path):
             count(0, 2000)
             count(1000, 2000)
         with shown_work() as shown:
-            shown.listener("one").on_embedding(5, 20)
+            shown.make_callbacks("one").on_embedding(5, 20)
         progress = RunProgress(tmp_path)
         progress.on_working(at_work())
         alone = part("one", "a")

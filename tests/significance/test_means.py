@@ -265,7 +265,7 @@ def test_a_boards_rows_are_ranked_under_their_names(tmp_path):
         read_states(write(tmp_path, a, b, changed, wmean)).results,
         Suite(name="One", tasks=["sts12"]),
     )
-    board, _ = TableRequest(catalogue=Catalogue(), results=found).suite_boards(
+    board, _ = TableRequest(catalogue=Catalogue(), results=found).make_suite_boards(
         "one", suite, {"sts12": "test"}
     )
     table = rank_table(board, FEW)
@@ -284,7 +284,9 @@ def test_a_table_without_ranks_stays_beside_one_that_has_them():
     bare = [msgspec.structs.replace(result, data="e" * 64, per_item={}) for result in (a, b)]
     suite, scored_on = Suite(name="One", tasks=["sts12"]), {"sts12": "test"}
     ranked, refused = (
-        TableRequest(catalogue=Catalogue(), results=results).suite_boards("one", suite, scored_on)
+        TableRequest(catalogue=Catalogue(), results=results).make_suite_boards(
+            "one", suite, scored_on
+        )
         for results in ([a, b], bare)
     )
     first, second = rank_tables([*ranked, *refused])

@@ -34,7 +34,7 @@ def model_index(name: str, results: Sequence[Result], catalogue: Catalogue) -> l
     from huggingface_hub.repocard_data import ModelCardData
 
     card = ModelCardData(
-        model_name=name, eval_results=[one.said for one in measured(results, catalogue)]
+        model_name=name, eval_results=[one.hub_result for one in average_seeds(results, catalogue)]
     )
     index: list[dict[str, Any]] = card.to_dict()["model-index"]  # type: ignore[no-untyped-call]
     return index
@@ -84,9 +84,9 @@ def eval_results(results: Sequence[Result], catalogue: Catalogue) -> tuple[str, 
     from yaml import safe_dump
 
     entries, left_out = [], []
-    for one in measured(results, catalogue):
+    for one in average_seeds(results, catalogue):
         first, hub = one.results[0], one.card.hub if one.card else None
-        if theirs := mteb_task(first.task, catalogue) if one.card else None:
+        if theirs := find_mteb_task(first.task, catalogue) if one.card else None:
             repo, revision = theirs.repo, theirs.revision
             task = theirs.name if theirs.subset == "default" else theirs.subset
         elif hub and not hub.archive:
@@ -99,7 +99,7 @@ def eval_results(results: Sequence[Result], catalogue: Catalogue) -> tuple[str, 
         source = {
             "source_url": SOURCE,
             "source_name": "stsbench",
-            "date": one.newest,
+            "date": one.newest_time,
             "notes": _notes(one),
         }
         entries.append(
@@ -115,7 +115,7 @@ def eval_results(results: Sequence[Result], catalogue: Catalogue) -> tuple[str, 
 
 def _notes(one: MeasuredScore) -> str:
     first, over = one.results[0], ""
-    words = f"{one.said.metric_name}, {first.split} split, n = {first.n}, protocol {first.protocol['name']}"
+    words = f"{one.hub_result.metric_name}, {first.split} split, n = {first.n}, protocol {first.protocol['name']}"
     if one.score.deviation is not None:
         words += f"; mean of {len(one.results)} seeds, deviation {one.score.deviation:.4f}"
         over = " over items and seeds"
@@ -126,7 +126,7 @@ def _notes(one: MeasuredScore) -> str:
     )
 
 
-VERSION = "0.3.0"
+SCHEMA_VERSION = "0.3.0"
 
 
 def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
@@ -135,10 +135,10 @@ def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
     What made the scores is as in results: data, revision, split and all fields of the protocol; each score has its
     95% interval, that of several seeds being of their mean, beside their deviation. It is made at the time of the newest result, and so the same whenever it is made.
     """
-    cells, first = list(measured(results, catalogue)), results[0]
-    model, run = model_of(first, catalogue), first.run
+    cells, first = list(average_seeds(results, catalogue)), results[0]
+    model, run = find_model(first, catalogue), first.run
     try:
-        newest = max(filter(None, (one.newest for one in cells)), default="")
+        newest = max(filter(None, (one.newest_time for one in cells)), default="")
         seconds = str(int(datetime.fromisoformat(newest).timestamp()))
     except ValueError:
         # The time is not known.
@@ -153,7 +153,7 @@ def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
         "dtype": run.get("dtype"),
     }
     record = {
-        "schema_version": VERSION,
+        "schema_version": SCHEMA_VERSION,
         "evaluation_id": f"stsbench/{model.name}/{seconds}",
         "evaluation_timestamp": seconds,
         "retrieved_timestamp": seconds,
@@ -182,7 +182,7 @@ def every_eval_ever(results: Sequence[Result], catalogue: Catalogue) -> str:
 
 
 def _evaluation(one: MeasuredScore) -> dict[str, Any]:
-    first, said = one.results[0], one.said
+    first, said = one.results[0], one.hub_result
     facts = {"task": first.task, "split": first.split, "data": first.data, "overlap": first.overlap}
     source: dict[str, Any] = {"dataset_name": said.dataset_name, "source_type": "other"}
     if said.dataset_revision is not None:
@@ -261,16 +261,16 @@ class MtebTask(StrictRecord, frozen=True, kw_only=True):
 
 
 @cache
-def mteb_facts() -> dict[str, MtebTask]:
+def read_mteb_tasks() -> dict[str, MtebTask]:
     """MTEB's tasks by the name of ours with the same data."""
     return msgspec.convert(
         parse_toml(Path(__file__).parent / "mteb_tasks.toml"), dict[str, MtebTask]
     )
 
 
-def mteb_task(task: str, catalogue: Catalogue) -> MtebTask | None:
+def find_mteb_task(task: str, catalogue: Catalogue) -> MtebTask | None:
     """MTEB's task with the data of this one of ours; None where there is none."""
-    facts = mteb_facts().get(task)
+    facts = read_mteb_tasks().get(task)
     if facts is None or (hub := catalogue.task(task).hub) is None:
         return None
     if facts.repo:
@@ -294,7 +294,7 @@ class HubModel(NamedTuple):
     dimensions: int | None
 
 
-def model_of(result: Result, catalogue: Catalogue) -> HubModel:
+def find_model(result: Result, catalogue: Catalogue) -> HubModel:
     """The model that a result is of.
 
     Its name is the id on the Hub that its card tells, or the checkpoint's where that card alone describes it: several
@@ -334,13 +334,13 @@ class HubTask(NamedTuple):
     metric: str = "score"
 
 
-KINDS = {
+HUB_TASKS = {
     "sts": HubTask("semantic-similarity", "Semantic Similarity"),
     "relatedness": HubTask("semantic-similarity", "Semantic Similarity, trained regressor"),
     "probe": HubTask("text-classification", "Text Classification", "accuracy"),
     "retrieval": HubTask("image-text-retrieval", "Image-Text Retrieval"),
 }
-OTHER = HubTask("other", "Other")
+OTHER_TASK = HubTask("other", "Other")
 
 
 class MeasuredScore(NamedTuple):
@@ -353,13 +353,13 @@ class MeasuredScore(NamedTuple):
 
     results: Sequence[Result]
     card: TaskCard | None
-    said: EvalResult
+    hub_result: EvalResult
     score: MeanAndDeviation
     interval: tuple[float, float] | None
-    newest: str | None
+    newest_time: str | None
 
 
-def measured(results: Sequence[Result], catalogue: Catalogue) -> Iterator[MeasuredScore]:
+def average_seeds(results: Sequence[Result], catalogue: Catalogue) -> Iterator[MeasuredScore]:
     """One encoder's results, those of several seeds together."""
     groups: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
@@ -387,7 +387,10 @@ def _eval_result(
 ) -> EvalResult:
     from huggingface_hub import EvalResult
 
-    hub, kind = card.hub if card else None, KINDS.get(card.evaluator, OTHER) if card else OTHER
+    hub, kind = (
+        card.hub if card else None,
+        HUB_TASKS.get(card.evaluator, OTHER_TASK) if card else OTHER_TASK,
+    )
     # Those of STS have the names that sentence-transformers gives them.
     metric, similarity = (
         str(first.protocol.get("metric", kind.metric)),

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stsbench.boards.exports.hub import MtebTask, model_of, mteb_facts, mteb_task
-from stsbench.boards.tables.columns import as_mteb_scores, with_mean
+from stsbench.boards.exports.hub import MtebTask, find_model, find_mteb_task, read_mteb_tasks
+from stsbench.boards.tables.columns import add_average, is_scored_as_mteb
 from stsbench.boards.tables.rows import by_average, hub_address
 from stsbench.boards.tables.table import EncoderTraits, Group, Row, Table, TableCell
 from stsbench.core.catalogue import Catalogue
@@ -21,7 +21,7 @@ from stsbench.core.wording import join_lines
 from stsbench.results.record import Result
 
 DIGITS = 6
-UNKNOWN = """
+UNKNOWN_META_KEYS = """
     loader release_date languages memory_usage_mb max_tokens license
     open_weights public_training_code public_training_data use_instructions training_datasets
 """.split()
@@ -32,13 +32,13 @@ class ExportedFiles(NamedTuple):
     """The files written, and the cells that no file of MTEB's may hold, each with the reason."""
 
     paths: list[Path]
-    left_out: list[str]
+    omitted: list[str]
 
 
 def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> ExportedFiles:
     """Write ``out/results/<model>/<revision>/<task>.json`` for every cell whose data are MTEB's.
 
-    A model has its id on the Hub where that is known, see :func:`model_of`. A task of several subsets is written where all are there.
+    A model has its id on the Hub where that is known, see :func:`find_model`. A task of several subsets is written where all are there.
 
     The main score is the Spearman correlation of cosines over all pairs of a task or language, whatever
     aggregation the result was scored by: a result holds that one too. Manhattan and Euclidean distances
@@ -58,7 +58,7 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
         if task is None:
             left_out[f"{result.encoder} on {result.task}: {why}"] = None
             continue
-        model = model_of(result, catalogue)
+        model = find_model(result, catalogue)
         folder = (
             out / "results" / safe_file_name(model.name.replace("/", "__").replace(" ", "_"), 255)
         )
@@ -74,19 +74,21 @@ def export_mteb(results: Sequence[Result], out: Path, catalogue: Catalogue) -> E
         raise DataError(f"nothing to export: {next(iter(left_out), 'there are no results')}")
     paths = [write_atomically(path, _json(_task_result(cells))) for path, cells in files.items()]
     for folder, result in {path.parent: cells[0][1] for path, cells in files.items()}.items():
-        model = model_of(result, catalogue)
+        model = find_model(result, catalogue)
         meta: dict[str, Any] = {
             "name": model.name,
             "revision": model.revision,
-            **dict.fromkeys(UNKNOWN),
+            **dict.fromkeys(UNKNOWN_META_KEYS),
         }
         meta |= {"n_parameters": model.parameters, "embed_dim": model.dimensions, "framework": []}
-        write_atomically(folder / META, _json({**meta, "similarity_fn_name": "cosine"}))
+        write_atomically(folder / META_FILE, _json({**meta, "similarity_fn_name": "cosine"}))
     return ExportedFiles(paths, list(left_out))
 
 
 def _fitting(result: Result, catalogue: Catalogue) -> tuple[MtebTask | None, str]:
-    task = mteb_task(result.task, catalogue) if result.task in catalogue.paths("tasks") else None
+    task = (
+        find_mteb_task(result.task, catalogue) if result.task in catalogue.paths("tasks") else None
+    )
     if task is None:
         return None, "its data are not those of a task of MTEB's"
     if result.protocol.get("similarity") != "cosine" or not {"spearman.all", "pearson.all"} <= set(
@@ -142,8 +144,8 @@ def _json(value: dict[str, Any]) -> bytes:
 
 
 SECTION = "Imported from MTEB's result files, not measured here (protocol mteb)"
-METRIC = "cosine_spearman"
-META = "model_meta.json"
+MTEB_METRIC = "cosine_spearman"
+META_FILE = "model_meta.json"
 
 
 class _File(msgspec.Struct):
@@ -176,7 +178,9 @@ def read_mteb(path: Path, catalogue: Catalogue) -> ImportedScores:
     """
     if not path.exists():
         raise OutputError(f"{path}: there is no such file or folder of MTEB's results")
-    files = [path] if path.is_file() else sorted(p for p in path.rglob("*.json") if p.name != META)
+    files = (
+        [path] if path.is_file() else sorted(p for p in path.rglob("*.json") if p.name != META_FILE)
+    )
     scores: dict[ImportedModel, dict[str, tuple[float, str]]] = {}
     problems = []
     for file in files:
@@ -202,8 +206,8 @@ def _read(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[float, 
             f"{path}: is not a result file of MTEB 1.11 or newer: {join_lines(error)}; mteb itself reads older ones"
         ) from error
     ours = (
-        mteb_task(name, catalogue)
-        for name, facts in mteb_facts().items()
+        find_mteb_task(name, catalogue)
+        for name, facts in read_mteb_tasks().items()
         if facts.name == file.task_name
     )
     for task in filter(None, ours):
@@ -218,10 +222,10 @@ def _read(path: Path, catalogue: Catalogue) -> Iterator[tuple[str, tuple[float, 
             raise DataError(
                 f"{path}: of dataset revision {theirs}, ours is {task.revision[:12]}: other data"
             )
-        score = mine.get(METRIC)
+        score = mine.get(MTEB_METRIC)
         if not isinstance(score, float | int) or isinstance(score, bool) or not abs(score) <= 1:
             raise DataError(
-                f"{path}: subset '{task.subset}': '{METRIC}' is {score!r} and no correlation"
+                f"{path}: subset '{task.subset}': '{MTEB_METRIC}' is {score!r} and no correlation"
             )
         yield (
             task.task,
@@ -241,25 +245,23 @@ def _model(file: Path) -> ImportedModel:
     """The model that a file is of: as its description says, else as its folders are called."""
     folder = file.absolute().parent
     try:
-        meta = msgspec.json.decode((folder / META).read_bytes(), type=_Meta)
+        meta = msgspec.json.decode((folder / META_FILE).read_bytes(), type=_Meta)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return ImportedModel(folder.parent.name.replace("__", "/"), folder.name)
     return ImportedModel(meta.name, meta.revision or folder.name)
 
 
-def with_imported(table: Table, imported: ImportedScores) -> Table:
+def add_imported_rows(table: Table, imported: ImportedScores) -> Table:
     """The same table with a group of imported rows below its own; best and second best are taken in each group.
 
     Raises:
         ProtocolError: its columns are not scored as MTEB scores.
     """
-    if not as_mteb_scores(table.columns):
+    if not is_scored_as_mteb(table.columns):
         raise ProtocolError(
             f"'{table.name}' is not scored as MTEB scores: by Spearman over all pairs of a task"
         )
-    tasks = {
-        column.wanted.task: column.key for column in table.columns if column.wanted is not None
-    }
+    tasks = {column.spec.task: column.key for column in table.columns if column.spec is not None}
     names, rows = [model.name for model in imported.scores], []
     for model, scores in imported.scores.items():
         found = {tasks[task]: 100 * score for task, (score, _) in scores.items() if task in tasks}
@@ -270,7 +272,7 @@ def with_imported(table: Table, imported: ImportedScores) -> Table:
             else model.name,
             cells={
                 key: TableCell(published=number)
-                for key, number in with_mean(table.terms, found).items()
+                for key, number in add_average(table.terms, found).items()
             },
             imported=", ".join(f"mteb {version}" for version in versions),
             traits=EncoderTraits(model=hub_address(model.name)),

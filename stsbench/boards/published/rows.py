@@ -17,7 +17,7 @@ from stsbench.core.wording import join_lines
 from stsbench.numbers.statistics import CORRELATIONS
 
 FOLDER = Path(__file__).parent
-MOST_DECIMALS = 12
+MAX_DECIMALS = 12
 UNKNOWN = "unknown"
 """The protocol of scores whose source does not say how they were made."""
 BOARDS = ("sts", "transfer", "multilingual", "probing", "all")
@@ -151,7 +151,7 @@ class Metric(NamedTuple):
     """One kind of number, and whether tables print it times 100."""
 
     better: Literal["high", "low", ""] = "high"
-    points: bool = True
+    in_points: bool = True
 
 
 METRICS: dict[str, Metric] = {
@@ -183,13 +183,13 @@ METRICS: dict[str, Metric] = {
             "alignment",
             "uniformity",
         ),
-        Metric("low", points=False),
+        Metric("low", in_points=False),
     ),
     **dict.fromkeys(
-        ("steps", "million_parameters", "dimensions", "mean_norm"), Metric("", points=False)
+        ("steps", "million_parameters", "dimensions", "mean_norm"), Metric("", in_points=False)
     ),
     **{
-        f"knn{k}_{kind}": Metric("", points=False)
+        f"knn{k}_{kind}": Metric("", in_points=False)
         for k in (3, 5, 7)
         for kind in ("distance", "dot")
     },
@@ -344,8 +344,8 @@ def _wrong_form(card: TableCard) -> Iterator[str]:
         yield "give either 'suite' or 'columns'"
     if (card.board is None) != bool(card.groups):
         yield "give either [[groups]] or [board]"
-    if not 0 <= card.decimals <= MOST_DECIMALS:
-        yield f"key 'decimals': {card.decimals} is not from 0 to {MOST_DECIMALS}"
+    if not 0 <= card.decimals <= MAX_DECIMALS:
+        yield f"key 'decimals': {card.decimals} is not from 0 to {MAX_DECIMALS}"
     for facts in column_facts(card):
         if bool(facts.task) == bool(facts.average_of):
             yield f"columns: give either 'task' or 'average_of', not {'both' if facts.task else 'neither'}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.boards.render.text import csv_text, to_latex, to_markdown
 from stsbench.boards.tables.table import (
-    STANDINGS,
+    STANDING_KINDS,
     DisplayCell,
     Layout,
     LayoutBlock,
@@ -151,33 +151,33 @@ def table_figure(
         raise ProtocolError(
             f"one figure shows one table, here are {len(tables)}: {captions}; choose one by its protocol"
         )
-    layout = build_layout(tables[0], show, exact=exact, ends=False)
+    layout = build_layout(tables[0], show, exact=exact, with_intervals=False)
     drawn = [column for column in layout.columns if column.kind in ("task", "average", "exact")]
-    standings = [column for column in layout.columns if column.kind in STANDINGS]
+    standings = [column for column in layout.columns if column.kind in STANDING_KINDS]
     # Published and measured numbers of a row stand in one line, which says the rank and letters that no panel shows.
     lines = [
         line
         for block in layout.blocks
         for line in block.lines
-        if line.side != "difference" or show == line.side
+        if line.number_kind != "difference" or show == line.number_kind
     ]
     rows = {}
     for line in lines:
-        if not line.further:
+        if not line.continues_row:
             made = ((column.head, line.row.cell(column.key).measured) for column in standings)
             stands = ", ".join(f"{head} {found.text}" for head, found in made if found)
-            rows[str(id(line.row))] = line.label + line.marks + (f" ({stands})" if stands else "")
+            rows[str(id(line.row))] = line.label + line.symbols + (f" ({stands})" if stands else "")
     dots = [
         DotPoint(
             str(id(line.row)),
             column.key,
             found.value,
             found.interval,
-            filled=line.side != "published",
+            filled=line.number_kind != "published",
         )
         for line in lines
         for column in drawn
-        if (found := line.row.cell(column.key).number(line.side)) is not None
+        if (found := line.row.cell(column.key).number(line.number_kind)) is not None
     ]
     what = (
         "measured minus published"

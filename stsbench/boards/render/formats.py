@@ -17,7 +17,7 @@ Writer = Callable[[Sequence[Table], Show | None, bool], str]
 def _layouts(
     tables: Sequence[Table], show: Show | None, exact: bool, *, ends: bool = True
 ) -> list[Layout]:
-    return [build_layout(one, show, exact=exact, ends=ends) for one in tables]
+    return [build_layout(one, show, exact=exact, with_intervals=ends) for one in tables]
 
 
 WRITERS: Mapping[str, Writer] = {

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.boards.published.rows import sources
 from stsbench.boards.tables.table import (
-    NONE,
-    STANDINGS,
+    NO_NUMBER,
+    STANDING_KINDS,
     Layout,
     Row,
     Show,
@@ -44,7 +44,7 @@ SCRIPTS = (
     "start",
 )
 """The parts of the script, each using those before it; functions may use all."""
-LEAST_SPAN = 10.0
+MIN_SPAN = 10.0
 """Points that a column's scale spans at least: a lone narrow interval looks narrow."""
 MEANS = ("average", "exact")
 """The kinds of column that stay in sight when a table is scrolled."""
@@ -65,7 +65,9 @@ def table_body(
     """The tables within a page."""
     for place, table in enumerate(tables, start=1):
         yield _table(
-            table, build_layout(table, show or "both", exact=exact, ends=False), f"t{place}"
+            table,
+            build_layout(table, show or "both", exact=exact, with_intervals=False),
+            f"t{place}",
         )
 
 
@@ -76,7 +78,7 @@ def html_page(title: str, body: Iterable[str], *, images: bool = False) -> str:
     script = f'"use strict";\n(() => {{\n{parts}}})();\n'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    return filled(
+    return fill_template(
         "page.html",
         title=title,
         policy=policy + ("; img-src data:" if images else ""),
@@ -97,9 +99,9 @@ def notebook_table(
 
     A line break within a cell stands before its small print, as which ``notes`` are shown below. Without heads there is no table.
     """
-    return filled("notebook.html", heads=heads, rows=rows, notes=notes, title=title).removesuffix(
-        "\n"
-    )
+    return fill_template(
+        "notebook.html", heads=heads, rows=rows, notes=notes, title=title
+    ).removesuffix("\n")
 
 
 def notebook_layout(layout: Layout) -> str:
@@ -108,8 +110,8 @@ def notebook_layout(layout: Layout) -> str:
     for section, block in group_by_section(layout.blocks):
         rows += [[title, *[""] * len(layout.heads)] for title in (section, block.title) if title]
         for line in block.lines:
-            cells = [cell.text + cell.mark + cell.deviation for cell in line.cells]
-            rows.append([join_lines(line.label) + line.marks, *cells])
+            cells = [cell.text + cell.symbol + cell.deviation for cell in line.cells]
+            rows.append([join_lines(line.label) + line.symbols, *cells])
     return notebook_table(
         [layout.label_head, *layout.heads], rows, layout.legend, title=layout.caption
     )
@@ -127,7 +129,7 @@ def _templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     # A long name breaks before a parameter that it says.
-    made.filters["in_millions"] = parameters_said
+    made.filters["in_millions"] = format_parameters
     made.filters["breaking"] = lambda text: markupsafe.Markup(escape(text).replace("+", "<wbr>+"))
     # A dollar sign would begin a formula in a notebook.
     made.filters["plain"] = lambda text: markupsafe.Markup(
@@ -136,7 +138,7 @@ def _templates() -> jinja2.Environment:
     return made
 
 
-def filled(template: str, **facts: Any) -> str:  # noqa: ANN401 - what the template asks for
+def fill_template(template: str, **facts: Any) -> str:  # noqa: ANN401 - what the template asks for
     """A template of the folder ``board`` with these facts."""
     return _templates().get_template(template).render(**facts)
 
@@ -151,9 +153,9 @@ def _table(table: Table, layout: Layout, identity: str) -> str:
     beyond = (
         not a <= one.value <= b
         for key, (a, b) in scales.items()
-        for one in layout.with_intervals(key)
+        for one in layout.numbers_with_interval(key)
     )
-    return filled(
+    return fill_template(
         "table.html",
         id=identity,
         table=table,
@@ -161,20 +163,20 @@ def _table(table: Table, layout: Layout, identity: str) -> str:
         blocks=list(group_by_section(layout.blocks)),
         notes={text[0]: place for place, text in reversed([*enumerate(layout.legend, start=1)])},
         papers=sources().papers,
-        apart=set_apart(table),
+        apart=distinguish_rows(table),
         place_of=id,
         lacks_decimals=_lacks_decimals,
         means=MEANS,
-        standings=STANDINGS,
+        standings=STANDING_KINDS,
         ranked=any(cell.rank for line in lines for cell in line.cells),
         ranked_apart=layout.show == "both"
-        and {"measured", "published"} <= {line.side for line in lines},
+        and {"measured", "published"} <= {line.number_kind for line in lines},
         scales=scales,
         outliers=any(beyond),
     ).removesuffix("\n")
 
 
-def parameters_said(count: int) -> str:
+def format_parameters(count: int) -> str:
     """A number of parameters in millions, to three digits: 109M, 22.7M."""
     return f"{count / 1e6:.0f}M" if count >= 99.95e6 else f"{count / 1e6:.3g}M"
 
@@ -183,7 +185,7 @@ def _lacks_decimals(text: str, column: TableColumn) -> int:
     """How many decimals a number lacks, so that points stand under points."""
     _, point, digits = text.partition(".")
     lacks = column.decimals - len(digits) + (not point)
-    return lacks if lacks > 0 and text != NONE and column.kind not in STANDINGS else 0
+    return lacks if lacks > 0 and text != NO_NUMBER and column.kind not in STANDING_KINDS else 0
 
 
 def _scales(layout: Layout) -> dict[str, tuple[float, float]]:
@@ -194,20 +196,22 @@ def _scales(layout: Layout) -> dict[str, tuple[float, float]]:
     """
     found = {}
     for column in layout.columns:
-        numbers = layout.with_intervals(column.key) if column.kind in ("task", *MEANS) else []
+        numbers = (
+            layout.numbers_with_interval(column.key) if column.kind in ("task", *MEANS) else []
+        )
         if numbers:
             values = [one.value for one in numbers]
             first, _, third = (
                 quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
             )
-            reach = max(1.5 * (third - first), LEAST_SPAN / 2)
+            reach = max(1.5 * (third - first), MIN_SPAN / 2)
             ends = [
                 end
                 for one in numbers
                 if first - reach <= one.value <= third + reach
                 for end in one.interval or ()
             ]
-            spare = max(0.0, LEAST_SPAN - (max(ends) - min(ends))) / 2
+            spare = max(0.0, MIN_SPAN - (max(ends) - min(ends))) / 2
             found[column.key] = min(ends) - spare, max(ends) + spare
     return found
 
@@ -219,7 +223,7 @@ class RowDistinction(NamedTuple):
     by_group: bool
 
 
-def set_apart(table: Table) -> Mapping[int, RowDistinction]:
+def distinguish_rows(table: Table) -> Mapping[int, RowDistinction]:
     """For each row that shares its label with others what tells it from them, by the row's ``id``."""
     alike: dict[str, list[tuple[Row, list[str]]]] = {}
     for group in table.groups:
@@ -236,7 +240,10 @@ def set_apart(table: Table) -> Mapping[int, RowDistinction]:
 
 def _facts(row: Row) -> Iterator[str]:
     """What may tell a row from another, first what says most to a reader."""
-    traits, (paper, number, printed) = row.traits, [*row.key.split("/", 2), "", "", ""][:3]
+    traits, (paper, number, printed) = (
+        row.traits,
+        [*row.published_key.split("/", 2), "", "", ""][:3],
+    )
     source = sources().papers.get(paper)
     yield from (
         traits.backbone,

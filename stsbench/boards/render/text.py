@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.boards.tables.table import (
+    KINDS_BY_SHOW,
     LETTERS,
     RANKS,
-    SIDES,
     Layout,
     LayoutBlock,
     Row,
@@ -25,22 +25,22 @@ from stsbench.boards.tables.table import (
     TableCell,
     TableColumn,
     group_by_section,
-    short_labels,
+    shorten_labels,
 )
 from stsbench.core.names import MAX_NAME_LENGTH
 from stsbench.core.wording import escape_controls, join_lines
 
 LONG_WORD = re.compile(r"(\S{30,})")
 """A word that a note's line may end within."""
-MOST_LINES, MOST_NOTES = 50, 8
+MAX_LINES, MAX_NOTES = 50, 8
 """So many lines a part of a LaTeX table has, and so many of notes a float holds beside them."""
-ENTITIES = {"<": "&lt;", "&": "&amp;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
-SPECIAL = re.compile(
+HTML_ENTITIES = {"<": "&lt;", "&": "&amp;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
+MARKDOWN_SPECIAL = re.compile(
     r"[\\`*\[\]|~$<@]|://|\bwww\."
     # Within a word an underscore is one; an ampersand is one but before what ends with a semicolon.
     r"|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)"
 )
-SIGNS = {
+LATEX_ESCAPES = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
     "%": r"\%",
@@ -91,12 +91,14 @@ class MarkupFormat(NamedTuple):
     def lines(self, block: LayoutBlock) -> Iterator[str]:
         """The rows of a group."""
         for line in block.lines:
-            label = (self.indent if line.further else "") + self.escape(line.label + line.marks)
+            label = (self.indent if line.continues_row else "") + self.escape(
+                line.label + line.symbols
+            )
             cells = []
             for cell in line.cells:
                 text = self.number(cell.text + cell.deviation)
                 text = ("{}", self.best, self.second)[cell.rank].replace("{}", text)
-                cells.append(text + self.escape(cell.mark))
+                cells.append(text + self.escape(cell.symbol))
             yield self.row([label, *cells])
 
     def group(self, section: str, block: LayoutBlock, columns: int) -> Iterator[str]:
@@ -123,15 +125,16 @@ def escape_markdown(text: str) -> str:
     What stands for a character in HTML is taken where a backslash is not understood by all, and where addresses
     become links by themselves.
     """
-    return SPECIAL.sub(
-        lambda found: ENTITIES.get(found[0], f"\\{found[0]}"), escape_controls(join_lines(text))
+    return MARKDOWN_SPECIAL.sub(
+        lambda found: HTML_ENTITIES.get(found[0], f"\\{found[0]}"),
+        escape_controls(join_lines(text)),
     )
 
 
 def escape_latex(text: str) -> str:
     """Text in one line with every sign, or pair of signs, that LaTeX would take for its own replaced."""
     return _SIGN.sub(
-        lambda found: f"{found[0]}{{}}" if found[1] else SIGNS.get(found[0], found[0]),
+        lambda found: f"{found[0]}{{}}" if found[1] else LATEX_ESCAPES.get(found[0], found[0]),
         escape_controls(join_lines(text)),
     )
 
@@ -168,7 +171,7 @@ def to_markdown(layouts: Sequence[Layout]) -> str:
 
 def _markdown(layout: Layout) -> Iterator[str]:
     # A page scrolls: it has more room than a terminal or paper.
-    layout = short_labels(layout, with_settings=MAX_NAME_LENGTH)
+    layout = shorten_labels(layout, max_length=MAX_NAME_LENGTH)
     yield f"**{escape_markdown(layout.caption)}**\n"
     yield MARKDOWN.row([layout.label_head, *map(escape_markdown, layout.heads)])
     yield MARKDOWN.row(["---", *["---:"] * len(layout.heads)])
@@ -179,7 +182,7 @@ def _markdown(layout: Layout) -> Iterator[str]:
 
 def to_latex(layouts: Sequence[Layout]) -> str:
     """All that is laid out, no wider than the text, and the legend below; the first line names the packages."""
-    texts = ("\n".join(_latex(short_labels(layout))) for layout in layouts)
+    texts = ("\n".join(_latex(shorten_labels(layout))) for layout in layouts)
     return "% \\usepackage{booktabs,adjustbox}\n" + "\n\n".join(texts) + "\n"
 
 
@@ -190,7 +193,7 @@ def _latex(layout: Layout) -> Iterator[str]:
         *(rf"{_note(text)}\par" for text in layout.legend),
     ]
     # Notes that a page may end within stand outside of what floats as a whole.
-    is_apart = sum(1 + len(text) // 90 for text in layout.legend) > MOST_NOTES
+    is_apart = sum(1 + len(text) // 90 for text in layout.legend) > MAX_NOTES
     for place, blocks in enumerate(parts, start=1):
         caption = (
             layout.caption if len(parts) == 1 else f"{layout.caption}, part {place} of {len(parts)}"
@@ -211,13 +214,13 @@ def _latex(layout: Layout) -> Iterator[str]:
 def _parts(layout: Layout) -> list[list[LayoutBlock]]:
     """The groups of each part of a table, as few as hold all lines; a group that is cut has its title in both."""
     parts: list[list[LayoutBlock]] = [[]]
-    room = MOST_LINES
+    room = MAX_LINES
     for block in layout.blocks:
         lines = list(block.lines)
         while lines:
             if room < 1:
                 parts.append([])
-                room = MOST_LINES
+                room = MAX_LINES
             parts[-1].append(replace(block, lines=lines[:room]))
             lines, room = lines[room:], room - len(lines[:room])
     return parts
@@ -240,13 +243,13 @@ DIGITS = 6
 FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 """How text begins that a spreadsheet computes, in signs of either width."""
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
-FACTS = ("table", "section", "group", "row", "encoder", "published_row", "side")
+RECORD_KEYS = ("table", "section", "group", "row", "encoder", "published_row", "side")
 
 
 def to_csv(tables: Sequence[Table], show: Show | None = None, *, headed: bool = True) -> str:
     """One line for the measured numbers of a row, one for the published ones, one for the difference."""
     return csv_text(
-        [record for table in tables for record in _records(table, show)], FACTS, headed=headed
+        [record for table in tables for record in _records(table, show)], RECORD_KEYS, headed=headed
     )
 
 
@@ -272,7 +275,7 @@ def _safe(value: object) -> object:
     )
 
 
-def frame(table: Table, show: Show | None = None) -> pd.DataFrame:
+def to_frame(table: Table, show: Show | None = None) -> pd.DataFrame:
     """The table as a DataFrame: the same lines as the CSV, indexed by section, group, row and side."""
     import pandas as pd
 
@@ -298,9 +301,16 @@ def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
         if c.kind != "exact" and cell.measured and cell.measured.interval
     }
     # Numbers that were printed in another row than the one that their own row names.
-    sourced = {column.key for column, row, cell in cells if cell.printed_in not in ("", row.key)}
+    sourced = {
+        column.key
+        for column, row, cell in cells
+        if cell.published_key not in ("", row.published_key)
+    }
     for group, row, side in (
-        (g, row, side) for g in table.groups for row in g.rows for side in SIDES[show or "both"]
+        (g, row, side)
+        for g in table.groups
+        for row in g.rows
+        for side in KINDS_BY_SHOW[show or "both"]
     ):
         if show == "merged" and side == "published" and row.is_measured:
             continue
@@ -308,8 +318,16 @@ def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
         if not any(numbers.values()):
             continue
         said = "imported" if row.imported and side == "published" else side
-        facts = (table.name, group.section, group.title, row.label, row.encoder, row.key, said)
-        record: dict[str, Any] = dict(zip(FACTS, facts, strict=True))
+        facts = (
+            table.name,
+            group.section,
+            group.title,
+            row.label,
+            row.encoder,
+            row.published_key,
+            said,
+        )
+        record: dict[str, Any] = dict(zip(RECORD_KEYS, facts, strict=True))
         for key, one in numbers.items():
             low, high = one.interval if one and one.interval else (None, None)
             if key == RANKS:
@@ -329,7 +347,7 @@ def _records(table: Table, show: Show | None) -> Iterator[dict[str, Any]]:
                 )
             if key in sourced:
                 record[f"{key}_published_row"] = (
-                    row.cell(key).printed_in if side != "measured" else ""
+                    row.cell(key).published_key if side != "measured" else ""
                 )
         yield record
 
@@ -342,7 +360,7 @@ def to_json(tables: Sequence[Table]) -> str:
             "title": table.title,
             "paper": table.paper
             and {key: getattr(table.paper, key) for key in ("name", "title", "year", "url")},
-            "number": table.number,
+            "number": table.paper_number,
             "columns": [_column(column) for column in table.columns],
             "groups": [
                 {
@@ -361,10 +379,10 @@ def to_json(tables: Sequence[Table]) -> str:
 
 def _column(column: TableColumn) -> dict[str, Any]:
     facts: dict[str, Any] = {"key": column.key, "head": column.head, "kind": column.kind}
-    if (wanted := column.wanted) is not None:
+    if (wanted := column.spec) is not None:
         facts |= {
             "task": wanted.task,
-            "split": wanted.printed,
+            "split": wanted.published_split,
             "protocol": wanted.protocol,
             "metric": wanted.metric,
         }
@@ -372,13 +390,17 @@ def _column(column: TableColumn) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    facts = {"encoder": row.encoder, "published_row": row.key, "quoted_from": row.quoted}
-    facts |= {"scored_otherwise": row.otherwise}
+    facts = {
+        "encoder": row.encoder,
+        "published_row": row.published_key,
+        "quoted_from": row.quoted_from,
+    }
+    facts |= {"scored_otherwise": row.other_protocol}
     facts |= {
         key: getattr(row, key) for key in ("imported", "metric", "overlap", "misprint", "is_best")
     }
     cells = {
-        key: _cell(cell, row.key)
+        key: _cell(cell, row.published_key)
         for key, cell in row.cells.items()
         if cell.measured or cell.published
     }
@@ -386,7 +408,9 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def _cell(cell: TableCell, of_row: str) -> Mapping[str, Any]:
-    facts: dict[str, Any] = {"published_row": cell.printed_in if cell.printed_in != of_row else ""}
+    facts: dict[str, Any] = {
+        "published_row": cell.published_key if cell.published_key != of_row else ""
+    }
     for side, one in (("measured", cell.measured), ("published", cell.published)):
         facts[side] = one and _known(
             {

@@ -17,17 +17,17 @@ from stsbench.boards.published.rows import (
     sources,
 )
 from stsbench.boards.tables.columns import (
-    MTEB,
+    MTEB_PROTOCOL,
     TableFiller,
-    as_mteb_scores,
     fits_column,
+    is_scored_as_mteb,
     published_protocol,
     select_column_results,
 )
 from stsbench.boards.tables.rows import (
     AddedRow,
     all_groups,
-    clean_notes,
+    describe_clean_scores,
     describe_gaps,
     describe_hidden,
 )
@@ -35,13 +35,13 @@ from stsbench.boards.tables.table import (
     AVERAGE,
     DELTA,
     EXACT,
-    OVERLAPS,
+    OVERLAP_SYMBOLS,
     Row,
     Show,
     Table,
     TableCell,
+    add_standings,
     subtract,
-    with_standings,
 )
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
@@ -76,25 +76,27 @@ def build_table(
         ProtocolError: it would mix protocols without saying so.
     """
     card, catalogue = card or read_table_card(name), catalogue or Catalogue()
-    filler = TableFiller.of(card, catalogue)
+    filler = TableFiller.from_card(card, catalogue)
     runs = group_by_encoder(results, catalogue)
     notes = [card.note] if card.note else []
     # Tables of papers have columns that are no task of ours.
-    for task in {column.wanted.task: None for column in filler.tasks if column.wanted is not None}:
+    for task in {
+        column.spec.task: None for column in filler.task_columns if column.spec is not None
+    }:
         if task in catalogue.paths("tasks") and (old := catalogue.task(task)).superseded_by:
             later = catalogue.task(old.superseded_by)
             notes.append(
                 f"{old.name} is version {old.version}; {later.name} ({old.superseded_by}) replaces it, scores differ"
             )
     groups = all_groups(filler, results, runs, added)
-    measured_notes = list(clean_notes(filler, runs)) if card.board else []
+    measured_notes = list(describe_clean_scores(filler, runs)) if card.board else []
     rows = [row for group in groups for row in group.rows]
     if (
         not filler.has_sts_tests
         and any(row.source for row in rows)
-        and any(row.overlap in OVERLAPS for row in rows)
+        and any(row.overlap in OVERLAP_SYMBOLS for row in rows)
     ):
-        marks = " and ".join(OVERLAPS.values())
+        marks = " and ".join(OVERLAP_SYMBOLS.values())
         measured_notes.append(
             f"{marks} are on measured rows alone: for published rows, only the overlap with tests of STS is known"
         )
@@ -102,7 +104,7 @@ def build_table(
         name=name,
         title=card.title,
         paper=None if card.board else sources().papers[card.paper],
-        number=number_of(card),
+        paper_number=format_table_number(card),
         columns=filler.columns,
         groups=groups,
         notes=notes,
@@ -119,7 +121,7 @@ def build_table(
     return add_intervals(made, progress)
 
 
-def number_of(card: TableCard) -> str:
+def format_table_number(card: TableCard) -> str:
     """A paper's own number for its table, or what it is instead: ``table-e.1`` is Table E.1."""
     word, _, number = card.table.partition("-")
     if not any(map(str.isdigit, number)):
@@ -128,14 +130,14 @@ def number_of(card: TableCard) -> str:
 
 
 def _with_distances(table: Table, key: str, column: str) -> Table:
-    aim = next((row for row in table.rows() if row.key == key), None)
+    aim = next((row for row in table.rows() if row.published_key == key), None)
     if aim is None:
         raise CardError(f"[delta]: 'row' names '{key}', which is not a row of the table")
     theirs = aim.cell(column)
 
     def changed(row: Row) -> Row:
         # Scores of different protocols have no distance.
-        if row is aim or row.is_baseline or row.otherwise != aim.otherwise:
+        if row is aim or row.is_baseline or row.other_protocol != aim.other_protocol:
             return row
         ours = row.cell(column)
         cell = TableCell(
@@ -144,10 +146,10 @@ def _with_distances(table: Table, key: str, column: str) -> Table:
         )
         return replace(row, cells={**row.cells, DELTA: cell})
 
-    return table.with_rows(changed)
+    return table.map_rows(changed)
 
 
-TITLED = ("metric", "aggregation")
+TITLE_FIELDS = ("metric", "aggregation")
 """The fields of a protocol that every title names."""
 
 
@@ -155,7 +157,7 @@ class TableSet(NamedTuple):
     """Tables, a line for each thing that is left out of them, and what would fill or show more."""
 
     tables: list[Table]
-    left_out: list[str]
+    omitted: list[str]
     advice: list[str]
 
 
@@ -165,24 +167,24 @@ class TableRequest:
 
     catalogue: Catalogue
     results: Sequence[Result] = ()
-    where: Path = Path("results")
+    results_folder: Path = Path("results")
     protocol: str | None = None
     show: Show | None = None
     imported: ImportedScores | None = None
     ranks: bool = False
     added: Sequence[AddedRow] = ()
     progress: ProgressCallback | None = None
-    believe: Callable[[Iterable[Result]], Iterable[Result]] = list
+    select_trusted: Callable[[Iterable[Result]], Iterable[Result]] = list
     """Selects the believed ones of the results that a table is made of; all, if they are already."""
 
-    def declared(self, name: str) -> TableSet:
+    def make_table(self, name: str) -> TableSet:
         """The table of a name, or of a TOML file; see :func:`build_table`.
 
         Raises:
             DataError: there would be nothing in it to show.
         """
         card = read_table_card(name)
-        filler = TableFiller.of(card, self.catalogue)
+        filler = TableFiller.from_card(card, self.catalogue)
         held, left_out = self._of_tasks(filler.all_tasks())
         table = build_table(name, held, self.catalogue, card, self.added, self.progress)
         unseen = ""
@@ -195,7 +197,7 @@ class TableRequest:
         )
         return self._made([table], left_out, why, unseen)
 
-    def boards(self, name: str) -> TableSet:
+    def make_boards(self, name: str) -> TableSet:
         """A suite's boards: one for each protocol that its tasks were scored by, and one for imported rows.
 
         Raises:
@@ -211,19 +213,19 @@ class TableRequest:
             )
         held, left_out = self._of_tasks(suite.tasks)
         scored = {task: self.catalogue.task(task).score_split for task in suite.tasks}
-        made = replace(self, results=held).suite_boards(name, suite, scored)
-        if self.imported and not any(as_mteb_scores(table.columns) for table in made):
-            card = _suite_card(name, suite, MTEB, [], BoardFacts(published=False))
+        made = replace(self, results=held).make_suite_boards(name, suite, scored)
+        if self.imported and not any(is_scored_as_mteb(table.columns) for table in made):
+            card = _suite_card(name, suite, MTEB_PROTOCOL, [], BoardFacts(published=False))
             made.append(build_table(suite.name or name, [], self.catalogue, card))
-        held_of = "" if self.protocol else self.likely_suite()
+        held_of = "" if self.protocol else self.guess_suite()
         by = f" by protocol '{self.protocol}'" if self.protocol else ""
         others = (
             f"; the results here are of others: --suite {held_of} shows some" if held_of else ""
         )
-        why = f"{self.where}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}{others}"
+        why = f"{self.results_folder}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}{others}"
         return self._made(made, left_out, why)
 
-    def suite_boards(self, name: str, suite: Suite, scored: Mapping[str, str]) -> list[Table]:
+    def make_suite_boards(self, name: str, suite: Suite, scored: Mapping[str, str]) -> list[Table]:
         """A board for each protocol, or those of one name; scores of different protocols never meet in one.
 
         ``name`` is the suite's key, by which published averages are known; ``scored`` each task's scored split: results of others
@@ -253,21 +255,21 @@ class TableRequest:
         if self.ranks:
             tables = rank_tables(tables)
         if self.imported:
-            from stsbench.boards.exports.mteb import with_imported
+            from stsbench.boards.exports.mteb import add_imported_rows
 
             # A table asked for by name is refused where it does not fit.
             imported, alone = self.imported, len(tables) == 1
             tables = [
-                with_imported(one, imported) if alone or as_mteb_scores(one.columns) else one
+                add_imported_rows(one, imported) if alone or is_scored_as_mteb(one.columns) else one
                 for one in tables
             ]
             left_out = [*left_out, *imported.problems]
-        tables = [table for table in tables if table.has_lines(self.show)]
+        tables = [table for table in tables if table.has_numbers(self.show)]
         if not tables:
             raise DataError(why)
         return TableSet(tables, left_out, advice)
 
-    def likely_suite(self) -> str:
+    def guess_suite(self) -> str:
         """The first suite that the results have a task of, else one of their tasks."""
         tasks = {result.task for result in self.results}
         suites = (name for name, suite in self.catalogue.suites().items() if tasks & {*suite.tasks})
@@ -276,7 +278,7 @@ class TableRequest:
     def _advice(self, tables: Sequence[Table]) -> list[str]:
         """What the added rows of tables lack; raises DataError where no result of an encoder that is added fits a column."""
         lines: list[str] = []
-        where = "" if self.where == Path("results") else str(self.where)
+        where = "" if self.results_folder == Path("results") else str(self.results_folder)
         every = [
             (row, table)
             for table in tables
@@ -284,7 +286,7 @@ class TableRequest:
             if row.is_added and row.is_measured
         ]
         for one in self.added:
-            rows = [(row, table) for row, table in every if one.holds(row.results)]
+            rows = [(row, table) for row, table in every if one.has_any_of(row.results)]
             if not rows:
                 empty = Row(label=one.label or one.name, cells={}, encoder=one.results[0].encoder)
                 why = [
@@ -304,7 +306,7 @@ class TableRequest:
 
     def _of_tasks(self, tasks: Iterable[str]) -> tuple[list[Result], list[str]]:
         tasks = set(tasks)
-        results = self.believe(result for result in self.results if result.task in tasks)
+        results = self.select_trusted(result for result in self.results if result.task in tasks)
         return select_comparable(results, self.catalogue)
 
 
@@ -320,8 +322,8 @@ def _suite_card(
     differing = [
         key for key in protocol if any(other.get(key) != protocol[key] for other in namesakes)
     ]
-    lines = [key for key in dict.fromkeys([*TITLED, *differing]) if key in protocol]
-    facts = ", ".join(f"{'' if key in TITLED else f'{key} '}{protocol[key]}" for key in lines)
+    lines = [key for key in dict.fromkeys([*TITLE_FIELDS, *differing]) if key in protocol]
+    facts = ", ".join(f"{'' if key in TITLE_FIELDS else f'{key} '}{protocol[key]}" for key in lines)
     return TableCard(
         title=f"{suite.name or name}, protocol {protocol['name']}"
         + (f" ({facts})" if facts else ""),
@@ -348,13 +350,13 @@ def find_suite(name: str, catalogue: Catalogue) -> Suite:
 
 def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Table:
     """The table with the 95% intervals of averages and of means over seeds, and a note on what has none, and why."""
-    columns = {column.key: column.wanted for column in table.columns if column.wanted}
+    columns = {column.key: column.spec for column in table.columns if column.spec}
     keys = list(columns)
     average = _places(table, keys)
     # What results call the score that a column takes; nothing where it is their own.
     names = [
         ""
-        if one.fields
+        if one.protocol_fields
         else ".".join(filter(None, (one.metric, published_protocol(one.protocol)[1])))
         for one in columns.values()
     ]
@@ -392,7 +394,7 @@ def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Tab
         )
         if rows
     ]
-    made_table = table.with_rows(lambda row: made.get(id(row), row))
+    made_table = table.map_rows(lambda row: made.get(id(row), row))
     return replace(made_table, measured_notes=[*table.measured_notes, *notes])
 
 
@@ -447,7 +449,7 @@ def rank_table(table: Table, effort: TestSettings | None = None) -> Table:
         ProtocolError: the table has no mean over single tasks; see also :func:`standings`.
         DataError: nothing can be ranked: no row is measured, or per-item columns are missing or broken.
     """
-    by_key = {column.key: column.wanted for column in table.columns if not column.mixed}
+    by_key = {column.key: column.spec for column in table.columns if not column.is_mixed}
     wanted = [
         one for term in table.terms if len(term) == 1 and (one := by_key.get(term[0])) is not None
     ]
@@ -498,6 +500,4 @@ def rank_table(table: Table, effort: TestSettings | None = None) -> Table:
             f"Rank: items of {tasks} are taken as independent, for the results do not tell which share a sentence; "
             f"run: {format_rerun_command(found.results_without_sentences)}"
         )
-    return replace(
-        with_standings(table, found.rows), measured_notes=[*table.measured_notes, *notes]
-    )
+    return replace(add_standings(table, found.rows), measured_notes=[*table.measured_notes, *notes])

@@ -29,11 +29,11 @@ from stsbench.boards.tables.table import (
     AVERAGE,
     DELTA,
     EXACT,
+    AverageTerms,
     ColumnSpec,
     TableCell,
     TableColumn,
     TableNumber,
-    Terms,
 )
 from stsbench.core.cards import Overlap
 from stsbench.core.catalogue import Catalogue
@@ -43,15 +43,15 @@ from stsbench.results.groups import EncoderResults, suite_mean
 from stsbench.results.record import Result, score_name
 
 Seeds = tuple[int | None, int]
-Series = Mapping[Seeds, float]
+ScoreBySeed = Mapping[Seeds, float]
 """A score a seed."""
 Numbers = dict[str, TableNumber]
-NO_FACTS = ProtocolFacts(metric="")
+UNKNOWN_PROTOCOL = ProtocolFacts(metric="")
 STS_EVALUATORS = ("sts", "relatedness")
 """The evaluators of tasks whose test sentences are those of STS and SICK."""
 
 
-def series(runs: EncoderResults, wanted: ColumnSpec) -> Series:
+def scores_by_seed(runs: EncoderResults, wanted: ColumnSpec) -> ScoreBySeed:
     """One score a seed, in points; a result of another protocol gives none."""
     return {
         one.seeds: 100 * (_score(one, wanted) or 0.0)
@@ -61,7 +61,7 @@ def series(runs: EncoderResults, wanted: ColumnSpec) -> Series:
 
 def fits_column(result: Result, wanted: ColumnSpec) -> bool:
     """Whether a column takes a result's own score, and not one that the result holds beside it."""
-    aggregation = protocols().get(wanted.protocol, NO_FACTS).aggregation
+    aggregation = protocols().get(wanted.protocol, UNKNOWN_PROTOCOL).aggregation
     is_own = not aggregation or score_name(result.protocol) == f"{wanted.metric}.{aggregation}"
     return (
         is_own
@@ -71,7 +71,7 @@ def fits_column(result: Result, wanted: ColumnSpec) -> bool:
 
 
 def select_column_results(results: Sequence[Result], wanted: ColumnSpec) -> list[Result]:
-    """The results that a column takes a score of, one a seed as :func:`series` has them."""
+    """The results that a column takes a score of, one a seed as :func:`scores_by_seed` has them."""
     found: dict[Seeds, Result] = {}
     for result in results:
         if (result.task, result.split) == (wanted.task, wanted.split) and _score(
@@ -82,8 +82,8 @@ def select_column_results(results: Sequence[Result], wanted: ColumnSpec) -> list
 
 
 def _score(result: Result, wanted: ColumnSpec) -> float | None:
-    if wanted.fields:
-        return result.score if result.protocol == wanted.fields else None
+    if wanted.protocol_fields:
+        return result.score if result.protocol == wanted.protocol_fields else None
     facts = protocols().get(wanted.protocol)
     if facts is None:
         return None
@@ -92,7 +92,9 @@ def _score(result: Result, wanted: ColumnSpec) -> float | None:
             return None
         score = result.scores.get(f"{wanted.metric}.{facts.aggregation}")
         return (
-            result.scores.get(f"{wanted.metric}.all") if score is None and wanted.whole else score
+            result.scores.get(f"{wanted.metric}.all")
+            if score is None and wanted.has_no_subsets
+            else score
         )
     required = {"name": wanted.protocol, **facts.fields.get(wanted.evaluator, {})}
     same = all(result.protocol.get(key) == value for key, value in required.items())
@@ -116,7 +118,7 @@ def make_column_spec(
     ), card.name
 
 
-ROUNDINGS: Mapping[str, Callable[[Terms, Mapping[str, float], int], float]] = {
+ROUNDINGS: Mapping[str, Callable[[AverageTerms, Mapping[str, float], int], float]] = {
     "cells": lambda terms, means, d: round(
         suite_mean(terms, lambda key: round(means[key], d)) or 0.0, d
     ),
@@ -126,7 +128,7 @@ ROUNDINGS: Mapping[str, Callable[[Terms, Mapping[str, float], int], float]] = {
 """How papers round the average of a row: columns, their values and the decimals to what is shown."""
 
 
-def with_mean(terms: Terms, numbers: Mapping[str, float]) -> Numbers:
+def add_average(terms: AverageTerms, numbers: Mapping[str, float]) -> Numbers:
     """Numbers by column, and the cells of both average columns; without these where a term lacks one."""
     mean, found = (
         suite_mean(terms, numbers.get),
@@ -147,12 +149,12 @@ class TableFiller:
 
     card: TableCard
     catalogue: Catalogue
-    tasks: Sequence[TableColumn]
-    others: Sequence[TableFiller | None]
-    terms: Terms
+    task_columns: Sequence[TableColumn]
+    averaged_tables: Sequence[TableFiller | None]
+    terms: AverageTerms
 
     @classmethod
-    def of(cls, card: TableCard, catalogue: Catalogue) -> TableFiller:
+    def from_card(cls, card: TableCard, catalogue: Catalogue) -> TableFiller:
         """The columns of a table.
 
         Raises:
@@ -167,12 +169,14 @@ class TableFiller:
         facts = column_facts(card) or [ColumnFacts(task=task) for task in suites[card.suite].tasks]
         tasks = [_column(one, card, catalogue) for one in facts]
         others = [
-            TableFiller.of(read_table_card(f.average_of), catalogue) if f.average_of else None
+            TableFiller.from_card(read_table_card(f.average_of), catalogue)
+            if f.average_of
+            else None
             for f in facts
         ]
         averaged = (card.average.of or [column.key for column in tasks]) if card.average else []
         terms = [[term] if isinstance(term, str) else term for term in averaged]
-        keys, by_key = list(chain(*terms)), {column.key: column.wanted for column in tasks}
+        keys, by_key = list(chain(*terms)), {column.key: column.spec for column in tasks}
         if missing := [key for key in keys if key not in by_key]:
             raise CardError(f"[average]: 'of' names '{missing[0]}', which is not a column")
         ways = {(wanted.protocol, wanted.metric) for key in keys if (wanted := by_key[key])}
@@ -183,7 +187,9 @@ class TableFiller:
             )
         if card.delta and card.delta.column not in ("", *by_key):
             raise CardError(f"[delta]: 'column' is '{card.delta.column}', which is not a column")
-        return cls(card=card, catalogue=catalogue, tasks=tasks, others=others, terms=terms)
+        return cls(
+            card=card, catalogue=catalogue, task_columns=tasks, averaged_tables=others, terms=terms
+        )
 
     @property
     def columns(self) -> list[TableColumn]:
@@ -196,7 +202,7 @@ class TableFiller:
                 head=facts.head,
                 kind="average",
                 decimals=decimals,
-                mixed=facts.composite,
+                is_mixed=facts.composite,
             )
             made = [
                 mean,
@@ -212,7 +218,7 @@ class TableFiller:
             made.insert(
                 1, TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals)
             )
-        return [*self.tasks, *made]
+        return [*self.task_columns, *made]
 
     @cached_property
     def has_sts_tests(self) -> bool:
@@ -222,7 +228,7 @@ class TableFiller:
         cards = map(self.catalogue.task, sorted(tasks & self.catalogue.paths("tasks").keys()))
         return any(card.evaluator in STS_EVALUATORS for card in cards)
 
-    def overlap(self, row: PublishedRow) -> Overlap:
+    def row_overlap(self, row: PublishedRow) -> Overlap:
         """Return whether a published row's training text overlaps the table's tests.
 
         The catalogue knows this of the STS tests alone, so it is unknown if no column is of one.
@@ -231,13 +237,13 @@ class TableFiller:
 
     def all_tasks(self) -> Iterator[str]:
         """The tasks that it takes scores of, also by way of other tables."""
-        for column, other in zip(self.tasks, self.others, strict=True):
+        for column, other in zip(self.task_columns, self.averaged_tables, strict=True):
             if other is not None:
                 yield from other.all_tasks()
-            elif column.wanted is not None and column.points:
-                yield column.wanted.task
+            elif column.spec is not None and column.in_points:
+                yield column.spec.task
 
-    def published(
+    def published_numbers(
         self,
         row: PublishedRow,
         otherwise: str | None = None,
@@ -252,58 +258,56 @@ class TableFiller:
         out, as boards do.
         """
         found: Numbers = {}
-        for column, other in zip(self.tasks, self.others, strict=True):
-            wanted = (
-                column.wanted._replace(metric=metric) if column.wanted and metric else column.wanted
-            )
+        for column, other in zip(self.task_columns, self.averaged_tables, strict=True):
+            wanted = column.spec._replace(metric=metric) if column.spec and metric else column.spec
             score = _printed(row, wanted, otherwise, lenient=lenient)
             # A row without an encoder fills the column of another table that it prints whole: ablations do not.
             fills = (
                 not lenient
                 or other is None
                 or row.encoder
-                or EXACT in other.published(row, lenient=True)
+                or EXACT in other.published_numbers(row, lenient=True)
             )
             if score is not None and fills:
                 found[column.key] = TableNumber(
-                    score.value, score.deviation, score.decimals, source=row.key
+                    score.value, score.deviation, score.decimals, published_key=row.key
                 )
         if (facts := self.card.average) is None:
             return found
         exact = suite_mean(self.terms, lambda key: found[key].value if key in found else None)
         if exact is not None and otherwise != UNKNOWN:
-            shown = TableNumber(round(exact, self.card.decimals), source=row.key)
-            found |= {AVERAGE: shown, EXACT: TableNumber(exact, source=row.key)}
-        first = self.tasks[0].wanted
+            shown = TableNumber(round(exact, self.card.decimals), published_key=row.key)
+            found |= {AVERAGE: shown, EXACT: TableNumber(exact, published_key=row.key)}
+        first = self.task_columns[0].spec
         wanted = _of_average(
             self.card, facts, first.metric if first and not facts.composite else "mixed"
         )
         if printed := _printed(row, wanted, otherwise, lenient=True):
             found[AVERAGE] = TableNumber(
-                printed.value, printed.deviation, printed.decimals, source=row.key
+                printed.value, printed.deviation, printed.decimals, published_key=row.key
             )
         return found
 
-    def measured(self, runs: EncoderResults, otherwise: str | None = None) -> Numbers:
+    def measured_numbers(self, runs: EncoderResults, otherwise: str | None = None) -> Numbers:
         """The measured numbers of an encoder: means over seeds with their deviations, and the average."""
         found: Numbers = {}
-        columns: dict[str, Series] = {}
-        for column, other in zip(self.tasks, self.others, strict=True):
-            wanted, mine = column.wanted, dict[Seeds, float]()
-            if wanted is not None and column.points and otherwise != UNKNOWN:
+        columns: dict[str, ScoreBySeed] = {}
+        for column, other in zip(self.task_columns, self.averaged_tables, strict=True):
+            wanted, mine = column.spec, dict[Seeds, float]()
+            if wanted is not None and column.in_points and otherwise != UNKNOWN:
                 mine = dict(
-                    series(
+                    scores_by_seed(
                         runs, wanted if otherwise is None else wanted._replace(protocol=otherwise)
                     )
                 )
             columns[column.key] = mine
             if mine:
                 found[column.key] = _number(mine, runs, wanted)
-            if other and (mean := other.measured(runs).get(EXACT)):
+            if other and (mean := other.measured_numbers(runs).get(EXACT)):
                 found[column.key] = mean
         return found | (self._averages(columns, self.card.average) if self.card.average else {})
 
-    def _averages(self, columns: Mapping[str, Series], facts: AverageFacts) -> Numbers:
+    def _averages(self, columns: Mapping[str, ScoreBySeed], facts: AverageFacts) -> Numbers:
         """The average as the paper rounds it, and the exact one; a deviation where every cell has the same seeds."""
         means = {key: statistics.fmean(one.values()) for key, one in columns.items() if one}
         exact = suite_mean(self.terms, means.get)
@@ -326,15 +330,15 @@ class TableFiller:
             EXACT: TableNumber(exact, deviation, seeds=most),
         }
 
-    def cells(self, published: Numbers, measured: Numbers) -> Mapping[str, TableCell]:
+    def make_cells(self, published: Numbers, measured: Numbers) -> Mapping[str, TableCell]:
         """Cells with both numbers by column, and what is wrong in print."""
         made = {}
         for column in self.columns:
-            task = column.wanted.task if column.wanted else ""
+            task = column.spec.task if column.spec else ""
             if self.card.average and column.kind == "average":
                 task = self.card.average.task
             cell = TableCell(measured=measured.get(column.key), published=published.get(column.key))
-            wrong = misprints().get((cell.printed_in, task)) if task else None
+            wrong = misprints().get((cell.published_key, task)) if task else None
             made[column.key] = replace(cell, misprint=wrong.reason) if wrong else cell
         return made
 
@@ -356,7 +360,7 @@ def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableC
         )
         head = facts.head or card.heads.get(wanted.task, other.title)
         return TableColumn(
-            key=facts.average_of, head=head, wanted=wanted, decimals=card.decimals, mixed=mixed
+            key=facts.average_of, head=head, spec=wanted, decimals=card.decimals, is_mixed=mixed
         )
     protocol = card.protocol if facts.protocol is None else facts.protocol
     # Without a protocol it is the metric of the first row that says its own.
@@ -378,14 +382,14 @@ def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableC
     return TableColumn(
         key=key,
         head=facts.head or card.heads.get(key, name),
-        wanted=wanted._replace(fields=card.fields),
+        spec=wanted._replace(protocol_fields=card.fields),
         better=kind.better,
-        points=kind.points,
+        in_points=kind.in_points,
         decimals=card.decimals,
     )
 
 
-def _number(one: Series, runs: EncoderResults, wanted: ColumnSpec | None) -> TableNumber:
+def _number(one: ScoreBySeed, runs: EncoderResults, wanted: ColumnSpec | None) -> TableNumber:
     values = list(one.values())
     if len(values) > 1:
         return TableNumber(*mean_and_deviation(values), seeds=len(values))
@@ -404,7 +408,7 @@ def _printed(
     candidates = [
         s
         for s in row.scores
-        if (s.task, s.split, s.metric) == (wanted.task, wanted.printed, wanted.metric)
+        if (s.task, s.split, s.metric) == (wanted.task, wanted.published_split, wanted.metric)
     ]
     fitting = next((s for s in candidates if (s.protocol, s.aggregation) == way), None)
     if fitting is None and candidates and not lenient:
@@ -420,20 +424,20 @@ def published_protocol(protocol: str) -> tuple[str, str]:
     return (
         ("", "unknown")
         if protocol == UNKNOWN
-        else (protocol, protocols().get(protocol, NO_FACTS).aggregation)
+        else (protocol, protocols().get(protocol, UNKNOWN_PROTOCOL).aggregation)
     )
 
 
-MTEB = {"name": "mteb", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
+MTEB_PROTOCOL = {"name": "mteb", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
 """How MTEB scores STS: one correlation a task or language. Prompts are those MTEB has for a model."""
 
 
-def as_mteb_scores(columns: Sequence[TableColumn]) -> bool:
+def is_scored_as_mteb(columns: Sequence[TableColumn]) -> bool:
     """Whether a table's scores are made as MTEB makes them, whatever the protocol is called."""
     return all(
-        {**one.fields, "name": MTEB["name"]} == MTEB
-        if one.fields
+        {**one.protocol_fields, "name": MTEB_PROTOCOL["name"]} == MTEB_PROTOCOL
+        if one.protocol_fields
         else (one.metric, published_protocol(one.protocol)[1]) == ("spearman", "all")
-        for one in (column.wanted for column in columns)
+        for one in (column.spec for column in columns)
         if one is not None
     )

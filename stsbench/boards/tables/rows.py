@@ -22,7 +22,7 @@ from stsbench.boards.published.rows import (
     row_facts,
     sources,
 )
-from stsbench.boards.tables.columns import Numbers, TableFiller, with_mean
+from stsbench.boards.tables.columns import Numbers, TableFiller, add_average
 from stsbench.boards.tables.table import AVERAGE, EXACT, EncoderTraits, Group, Row, Table, TableCell
 from stsbench.core.cards import EncoderCard, parse_toml
 from stsbench.core.catalogue import Catalogue
@@ -36,12 +36,12 @@ YEARS = re.compile(
     r"arxiv\.org/abs/(?P<arxiv>\d\d)\d\d\.|aclanthology\.org/(?:(?P<acl>20\d\d)\.|[A-Z](?P<old>\d\d)-)"
 )
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-LOADED = frozenset({"model", "package", "file", "base", "layers"})
+MODEL_PARAMETERS = frozenset({"model", "package", "file", "base", "layers"})
 """Parameters of a card that say which network it is: where one is replaced, it is not the card's."""
 
 
 @cache
-def known_facts() -> Mapping[str, Mapping[str, int]]:
+def read_encoder_facts() -> Mapping[str, Mapping[str, int]]:
     """The numbers of parameters by backbone, and the years of works by address: what neither cards nor published rows say."""
     return parse_toml(FOLDER / "encoders.toml")
 
@@ -60,7 +60,7 @@ def read_traits(
     paper = _address(card.paper) if card else ""
     origin = sources().papers[source.quoted or source.paper] if source else None
     replaced = card is not None and any(
-        part.partition("=")[0] in LOADED for part in card.name.split("+")[1:]
+        part.partition("=")[0] in MODEL_PARAMETERS for part in card.name.split("+")[1:]
     )
     return EncoderTraits(
         method=said.method,
@@ -84,8 +84,8 @@ def _parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -
         # A recipe's backbone may be a card's encoder.
         if isinstance(other, str) and other in catalogue.paths("baselines"):
             below = catalogue.encoder(other)
-            return below.parameters or known_facts()["parameters"].get(below.backbone)
-    return known_facts()["parameters"].get(backbone)
+            return below.parameters or read_encoder_facts()["parameters"].get(below.backbone)
+    return read_encoder_facts()["parameters"].get(backbone)
 
 
 def _address(paper: str) -> str:
@@ -94,7 +94,9 @@ def _address(paper: str) -> str:
 
 
 def _year(address: str) -> int | None:
-    known = {one.url: one.year for one in sources().papers.values()} | dict(known_facts()["years"])
+    known = {one.url: one.year for one in sources().papers.values()} | dict(
+        read_encoder_facts()["years"]
+    )
     found = YEARS.search(address)
     said = int(found["acl"] or f"20{found['arxiv'] or found['old']}") if found else None
     return known.get(address, said)
@@ -124,7 +126,7 @@ SECTIONS = {
 }
 
 
-Printed = tuple[PublishedRow, Numbers]
+PublishedNumbers = tuple[PublishedRow, Numbers]
 """What is published of an encoder: its first row, and the numbers of this and further rows."""
 
 
@@ -173,12 +175,12 @@ def _paper_groups(filler: TableFiller, runs: Sequence[EncoderResults]) -> Iterat
                 filler,
                 label,
                 first,
-                (source, filler.published(source, facts.protocol, metric=facts.metric)),
+                (source, filler.published_numbers(source, facts.protocol, metric=facts.metric)),
                 facts.protocol,
                 encoder=first.encoder if first else source.encoder,
-                quoted=sources().papers[source.quoted].name if source.quoted else "",
-                otherwise=facts.protocol or "" if facts.protocol != group.protocol else "",
-                overlap=filler.overlap(source),
+                quoted_from=sources().papers[source.quoted].name if source.quoted else "",
+                other_protocol=facts.protocol or "" if facts.protocol != group.protocol else "",
+                overlap=filler.row_overlap(source),
                 misprint=wrong.reason if wrong else "",
                 metric=facts.metric,
                 traits=read_traits(
@@ -189,14 +191,16 @@ def _paper_groups(filler: TableFiller, runs: Sequence[EncoderResults]) -> Iterat
             )
             rows.append(row)
             # Further states of the encoder are rows of their own.
-            bare = replace(row, key="", quoted="", misprint="")
+            bare = replace(row, published_key="", quoted_from="", misprint="")
             for other in measured[1:]:
                 own, cells = (
                     f"{label} [{other.state_tag or other.encoder}]",
-                    filler.measured(other, facts.protocol),
+                    filler.measured_numbers(other, facts.protocol),
                 )
                 rows.append(
-                    replace(bare, label=own, cells=filler.cells({}, cells), results=other.results)
+                    replace(
+                        bare, label=own, cells=filler.make_cells({}, cells), results=other.results
+                    )
                 )
         yield Group(title=group.title, section=group.section, rows=rows)
 
@@ -230,11 +234,11 @@ def _clean_groups(filler: TableFiller, runs: Sequence[EncoderResults]) -> Iterat
         yield Group(section=name[0].upper() + name[1:], rows=measured)
 
 
-def clean_notes(filler: TableFiller, runs: Sequence[EncoderResults]) -> Iterator[str]:
+def describe_clean_scores(filler: TableFiller, runs: Sequence[EncoderResults]) -> Iterator[str]:
     """A line on each training text that was left out of scores: how many items of each column it leaves."""
     left: dict[str, dict[str, str]] = {}
     shown = {
-        column.wanted.task: column.head for column in filler.tasks if column.wanted is not None
+        column.spec.task: column.head for column in filler.task_columns if column.spec is not None
     }
     for result in (result for one in runs for result in one.results if result.task in shown):
         for clean in result.clean:
@@ -271,7 +275,7 @@ def encoder_row(
     filler: TableFiller,
     label: str,
     run: EncoderResults | None,
-    printed: Printed | None = None,
+    printed: PublishedNumbers | None = None,
     protocol: str | None = None,
     **facts: Any,  # noqa: ANN401 - fields of the row
 ) -> Row:
@@ -283,15 +287,15 @@ def encoder_row(
     row, numbers = printed or (None, {})
     if row is not None:
         said = {
-            "key": row.key,
+            "published_key": row.key,
             "source": sources().papers[row.paper].name,
-            "overlap": filler.overlap(row),
+            "overlap": filler.row_overlap(row),
         }
     if run is not None:
         said |= {"encoder": run.encoder, "overlap": run.overlap, "results": run.results}
         said["traits"] = read_traits(filler.catalogue, run.card)
-    measured = filler.measured(run, protocol) if run is not None else {}
-    return Row(label=label, cells=filler.cells(numbers, measured), **{**said, **facts})
+    measured = filler.measured_numbers(run, protocol) if run is not None else {}
+    return Row(label=label, cells=filler.make_cells(numbers, measured), **{**said, **facts})
 
 
 def _rows(
@@ -323,11 +327,11 @@ def _rows(
             )
 
 
-def _published(filler: TableFiller) -> dict[str, Printed]:
+def _published(filler: TableFiller) -> dict[str, PublishedNumbers]:
     """Published rows that fit the board, by encoder, or by paper and row where there is none."""
-    found: dict[str, list[Printed]] = {}
+    found: dict[str, list[PublishedNumbers]] = {}
     tasks, whole = (
-        {column.key for column in filler.tasks},
+        {column.key for column in filler.task_columns},
         filler.card.board is None or filler.card.board.whole,
     )
     # Rows read in a text; those at their own source, as far as that is among the papers, come first.
@@ -338,7 +342,7 @@ def _published(filler: TableFiller) -> dict[str, Printed]:
     ]
     papers = {row.paper for row in published_rows().values() if not row.quoted}
     for row in sorted(rows, key=lambda row: row.quoted in papers):
-        numbers = filler.published(row, lenient=True)
+        numbers = filler.published_numbers(row, lenient=True)
         is_whole, is_part = tasks <= numbers.keys(), bool(tasks & numbers.keys())
         # Of an encoder that has a card, the average alone is worth a row.
         is_worth = is_whole or (is_part and not whole) or (bool(row.encoder) and AVERAGE in numbers)
@@ -358,7 +362,9 @@ def _published(filler: TableFiller) -> dict[str, Printed]:
     return {name: chosen[name] for name in seen.values()}
 
 
-def _merged(filler: TableFiller, name: str, rows: Sequence[Printed], *, whole: bool) -> Printed:
+def _merged(
+    filler: TableFiller, name: str, rows: Sequence[PublishedNumbers], *, whole: bool
+) -> PublishedNumbers:
     """The fullest row, of those the one that the encoder's card names first; the others may fill its holes."""
     card = card_of(filler, name)
     order = {key: place for place, key in enumerate(card.published if card else ())}
@@ -399,13 +405,13 @@ def _baseline_group(results: Sequence[Result], filler: TableFiller) -> Group:
     }
     found = {
         column.key: levels[wanted.task, wanted.split]
-        for column in filler.tasks
-        if (wanted := column.wanted)
+        for column in filler.task_columns
+        if (wanted := column.spec)
         and wanted.metric == "accuracy"
         and (wanted.task, wanted.split) in levels
     }
     cells = {
-        key: TableCell(measured=number) for key, number in with_mean(filler.terms, found).items()
+        key: TableCell(measured=number) for key, number in add_average(filler.terms, found).items()
     }
     return Group(
         section="Baseline",
@@ -420,13 +426,15 @@ class AddedRow(NamedTuple):
     label: str
     results: Sequence[Result]
 
-    def holds(self, results: Sequence[Result]) -> bool:
+    def has_any_of(self, results: Sequence[Result]) -> bool:
         """Whether any of these is one of its results."""
         return bool(set(map(_file_of, self.results)) & set(map(_file_of, results)))
 
-    def runs(self, all_runs: Sequence[EncoderResults]) -> Iterator[tuple[EncoderResults, str]]:
+    def select_groups(
+        self, all_runs: Sequence[EncoderResults]
+    ) -> Iterator[tuple[EncoderResults, str]]:
         """The runs that hold its results, each with the label to print; an encoder in several states is several."""
-        found = [one for one in all_runs if self.holds(one.results)]
+        found = [one for one in all_runs if self.has_any_of(one.results)]
         for one in found:
             marked = self.label and len(found) > 1 and one.state_tag
             yield one, f"{self.label} [{one.state_tag}]" if marked else self.label
@@ -448,7 +456,7 @@ def _with_added(
     On a board it is there, and gets its label. Below a paper's own groups stands one more: its best and second best stay the
     paper's, and no row is among others by mistake.
     """
-    chosen = [pair for one in added for pair in one.runs(runs)]
+    chosen = [pair for one in added for pair in one.select_groups(runs)]
     if filler.card.board is None:
         rows = [encoder_row(filler, label or run.name, run, is_added=True) for run, label in chosen]
         return [*groups, Group(title="Measured here", rows=rows)]
@@ -461,23 +469,28 @@ def _with_added(
     return [replace(group, rows=list(map(named, group.rows))) for group in groups]
 
 
-def describe_gaps(row: Row, table: Table, catalogue: Catalogue, where: str = "") -> Iterator[str]:
+def describe_gaps(
+    row: Row, table: Table, catalogue: Catalogue, results_folder: str = ""
+) -> Iterator[str]:
     """What an added row has no number for: a line for each command that would fill columns, and one for the rest.
 
-    Commands name the folder of results ``where``; empty for the usual one.
+    Commands name the folder of results ``results_folder``; empty for the usual one.
     """
     missing: dict[tuple[str, str], dict[str, str]] = {}
     known = {*catalogue.suites(), *catalogue.paths("tasks")}
     for column in (
         one for one in table.columns if one.kind == "task" and not row.cell(one.key).measured
     ):
-        wanted, way = column.wanted, ("", "")
-        if wanted and column.points and wanted.protocol and wanted.task in known:
-            way = wanted.protocol, "" if wanted.printed == "test" else wanted.printed
+        wanted, way = column.spec, ("", "")
+        if wanted and column.in_points and wanted.protocol and wanted.task in known:
+            way = (
+                wanted.protocol,
+                "" if wanted.published_split == "test" else wanted.published_split,
+            )
         missing.setdefault(way, {})[column.head] = wanted.task if wanted else ""
     for (protocol, split), heads in sorted(missing.items(), key=lambda one: not one[0][0]):
         words = ["stsbench", "run", row.encoder, "--tasks", ",".join(dict.fromkeys(heads.values()))]
-        options = {"--protocol": protocol, "--split": split, "--results": where}
+        options = {"--protocol": protocol, "--split": split, "--results": results_folder}
         words += [word for option, value in options.items() if value for word in (option, value)]
         how = (
             f"; to fill it: {shlex.join(words)}"
@@ -491,7 +504,7 @@ def describe_hidden(table: Table, filler: TableFiller, runs: Sequence[EncoderRes
     """One line on results that a paper's table has columns for and no row; nothing where there are none."""
     shown = {_file_of(result) for row in table.rows() for result in row.results}
     unseen = (run for run in runs if not any(_file_of(one) in shown for one in run.results))
-    names = [run.name for run in unseen if filler.measured(run)]
+    names = [run.name for run in unseen if filler.measured_numbers(run)]
     if not names:
         return ""
     listed, given = format_some(names), shlex.quote(names[0])

@@ -23,12 +23,12 @@ from stsbench.results.record import Result
 if TYPE_CHECKING:
     from stsbench.significance.means import RowStanding
 
-Terms = Sequence[Sequence[str]]
+AverageTerms = Sequence[Sequence[str]]
 """Keys of columns: of each list the mean is taken, and of these means the average."""
 ColumnKind = Literal["task", "average", "interval", "exact", "delta", "ranks", "letters"]
 AVERAGE, EXACT, DELTA, RANKS, LETTERS = "average", "average_exact", "distance", "ranks", "letters"
 """Keys of the columns that are made of other columns."""
-STANDINGS = ("ranks", "letters")
+STANDING_KINDS = ("ranks", "letters")
 """The kinds of column that say how rows stand to each other: the lowest is best."""
 
 
@@ -40,13 +40,13 @@ class ColumnSpec(NamedTuple):
 
     task: str
     split: str
-    printed: str
+    published_split: str
     protocol: str
     metric: str
     evaluator: str
-    whole: bool
+    has_no_subsets: bool
     """Whether the task has no subsets, so that all aggregations are the same."""
-    fields: Mapping[str, Any] = {}
+    protocol_fields: Mapping[str, Any] = {}
     """All fields of the results' protocol; none where ``protocol`` and ``metric`` say enough."""
 
 
@@ -62,11 +62,11 @@ class TableColumn:
     key: str
     head: str
     kind: ColumnKind = "task"
-    wanted: ColumnSpec | None = None
+    spec: ColumnSpec | None = None
     better: Literal["high", "low", ""] = "high"
-    points: bool = True
+    in_points: bool = True
     decimals: int = 2
-    mixed: bool = False
+    is_mixed: bool = False
     """Whether it is a mean over tasks that are scored in different ways."""
 
 
@@ -84,7 +84,7 @@ class TableNumber(NamedTuple):
     interval: tuple[float, float] | None = None
     seeds: int = 1
     text: str = ""
-    source: str = ""
+    published_key: str = ""
 
 
 def subtract(first: TableNumber | None, second: TableNumber | None) -> TableNumber | None:
@@ -101,13 +101,13 @@ class TableCell:
     misprint: str = ""
 
     @property
-    def printed_in(self) -> str:
+    def published_key(self) -> str:
         """The key of the published row that the published number stands in."""
-        return self.published.source if self.published else ""
+        return self.published.published_key if self.published else ""
 
-    def number(self, side: str) -> TableNumber | None:
+    def number(self, number_kind: str) -> TableNumber | None:
         """The number of one side."""
-        found: TableNumber | None = getattr(self, side)
+        found: TableNumber | None = getattr(self, number_kind)
         return found
 
     @property
@@ -116,7 +116,7 @@ class TableCell:
         return subtract(self.measured, self.published)
 
 
-NOTHING = TableCell()
+EMPTY_CELL = TableCell()
 
 
 class EncoderTraits(NamedTuple):
@@ -150,9 +150,9 @@ class Row:
     label: str
     cells: Mapping[str, TableCell]
     encoder: str = ""
-    key: str = ""
-    quoted: str = ""
-    otherwise: str = ""
+    published_key: str = ""
+    quoted_from: str = ""
+    other_protocol: str = ""
     source: str = ""
     imported: str = ""
     overlap: str = ""
@@ -167,13 +167,13 @@ class Row:
 
     def cell(self, key: str) -> TableCell:
         """The cell of a column; an empty one where there is none."""
-        return self.cells.get(key, NOTHING)
+        return self.cells.get(key, EMPTY_CELL)
 
-    def reason(self, mark: str) -> str:
+    def explain_symbol(self, mark: str) -> str:
         """Why a mark stands behind its name, as far as the row itself says."""
         return {
-            WRONG: self.misprint,
-            QUOTED: self.quoted or self.source,
+            MISPRINT: self.misprint,
+            QUOTED: self.quoted_from or self.source,
             IMPORTED: self.imported,
         }.get(mark, "")
 
@@ -204,11 +204,11 @@ class Table:
     columns: Sequence[TableColumn]
     groups: Sequence[Group]
     paper: Paper | None = None
-    number: str = ""
+    paper_number: str = ""
     notes: Sequence[str] = field(default_factory=tuple)
     measured_notes: Sequence[str] = field(default_factory=tuple)
     """Notes on measured numbers, shown where these are."""
-    terms: Terms = ()
+    terms: AverageTerms = ()
     """The columns that are averaged."""
 
     @property
@@ -219,13 +219,15 @@ class Table:
     @property
     def caption(self) -> str:
         """The title, and the paper's own number for the table."""
-        return f"{self.title} ({self.paper.name}, {self.number})" if self.paper else self.title
+        return (
+            f"{self.title} ({self.paper.name}, {self.paper_number})" if self.paper else self.title
+        )
 
     def rows(self) -> list[Row]:
         """All rows, in order."""
         return [row for group in self.groups for row in group.rows]
 
-    def with_rows(self, changed: Callable[[Row], Row | None]) -> Table:
+    def map_rows(self, changed: Callable[[Row], Row | None]) -> Table:
         """The table with rows changed, or left out where there is none for them; groups without a row are left out too."""
         rows = ([one for row in group.rows if (one := changed(row))] for group in self.groups)
         groups = [
@@ -233,15 +235,15 @@ class Table:
         ]
         return replace(self, groups=groups)
 
-    def has_lines(self, show: Show | None) -> bool:
+    def has_numbers(self, show: Show | None) -> bool:
         """Whether anything but the baseline would be shown."""
         cells = (cell for row in self.rows() if not row.is_baseline for cell in row.cells.values())
-        return any(cell.number(side) for cell in cells for side in SIDES[show or "both"])
+        return any(cell.number(side) for cell in cells for side in KINDS_BY_SHOW[show or "both"])
 
 
 Show = Literal["published", "measured", "difference", "both", "merged"]
 NumberKind = Literal["published", "measured", "difference"]
-SIDES: Mapping[str, tuple[NumberKind, ...]] = {
+KINDS_BY_SHOW: Mapping[str, tuple[NumberKind, ...]] = {
     "published": ("published",),
     "measured": ("measured",),
     "difference": ("difference",),
@@ -249,19 +251,27 @@ SIDES: Mapping[str, tuple[NumberKind, ...]] = {
     "merged": ("measured", "published"),
 }
 """The numbers that each choice may show."""
-QUOTED, OTHERWISE, TEXT, GOLD, WRONG, IMPORTED, TIED = "†", "‡", "§", "¶", "*", "°", "≈"
-MARKS = QUOTED + OTHERWISE + TEXT + GOLD + WRONG + IMPORTED + TIED
+QUOTED, OTHER_PROTOCOL, TEXT_OVERLAP, GOLD_OVERLAP, MISPRINT, IMPORTED, TIED = (
+    "†",
+    "‡",
+    "§",
+    "¶",
+    "*",
+    "°",
+    "≈",
+)
+SYMBOLS = QUOTED + OTHER_PROTOCOL + TEXT_OVERLAP + GOLD_OVERLAP + MISPRINT + IMPORTED + TIED
 """What may stand behind a name in a table."""
-OVERLAPS = {"text": TEXT, "gold": GOLD}
-OVERLAP_SAID = {
-    TEXT: f"{TEXT} trained or fitted on text that overlaps the test sentences",
-    GOLD: f"{GOLD} trained on gold scores that overlap the test pairs",
+OVERLAP_SYMBOLS = {"text": TEXT_OVERLAP, "gold": GOLD_OVERLAP}
+OVERLAP_LEGENDS = {
+    TEXT_OVERLAP: f"{TEXT_OVERLAP} trained or fitted on text that overlaps the test sentences",
+    GOLD_OVERLAP: f"{GOLD_OVERLAP} trained on gold scores that overlap the test pairs",
 }
-SAID = {
-    **OVERLAP_SAID,
+SYMBOL_LEGENDS = {
+    **OVERLAP_LEGENDS,
     TIED: f"{TIED} best by the mean among the rows measured here, or not significantly different from that one",
 }
-NONE = "–"
+NO_NUMBER = "–"
 BEST, SECOND = 1, 2
 
 
@@ -271,7 +281,7 @@ class DisplayCell(NamedTuple):
     text: str
     deviation: str = ""
     rank: int = 0
-    mark: str = ""
+    symbol: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,10 +290,10 @@ class TableLine:
 
     label: str
     cells: Sequence[DisplayCell]
-    marks: str = ""
-    side: NumberKind = "measured"
+    symbols: str = ""
+    number_kind: NumberKind = "measured"
     row: Row = NO_ROW
-    further: bool = False
+    continues_row: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,25 +317,27 @@ class Layout:
     show: Show = "measured"
     columns: Sequence[TableColumn] = ()
 
-    def with_intervals(self, key: str) -> list[TableNumber]:
+    def numbers_with_interval(self, key: str) -> list[TableNumber]:
         """The numbers of a column that have an interval."""
         lines = (line for block in self.blocks for line in block.lines)
         return [
-            one for line in lines if (one := line.row.cell(key).number(line.side)) and one.interval
+            one
+            for line in lines
+            if (one := line.row.cell(key).number(line.number_kind)) and one.interval
         ]
 
 
-def with_standings(table: Table, rows: Mapping[int, RowStanding]) -> Table:
+def add_standings(table: Table, standings: Mapping[int, RowStanding]) -> Table:
     """The same table with a column of rank intervals, one of letters, and those marked that may be the best.
 
-    ``rows`` says how rows stand, by their place in the table.
+    ``standings`` says how rows stand, by their place in the table.
     """
-    rank = TableColumn(key=RANKS, head="Rank", kind="ranks", better="", points=False, decimals=0)
+    rank = TableColumn(key=RANKS, head="Rank", kind="ranks", better="", in_points=False, decimals=0)
     columns = [rank, replace(rank, key=LETTERS, head="Ties", kind="letters")]
     places = iter(range(len(table.rows())))
     groups = []
     for group in table.groups:
-        standing = [(rows.get(next(places)), row) for row in group.rows]
+        standing = [(standings.get(next(places)), row) for row in group.rows]
         if table.is_board and not any(
             cell.published for row in group.rows for cell in row.cells.values()
         ):
@@ -354,23 +366,23 @@ def group_by_section(blocks: Sequence[LayoutBlock]) -> Iterator[tuple[str, Layou
 
 
 def build_layout(
-    table: Table, show: Show | None = None, *, exact: bool = False, ends: bool = True
+    table: Table, show: Show | None = None, *, exact: bool = False, with_intervals: bool = True
 ) -> Layout:
-    """Choose what is shown of a table; with ``ends`` averages' intervals have a column, where there are any.
+    """Choose what is shown of a table; with ``with_intervals`` averages' intervals have a column, where there are any.
 
     ``show`` is ``published`` or ``measured`` numbers, their ``difference``, ``both`` with the difference below, or ``merged``:
     measured where there is one, else published; by default ``merged`` for our own boards, ``both`` for papers' tables. ``exact``:
     averages to the last digit instead of as the paper rounds them.
     """
     show = check_show(show) or ("merged" if table.is_board else "both")
-    columns = _shown_columns(table, show, exact=exact, ends=ends)
+    columns = _shown_columns(table, show, exact=exact, ends=with_intervals)
     blocks = []
     for group in table.groups:
         lines = [line for row in group.rows for line in _lines(table, row, show, columns)]
         if lines:
             ranked = _ranked(lines, columns, merged=show == "merged")
             blocks.append(LayoutBlock(section=group.section, title=group.title, lines=ranked))
-    heads = [column.head + (OTHERWISE if column.mixed else "") for column in columns]
+    heads = [column.head + (OTHER_PROTOCOL if column.is_mixed else "") for column in columns]
     legend = list(_legend(table, columns, blocks))
     return Layout(
         show=show, caption=table.caption, columns=columns, heads=heads, blocks=blocks, legend=legend
@@ -380,7 +392,7 @@ def build_layout(
 def check_show(show: str | None) -> Show | None:
     """The same, if it is one of the choices; raises UnknownName."""
     if show is not None:
-        look_up("choice of --show", show, SIDES)
+        look_up("choice of --show", show, KINDS_BY_SHOW)
     return cast("Show | None", show)
 
 
@@ -389,12 +401,17 @@ def _shown_columns(table: Table, show: Show, *, exact: bool, ends: bool) -> list
     rows, columns = table.rows(), []
     for column in table.columns:
         cells = [row.cell(column.key) for row in rows]
-        is_empty = not any(cell.number(side) for cell in cells for side in SIDES[show])
+        is_empty = not any(cell.number(side) for cell in cells for side in KINDS_BY_SHOW[show])
         if column.kind == ("average" if exact else "exact") or (table.is_board and is_empty):
             continue
         columns.append(column)
         has_ends = any(cell.measured and cell.measured.interval for cell in cells)
-        if ends and "measured" in SIDES[show] and column.kind in ("average", "exact") and has_ends:
+        if (
+            ends
+            and "measured" in KINDS_BY_SHOW[show]
+            and column.kind in ("average", "exact")
+            and has_ends
+        ):
             columns.append(
                 TableColumn(key=column.key, head="95% interval", kind="interval", better="")
             )
@@ -404,25 +421,32 @@ def _shown_columns(table: Table, show: Show, *, exact: bool, ends: bool) -> list
 def _lines(
     table: Table, row: Row, show: Show, columns: Sequence[TableColumn]
 ) -> Iterator[TableLine]:
-    there = [side for side in SIDES[show] if any(row.cell(c.key).number(side) for c in columns)]
-    there = there or list(SIDES[show][:1] if row.is_listed else ())
+    there = [
+        side for side in KINDS_BY_SHOW[show] if any(row.cell(c.key).number(side) for c in columns)
+    ]
+    there = there or list(KINDS_BY_SHOW[show][:1] if row.is_listed else ())
     for place, side in enumerate(there[:1] if show == "merged" else there):
         cells = [_shown(row.cell(column.key), side, column) for column in columns]
         label, marks = (side, "") if place else (row.label, _marks(table, row, side))
         yield TableLine(
-            label=label, marks=marks, side=side, cells=cells, row=row, further=place > 0
+            label=label,
+            symbols=marks,
+            number_kind=side,
+            cells=cells,
+            row=row,
+            continues_row=place > 0,
         )
 
 
 def _marks(table: Table, row: Row, side: NumberKind) -> str:
-    overlap, tied = OVERLAPS.get(row.overlap, ""), TIED if row.is_best else ""
+    overlap, tied = OVERLAP_SYMBOLS.get(row.overlap, ""), TIED if row.is_best else ""
     if table.is_board:
         published = QUOTED if side == "published" and row.source else ""
         return published + (IMPORTED if row.imported else "") + overlap + tied
     facts = {
-        QUOTED: row.quoted,
-        OTHERWISE: row.otherwise,
-        WRONG: row.misprint,
+        QUOTED: row.quoted_from,
+        OTHER_PROTOCOL: row.other_protocol,
+        MISPRINT: row.misprint,
         IMPORTED: row.imported,
     }
     return "".join(mark for mark, there in facts.items() if there) + overlap + tied
@@ -431,7 +455,7 @@ def _marks(table: Table, row: Row, side: NumberKind) -> str:
 def _shown(cell: TableCell, side: NumberKind, column: TableColumn) -> DisplayCell:
     found = cell.number(side)
     if found is None or (column.kind == "interval" and found.interval is None):
-        return DisplayCell(NONE)
+        return DisplayCell(NO_NUMBER)
     if column.kind == "interval" and found.interval is not None:
         return DisplayCell("–".join(f"{end:.{column.decimals}f}" for end in found.interval))
     if found.text:
@@ -442,7 +466,9 @@ def _shown(cell: TableCell, side: NumberKind, column: TableColumn) -> DisplayCel
     )
     text = text if float(text) else text.lstrip("+-")
     spread = f"±{found.deviation:.{decimals}f}" if found.deviation is not None else ""
-    return DisplayCell(text, spread, mark=WRONG if cell.misprint and side == "published" else "")
+    return DisplayCell(
+        text, spread, symbol=MISPRINT if cell.misprint and side == "published" else ""
+    )
 
 
 def _ranked(
@@ -454,7 +480,7 @@ def _ranked(
         mine = [
             i
             for i, line in enumerate(lines)
-            if (merged or line.side == side) and not line.row.otherwise
+            if (merged or line.number_kind == side) and not line.row.other_protocol
         ]
         for place, column in (
             (place, column) for place, column in enumerate(columns) if column.better
@@ -463,7 +489,7 @@ def _ranked(
             values = {
                 i: float(one.text)
                 for i, one in cells.items()
-                if one.text != NONE and WRONG not in one.mark
+                if one.text != NO_NUMBER and MISPRINT not in one.symbol
             }
             order = sorted(set(values.values()), reverse=column.better == "high")[:SECOND]
             if len(values) > 1:
@@ -484,7 +510,7 @@ def _legend(
     table: Table, columns: Sequence[TableColumn], blocks: Sequence[LayoutBlock]
 ) -> Iterator[str]:
     lines = [line for block in blocks for line in block.lines]
-    used = "".join(line.marks for line in lines)
+    used = "".join(line.symbols for line in lines)
 
     def said(value: Callable[[Row], str]) -> str:
         return ", ".join(dict.fromkeys(filter(None, (value(line.row) for line in lines))))
@@ -493,16 +519,16 @@ def _legend(
         works = (
             "published, not measured here"
             if table.is_board
-            else f"taken over from {said(lambda row: row.quoted)}"
+            else f"taken over from {said(lambda row: row.quoted_from)}"
         )
         yield f"{QUOTED} {works}"
-    if OTHERWISE in used:
-        yield f"{OTHERWISE} scored otherwise than the columns say ({said(lambda row: row.otherwise)}); not ranked"
-    if any(column.mixed for column in columns):
-        yield f"{OTHERWISE} a mean over tasks that are scored in different ways"
+    if OTHER_PROTOCOL in used:
+        yield f"{OTHER_PROTOCOL} scored otherwise than the columns say ({said(lambda row: row.other_protocol)}); not ranked"
+    if any(column.is_mixed for column in columns):
+        yield f"{OTHER_PROTOCOL} a mean over tasks that are scored in different ways"
     if IMPORTED in used:
         yield f"{IMPORTED} imported from MTEB's result files, not measured here ({said(lambda row: row.imported)})"
-    yield from (text for mark, text in SAID.items() if mark in used)
+    yield from (text for mark, text in SYMBOL_LEGENDS.items() if mark in used)
     for block in blocks:
         yield from _misprints(columns, block)
     if table.is_board and (
@@ -513,7 +539,7 @@ def _legend(
     yield from _exact_means(columns, lines)
     if any(column.kind == "interval" for column in columns):
         yield "95% interval: of the mean, over other items and, where there are several seeds, over other seeds"
-    yield from table.measured_notes if any(line.side == "measured" for line in lines) else ()
+    yield from table.measured_notes if any(line.number_kind == "measured" for line in lines) else ()
 
 
 def _exact_means(columns: Sequence[TableColumn], lines: Sequence[TableLine]) -> Iterator[str]:
@@ -522,7 +548,7 @@ def _exact_means(columns: Sequence[TableColumn], lines: Sequence[TableLine]) -> 
         exact_means = []
         for line in lines:
             average, exact = line.row.cell(AVERAGE).measured, line.row.cell(EXACT).measured
-            if line.side == "measured" and average and exact:
+            if line.number_kind == "measured" and average and exact:
                 printed, other = (
                     f"{number.value:.{column.decimals}f}" for number in (average, exact)
                 )
@@ -540,34 +566,34 @@ def _misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> Iterator[s
         [
             (c.head, line.row.cell(c.key).misprint)
             for c, cell in zip(columns, line.cells, strict=True)
-            if cell.mark
+            if cell.symbol
         ]
         for line in block.lines
     ]
     several = Counter(said for wrong in wrongs for said in wrong)
     seen: set[tuple[str, str]] = set()
     for line, wrong in zip(block.lines, wrongs, strict=True):
-        if line.side == "published" and not line.further:
+        if line.number_kind == "published" and not line.continues_row:
             label = f"{block.title}, {line.label}" if block.title else line.label
-            if WRONG in line.marks:
-                yield f"{WRONG} {label}: {line.row.misprint}"
+            if MISPRINT in line.symbols:
+                yield f"{MISPRINT} {label}: {line.row.misprint}"
             for head, reason in (said for said in wrong if said not in seen):
                 where = (block.title if several[head, reason] > 1 else label, head)
-                yield f"{WRONG} {', '.join(filter(None, where))}: {reason}"
+                yield f"{MISPRINT} {', '.join(filter(None, where))}: {reason}"
                 seen.add((head, reason))
 
 
-def short_labels(layout: Layout, *, with_settings: int = MAX_LENGTH_WITH_PARAMS) -> Layout:
+def shorten_labels(layout: Layout, *, max_length: int = MAX_LENGTH_WITH_PARAMS) -> Layout:
     """The same layout with a number in the place of what makes a label too long, and a note for each number.
 
     ``minilm+pooling=cls_before_pooler+dtype=bfloat16`` is ``minilm+(1)``, and so are the same settings of others. Where a
-    name itself is too long, its beginning stands before the number. A label with settings may have ``with_settings`` signs.
+    name itself is too long, its beginning stands before the number. A label with settings may have ``max_length`` signs.
     """
     notes: dict[str, str] = {}
 
     def short(label: str) -> str:
         found, cut = LABEL_PATTERN.fullmatch(label), label
-        if found and found["settings"] and len(label) > with_settings:
+        if found and found["settings"] and len(label) > max_length:
             settings = ", ".join(PARAM_SEPARATOR.split(found["settings"])[1:])
             cut = f"{found['stem']}+{number_text(settings, notes)}{found['state']}"
         return truncate_name(label, notes, MAX_NAME_LENGTH) if len(cut) > MAX_NAME_LENGTH else cut

@@ -15,8 +15,8 @@ from msgspec import structs
 from stsbench.boards.exports.hub import (
     eval_results,
     every_eval_ever,
+    find_model,
     model_index,
-    model_of,
     to_yaml,
     write_card,
 )
@@ -282,31 +282,32 @@ CATALOGUE = Catalogue()
     ],
 )
 def test_a_name_is_the_hubs_where_one_card_alone_describes_it(encoder, name):
-    assert model_of(make_result(encoder, score=0.5), CATALOGUE).name == name
+    assert find_model(make_result(encoder, score=0.5), CATALOGUE).name == name
 
 
 def test_only_a_result_of_the_card_has_its_id_and_size():
-    model = model_of(make_result("minilm", score=0.5), CATALOGUE)
+    model = find_model(make_result("minilm", score=0.5), CATALOGUE)
     assert (model.parameters, model.dimensions) == (22_713_216, 384)
-    other = model_of(make_result("minilm", score=0.5, encoder_card="e" * 64), CATALOGUE)
+    other = find_model(make_result("minilm", score=0.5, encoder_card="e" * 64), CATALOGUE)
     assert other[0::2] == ("stsbench/minilm", None) and other.dimensions is None
 
 
 @pytest.mark.parametrize(("run", "dimensions"), [({"dimensions": 128}, 128), ({}, None)])
 def test_a_run_tells_the_size_of_embeddings(run: dict[str, Any], dimensions):
-    assert model_of(make_result("mine", score=0.5, run=run), CATALOGUE).dimensions == dimensions
+    assert find_model(make_result("mine", score=0.5, run=run), CATALOGUE).dimensions == dimensions
 
 
 def test_a_revision_is_the_hubs_commit_or_of_the_fingerprint():
     assert (
-        model_of(make_result("mine", score=0.5, revision="c" * 40), CATALOGUE).revision == "c" * 40
+        find_model(make_result("mine", score=0.5, revision="c" * 40), CATALOGUE).revision
+        == "c" * 40
     )
     assert (
-        model_of(make_result("mine", score=0.5, fingerprint="f" * 64), CATALOGUE).revision
+        find_model(make_result("mine", score=0.5, fingerprint="f" * 64), CATALOGUE).revision
         == "f" * 40
     )
     assert (
-        model_of(make_result("mine", score=0.5, fingerprint=None), CATALOGUE).revision
+        find_model(make_result("mine", score=0.5, fingerprint=None), CATALOGUE).revision
         == "no_revision_available"
     )
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from stsbench.boards.exports.hub import mteb_facts, mteb_task
+from stsbench.boards.exports.hub import find_mteb_task, read_mteb_tasks
 from stsbench.boards.exports.mteb import (
     ExportedFiles,
     ImportedModel,
     ImportedScores,
+    add_imported_rows,
     export_mteb,
     read_mteb,
-    with_imported,
 )
 from stsbench.boards.render.formats import render
 from stsbench.boards.tables.build import TableRequest, build_table
-from stsbench.boards.tables.columns import as_mteb_scores
+from stsbench.boards.tables.columns import is_scored_as_mteb
 from stsbench.boards.tables.table import Table, build_layout
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
@@ -85,7 +85,7 @@ def test_languages_of_one_task_are_subsets_of_one_file_and_whole(tmp_path):
     dev = [made("a", f"stsb-{code}", 0.6, split="validation") for code in languages[1:]]
     found = export(tmp_path / "test", *made_of, *dev)
     assert list(read(tmp_path / "test", "STSBenchmarkMultilingualSTS")["scores"]) == ["test"]
-    assert found.left_out[0] == (
+    assert found.omitted[0] == (
         "a on stsb-en: MTEB's STSBenchmarkMultilingualSTS is of 10 subsets, the results hold 9 of split 'validation'"
     )
     with pytest.raises(
@@ -157,15 +157,15 @@ def test_cells_of_other_data_or_scoring_are_left_out(tmp_path, result, why):
         export(tmp_path / "none", result)
     assert not (tmp_path / "none").exists()
     found = export(tmp_path, result, made("a", "sts13", 0.5))
-    assert len(found.paths) == 1 and len(found.left_out) == 1 and found.left_out[0].startswith(why)
+    assert len(found.paths) == 1 and len(found.omitted) == 1 and found.omitted[0].startswith(why)
 
 
 def test_every_task_named_is_ours_and_from_mteb():
-    for task in mteb_facts():
-        found = mteb_task(task, Catalogue())
+    for task in read_mteb_tasks():
+        found = find_mteb_task(task, Catalogue())
         assert found and found.repo.startswith("mteb/") and len(found.revision) == 40
         assert found.splits["test"] == "test"
-    assert mteb_task("stsb", Catalogue()) is None
+    assert find_mteb_task("stsb", Catalogue()) is None
 
 
 # With MTEB itself, where it is installed.
@@ -194,10 +194,10 @@ def test_mteb_reads_the_files(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.data
-@pytest.mark.parametrize("task", mteb_facts())
+@pytest.mark.parametrize("task", read_mteb_tasks())
 def test_the_data_are_mtebs(task):
     mteb = pytest.importorskip("mteb", reason="mteb is not installed")
-    ours = mteb_task(task, Catalogue())
+    ours = find_mteb_task(task, Catalogue())
     assert ours
     theirs = mteb.get_task(ours.name).metadata
     assert (theirs.dataset["path"], theirs.dataset["revision"]) == (ours.repo, ours.revision)
@@ -221,7 +221,7 @@ SUITE = Suite(name="STS", tasks=["sts12", "sts13"])
 
 
 def boards(results: list[Result]) -> list[Table]:
-    return TableRequest(catalogue=Catalogue(), results=results).suite_boards(
+    return TableRequest(catalogue=Catalogue(), results=results).make_suite_boards(
         "sts", SUITE, dict.fromkeys(SUITE.tasks, "test")
     )
 
@@ -349,14 +349,14 @@ def test_imported_rows_stand_apart_and_are_marked():
         },
         problems=[],
     )
-    table = with_imported(board, imported)
+    table = add_imported_rows(board, imported)
     first, second = build_layout(table).blocks
     # Best is taken among the measured: with one row of them, none is.
     assert [[cell.text for cell in line.cells] for line in first.lines] == [
         ["50.00", "60.00", "55.00"]
     ]
     assert not any(cell.rank for cell in first.lines[0].cells)
-    assert [line.label + line.marks for line in second.lines] == ["org/x [one]°", "org/x [two]°"]
+    assert [line.label + line.symbols for line in second.lines] == ["org/x [one]°", "org/x [two]°"]
     assert [[cell.text for cell in line.cells] for line in second.lines] == [
         ["90.00", "80.00", "85.00"],
         ["70.00", "–", "–"],
@@ -383,7 +383,7 @@ def test_imported_rows_have_a_board_of_their_own_where_none_is_scored_as_they_ar
         results = [make_result("a", "sts12", 0.5, protocol=protocol)]
         request = TableRequest(catalogue=Catalogue(), results=results, imported=imported)
         titles[name] = [
-            table.title.partition(",")[2].split()[1] for table in request.boards("sts").tables
+            table.title.partition(",")[2].split()[1] for table in request.make_boards("sts").tables
         ]
     assert titles == {"simcse": ["simcse"], "wmean": ["wmean", "mteb"]}
 
@@ -392,12 +392,12 @@ def test_only_boards_scored_as_mteb_scores_take_them():
     def taken(protocol: dict[str, Any]) -> bool:
         results = [make_result("a", "sts12", 0.5, protocol=protocol)]
         (board,) = boards(results)
-        return as_mteb_scores(board.columns)
+        return is_scored_as_mteb(board.columns)
 
     assert taken(SIMCSE)
     assert not any(map(taken, (WMEAN, {**SIMCSE, "similarity": "dot"}, {"name": "senteval"})))
-    assert as_mteb_scores(build_table("sts").columns) and not as_mteb_scores(
+    assert is_scored_as_mteb(build_table("sts").columns) and not is_scored_as_mteb(
         build_table("transfer").columns
     )
     with pytest.raises(ProtocolError, match="'transfer' is not scored as MTEB scores"):
-        with_imported(build_table("transfer"), ImportedScores({}, []))
+        add_imported_rows(build_table("transfer"), ImportedScores({}, []))

@@ -67,13 +67,13 @@ def test_a_papers_table_holds_every_number_printed_in_it_once(name):
     ]
     printed = sorted((one.key, s.value, s.deviation or 0) for one in source for s in one.scores)
     filled = [
-        (one.key, c.published)
+        (one.published_key, c.published)
         for one in table.rows()
         for key, c in one.cells.items()
         if key not in (EXACT, DELTA)
     ]
     assert sorted((key, n.value, n.deviation or 0) for key, n in filled if n) == printed
-    assert [one.key for one in table.rows()] == [
+    assert [one.published_key for one in table.rows()] == [
         f"{card.paper}/{card.table}/{facts.row}"
         for group in card.groups
         for facts in row_facts(group)
@@ -85,12 +85,12 @@ def test_a_number_of_a_board_names_the_published_row_that_prints_it():
     rows, several = published_rows(), set()
     for name in BOARDS:
         table = build_table(name)
-        wanted = {column.key: column.wanted for column in table.columns if column.wanted}
+        wanted = {column.key: column.spec for column in table.columns if column.spec}
         for one in table.rows():
             for key, cell in one.cells.items():
-                assert bool(cell.printed_in) == bool(cell.published), (name, one.label, key)
+                assert bool(cell.published_key) == bool(cell.published), (name, one.label, key)
                 if cell.published and key in wanted:
-                    scores = rows[cell.printed_in].scores
+                    scores = rows[cell.published_key].scores
                     found = {
                         s.value
                         for s in scores
@@ -102,7 +102,7 @@ def test_a_number_of_a_board_names_the_published_row_that_prints_it():
                         one.label,
                         key,
                     )
-                if cell.published and cell.printed_in != one.key:
+                if cell.published and cell.published_key != one.published_key:
                     several.add((name, one.label))
     assert len(several) > 30 and {name for name, _ in several} == {"all", "multilingual"}
 
@@ -129,7 +129,9 @@ def test_a_name_that_is_a_misprint_is_right_on_boards_and_marked_in_the_papers_t
             and "ENCU" not in sections
         )
     layout = build_layout(build_table("sgopt-3"))
-    assert "ENCU†*" in [line.label + line.marks for block in layout.blocks for line in block.lines]
+    assert "ENCU†*" in [
+        line.label + line.symbols for block in layout.blocks for line in block.lines
+    ]
     assert "* Task winner, supervised, ENCU: the team of SemEval-2017 is ECNU" in layout.legend
 
 
@@ -204,11 +206,11 @@ def test_groups_are_those_of_the_paper():
 def test_marks_say_what_is_quoted_scored_otherwise_and_misprinted():
     layout = build_layout(build_table("sgopt-1"))
     lines = {(b.title, line.label): line for b in layout.blocks for line in b.lines}
-    assert lines["SBERT-base", "Flow, mean-2"].marks == "†‡§"
-    assert lines["BERT-base", "Flow, mean-2"].marks == "§"
-    assert lines["BERT-base", "No tuning, CLS"].marks == ""
+    assert lines["SBERT-base", "Flow, mean-2"].symbols == "†‡§"
+    assert lines["BERT-base", "Flow, mean-2"].symbols == "§"
+    assert lines["BERT-base", "No tuning, CLS"].symbols == ""
     assert lines["BERT-large", "Flow, mean-2"].cells[-1] == ("70.07", "±0.81", 0, "*")
-    assert lines["SBERT-large", "Contrastive (BT)"].marks == "*§"
+    assert lines["SBERT-large", "Contrastive (BT)"].symbols == "*§"
     assert layout.legend[:3] == [
         "† taken over from SBERT, BERT-flow",
         "‡ scored otherwise than the columns say (wmean); not ranked",
@@ -222,9 +224,11 @@ def test_every_misprint_in_a_table_is_marked():
     for name in PAPERS:
         for one in build_table(name).rows():
             seen |= {
-                (one.key, key): cell.misprint for key, cell in one.cells.items() if cell.misprint
+                (one.published_key, key): cell.misprint
+                for key, cell in one.cells.items()
+                if cell.misprint
             }
-            seen |= {(one.key, ""): one.misprint} if one.misprint else {}
+            seen |= {(one.published_key, ""): one.misprint} if one.misprint else {}
     papers = {(card.paper, card.table) for card in map(read_table_card, PAPERS)}
     listed = {key for key in misprints() if tuple(key[0].split("/")[:2]) in papers}
     assert {(key, {AVERAGE: "sts"}.get(cell, cell)) for key, cell in seen} == {
@@ -273,7 +277,7 @@ def ranks(*values: float | None, better: Any = "high", otherwise: str = "") -> l
         Row(
             label=str(i),
             cells={"c": TableCell(published=TableNumber(v))} if v is not None else {},
-            otherwise=otherwise if i else "",
+            other_protocol=otherwise if i else "",
         )
         for i, v in enumerate(values)
     ]
@@ -341,16 +345,16 @@ def test_an_exact_average_has_four_more_decimals():
         line.cells[-1].text
         for block in layout.blocks
         for line in block.lines
-        if line.side == "measured"
+        if line.number_kind == "measured"
     }
     assert exact == {"42.344000"}
 
 
 def test_a_mark_says_where_a_number_is_from():
-    taken_over = Row(label="a", cells={}, source="SimCSE", quoted="SBERT")
-    assert taken_over.reason(QUOTED) == "SBERT"
-    assert replace(taken_over, quoted="").reason(QUOTED) == "SimCSE"
-    assert taken_over.reason(TIED) == ""
+    taken_over = Row(label="a", cells={}, source="SimCSE", quoted_from="SBERT")
+    assert taken_over.explain_symbol(QUOTED) == "SBERT"
+    assert replace(taken_over, quoted_from="").explain_symbol(QUOTED) == "SimCSE"
+    assert taken_over.explain_symbol(TIED) == ""
 
 
 def test_measured_differences_are_those_to_the_row_that_is_named(tmp_path):
@@ -378,9 +382,9 @@ rows = ["SBERT-base", "SimCSE-BERT-base"]
 def test_results_that_are_in_no_row_are_told_where_measured_ones_are_shown():
     results = sts("mine", *UNROUNDED)
     request = TableRequest(catalogue=CATALOGUE, results=[*results, *sts("minilm", *UNROUNDED)])
-    (advice,) = request.declared("simcse-5").advice
+    (advice,) = request.make_table("simcse-5").advice
     assert advice.startswith("results of mine, minilm are in no row of 'simcse-5'")
-    published = replace(request, show="published").declared("simcse-5")
+    published = replace(request, show="published").make_table("simcse-5")
     assert published.advice == [] and len(published.tables) == 1
 
 
@@ -455,7 +459,7 @@ def test_what_no_run_measures_is_told_so():
 
 def unseen(name: str, *results: Any) -> str:
     card, runs = read_table_card(name), group_by_encoder(results, CATALOGUE)
-    return describe_hidden(made(name, list(results)), TableFiller.of(card, CATALOGUE), runs)
+    return describe_hidden(made(name, list(results)), TableFiller.from_card(card, CATALOGUE), runs)
 
 
 def test_results_without_a_row_are_told():

@@ -39,9 +39,9 @@ def boards(
     scored: dict[str, str],
     protocol: str | None = None,
 ) -> list[Table]:
-    return TableRequest(catalogue=Catalogue(), results=results, protocol=protocol).suite_boards(
-        name, suite, scored
-    )
+    return TableRequest(
+        catalogue=Catalogue(), results=results, protocol=protocol
+    ).make_suite_boards(name, suite, scored)
 
 
 def gather(*results: Result, protocol: str | None = None, suite: Suite = SUITE) -> list[Table]:
@@ -137,7 +137,9 @@ def test_means_over_seeds_have_intervals_and_what_has_no_columns_is_told():
         results=[*seeds, *bare],
         progress=lambda done, total: steps.append((done, total)),
     )
-    (board,) = request.suite_boards("one", Suite(name="One", tasks=["sts12"]), {"sts12": "test"})
+    (board,) = request.make_suite_boards(
+        "one", Suite(name="One", tasks=["sts12"]), {"sts12": "test"}
+    )
     intervals = {row.label: number(row, "sts12").interval for row in board.rows()}
     due = compute_mean_interval([seeds])
     assert due is not None and intervals["a"] == pytest.approx([100 * end for end in due])

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 
 from stsbench.boards.published.rows import published_row
-from stsbench.boards.tables.rows import hub_address, known_facts, read_traits
+from stsbench.boards.tables.rows import hub_address, read_encoder_facts, read_traits
 from stsbench.boards.tables.table import EncoderTraits
 from stsbench.core.catalogue import Catalogue
 
@@ -58,7 +58,10 @@ def test_a_backbone_has_as_many_parameters_as_transformers_builds(backbone):
     with torch.device("meta"):
         made = AutoModelForTextEncoding if kind == "t5" else AutoModel
         network = made.from_config(AutoConfig.for_model(kind, **sizes))
-    assert sum(one.numel() for one in network.parameters()) == known_facts()["parameters"][backbone]
+    assert (
+        sum(one.numel() for one in network.parameters())
+        == read_encoder_facts()["parameters"][backbone]
+    )
 
 
 def test_an_encoder_is_what_its_card_says():
@@ -101,7 +104,9 @@ def test_an_encoder_made_of_another_has_its_size():
     # The recipe's backbone is another card.
     recipe = catalogue.known_encoder("bt-small", next(iter(catalogue.digests("bt-small"))))
     assert recipe is not None and recipe.backbone == "minilm-l4-mlm"
-    assert read_traits(catalogue, recipe).parameters == known_facts()["parameters"]["MiniLM-L4"]
+    assert (
+        read_traits(catalogue, recipe).parameters == read_encoder_facts()["parameters"]["MiniLM-L4"]
+    )
 
 
 def test_another_network_under_a_cards_name_has_neither_its_size_nor_its_page():
