@@ -291,7 +291,9 @@ class HubCheck:
 
         from stsbench.data.hub.repository import Repository
 
-        found = Repository(self.model, revision="main", kind="model", without="").ask()
+        found = Repository(
+            self.model, revision="main", kind="model", offline_hint=""
+        ).request_listing()
         return f"answers, with{'' if get_token() else 'out'} a token; {self.model} is at {found.commit[:12]}"
 
     def _data(self) -> str:

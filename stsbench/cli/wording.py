@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "train": "'stsbench train{options}' trains it",
     "list": "'stsbench list{options}' lists them",
     "lock": "'stsbench lock{options}' makes one",
+    "convert-coco": "'stsbench data convert-coco{options}' reads the published pickles",
 }
 """What to do on the command line, by the action of a remedy."""
 ARGUMENTS: Mapping[str, frozenset[str]] = {

@@ -35,13 +35,13 @@ from stsbench.core.wording import shorten
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
 from stsbench.data.readers.files import (
     DECIMAL_COMMA,
-    TABLE_FILES,
+    TABLE_SUFFIXES,
     ColumnKey,
     TextTable,
-    column_at,
+    column_position,
+    format_field,
     format_names,
     read_table,
-    shown_field,
 )
 from stsbench.data.readers.sentences import (
     GOLD,
@@ -172,7 +172,9 @@ def draft_task(
     every = found.columns()
     others = [one for one in every if one.key != found.column]
     names = [str(one.key) for one in every]
-    given = {role: every[column_at(names, name, where=where)].key for role, name in columns.items()}
+    given = {
+        role: every[column_position(names, name, where=where)].key for role, name in columns.items()
+    }
     roles, doubts = choose_roles(others, given, where=where, labels=labels)
     if not (labels or "label" in given):
         _check_scores(found, roles, every)
@@ -224,9 +226,9 @@ def _check_scores(found: SplitTables, roles: ColumnRoles, columns: Sequence[Data
         return
     lines: list[str] = []
     for table in found.distinct_tables():
-        cells = [row[table.index(target.key)] or "" for row in table.rows]
+        cells = [row[table.column_position(target.key)] or "" for row in table.rows]
         notes = {
-            row: shown_field(cell)
+            row: format_field(cell)
             for row, cell in enumerate(cells)
             if cell.strip() in target.not_numbers
         }
@@ -390,7 +392,9 @@ def _without_secret(found: SplitTables, roles: ColumnRoles) -> SplitTables:
     """The splits without those whose answers are kept back: all of their scores or labels are the same."""
     held: dict[str, set[str | None]] = {}
     for split, parts in found.tables.items():
-        held[split] = {row[table.index(roles.target)] for table in parts for row in table.rows}
+        held[split] = {
+            row[table.column_position(roles.target)] for table in parts for row in table.rows
+        }
     secret = {split: next(iter(answers)) for split, answers in held.items() if len(answers) == 1}
     if len(secret) == len(held):
         return found
@@ -635,9 +639,9 @@ def find_tables(source: Path) -> SplitTables:
     files, unsure = _files_of(source) if source.is_dir() else ({WHOLE: [source]}, [])
     tables: dict[str, list[TextTable]] = {split: [] for split in files}
     for split, path in ((split, path) for split, paths in files.items() for path in paths):
-        table = read_table(path, named=False)
+        table = read_table(path, by_name=False)
         if not table.header and has_header([[cell or "" for cell in row] for row in table.rows]):
-            table = read_table(path, named=True)
+            table = read_table(path, by_name=True)
         tables[split].append(table)
     first, *others = (table for part in tables.values() for table in part)
     if uneven := list(
@@ -650,7 +654,7 @@ def find_tables(source: Path) -> SplitTables:
             which = f"its columns ({theirs}) are not those of {Path(first.path).name} ({ours})"
             raise DataError(f"{table.path}: {which}; make them the same")
         for row, length in list(table.uneven_rows().items())[:1]:
-            line = f"{table.place(row)}: {length} fields, expected {table.width}"
+            line = f"{table.locate_row(row)}: {length} fields, expected {table.width}"
             unsure.append(f"{line}: cells beyond the last column that all rows have are not read")
     if not first.header:
         unsure.append(
@@ -668,11 +672,13 @@ def splits_named(name: str) -> list[str]:
 
 def _files_of(folder: Path) -> tuple[dict[str, list[Path]], list[str]]:
     files = sorted(
-        path for path in folder.iterdir() if path.suffix.lower() in TABLE_FILES and path.is_file()
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in TABLE_SUFFIXES and path.is_file()
     )
     if not files:
         raise DataError(
-            f"{folder}: has no table ({', '.join(TABLE_FILES)}); give a file, or the folder that has them"
+            f"{folder}: has no table ({', '.join(TABLE_SUFFIXES)}); give a file, or the folder that has them"
         )
     found: dict[str, list[Path]] = {}
     for path in files:

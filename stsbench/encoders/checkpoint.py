@@ -157,7 +157,7 @@ def locate_checkpoint(
     from stsbench.data.hub.repository import fetch_checkpoint
 
     names = [PurePosixPath(subfolder, name).as_posix() for name in also]
-    fetched = fetch_checkpoint(model, revision=revision, also=names)
+    fetched = fetch_checkpoint(model, revision=revision, extra_names=names)
     return LocatedCheckpoint(fetched.path / subfolder, fetched.commit, revision)
 
 
@@ -306,7 +306,7 @@ class Adapter:
 
             model, _, revision = name.partition("@")
             without = "give the adapter's folder on this machine"
-            repository = Repository(model, revision=revision, kind="model", without=without)
+            repository = Repository(model, revision=revision, kind="model", offline_hint=without)
             folder = repository.fetch_all([CONFIG, WEIGHTS]).path
         for file in (CONFIG, WEIGHTS):
             if not (folder / file).is_file():

@@ -34,7 +34,9 @@ REPO = "owner/corpus"
 
 
 def fetch(name: str = "corpus.bin", *, repo: str = REPO, revision: str = "unpinned") -> Path:
-    return Repository(repo, revision=revision, kind="dataset", without="use a folder").fetch(name)
+    return Repository(repo, revision=revision, kind="dataset", offline_hint="use a folder").fetch(
+        name
+    )
 
 
 def fetch_file(repo: str, name: str, *, kind: RepoKind = "dataset") -> HubPath:
@@ -206,9 +208,7 @@ def test_no_network_at_all(hub: Hub, monkeypatch: pytest.MonkeyPatch):
     assert (
         "dataset 'owner/corpus' (revision main): cannot reach the Hub (Connection refused)" in text
     )
-    assert (
-        "--data DIR (or set STSBENCH_DATA), or run 'stsbench run' on the quickstart suite" in text
-    )
+    assert "`data=DIR` (or set STSBENCH_DATA), or score the quickstart suite" in text
     point_at(monkeypatch, "http://no-such-host.invalid")
     assert "cannot reach the Hub (" in one_line(fetch)
 

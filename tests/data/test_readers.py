@@ -368,7 +368,7 @@ def test_captions_are_grouped_by_image(tmp_path: Path) -> None:
     [
         (FEATURES, "f.safetensors", "[[]]", "c.json: captions of 1 images, but features of 2"),
         (FEATURES, "f.safetensors", '[["a", "b"], ["one"]]', "c.json: image 1 has 1 captions, 2 are needed"),
-        (b"", "f.pkl", CAPTIONS, "f.pkl: image features come as .safetensors, .*convert-coco' reads the published pick"),
+        (b"", "f.pkl", CAPTIONS, "f.pkl: image features come as .safetensors, .*convert_coco"),
         (b"", "f.npz", CAPTIONS, "f.npz: image features come as .safetensors, not as '.npz'"),
         (b"no header", "f.safetensors", CAPTIONS, "f.safetensors: cannot be read as .safetensors"),
         (np.ones((2, 2), dtype=np.int64), "f.safetensors", CAPTIONS, "'features' must be a float array .images, size., it"),
@@ -581,7 +581,7 @@ def put_one(folder: Path, name: str, content: str | bytes) -> Path:
 
 
 def rows(path: Path, layout: FileLayout = FOUND, *, named: bool = False) -> list[list[str | None]]:
-    return [list(row) for row in read_table(path, layout, named=named).rows]
+    return [list(row) for row in read_table(path, layout, by_name=named).rows]
 
 
 @pytest.mark.parametrize(
@@ -619,10 +619,10 @@ def test_values_that_are_no_text_become_it(tmp_path: Path) -> None:
     path = put_one(
         tmp_path, "t.jsonl", '{"a": 1, "b": 0.1, "c": true}\n\n{"a": 2, "b": 5e0, "c": false}\n'
     )
-    table = read_table(path, FileLayout(), named=True)
+    table = read_table(path, FileLayout(), by_name=True)
     assert list(table.header) == ["a", "b", "c"]
     assert [list(row) for row in table.rows] == [["1", "0.1", "true"], ["2", "5.0", "false"]]
-    assert table.place(1) == f"{path}: line 3"
+    assert table.locate_row(1) == f"{path}: line 3"
 
 
 LATIN = "s1,s2,score\nun café,a coffee,4\n".encode("latin-1")

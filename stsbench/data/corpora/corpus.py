@@ -37,10 +37,10 @@ from stsbench.core.errors import (
 )
 from stsbench.core.files import check_is_file, chunks, limit_bytes
 from stsbench.data.readers.files import (
-    MARK,
-    checked_text,
-    column_at,
+    BOM,
+    column_position,
     format_names,
+    normalise_text,
     read_json_lines,
     read_parquet,
 )
@@ -143,7 +143,7 @@ def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) 
         )
     from stsbench.data.hub.repository import Repository
 
-    repository = Repository(corpus.repo, revision=corpus.revision, kind="dataset", without=put)
+    repository = Repository(corpus.repo, revision=corpus.revision, kind="dataset", offline_hint=put)
     return _as_named(
         repository.fetch(corpus.path or Path(corpus.file).name), corpus, "pin the card's revision"
     )
@@ -229,7 +229,7 @@ def select_columns(table: pa.Table, columns: Mapping[str, str | int], *, where: 
     """Return columns under our names, of each the table's name for it or its position; raises DataError where it has none."""
     for theirs in columns.values():
         if isinstance(theirs, str):
-            column_at(table.column_names, theirs, where=where)
+            column_position(table.column_names, theirs, where=where)
         elif not 0 <= theirs < table.num_columns:
             raise DataError(
                 f"{where}: no column {theirs} (has {table.num_columns}, counted from 0)"
@@ -252,7 +252,7 @@ def read_training_text(path: Path, *, header: bool, limit: int | None = None) ->
     file = TEXT_FILES[kind]
     content = _content(path, limit if file.by_line else None)
     if file.is_utf8:
-        content = checked_text(path, content, refused=b"\0").removeprefix(MARK.encode())
+        content = normalise_text(path, content, forbidden=b"\0").removeprefix(BOM.encode())
     # Damaged pages of parquet are an OSError.
     with translate_errors(
         f"{path}: not a valid {kind} file", DataError, pa.ArrowException, OSError, max_length=150

@@ -26,7 +26,7 @@ from stsbench.core.errors import (
 )
 from stsbench.core.files import parquet_batches, remove, write_atomically
 from stsbench.data.corpora.corpus import fetch_corpus, read_training_text
-from stsbench.data.readers.files import column_at
+from stsbench.data.readers.files import column_position
 
 SPLITS = frozenset({"train", "validation", "valid", "dev", "test"})
 """Words of a file's name that say of which split it is."""
@@ -126,7 +126,7 @@ def _long_documents(order: _CorpusRequest) -> int:
         raise CardError(
             "way 'long_documents' needs a tokenizer, and the number of tokens to be exceeded"
         )
-    repository = Repository(facts.of, revision=facts.revision, kind="dataset", without="")
+    repository = Repository(facts.of, revision=facts.revision, kind="dataset", offline_hint="")
     digests = {name: repository.files[name] for name in _of_training(repository.files)}
     if not digests:
         raise SourceError(
@@ -154,7 +154,7 @@ def _long_documents(order: _CorpusRequest) -> int:
                 # One file at a time, and none is kept: a dataset may be larger than the disk.
                 with TemporaryDirectory(dir=path.parent, suffix=".partial") as scratch:
                     file = repository.fetch(name, into=Path(scratch))
-                    for line in _long(file, repository.at(name), facts, count):
+                    for line in _long(file, repository.describe_file(name), facts, count):
                         stream.write(f"{line}\n".encode())
                         rows += 1
                 stream.flush()
@@ -206,7 +206,7 @@ def _documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
     kinds = pa.ArrowException, OSError, UnicodeDecodeError
     with translate_errors(f"{where}: cannot be read", SourceError, *kinds, max_length=200):
         for batch in parquet_batches(file, file, where=where):
-            texts = batch.column(column_at(batch.schema.names, column, where=where))
+            texts = batch.column(column_position(batch.schema.names, column, where=where))
             kind: Any = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
             if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
                 raise DataError(f"{where}: column '{column}' holds {kind}, not text")

@@ -1,9 +1,10 @@
-"""A repository of the Hub at a known commit: its files come whole and as the Hub has them, or one line says why not.
+"""A repository of the Hub at a known commit; its files are complete, or one line says why not.
 
-The Hub's library fetches, continues what broke off, and keeps its cache. What is added here: the list of files and their
-hashes is noted for each commit, so that every use of a file is checked against it, also without a network (the library's
-``verify_repo_checksums`` asks the Hub each time, its ``snapshot_download`` checks no hash); no request waits without an
-end, as some of the library's do; and each way to fail is one line that says what to do.
+The Hub's library fetches, continues interrupted downloads, and keeps its cache. This module adds
+three things. The list of files and their hashes is stored for each commit, so that every use of a
+file is checked against it, also without a network (the library's ``verify_repo_checksums`` asks the
+Hub each time, its ``snapshot_download`` checks no hash). No request waits without an end, as some
+of the library's do. Each failure is one line that says what to do.
 """
 
 from __future__ import annotations
@@ -29,20 +30,21 @@ from stsbench.core.files import file_digest, remove, write_atomically
 from stsbench.core.wording import format_some, join_lines, shorten
 
 RepoKind = Literal["model", "dataset"]
-T = TypeVar("T")
+ResponseT = TypeVar("ResponseT")
 
-WITHOUT: dict[RepoKind, str] = {
-    "dataset": "put the files under a data folder and pass --data DIR (or set STSBENCH_DATA), "
-    "or run 'stsbench run' on the quickstart suite, which needs no network",
+OFFLINE_HINTS: dict[RepoKind, str] = {
+    "dataset": "put the files under a data folder and pass `data=DIR` (or set STSBENCH_DATA), "
+    "or score the quickstart suite, which needs no network",
     "model": "give the folder of a checkpoint on this machine, "
-    "or run 'stsbench run' on the quickstart suite, which needs no network",
+    "or score the quickstart suite, which needs no network",
 }
-"""What to do without the Hub, where the caller says nothing better."""
-STUMBLES = (408, *range(500, 600))
-"""HTTP statuses of a Hub that is asked again at once."""
-WAITS = (1.0, 2.0)
-"""Seconds to wait before asking a Hub that stumbles once more, and once again."""
-SHA256, GIT_HASH = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
+"""What to do without the Hub, if the caller has no better advice."""
+RETRIED_STATUSES = (408, *range(500, 600))
+"""HTTP statuses after which a request is repeated at once."""
+RETRY_WAITS = (1.0, 2.0)
+"""The seconds to wait before the first and the second repetition of a request."""
+SHA256 = re.compile(r"[0-9a-f]{64}")
+GIT_HASH = re.compile(r"[0-9a-f]{40}")
 _HASH = re.compile(f"{SHA256.pattern}|{GIT_HASH.pattern}")
 _REPO = re.compile(r"(?!.*(--|\.\.|\.git$))(\w([\w.-]{0,94}\w)?/)?\w([\w.-]{0,94}\w)?", re.ASCII)
 _BLOB = re.compile(r"\w[\w.-]{,127}", re.ASCII)
@@ -50,21 +52,24 @@ _REVISION = re.compile(r"(?=.{1,200}$)(?!.*\.\.)[\w.+@#=-]+(/[\w.+@#=-]+)*", re.
 
 
 class UnexpectedResponse(Exception):
-    """An answer that is not one of the Hub's."""
+    """A response that the Hub does not give."""
 
 
 class HubUnreachable(SourceError):
-    """The Hub cannot be asked now; what is known from before may do."""
+    """The Hub cannot be asked at present; an earlier response may do."""
 
 
 class FailureKind(NamedTuple):
-    """One way to fail: what shows it, why it fails, what to do, and whether it may pass."""
+    """A kind of failure: how to recognise it, its reason and its remedy.
+
+    The texts may contain ``{page}``, ``{kind}``, ``{status}`` and ``{detail}``.
+    """
 
     signs: tuple[str | int, ...]
-    """Names of exception classes, HTTP statuses, error numbers."""
-    why: str
-    todo: str
-    passing: bool = False
+    """Names of exception classes, HTTP statuses, and error numbers; one of them is enough."""
+    reason: str
+    hint: str
+    is_temporary: bool = False
 
 
 _LOGIN = "log in with 'hf auth login' (or set HF_TOKEN)"
@@ -78,7 +83,10 @@ _NO_HUB = (
 _FOLDERS = "set HF_HOME and STSBENCH_CACHE to folders"
 FAILURES = (
     FailureKind(
-        ("OfflineModeIsEnabled",), _OFFLINE, "unset HF_HUB_OFFLINE once to fetch it", passing=True
+        ("OfflineModeIsEnabled",),
+        _OFFLINE,
+        "unset HF_HUB_OFFLINE once to fetch it",
+        is_temporary=True,
     ),
     FailureKind(("GatedRepoError",), "access is gated", f"ask for access at {{page}} and {_LOGIN}"),
     FailureKind(("DisabledRepoError",), "the Hub has disabled this repository", "see {page}"),
@@ -104,37 +112,42 @@ FAILURES = (
         (429,),
         "the Hub is asked too often (HTTP 429)",
         f"wait some minutes, or {_LOGIN}",
-        passing=True,
+        is_temporary=True,
     ),
-    FailureKind(STUMBLES, "the Hub is out of order (HTTP {status})", "try again later", True),
+    FailureKind(
+        RETRIED_STATUSES,
+        "the Hub is out of order (HTTP {status})",
+        "try again later",
+        is_temporary=True,
+    ),
     FailureKind(tuple(range(400, 500)), "the Hub refuses (HTTP {status})", "check {page}"),
     FailureKind(
         ("TimeoutException", "TimeoutError"),
         "the Hub does not answer in time",
         f"{_NETWORK} {_SECONDS}",
-        True,
+        is_temporary=True,
     ),
     FailureKind(
         ("RemoteProtocolError", "ReadError", "WriteError"),
         "the connection breaks again and again",
         _NETWORK,
-        True,
+        is_temporary=True,
     ),
     FailureKind(
         ("UnicodeEncodeError", "LocalProtocolError"),
-        "HF_TOKEN holds a sign that no token has",
+        "HF_TOKEN holds a character that no token has",
         "set it anew",
     ),
     FailureKind(
         ("TransportError", "ConnectionError"),
         "cannot reach the Hub ({detail})",
         _NETWORK,
-        passing=True,
+        is_temporary=True,
     ),
     FailureKind(
         ("FileMetadataError", "TooManyRedirects", "JSONDecodeError", "UnexpectedResponse"),
         *_NO_HUB,
-        passing=True,
+        is_temporary=True,
     ),
     # Such as a file whose name leads out of the cache.
     FailureKind(("ValueError",), "the Hub's library refuses it ({detail})", "see {page}"),
@@ -153,61 +166,72 @@ FAILURES = (
         "a file is not there ({detail})",
         "check SSL_CERT_FILE and SSL_CERT_DIR, and try again",
     ),
-    # Last, what is left: a size other than announced, an input/output error, an error of the Xet transfer.
+    # Last, the rest: another size than announced, an input/output error, an error of Xet.
     FailureKind(
         ("OSError", "RuntimeError", "XetDownloadError"),
         "the download failed ({detail})",
         "try again",
     ),
 )
-"""The ways to fail; of several that fit, the first counts."""
+"""The kinds of failure; if several fit, the first counts."""
 
 
-def status_of(error: BaseException) -> int | None:
-    """The HTTP status of an answer that is an error."""
+def http_status(error: BaseException) -> int | None:
+    """Return the HTTP status of a response that is an error; None for other exceptions."""
     return getattr(getattr(error, "response", None), "status_code", None)
 
 
-def call_with_retries(call: Callable[[], T]) -> T:
-    """Call, and call again twice where the Hub stumbles; a Hub that hangs has been waited for already."""
+def call_with_retries(request: Callable[[], ResponseT]) -> ResponseT:
+    """Send a request, and repeat it twice after an error of the Hub.
+
+    It is not repeated after a timeout, which has been waited for already.
+
+    Args:
+        request: Send the request and return the response.
+    """
     from huggingface_hub.errors import OfflineModeIsEnabled
 
     if settings.hub_is_offline():
         raise OfflineModeIsEnabled("offline mode")
-    for wait in WAITS:
+    for wait in RETRY_WAITS:
         try:
-            return call()
+            return request()
         except Exception as error:
-            if status_of(error) not in STUMBLES:
+            if http_status(error) not in RETRIED_STATUSES:
                 raise
         time.sleep(wait)
-    return call()
+    return request()
 
 
-def detail(error: BaseException) -> str:
-    """An error's own words, short and on one line."""
-    said = getattr(error, "strerror", None) or join_lines(error) or type(error).__name__
-    return shorten(re.sub(r"^\[Errno -?\d+\] ", "", said), 160)
+def describe_exception(error: BaseException) -> str:
+    """Return the text of an exception, short and on one line."""
+    text = getattr(error, "strerror", None) or join_lines(error) or type(error).__name__
+    return shorten(re.sub(r"^\[Errno -?\d+\] ", "", text), 160)
 
 
 @contextmanager
-def quiet(library: Literal["huggingface_hub", "datasets"]) -> Iterator[None]:
-    """Keep a library off the terminal, its bars, warnings and log: what goes wrong is said in one line here."""
-    module = import_module(f"{library}.utils")
-    level, bars = module.logging.get_verbosity(), not module.are_progress_bars_disabled()
+def silence_library(library: Literal["huggingface_hub", "datasets"]) -> Iterator[None]:
+    """Keep a library's progress bars, warnings and log off the terminal.
+
+    Its errors are printed as one line by this package.
+    """
+    utils = import_module(f"{library}.utils")
+    level = utils.logging.get_verbosity()
+    had_progress_bars = not utils.are_progress_bars_disabled()
     with warnings.catch_warnings():
-        # Such as that the disk may be too small: whether it is, the error says. Some versions of datasets leave files open.
+        # For example that the disk may be too small: if it is, the error says so.
         warnings.filterwarnings("ignore", module="huggingface_hub")
+        # Some versions of datasets leave files open.
         warnings.simplefilter("ignore", ResourceWarning)
-        module.logging.set_verbosity(CRITICAL)
-        if bars:
-            module.disable_progress_bars()
+        utils.logging.set_verbosity(CRITICAL)
+        if had_progress_bars:
+            utils.disable_progress_bars()
         try:
             yield
         finally:
-            module.logging.set_verbosity(level)
-            if bars:
-                module.enable_progress_bars()
+            utils.logging.set_verbosity(level)
+            if had_progress_bars:
+                utils.enable_progress_bars()
 
 
 class HubPath(NamedTuple):
@@ -220,42 +244,47 @@ class HubPath(NamedTuple):
 class FileListing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The files of a repository at one commit, each with the Hub's hash of it.
 
-    That is the sha256 of a large file and git's own hash of a small one, ``""`` where the Hub gave none.
+    It is the sha256 of a large file and git's own hash of a small one; empty if the Hub gave none.
     """
 
     commit: str
     files: dict[str, str]
     unreached: str = ""
-    """Why the Hub could not be asked: the files then are only those that happen to lie in the cache."""
+    """Why the Hub could not be asked; then only files that happen to be in the cache are listed."""
 
 
 class Repository:
-    """A repository of the Hub at a revision: what it holds, and its files."""
+    """A repository of the Hub at a revision, and its files."""
 
     def __init__(
-        self, repo: str, *, revision: str, kind: RepoKind, without: str | None = None
+        self, repo: str, *, revision: str, kind: RepoKind, offline_hint: str | None = None
     ) -> None:
-        """Name it; nothing is asked yet.
+        """Store the names; no request is sent yet.
 
-        ``revision`` is a commit, branch or tag; ``unpinned`` is the main branch. ``without`` is what to do without the
-        Hub, for errors; ``""`` says nothing of it. Raises SourceError: no repository, or no revision, can have this name.
+        Args:
+            repo: The id of the repository.
+            revision: A commit, branch or tag; ``unpinned`` is the main branch.
+            kind: A model or a dataset.
+            offline_hint: What to do without the Hub, for errors; empty for no advice, None for the
+                usual advice.
+
+        Raises:
+            SourceError: No repository, or no revision, can have this name.
         """
         settings.check_hub()
-        self.repo, self.kind, self.revision = (
-            repo,
-            kind,
-            "main" if revision in ("", "unpinned") else revision,
-        )
-        self.without = WITHOUT[kind] if without is None else without
+        self.repo = repo
+        self.kind = kind
+        self.revision = "main" if revision in ("", "unpinned") else revision
+        self.offline_hint = OFFLINE_HINTS[kind] if offline_hint is None else offline_hint
         # A commit, which never changes, or the beginning of one; else a branch or tag.
         self.pinned = re.fullmatch(r"[0-9a-f]{7,40}", self.revision) is not None
         self.page = f"https://huggingface.co/{'datasets/' if kind == 'dataset' else ''}{repo}"
         where = f"{kind} {ascii(repo):.99} (revision {ascii(self.revision)[1:-1]:.99})"
         # Both become parts of paths in the cache.
         if not _REPO.fullmatch(repo):
-            apart = "; a revision is named apart, by 'revision'" if "@" in repo else ""
+            hint = "; a revision is named apart, by 'revision'" if "@" in repo else ""
             raise SourceError(
-                f"{where}: no repository can have this name; names look like 'owner/name'{apart}"
+                f"{where}: no repository can have this name; names look like 'owner/name'{hint}"
             )
         if not _REVISION.fullmatch(self.revision):
             raise SourceError(
@@ -263,284 +292,367 @@ class Repository:
             )
 
     def __str__(self) -> str:
-        """As errors name it."""
-        return f"{self.kind} '{self.repo}' (revision {self.revision[:12] if self.pinned else self.revision})"
+        """Return the repository's name for messages."""
+        revision = self.revision[:12] if self.pinned else self.revision
+        return f"{self.kind} '{self.repo}' (revision {revision})"
 
-    def at(self, name: str) -> str:
-        """A file of it, as errors name it."""
+    def describe_file(self, name: str) -> str:
+        """Return the name of one of its files for messages."""
         return f"file '{name}' of {self}"
 
     @contextmanager
-    def explained(self, where: str = "") -> Iterator[None]:
-        """Turn whatever the Hub's library raises into one clear line; a bug keeps its traceback.
+    def translate_failures(self, where: str = "") -> Iterator[None]:
+        """Raise exceptions of the Hub's library as one clear line; a bug keeps its traceback.
 
-        Raises Unreached: a failure that may pass: no network, no answer, a Hub out of order, offline mode; SourceError: any
-        other.
+        Args:
+            where: The beginning of the line; by default the repository.
+
+        Raises:
+            HubUnreachable: A failure that may pass: no network, no response, a Hub out of order,
+                offline mode.
+            SourceError: Any other failure.
         """
         try:
             yield
         except StsbenchError:
             raise
         except Exception as error:
-            # So the library says that it could not ask the Hub, and that the cache has nothing, or nothing whole, either.
-            wraps = type(error).__name__ in ("LocalEntryNotFoundError", "ValueError")
-            cause = error.__cause__ if wraps and error.__cause__ else error
+            # The library raises these if it cannot ask the Hub and the cache has no complete copy.
+            is_wrapper = type(error).__name__ in ("LocalEntryNotFoundError", "ValueError")
+            cause = error.__cause__ if is_wrapper and error.__cause__ else error
             signs = {
-                *(kind.__name__ for kind in type(cause).__mro__),
-                status_of(cause),
+                *(exception_class.__name__ for exception_class in type(cause).__mro__),
+                http_status(cause),
                 getattr(cause, "errno", None),
             }
-            failure = next((one for one in FAILURES if signs.intersection(one.signs)), None)
+            failure = next((kind for kind in FAILURES if signs.intersection(kind.signs)), None)
             if failure is None:
                 raise
-            facts = {
+            words = {
                 "page": self.page,
                 "kind": self.kind,
-                "status": status_of(cause),
-                "detail": detail(cause),
+                "status": http_status(cause),
+                "detail": describe_exception(cause),
             }
-            todo = "; or ".join(filter(None, [failure.todo.format_map(facts), self.without]))
-            kind = HubUnreachable if failure.passing else SourceError
-            raise kind(f"{where or self}: {failure.why.format_map(facts)}", hint=todo) from error
+            hints = [failure.hint.format_map(words), self.offline_hint]
+            error_type = HubUnreachable if failure.is_temporary else SourceError
+            raise error_type(
+                f"{where or self}: {failure.reason.format_map(words)}",
+                hint="; or ".join(filter(None, hints)),
+            ) from error
 
     @cached_property
     def listing(self) -> FileListing:
-        """Its commit, and the files that are known of it.
+        """Its commit, and its files as far as they are known.
 
-        The answer for a commit never changes, so it is asked once and noted down. A branch is asked
-        for each time; where the Hub cannot be reached, the last answer holds, or the list that the
-        Hub's library has noted when it fetched the whole of it. Without either, what the library's
-        cache happens to have is listed, and ``unreached`` says why. Raises SourceError: there is no
-        such repository or revision, or no answer and nothing known.
+        The response for a commit never changes, so it is requested once and stored. A branch is
+        requested each time. If the Hub cannot be reached, the last response holds, or the list that
+        the Hub's library stored when it fetched the whole repository. Without either, the files
+        that the library's cache happens to have are listed, and ``unreached`` says why.
+
+        Raises:
+            SourceError: There is no such repository or revision, or no response and no files of it
+                in the cache.
         """
-        # No repository's name holds an '@'.
+        # No repository's name contains an '@'.
         name = f"{self.kind}s--{self.repo.replace('/', '--')}@{quote(self.revision, safe='')}.json"
-        note, noted = settings.cache_folder() / "hub" / name, None
+        path = settings.cache_folder() / "hub" / name
+        stored: FileListing | None = None
         with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            noted = msgspec.json.decode(note.read_bytes(), type=FileListing)
-        if noted and self.pinned:
-            return noted
+            stored = msgspec.json.decode(path.read_bytes(), type=FileListing)
+        if stored and self.pinned:
+            return stored
         try:
-            found = self.ask()
+            listing = self.request_listing()
         except HubUnreachable as error:
-            if known := noted or self._in_cache(str(error)):
-                return known
-            raise
+            fallback = stored or self._cached_listing(str(error))
+            if fallback is None:
+                raise
+            return fallback
         # Only a convenience: without it the Hub is asked again.
         with suppress(OutputError, UnicodeEncodeError):
-            write_atomically(note, msgspec.json.encode(found))
-        return found
+            write_atomically(path, msgspec.json.encode(listing))
+        return listing
 
-    def ask(self) -> FileListing:
-        """Ask the Hub, whatever is known already; raises SourceError, with the reason, where it gives no answer."""
+    def request_listing(self) -> FileListing:
+        """Request the commit and the files from the Hub, whether or not they are stored.
+
+        Raises:
+            SourceError: The Hub gives no valid response; the message has the reason.
+        """
         from huggingface_hub import HfApi, constants
 
-        place: dict[str, Any] = {
-            "repo_type": self.kind,
-            "revision": self.revision,
-            "files_metadata": True,
-        }
-        wait = float(constants.HF_HUB_ETAG_TIMEOUT)
-        with self.explained():
+        timeout = float(constants.HF_HUB_ETAG_TIMEOUT)
+        with self.translate_failures():
             try:
                 info: Any = call_with_retries(
-                    lambda: HfApi().repo_info(self.repo, timeout=wait, **place)
+                    lambda: HfApi().repo_info(
+                        self.repo,
+                        repo_type=self.kind,
+                        revision=self.revision,
+                        files_metadata=True,
+                        timeout=timeout,
+                    )
                 )
-                hashes = {
-                    one.rfilename: one.lfs.sha256 if one.lfs else one.blob_id
-                    for one in info.siblings or []
+                hash_by_name: dict[str, Any] = {}
+                for file in info.siblings or []:
+                    hash_by_name[file.rfilename] = file.lfs.sha256 if file.lfs else file.blob_id
+                # A hash, too, becomes a part of paths.
+                files = {
+                    name: file_hash if file_hash and _HASH.fullmatch(file_hash) else ""
+                    for name, file_hash in hash_by_name.items()
                 }
-                # A hash becomes a part of paths, too.
-                known = {
-                    name: one if one and _HASH.fullmatch(one) else ""
-                    for name, one in hashes.items()
-                }
-                facts = {"commit": info.sha, "files": known}
-                found = msgspec.convert(facts, FileListing)
+                listing = msgspec.convert({"commit": info.sha, "files": files}, FileListing)
             except (OSError, UnicodeEncodeError):
                 raise
             except (TypeError, AttributeError, LookupError, ValueError, RecursionError) as error:
-                # The library takes the answer as it comes; what it cannot take is no answer of the Hub's.
+                # The library does not check the response; one that raises these is not the Hub's.
                 raise UnexpectedResponse(type(error).__name__) from error
-            if not GIT_HASH.fullmatch(found.commit) or (
-                self.pinned and not found.commit.startswith(self.revision)
-            ):
+            is_other_commit = self.pinned and not listing.commit.startswith(self.revision)
+            if not GIT_HASH.fullmatch(listing.commit) or is_other_commit:
                 raise UnexpectedResponse("it names no commit, or another than was asked for")
-        return found
+        return listing
 
-    def _in_cache(self, why: str) -> FileListing | None:
-        """What the Hub's cache has of it, whoever put it there (transformers, ``hf download``)."""
+    def _cached_listing(self, problem: str) -> FileListing | None:
+        """Return the files in the Hub's cache, whoever put them there; None if there are none.
+
+        Other programs (transformers, ``hf download``) use the same cache.
+
+        Args:
+            problem: Why the Hub could not be asked.
+        """
         from huggingface_hub import get_cached_repo_tree, snapshot_download
         from huggingface_hub.errors import CachedRepoTreeNotFoundError, LocalEntryNotFoundError
 
-        place: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "repo_id": self.repo,
             "repo_type": self.kind,
             "revision": self.revision,
         }
         try:
-            # No file is asked for: whether the right ones are there is decided here.
-            folder = Path(snapshot_download(**place, local_files_only=True, allow_patterns=[]))
+            # No file is requested: whether the right ones exist is decided elsewhere.
+            snapshot = snapshot_download(**arguments, local_files_only=True, allow_patterns=[])
         except LocalEntryNotFoundError:
             return None
+        folder = Path(snapshot)
         with suppress(CachedRepoTreeNotFoundError):
-            # The list that the library notes when it fetches a whole repository; the cache names files by their hashes.
-            return FileListing(
-                commit=folder.name, files={file.path: "" for file in get_cached_repo_tree(**place)}
-            )
-        files = {
-            path.relative_to(folder).as_posix(): "" for path in folder.rglob("*") if path.is_file()
-        }
-        return FileListing(commit=folder.name, files=files, unreached=why)
+            # The library stores this list when it fetches a whole repository. It has no hashes, but
+            # the cache names files by them.
+            tree = get_cached_repo_tree(**arguments)
+            return FileListing(commit=folder.name, files={file.path: "" for file in tree})
+        paths = [path for path in folder.rglob("*") if path.is_file()]
+        files = {path.relative_to(folder).as_posix(): "" for path in paths}
+        return FileListing(commit=folder.name, files=files, unreached=problem)
 
     @property
     def commit(self) -> str:
-        """The commit that all files are of."""
+        """The commit of all files."""
         return self.listing.commit
 
     @property
     def files(self) -> dict[str, str]:
-        """All its files with their hashes.
+        """The hashes of all its files by name.
 
-        Raises SourceError, also where nobody knows which there should be: one that is missing might change a score.
+        Raises:
+            SourceError: The list cannot be had, or may be incomplete: a missing file might change a
+                score.
         """
-        found = self.listing
-        if found.unreached:
+        listing = self.listing
+        if listing.unreached:
+            some_files = format_some(sorted(listing.files), 4)
             raise SourceError(
-                f"{found.unreached}; the cache holds files of it ({format_some(sorted(found.files), 4)}), but no list of all "
-                f"it needs: one that is missing might change the score; 'hf download {self.repo}' fetches all"
+                f"{listing.unreached}; the cache holds files of it ({some_files}), but no list of "
+                "all it needs: one that is missing might change the score; "
+                f"'hf download {self.repo}' fetches all"
             )
-        return found.files
+        return listing.files
 
     def fetch(self, name: str, *, into: Path | None = None) -> Path:
-        """Return a file's place in the cache, its bytes being those that the Hub has: a damaged copy is fetched again.
+        """Return the path of a file whose bytes are those of the Hub; a damaged copy is replaced.
 
-        What the cache has not goes to the folder ``into`` instead, where that is given. Raises SourceError: the repository
-        has no such file, it cannot be had, or it came damaged.
+        Args:
+            name: The name of the file in the repository.
+            into: The folder for a file that the cache lacks; by default the cache.
+
+        Raises:
+            SourceError: The repository has no such file, it cannot be fetched, or came damaged.
         """
         from huggingface_hub import try_to_load_from_cache
 
-        where = self.at(name)
+        where = self.describe_file(name)
         if not name.isprintable() or PurePosixPath(name).as_posix() != name:
             raise SourceError(
-                f"{self}: no file may be called {ascii(name):.80}: not the shortest spelling of a path"
+                f"{self}: no file may be called {ascii(name):.80}: "
+                "not the shortest spelling of a path"
             )
         if name not in self.listing.files:
-            near = (
+            hint = (
                 suggest(name, self.listing.files)
                 or f"; see {self.page}/tree/main for those there are"
             )
-            raise SourceError(self.listing.unreached or f"{where}: there is no such file{near}")
-        with self.explained(where):
+            raise SourceError(self.listing.unreached or f"{where}: there is no such file{hint}")
+        with self.translate_failures(where):
             cached = try_to_load_from_cache(
                 self.repo, name, revision=self.commit, repo_type=self.kind
             )
-        if isinstance(cached, str):
-            if not (damage := self._damage(name, Path(cached))):
-                return Path(cached)
+        cached_path = Path(cached) if isinstance(cached, str) else None
+        if cached_path is not None:
+            damage = self._describe_damage(name, cached_path)
+            if not damage:
+                return cached_path
             where = f"{where}: the copy in the cache is {damage} and cannot be fetched again"
-        with self.explained(where), quiet("huggingface_hub"):
-            found = self._download(name, force_download=isinstance(cached, str), local_dir=into)
-        if damage := self._damage(name, found):
-            # Others that read this cache would take it for whole.
-            remove(found.parent / found.readlink() if found.is_symlink() else found)
-            raise SourceError(f"{self.at(name)}: {damage}; run again to fetch it anew")
-        return found
+        with self.translate_failures(where), silence_library("huggingface_hub"):
+            is_replacement = cached_path is not None
+            path = self._download(name, force_download=is_replacement, local_dir=into)
+        if damage := self._describe_damage(name, path):
+            # Other programs that read this cache would take it for complete.
+            remove(path.parent / path.readlink() if path.is_symlink() else path)
+            raise SourceError(f"{self.describe_file(name)}: {damage}; run again to fetch it anew")
+        return path
 
-    def _download(self, name: str, **how: Any) -> Path:  # noqa: ANN401 - of hf_hub_download
+    def _download(self, name: str, *, force_download: bool, local_dir: Path | None) -> Path:
+        """Download a file to the library's cache, or to a folder if there is one."""
         from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
 
-        place: dict[str, Any] = {"repo_type": self.kind, "revision": self.commit}
-        url, wait = hf_hub_url(self.repo, name, **place), float(constants.HF_HUB_ETAG_TIMEOUT)
-        # The library asks a Hub that hangs for over six minutes before it gives up; here it is asked first, once.
-        facts = call_with_retries(lambda: get_hf_file_metadata(url, timeout=wait))
+        arguments: dict[str, Any] = {"repo_type": self.kind, "revision": self.commit}
+        url = hf_hub_url(self.repo, name, **arguments)
+        timeout = float(constants.HF_HUB_ETAG_TIMEOUT)
+        # The library asks a Hub that hangs for over six minutes before it gives up; so it is asked
+        # here first, once.
+        metadata = call_with_retries(lambda: get_hf_file_metadata(url, timeout=timeout))
         # Both become parts of paths in the library's cache.
-        if facts.commit_hash != self.commit or not _BLOB.fullmatch(facts.etag or ""):
+        if metadata.commit_hash != self.commit or not _BLOB.fullmatch(metadata.etag or ""):
             raise UnexpectedResponse("another commit, or a hash that is none")
-        return Path(call_with_retries(lambda: hf_hub_download(self.repo, name, **place, **how)))
+        path = call_with_retries(
+            lambda: hf_hub_download(
+                self.repo, name, **arguments, force_download=force_download, local_dir=local_dir
+            )
+        )
+        return Path(path)
 
     def fetch_all(self, names: Sequence[str]) -> HubPath:
-        """Fetch at least one file, in this order, and return the folder of the snapshot."""
+        """Fetch files, at least one, in this order, and return the folder of the snapshot."""
         paths = [self.fetch(name) for name in names]
         return HubPath(paths[-1].parents[names[-1].count("/")], self.commit)
 
-    def _damage(self, name: str, path: Path) -> str:
-        """How a file's bytes differ from those that the Hub has of it, ``""`` where they do not or nobody knows.
+    def _describe_damage(self, name: str, path: Path) -> str:
+        """Return how a file's bytes differ from the Hub's; empty if they do not, or it is unknown.
 
-        Where no list gives its hash, the cache names the blob behind a snapshot's link after it. Only the first link
-        counts: the blob may be a link into a store shared by repositories, whose names are hashes of another kind.
+        If no list gives the hash, the snapshot's link does: the cache names the blob behind it by
+        its hash. Only the first link counts: the blob may be a link into a store that repositories
+        share, whose names are hashes of another kind.
         """
         from huggingface_hub.utils.sha import git_hash
 
         expected = self.listing.files[name] or (path.readlink().name if path.is_symlink() else "")
         if SHA256.fullmatch(expected):
-            kind, found = "sha256", file_digest(path)
+            hash_name = "sha256"
+            actual = file_digest(path)
         elif GIT_HASH.fullmatch(expected):
-            kind, found = "git hash", git_hash(path.read_bytes())
+            hash_name = "git hash"
+            actual = git_hash(path.read_bytes())
         else:
             return ""
-        return (
-            ""
-            if found == expected
-            else f"damaged ({kind} {found[:12]}, the Hub says {expected[:12]})"
-        )
+        if actual == expected:
+            return ""
+        return f"damaged ({hash_name} {actual[:12]}, the Hub says {expected[:12]})"
 
 
-def fetch_checkpoint(repo: str, *, revision: str, also: Sequence[str] = ()) -> HubPath:
-    """Fetch the files that an encoder is made of, and ``also`` those of these names that it has: never code.
+def fetch_checkpoint(repo: str, *, revision: str, extra_names: Sequence[str] = ()) -> HubPath:
+    """Fetch the files of an encoder, never code, and return the folder of the snapshot.
 
-    Each file is checked each time, so that what is damaged in the cache is fetched again. Raises SourceError: the repository
-    has no weights, a file cannot be had, or nobody knows which there are; one line.
+    Each file is checked each time, so that a damaged one in the cache is fetched again.
+
+    Args:
+        repo: The id of the repository.
+        revision: A commit, branch or tag; ``unpinned`` is the main branch.
+        extra_names: Names of further files, which are fetched if the repository has them.
+
+    Raises:
+        SourceError: The repository has no weights, a file cannot be fetched, or the list of files
+            is unknown.
     """
     repository = Repository(repo, revision=revision, kind="model")
     files = repository.files
-    wanted, weights = choose_files(files)
+    configuration, weights = choose_files(files)
     if not weights:
-        others = sorted(filter(_OF_WEIGHTS.fullmatch, files))[:3]
-        has = f", only {', '.join(others)}" if others else ""
-        what = "no weights in model.safetensors or pytorch_model.bin"
-        raise SourceError(f"{repository}: {what}{has}; choose another checkpoint")
+        other_weights = sorted(filter(_ANY_WEIGHTS.fullmatch, files))[:3]
+        alternatives = f", only {', '.join(other_weights)}" if other_weights else ""
+        raise SourceError(
+            f"{repository}: no weights in model.safetensors or pytorch_model.bin{alternatives}; "
+            "choose another checkpoint"
+        )
+    extra_files = [name for name in extra_names if name in files]
     # Weights come last: a folder that has them has the rest, should the network be gone next time.
-    return repository.fetch_all([*wanted, *(name for name in also if name in files), *weights])
+    return repository.fetch_all([*configuration, *extra_files, *weights])
 
 
-def fetch_tokenizer(repo: str, *, revision: str, without: str | None = None) -> HubPath:
-    """Fetch and check the files of a model's tokenizer and its configuration, without any weights; raises SourceError."""
-    repository = Repository(repo, revision=revision, kind="model", without=without)
-    wanted = [name for name in choose_files(repository.files)[0] if "/" not in name]
-    if not wanted:
+def fetch_tokenizer(repo: str, *, revision: str, offline_hint: str | None = None) -> HubPath:
+    """Fetch the files of a model's tokenizer and its configuration, without any weights.
+
+    Args:
+        repo: The id of the repository.
+        revision: A commit, branch or tag; ``unpinned`` is the main branch.
+        offline_hint: What to do without the Hub, see :class:`Repository`.
+
+    Raises:
+        SourceError: The repository has no such files, or one cannot be fetched.
+    """
+    repository = Repository(repo, revision=revision, kind="model", offline_hint=offline_hint)
+    names = [name for name in choose_files(repository.files).configuration if "/" not in name]
+    if not names:
         raise SourceError(f"{repository}: no files of a tokenizer; choose another model")
-    return repository.fetch_all(wanted)
+    return repository.fetch_all(names)
 
 
-_SMALL = re.compile(r".*\.(json|txt|model|codes|spm|tokenizer)")
+_CONFIGURATION = re.compile(r".*\.(json|txt|model|codes|spm|tokenizer)")
 _WEIGHTS = (
     r"model\.safetensors",
     r"model-\d+-of-\d+\.safetensors|model\.safetensors\.index\.json",
     r"pytorch_model\.bin",
     r"pytorch_model-\d+-of-\d+\.bin|pytorch_model\.bin\.index\.json",
 )
-"""Weights that are read, the better ones first: what one file of them is called, and what shards of them are."""
-_OF_WEIGHTS = re.compile(
+"""Names of weights that can be read, preferred ones first: of one file each, and of its shards."""
+_ANY_WEIGHTS = re.compile(
     r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|onnx|onnx_data|ot|tflite|gguf|pkl|pickle|npz)"
 )
 
 
-def choose_files(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The files of a model's configuration and tokenizer, and its weights in each folder; other weights and code are left out."""
+class CheckpointFiles(NamedTuple):
+    """The names of the files of a checkpoint."""
+
+    configuration: list[str]
+    """The files of the configuration and the tokenizer."""
+    weights: list[str]
+
+
+def choose_files(names: Iterable[str]) -> CheckpointFiles:
+    """Choose the files of a checkpoint from those of its repository.
+
+    Of several formats of weights in a folder the preferred one is chosen; code is excluded.
+    """
     names = sorted(names)
-    folders: dict[PurePosixPath, list[str]] = {}
+    names_by_folder: dict[PurePosixPath, list[str]] = {}
     for name in names:
-        folders.setdefault(PurePosixPath(name).parent, []).append(name)
+        names_by_folder.setdefault(PurePosixPath(name).parent, []).append(name)
+    # The weights of the top folder come last.
+    folders = sorted(names_by_folder, key=lambda folder: (-len(folder.parts), str(folder)))
     weights: list[str] = []
-    for _, here in sorted(folders.items(), key=lambda one: (-len(one[0].parts), str(one[0]))):
-        kinds = (
-            [name for name in here if re.fullmatch(kind, PurePosixPath(name).name)]
-            for kind in _WEIGHTS
-        )
-        weights += next(
-            (kind for kind in kinds if any(not name.endswith(".json") for name in kind)), []
-        )
-    return [
-        name for name in names if _SMALL.fullmatch(name) and not name.endswith(".index.json")
-    ], weights
+    for folder in folders:
+        weights += _preferred_weights(names_by_folder[folder])
+    configuration = [
+        name
+        for name in names
+        if _CONFIGURATION.fullmatch(name) and not name.endswith(".index.json")
+    ]
+    return CheckpointFiles(configuration, weights)
+
+
+def _preferred_weights(names: Sequence[str]) -> list[str]:
+    """Return the weights in a folder, in the preferred format; empty if there are none."""
+    for pattern in _WEIGHTS:
+        matches = [name for name in names if re.fullmatch(pattern, PurePosixPath(name).name)]
+        # An index alone is no weights.
+        if any(not name.endswith(".json") for name in matches):
+            return matches
+    return []

@@ -1,11 +1,11 @@
-"""Rows of a dataset on the Hub: sentence pairs with gold scores, sentences or pairs with labels, or all it holds.
+"""Datasets on the Hub: rows of pairs with gold scores, or of sentences or pairs with labels.
 
-The files are fetched and checked like any others; the ``datasets`` library then reads the folder
-they lie in, as it would read the repository, but has no part in the fetching: asked to fetch, it
-takes whatever revision it finds in its cache when the Hub fails.
+The files are fetched and checked like any others; the ``datasets`` library then reads their folder
+as it would read the repository. It has no part in the fetching: it would read whatever revision is
+in its cache if the Hub fails.
 
-Or its files in one tar file: fetched, checked and unpacked once. A plain tar file alone: what it holds is then no more
-than its bytes. Links and devices in it are left out.
+A dataset may also be one tar file, which is fetched, checked and unpacked once. It must be a plain
+tar file, so that its contents are no larger than the file. Links and devices in it are skipped.
 """
 
 from __future__ import annotations
@@ -27,231 +27,329 @@ from stsbench.core import settings
 from stsbench.core.cards import HubSource
 from stsbench.core.errors import CardError, DataError, SourceError, suggest
 from stsbench.core.files import check_unpacked_size, file_digest, scratch_beside
-from stsbench.data.hub.repository import HubPath, Repository, detail, quiet
-from stsbench.data.readers.files import TextTable, format_names, table_of
-from stsbench.data.readers.sentences import ColumnRoles, to_split
+from stsbench.data.hub.repository import (
+    HubPath,
+    Repository,
+    describe_exception,
+    silence_library,
+)
+from stsbench.data.readers.files import TextTable, format_names, to_text_table
+from stsbench.data.readers.sentences import ColumnRoles, TableRows, to_split
 from stsbench.data.splits import PairSplit, Split
 
 COLUMNS = {"sentence1": "sentence1", "sentence2": "sentence2", "gold": "score"}
-"""The columns of a pair dataset, where a card does not say otherwise."""
-KEYS = (*COLUMNS, "subset", "sentence", "label")
-"""What a card may name columns for; one that names ``label`` names all columns that are read."""
-_FACTS = ("README.md", ".huggingface.yaml", "dataset_infos.json")
-_DATA = re.compile(r".*\.(json|jsonl|ndjson|csv|tsv|parquet)(\.(gz|bz2|xz))?")
+"""The columns of a pair dataset by role, if a card does not give others."""
+ROLES = (*COLUMNS, "subset", "sentence", "label")
+"""The roles of columns in a card; one that gives ``label`` gives all columns to read."""
+_DESCRIPTIONS = ("README.md", ".huggingface.yaml", "dataset_infos.json")
+_DATA_FILE = re.compile(r".*\.(json|jsonl|ndjson|csv|tsv|parquet)(\.(gz|bz2|xz))?")
 
 
 class HubDataset(NamedTuple):
-    """What a dataset holds: a table for each split, as the Hub calls both splits and columns; and what its README names."""
+    """All splits of a dataset, and facts of its README."""
 
     commit: str
     tables: Mapping[str, TextTable]
+    """The table of each split, with the names of the Hub for splits and columns."""
     languages: Sequence[str]
+    """The languages that the README names; empty if it names none."""
     license: str
+    """The licences that the README names; empty if it names none."""
+
+
+class HubRows(NamedTuple):
+    """A split that was read from rows on the Hub, and its commit."""
+
+    split: Split
+    commit: str
 
 
 def read_dataset(source: HubSource) -> HubDataset:
-    """Fetch and read all splits of a dataset; of a source, its repository, revision and configuration count.
+    """Fetch and read all splits of a dataset.
 
-    Files are JSON, CSV or parquet; a script is never run. Raises SourceError: it cannot be had, or cannot be read;
-    DataError: it has several configurations and none is named, or is not laid out as a dataset.
+    Files are JSON, CSV or parquet; a script is never run.
+
+    Args:
+        source: The dataset; only its repository, revision and configuration are used.
+
+    Raises:
+        SourceError: It cannot be fetched, or cannot be read.
+        DataError: It has several configurations and the source names none, or its files are not
+            laid out as a dataset.
     """
     repository = _repository(source)
-    with _opened(repository, source.config) as builder:
-        tables = {name: _table(repository, builder, [name]) for name in builder.info.splits}
+    with _open_builder(repository, source.config) as builder:
+        tables = {name: _read_splits(repository, builder, [name]) for name in builder.info.splits}
     readme = _readme(repository)
-    facts = {key: list(filter(None, _strings(readme.get(key)))) for key in ("language", "license")}
-    return HubDataset(repository.commit, tables, facts["language"], ", ".join(facts["license"]))
+    languages = list(filter(None, _iter_texts(readme.get("language"))))
+    licenses = filter(None, _iter_texts(readme.get("license")))
+    return HubDataset(repository.commit, tables, languages, ", ".join(licenses))
 
 
-def fetch_rows(source: HubSource, split: str) -> tuple[Split, str]:
-    """Fetch one split of pairs with gold scores, or of what the card names labels for; returns it with its commit.
+def fetch_rows(source: HubSource, split: str) -> HubRows:
+    """Fetch one split of pairs with gold scores, or of sentences or pairs with labels.
 
-    Raises SourceError: the data cannot be had, or cannot be read; DataError: a split, configuration or column is
-    missing, or a row has no gold score or none of the classes.
+    Args:
+        source: The dataset, its splits and its columns.
+        split: The name of the split in the card.
+
+    Raises:
+        CardError: The columns of the source are not valid.
+        SourceError: The data cannot be fetched, or cannot be read.
+        DataError: A split, configuration or column is missing, or a row has no gold score or none
+            of the classes.
     """
     repository = _repository(source)
-    columns = _columns(source, str(repository))
-    with _opened(repository, source.config) as builder:
-        names = [name.strip() for name in re.split(r"[+,]", source.splits[split])]
-        _check_names(
-            names, builder.info.splits, f"{repository}, split '{source.splits[split]}'", "split"
-        )
-        table = _table(repository, builder, names, columns)
-    sentences = tuple(name for key, name in columns.items() if key.startswith("sentence"))
+    columns = _source_columns(source, str(repository))
+    hub_splits = source.splits[split]
+    with _open_builder(repository, source.config) as builder:
+        names = [name.strip() for name in re.split(r"[+,]", hub_splits)]
+        _check_names(names, builder.info.splits, f"{repository}, split '{hub_splits}'", "split")
+        table = _read_splits(repository, builder, names, columns)
     is_gold = "label" not in columns
-    roles = ColumnRoles(sentences, columns["gold" if is_gold else "label"], is_gold=is_gold)
-    parts, subset = [(table, range(len(table.rows)), "")], columns.get("subset")
-    found = to_split(parts, roles, subset=subset, classes=source.classes, joined=str)
-    if isinstance(found, PairSplit):
-        found = replace(found, gold=found.gold * source.scale)
-    return found, repository.commit
+    roles = ColumnRoles(
+        sentences=tuple(name for role, name in columns.items() if role.startswith("sentence")),
+        target=columns["gold" if is_gold else "label"],
+        is_gold=is_gold,
+    )
+    split_data = to_split(
+        [TableRows(table, range(len(table.rows)))],
+        roles,
+        subset=columns.get("subset"),
+        classes=source.classes,
+        clean_text=str,
+    )
+    if isinstance(split_data, PairSplit):
+        split_data = replace(split_data, gold=split_data.gold * source.scale)
+    return HubRows(split_data, repository.commit)
 
 
 def _repository(source: HubSource) -> Repository:
-    return Repository(source.repo, revision=source.revision, kind="dataset", without="")
+    return Repository(source.repo, revision=source.revision, kind="dataset", offline_hint="")
 
 
 @contextmanager
-def _opened(repository: Repository, config: str) -> Iterator[Any]:
-    """Fetch what describes a dataset and the data files of one configuration, and let the ``datasets`` library read them.
+def _open_builder(repository: Repository, config: str) -> Iterator[Any]:
+    """Fetch the files of one configuration, and yield the library's builder that has read them.
 
-    The library writes what it reads to a cache; it gets a passing one, for a kept one may hold
-    an earlier, damaged reading.
+    Args:
+        repository: The repository of the dataset.
+        config: The name of the configuration; empty for the default one.
     """
-    import datasets
+    folder = _fetch_data_files(repository, config)
+    # The library writes to a cache. It is a temporary one here, as a lasting one may hold rows of
+    # an earlier, damaged copy.
+    with (
+        repository.translate_failures(),
+        tempfile.TemporaryDirectory(prefix="stsbench-") as cache_folder,
+        silence_library("huggingface_hub"),
+        silence_library("datasets"),
+    ):
+        yield _prepare_builder(repository, folder, config, cache_folder)
 
-    files, page = repository.files, repository.page
-    facts = [name for name in _FACTS if name in files]
-    names = sorted(name for name in files if _DATA.fullmatch(name) and name not in _FACTS)
-    if patterns := _patterns(repository, config):
+
+def _fetch_data_files(repository: Repository, config: str) -> Path:
+    """Fetch the data files of one configuration, and return their folder."""
+    files = repository.files
+    descriptions = [name for name in _DESCRIPTIONS if name in files]
+    names = sorted(
+        name for name in files if _DATA_FILE.fullmatch(name) and name not in _DESCRIPTIONS
+    )
+    if patterns := _file_patterns(repository, config):
         names = [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
     if not names:
-        script = any(name.endswith(".py") for name in files)
-        why = "no data files in JSON, CSV or parquet" + (
-            ", only a script, which is never run" if script else ""
+        has_script = any(name.endswith(".py") for name in files)
+        script = ", only a script, which is never run" if has_script else ""
+        raise SourceError(
+            f"{repository}: no data files in JSON, CSV or parquet{script}; see {repository.page}"
         )
-        raise SourceError(f"{repository}: {why}; see {page}")
-    folder = repository.fetch_all([*facts, *names]).path
+    folder = repository.fetch_all([*descriptions, *names]).path
     for name in names:
+        where = repository.describe_file(name)
         if not (folder / name).stat().st_size:
-            raise SourceError(f"{repository.at(name)}: the file is empty; see {page}")
-        check_unpacked_size(folder / name, where=repository.at(name))
-    with repository.explained(), tempfile.TemporaryDirectory(prefix="stsbench-") as scratch:
-        with quiet("huggingface_hub"), quiet("datasets"):
-            try:
-                builder = datasets.load_dataset_builder(
-                    str(folder), name=config or None, cache_dir=scratch
-                )
-            except Exception as error:
-                raise DataError(
-                    f"{repository}: not laid out as a dataset: {detail(error)}"
-                ) from error
-            try:
-                builder.download_and_prepare(verification_mode="no_checks")
-            except Exception as error:
-                cause: BaseException = error
-                # The library wraps a reader's own error in general ones.
-                while (behind := cause.__cause__ or cause.__context__) is not None:
-                    cause = behind
-                if getattr(cause, "errno", None):
-                    # The disk's fault (full, not writable), not the data's.
-                    raise cause from error
-                why = f"cannot be read: {detail(cause)}; it is broken on the Hub itself, see {page}"
-                raise SourceError(f"{repository}: {why}") from error
-            yield builder
+            raise SourceError(f"{where}: the file is empty; see {repository.page}")
+        check_unpacked_size(folder / name, where=where)
+    return folder
 
 
-def _table(
+def _prepare_builder(
+    repository: Repository,
+    folder: Path,
+    config: str,
+    cache_folder: str,
+) -> Any:  # noqa: ANN401 - datasets is untyped
+    """Read the files of a folder with the ``datasets`` library, and return its builder."""
+    import datasets
+
+    try:
+        builder = datasets.load_dataset_builder(
+            str(folder), name=config or None, cache_dir=cache_folder
+        )
+    except Exception as error:
+        raise DataError(
+            f"{repository}: not laid out as a dataset: {describe_exception(error)}"
+        ) from error
+    try:
+        builder.download_and_prepare(verification_mode="no_checks")
+    except Exception as error:
+        cause: BaseException = error
+        # The library wraps a reader's own error in general ones.
+        while (inner := cause.__cause__ or cause.__context__) is not None:
+            cause = inner
+        if getattr(cause, "errno", None):
+            # The disk's fault (full, not writable), not the data's.
+            raise cause from error
+        raise SourceError(
+            f"{repository}: cannot be read: {describe_exception(cause)}; "
+            f"it is broken on the Hub itself, see {repository.page}"
+        ) from error
+    return builder
+
+
+def _read_splits(
     repository: Repository,
     builder: Any,  # noqa: ANN401 - datasets is untyped
     names: Sequence[str],
     columns: Mapping[str, str] | None = None,
 ) -> TextTable:
-    """The rows of some splits, one after the other: of these columns by what they hold, or of all.
+    """Read the rows of some splits, one after the other.
 
     The fields of a column of records are columns too, such as ``labels.label``.
+
+    Args:
+        repository: The repository, for messages.
+        builder: The builder of the ``datasets`` library.
+        names: The splits as the Hub calls them.
+        columns: The columns to read by role; None for all columns.
     """
     where = f"{repository}, split '{'+'.join(names)}'"
-    rows = sum(builder.info.splits[name].num_examples for name in names)
-    if not rows:
+    n_rows = sum(builder.info.splits[name].num_examples for name in names)
+    if not n_rows:
         raise DataError(f"{where}: there is not one row")
-    table = (
-        builder.as_dataset(split="+".join(names), in_memory=True).flatten().with_format("arrow")[:]
-    )
+    dataset = builder.as_dataset(split="+".join(names), in_memory=True)
+    table = dataset.flatten().with_format("arrow")[:]
     if columns is not None:
         _check_names(list(columns.values()), table.column_names, where, "column")
         table = table.select(list(dict.fromkeys(columns.values())))
-    for key, name in (columns or {}).items():
-        kind = table.schema.field(name).type
-        if key.startswith("sentence") and str(kind) not in ("string", "large_string"):
-            raise DataError(f"{where}: column '{name}' holds {kind}, not text")
-    return table_of(where, table, range(1, rows + 1), "row")
+    for role, name in (columns or {}).items():
+        column_type = str(table.schema.field(name).type)
+        if role.startswith("sentence") and column_type not in ("string", "large_string"):
+            raise DataError(f"{where}: column '{name}' holds {column_type}, not text")
+    return to_text_table(where, table, range(1, n_rows + 1), "row")
 
 
 def _readme(repository: Repository) -> dict[str, Any]:
+    """Return the metadata at the top of a dataset's README; empty if it has no README."""
     from huggingface_hub import DatasetCard
 
     if "README.md" not in repository.listing.files:
         return {}
-    path, where = repository.fetch("README.md"), repository.at("README.md")
+    path = repository.fetch("README.md")
     try:
-        with quiet("huggingface_hub"):
+        with silence_library("huggingface_hub"):
             return dict(DatasetCard.load(path).data.to_dict())
     except Exception as error:
         raise SourceError(
-            f"{where}: cannot be read: {detail(error)}; see {repository.page}"
+            f"{repository.describe_file('README.md')}: cannot be read: "
+            f"{describe_exception(error)}; see {repository.page}"
         ) from error
 
 
-def _patterns(repository: Repository, config: str) -> list[str]:
+def _file_patterns(repository: Repository, config: str) -> list[str]:
+    """Return the patterns of a configuration's data files, as the README declares them.
+
+    Args:
+        repository: The repository of the dataset.
+        config: The name of the configuration; empty for the default one.
+
+    Returns:
+        The patterns; empty if the README declares none.
+
+    Raises:
+        DataError: There is no such configuration, or there are several and none is the default.
+    """
     declared = _readme(repository).get("configs") or []
     configs: dict[str, Any] = {
-        str(one["config_name"]): one for one in declared if "config_name" in one
+        str(entry["config_name"]): entry for entry in declared if "config_name" in entry
     }
     if not configs:
         return []
     if config:
         _check_names([config], configs, str(repository), "configuration")
-    elif len(configs) > 1 and not any(
-        e.get("default") or n == "default" for n, e in configs.items()
-    ):
+    elif len(configs) > 1 and not _has_default(configs):
         raise DataError(
-            f"{repository}: has several configurations ({format_names([*configs])}); the card must name one"
+            f"{repository}: has several configurations ({format_names([*configs])}); "
+            "the card must name one"
         )
-    # The library finds the format of every configuration from the files of the first.
-    entries = [configs[config], next(iter(configs.values()))] if config else list(configs.values())
-    if not all("data_files" in entry for entry in entries):
+    used_configs = list(configs.values())
+    if config:
+        # The library finds the format of every configuration from the files of the first.
+        used_configs = [configs[config], used_configs[0]]
+    if not all("data_files" in entry for entry in used_configs):
         return []
-    return [
-        pattern.removeprefix("./") for entry in entries for pattern in _strings(entry["data_files"])
-    ]
+    patterns: list[str] = []
+    for entry in used_configs:
+        patterns += [text.removeprefix("./") for text in _iter_texts(entry["data_files"])]
+    return patterns
 
 
-def _strings(value: object) -> Iterator[str]:
-    """The texts in a declaration, such as that of data files: a text, a list, or rows of split and path."""
+def _has_default(configs: Mapping[str, Any]) -> bool:
+    """Return whether one of several configurations is the default."""
+    return "default" in configs or any(entry.get("default") for entry in configs.values())
+
+
+def _iter_texts(value: object) -> Iterator[str]:
+    """Yield the texts in a declaration of a README, such as that of data files.
+
+    It is a text, a list, or rows of split and path; the names of splits are skipped.
+    """
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        yield from _strings([inner for key, inner in value.items() if key != "split"])
+        yield from _iter_texts([inner for key, inner in value.items() if key != "split"])
     elif isinstance(value, Sequence):
         for inner in value:
-            yield from _strings(inner)
+            yield from _iter_texts(inner)
 
 
-def _check_names(wanted: Sequence[str], known: Iterable[str], where: str, what: str) -> None:
-    known = list(known)
-    for name in wanted:
-        if name not in known:
+def _check_names(names: Sequence[str], choices: Iterable[str], where: str, noun: str) -> None:
+    """Raise DataError if a name, of a split, column or configuration, is not among the choices."""
+    choices = list(choices)
+    for name in names:
+        if name not in choices:
             raise DataError(
-                f"{where}: there is no {what} '{name}' (has {format_names(known)}){suggest(name, known)}"
+                f"{where}: there is no {noun} '{name}' (has {format_names(choices)})"
+                f"{suggest(name, choices)}"
             )
 
 
-def _columns(source: HubSource, where: str) -> dict[str, str]:
-    for key in source.columns:
-        if key not in KEYS:
-            raise CardError(f"{where}: unknown key '{key}' in [hub.columns]{suggest(key, KEYS)}")
+def _source_columns(source: HubSource, where: str) -> dict[str, str]:
+    """Return the columns to read by role; raises CardError if the card's are not valid."""
+    for role in source.columns:
+        if role not in ROLES:
+            raise CardError(f"{where}: unknown key '{role}' in [hub.columns]{suggest(role, ROLES)}")
     if "label" not in source.columns:
         return COLUMNS | source.columns
-    if {*source.columns} not in (
-        {"sentence", "label"},
-        {"sentence1", "sentence2", "label"},
-    ) or not source.classes:
+    valid_roles = ({"sentence", "label"}, {"sentence1", "sentence2", "label"})
+    if {*source.columns} not in valid_roles or not source.classes:
         raise CardError(
-            f"{where}: labels need sentence, or sentence1 and sentence2, in [hub.columns], and 'classes'"
+            f"{where}: labels need sentence, or sentence1 and sentence2, in [hub.columns], "
+            "and 'classes'"
         )
     return dict(source.columns)
 
 
 def fetch_archive(source: HubSource) -> HubPath:
-    """Fetch a dataset's archive and return the folder it is unpacked in, and the archive's commit.
+    """Fetch and unpack a dataset's archive; return its folder, and the commit of the archive.
 
-    The folder is named after the archive's hash and appears only when it is whole; once it is there, neither the
-    archive nor, for a pinned revision, the network is needed again. Raises SourceError: the archive cannot be had, is
-    damaged, or leads out of its folder.
+    The folder is named after the archive's hash and appears only when it is complete. After that
+    neither the archive nor, for a pinned revision, the network is needed again.
+
+    Raises:
+        SourceError: The archive cannot be fetched, is damaged, or leads out of its folder.
     """
     repository = _repository(source)
-    where = repository.at(source.archive)
+    where = repository.describe_file(source.archive)
     digest = repository.listing.files.get(source.archive) or file_digest(
         repository.fetch(source.archive)
     )
@@ -259,66 +357,92 @@ def fetch_archive(source: HubSource) -> HubPath:
     folder = settings.cache_folder() / "archives" / name
     if not folder.is_dir():
         archive = repository.fetch(source.archive)
-        with repository.explained(where):
-            # Beside the folder's place, then moved there in one step: a killed run leaves no half of it.
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            draft = scratch_beside(folder)
-            draft.mkdir()
-            try:
-                unpack_archive(archive, draft, where=where)
-                # On the disk before its name says that it is whole.
-                for path in filter(Path.is_file, draft.rglob("*")):
-                    with path.open("rb") as stream:
-                        os.fsync(stream.fileno())
-                draft.replace(folder)
-            except OSError:
-                # Another run was faster: its folder is as good, for the name holds the hash.
-                if not folder.is_dir():
-                    raise
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
+        with repository.translate_failures(where):
+            _unpack_atomically(archive, folder, where)
     return HubPath(folder, repository.commit)
 
 
-# Of headers that hold no numbers where numbers belong, or one another, tarfile makes errors of many kinds.
-_DAMAGED = (tarfile.TarError, EOFError, ValueError, LookupError, ArithmeticError, RecursionError,
-            FileExistsError, IsADirectoryError, NotADirectoryError)  # fmt: skip
-_HEADER = 1 << 17
+def _unpack_atomically(archive: Path, folder: Path, where: str) -> None:
+    """Unpack an archive to a scratch folder, and rename that, so that no folder is incomplete."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = scratch_beside(folder)
+    scratch.mkdir()
+    try:
+        unpack_archive(archive, scratch, where=where)
+        # The files must be on the disk before the folder's name says that they are complete.
+        for path in filter(Path.is_file, scratch.rglob("*")):
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
+        scratch.replace(folder)
+    except OSError:
+        # Another run was faster: its folder is as good, for the name holds the hash.
+        if not folder.is_dir():
+            raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+# If a header has no numbers where they belong, or folders are files, tarfile raises many errors.
+_DAMAGED = (
+    tarfile.TarError,
+    EOFError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+)
+_MAX_HEADER_BYTES = 1 << 17
 
 
 class _ChunkedTarFile(FileIO):
-    """A tar file: tarfile reads what is in it piece by piece, but a header, however long it says it is, at once."""
+    """A tar file that is read in small parts.
+
+    The library reads the contents so, but a header at once, however long it claims to be.
+    """
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or not 0 <= size <= _HEADER:
+        if size is None or not 0 <= size <= _MAX_HEADER_BYTES:
             raise tarfile.ReadError(f"a header of {size} bytes")
         return super().read(size)
 
 
-def _plain(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    before = -1
-    for one in tar:
-        # Of all members, which tarfile keeps, they may be as long as the archive.
-        one.pax_headers = {}
-        # tarfile believes a negative size, and would find the same member without an end.
-        if one.offset <= before:
+def _iter_plain_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the files and folders of an archive; links, devices and sparse files are skipped."""
+    previous_offset = -1
+    for member in tar:
+        # tarfile keeps these of all members, and they may be as long as the archive.
+        member.pax_headers = {}
+        # tarfile accepts a negative size, and would find the same member without an end.
+        if member.offset <= previous_offset:
             raise tarfile.ReadError("a size in it leads back")
-        before = one.offset
+        previous_offset = member.offset
         # A sparse file may hold far more than the archive.
-        if one.isdir() or (one.isfile() and not one.issparse()):
-            # As any file of the cache: of now, for those who may read there.
-            yield one.replace(mode=None, mtime=None, deep=False)  # type: ignore[arg-type]
+        if member.isdir() or (member.isfile() and not member.issparse()):
+            # With the usual time and permissions of a file in the cache.
+            yield member.replace(mode=None, mtime=None, deep=False)  # type: ignore[arg-type]
 
 
 def unpack_archive(archive: Path, into: Path, *, where: str) -> None:
-    """Unpack the files and folders of a plain tar file; raises SourceError."""
+    """Unpack the files and folders of a plain tar file.
+
+    Args:
+        archive: The tar file.
+        into: The folder for its contents.
+        where: The name of the archive for messages.
+
+    Raises:
+        SourceError: The archive is damaged, or leads out of its folder.
+    """
     try:
         with _ChunkedTarFile(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
-            tar.extractall(into, _plain(tar), filter="data")
+            tar.extractall(into, _iter_plain_members(tar), filter="data")
     except tarfile.FilterError as error:
         raise SourceError(
-            f"{where}: refused to unpack: {detail(error)}; use another archive"
+            f"{where}: refused to unpack: {describe_exception(error)}; use another archive"
         ) from error
     except _DAMAGED as error:
-        why = f"damaged archive, or no plain tar file: {detail(error)}"
-        raise SourceError(f"{where}: {why}; remove {archive} and run again") from error
+        problem = f"damaged archive, or no plain tar file: {describe_exception(error)}"
+        raise SourceError(f"{where}: {problem}; remove {archive} and run again") from error

@@ -1,10 +1,11 @@
-"""Files read as text and as tables of text, each way that one goes wrong with its own message.
+"""Files read as text and as tables of text, each failure with a message of its own.
 
-A table is what it is: parquet, lines of JSON, or text whose delimiter and quotes are found in it. A card may say how
-a text file is delimited; what it leaves open is decided by the end of the file's name and by its content. A tab in the
-first line makes it tab-separated, whatever it is called: STS-B's ``.csv`` files are. Else it is the one of comma,
-semicolon and bar by which all rows have equally many fields. Quotes are those of CSV, save in tab-separated text, where
-they mostly are characters like any other: there the content must show it.
+The kind of a table is found in the file: parquet, lines of JSON, or text with a delimiter and
+quotes. A card may state how a text file is delimited; the rest follows from the suffix of its name
+and from its content. A tab in the first line makes it tab-separated, whatever its name: STS-B's
+``.csv`` files are. Otherwise the delimiter is the comma, semicolon or bar by which all rows have
+the same number of fields. Quotes are those of CSV, except in tab-separated text: there they mostly
+are ordinary characters, unless the content shows that they quote cells.
 """
 
 from __future__ import annotations
@@ -29,90 +30,101 @@ from stsbench.core.wording import join_lines
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MARK = "\ufeff"
+BOM = "\ufeff"
 """A byte order mark, which is no part of the text."""
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
-"""A number as many countries write it, and no reader of numbers takes it."""
+"""A number as many countries write it, which Python cannot parse."""
 ColumnKey = str | int
 """A column by header name or by position."""
-LISTED = 20
-"""So many columns or rows of a file are named in a message."""
-JSON_LINES = (".jsonl", ".ndjson", ".json")
-TEXT = (".csv", ".tsv", ".txt")
-PARQUET = ".parquet"
-TABLE_FILES = (*TEXT, *JSON_LINES, PARQUET)
-"""How the names of files end that hold tables."""
-PACKED = {
+MAX_LISTED = 20
+"""The maximum number of columns or rows that a message names."""
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
+PARQUET_SUFFIX = ".parquet"
+TABLE_SUFFIXES = (*TEXT_SUFFIXES, *JSON_SUFFIXES, PARQUET_SUFFIX)
+"""The suffixes of files that hold tables."""
+PACKED_FILES = {
     b"PK\x03\x04": "a zip archive or a spreadsheet",
     b"\x1f\x8b": "packed by gzip",
     b"\xfd7zXZ": "packed by xz",
 }
-"""What is no table, by its first bytes."""
+"""Files that are no tables, by their first bytes."""
 DELIMITERS = (",", ";", "|")
-"""What may part cells beside a tab."""
-ROWS = 65_536
-"""Lines of JSON held as Python objects at a time."""
+"""The possible delimiters of cells, beside a tab."""
+READ_ROWS = 65_536
+"""The number of JSON lines that are held as Python objects at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """A file on this machine and what its card says of it."""
+    """A file on this machine, and its facts in the card."""
 
     path: Path
     subset: str = ""
     label: str = ""
     pinned: bool = False
-    """Whether the card gives its sha256: what the reader lets pass in it is then as released."""
+    """Whether the card gives its sha256: irregularities that a reader accepts are the release's."""
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return a file's bytes; raises DataError where it is missing or empty."""
+    """Return a file's bytes; raises DataError if it is missing or empty."""
     content = read_bounded(path)
     if not content:
         raise DataError(f"{path}: the file is empty; restore it")
     return content
 
 
-def checked_text(
+def normalise_text(
     path: Path,
     content: bytes,
     *,
     encoding: str = "utf-8",
     mixed_ends: bool = False,
-    refused: bytes = b"\0\r",
+    forbidden: bytes = b"\0\r",
 ) -> bytes:
-    r"""Return the bytes of a text, ``\r\n`` as ``\n`` where every line ends so (SICK's test file does).
+    r"""Return the bytes of a valid text, with ``\r\n`` as ``\n`` if every line ends so.
 
-    With ``mixed_ends`` lines may end in either: rows of a table in one, lines within its quoted cells in the other.
-    ``refused`` are control characters that it may not hold. Raises DataError: it holds one of these, or bytes that are
-    not the encoding; names the line.
+    SICK's test file does.
+
+    Args:
+        path: The file, for messages.
+        content: The bytes of the file.
+        encoding: The encoding of the text.
+        mixed_ends: Accept both line ends in one file, as rows of a table may end in one, and lines
+            within its quoted cells in the other.
+        forbidden: Control characters that the text may not contain.
+
+    Raises:
+        DataError: The text contains a forbidden character, or bytes that are not valid in the
+            encoding; the message names the line.
     """
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path}: is UTF-16; save it as UTF-8")
     if mixed_ends or content.count(b"\r\n") == content.count(b"\n"):
         content = content.replace(b"\r\n", b"\n")
-    for byte in refused:
-        if (at := content.find(byte)) >= 0:
-            what = "a carriage return (mixed line ends?)" if byte else "a NUL byte"
-            raise DataError(
-                f"{path}: line {content.count(10, 0, at) + 1}: {what}; mend it, or restore the file"
-            )
+    for byte in forbidden:
+        position = content.find(byte)
+        if position >= 0:
+            line = content.count(b"\n", 0, position) + 1
+            problem = "a carriage return (mixed line ends?)" if byte else "a NUL byte"
+            raise DataError(f"{path}: line {line}: {problem}; mend it, or restore the file")
     try:
         content.decode(encoding)
     except UnicodeDecodeError as error:
-        line, name = content.count(b"\n", 0, error.start) + 1, encoding.upper()
+        line = content.count(b"\n", 0, error.start) + 1
+        encoding_name = encoding.upper()
         raise DataError(
-            f"{path}: line {line}: not valid {name} (byte 0x{content[error.start]:02x}); "
-            f"is it Latin-1 or another encoding? save the file as {name}"
+            f"{path}: line {line}: not valid {encoding_name} "
+            f"(byte 0x{content[error.start]:02x}); "
+            f"is it Latin-1 or another encoding? save the file as {encoding_name}"
         ) from error
     return content
 
 
 def read_text(path: Path, *, encoding: str = "utf-8", mixed_ends: bool = False) -> str:
-    """Return a file's text; arguments and errors are those of :func:`checked_text`."""
-    return checked_text(path, read_bytes(path), encoding=encoding, mixed_ends=mixed_ends).decode(
-        encoding
-    )
+    """Return a file's text; arguments and errors are those of :func:`normalise_text`."""
+    content = read_bytes(path)
+    return normalise_text(path, content, encoding=encoding, mixed_ends=mixed_ends).decode(encoding)
 
 
 def read_lines(path: Path, *, encoding: str = "utf-8") -> list[str]:
@@ -121,60 +133,93 @@ def read_lines(path: Path, *, encoding: str = "utf-8") -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def parse_number(text: str, *, where: str, what: str) -> float:
-    """Parse a finite number; raises DataError that begins with ``where``: the file and the line."""
+def parse_number(text: str, *, where: str, name: str) -> float:
+    """Parse a finite number.
+
+    Args:
+        text: The number as written.
+        where: The file and the line, with which the message begins.
+        name: The number as the message calls it, for example ``gold score``.
+
+    Raises:
+        DataError: The text is no number.
+    """
     value = math.nan
     with suppress(ValueError):
-        # Python would pass over underscores between digits.
+        # Python would accept underscores between digits.
         value = float("nan" if "_" in text else text)
     if not -1e300 < value < 1e300:
-        comma = "; write a decimal point, not a comma" if DECIMAL_COMMA.fullmatch(text) else ""
-        raise DataError(f"{where}: {what} {shown_field(text)} is not a number{comma}")
+        hint = "; write a decimal point, not a comma" if DECIMAL_COMMA.fullmatch(text) else ""
+        raise DataError(f"{where}: {name} {format_field(text)} is not a number{hint}")
     return value
 
 
-def shown_field(text: str) -> str:
-    """Return a number or tag as a message shows it; what is too long for one may be confidential text: its length alone."""
+def format_field(text: str) -> str:
+    """Return a number or tag for a message.
+
+    Longer text may be confidential, so only its length is given.
+    """
     text = text.strip()
     return f"'{text}'" if len(text) <= 16 else f"of {len(text)} characters"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextTable:
-    """The cells of a file, None where one holds no text; ``numbers`` are those that rows have in the file."""
+    """The cells of a file as text."""
 
     path: Path | str
-    """The file, or what else a message names."""
+    """The file, or the dataset's name for messages."""
     header: Sequence[str]
+    """The names of the columns; empty if the file has none."""
     rows: Sequence[Sequence[str | None]]
+    """The cells of each row; None for a cell that holds neither text nor a number."""
     numbers: Sequence[int]
+    """The number of each row in the file."""
     unit: Literal["line", "row"] = "line"
-    """What ``numbers`` count."""
+    """The unit that ``numbers`` count."""
     delimiter: str = ""
-    """What separates the cells of a text file; empty for other files."""
+    """The character or text between the cells of a text file; empty for other files."""
 
-    def place(self, at: int) -> str:
-        """The file and the line of a row, for a message."""
-        return f"{self.path}: {self.unit} {self.numbers[at]}"
+    def locate_row(self, row: int) -> str:
+        """Return the file and the line of a row, for a message; ``row`` is its position."""
+        return f"{self.path}: {self.unit} {self.numbers[row]}"
 
     def column(self, key: ColumnKey) -> list[str]:
-        """One column by header name or by position; raises DataError where it, or one of its cells, is missing."""
-        index, cells = self.index(key), []
-        for at, row in enumerate(self.rows):
-            if index >= len(row):
-                raise DataError(f"{self.place(at)}: {len(row)} columns, column {key!r} is missing")
-            if (cell := row[index]) is None:
-                raise DataError(f"{self.place(at)}: column {key!r} holds neither text nor a number")
-            cells.append(cell)
-        return cells
+        """Return the cells of one column.
+
+        Args:
+            key: The column by header name or by position.
+
+        Raises:
+            CardError: The position is negative.
+            DataError: The column, or one of its cells, is missing.
+        """
+        position = self.column_position(key)
+        column_cells = []
+        for row, cells in enumerate(self.rows):
+            if position >= len(cells):
+                raise DataError(
+                    f"{self.locate_row(row)}: {len(cells)} columns, column {key!r} is missing"
+                )
+            cell = cells[position]
+            if cell is None:
+                raise DataError(
+                    f"{self.locate_row(row)}: column {key!r} holds neither text nor a number"
+                )
+            column_cells.append(cell)
+        return column_cells
 
     def describe_rows(self, notes: Mapping[int, str]) -> str:
-        """Return the file with a note on each of some rows, by their positions; if there are many, on the first alone."""
+        """Return the file's name with notes on rows, the first ones alone if there are many.
+
+        Args:
+            notes: A note on each row, by its position.
+        """
         texts = [
             f"{self.unit} {self.numbers[row]}: {note}"
-            for row, note in islice(notes.items(), LISTED)
+            for row, note in islice(notes.items(), MAX_LISTED)
         ]
-        more = f" and {len(notes) - LISTED:,} more" if len(notes) > LISTED else ""
+        more = f" and {len(notes) - MAX_LISTED:,} more" if len(notes) > MAX_LISTED else ""
         return f"{self.path}: {', '.join(texts)}{more}"
 
     @property
@@ -183,23 +228,30 @@ class TextTable:
         return len(self.header or self.rows[0])
 
     def uneven_rows(self) -> dict[int, int]:
-        """Return how many fields rows have, by their position, that are longer or shorter than the header."""
+        """Return the number of fields, by position, of rows that are not as long as the header."""
         return {row: len(cells) for row, cells in enumerate(self.rows) if len(cells) != self.width}
 
     def describe_uneven(self, *, with_longer: bool = False) -> str:
-        """Name the rows that are longer or shorter than the header; empty if there are none.
+        """Return a message on the rows that are longer or shorter than the header.
 
-        ``with_longer`` lets rows of tab-separated text without a header be longer: STS-B as released has two fields more
-        in some rows, at their end.
+        Args:
+            with_longer: Let rows of tab-separated text without a header be longer: STS-B as
+                released has two fields more at the end of some rows.
+
+        Returns:
+            The message, or an empty string if there are no such rows.
         """
         may_be_longer = with_longer and self.delimiter == "\t" and not self.header
-        uneven = {
-            row: n for row, n in self.uneven_rows().items() if n < self.width or not may_be_longer
+        widths = {
+            row: width
+            for row, width in self.uneven_rows().items()
+            if width < self.width or not may_be_longer
         }
-        if not uneven:
+        if not widths:
             return ""
-        message = f"{self.describe_rows({row: f'{n} fields' for row, n in uneven.items()})}, expected {self.width}"
-        if max(uneven.values()) > self.width and self.delimiter in DELIMITERS:
+        notes = {row: f"{width} fields" for row, width in widths.items()}
+        message = f"{self.describe_rows(notes)}, expected {self.width}"
+        if max(widths.values()) > self.width and self.delimiter in DELIMITERS:
             message += f"; put a cell that holds '{self.delimiter}' in double quotes"
         return message
 
@@ -208,150 +260,216 @@ class TextTable:
         if message := self.describe_uneven(with_longer=with_longer):
             raise DataError(message)
 
-    def index(self, key: ColumnKey) -> int:
-        """The position of a column; raises as :func:`column_at`."""
+    def column_position(self, key: ColumnKey) -> int:
+        """Return the position of a column.
+
+        Raises:
+            CardError: The position is negative.
+            DataError: No column, or more than one, has this name.
+        """
         if isinstance(key, int):
             if key < 0:
                 raise CardError(f"{self.path}: column {key}: columns are counted from 0")
             return key
-        return column_at(self.header, key, where=str(self.path))
+        return column_position(self.header, key, where=str(self.path))
 
 
-def column_at(header: Sequence[str], name: str, *, where: str) -> int:
-    """The position of a column; raises DataError where no column, or more than one, has this name."""
-    if (there := list(header).count(name)) > 1:
+def column_position(header: Sequence[str], name: str, *, where: str) -> int:
+    """Return the position of a column.
+
+    Args:
+        header: The names of all columns.
+        name: The name of the column.
+        where: The beginning of a message.
+
+    Raises:
+        DataError: No column, or more than one, has this name.
+    """
+    count = list(header).count(name)
+    if count > 1:
         raise DataError(
-            f"{where}: {there} columns are called '{name}'; give its position, or rename one"
+            f"{where}: {count} columns are called '{name}'; give its position, or rename one"
         )
-    if not there:
-        near = suggest(name, header[:LISTED])
-        raise DataError(
-            f"{where}: no column '{name}' (has {format_names(header) or 'no names'}){near}"
-        )
+    if not count:
+        suggestion = suggest(name, header[:MAX_LISTED])
+        columns = format_names(header) or "no names"
+        raise DataError(f"{where}: no column '{name}' (has {columns}){suggestion}")
     return list(header).index(name)
 
 
 def format_names(columns: Sequence[str]) -> str:
-    """Names of columns as a message has them: not all of very many."""
-    return ", ".join(columns[:LISTED])[:300] + (", …" if len(columns) > LISTED else "")
+    """Return names of columns for a message, the first ones alone if there are very many."""
+    return ", ".join(columns[:MAX_LISTED])[:300] + (", …" if len(columns) > MAX_LISTED else "")
 
 
 class FileLayout(NamedTuple):
-    """How a card says that a text file is to be read; None is found in the file."""
+    """The layout of a text file in its card; what is None is found in the file."""
 
     delimiter: str | None = None
     header: bool | None = None
+    """Whether the first row holds the names of the columns."""
     quoting: bool | None = None
+    """Whether quotes hold cells together."""
     fields: int | None = None
-    """Lines are cut into so many fields, the last of which keeps its delimiters."""
+    """The number of fields to cut each line into; the last one keeps its delimiters."""
 
 
-def read_table(path: Path, layout: FileLayout = FileLayout(), *, named: bool) -> TextTable:  # noqa: B008 - immutable
+def read_table(
+    path: Path,
+    layout: FileLayout = FileLayout(),  # noqa: B008 - immutable
+    *,
+    by_name: bool,
+) -> TextTable:
     """Read a file of any kind as a table of text.
 
-    Of a file that is no delimited text the layout can say nothing. ``named``: columns are asked for by name; then the
-    first row of a text file holds their names, unless the layout says otherwise. Raises DataError: the file is broken,
-    or has no row; CardError: the layout cannot be this file's.
+    Args:
+        path: The file.
+        layout: The layout of a text file; for other files it must be empty.
+        by_name: Whether columns are addressed by name. The first row of a text file then holds
+            their names, unless the layout states otherwise.
+
+    Raises:
+        DataError: The file is broken, or has no row.
+        CardError: The layout cannot be this file's.
     """
-    content, suffix = read_bytes(path), path.suffix.lower()
-    for start, what in PACKED.items():
-        if content.startswith(start):
-            raise DataError(f"{path}: is {what}; unpack it, or save it as CSV in UTF-8")
-    in_json = suffix in JSON_LINES
-    if suffix not in (*TEXT, *JSON_LINES):
-        with suppress(msgspec.DecodeError, RecursionError):
-            in_json = isinstance(
-                msgspec.json.decode(content.lstrip(MARK.encode()).partition(b"\n")[0]), dict
-            )
-    in_parquet = suffix == PARQUET or content.startswith(b"PAR1")
-    if not (in_parquet or in_json):
-        table = read_delimited(path, layout, named=named)
+    content = read_bytes(path)
+    for first_bytes, description in PACKED_FILES.items():
+        if content.startswith(first_bytes):
+            raise DataError(f"{path}: is {description}; unpack it, or save it as CSV in UTF-8")
+    is_parquet = path.suffix.lower() == PARQUET_SUFFIX or content.startswith(b"PAR1")
+    if not is_parquet and not _is_json_lines(path, content):
+        table = read_delimited(path, layout, by_name=by_name)
         if not table.rows:
             raise DataError(f"{path}: no rows below the header")
         return table
-    kind = "parquet" if in_parquet else "lines of JSON"
+    file_kind = "parquet" if is_parquet else "lines of JSON"
     for key, value in layout._asdict().items():
         if value is not None:
-            raise CardError(f"{path}: '{key}' has no effect on {kind}; leave it out")
+            raise CardError(f"{path}: '{key}' has no effect on {file_kind}; leave it out")
     import pyarrow as pa
 
-    kinds = (
-        pa.ArrowException,
-        OSError,
-        UnicodeDecodeError,
-    )  # damaged pages of parquet are an OSError
-    with translate_errors(f"{path}: not valid {kind}", DataError, *kinds, max_length=150):
-        if not in_parquet:
-            return _from_json(path, content)
-        found = read_parquet(path, content)
-        return table_of(path, found, range(1, found.num_rows + 1), "row")
+    # Damaged pages of parquet raise an OSError.
+    exception_types = (pa.ArrowException, OSError, UnicodeDecodeError)
+    problem = f"{path}: not valid {file_kind}"
+    with translate_errors(problem, DataError, *exception_types, max_length=150):
+        if not is_parquet:
+            return _read_json_table(path, content)
+        arrow_table = read_parquet(path, content)
+        return to_text_table(path, arrow_table, range(1, arrow_table.num_rows + 1), "row")
+
+
+def _is_json_lines(path: Path, content: bytes) -> bool:
+    """Return whether a file is lines of JSON, by its suffix, or else by its first line."""
+    suffix = path.suffix.lower()
+    if suffix in (*TEXT_SUFFIXES, *JSON_SUFFIXES):
+        return suffix in JSON_SUFFIXES
+    first_line = content.lstrip(BOM.encode()).partition(b"\n")[0]
+    try:
+        return isinstance(msgspec.json.decode(first_line), dict)
+    except (msgspec.DecodeError, RecursionError):
+        return False
 
 
 def read_parquet(path: Path, content: bytes) -> pa.Table:
-    """Read what a parquet file holds, which may not be far more than its size; raises as :func:`check_parquet`."""
+    """Read a parquet file, which may not unpack to far more than its size.
+
+    Args:
+        path: The file, for messages and its size.
+        content: The bytes of the file.
+
+    Raises:
+        SourceError: The rows take more memory than they may.
+        pyarrow.ArrowException, OSError: The file is damaged.
+    """
     from pyarrow import parquet
 
     check_parquet(io.BytesIO(content), path, where=str(path))
     return parquet.read_table(io.BytesIO(content))
 
 
-def _from_json(path: Path, content: bytes) -> TextTable:
-    text = checked_text(path, content, mixed_ends=True).removeprefix(MARK.encode())
+def _read_json_table(path: Path, content: bytes) -> TextTable:
+    text = normalise_text(path, content, mixed_ends=True).removeprefix(BOM.encode())
     if text.lstrip().startswith(b"["):
         raise DataError(
             f"{path}: is one JSON list; write each of its objects on a line of its own (.jsonl)"
         )
     # Empty lines are no rows.
-    numbers = [at for at, line in enumerate(text.split(b"\n"), 1) if line.strip()]
-    return table_of(path, read_json_lines(path, text), numbers, "line")
+    numbers = [number for number, line in enumerate(text.split(b"\n"), 1) if line.strip()]
+    return to_text_table(path, read_json_lines(path, text), numbers, "line")
 
 
-def table_of(
+def to_text_table(
     path: Path | str, table: pa.Table, numbers: Sequence[int], unit: Literal["line", "row"]
 ) -> TextTable:
-    """The cells of an Arrow table as text, of numbers as they are written; None where one is neither."""
+    """Convert the cells of an Arrow table to text.
 
-    def cell(value: Any) -> str | None:  # noqa: ANN401 - whatever a column holds
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        if isinstance(value, int | float):
-            return repr(value)
-        return value if isinstance(value, str) else None
+    Args:
+        path: The file, or the dataset's name, for messages.
+        table: The table.
+        numbers: The number of each row in the file.
+        unit: The unit that ``numbers`` count.
 
-    rows = list(zip(*(map(cell, column.to_pylist()) for column in table.columns), strict=True))
+    Raises:
+        DataError: The table has no rows.
+    """
+    columns = (map(_cell_text, column.to_pylist()) for column in table.columns)
+    rows = list(zip(*columns, strict=True))
     if not rows:
         raise DataError(f"{path}: the file holds no row")
     return TextTable(path=path, header=table.column_names, rows=rows, numbers=numbers, unit=unit)
 
 
-def read_json_lines(path: Path, content: bytes) -> pa.Table:
-    """Read one object a line; its keys are the columns, and what a line lacks is null.
+def _cell_text(value: Any) -> str | None:  # noqa: ANN401 - the values of a column have any type
+    """Return a cell as text, numbers as they are written; None if it is neither."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    return value if isinstance(value, str) else None
 
-    Lists and objects inside are no training text: they are kept as empty lists, which no column of text can be made of.
-    Arrow's own reader ends the process on deep nesting, and takes dates for times. Raises DataError: a line is no
-    object, is nested too deep, or holds a number beyond 64 bits; names it; ArrowException: a column holds values of
-    different kinds.
+
+def read_json_lines(path: Path, content: bytes) -> pa.Table:
+    """Read one JSON object per line; its keys are the columns, and a missing key is null.
+
+    Lists and objects inside are no training text: they become empty lists, which cannot be read as
+    a column of text. Arrow's own reader is not used, as it ends the process on deep nesting, and
+    reads dates as times.
+
+    Args:
+        path: The file, for messages.
+        content: The text of the file in UTF-8.
+
+    Raises:
+        DataError: A line is no object, is nested too deep, or holds a number beyond 64 bits; the
+            message names the line.
+        pyarrow.ArrowException: A column holds values of different types.
     """
     import pyarrow as pa
 
-    lines, parts = content.split(b"\n"), []
-    for start in range(0, len(lines), ROWS):
-        some = enumerate(lines[start : start + ROWS], start + 1)
-        rows = [_json_row(f"{path}: line {at}", line) for at, line in some if line.strip()]
+    lines = content.split(b"\n")
+    tables = []
+    for start in range(0, len(lines), READ_ROWS):
+        numbered_lines = enumerate(lines[start : start + READ_ROWS], start + 1)
+        rows = [
+            _parse_json_row(f"{path}: line {number}", line)
+            for number, line in numbered_lines
+            if line.strip()
+        ]
         names = dict.fromkeys(name for row in rows for name in row)
         if rows:
-            parts.append(
-                pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
-            )
-    return pa.concat_tables(parts, promote_options="permissive")
+            columns = {name: pa.array([row.get(name) for row in rows]) for name in names}
+            tables.append(pa.table(columns))
+    return pa.concat_tables(tables, promote_options="permissive")
 
 
-def _json_row(where: str, line: bytes) -> dict[str, Any]:
+def _parse_json_row(where: str, line: bytes) -> dict[str, Any]:
+    """Parse one line; lists and objects in it become empty lists."""
     try:
         row = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
-        why = "nested too deep" if isinstance(error, RecursionError) else join_lines(error)[:150]
-        raise DataError(f"{where}: not valid JSON: {why}") from error
+        is_too_deep = isinstance(error, RecursionError)
+        reason = "nested too deep" if is_too_deep else join_lines(error)[:150]
+        raise DataError(f"{where}: not valid JSON: {reason}") from error
     if not isinstance(row, dict):
         raise DataError(f'{where}: a JSON object is needed, such as {{"text": "…"}}')
     for key, value in row.items():
@@ -362,104 +480,127 @@ def _json_row(where: str, line: bytes) -> dict[str, Any]:
     return row
 
 
-def read_delimited(path: Path, layout: FileLayout, *, named: bool) -> TextTable:
-    """Read a file that is delimited text and nothing else; arguments and errors are those of :func:`read_table`."""
-    text, given = read_text(path, mixed_ends=True).removeprefix(MARK), layout.delimiter
-    if given is not None:
-        if (
-            not given
-            or set(given) & {"\n", "\r"}
-            or (layout.quoting and (len(given) > 1 or given == '"'))
-        ):
-            wanted = (
+class _SplitText(NamedTuple):
+    """A delimited text that was split into cells; a header is its first row."""
+
+    rows: list[list[str]]
+    """The cells of each row."""
+    numbers: list[int]
+    """The line in which each row begins, counted from 1."""
+
+
+def read_delimited(path: Path, layout: FileLayout, *, by_name: bool) -> TextTable:
+    """Read a file of delimited text; arguments and errors are those of :func:`read_table`."""
+    text = read_text(path, mixed_ends=True).removeprefix(BOM)
+    splits: dict[str, _SplitText] = {}
+    failures: list[DataError] = []
+    for delimiter in _possible_delimiters(path, text, layout):
+        try:
+            splits[delimiter] = _split_at(path, text, delimiter, layout)
+        except DataError as error:
+            failures.append(error)
+    # The best delimiter makes all rows equally long, a tab before others. If none does, it is the
+    # one with most cells in the first row.
+    ranks = {
+        delimiter: (_is_even(split.rows), delimiter == "\t", _width(split.rows))
+        for delimiter, split in splits.items()
+    }
+    best_delimiter = max(ranks, key=ranks.__getitem__, default="")
+    rows, numbers = splits.get(best_delimiter, _SplitText([], []))
+    if failures and _width(rows) < 2:
+        raise failures[0]
+    if not rows:
+        raise DataError(f"{path}: the file holds no row")
+    n_header_rows = int(by_name if layout.header is None else layout.header)
+    return TextTable(
+        path=path,
+        header=rows[0] if n_header_rows else [],
+        rows=rows[n_header_rows:],
+        numbers=numbers[n_header_rows:],
+        delimiter=best_delimiter,
+    )
+
+
+def _possible_delimiters(path: Path, text: str, layout: FileLayout) -> Sequence[str]:
+    """Return the delimiters that a text may have, the one of its layout alone if there is one."""
+    delimiter = layout.delimiter
+    if delimiter is not None:
+        is_line_end = bool(set(delimiter) & {"\n", "\r"})
+        is_not_csv = layout.quoting and (len(delimiter) > 1 or delimiter == '"')
+        if not delimiter or is_line_end or is_not_csv:
+            requirement = (
                 "one character, neither a quote nor the end of a line"
                 if layout.quoting
                 else "text within a line"
             )
             raise CardError(
-                f"{path}: delimiter {given[:20]!r} separates no cells; give {wanted}, such as '\\t' or ','"
+                f"{path}: delimiter {delimiter[:20]!r} separates no cells; "
+                f"give {requirement}, such as '\\t' or ','"
             )
-        signs: Sequence[str] = [given]
-    elif layout.fields:
-        signs = ["\t"]
-    else:
-        # A quoted cell may continue after the first line, and the first delimiter stand there.
-        first = text.lstrip("\n").partition("\n")[0]
-        signs = [sign for sign in ("\t", *DELIMITERS) if sign in first] or DELIMITERS
-    found: dict[str, Rows] = {}
-    failures: list[DataError] = []
-    for sign in signs:
-        try:
-            found[sign] = _split_at(path, text, sign, layout)
-        except DataError as error:
-            failures.append(error)
-    # By the delimiter that makes them even, a tab rather; where none does, by that of most cells in the first.
-    ranks = {sign: (_is_even(rows), sign == "\t", _width(rows)) for sign, rows in found.items()}
-    delimiter = max(ranks, key=ranks.__getitem__, default="")
-    best = found.get(delimiter, [])
-    if failures and _width(best) < 2:
-        raise failures[0]
-    if not best:
-        raise DataError(f"{path}: the file holds no row")
-    rows, numbers = [cells for _, cells in best], [number for number, _ in best]
-    below = int(named if layout.header is None else layout.header)
-    header = rows[0] if below else []
-    return TextTable(
-        path=path, header=header, rows=rows[below:], numbers=numbers[below:], delimiter=delimiter
-    )
-
-
-Rows = list[tuple[int, list[str]]]
-"""The rows of a delimited text, header among them, each with the line that it begins at."""
-
-
-def _width(rows: Rows) -> int:
-    return len(rows[0][1]) if rows else 0
-
-
-def _is_even(rows: Rows) -> bool:
-    return _width(rows) > 1 and len({len(cells) for _, cells in rows}) == 1
-
-
-def _split_at(path: Path, text: str, delimiter: str, layout: FileLayout) -> Rows:
-    """The rows by one delimiter, quotes holding cells together where the layout says so, or else the content."""
-    # An empty line at the end, or between, is no row.
-    lines = [(at, line) for at, line in enumerate(text.split("\n"), 1) if line]
+        return [delimiter]
     if layout.fields:
-        return [(at, line.strip().split(delimiter, layout.fields - 1)) for at, line in lines]
-    plain = [(at, line.split(delimiter)) for at, line in lines]
-    is_text = '"' not in text or len(delimiter) > 1 or delimiter == '"'
-    if layout.quoting is False or (layout.quoting is None and is_text):
-        return plain
-    quoted: Rows = []
-    start, reader = 1, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        return ["\t"]
+    # A quoted cell may continue after the first line, and the first delimiter stand there.
+    first_line = text.lstrip("\n").partition("\n")[0]
+    return [sign for sign in ("\t", *DELIMITERS) if sign in first_line] or DELIMITERS
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    return len(rows[0]) if rows else 0
+
+
+def _is_even(rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether all rows have the same number of cells, and more than one."""
+    return _width(rows) > 1 and len(set(map(len, rows))) == 1
+
+
+def _split_at(path: Path, text: str, delimiter: str, layout: FileLayout) -> _SplitText:
+    """Split a text into rows at one delimiter.
+
+    Quotes hold cells together if the layout states so or, without a statement, the content shows
+    it. Empty lines are no rows.
+    """
+    numbered_lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line]
+    numbers = [number for number, _ in numbered_lines]
+    if layout.fields:
+        n_cuts = layout.fields - 1
+        cut_rows = [line.strip().split(delimiter, n_cuts) for _, line in numbered_lines]
+        return _SplitText(cut_rows, numbers)
+    unquoted = _SplitText([line.split(delimiter) for _, line in numbered_lines], numbers)
+    can_have_quotes = '"' in text and len(delimiter) == 1 and delimiter != '"'
+    if layout.quoting is False or (layout.quoting is None and not can_have_quotes):
+        return unquoted
+    quoted = _SplitText([], [])
+    number = 1
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        for row in reader:
-            quoted += [(start, row)] if row else []
-            start = reader.line_num + 1
+        for cells in reader:
+            if cells:
+                quoted.rows.append(cells)
+                quoted.numbers.append(number)
+            number = reader.line_num + 1
     except csv.Error as error:
         # A quotation mark may be a character of the text; then the lines are the rows.
-        if layout.quoting is None and (delimiter == "\t" or _is_even(plain)):
-            return plain
-        raise DataError(f"{path}: line {start}: not valid CSV: {join_lines(error)}") from error
+        if layout.quoting is None and (delimiter == "\t" or _is_even(unquoted.rows)):
+            return unquoted
+        raise DataError(f"{path}: line {number}: not valid CSV: {join_lines(error)}") from error
     # In tab-separated text quotes are characters, unless the content shows that they quote cells.
-    shown = delimiter != "\t" or (_is_even(quoted) and _is_quoting(plain))
-    return quoted if layout.quoting or shown else plain
+    is_csv = delimiter != "\t" or (_is_even(quoted.rows) and _shows_quoting(unquoted.rows))
+    return quoted if layout.quoting or is_csv else unquoted
 
 
-def _is_quoting(plain: Rows) -> bool:
-    """Whether rows split at every delimiter show that quotes hold cells together.
+def _shows_quoting(rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether rows that were split at every delimiter show that quotes hold cells together.
 
-    They do by odd numbers of fields, by a quote that is doubled within a cell, or by a column that is quoted throughout.
+    They do by different numbers of fields, by a quote that is doubled within a cell, or by a column
+    that is quoted throughout.
     """
 
     def is_wrapped(cell: str) -> bool:
         return len(cell) > 1 and cell[0] == cell[-1] == '"'
 
-    rows = [cells for _, cells in plain]
-    doubled = (is_wrapped(cell) and '""' in cell[1:-1] for cells in rows for cell in cells)
-    return (
-        not _is_even(plain)
-        or any(doubled)
-        or any(all(map(is_wrapped, one)) for one in zip(*rows, strict=True))
-    )
+    if not _is_even(rows):
+        return True
+    if any(is_wrapped(cell) and '""' in cell[1:-1] for cells in rows for cell in cells):
+        return True
+    return any(all(map(is_wrapped, column)) for column in zip(*rows, strict=True))

@@ -1,7 +1,7 @@
-"""One reader a file format; a task card names its reader.
+"""One reader per file format; a task card names its reader.
 
-A reader is a function ``(files, **params) -> Split``: it gets one split's files with
-what the card says of each, and checks form (columns, numbers, text), not counts.
+A reader is a function ``(files, **params) -> Split``. It is called with the files of one split,
+each with its facts in the card, and checks form (columns, numbers, text), not counts.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import inspect
 from stsbench.core.registry import Registry
 
 
-def _is_reader(found: object) -> bool:
+def _is_reader(reader: object) -> bool:
     try:
-        return callable(found) and "files" in inspect.signature(found).parameters
+        return callable(reader) and "files" in inspect.signature(reader).parameters
     except (TypeError, ValueError):
         return False
 

@@ -1,7 +1,9 @@
-"""Readers of sentences and pairs of sentences, with gold scores or classes: tables of any kind, SentEval's own formats, captions.
+"""Readers of sentences and sentence pairs with gold scores or classes.
 
-A class is the label's place in ``classes``, which a card gives in SentEval's order. Sentences with a class are what
-SentEval's loaders make of them: split at white space, joined by one blank again. Rows keep the order of the file.
+They read tables of any kind, SentEval's own formats, and captions. A label is the position of its
+class in ``classes``, which a card gives in SentEval's order. Sentences with a class are what
+SentEval's loaders make of them: split at white space, joined by one blank again. Rows keep the
+order of the file.
 """
 
 from __future__ import annotations
@@ -16,20 +18,20 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stsbench.core.errors import CardError, DataError, suggest, translate_errors
+from stsbench.core.errors import CardError, DataError, Remedy, suggest, translate_errors
 from stsbench.core.wording import describe_type_problem, join_lines
 from stsbench.data.readers.files import (
     ColumnKey,
     DataFile,
     FileLayout,
     TextTable,
+    format_field,
     format_names,
     parse_number,
     read_delimited,
     read_lines,
     read_table,
     read_text,
-    shown_field,
 )
 from stsbench.data.splits import CaptionSplit, LabelledPairSplit, LabelledSplit, PairSplit
 
@@ -48,8 +50,9 @@ PAIRS = (
     ("first", "second"),
     ("a", "b"),
 )
-"""What the columns of two sentences are called, in lower case and without blanks, hyphens and underscores."""
+"""Usual names of the two columns of a pair, as :func:`plain_name` writes them."""
 SENTENCES = ("sentence", "text", "review", "question", "tweet", "document")
+"""Usual names of the column of single sentences."""
 GOLD = (
     "score",
     "gold",
@@ -59,7 +62,9 @@ GOLD = (
     "relatedness",
     "relatednessscore",
 )
+"""Usual names of the column of gold scores."""
 LABELS = ("label", "class", "category", "target")
+"""Usual names of the column of labels."""
 NAMES = {
     *GOLD,
     *LABELS,
@@ -69,18 +74,32 @@ NAMES = {
     "split",
     "subset",
 }
+"""All usual names of columns."""
 
 
-def _rejoin(text: str) -> str:
+def normalise_blanks(text: str) -> str:
+    """Return a text with each run of white space as one blank."""
     return " ".join(text.split())
 
 
 class ColumnRoles(NamedTuple):
-    """Which columns hold the sentences of an item, one or two, and its label or gold score."""
+    """The columns of the sentences of an item, one or two, and of its label or gold score."""
 
     sentences: tuple[ColumnKey, ...]
     target: ColumnKey
+    """The column of the label or gold score."""
     is_gold: bool
+    """Whether the target is a gold score."""
+
+
+class TableRows(NamedTuple):
+    """Some rows of a table."""
+
+    table: TextTable
+    positions: Sequence[int]
+    """The positions of the rows in the table."""
+    subset: str = ""
+    """The subset of all these rows; empty if there is none, or a column gives it."""
 
 
 def read_any_table(
@@ -103,189 +122,286 @@ def read_any_table(
 ) -> PairSplit | Labelled:
     """Read pairs with scores, or sentences or pairs with labels, from tables of any kind.
 
-    Columns, by name or position, that the card does not give are those of a usual name, see ``PAIRS`` and the lists below
-    it. Files are read one after the other as one split (the Hub's SICK-R is train, trial and test). With ``split_column``
-    only the rows of this split are read; ``split_values`` are what it calls splits otherwise than the card. ``fields`` cuts a line into that many fields at most: the last one keeps its
-    delimiters. Where both sentences are of one column, its cells hold both, a line each.
+    Columns, by name or position, that the card does not give are found by their usual names, see
+    ``PAIRS`` and the lists below it.
+
+    Args:
+        files: The files, read one after the other as one split (the Hub's SICK-R is train, trial
+            and test).
+        sentence: The column of single sentences.
+        sentence1: The column of first sentences. If it is also that of the second ones, each of
+            its cells holds both sentences, one per line.
+        sentence2: The column of second sentences.
+        gold: The column of gold scores.
+        label: The column of labels.
+        classes: The labels in the order of the classes; required for labels.
+        subset: The column with the subset of each pair.
+        delimiter: The delimiter of a text file.
+        header: Whether the first row holds the names of the columns.
+        quoting: Whether quotes hold cells together.
+        fields: Cut a line into this number of fields at most, the last of which keeps its
+            delimiters; 0 for any number.
+        split_column: The column with the split of each row; only rows of this split are read.
+        split_values: The values of that column by split, if they are not the names of the card.
+        split: The name of the split in the card.
+
+    Raises:
+        CardError: A parameter does not fit the files, or the role of a column is not clear.
+        DataError: A file is broken, or a column or the split is missing.
     """
-    layout, first = FileLayout(delimiter, header, quoting, fields or None), files[0].path
-    said = {
+    layout = FileLayout(delimiter, header, quoting, fields or None)
+    parameters = {
         "sentence": sentence,
         "sentence1": sentence1,
         "sentence2": sentence2,
         "gold": gold,
         "label": label,
     }
-    given = {role: key for role, key in said.items() if key is not None}
-    whole = ("sentence" in given or {"sentence1", "sentence2"} <= {*given}) and {
-        "gold",
-        "label",
-    } & {*given}
-    names = () if whole else read_table(first, layout, named=True).header
-    roles = find_roles(names, given, wants_label=classes is not None, where=str(first))
-    if (classes if roles.is_gold else subset) is not None:
-        key, kind = ("classes", "scores") if roles.is_gold else ("subset", "labels")
-        raise CardError(f"{first}: '{key}' has no effect with {kind}; leave it out")
-    named = any(
-        isinstance(key, str) for key in (*roles.sentences, roles.target, subset, split_column)
+    column_by_role = {role: key for role, key in parameters.items() if key is not None}
+    first_path = files[0].path
+    names = (
+        () if _is_complete(column_by_role) else read_table(first_path, layout, by_name=True).header
     )
-    parts: list[tuple[TextTable, Sequence[int], str]] = []
+    roles = find_roles(
+        names, column_by_role, prefer_label=classes is not None, where=str(first_path)
+    )
+    if roles.is_gold and classes is not None:
+        raise CardError(f"{first_path}: 'classes' has no effect with scores; leave it out")
+    if not roles.is_gold and subset is not None:
+        raise CardError(f"{first_path}: 'subset' has no effect with labels; leave it out")
+    columns = (*roles.sentences, roles.target, subset, split_column)
+    by_name = any(isinstance(key, str) for key in columns)
+    split_value = (split_values or {}).get(split, split)
+    parts: list[TableRows] = []
     for file in files:
-        table = read_table(file.path, layout, named=named)
+        table = read_table(file.path, layout, by_name=by_name)
         # A delimiter too many shifts columns.
         table.check_even(with_longer=roles.is_gold and file.pinned)
-        rows: Sequence[int] = range(len(table.rows))
+        positions: Sequence[int] = range(len(table.rows))
         if split_column is not None:
-            found, wanted = table.column(split_column), (split_values or {}).get(split, split)
-            rows = [at for at, name in enumerate(found) if name == wanted]
-            if not rows:
-                raise DataError(
-                    f"{file.path}: no row of split '{wanted}' (has {format_names(sorted(set(found)))})"
-                )
-        parts.append((table, rows, file.subset))
+            positions = _rows_of_split(table, split_column, split_value)
+        parts.append(TableRows(table, positions, file.subset))
     return to_split(parts, roles, subset=subset, classes=classes)
 
 
+def _is_complete(column_by_role: Mapping[str, ColumnKey]) -> bool:
+    """Return whether a card gives the columns of both the sentences and the target."""
+    has_sentences = "sentence" in column_by_role or {"sentence1", "sentence2"} <= {*column_by_role}
+    return has_sentences and bool({"gold", "label"} & {*column_by_role})
+
+
+def _rows_of_split(table: TextTable, column: ColumnKey, split_value: str) -> list[int]:
+    """Return the positions of the rows with a value in the column of splits."""
+    values = table.column(column)
+    positions = [position for position, value in enumerate(values) if value == split_value]
+    if not positions:
+        distinct_values = format_names(sorted(set(values)))
+        raise DataError(f"{table.path}: no row of split '{split_value}' (has {distinct_values})")
+    return positions
+
+
 def to_split(
-    parts: Sequence[tuple[TextTable, Sequence[int], str]],
+    parts: Sequence[TableRows],
     roles: ColumnRoles,
     *,
     subset: ColumnKey | None = None,
     classes: Sequence[str] | None = None,
-    joined: Callable[[str], str] = _rejoin,
+    clean_text: Callable[[str], str] = normalise_blanks,
 ) -> PairSplit | Labelled:
-    """Make a split of tables, of each the rows at some positions, and the subset of them where no column says it.
+    """Make a split from rows of tables.
 
-    ``joined`` is what is done to sentences that have a label. Raises DataError or CardError, naming the row.
+    Args:
+        parts: The rows of each table.
+        roles: The columns of the tables to read.
+        subset: The column with the subset of each pair; None if there is none.
+        classes: The labels in the order of the classes; not used for gold scores.
+        clean_text: Return a sentence that has a label as it is to be embedded.
+
+    Raises:
+        CardError: There are labels, and no classes.
+        DataError: A cell is missing or is not valid; the message names the row.
     """
-    rows: list[Row] = []
+    rows: list[_Row] = []
     subsets: list[str] = []
-    left, right = roles.sentences[0], roles.sentences[-1]
-    for table, positions, name in parts:
-        sides = [table.column(key) for key in roles.sentences]
-        cells = table.column(roles.target)
-        names = [name] * len(cells) if subset is None else table.column(subset)
-        for at in positions:
-            item, place = [side[at] for side in sides], table.place(at)
-            if len(sides) == 2 and left == right and len(item := sides[0][at].split("\n")) != 2:
-                raise DataError(f"{place}: column {left!r} holds {len(item)} lines, a pair has two")
-            rows.append((cells[at].strip(), place, item))
-            subsets.append(names[at])
+    for part in parts:
+        rows += _iter_rows(part, roles)
+        if subset is None:
+            subsets += [part.subset] * len(part.positions)
+        else:
+            names = part.table.column(subset)
+            subsets += [names[position] for position in part.positions]
     if roles.is_gold:
-        gold = [parse_number(cell, where=place, what="gold score") for cell, place, _ in rows]
-        first, second = map(list, zip(*(item for _, _, item in rows), strict=True))
+        gold = [parse_number(row.target, where=row.where, name="gold score") for row in rows]
+        first_sentences, second_sentences = zip(*(row.sentences for row in rows), strict=True)
         return PairSplit(
-            sentences1=first,
-            sentences2=second,
+            sentences1=list(first_sentences),
+            sentences2=list(second_sentences),
             gold=np.array(gold, dtype=np.float64),
             subset=subsets,
         )
     if classes is None:
-        known = sorted({cell for cell, _, _ in rows})
+        labels = sorted({row.target for row in rows})
         raise CardError(
-            f"{parts[0][0].path}: the card must give the classes of column {roles.target!r} in params, such as "
-            f"classes = {known[:6]}, or say gold = {roles.target!r} if it holds scores"
+            f"{parts[0].table.path}: the card must give the classes of column {roles.target!r} in "
+            f"params, such as classes = {labels[:6]}, or say gold = {roles.target!r} if it holds "
+            "scores"
         )
-    return _labelled(rows, classes, joined)
+    return _to_labelled(rows, classes, clean_text)
+
+
+class _Row(NamedTuple):
+    """One item as read."""
+
+    target: str
+    """The label or gold score."""
+    where: str
+    """The file and the line, for messages."""
+    sentences: Sequence[str]
+    """One sentence, or the two of a pair."""
+
+
+def _iter_rows(part: TableRows, roles: ColumnRoles) -> Iterator[_Row]:
+    """Yield the items in rows of a table."""
+    table = part.table
+    sentence_columns = [table.column(key) for key in roles.sentences]
+    targets = table.column(roles.target)
+    is_pair_in_one_cell = len(roles.sentences) == 2 and len(set(roles.sentences)) == 1
+    for position in part.positions:
+        where = table.locate_row(position)
+        sentences = [column[position] for column in sentence_columns]
+        if is_pair_in_one_cell:
+            sentences = sentences[0].split("\n")
+            if len(sentences) != 2:
+                raise DataError(
+                    f"{where}: column {roles.sentences[0]!r} holds {len(sentences)} lines, "
+                    "a pair has two"
+                )
+        yield _Row(targets[position].strip(), where, sentences)
 
 
 Labelled = LabelledSplit | LabelledPairSplit
-Row = tuple[str, str, Sequence[str]]
-"""A row's label, its place for a message, and its one sentence or two."""
 
 
-def _labelled(
-    rows: Iterable[Row], classes: Sequence[str], joined: Callable[[str], str] = _rejoin
+def _to_labelled(
+    rows: Iterable[_Row],
+    classes: Sequence[str],
+    clean_text: Callable[[str], str] = normalise_blanks,
 ) -> Labelled:
-    ids = {name: at for at, name in enumerate(classes)}
+    """Make a split of labelled sentences, or labelled pairs; raises DataError for other labels."""
+    label_by_class = {name: label for label, name in enumerate(classes)}
     labels: list[int] = []
     texts: list[Sequence[str]] = []
-    for name, where, item in rows:
-        if name not in ids:
-            some = ", ".join(classes[:6]) + (", …" if len(classes) > 6 else "")
+    for row in rows:
+        if row.target not in label_by_class:
+            some_classes = ", ".join(classes[:6]) + (", …" if len(classes) > 6 else "")
             raise DataError(
-                f"{where}: unknown label '{name[:40]}' (known: {some}){suggest(name, classes)}"
+                f"{row.where}: unknown label '{row.target[:40]}' (known: {some_classes})"
+                f"{suggest(row.target, classes)}"
             )
-        labels.append(ids[name])
-        texts.append(item)
-    first, *second = ([joined(text) for text in side] for side in zip(*texts, strict=True))
-    answers: dict[str, Any] = {"labels": np.array(labels, dtype=np.int64), "classes": list(classes)}
+        labels.append(label_by_class[row.target])
+        texts.append(row.sentences)
+    first, *second = ([clean_text(text) for text in column] for column in zip(*texts, strict=True))
+    targets: dict[str, Any] = {"labels": np.array(labels, dtype=np.int64), "classes": list(classes)}
     if not second:
-        return LabelledSplit(sentences=first, **answers)
-    return LabelledPairSplit(sentences1=first, sentences2=second[0], **answers)
+        return LabelledSplit(sentences=first, **targets)
+    return LabelledPairSplit(sentences1=first, sentences2=second[0], **targets)
 
 
 def find_roles(
-    header: Sequence[str], given: Mapping[str, ColumnKey], *, wants_label: bool, where: str
+    header: Sequence[str],
+    column_by_role: Mapping[str, ColumnKey],
+    *,
+    prefer_label: bool,
+    where: str,
 ) -> ColumnRoles:
-    """Find which column is which, by what is given and, for the rest, by usual names.
+    """Find the columns to read: those that the card gives and, for the rest, by usual names.
 
-    ``wants_label``: whether a label is meant where the names of columns fit both a label and a score. Raises CardError:
-    something is not clear; says what can be given.
+    Args:
+        header: The names of all columns.
+        column_by_role: The columns that the card gives, by parameter of :func:`read_any_table`.
+        prefer_label: Take a label if the names of columns fit both a label and a score.
+        where: The beginning of a message.
+
+    Raises:
+        CardError: A role is not clear; the message names the parameters that make it so.
     """
-    if "gold" in given and "label" in given:
+    if "gold" in column_by_role and "label" in column_by_role:
         raise CardError(f"{where}: 'gold' and 'label' are both given; a table has scores or labels")
-    sentences = find_sentences(header, given, where=where)
-    golds = [given["gold"]] if "gold" in given else [*columns_called(header, GOLD)]
-    labels = [given["label"]] if "label" in given else [*columns_called(header, LABELS)]
-    if "gold" in given:
+    sentences = find_sentences(header, column_by_role, where=where)
+    golds: list[ColumnKey] = [*columns_called(header, GOLD)]
+    labels: list[ColumnKey] = [*columns_called(header, LABELS)]
+    if "gold" in column_by_role:
+        golds = [column_by_role["gold"]]
         labels = []
-    elif "label" in given or wants_label or len(sentences) == 1:
-        # One sentence has no similarity.
+    elif "label" in column_by_role:
         golds = []
-    if len(golds) + len(labels) != 1:
-        which = (
-            f"{' and '.join(map(str, golds + labels))} may be"
-            if golds or labels
-            else "none has a usual name of"
+        labels = [column_by_role["label"]]
+    elif prefer_label or len(sentences) == 1:
+        # A single sentence has no similarity.
+        golds = []
+    targets = golds + labels
+    if len(targets) != 1:
+        problem = (
+            f"{' and '.join(map(str, targets))} may be the scores or labels"
+            if targets
+            else "none has a usual name of the scores or labels"
         )
-        raise _unclear(where, header, f"{which} the scores or labels; give gold or label in params")
+        raise _unclear_roles(where, header, f"{problem}; give gold or label in params")
     if golds and len(sentences) == 1:
         raise CardError(
             f"{where}: one sentence has no gold score; give sentence1 and sentence2, or a label"
         )
-    return ColumnRoles(sentences, (golds or labels)[0], is_gold=bool(golds))
+    return ColumnRoles(sentences, targets[0], is_gold=bool(golds))
 
 
 def find_sentences(
-    header: Sequence[str], given: Mapping[str, ColumnKey], *, where: str
+    header: Sequence[str], column_by_role: Mapping[str, ColumnKey], *, where: str
 ) -> tuple[ColumnKey, ...]:
-    """Find which columns hold the sentences; raises CardError as :func:`find_roles` does."""
-    pair = tuple(given[role] for role in ("sentence1", "sentence2") if role in given)
-    if "sentence" in given and pair:
+    """Find the columns of the sentences, one or two; see :func:`find_roles`."""
+    pair = tuple(
+        column_by_role[role] for role in ("sentence1", "sentence2") if role in column_by_role
+    )
+    if "sentence" in column_by_role and pair:
         raise CardError(
-            f"{where}: 'sentence' is given beside 'sentence1' or 'sentence2'; give one sentence or two"
+            f"{where}: 'sentence' is given beside 'sentence1' or 'sentence2'; "
+            "give one sentence or two"
         )
-    if "sentence" in given or len(pair) == 2:
-        return pair or (given["sentence"],)
+    if len(pair) == 2:
+        return pair
+    if "sentence" in column_by_role:
+        return (column_by_role["sentence"],)
     if pair:
         raise CardError(f"{where}: one sentence of the pair is given; give sentence1 and sentence2")
-    called = ((columns_called(header, [one]), columns_called(header, [two])) for one, two in PAIRS)
-    pairs = [(one[0], two[0]) for one, two in called if one and two]
+    pairs: list[tuple[ColumnKey, ColumnKey]] = []
+    for first_name, second_name in PAIRS:
+        first_columns = columns_called(header, [first_name])
+        second_columns = columns_called(header, [second_name])
+        if first_columns and second_columns:
+            pairs.append((first_columns[0], second_columns[0]))
     singles = columns_called(header, SENTENCES)
     if len(pairs) == 1:
         return pairs[0]
     if not pairs and len(singles) == 1:
         return (singles[0],)
-    which = "several columns may be" if pairs or singles else "no columns have usual names of"
-    raise _unclear(
+    problem = "several columns may be" if pairs or singles else "no columns have usual names of"
+    raise _unclear_roles(
         where,
         header,
-        f"{which} the sentences; give sentence1 and sentence2, or sentence, in params",
+        f"{problem} the sentences; give sentence1 and sentence2, or sentence, in params",
     )
 
 
-def _unclear(where: str, header: Sequence[str], problem: str) -> CardError:
+def _unclear_roles(where: str, header: Sequence[str], problem: str) -> CardError:
     return CardError(f"{where}: {problem}; its columns are {format_names(header) or 'not named'}")
 
 
 def columns_called(header: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The columns that have one of these names, however it is written."""
+    """Return the columns with one of these names, which are as :func:`plain_name` writes them."""
     return [column for column in header if plain_name(column) in names]
 
 
 def plain_name(column: str) -> str:
-    """A column's name as the lists here have it."""
+    """Return a column's name in lower case, without blanks, hyphens and underscores."""
     return re.sub(r"[\W_]+", "", column.casefold())
 
 
@@ -295,92 +411,138 @@ def read_semeval(
     """Read SemEval's pairs of files: an input file, then the gold file of the same subset.
 
     A blank gold line marks a pair without a gold score; its sentences are kept as ungraded
-    (STS15 and STS16 hold thousands). ``first_rows`` keeps that many input lines only, for
-    releases whose input continues after the graded part (STS17 track 6).
+    (STS15 and STS16 hold thousands).
+
+    Args:
+        files: Input and gold files in turn.
+        first_rows: The number of input lines to read, for releases whose input continues after the
+            graded part (STS17 track 6); 0 for all.
+
+    Raises:
+        CardError: An input file has no gold file.
+        DataError: A file is broken, or no pair has a gold score.
     """
     if len(files) % 2:
         raise CardError(
             f"reader 'semeval' takes input and gold files in turn; {files[-1].path} stands alone"
         )
-    graded: list[tuple[str, str, float, str]] = []
+    first_sentences: list[str] = []
+    second_sentences: list[str] = []
+    gold: list[float] = []
+    subsets: list[str] = []
     ungraded: list[str] = []
-    for pairs, scores in zip(files[::2], files[1::2], strict=True):
-        table = read_delimited(
-            pairs.path, FileLayout("\t", header=False, quoting=False), named=False
-        )
-        both = list(zip(table.column(0), table.column(1), strict=True))[: first_rows or None]
-        if not pairs.pinned:
+    layout = FileLayout("\t", header=False, quoting=False)
+    for input_file, gold_file in zip(files[::2], files[1::2], strict=True):
+        table = read_delimited(input_file.path, layout, by_name=False)
+        pairs = list(zip(table.column(0), table.column(1), strict=True))[: first_rows or None]
+        if not input_file.pinned:
             table.check_even()
-        lines = read_lines(scores.path)
-        if len(both) != len(lines):
+        gold_lines = read_lines(gold_file.path)
+        if len(pairs) != len(gold_lines):
             raise DataError(
-                f"{pairs.path}: {len(both)} pairs, but {scores.path.name} has {len(lines)} lines"
+                f"{input_file.path}: {len(pairs)} pairs, "
+                f"but {gold_file.path.name} has {len(gold_lines)} lines"
             )
-        for at, (pair, line) in enumerate(zip(both, lines, strict=True), start=1):
-            if line.strip():
-                score = parse_number(line, where=f"{scores.path}: line {at}", what="gold score")
-                graded.append((*pair, score, pairs.subset))
-            else:
+        for number, (pair, line) in enumerate(zip(pairs, gold_lines, strict=True), start=1):
+            if not line.strip():
                 ungraded += pair
-    if not graded:
+                continue
+            where = f"{gold_file.path}: line {number}"
+            gold.append(parse_number(line, where=where, name="gold score"))
+            first_sentences.append(pair[0])
+            second_sentences.append(pair[1])
+            subsets.append(input_file.subset)
+    if not gold:
         raise DataError(f"{files[1].path}: no pair has a gold score")
-    first, second, gold, subset = map(list, zip(*graded, strict=True))
-    scored = np.array(gold, dtype=np.float64)
     return PairSplit(
-        sentences1=first, sentences2=second, gold=scored, subset=subset, ungraded=ungraded
+        sentences1=first_sentences,
+        sentences2=second_sentences,
+        gold=np.array(gold, dtype=np.float64),
+        subset=subsets,
+        ungraded=ungraded,
     )
 
 
 def read_class_files(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
-    """Read one file a class, a sentence a line (MR, CR, SUBJ, MPQA); the card labels each file.
+    """Read one file per class, with one sentence per line (MR, CR, SUBJ, MPQA).
 
-    The text is Latin-1 and ends a line wherever Unicode does; an empty line is an empty sentence.
+    The text is Latin-1, and a line ends at any line end of Unicode; an empty line is an empty
+    sentence.
+
+    Args:
+        files: The files; the card gives the label of each.
+        classes: The labels in the order of the classes.
+
+    Raises:
+        CardError: The label of a file is of no class.
+        DataError: A file is broken.
     """
     for file in files:
         if file.label not in classes:
-            near = suggest(file.label, classes)
+            suggestion = suggest(file.label, classes)
             raise CardError(
-                f"{file.path.name}: label '{file.label}' is not among {', '.join(classes)}{near}"
+                f"{file.path.name}: label '{file.label}' is not among {', '.join(classes)}"
+                f"{suggestion}"
             )
-    lines = [
-        (file, line)
-        for file in files
-        for line in read_text(file.path, encoding="latin-1").splitlines()
-    ]
-    return _labelled(((file.label, "", [line]) for file, line in lines), classes)
+    rows: list[_Row] = []
+    for file in files:
+        lines = read_text(file.path, encoding="latin-1").splitlines()
+        rows += [_Row(file.label, "", [line]) for line in lines]
+    return _to_labelled(rows, classes)
 
 
 def read_trec(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
-    """Read TREC's lines ``COARSE:fine question`` in Latin-1; the coarse label counts."""
-    rows: list[Row] = []
-    for place, line in _placed_lines(files, encoding="latin-1"):
-        coarse, colon, rest = line.strip().partition(":")
+    """Read TREC's lines ``COARSE:fine question`` in Latin-1.
+
+    Args:
+        files: The files.
+        classes: The coarse labels in the order of the classes; the fine ones are not used.
+
+    Raises:
+        DataError: A line has another form, or a label of no class.
+    """
+    rows: list[_Row] = []
+    for where, line in _iter_lines(files, encoding="latin-1"):
+        coarse_label, colon, rest = line.strip().partition(":")
         _, blank, question = rest.partition(" ")
         if not colon or not blank:
-            raise DataError(f"{place}: expected 'LABEL:fine question'")
-        rows.append((coarse, place, [question]))
-    return _labelled(rows, classes)
+            raise DataError(f"{where}: expected 'LABEL:fine question'")
+        rows.append(_Row(coarse_label, where, [question]))
+    return _to_labelled(rows, classes)
 
 
 def read_snli(files: Sequence[DataFile], *, classes: Sequence[str]) -> Labelled:
     r"""Read SNLI in SentEval's layout: a file of premises, one of hypotheses, one of labels.
 
-    SentEval decodes the UTF-8 sentences as Latin-1, and so do we: its models saw that text.
-    Lines end at ``\n`` alone, so that no byte within a character can shift sentences against labels.
+    SentEval decodes the UTF-8 sentences as Latin-1, and so do we: its models saw that text. Lines
+    end at ``\n`` alone, so that no byte within a character can shift sentences against labels.
+
+    Args:
+        files: The three files.
+        classes: The labels in the order of the classes.
+
+    Raises:
+        CardError: There are more or fewer than three files.
+        DataError: The files differ in their number of lines, or a label is of no class.
     """
     if len(files) != 3:
         raise CardError(
             f"reader 'snli' takes three files a split (s1, s2, labels), the card names {len(files)}"
         )
-    names = list(_placed_lines(files[2:]))
-    sides = [read_lines(file.path, encoding="latin-1") for file in files[:2]]
-    for file, lines in zip(files, sides, strict=False):
-        if len(lines) != len(names):
+    *sentence_files, label_file = files
+    label_lines = list(_iter_lines([label_file]))
+    sentence_columns = [read_lines(file.path, encoding="latin-1") for file in sentence_files]
+    for file, sentences in zip(sentence_files, sentence_columns, strict=True):
+        if len(sentences) != len(label_lines):
             raise DataError(
-                f"{file.path}: {len(lines)} lines, but {files[2].path.name} has {len(names)}"
+                f"{file.path}: {len(sentences)} lines, "
+                f"but {label_file.path.name} has {len(label_lines)}"
             )
-    rows = zip(names, *sides, strict=True)
-    return _labelled(((name, place, pair) for (place, name), *pair in rows), classes)
+    pairs = zip(*sentence_columns, strict=True)
+    rows = (
+        _Row(label, where, pair) for (where, label), pair in zip(label_lines, pairs, strict=True)
+    )
+    return _to_labelled(rows, classes)
 
 
 _PROBING_TAGS = {"train": "tr", "validation": "va", "test": "te"}
@@ -389,33 +551,42 @@ _PROBING_TAGS = {"train": "tr", "validation": "va", "test": "te"}
 def read_probing(files: Sequence[DataFile], *, split: str, classes: Sequence[str] = ()) -> Labelled:
     """Read one split of a probing file: lines of tag, label, …, sentence (the last field).
 
-    Without ``classes``, they are the labels of the train rows in sorted order, as SentEval numbers them.
+    Args:
+        files: The files.
+        split: The split to read.
+        classes: The labels in the order of the classes; by default the labels of the train rows in
+            sorted order, as SentEval numbers them.
+
+    Raises:
+        CardError: The format has no such split.
+        DataError: A line has another form, a label is of no class, or the split has no rows.
     """
     if split not in _PROBING_TAGS:
         raise CardError(
             f"reader 'probing' has the splits {', '.join(_PROBING_TAGS)}, not '{split}'"
         )
-    rows: dict[str, list[Row]] = {tag: [] for tag in _PROBING_TAGS.values()}
-    for place, line in _placed_lines(files):
-        cells = line.rstrip().split("\t")
-        if len(cells) < 3:
-            raise DataError(f"{place}: {len(cells)} fields, expected tag, label and sentence")
-        if cells[0] not in rows:
+    rows_by_tag: dict[str, list[_Row]] = {tag: [] for tag in _PROBING_TAGS.values()}
+    for where, line in _iter_lines(files):
+        fields = line.rstrip().split("\t")
+        if len(fields) < 3:
+            raise DataError(f"{where}: {len(fields)} fields, expected tag, label and sentence")
+        tag, label, *_, sentence = fields
+        if tag not in rows_by_tag:
             raise DataError(
-                f"{place}: unknown split tag {shown_field(cells[0])} (known: {', '.join(rows)})"
+                f"{where}: unknown split tag {format_field(tag)} (known: {', '.join(rows_by_tag)})"
             )
-        rows[cells[0]].append((cells[1], place, cells[-1:]))
-    if not (found := rows[_PROBING_TAGS[split]]):
+        rows_by_tag[tag].append(_Row(label, where, [sentence]))
+    rows = rows_by_tag[_PROBING_TAGS[split]]
+    if not rows:
         raise DataError(f"{files[0].path}: no row is tagged '{_PROBING_TAGS[split]}' ({split})")
-    return _labelled(found, classes or sorted({label for label, _, _ in rows["tr"]}))
+    return _to_labelled(rows, classes or sorted({row.target for row in rows_by_tag["tr"]}))
 
 
-def _placed_lines(
-    files: Sequence[DataFile], *, encoding: str = "utf-8"
-) -> Iterator[tuple[str, str]]:
+def _iter_lines(files: Sequence[DataFile], *, encoding: str = "utf-8") -> Iterator[tuple[str, str]]:
+    """Yield the location of each line for messages, and its text."""
     for file in files:
-        for at, line in enumerate(read_lines(file.path, encoding=encoding), start=1):
-            yield f"{file.path}: line {at}", line
+        for number, line in enumerate(read_lines(file.path, encoding=encoding), start=1):
+            yield f"{file.path}: line {number}", line
 
 
 def read_captions(
@@ -427,64 +598,80 @@ def read_captions(
 ) -> CaptionSplit:
     """Read one split of an image-caption task: a file of image features, then one of captions.
 
-    The features are an array ``features`` of shape (images, size) in a ``.safetensors`` file. The captions are a JSON list
-    that holds the list of captions of each image in turn. As in SentEval, the first ``captions_per_image`` of each image
-    are kept and end in ``suffix``.
+    As in SentEval, only the first captions of each image are used, and each ends in a suffix.
+
+    Args:
+        files: A ``.safetensors`` file, and a JSON list that holds the list of captions of each
+            image in turn.
+        features: The name of the array of features, of shape (n_images, n_features).
+        captions_per_image: The number of captions to use per image.
+        suffix: The text at the end of each caption.
+
+    Raises:
+        CardError: There are more or fewer than two files.
+        DataError: A file is broken, or the two do not fit each other.
     """
     if len(files) != 2:
         raise CardError(
-            f"reader 'captions' takes a features and a captions file, the card names {len(files)} files"
+            "reader 'captions' takes a features and a captions file, "
+            f"the card names {len(files)} files"
         )
-    array, path = _read_features(files[0].path, features), files[1].path
+    image_features = _read_features(files[0].path, features)
+    path = files[1].path
+    n_images = len(image_features)
     try:
-        by_image = msgspec.json.decode(read_text(path), type=list[list[str]])
+        captions_by_image = msgspec.json.decode(read_text(path), type=list[list[str]])
     except (msgspec.DecodeError, RecursionError) as error:
+        problem = describe_type_problem(join_lines(error))[:150]
+        raise DataError(f"{path}: not a list of lists of captions: {problem}") from error
+    if len(captions_by_image) != n_images:
         raise DataError(
-            f"{path}: not a list of lists of captions: {describe_type_problem(join_lines(error))[:150]}"
-        ) from error
-    if len(by_image) != len(array):
-        raise DataError(f"{path}: captions of {len(by_image)} images, but features of {len(array)}")
-    kept: list[str] = []
-    for image, captions in enumerate(by_image):
+            f"{path}: captions of {len(captions_by_image)} images, but features of {n_images}"
+        )
+    used_captions: list[str] = []
+    for image, captions in enumerate(captions_by_image):
         if len(captions) < captions_per_image:
             raise DataError(
-                f"{path}: image {image} has {len(captions)} captions, {captions_per_image} are needed"
+                f"{path}: image {image} has {len(captions)} captions, "
+                f"{captions_per_image} are needed"
             )
-        kept += [" ".join((caption + suffix).split()) for caption in captions[:captions_per_image]]
-    images = np.repeat(np.arange(len(array), dtype=np.int64), captions_per_image)
-    return CaptionSplit(captions=kept, image_features=array, image_of_caption=images)
+        used_captions += [
+            normalise_blanks(caption + suffix) for caption in captions[:captions_per_image]
+        ]
+    return CaptionSplit(
+        captions=used_captions,
+        image_features=image_features,
+        image_of_caption=np.repeat(np.arange(n_images, dtype=np.int64), captions_per_image),
+    )
 
 
 def _read_features(path: Path, name: str) -> npt.NDArray[np.float32]:
+    """Read an array of image features, of shape (n_images, n_features), by its name."""
     from safetensors import SafetensorError, safe_open
 
     if path.suffix != ".safetensors":
-        pickled = (
-            "; 'stsbench data convert-coco' reads the published pickles"
-            if path.suffix == ".pkl"
-            else ""
-        )
         raise DataError(
-            f"{path}: image features come as .safetensors, not as '{path.suffix}'{pickled}"
+            f"{path}: image features come as .safetensors, not as '{path.suffix}'",
+            remedy=Remedy("convert-coco") if path.suffix == ".pkl" else None,
         )
-    kinds = (
-        OSError,
-        SafetensorError,
-        TypeError,
-        AttributeError,
-    )  # types that numpy has not: bfloat16
-    what = f"{path}: cannot be read as .safetensors"
-    with translate_errors(what, DataError, *kinds), safe_open(path, framework="np") as arrays:
-        if name not in (names := list(arrays.keys())):
+    # Types that numpy lacks, such as bfloat16, are a TypeError or an AttributeError.
+    exception_types = (OSError, SafetensorError, TypeError, AttributeError)
+    problem = f"{path}: cannot be read as .safetensors"
+    with (
+        translate_errors(problem, DataError, *exception_types),
+        safe_open(path, framework="np") as arrays,
+    ):
+        names = list(arrays.keys())
+        if name not in names:
             raise DataError(
                 f"{path}: no array '{name}' (has {format_names(names)}){suggest(name, names)}"
             )
         array: npt.NDArray[Any] = arrays.get_tensor(name)
     if array.ndim != 2 or not len(array) or not np.issubdtype(array.dtype, np.floating):
         raise DataError(
-            f"{path}: '{name}' must be a float array (images, size), it is {array.dtype} {array.shape}"
+            f"{path}: '{name}' must be a float array (images, size), "
+            f"it is {array.dtype} {array.shape}"
         )
-    with np.errstate(
-        over="ignore"
-    ):  # what float32 cannot hold is refused with all that is not finite
+    # A number too large for float32 becomes infinite, which is refused later.
+    with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype=np.float32)

@@ -149,7 +149,7 @@ class TokenCounter:
             from stsbench.data.hub.repository import fetch_tokenizer
 
             without = "give a checkpoint's folder in a card of your own"
-            folder = fetch_tokenizer(model, revision=revision, without=without).path
+            folder = fetch_tokenizer(model, revision=revision, offline_hint=without).path
         files = Checkpoint(folder=folder)
         self._tokenizer = load_tokenizer(files)
         self.identity = fingerprint(files.digests(), files.libraries())
