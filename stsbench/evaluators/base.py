@@ -1,4 +1,7 @@
-"""What an evaluator is: splits and embeddings in, scores out; it loads, writes and prints nothing."""
+"""The interface of evaluators: they get splits and embeddings and return scores.
+
+They load, write and print nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from stsbench.numbers.statistics import (
     weigh_subsets,
 )
 
-# Types of protocols' fields: what a user gives is held to them where it is read.
+# Types of protocols' fields; a user's values are checked against them when they are read.
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegativeInt = Annotated[int, Meta(ge=0)]
 PositiveFloat = Annotated[float, Meta(gt=0)]
@@ -28,11 +31,18 @@ PositiveFloat = Annotated[float, Meta(gt=0)]
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """What one evaluation found; every score is a plain float, never times 100.
+    """The scores of one task; each is a plain float, never times 100.
 
-    ``score`` is the number the protocol names, ``scores`` all numbers by name, ``per_subset`` those of each subset (or
-    class), ``interval`` the 95% interval of ``score`` and ``interval_method`` how it was made. ``per_item`` holds
-    columns of length ``n``, what paired tests need. ``notes`` are facts a reader must know, one sentence each.
+    Attributes:
+        score: The number that the protocol names.
+        scores: All numbers by name.
+        per_subset: The numbers of each subset, or of each class.
+        interval: The 95% interval of ``score``.
+        interval_method: How the interval was computed.
+        per_item: Columns of length ``n``: the values that paired tests need.
+        n: The number of scored items.
+        zero_vectors: The number of embeddings, or of pairs, that are zero vectors.
+        notes: Facts that a reader of the score must know, one sentence each.
     """
 
     score: float
@@ -54,17 +64,21 @@ class Evaluator(Protocol):
     """Scores one task; made with its protocol, called with the task's splits."""
 
     protocol: Any
-    """A dataclass: what a Result records of how it was scored."""
+    """A dataclass whose fields a Result records."""
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
         """Score the embeddings of these splits."""
 
     def recompute(self, items: ItemColumns) -> Scores:
-        """Make the scores again from per-item columns, or from those of some of the items; nothing is embedded.
+        """Compute the scores from per-item columns alone, without embeddings.
 
-        What training items or other splits decide is not among them. An evaluator of a user's own may lack this; then its
-        scores are not verified. A score that is not the one recomputed, because it was rounded or averaged over folds, needs a
-        method ``score_range(items, split)``, which returns the least and the greatest score that the items can have made.
+        The columns may also be those of some of the items. Scores that depend on training items or
+        on other splits are not among the returned ones. A user's own evaluator may lack this
+        method; then its scores are not verified.
+
+        A score that the items do not determine, because it was rounded or averaged over folds,
+        needs a method ``score_range(items, split)`` that returns the least and the greatest score
+        that the items allow.
         """
 
 
@@ -72,35 +86,49 @@ SplitT = TypeVar("SplitT", bound=Split)
 
 
 def require_splits(
-    splits: Mapping[str, Split], kind: type[SplitT], evaluator: str, scored: str
+    splits: Mapping[str, Split], split_type: type[SplitT], evaluator: str, scored_items: str
 ) -> dict[str, SplitT]:
-    """The splits train, validation and test; raises DataError where it is not these, or one is of another kind."""
-    which = f"the evaluator '{evaluator}'"
+    """Return the splits train, validation and test, in this order.
+
+    Args:
+        splits: The splits of a task.
+        split_type: The class that each split must have.
+        evaluator: The evaluator's name, for messages.
+        scored_items: The items that it scores, for messages.
+
+    Raises:
+        DataError: The splits are others than these three, or one is of another class.
+    """
+    subject = f"the evaluator '{evaluator}'"
     if set(splits) != {"train", "validation", "test"}:
         raise DataError(
-            f"{which} needs the splits train, validation and test, not {sorted(splits)}"
+            f"{subject} needs the splits train, validation and test, not {sorted(splits)}"
         )
-    found = {name: splits[name] for name in ("train", "validation", "test")}
-    if not all(isinstance(split, kind) for split in found.values()):
-        raise DataError(f"{which} scores {scored}")
-    return cast(dict[str, SplitT], found)
+    ordered_splits = {name: splits[name] for name in ("train", "validation", "test")}
+    if not all(isinstance(split, split_type) for split in ordered_splits.values()):
+        raise DataError(f"{subject} scores {scored_items}")
+    return cast(dict[str, SplitT], ordered_splits)
 
 
 class EmbeddingChecks(NamedTuple):
-    """How many embeddings are zero vectors, and whether all are the same."""
+    """Checks of a set of embeddings."""
 
     zero_vectors: int
+    """The number of embeddings that are zero vectors."""
     is_constant: bool
+    """All embeddings are the same."""
 
 
 def inspect_embeddings(rows: EmbeddingRows) -> EmbeddingChecks:
-    """Look through embeddings (n, d), some rows at a time."""
-    zeros, constant, first = 0, True, None
+    """Count zero vectors among embeddings (n, d), and compare all with the first one."""
+    zero_vectors = 0
+    is_constant = True
+    first_row = None
     for block in iter_blocks(rows):
-        first = block[:1] if first is None else first
-        zeros += int((~block.any(axis=1)).sum())
-        constant = constant and bool((block == first).all())
-    return EmbeddingChecks(zeros, constant)
+        first_row = block[:1] if first_row is None else first_row
+        zero_vectors += int((~block.any(axis=1)).sum())
+        is_constant = is_constant and bool((block == first_row).all())
+    return EmbeddingChecks(zero_vectors, is_constant)
 
 
 def score_pairs(
@@ -110,13 +138,28 @@ def score_pairs(
     metric: str,
     aggregation: str = "all",
     score: float,
-    **found: Any,  # noqa: ANN401
+    **fields: Any,  # noqa: ANN401
 ) -> Scores:
-    """Scores of pairs of which ``score`` is a correlation of x (n,) with their ``gold`` scores, with its interval."""
-    gold, n = np.asarray(items["gold"], dtype=np.float64), len(x)
-    parts = weigh_subsets(list(map(str, items.get("subset", [""] * n))), aggregation)
+    """Return the scores of pairs, with the interval of a correlation with their gold scores.
+
+    Args:
+        items: The per-item columns, with ``gold``.
+        x: The values whose correlation with ``gold`` is the score, (n,).
+        metric: The name of the correlation.
+        aggregation: How the subsets' correlations make the score.
+        score: The correlation.
+        fields: Further fields of :class:`Scores`.
+    """
+    gold = np.asarray(items["gold"], dtype=np.float64)
+    n = len(x)
+    subsets = list(map(str, items.get("subset", [""] * n)))
     interval = correlation_interval(
-        score, metric, x, gold, subset_weights=parts, dependence=read_dependence(items, n)
+        score,
+        metric,
+        x,
+        gold,
+        subset_weights=weigh_subsets(subsets, aggregation),
+        dependence=read_dependence(items, n),
     )
     return Scores(
         score=score,
@@ -124,5 +167,5 @@ def score_pairs(
         interval_method=CORRELATION_INTERVAL_METHOD,
         per_item=items,
         n=n,
-        **found,
+        **fields,
     )

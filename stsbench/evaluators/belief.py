@@ -1,9 +1,9 @@
-"""Whether a result is believed: all that its evaluator measures is recomputed from its items.
+"""Belief in results: all that their evaluators measure is recomputed from their items.
 
-Whatever reads results for their scores asks :func:`believe`: runs that reuse them, boards,
-comparisons, reports, locks, checks, exports. A verdict is cached in the user's cache folder by hashes
-of the bytes of both files, which are read each time. Only the data show whether gold scores and
-labels are the right ones: :mod:`stsbench.check.verify` compares these too.
+All code that reads results for their scores calls :func:`believe`: runs that reuse them, boards,
+comparisons, reports, locks, checks, exports. A verdict is cached in the user's cache folder by
+hashes of the bytes of both files, which are read each time. Only the data show whether gold scores
+and labels are the right ones: :mod:`stsbench.check.verify` compares these too.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from stsbench.results.folder import (
 from stsbench.results.record import BOUND_TOLERANCE, Result, find_problems, items_path, score_name
 
 INTERVAL_ROUNDING = 1e-6
-"""Ends of intervals this close are the same: sums in another order differ by less."""
+"""The largest difference of equal interval bounds: sums in another order differ by less."""
 SCORE_ROUNDING = 1e-4
-"""A probe's score is rounded, and may lie this far from the share that its interval is of."""
+"""The largest distance of a probe's rounded score from the share that its interval is of."""
 AGAIN = "; run the cell again"
 NO_COLUMNS = "its per-item columns are not here"
 Standing = Literal["verified", "failed", "not verified"]
@@ -46,21 +46,31 @@ Standing = Literal["verified", "failed", "not verified"]
 
 @dataclass(kw_only=True)
 class VerifiedFile:
-    """One file of a results folder: what is wrong with it and what is unknown, each in one line."""
+    """One file of a results folder, and how far its numbers were confirmed.
+
+    Attributes:
+        path: The file.
+        result: The Result in it; None if it is not a valid one.
+        problems: What is wrong with it, one line each.
+        unknown: Why numbers could not be checked, one line each.
+        other_interval: The method by which an earlier version computed the interval, which cannot
+            be recomputed then; otherwise empty.
+        data: The task's data are available, and the Result agrees with them.
+    """
 
     path: Path
     result: Result | None = None
     problems: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     other_interval: str = ""
-    """How an earlier version computed the interval, which cannot be recomputed then; else empty."""
     data: bool = False
-    """Whether its data were at hand, and are those."""
 
     @property
     def standing(self) -> Standing:
-        """Verified is what was all recomputed; what could not be is not."""
-        return "failed" if self.problems else "not verified" if self.unknown else "verified"
+        """``verified`` if everything was recomputed, ``not verified`` if something could not be."""
+        if self.problems:
+            return "failed"
+        return "not verified" if self.unknown else "verified"
 
     def check_fields(self, result: Result) -> None:
         """Note fields of a Result that contradict each other: ranges, score and interval."""
@@ -71,13 +81,14 @@ class VerifiedFile:
         """Note a score that lies outside its own interval."""
         low, high = interval
         if not low - SCORE_ROUNDING <= score <= high + SCORE_ROUNDING:
-            line = f"field 'interval': {low:.6g} to {high:.6g} does not hold the score {score:.6g}"
-            self.problems.append(line)
+            self.problems.append(
+                f"field 'interval': {low:.6g} to {high:.6g} does not hold the score {score:.6g}"
+            )
 
     def load_evaluator(self, result: Result, catalogue: Catalogue) -> Evaluator | None:
         """Make the evaluator that recomputes a Result; None if there is none, which is noted."""
         if result.task not in catalogue.paths("tasks"):
-            self.unknown.append("the card of its task is not here; give --cards")
+            self.unknown.append("no folder of cards holds the card of its task")
             return None
         card = catalogue.task(result.task)
         try:
@@ -102,9 +113,9 @@ class VerifiedFile:
         evaluator: Evaluator,
         labels: ItemColumns | None = None,
     ) -> None:
-        """Note each number of a Result that is not what its evaluator makes of the items.
+        """Note each number of a Result that its evaluator does not recompute from the items.
 
-        What training items or other splits decide is not compared.
+        Numbers that depend on training items or on other splits are not compared.
 
         Args:
             result: The Result.
@@ -115,7 +126,7 @@ class VerifiedFile:
         try:
             with np.errstate(all="ignore"):
                 recomputed = evaluator.recompute(_with_labels(result, items, labels or {}))
-            score_ends = score_range(evaluator, recomputed, result.split)
+            bounds = score_range(evaluator, recomputed, result.split)
         except StsbenchError as error:
             self.problems.append(join_lines(error))
         except KeyError as error:
@@ -123,17 +134,20 @@ class VerifiedFile:
         except (TypeError, ValueError) as error:
             self.problems.append(f"its columns are not those of its evaluator: {join_lines(error)}")
         else:
-            self.problems += _find_differences(result, recomputed, score_ends)
+            self.problems += _find_differences(result, recomputed, bounds)
             if recomputed.interval_method != result.interval_method:
                 self.other_interval = result.interval_method
 
 
 ScoreRange = tuple[float, float]
-"""The least and the greatest score that items can have made."""
+"""The least and the greatest score that items allow."""
 
 
 def score_range(evaluator: Evaluator, recomputed: Scores, split: str) -> ScoreRange:
-    """Return between which values the score lies; most evaluators make exactly one of the items."""
+    """Return the bounds of the score, widened by rounding errors.
+
+    Most evaluators compute exactly one score from the items.
+    """
     low = high = recomputed.score
     if hasattr(evaluator, "score_range"):
         low, high = evaluator.score_range(recomputed.per_item, split)
@@ -141,17 +155,17 @@ def score_range(evaluator: Evaluator, recomputed: Scores, split: str) -> ScoreRa
 
 
 def format_range(low: float, high: float) -> str:
-    """Return two ends as text: a single number if they differ by rounding alone."""
+    """Return a range as text; a single number if its bounds differ by rounding alone."""
     if high - low < 3 * BOUND_TOLERANCE:
         return f"{(low + high) / 2:.6g}"
     return f"{low:.6g} to {high:.6g}"
 
 
 def _with_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> ItemColumns:
-    """Add the label of each item: that of the data or, with two classes, that of the answers.
+    """Add the column ``label``: from the data or, with two classes, from the answers.
 
-    With two classes the label of a wrong answer is the other class. A label that the file of the
-    items has is not used: anybody may have written it.
+    With two classes the label of a wrong answer is the other class. A label in the file of the
+    items is not used, because anybody may have written it.
     """
     items = {name: column for name, column in items.items() if name != "label"}
     if not {"prediction", "correct"} <= items.keys():
@@ -168,62 +182,76 @@ def _with_labels(result: Result, items: ItemColumns, labels: ItemColumns) -> Ite
     return {**items, "label": np.where(is_correct, prediction, 1 - prediction)}
 
 
-def _find_differences(result: Result, recomputed: Scores, score_ends: ScoreRange) -> Iterator[str]:
-    """Yield a line for each number of a Result that is not the one recomputed."""
-    low, high = score_ends
+def _find_differences(result: Result, recomputed: Scores, bounds: ScoreRange) -> Iterator[str]:
+    """Yield a message for each number of a Result that differs from the recomputed one."""
+    low, high = bounds
     if not low <= result.score <= high:
         yield f"field 'score': {result.score:.6g}, the items make {format_range(low, high)}"
-    others = {
-        name: value for name, value in result.scores.items() if name != score_name(result.protocol)
-    }
-    yield from _compare_values("field 'scores'", others, recomputed.scores)
+    protocol_score = score_name(result.protocol)
+    other_scores = {name: value for name, value in result.scores.items() if name != protocol_score}
+    yield from _compare_values("field 'scores'", other_scores, recomputed.scores)
+    has_classes = "gold" not in recomputed.per_item
     subsets = recomputed.per_subset
-    if "gold" not in recomputed.per_item:
-        # Classes have names in a Result, and numbers where they are recomputed.
+    if has_classes:
+        # Classes have names in a Result, and numbers if they are recomputed.
         subsets = dict(zip(result.per_subset, subsets.values(), strict=False))
     for name, values in result.per_subset.items():
         if name in subsets:
-            where = f"field 'per_subset': '{shorten(name)}'"
-            yield from _compare_values(where, values, subsets[name])
-        elif "gold" in recomputed.per_item:
+            location = f"field 'per_subset': '{shorten(name)}'"
+            yield from _compare_values(location, values, subsets[name])
+        elif not has_classes:
             yield f"field 'per_subset': the items have no subset '{shorten(name)}'"
     if recomputed.interval_method == result.interval_method:
-        ends = zip(result.interval, recomputed.interval, strict=True)
-        if not max(abs(end - due) for end, due in ends) <= INTERVAL_ROUNDING:
-            interval, due = (
-                "{:.6g} to {:.6g}".format(*one.interval) for one in (result, recomputed)
-            )
-            yield f"field 'interval': {interval}, the items make {due}"
+        yield from _compare_intervals(result.interval, recomputed.interval)
+
+
+def _compare_intervals(
+    interval: tuple[float, float], recomputed: tuple[float, float]
+) -> Iterator[str]:
+    difference = max(abs(bound - due) for bound, due in zip(interval, recomputed, strict=True))
+    # A difference that is not a number is one.
+    if not difference <= INTERVAL_ROUNDING:
+        interval_text, recomputed_text = (
+            f"{low:.6g} to {high:.6g}" for low, high in (interval, recomputed)
+        )
+        yield f"field 'interval': {interval_text}, the items make {recomputed_text}"
 
 
 def _compare_values(
-    where: str, values: Mapping[str, float], recomputed: Mapping[str, float]
+    location: str, values: Mapping[str, float], recomputed: Mapping[str, float]
 ) -> Iterator[str]:
     for name, value in values.items():
-        label = f"{where}: '{shorten(name)}' is {value:.6g}, the items make"
+        prefix = f"{location}: '{shorten(name)}' is {value:.6g}, the items make"
         if name in recomputed:
             if not abs(value - recomputed[name]) <= BOUND_TOLERANCE:
-                yield f"{label} {recomputed[name]:.6g}"
+                yield f"{prefix} {recomputed[name]:.6g}"
         elif name.partition(".")[0] in CORRELATIONS:
-            yield f"{label} none"
+            yield f"{prefix} none"
 
 
 class Believed(NamedTuple):
-    """Results that their items do not contradict, and what is wrong with each other one."""
+    """The results that their items do not contradict, and the problems of all others."""
 
     results: list[Result]
+    """The results that are believed."""
     problems: list[Problem]
+    """The problems of each result that is not."""
     unverified: Mapping[str, list[Result]]
-    """Those of ``results`` that could not be held to items, by the reason."""
+    """Those of ``results`` that could not be compared with items, by the reason."""
 
     @property
     def notice(self) -> str:
-        """One line on what is not verified, and why; empty if all is."""
+        """A line on the unverified results and the reasons; empty if there are none."""
         return describe_unverified(self.unverified, len(self.results))
 
 
 def describe_unverified(unverified: Mapping[str, Sequence[Result]], total: int) -> str:
-    """Return one line on the unverified ones of ``total`` results; empty if there are none."""
+    """Return a line on the unverified ones of ``total`` results; empty if there are none.
+
+    Args:
+        unverified: The results by the reason.
+        total: The number of all results.
+    """
     if not unverified:
         return ""
     counts = [
@@ -238,29 +266,29 @@ def believe(
     catalogue: Catalogue,
     progress: Callable[[int, int], object] | None = None,
 ) -> Believed:
-    """Hold Results to the items beside them.
+    """Compare Results with the items beside them.
 
     Args:
-        results: Results as they were read; one that was just made, and has no file, is believed.
+        results: Results as they were read; a new one, which has no file, is believed.
         catalogue: Names the evaluator of each task.
         progress: Called after each Result that had to be recomputed, with the number of Results
             that are done and the number of all.
     """
-    listed, unverified = list(results), dict[str, list[Result]]()
+    results = list(results)
+    unverified: dict[str, list[Result]] = {}
     believed = Believed([], [], unverified)
     cards = {
         task: catalogue.task(task)
-        for task in {result.task for result in listed} & catalogue.paths("tasks").keys()
+        for task in {result.task for result in results} & catalogue.paths("tasks").keys()
     }
     with cached_values("believed.json", dict[str, list[str]]) as cache:
-        for done, result in enumerate(listed, 1):
+        for done, result in enumerate(results, 1):
             file = VerifiedFile(path=result.path or Path(), result=result)
-            if (
-                result.path is not None
-                and _check_file(file, result, catalogue, cards.get(result.task), cache)
-                and progress
-            ):
-                progress(done, len(listed))
+            if result.path is not None:
+                card = cards.get(result.task)
+                was_recomputed = _check_file(file, result, catalogue, card, cache)
+                if was_recomputed and progress:
+                    progress(done, len(results))
             if file.problems:
                 believed.problems.append(Problem(file.path, _format_problems(file)))
                 continue
@@ -271,9 +299,10 @@ def believe(
 
 
 def _format_problems(file: VerifiedFile) -> str:
-    lines = "; ".join(file.problems)
-    again = "" if lines.endswith(AGAIN) else AGAIN
-    return f"{lines}{again}" if str(file.path) in lines else f"{file.path}: {lines}{again}"
+    message = "; ".join(file.problems)
+    if str(file.path) not in message:
+        message = f"{file.path}: {message}"
+    return message if message.endswith(AGAIN) else f"{message}{AGAIN}"
 
 
 def _check_file(
@@ -283,40 +312,52 @@ def _check_file(
     card: TaskCard | None,
     cache: dict[str, list[str]],
 ) -> bool:
-    """Note what is wrong with a Result that lies in a file; return whether it was recomputed."""
+    """Note the problems of a Result that was read from a file.
+
+    Args:
+        file: Gets the notes.
+        result: The Result.
+        catalogue: Names the evaluator of each task.
+        card: The card of its task; None if there is none.
+        cache: Problems by cache key.
+
+    Returns:
+        Whether the Result was recomputed.
+    """
     if not has_columns(result):
         file.check_fields(result)
         file.unknown.append(NO_COLUMNS)
         return False
     try:
-        content = read_bounded(items_path(file.path), MAX_COLUMN_BYTES)
-        key = _cache_key(result, read_bounded(file.path, MAX_RESULT_BYTES), content, card)
-        if key in cache:
-            file.problems += cache[key]
+        items_content = read_bounded(items_path(file.path), MAX_COLUMN_BYTES)
+        result_content = read_bounded(file.path, MAX_RESULT_BYTES)
+        cache_key = _cache_key(result, result_content, items_content, card)
+        if cache_key in cache:
+            file.problems += cache[cache_key]
             return False
         file.check_fields(result)
-        columns, evaluator = (
-            read_item_columns(result, content),
-            file.load_evaluator(result, catalogue),
-        )
+        items = read_item_columns(result, items_content)
+        evaluator = file.load_evaluator(result, catalogue)
     except DataError as error:
         file.problems.append(str(error))
         return True
     if evaluator is not None:
-        file.compare_with_items(result, columns, evaluator)
-    # An evaluator of a user's own may change with none of the files that the key is of.
+        file.compare_with_items(result, items, evaluator)
+    # A user's own evaluator may change although the files behind the key do not.
     if card is not None and card.evaluator in EVALUATORS.table:
-        cache[key] = file.problems
+        cache[cache_key] = file.problems
     return True
 
 
-def _cache_key(result: Result, content: bytes, items: bytes, card: TaskCard | None) -> str:
-    """Hash the bytes of both files, the Result as it was read, its task's card and the formulas."""
-    code = code_digest(Path(__file__).parent, *map(Path, numbers.__path__))
-    facts = [
-        code,
+def _cache_key(
+    result: Result, result_content: bytes, items_content: bytes, card: TaskCard | None
+) -> str:
+    """Hash both files, the Result as it was read, its task's card and the code of the formulas."""
+    hashes = [
+        code_digest(Path(__file__).parent, *map(Path, numbers.__path__)),
         task_digest(card) if card is not None else "",
         result.digest,
-        *(hashlib.sha256(one).hexdigest() for one in (content, items)),
+        hashlib.sha256(result_content).hexdigest(),
+        hashlib.sha256(items_content).hexdigest(),
     ]
-    return hashlib.sha256("".join(facts).encode()).hexdigest()[:32]
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()[:32]

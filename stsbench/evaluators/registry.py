@@ -1,4 +1,4 @@
-"""Evaluators: splits and embeddings in, scores out. They load, write and print nothing."""
+"""The registry of evaluators, and how an evaluator is made for a task."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from stsbench.core.registry import Registry
 from stsbench.evaluators.base import Evaluator
 
 
-def _is_evaluator(found: object) -> bool:
-    protocols = getattr(found, "PROTOCOLS", None)
-    named = (
+def _is_evaluator(value: object) -> bool:
+    protocols = getattr(value, "PROTOCOLS", None)
+    has_protocols = (
         isinstance(protocols, Mapping)
         and len(protocols) > 0
         and all(map(is_dataclass, protocols.values()))
     )
-    return named and callable(found)
+    return has_protocols and callable(value)
 
 
 EVALUATORS = Registry(
@@ -37,53 +37,67 @@ EVALUATORS = Registry(
 )
 
 
-def replace_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - protocols are dataclasses
-    """Return the protocol with some fields replaced; raises ProtocolError for a field that it lacks or cannot take."""
+def replace_fields(protocol: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a dataclass
+    """Return the protocol with some fields replaced.
+
+    Raises:
+        ProtocolError: The protocol lacks a field, or a value is not valid for its field.
+    """
     hints = get_type_hints(type(protocol), include_extras=True)
-    known = [field.name for field in fields(protocol) if field.name != "name"]
-    fitted = {}
-    for key, value in values.items():
-        if key not in known:
+    field_names = [field.name for field in fields(protocol) if field.name != "name"]
+    new_values = {}
+    for name, value in values.items():
+        if name not in field_names:
             raise ProtocolError(
-                f"protocol '{protocol.name}' has no field '{key}'{suggest(key, known)}"
+                f"protocol '{protocol.name}' has no field '{name}'{suggest(name, field_names)}"
             )
+        location = f"protocol '{protocol.name}': {name}"
         try:
-            fitted[key] = fit(value, hints[key], key, where=f"protocol '{protocol.name}': {key}")
+            new_values[name] = fit(value, hints[name], name, where=location)
         except CardError as error:
             raise ProtocolError(str(error)) from error
-    return replace(protocol, **fitted)
+    return replace(protocol, **new_values)
 
 
 def make_task_evaluator(task: str, card: TaskCard, protocol: Mapping[str, Any]) -> Evaluator:
-    """The evaluator that a task's card names, made with the protocol that a Result of it records: its name and all its fields.
+    """Return the evaluator of a task, with the protocol that a Result records.
 
-    Raises StsbenchError: an evaluator or protocol that is not here, or a field that is missing, unknown or senseless.
+    Args:
+        task: The task's name.
+        card: Its card, which names the evaluator.
+        protocol: The protocol's name and all its fields.
+
+    Raises:
+        StsbenchError: The evaluator or the protocol does not exist, or a field of the protocol is
+            missing, unknown or not valid.
     """
-    factory, name = EVALUATORS.load(card.evaluator), str(protocol["name"])
-    usual = look_up("protocol", name, factory.PROTOCOLS)
-    if missing := [field.name for field in fields(usual) if field.name not in protocol]:
-        raise ProtocolError(f"protocol '{name}': '{missing[0]}' is missing")
-    return make_evaluator(
-        factory,
-        replace_fields(usual, {k: value for k, value in protocol.items() if k != "name"}),
-        card,
-        task,
-    )
+    factory = EVALUATORS.load(card.evaluator)
+    name = str(protocol["name"])
+    registered = look_up("protocol", name, factory.PROTOCOLS)
+    missing_fields = [field.name for field in fields(registered) if field.name not in protocol]
+    if missing_fields:
+        raise ProtocolError(f"protocol '{name}': '{missing_fields[0]}' is missing")
+    values = {key: value for key, value in protocol.items() if key != "name"}
+    return make_evaluator(factory, replace_fields(registered, values), card, task)
 
 
 def make_evaluator(
     factory: Callable[..., Evaluator], protocol: object, card: TaskCard, task: str
 ) -> Evaluator:
-    """An evaluator with the options of a task's card; raises CardError where it has no such option."""
+    """Make an evaluator with the options of a task's card.
+
+    Raises:
+        CardError: The evaluator has no such option.
+    """
     params = {"protocol": protocol, **card.options}
-    made: Evaluator = call_with_params(factory, params, where=f"task {task}: [options]")
-    return made
+    evaluator: Evaluator = call_with_params(factory, params, where=f"task {task}: [options]")
+    return evaluator
 
 
 def all_protocols() -> dict[str, dict[str, dict[str, Any]]]:
-    """The fields of every protocol: by its name, then by the evaluator that knows it."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    """Return the fields of every protocol, by its name, then by the evaluator that has it."""
+    fields_by_protocol: dict[str, dict[str, dict[str, Any]]] = {}
     for evaluator in EVALUATORS.names():
         for name, protocol in EVALUATORS.load(evaluator).PROTOCOLS.items():
-            found.setdefault(name, {})[evaluator] = asdict(protocol)
-    return found
+            fields_by_protocol.setdefault(name, {})[evaluator] = asdict(protocol)
+    return fields_by_protocol

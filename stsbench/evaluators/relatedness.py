@@ -1,7 +1,9 @@
-"""SentEval's supervised relatedness: a regressor on pairs of frozen embeddings, and its correlation with gold scores.
+"""SentEval's supervised relatedness: a regressor on pairs of frozen embeddings.
 
-Source: SentEval (arXiv 1803.05449), ``senteval/tools/relatedness.py`` and ``senteval/sick.py`` at 5d6dc11;
-the soft labels are those of Tai et al. (arXiv 1503.00075), section 5.2.
+The score is the correlation of its predictions with gold scores.
+
+Source: SentEval (arXiv 1803.05449), ``senteval/tools/relatedness.py`` and ``senteval/sick.py`` at
+5d6dc11; the soft labels are those of Tai et al. (arXiv 1503.00075), section 5.2.
 """
 
 from __future__ import annotations
@@ -39,17 +41,20 @@ from stsbench.numbers.statistics import CORRELATIONS, Float64Array, sentence_col
 CorrelationName = Literal["pearson", "spearman"]
 CLASSES = 5
 MEMORY = 4 << 30
+"""The maximum number of bytes of a split's embeddings in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RelatednessProtocol:
     """How the regressor is trained, chosen and scored.
 
-    ``metric`` on the test split is the score, ``selection`` on the validation split chooses the weights. A check comes
-    every ``epoch_size`` passes over the data, the last one after the first check beyond ``max_epochs``; training ends
-    at check ``tenacity + 1`` without a better value, counted in all and never reset. ``loss``: 2018's torch summed the
-    squared errors over a batch, today's averages them and ignores the toolkit's wish. An evaluation with seed ``s`` is
-    the toolkit's run with its seed set to ``base_seed + s``; seed 0 is the published one, 1111.
+    ``metric`` on the test split is the score, ``selection`` on the validation split chooses the
+    weights. There is a check after every ``epoch_size`` passes over the data; the last one is the
+    first check beyond ``max_epochs``. Training ends at the check that is number ``tenacity + 1``
+    without a better value; these are counted in all and never reset. ``loss``: torch of 2018 summed
+    the squared errors over a batch; the current one averages them and ignores the toolkit's option.
+    An evaluation with seed ``s`` is the toolkit's run with its seed set to ``base_seed + s``; seed
+    0 is the published one, 1111.
     """
 
     name: str
@@ -85,51 +90,64 @@ class RelatednessEvaluator:
     protocol: RelatednessProtocol
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Train on ``train``, choose on ``validation``, score ``test``; seed 0 is the published run.
+        """Train on ``train``, choose on ``validation``, score ``test``; seed 0 is as published.
 
-        Raises DataError: other splits, gold scores outside 0 to 5, or all the same; EncoderError: embeddings too large
-        to train on.
+        Raises:
+            DataError: The splits are others, or gold scores are outside 0 to 5 or all the same.
+            EncoderError: The embeddings are too large to train on.
         """
-        rows = {
-            name: _pairs(name, split, embed)
-            for name, split in require_splits(
-                splits, PairSplit, "relatedness", "sentence pairs with gold scores"
-            ).items()
+        pair_splits = require_splits(
+            splits, PairSplit, "relatedness", "sentence pairs with gold scores"
+        )
+        items_by_split = {
+            name: _make_pairs(name, split, embed) for name, split in pair_splits.items()
         }
-        trained = self.train(rows["train"], rows["validation"], seed=self.protocol.base_seed + seed)
-        test = rows["test"]
-        predictions, gold = np.empty(len(test)), np.empty(len(test))
-        predictions[test.at], gold[test.at] = expected_scores(trained.weights, test), test.labels
+        trained = self.train(
+            items_by_split["train"],
+            items_by_split["validation"],
+            seed=self.protocol.base_seed + seed,
+        )
+        test = items_by_split["test"]
+        predictions = np.empty(len(test))
+        gold = np.empty(len(test))
+        predictions[test.indices] = expected_scores(trained.weights, test)
+        gold[test.indices] = test.labels
         if not np.isfinite(predictions).all():
             raise EncoderError(
-                "the regressor's predictions are not finite: the embeddings are too large to train on"
+                "the regressor's predictions are not finite: "
+                "the embeddings are too large to train on"
             )
-        found = self.recompute(
+        result = self.recompute(
             {"gold": gold, "prediction": predictions, **sentence_columns(*splits["test"].sides)}
         )
-        zeros, notes = sum(one.pool.zero_rows for one in rows.values()), list(found.notes)
-        if zeros:
-            notes.insert(0, f"{zeros} sentences have a zero vector as embedding")
-        scores = {**found.scores, f"dev_{self.protocol.selection}": trained.accuracy}
-        return replace(found, scores=scores, zero_vectors=zeros, notes=tuple(notes))
+        zero_vectors = sum(items.pool.zero_rows for items in items_by_split.values())
+        notes = list(result.notes)
+        if zero_vectors:
+            notes.insert(0, f"{zero_vectors} sentences have a zero vector as embedding")
+        scores = {**result.scores, f"dev_{self.protocol.selection}": trained.accuracy}
+        return replace(result, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
     def train(self, train: ProbeItems, validation: ProbeItems, *, seed: int) -> TrainedClassifier:
-        """Train until the value on the validation split has failed to improve too often, or all epochs are over."""
-        own = self.protocol
-        shared = ("name", "batch_size", "tenacity", "epoch_size", "max_epochs", "loss")
-        facts: dict[str, Any] = {key: getattr(own, key) for key in shared}
-        rules = MinibatchProtocol(optimiser=f"{own.optimiser},lr={own.learning_rate}", **facts)
+        """Train until the value on the validation split fails to improve too often.
+
+        Training ends at the last epoch of the protocol at the latest.
+        """
+        protocol = self.protocol
+        shared_fields = ("name", "batch_size", "tenacity", "epoch_size", "max_epochs", "loss")
+        values: dict[str, Any] = {name: getattr(protocol, name) for name in shared_fields}
+        training_protocol = MinibatchProtocol(
+            optimiser=f"{protocol.optimiser},lr={protocol.learning_rate}", **values
+        )
         fold = Fold(
             replace(train, labels=soft_labels(train.labels)),
             validation,
             EpochOrders(seed, len(train)),
             [0.0],
         )
-        regressor = _Regressor(
-            fold, starting_weights(seed, train.pool.width, CLASSES), rules, Event()
-        )
-        regressor.selection = own.selection
-        (trained,) = train_until_stopped(regressor, rules)
+        weights = starting_weights(seed, train.pool.width, CLASSES)
+        regressor = _Regressor(fold, weights, training_protocol, Event())
+        regressor.selection = protocol.selection
+        (trained,) = train_until_stopped(regressor, training_protocol)
         return trained
 
     def recompute(self, items: ItemColumns) -> Scores:
@@ -140,29 +158,32 @@ class RelatednessEvaluator:
         scores = {
             metric: correlate(prediction, gold, metric) for metric in get_args(CorrelationName)
         }
-        same = (
-            "every test pair gets the same prediction: no correlation exists, and 0 stands for it"
-        )
+        notes = []
+        if np.ptp(prediction) == 0:
+            notes.append(
+                "every test pair gets the same prediction: "
+                "no correlation exists, and 0 stands for it"
+            )
         return score_pairs(
             items,
             prediction,
             metric=self.protocol.metric,
             score=scores[self.protocol.metric],
             scores={**scores, "mse": float(np.mean((prediction - gold) ** 2))},
-            notes=(same,) if np.ptp(prediction) == 0 else (),
+            notes=tuple(notes),
         )
 
 
 def soft_labels(gold: Float64Array) -> FloatArray:
-    """Spread each score over the classes beside it, (n, 5): 3.2 is 0.8 of class 3 and 0.2 of class 4.
+    """Divide each gold score between the two nearest classes, (n, 5).
 
-    Below 1 there is no class 0 to take a share: a score of 0.3 is 0.3 of class 1 and nothing else, a
-    score of 0 no class at all. So in the toolkit, and STS-B has such scores.
+    For example, 3.2 is 0.8 of class 3 and 0.2 of class 4. There is no class 0, so a score below 1
+    lacks that part: 0.3 is 0.3 of class 1 and nothing else, and 0 is no class at all. The toolkit
+    does the same, and STS-B has such scores.
     """
     floor = np.floor(gold)
-    labels = np.zeros(
-        (len(gold), CLASSES + 2), dtype=np.float32
-    )  # classes 0 and 6 take what is dropped
+    # Columns 0 and 6 take the parts that are dropped.
+    labels = np.zeros((len(gold), CLASSES + 2), dtype=np.float32)
     rows = np.arange(len(gold))
     labels[rows, floor.astype(np.int64)] = floor - gold + 1
     labels[rows, floor.astype(np.int64) + 1] = gold - floor
@@ -170,45 +191,46 @@ def soft_labels(gold: Float64Array) -> FloatArray:
 
 
 class _Regressor(Lockstep):
-    """Checked by correlation; its classes are the scores 1 to 5."""
+    """Checked by a correlation in place of the accuracy; its classes are the scores 1 to 5."""
 
     selection: CorrelationName
 
     def accuracies(self) -> Float64Array:
-        dev = self.fold.development
-        return np.array(
-            [correlate(expected_scores(self.weights[0], dev), dev.labels, self.selection)]
-        )
+        pairs = self.fold.development
+        predictions = expected_scores(self.weights[0], pairs)
+        return np.array([correlate(predictions, pairs.labels, self.selection)])
 
 
 def expected_scores(weights: FloatArray, pairs: ProbeItems) -> Float64Array:
-    """The score that the regressor expects of each pair, (n,): its probabilities dotted with 1..5."""
-    width, parts = pairs.pool.width, []
+    """Return the expected score of each pair, (n,): probabilities dotted with the scores 1 to 5."""
+    width = pairs.pool.width
+    scores = []
     for block in pairs.blocks():
-        u, v = block.u[block.rows], block.v[block.rows]
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # reported once predictions are seen not to be finite
+        u = block.u[block.rows]
+        v = block.v[block.rows]
+        # The caller reports predictions that are not finite.
+        with np.errstate(over="ignore", invalid="ignore"):
             features = np.concatenate([np.abs(u - v), u * v], axis=1)
             probabilities = softmax(features @ weights[:, :width].T + weights[:, width], axis=1)
-        parts.append(probabilities.astype(np.float64) @ np.arange(1.0, CLASSES + 1))
-    return np.concatenate(parts)
+        scores.append(probabilities.astype(np.float64) @ np.arange(1.0, CLASSES + 1))
+    return np.concatenate(scores)
 
 
-def _pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
+def _make_pairs(name: str, split: PairSplit, embed: Embed) -> ProbeItems:
     if split.n < 2 or np.ptp(split.gold) == 0:
         raise DataError(
             f"split '{name}' has fewer than two different gold scores; no correlation exists"
         )
     if not (split.gold.min() >= 0 and split.gold.max() <= CLASSES):
         raise DataError(
-            f"split '{name}' has gold scores outside 0 to {CLASSES}: no soft labels can be made of them"
+            f"split '{name}' has gold scores outside 0 to {CLASSES}: "
+            "no soft labels can be made of them"
         )
     return make_items(split, embed, "abs_mul", MEMORY)
 
 
 def correlate(predictions: Float64Array, gold: Float64Array, metric: str) -> float:
-    """Correlation of predictions with gold scores; 0 where there is none, as in the toolkit."""
+    """Return the correlation of predictions with gold scores; as in the toolkit 0 if undefined."""
     if not np.isfinite(predictions).all() or np.ptp(predictions) == 0:
         return 0.0
     return CORRELATIONS[metric](predictions, gold)

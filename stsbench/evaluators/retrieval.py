@@ -1,7 +1,9 @@
-"""Image-caption retrieval: SentEval's COCO task, scored by two linear maps of frozen embeddings into one space.
+"""Image-caption retrieval: SentEval's COCO task.
 
-Source: SentEval (arXiv 1803.05449), ``senteval/rank.py`` and ``senteval/tools/ranking.py`` at 5d6dc11; Kiros et al.
-(arXiv 1411.2539), section 3.2, give the loss.
+Two linear maps, of image features and of frozen embeddings, lead into one space.
+
+Source: SentEval (arXiv 1803.05449), ``senteval/rank.py`` and ``senteval/tools/ranking.py`` at
+5d6dc11; Kiros et al. (arXiv 1411.2539), section 3.2, give the loss.
 """
 
 from __future__ import annotations
@@ -33,19 +35,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DEPTHS = (1, 5, 10)
+"""Recalls count the right answers among this many first ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalProtocol:
     """SentEval's ranking model.
 
-    The score, ``mean_recall``, is the mean of six recalls: of the first 1, 5 and 10, image to text and
-    text to image. The toolkit reports the six apart; their mean is DeCLUTR's.
+    The score, ``mean_recall``, is the mean of six recalls: of the first 1, 5 and 10, image to text
+    and text to image. The toolkit reports the six separately; their mean is DeCLUTR's.
 
-    Recalls are taken within ``folds`` times ``fold_images`` images and averaged. A check follows each epoch, the last
-    after the first beyond ``max_epochs``; training ends at check ``tenacity + 1`` without a better sum of recalls,
-    counted in all, never reset. Each caption of a batch is ranked against ``contrasts`` images and as many captions
-    from outside it; the hinge is summed. With seed ``s`` it is the toolkit's run with its seed at ``base_seed + s``.
+    Recalls are computed within ``folds`` times ``fold_images`` images and averaged. There is a
+    check after each epoch; the last one is the first after ``max_epochs``. Training ends at the
+    check that is number ``tenacity + 1`` without a better sum of recalls; these are counted in all
+    and never reset. Each caption of a batch is ranked against ``contrasts`` images and as many
+    captions from outside it; the hinge loss is summed. With seed ``s`` it is the toolkit's run with
+    its seed set to ``base_seed + s``.
     """
 
     name: str
@@ -68,9 +73,10 @@ PROTOCOLS = {"senteval": RetrievalProtocol(name="senteval")}
 
 
 class RetrievalEvaluator:
-    """Scores how well captions find their image and images their captions, both mapped into one space.
+    """Scores how well captions find their image and images their captions.
 
-    The toolkit's eight progress scorings an epoch, which decide nothing, are left out.
+    Both are mapped into one space. The toolkit's eight progress scores per epoch, which decide
+    nothing, are omitted.
     """
 
     PROTOCOLS: ClassVar[Mapping[str, RetrievalProtocol]] = PROTOCOLS
@@ -80,73 +86,85 @@ class RetrievalEvaluator:
     ) -> None:
         """Set up the evaluator.
 
-        The device is torch's; default a GPU where there is one, for SentEval's data are hours of CPU. ``memory`` is how many bytes
-        of the training split's image features and embeddings are held on it; larger ones are gathered batch by batch.
+        Args:
+            protocol: The protocol.
+            device: A device of torch. The default is a GPU if there is one, because SentEval's data
+                are hours of CPU.
+            memory: The maximum number of bytes of the training split's image features and
+                embeddings on the device; larger ones are copied there batch by batch.
         """
-        self.protocol, self.device, self.memory = protocol, device, memory
+        self.protocol = protocol
+        self.device = device
+        self.memory = memory
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Train on ``train``, choose on ``validation``, score ``test``; seed 0 is the published run.
+        """Train on ``train``, choose on ``validation``, score ``test``; seed 0 is as published.
 
-        Raises DataError: other splits, too few images or captions, or not in their images' order; EncoderError:
-        embeddings too large to train on.
+        Raises:
+            DataError: The splits are others, have too few images or captions, or captions that are
+                not in the order of their images.
+            EncoderError: The embeddings are too large to train on.
         """
         import torch
 
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        found_splits = require_splits(splits, CaptionSplit, "retrieval", "captions of images")
-        _check(found_splits, self.protocol)
-        sides, looks = {}, []
-        for name, split in found_splits.items():
-            view = embed(split.captions)
-            looks.append(inspect_embeddings(view))
-            # Only those of the training split are worth holding.
-            hold = (
-                name == "train"
-                and 4 * (split.image_features.size + view.shape[0] * view.shape[1]) <= self.memory
+        caption_splits = require_splits(splits, CaptionSplit, "retrieval", "captions of images")
+        _check_sizes(caption_splits, self.protocol)
+        rows_by_split = {}
+        checks = []
+        for name, split in caption_splits.items():
+            embeddings = embed(split.captions)
+            checks.append(inspect_embeddings(embeddings))
+            n_values = split.image_features.size + embeddings.shape[0] * embeddings.shape[1]
+            # Only the training split is read often enough to be worth the memory.
+            hold = name == "train" and 4 * n_values <= self.memory
+            rows_by_split[name] = ImagesAndCaptions(
+                IndexedRows(split.image_features, device, hold=hold),
+                IndexedRows(embeddings, device, hold=hold),
+                split.image_of_caption,
             )
-            images, captions = (
-                IndexedRows(rows, device, hold=hold) for rows in (split.image_features, view)
-            )
-            sides[name] = CaptionSide(images, captions, split.image_of_caption)
         trained = train_maps(
-            sides["train"],
-            sides["validation"],
+            rows_by_split["train"],
+            rows_by_split["validation"],
             self.protocol,
             seed=self.protocol.base_seed + seed,
             device=device,
         )
-        ranks = np.concatenate(rank_folds(trained.weights, sides["test"], self.protocol))
-        columns = zip(self._columns(), np.ascontiguousarray(ranks.T), strict=True)
-        found = self.recompute({"recall": recall_of_images(ranks), **dict(columns)})
-        zeros, notes = sum(look.zero_vectors for look in looks), list[str]()
-        if zeros:
-            notes.append(f"{zeros} captions have a zero vector as embedding")
-        if all(look.is_constant for look in looks):
+        ranks = np.concatenate(rank_folds(trained.weights, rows_by_split["test"], self.protocol))
+        rank_columns = zip(self._rank_columns(), np.ascontiguousarray(ranks.T), strict=True)
+        result = self.recompute({"recall": recall_of_images(ranks), **dict(rank_columns)})
+        zero_vectors = sum(check.zero_vectors for check in checks)
+        notes = []
+        if zero_vectors:
+            notes.append(f"{zero_vectors} captions have a zero vector as embedding")
+        if all(check.is_constant for check in checks):
             notes.append(
-                "every caption of a split has the same embedding: only chance is left to find its image"
+                "every caption of a split has the same embedding: "
+                "only chance is left to find its image"
             )
-        scores = {**found.scores, "dev_mean_recall": trained.accuracy / 600}
-        return replace(found, scores=scores, zero_vectors=zeros, notes=tuple(notes))
+        # The sum of six recalls in points.
+        scores = {**result.scores, "dev_mean_recall": trained.accuracy / 600}
+        return replace(result, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
 
-    def _columns(self) -> list[str]:
-        return [
-            "i2t_rank",
-            *(f"t2i_rank_{at + 1}" for at in range(self.protocol.captions_per_image)),
-        ]
+    def _rank_columns(self) -> list[str]:
+        n_captions = self.protocol.captions_per_image
+        return ["i2t_rank", *(f"t2i_rank_{number}" for number in range(1, n_captions + 1))]
 
     def recompute(self, items: ItemColumns) -> Scores:
-        """Make the recalls within folds of images from the ranks of each image and of its captions.
+        """Compute the recalls within folds of images from the ranks of each image and its captions.
 
-        Raises DataError: a column of ranks is missing, or ``recall`` is not what the ranks make.
+        Raises:
+            DataError: A column of ranks is missing, or ``recall`` differs from that of the ranks.
         """
-        if missing := [name for name in self._columns() if name not in items]:
-            raise DataError(f"lacks the column '{missing[0]}'")
-        ranks = np.stack([np.asarray(items[name]) for name in self._columns()], axis=1)
-        recall, size = recall_of_images(ranks), self.protocol.fold_images
+        missing_columns = [name for name in self._rank_columns() if name not in items]
+        if missing_columns:
+            raise DataError(f"lacks the column '{missing_columns[0]}'")
+        ranks = np.stack([np.asarray(items[name]) for name in self._rank_columns()], axis=1)
+        recall = recall_of_images(ranks)
         if not np.allclose(recall, np.asarray(items["recall"]), rtol=0, atol=1e-9):
             raise DataError("column 'recall' is not what the ranks make")
-        scores = mean_scores([ranks[at : at + size] for at in range(0, len(ranks), size)])
+        size = self.protocol.fold_images
+        scores = mean_scores([ranks[start : start + size] for start in range(0, len(ranks), size)])
         recalls = [value for name, value in scores.items() if ".recall@" in name]
         score = sum(recalls) / len(recalls)
         return Scores(
@@ -159,73 +177,96 @@ class RetrievalEvaluator:
         )
 
 
-def _check(splits: Mapping[str, CaptionSplit], protocol: RetrievalProtocol) -> None:
-    if (count := splits["train"].n) <= protocol.batch_size:
+def _check_sizes(splits: Mapping[str, CaptionSplit], protocol: RetrievalProtocol) -> None:
+    n_captions = splits["train"].n
+    if n_captions <= protocol.batch_size:
         raise DataError(
-            f"split 'train' has {count} captions: more than a batch of {protocol.batch_size} are needed"
+            f"split 'train' has {n_captions} captions: "
+            f"more than a batch of {protocol.batch_size} are needed"
         )
-    images, per_image = protocol.folds * protocol.fold_images, protocol.captions_per_image
-    in_order = np.repeat(np.arange(images), per_image)
+    n_images = protocol.folds * protocol.fold_images
+    captions_per_image = protocol.captions_per_image
+    expected_images = np.repeat(np.arange(n_images), captions_per_image)
     for name in ("validation", "test"):
         split = splits[name]
-        if len(split.image_features) < images:
+        if len(split.image_features) < n_images:
             needed = f"{protocol.folds} folds of {protocol.fold_images}"
             raise DataError(
                 f"split '{name}' has {len(split.image_features)} images, {needed} are needed"
             )
-        if not np.array_equal(split.image_of_caption[: len(in_order)], in_order):
+        if not np.array_equal(split.image_of_caption[: len(expected_images)], expected_images):
             raise DataError(
-                f"split '{name}' does not hold {per_image} captions of each image in turn"
+                f"split '{name}' does not hold {captions_per_image} captions of each image in turn"
             )
 
 
-# Ranks (i, 1 + c) say where the right answer came, from 0: for each image the best of its captions, then for each caption its image.
-
-
 def rank_fold(similarity: FloatArray) -> IndexArray:
-    """Rank one fold, (i, 1 + c), given the similarity (i, i * c) of its images and captions, c captions an image in turn."""
-    images, captions = similarity.shape
-    per_image = captions // images
-    own = np.take_along_axis(similarity, np.arange(captions).reshape(images, per_image), axis=1)
+    """Rank the images and captions of one fold.
+
+    Args:
+        similarity: The similarity of its i images and i * c captions, (i, i * c); the c captions of
+            an image follow each other.
+
+    Returns:
+        Ranks from 0, (i, 1 + c): for each image the best rank of its captions among all captions,
+        then for each of its captions the rank of the image among all images.
+    """
+    n_images, n_captions = similarity.shape
+    per_image = n_captions // n_images
+    captions_of_image = np.arange(n_captions).reshape(n_images, per_image)
+    own_similarity = np.take_along_axis(similarity, captions_of_image, axis=1)
     # Of an image's captions the most similar ranks first; of equals the last.
-    best = per_image - 1 - own[:, ::-1].argmax(axis=1)
-    i2t = ranks_of(similarity, np.arange(0, captions, per_image) + best)
-    t2i = ranks_of(np.ascontiguousarray(similarity.T), np.repeat(np.arange(images), per_image))
-    return np.column_stack([i2t, t2i.reshape(images, per_image)])
+    best = per_image - 1 - own_similarity[:, ::-1].argmax(axis=1)
+    i2t = ranks_of(similarity, np.arange(0, n_captions, per_image) + best)
+    t2i = ranks_of(np.ascontiguousarray(similarity.T), np.repeat(np.arange(n_images), per_image))
+    return np.column_stack([i2t, t2i.reshape(n_images, per_image)])
 
 
 def ranks_of(similarity: FloatArray, target: IndexArray) -> IndexArray:
-    """The rank from 0 of one candidate a query: similarity (q, n), target (q,) -> (q,).
+    """Return the rank from 0 of one candidate per query, (q,).
 
-    Candidates of equal similarity rank by their place, the last first: the order of a stable sort read
-    from its end. The toolkit reads an unstable sort from its end, whose ties are left to chance; to count
-    only what is strictly better would give an encoder whose embeddings are all the same a full score.
+    Candidates of equal similarity rank by their index, the last first: the order of a stable sort
+    read from its end. The toolkit reads an unstable sort from its end, in which ties are decided by
+    chance; to count only what is strictly better would give an encoder whose embeddings are all the
+    same a full score.
+
+    Args:
+        similarity: The similarity of each query and candidate, (q, n).
+        target: The index of each query's candidate, (q,).
     """
-    own = np.take_along_axis(similarity, target[:, None], axis=1)
-    tied_after = (similarity == own) & (np.arange(similarity.shape[1]) > target[:, None])
-    return np.asarray(np.count_nonzero((similarity > own) | tied_after, axis=1))
+    target_similarity = np.take_along_axis(similarity, target[:, None], axis=1)
+    is_after_target = np.arange(similarity.shape[1]) > target[:, None]
+    ranks_before = (similarity > target_similarity) | (
+        (similarity == target_similarity) & is_after_target
+    )
+    return np.asarray(np.count_nonzero(ranks_before, axis=1))
 
 
 SCORE_NAMES = [
-    f"{way}.{name}"
-    for way in ("i2t", "t2i")
-    for name in (*(f"recall@{k}" for k in DEPTHS), "median_rank")
+    f"{direction}.{name}"
+    for direction in ("i2t", "t2i")
+    for name in (*(f"recall@{depth}" for depth in DEPTHS), "median_rank")
 ]
+"""The scores of a fold: image to text, then text to image."""
 
 
 def fold_scores(ranks: IndexArray) -> list[float]:
-    """``MEASURES``: recall in points of the first 1, 5 and 10, and the median rank from 1, of both directions as the toolkit has them."""
-    found = list[float]()
-    for own in (ranks[:, 0], ranks[:, 1:]):
-        found += [100.0 * int((own < depth).sum()) / own.size for depth in DEPTHS]
-        found.append(float(np.floor(np.median(own)) + 1))
-    return found
+    """Return the ``SCORE_NAMES`` of one fold, as the toolkit computes them.
+
+    Recalls are in points; median ranks count from 1.
+    """
+    scores = list[float]()
+    for direction_ranks in (ranks[:, 0], ranks[:, 1:]):
+        for depth in DEPTHS:
+            scores.append(100.0 * int((direction_ranks < depth).sum()) / direction_ranks.size)
+        scores.append(float(np.floor(np.median(direction_ranks)) + 1))
+    return scores
 
 
 def summed_recall(folds: Sequence[IndexArray]) -> float:
-    """The sum of the six recalls in points, averaged over folds: what chooses the weights.
+    """Return the sum of the six recalls in points, averaged over folds; it chooses the weights.
 
-    Sums in the toolkit's order, for two epochs are compared by ``>``.
+    The terms are added in the toolkit's order, because two epochs are compared by ``>``.
     """
     total = 0.0
     for i1, i5, i10, _, t1, t5, t10, _ in map(fold_scores, folds):
@@ -234,15 +275,19 @@ def summed_recall(folds: Sequence[IndexArray]) -> float:
 
 
 def mean_scores(folds: Sequence[IndexArray]) -> dict[str, float]:
-    """Recalls in [0, 1] and median ranks of both directions, averaged over folds."""
-    means = zip(
-        SCORE_NAMES, np.mean([fold_scores(ranks) for ranks in folds], axis=0).tolist(), strict=True
-    )
-    return {name: value / 100 if ".recall@" in name else value for name, value in means}
+    """Return the ``SCORE_NAMES`` averaged over folds, with recalls in [0, 1]."""
+    means = np.mean([fold_scores(ranks) for ranks in folds], axis=0).tolist()
+    return {
+        name: mean / 100 if ".recall@" in name else mean
+        for name, mean in zip(SCORE_NAMES, means, strict=True)
+    }
 
 
 def recall_of_images(ranks: IndexArray) -> npt.NDArray[np.float64]:
-    """What each image gives to the mean recall, (i,): the mean over depths and both directions."""
+    """Return each image's recall, the mean over depths and both directions, (i,).
+
+    The mean recall is the mean of these.
+    """
     i2t = np.mean([ranks[:, 0] < depth for depth in DEPTHS], axis=0)
     t2i = np.mean([(ranks[:, 1:] < depth).mean(axis=1) for depth in DEPTHS], axis=0)
     return np.asarray((i2t + t2i) / 2)
@@ -257,145 +302,194 @@ def project_to_unit(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 Maps = Sequence["Tensor"]
-"""Weight (p, f) and bias (p,) of the map of image features, then weight (p, d) and bias (p,) of that of embeddings."""
+"""The maps of image features, weight (p, f) and bias (p,), and of embeddings, (p, d) and (p,)."""
 
 
-class CaptionSide(NamedTuple):
-    """One split: features of images (i, f), embeddings of captions (n, d), the image of each caption (n,)."""
+class ImagesAndCaptions(NamedTuple):
+    """The images and captions of one split."""
 
     images: IndexedRows
+    """Features of images, (i, f)."""
     captions: IndexedRows
+    """Embeddings of captions, (n, d)."""
     image_of_caption: IndexArray
+    """The index of each caption's image, (n,)."""
 
 
 def ranking_loss(
     images: Tensor, captions: Tensor, other_images: Tensor, other_captions: Tensor, margin: float
 ) -> Tensor:
-    """How far the right partner fails to lead each contrast by the margin, summed.
+    """Sum the amounts by which each pair fails to lead its contrasts by the margin.
 
-    All are unit vectors: ``images`` and ``captions`` (b, p) row by row; ``other_images`` (b, k, p) contrasts to the
-    image of each caption, ``other_captions`` (b, k, p) to the caption of each image.
+    Args:
+        images: Unit vectors, (b, p).
+        captions: The unit vector of the caption of each image, (b, p).
+        other_images: Contrasts to the image of each caption, (b, k, p).
+        other_captions: Contrasts to the caption of each image, (b, k, p).
+        margin: The required lead in similarity.
     """
     import torch
 
-    right = (images * captions).sum(dim=1, keepdim=True)  # (b, 1)
-    wrong_captions = torch.einsum("bp,bkp->bk", images, other_captions)
-    wrong_images = torch.einsum("bp,bkp->bk", captions, other_images)
-    return (margin - right + wrong_captions).clamp(min=0).sum() + (
-        margin - right + wrong_images
-    ).clamp(min=0).sum()
+    similarity = (images * captions).sum(dim=1, keepdim=True)  # (b, 1)
+    similarity_to_captions = torch.einsum("bp,bkp->bk", images, other_captions)
+    similarity_to_images = torch.einsum("bp,bkp->bk", captions, other_images)
+    caption_loss = (margin - similarity + similarity_to_captions).clamp(min=0).sum()
+    image_loss = (margin - similarity + similarity_to_images).clamp(min=0).sum()
+    return caption_loss + image_loss
 
 
 def draw_outside(
-    rng: np.random.RandomState, order: IndexArray, start: int, inside: int, size: int
+    rng: np.random.RandomState, order: IndexArray, start: int, batch_size: int, size: int
 ) -> IndexArray:
-    """Draw from the order (n,), with replacement, items outside the batch of so many inside that begins at ``start``.
+    """Draw items outside a batch, with replacement.
 
-    The draws of ``numpy.random.choice`` over the order without the batch, which is not built.
+    The draws are those of ``numpy.random.choice`` over the order without the batch, an array that
+    is not built.
+
+    Args:
+        rng: The generator.
+        order: All items, (n,).
+        start: The position in the order at which the batch begins.
+        batch_size: The number of items of the batch.
+        size: The number of items to draw.
     """
-    drawn = rng.randint(0, len(order) - inside, size)
-    drawn[drawn >= start] += inside
-    return order[drawn]
+    positions = rng.randint(0, len(order) - batch_size, size)
+    positions[positions >= start] += batch_size
+    return order[positions]
 
 
 def train_maps(
-    train: CaptionSide,
-    validation: CaptionSide,
+    train: ImagesAndCaptions,
+    validation: ImagesAndCaptions,
     protocol: RetrievalProtocol,
     *,
     seed: int,
     device: str,
 ) -> TrainedClassifier:
-    """Train until the sum of recalls on the validation split has failed to improve too often."""
+    """Train until the sum of recalls on the validation split fails to improve too often."""
     import torch
 
-    sizes = train.images.shape[1], train.captions.shape[1]
+    sizes = (train.images.shape[1], train.captions.shape[1])
     tensors, _ = first_weights(seed, *((size, protocol.projection) for size in sizes))
     maps = [tensor.to(device).requires_grad_() for tensor in tensors]
     optimiser = torch.optim.Adam(maps, lr=protocol.learning_rate)
     rng = np.random.RandomState(seed)  # noqa: NPY002 - the toolkit's generator
-    found, failures, epochs = TrainedClassifier(), 0, 0
+    best = TrainedClassifier()
+    failures = 0
+    epochs = 0
     # The toolkit tests before each epoch: the last one comes after max_epochs, not at it.
     while failures <= protocol.tenacity and epochs <= protocol.max_epochs:
         order = rng.permutation(len(train.image_of_caption))
         for start in range(0, len(order), protocol.batch_size):
-            batch = order[start : start + protocol.batch_size]
-            # Contrasts are drawn as captions, then their images taken: the right image may be among them.
-            drawn = [
-                draw_outside(rng, order, start, len(batch), protocol.contrasts * len(batch))
-                for _ in range(2)
-            ]
-            images, other_images = (
-                project_to_unit(train.images.take(train.image_of_caption[at]), *maps[:2])
-                for at in (batch, drawn[0])
-            )
-            captions, other_captions = (
-                project_to_unit(train.captions.take(at), *maps[2:]) for at in (batch, drawn[1])
-            )
-            others = [
-                rows.view(len(batch), protocol.contrasts, -1)
-                for rows in (other_images, other_captions)
-            ]
             optimiser.zero_grad()
-            torch.autograd.backward(
-                ranking_loss(images, captions, others[0], others[1], protocol.margin)
-            )
+            loss = _batch_loss(train, maps, protocol, rng, order, start)
+            torch.autograd.backward(loss)
             optimiser.step()
         epochs += 1
         recall = summed_recall(rank_folds(maps, validation, protocol))
-        if recall > found.accuracy:
-            found.weights, found.accuracy = [tensor.detach().clone() for tensor in maps], recall
+        if recall > best.accuracy:
+            best.weights = [tensor.detach().clone() for tensor in maps]
+            best.accuracy = recall
         else:
             failures += 1
-    return replace(found, epochs=epochs)
+    return replace(best, epochs=epochs)
 
 
-def rank_folds(maps: Maps, side: CaptionSide, protocol: RetrievalProtocol) -> list[IndexArray]:
-    """Rank images and captions within each fold; a fold's captions follow each other, image by image.
+def _batch_loss(
+    train: ImagesAndCaptions,
+    maps: Maps,
+    protocol: RetrievalProtocol,
+    rng: np.random.RandomState,
+    order: IndexArray,
+    start: int,
+) -> Tensor:
+    """Return the loss of the batch that begins at a position of the captions' order."""
+    batch = order[start : start + protocol.batch_size]
+    # Contrasts are drawn as captions, then their images are used: the right one may be among them.
+    n_contrasts = protocol.contrasts * len(batch)
+    image_contrasts = draw_outside(rng, order, start, len(batch), n_contrasts)
+    caption_contrasts = draw_outside(rng, order, start, len(batch), n_contrasts)
+    images, other_images = (
+        project_to_unit(train.images.take(train.image_of_caption[captions]), *maps[:2])
+        for captions in (batch, image_contrasts)
+    )
+    captions, other_captions = (
+        project_to_unit(train.captions.take(captions), *maps[2:])
+        for captions in (batch, caption_contrasts)
+    )
+    return ranking_loss(
+        images,
+        captions,
+        other_images.view(len(batch), protocol.contrasts, -1),
+        other_captions.view(len(batch), protocol.contrasts, -1),
+        protocol.margin,
+    )
 
-    Raises EncoderError: the maps have left the range of numbers.
+
+def rank_folds(
+    maps: Maps, split: ImagesAndCaptions, protocol: RetrievalProtocol
+) -> list[IndexArray]:
+    """Rank images and captions within each fold.
+
+    A fold's captions follow each other, image by image.
+
+    Raises:
+        EncoderError: The maps have left the range of numbers.
     """
     maps = [tensor.detach() for tensor in maps]
-    size, per_image = protocol.fold_images, protocol.captions_per_image
-    folds = []
+    size = protocol.fold_images
+    per_image = protocol.captions_per_image
+    ranks_by_fold = []
     for start in range(0, protocol.folds * size, size):
-        images = project_to_unit(side.images.take(np.arange(start, start + size)), *maps[:2])
-        rows = side.captions.take(np.arange(start * per_image, (start + size) * per_image))
-        captions = project_to_unit(rows, *maps[2:])
+        image_indices = np.arange(start, start + size)
+        caption_indices = np.arange(start * per_image, (start + size) * per_image)
+        images = project_to_unit(split.images.take(image_indices), *maps[:2])
+        captions = project_to_unit(split.captions.take(caption_indices), *maps[2:])
         # NaN and overflow would pass for ranks.
-        if not all(
-            bool(((side.norm(dim=1) - 1).abs() < 1e-3).all()) for side in (images, captions)
-        ):
+        if not (_are_unit_vectors(images) and _are_unit_vectors(captions)):
             raise EncoderError(
                 "the trained maps give no finite numbers: the embeddings are too large to train on"
             )
-        folds.append(rank_fold((images @ captions.T).cpu().numpy()))
-    return folds
+        ranks_by_fold.append(rank_fold((images @ captions.T).cpu().numpy()))
+    return ranks_by_fold
+
+
+def _are_unit_vectors(rows: Tensor) -> bool:
+    return bool(((rows.norm(dim=1) - 1).abs() < 1e-3).all())
 
 
 class IndexedRows:
-    """Rows (n, size) to be taken by index: held on the device as a whole, or copied there batch by batch."""
+    """Rows (n, size) that are read by index.
+
+    They are all on the device, or copied there batch by batch.
+    """
 
     def __init__(self, source: EmbeddingRows, device: str, *, hold: bool) -> None:
-        """Take an array or a view of embeddings; with ``hold``, all of it is brought to the device now."""
+        """Store the rows.
+
+        Args:
+            source: An array or a view of embeddings.
+            device: A device of torch.
+            hold: Copy all rows to the device now.
+        """
         import torch
 
-        self.shape, self.device, self._source = source.shape, device, source
-        self._held = (
-            torch.from_numpy(np.require(source, np.float32, ["C", "W"])).to(device)
-            if hold
-            else None
-        )
+        self.shape = source.shape
+        self.device = device
+        self._source = source
+        self._on_device = None
+        if hold:
+            array = np.require(source, np.float32, ["C", "W"])
+            self._on_device = torch.from_numpy(array).to(device)
 
     def take(self, indices: IndexArray) -> Tensor:
-        """The rows of these indices, (len(indices), size), on the device."""
+        """Return the rows of these indices, (len(indices), size), on the device."""
         import torch
 
-        if self._held is not None:
-            return self._held[torch.from_numpy(indices).to(self.device)]
-        rows = (
-            self._source[indices]
-            if isinstance(self._source, np.ndarray)
-            else self._source.take(indices)
-        )
+        if self._on_device is not None:
+            return self._on_device[torch.from_numpy(indices).to(self.device)]
+        if isinstance(self._source, np.ndarray):
+            rows = self._source[indices]
+        else:
+            rows = self._source.take(indices)
         return torch.from_numpy(np.array(rows, dtype=np.float32)).to(self.device)

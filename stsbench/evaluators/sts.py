@@ -1,13 +1,14 @@
-"""Semantic textual similarity: correlation of similarity with gold scores, aggregated three ways in one pass.
+"""Semantic textual similarity: the correlation of similarities with gold scores.
 
-The three aggregations over a task's subsets and who reports which: SimCSE (arXiv 2104.08821), appendix B, table B.1.
+Three aggregations over a task's subsets are computed. Which papers report which: SimCSE
+(arXiv 2104.08821), appendix B, table B.1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +29,16 @@ from stsbench.numbers.statistics import (
 
 @dataclass(frozen=True, kw_only=True)
 class StsProtocol:
-    """Which of ``CORRELATIONS`` is the score, and by which of ``AGGREGATIONS`` subsets make it.
+    """How the similarities of pairs are computed and correlated with their gold scores.
 
-    ``all``: one correlation over the subsets joined; ``mean`` and ``wmean``: the plain mean of
-    the subsets' correlations, and the mean weighted by their numbers of pairs. ``similarity`` is one of
-    ``SIMILARITIES``, computed of the embeddings as they are: of the integers where they are integers.
+    Attributes:
+        name: The protocol's name.
+        metric: The correlation that is the score, one of ``CORRELATIONS``.
+        aggregation: How the subsets make the score, one of ``AGGREGATIONS``. ``all``: one
+            correlation over all subsets joined; ``mean`` and ``wmean``: the plain mean of the
+            subsets' correlations, and the mean weighted by their numbers of pairs.
+        similarity: One of ``SIMILARITIES``. It is computed on the embeddings unchanged: on the
+            integers if they are integers.
     """
 
     name: str
@@ -41,17 +47,19 @@ class StsProtocol:
     similarity: str = "cosine"
 
     def __post_init__(self) -> None:
-        """Refuse names that are in no table."""
+        """Check that each name is in its table."""
         tables = {"metric": CORRELATIONS, "aggregation": AGGREGATIONS, "similarity": SIMILARITIES}
-        for field, known in tables.items():
-            if (value := getattr(self, field)) not in known:
+        for field, table in tables.items():
+            value = getattr(self, field)
+            if value not in table:
                 raise ProtocolError(
-                    f"protocol '{self.name}': {field}: '{value}' is not one of {', '.join(known)}{suggest(value, known)}"
+                    f"protocol '{self.name}': {field}: '{value}' is not one of "
+                    f"{', '.join(table)}{suggest(value, table)}"
                 )
 
 
 PROTOCOLS = {
-    # SBERT, SimCSE, ConSERT, SG-OPT, MTEB: one Spearman a year.
+    # SBERT, SimCSE, ConSERT, SG-OPT, MTEB: one Spearman per year.
     "simcse": StsProtocol(name="simcse", metric="spearman", aggregation="all"),
     # BERT-flow and BERT-whitening.
     "wmean": StsProtocol(name="wmean", metric="spearman", aggregation="wmean"),
@@ -61,7 +69,10 @@ PROTOCOLS = {
     "semeval": StsProtocol(name="semeval", metric="pearson", aggregation="wmean"),
 }
 TIE_TOLERANCE = 1e-12
-"""Similarities this close are one: embeddings that differ in length alone differ in cosine by rounding."""
+"""Similarities in a range smaller than this count as equal.
+
+Embeddings that differ only in length have cosines that differ by rounding.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,27 +85,37 @@ class StsEvaluator:
     protocol: StsProtocol
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Correlate similarity with gold scores of one PairSplit under any name; the seed changes nothing here.
+        """Correlate the similarities of pairs with their gold scores.
 
-        Raises as :meth:`recompute`; and EncoderError: every embedding is the same; ProtocolError: the protocol needs
-        subsets and the data's source does not tell them; or its similarity needs bits.
+        Args:
+            splits: One PairSplit, under any name.
+            embed: Embeds its sentences.
+            seed: Not used: nothing is drawn.
+
+        Raises:
+            DataError: The split is no PairSplit, or as in :meth:`recompute`.
+            EncoderError: Every embedding is the same, or as in :meth:`recompute`.
+            ProtocolError: The protocol needs subsets, which the data's source does not record, or
+                its similarity needs bits.
         """
         (split,) = splits.values()
         if not isinstance(split, PairSplit):
             raise DataError("the evaluator 'sts' scores sentence pairs with gold scores")
-        if not split.subsets_known and AGGREGATIONS[self.protocol.aggregation] is not None:
+        if not split.subsets_known and self._averages_over_subsets:
             raise ProtocolError(
-                f"protocol '{self.protocol.name}' averages over subsets, and this source does not tell the subsets; "
-                "use protocol 'simcse', or a data folder (--data) with the subsets"
+                f"protocol '{self.protocol.name}' averages over subsets, and this source does not "
+                "tell the subsets",
+                hint="use protocol 'simcse', or a data folder (`data`) with the subsets",
             )
-        similarity, zero_vectors = _similarities(split, embed, self.protocol.similarity)
+        similarity, zero_vectors = _compute_similarities(split, embed, self.protocol.similarity)
         columns: ItemColumns = {
             "subset": list(split.subset),
             "gold": split.gold,
             "similarity": similarity,
         }
-        found = self.recompute({**columns, **sentence_columns(*split.sides)})
-        scores, notes = found.scores, list(found.notes)
+        result = self.recompute({**columns, **sentence_columns(*split.sides)})
+        scores = result.scores
+        notes = list(result.notes)
         if not split.subsets_known:
             scores = {name: value for name, value in scores.items() if name.endswith(".all")}
             notes.insert(
@@ -102,101 +123,144 @@ class StsEvaluator:
             )
         if zero_vectors:
             notes.insert(0, f"{zero_vectors} pairs hold a zero vector and have similarity 0")
-        return replace(found, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
+        return replace(result, scores=scores, zero_vectors=zero_vectors, notes=tuple(notes))
+
+    @property
+    def _averages_over_subsets(self) -> bool:
+        return AGGREGATIONS[self.protocol.aggregation] is not None
 
     def recompute(self, items: ItemColumns) -> Scores:
-        """Correlate the pairs' ``similarity`` with their ``gold`` scores, in each ``subset`` and over all.
+        """Correlate the columns ``similarity`` and ``gold``, in each ``subset`` and over all.
 
-        A subset that has no correlation is noted, unless the protocol averages over subsets. Raises DataError: every
-        gold score is the same: of all pairs, or of a subset where the protocol averages over them; EncoderError:
-        likewise every similarity.
+        A subset without a correlation is noted, unless the protocol averages over subsets.
+
+        Raises:
+            DataError: All pairs have the same gold score, or those of one subset if the protocol
+                averages over subsets.
+            EncoderError: The same for similarities.
         """
         similarity, gold = (
             np.asarray(items[name], dtype=np.float64) for name in ("similarity", "gold")
         )
-        subsets = subset_indices(list(map(str, items["subset"])))
+        rows_by_subset = subset_indices(list(map(str, items["subset"])))
         per_subset: dict[str, dict[str, float]] = {}
         notes = []
-        for name, at in subsets.items():
+        for subset, rows in rows_by_subset.items():
             try:
-                per_subset[name] = _correlations(similarity, gold, at, name)
+                per_subset[subset] = _correlations(similarity[rows], gold[rows], subset)
             except (DataError, EncoderError) as error:
-                # The subsets joined are well defined without it; an average over subsets is not.
-                if AGGREGATIONS[self.protocol.aggregation] is not None:
+                # A correlation over all pairs can do without this subset; an average cannot.
+                if self._averages_over_subsets:
                     raise
-                per_subset[name] = {}
+                per_subset[subset] = {}
                 notes.append(f"{error}, and no mean over subsets")
-        scores = _aggregate(similarity, gold, subsets, per_subset)
-        score = scores[f"{self.protocol.metric}.{self.protocol.aggregation}"]
+        scores = _aggregate(similarity, gold, rows_by_subset, per_subset)
+        reported_subsets = {}
+        if len(rows_by_subset) > 1:
+            reported_subsets = {
+                subset: {**correlations, "n": len(rows_by_subset[subset])}
+                for subset, correlations in per_subset.items()
+            }
         return score_pairs(
             items,
             similarity,
             metric=self.protocol.metric,
             aggregation=self.protocol.aggregation,
-            score=score,
+            score=scores[f"{self.protocol.metric}.{self.protocol.aggregation}"],
             scores=scores,
-            per_subset={n: {**c, "n": len(subsets[n])} for n, c in per_subset.items()}
-            if len(subsets) > 1
-            else {},
+            per_subset=reported_subsets,
             notes=tuple(notes),
         )
 
 
-def _similarities(split: PairSplit, embed: Embed, name: str) -> tuple[Float64Array, int]:
-    """The similarity of each pair, (n,), and how many pairs held a zero vector."""
+class _PairSimilarities(NamedTuple):
+    similarity: Float64Array
+    """The similarity of each pair, (n,)."""
+    zero_vectors: int
+    """The number of pairs with a zero vector."""
+
+
+def _compute_similarities(split: PairSplit, embed: Embed, name: str) -> _PairSimilarities:
     texts = split.texts()
     embeddings = embed(texts)
     if name == "hamming" and not are_bits(np.asarray(embeddings)):
-        advice = "make the embeddings bits: --set embeddings=binary"
-        raise ProtocolError(f"similarity 'hamming' counts bits that differ; {advice}")
+        raise ProtocolError(
+            "similarity 'hamming' counts bits that differ",
+            hint="make the embeddings bits: `params=embeddings=binary`",
+        )
     if len(set(texts)) > 1 and inspect_embeddings(embeddings).is_constant:
-        what = f"the encoder gives every one of {len(texts)} sentences the same embedding"
-        raise EncoderError(f"{what}; no correlation exists")
-    sides = zip(
+        raise EncoderError(
+            f"the encoder gives every one of {len(texts)} sentences the same embedding; "
+            "no correlation exists"
+        )
+    blocks = zip(
         iter_blocks(embeddings, stop=split.n), iter_blocks(embeddings, split.n), strict=True
     )
-    found = [
-        SIMILARITIES[name](*(side.astype(np.float32, copy=False) for side in pair))
-        for pair in sides
-    ]
-    return np.concatenate([np.empty(0), *(one for one, _ in found)]), sum(
-        int(zero.sum()) for _, zero in found
-    )
-
-
-def _correlations(
-    x: Float64Array, y: Float64Array, at: npt.NDArray[np.int64], name: str
-) -> dict[str, float]:
-    where = f"subset '{name}'" if name else "the task"
-    if len(at) < 2 or np.ptp(y[at]) == 0:
-        raise DataError(f"{where} has fewer than two different gold scores; no correlation exists")
-    if np.ptp(x[at]) < TIE_TOLERANCE:
-        raise EncoderError(
-            f"every pair of {where} has the same similarity ({x[at][0]:.4g}); no correlation exists"
+    similarities = [np.empty(0)]
+    zero_vectors = 0
+    for first, second in blocks:
+        similarity, has_zero_vector = SIMILARITIES[name](
+            first.astype(np.float32, copy=False), second.astype(np.float32, copy=False)
         )
-    return {metric: correlate(x[at], y[at]) for metric, correlate in CORRELATIONS.items()}
+        similarities.append(similarity)
+        zero_vectors += int(has_zero_vector.sum())
+    return _PairSimilarities(np.concatenate(similarities), zero_vectors)
+
+
+def _correlations(similarity: Float64Array, gold: Float64Array, subset: str) -> dict[str, float]:
+    """Return every correlation of the pairs of a subset, by metric.
+
+    Args:
+        similarity: Their similarities, (n,).
+        gold: Their gold scores, (n,).
+        subset: The subset's name, for messages; empty for the whole task.
+    """
+    label = f"subset '{subset}'" if subset else "the task"
+    if len(gold) < 2 or np.ptp(gold) == 0:
+        raise DataError(f"{label} has fewer than two different gold scores; no correlation exists")
+    if np.ptp(similarity) < TIE_TOLERANCE:
+        raise EncoderError(
+            f"every pair of {label} has the same similarity ({similarity[0]:.4g}); "
+            "no correlation exists"
+        )
+    return {metric: correlate(similarity, gold) for metric, correlate in CORRELATIONS.items()}
 
 
 def _aggregate(
     similarity: Float64Array,
     gold: Float64Array,
-    subsets: Mapping[str, npt.NDArray[np.int64]],
+    rows_by_subset: Mapping[str, npt.NDArray[np.int64]],
     per_subset: Mapping[str, Mapping[str, float]],
 ) -> dict[str, float]:
-    """Every metric under every aggregation that the subsets allow, as ``metric.aggregation``."""
-    # Of a single subset they are known.
-    alone = dict(next(iter(per_subset.values()))) if len(per_subset) == 1 else {}
-    joined = alone or _correlations(similarity, gold, np.arange(len(gold)), "")
-    shares = {name: weigh for name, weigh in AGGREGATIONS.items() if weigh is not None}
+    """Return every metric under every aggregation that the subsets allow.
+
+    Args:
+        similarity: The similarities of all pairs, (n,).
+        gold: Their gold scores, (n,).
+        rows_by_subset: The rows of each subset's pairs.
+        per_subset: Each subset's correlations by metric; empty if a subset has none.
+
+    Returns:
+        The values by name, for example ``spearman.mean``.
+    """
+    if len(per_subset) == 1:
+        # A single subset holds all pairs.
+        correlations_of_all = dict(next(iter(per_subset.values())))
+    else:
+        correlations_of_all = {}
+    if not correlations_of_all:
+        correlations_of_all = _correlations(similarity, gold, "")
+    averages = {name: weigh for name, weigh in AGGREGATIONS.items() if weigh is not None}
     scores = {
         f"{metric}.{name}": value
-        for metric, value in joined.items()
-        for name in AGGREGATIONS.keys() - shares
+        for metric, value in correlations_of_all.items()
+        for name in AGGREGATIONS.keys() - averages
     }
-    if all(per_subset.values()):
-        sizes = np.array([len(at) for at in subsets.values()], dtype=np.float64)
-        for metric in CORRELATIONS:
-            values = [correlations[metric] for correlations in per_subset.values()]
-            for name, weigh in shares.items():
-                scores[f"{metric}.{name}"] = float(np.average(values, weights=weigh(sizes)))
+    if not all(per_subset.values()):
+        return scores
+    sizes = np.array([len(rows) for rows in rows_by_subset.values()], dtype=np.float64)
+    for metric in CORRELATIONS:
+        values = [correlations[metric] for correlations in per_subset.values()]
+        for name, weigh in averages.items():
+            scores[f"{metric}.{name}"] = float(np.average(values, weights=weigh(sizes)))
     return scores

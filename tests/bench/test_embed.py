@@ -355,7 +355,8 @@ def test_scores_are_those_of_the_integers(place):
 
 def test_hamming_needs_bits(place):
     with pytest.raises(
-        Exception, match="similarity 'hamming' counts bits that differ; .* --set embeddings=binary"
+        Exception,
+        match="similarity 'hamming' counts bits that differ; .* `params=embeddings=binary`",
     ):
         evaluate(place, Plain(), "pets", protocol="simcse(similarity=hamming)")
     bits = load_encoder("tests.encoders.fakes:Plain", params={"embeddings": "ubinary", "d": 16})

@@ -278,7 +278,7 @@ def reasons(found: VerificationReport) -> list[tuple[str, list[str]]]:
     return [(one.standing, [*one.problems, *one.unknown]) for one in found.files]
 
 
-CARD = "the card of its task is not here; give --cards"
+CARD = "no folder of cards holds the card of its task"
 
 
 def test_what_cannot_be_verified_says_why(tmp_path):

@@ -65,7 +65,7 @@ def test_a_users_own_task_is_verified_with_its_card_and_data(stsbench, own, tmp_
     assert "2 verified; data found for 2" in stsbench.fine("verify", *mine.options())
     assert "2 verified; data found for 0" in stsbench.fine("verify", "--cards", mine.cards)
     code, out, _ = stsbench("verify")
-    assert code == 2 and "the card of its task is not here; give --cards: hashed 2" in out
+    assert code == 2 and "no folder of cards holds the card of its task: hashed 2" in out
     (mine.data / "mine" / "gs.txt").write_text("5\n5\n2\n0.5\n")
     code, out, _ = stsbench("verify", *mine.options())
     assert code == 0 and "its data cannot be read: " in out and "1 verified" in out

@@ -15,7 +15,7 @@ from stsbench.data.splits import CaptionSplit, LabelledSplit
 from stsbench.evaluators.registry import EVALUATORS
 from stsbench.evaluators.retrieval import (
     PROTOCOLS,
-    CaptionSide,
+    ImagesAndCaptions,
     IndexedRows,
     RetrievalEvaluator,
     RetrievalProtocol,
@@ -62,14 +62,14 @@ def make_task() -> tuple[dict[str, CaptionSplit], Embedder]:
     return splits, Embedder(vectors)
 
 
-def sides_of(splits: dict[str, CaptionSplit], embed: Embedder) -> dict[str, CaptionSide]:
+def sides_of(splits: dict[str, CaptionSplit], embed: Embedder) -> dict[str, ImagesAndCaptions]:
     sides = {}
     for name, split in splits.items():
         images, captions = (
             IndexedRows(rows, "cpu", hold=False)
             for rows in (split.image_features, embed(split.captions))
         )
-        sides[name] = CaptionSide(images, captions, split.image_of_caption)
+        sides[name] = ImagesAndCaptions(images, captions, split.image_of_caption)
     return sides
 
 

@@ -1,1 +1,1 @@
-"""The linear probe: SentEval's transfer and probing tasks, scored by a classifier on frozen embeddings."""
+"""The probe: SentEval's transfer and probing tasks, scored by classifiers on frozen embeddings."""

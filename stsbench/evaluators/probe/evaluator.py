@@ -1,4 +1,4 @@
-"""SentEval's probes: which items train, choose and test a classifier, and the scores that come of it."""
+"""SentEval's probes: which items train, choose and test a classifier, and its scores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from msgspec import Meta
@@ -45,7 +45,7 @@ class MinibatchProtocol(MinibatchSettings):
     """SentEval's classifier: minibatch training stopped early on development accuracy."""
 
     def solver(self, run: ProbeRun) -> MinibatchSolver:
-        """Compiled loops for linear classifiers on the CPU; torch for hidden layers and accelerators."""
+        """Return compiled loops for linear classifiers on the CPU, otherwise a solver in torch."""
         if self.nhid == 0 and run.device == "cpu":
             return CompiledSolver(self, run)
         from stsbench.evaluators.probe.stacked import StackedSolver
@@ -57,10 +57,11 @@ class MinibatchProtocol(MinibatchSettings):
 class ConvergedProtocol(ProbeProtocol):
     """Logistic regression trained to its unique optimum: no early stop, no draws, no rounding.
 
-    The loss is the summed cross-entropy plus ``penalty / 2`` times the squared weights, the intercept free:
-    scikit-learn's with ``C = 1 / penalty``. ``penalties`` is tried from strong to weak and the first best wins; the
-    final classifier is trained on all training data. The grid, 1024 to 1/64 by factors of 4, suits embeddings of length
-    1 and of 30 alike. ``tolerance`` bounds the gradient by preconditioned weights, whose curvature is about 1 at most.
+    The loss is the summed cross-entropy plus ``penalty / 2`` times the squared weights, the
+    intercept free: scikit-learn's with ``C = 1 / penalty``. ``penalties`` is tried from strong to
+    weak and the first of equally good ones wins; the final classifier is trained on all training
+    data. The grid, 1024 to 1/64 by factors of 4, suits embeddings of length 1 and of length 30.
+    ``tolerance`` bounds the gradient by preconditioned weights, whose curvature is about 1 at most.
     """
 
     penalties: Annotated[tuple[PositiveFloat, ...], Meta(min_length=1)] = tuple(
@@ -70,7 +71,7 @@ class ConvergedProtocol(ProbeProtocol):
     max_iterations: PositiveInt = 1000
 
     def solver(self, run: ProbeRun) -> ConvergedSolver:
-        """All folds and penalties at once."""
+        """Return a solver that trains all folds and penalties at once."""
         from stsbench.evaluators.probe.logreg import ConvergedSolver
 
         return ConvergedSolver(
@@ -88,7 +89,7 @@ _FAST: dict[str, Any] = {
 PROTOCOLS: dict[str, ProbeProtocol] = {
     # README: "comparable with the literature"; SimCSE's test mode.
     "senteval": MinibatchProtocol(name="senteval"),
-    # The same under the torch of 2018, which summed the loss over a batch.
+    # The same under torch of 2018, which summed the loss over a batch.
     "senteval-sum": MinibatchProtocol(name="senteval-sum", loss="sum"),
     # README: "prototyping"; SimCSE's dev and fasttest modes.
     "senteval-fast": MinibatchProtocol(name="senteval-fast", **_FAST),
@@ -96,69 +97,128 @@ PROTOCOLS: dict[str, ProbeProtocol] = {
 }
 
 
+class SchemeResult(NamedTuple):
+    """The outcome of a probe's scheme."""
+
+    accuracy: float
+    """The accuracy on the test items, in [0, 1]."""
+    development_accuracy: float
+    """The mean accuracy of the chosen classifiers on their development items, in [0, 1]."""
+    predictions: IndexArray
+    """The predicted class of each test item, in the order of its split, (n,)."""
+
+
+class _Round(NamedTuple):
+    """One final classifier of a scheme."""
+
+    train: ProbeItems
+    """The items that it is trained on."""
+    test: ProbeItems
+    """The items that it is tested on."""
+    folds: list[tuple[ProbeItems, ProbeItems]]
+    """The training and development items of the classifiers that choose its penalty."""
+
+
 def run_scheme(
     splits: Mapping[str, ProbeItems], protocol: ProbeProtocol, solver: Solver, *, seed: int
-) -> tuple[float, float, IndexArray]:
-    """Run the scheme that the splits' names stand for; their items are in the toolkit's order.
+) -> SchemeResult:
+    """Choose, train and test classifiers by the scheme that the splits' names stand for.
 
-    ``all``: every fold is predicted once, by a classifier whose penalty inner folds of the others chose. ``train`` and
-    ``test``: folds of the training split choose. With ``validation``, that split does; the toolkit's final classifier
-    is the chosen one trained over again, the same. Returns accuracy and development accuracy in [0, 1], and each test
-    item's class in its split's order, (n,). Raises DataError: no scheme has these splits.
+    ``all``: every fold is predicted once, by a classifier whose penalty was chosen by inner folds
+    of the other folds. ``train`` and ``test``: folds of the training split choose the penalty. With
+    ``validation``, that split chooses it; the toolkit's final classifier is the chosen one trained
+    over again, which is the same.
+
+    Args:
+        splits: The items of each split, in the toolkit's order.
+        protocol: Gives the number of folds, their seed and the rounding.
+        solver: Trains the classifiers.
+        seed: The seed of the evaluation; 0 is the published run.
+
+    Raises:
+        DataError: No scheme has these splits.
     """
-    k, names = protocol.kfold, sorted(splits)
-    if names == ["all"]:
-        rounds = splits["all"].folds(k, protocol.base_seed)
-        choosing = [train.folds(k, protocol.base_seed) for train, _ in rounds]
-    elif names in (["test", "train"], ["test", "train", "validation"]):
-        rounds, train = [(splits["train"], splits["test"])], splits["train"]
-        fixed = splits.get("validation")
-        choosing = [
-            [(train, fixed)] if fixed is not None else train.folds(k, protocol.base_seed + seed)
-        ]
-    else:
-        needed = "the splits all, or train and test, or train, validation and test"
-        raise DataError(f"a probe needs {needed}; it has {names}")
-    searched, rounding = solver.search(list(chain(*choosing))), protocol.rounding
-    chosen = [
-        _choose(searched.accuracy[at : at + len(choosing[0])], rounding)
-        for at in range(0, len(searched.accuracy), len(choosing[0]))
+    rounds = _plan_rounds(splits, protocol, seed)
+    search = solver.search(list(chain.from_iterable(round_.folds for round_ in rounds)))
+    n_folds = len(rounds[0].folds)
+    choices = [
+        _choose(search.accuracy[start : start + n_folds], protocol.rounding)
+        for start in range(0, len(search.accuracy), n_folds)
     ]
     if "validation" in splits:
-        classifiers = [searched.classifiers[0][chosen[0][0]]]
+        classifiers = [search.classifiers[0][choices[0].position]]
     else:
-        classifiers = solver.refit([train for train, _ in rounds], [choice for choice, _ in chosen])
-    tested = splits.get("test") or splits["all"]
-    predictions, points = np.empty(len(tested), dtype=np.int64), []
-    for (_, items), classifier in zip(rounds, classifiers, strict=True):
-        predictions[items.at] = solver.predict(classifier, items)
-        points.append(
-            _points(int((predictions[items.at] == items.labels).sum()) / len(items), rounding)
+        classifiers = solver.refit(
+            [round_.train for round_ in rounds], [choice.position for choice in choices]
         )
-    accuracy = _mean_points(points, rounding)
-    if rounding is None:
-        accuracy = int((predictions[tested.at] == tested.labels).sum()) / len(tested)
-    return accuracy, _mean_points([best for _, best in chosen], rounding), predictions
+    test_items = splits.get("test") or splits["all"]
+    predictions = np.empty(len(test_items), dtype=np.int64)
+    points = []
+    for round_, classifier in zip(rounds, classifiers, strict=True):
+        predictions[round_.test.indices] = solver.predict(classifier, round_.test)
+        points.append(_points(_accuracy(predictions, round_.test), protocol.rounding))
+    if protocol.rounding is None:
+        accuracy = _accuracy(predictions, test_items)
+    else:
+        accuracy = _mean_points(points, protocol.rounding)
+    development_accuracy = _mean_points([choice.points for choice in choices], protocol.rounding)
+    return SchemeResult(accuracy, development_accuracy, predictions)
 
 
-def _choose(accuracy: Any, rounding: int | None) -> tuple[int, float]:  # noqa: ANN401 - (folds, grid)
-    """The place of the best mean accuracy after rounding, the first of equals, and that accuracy in points."""
+def _plan_rounds(
+    splits: Mapping[str, ProbeItems], protocol: ProbeProtocol, seed: int
+) -> list[_Round]:
+    k = protocol.kfold
+    names = sorted(splits)
+    if names == ["all"]:
+        return [
+            _Round(train, test, train.folds(k, protocol.base_seed))
+            for train, test in splits["all"].folds(k, protocol.base_seed)
+        ]
+    if names == ["test", "train"]:
+        folds = splits["train"].folds(k, protocol.base_seed + seed)
+        return [_Round(splits["train"], splits["test"], folds)]
+    if names == ["test", "train", "validation"]:
+        folds = [(splits["train"], splits["validation"])]
+        return [_Round(splits["train"], splits["test"], folds)]
+    raise DataError(
+        "a probe needs the splits all, or train and test, or train, validation and test; "
+        f"it has {names}"
+    )
+
+
+def _accuracy(predictions: IndexArray, items: ProbeItems) -> float:
+    return int((predictions[items.indices] == items.labels).sum()) / len(items)
+
+
+class _Choice(NamedTuple):
+    position: int
+    """The position of the chosen penalty in the grid."""
+    points: float
+    """Its mean development accuracy times 100, rounded."""
+
+
+def _choose(accuracy: Any, rounding: int | None) -> _Choice:  # noqa: ANN401 - (folds, grid)
+    """Choose the penalty with the best mean accuracy after rounding, the first of equals."""
     # Contiguous copies: numpy sums a column of a matrix in another order than a list of its values.
     means = [
         np.mean(column.copy()) if len(column) > 1 else float(column[0]) for column in accuracy.T
     ]
     points = [_points(mean, rounding) for mean in means]
     best = int(np.argmax(points))
-    return best, float(points[best])
+    return _Choice(best, float(points[best]))
 
 
 def _points(accuracy: float, rounding: int | None) -> float:
-    """An accuracy times 100, rounded. ``round`` treats numpy's means and Python's quotients unlike: so in the toolkit."""
+    """Return an accuracy times 100, rounded.
+
+    ``round`` treats numpy's means and Python's quotients differently; the toolkit has the same.
+    """
     return 100 * accuracy if rounding is None else round(100 * accuracy, rounding)
 
 
 def _mean_points(points: Sequence[float], rounding: int | None) -> float:
-    """The mean of accuracies in points, rounded again, as an accuracy in [0, 1]."""
+    """Return the mean of accuracies in points, rounded again, as an accuracy in [0, 1]."""
     if rounding is None:
         return float(np.mean(points)) / 100
     return round(float(round(np.mean(points), rounding)) / 100, rounding + 2)
@@ -167,11 +227,13 @@ def _mean_points(points: Sequence[float], rounding: int | None) -> float:
 class ProbeEvaluator:
     """Scores one classification task by a classifier on frozen embeddings.
 
-    The splits' names give the scheme: ``all`` nested cross-validation (MR, CR, SUBJ, MPQA); ``train`` and ``test``
-    folds of train, then test (TREC, MRPC); with ``validation`` fixed splits (SST, SICK-E, SNLI, probing).
+    The splits' names give the scheme: ``all`` is nested cross-validation (MR, CR, SUBJ, MPQA);
+    ``train`` and ``test`` are folds of train, then test (TREC, MRPC); with ``validation`` the
+    splits are fixed (SST, SICK-E, SNLI, probing).
 
-    In memory at most: the embeddings, if ``memory`` allows; else 128 MiB of them a thread. Beside them the batch orders
-    (4 bytes an item and epoch) and, under ``logreg``, 1 GiB of features. Those of pairs are made batch by batch.
+    The memory holds at most the embeddings, if ``memory`` allows, otherwise 128 MiB of them per
+    thread; further the batch orders (4 bytes per item and epoch) and, under ``logreg``, 1 GiB of
+    features. Features of pairs are made batch by batch.
     """
 
     PROTOCOLS: ClassVar[Mapping[str, ProbeProtocol]] = PROTOCOLS
@@ -192,107 +254,136 @@ class ProbeEvaluator:
     ) -> None:
         """Set up a probe; ``self.protocol`` then holds the fields that a Result records.
 
-        ``f1`` reports the F1 of class 1 beside accuracy (MRPC). Features of pairs are ``abs_mul`` (MRPC, SICK-E) or
-        ``concat_mul_abs`` (SNLI, whose rows are then also sorted as the toolkit sorts SNLI's); of single sentences ``u``. What
-        the task fixes in place of the protocol's fields, if it has them: ``nhid`` (WordContent: 0), ``epoch_size`` (SNLI: 1),
-        ``max_epochs`` (SNLI: 15) and ``weight_decays`` (SNLI: 1e-9 alone). The device is ``cpu`` or a torch device; classifiers
-        with hidden units use torch anywhere. Threads are all that this process may use unless they are given; ``memory`` is how
-        many bytes of embeddings are held, a larger task is read chunk by chunk.
+        A task may fix fields of the protocol; such a value is ignored if the protocol lacks the
+        field.
+
+        Args:
+            protocol: The protocol.
+            f1: Report the F1 of class 1 beside accuracy (MRPC).
+            features: ``u`` for single sentences; for pairs ``abs_mul`` (MRPC, SICK-E) or
+                ``concat_mul_abs`` (SNLI), which also sorts the items as the toolkit sorts SNLI's.
+            nhid: Fixes the field of this name (WordContent: 0).
+            epoch_size: Fixes the field of this name (SNLI: 1).
+            max_epochs: Fixes the field of this name (SNLI: 15).
+            weight_decays: Fixes the field of this name (SNLI: 1e-9 alone).
+            device: ``cpu`` or a torch device; classifiers with hidden units use torch anywhere.
+            threads: By default all that this process may use.
+            memory: The maximum number of bytes of embeddings in memory; a larger task is read
+                chunk by chunk.
         """
-        fixed = {
+        task_values = {
             "nhid": nhid,
             "epoch_size": epoch_size,
             "max_epochs": max_epochs,
             "weight_decays": weight_decays,
         }
         changes: dict[str, Any] = {
-            k: v for k, v in fixed.items() if v is not None and hasattr(protocol, k)
+            name: value
+            for name, value in task_values.items()
+            if value is not None and hasattr(protocol, name)
         }
         self.protocol = replace(protocol, **changes)
-        self.f1, self.features = f1, features
-        self.device, self.memory = device, memory
+        self.f1 = f1
+        self.features = features
+        self.device = device
+        self.memory = memory
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self.threads = threads or cores or 1
 
     def __call__(self, splits: Mapping[str, Split], embed: Embed, *, seed: int) -> Scores:
-        """Train, choose and test classifiers on the embeddings; seed 0 is the published run, see :class:`ProbeProtocol`.
+        """Train, choose and test classifiers on the embeddings.
 
-        Raises DataError: splits that are not labelled, too small, or of no known scheme.
+        Args:
+            splits: The task's splits; their names give the scheme.
+            embed: Embeds sentences.
+            seed: 0 is the published run, see :class:`ProbeProtocol`.
+
+        Raises:
+            DataError: The splits are not labelled, too small, or of no known scheme.
         """
-        labelled = {name: _labelled(split) for name, split in splits.items()}
-        classes = max(
-            max(1 + int(split.labels.max()), len(split.classes)) for split in labelled.values()
+        labelled_splits = {name: _check_labelled(split) for name, split in splits.items()}
+        n_classes = max(
+            max(1 + int(split.labels.max()), len(split.classes))
+            for split in labelled_splits.values()
         )
-        if classes < 2:
+        if n_classes < 2:
             raise DataError("a probe needs at least two classes")
-        rows: dict[str, ProbeItems] = {}
-        for name, split in labelled.items():
-            rows[name] = make_items(
-                split,
-                embed,
-                self.features,
-                self.memory - sum(r.pool.in_memory for r in rows.values()),
-            )
-        width = next(iter(rows.values())).pool.width
-        solver = self.protocol.solver(ProbeRun(width, classes, seed, self.device, self.threads))
-        accuracy, on_dev, predictions = run_scheme(rows, self.protocol, solver, seed=seed)
-        trained, tested = (labelled.get(name) or labelled["all"] for name in ("train", "test"))
-        correct, sentences = predictions == tested.labels, sentence_columns(*tested.sides)
-        columns = {"prediction": predictions, "correct": correct, **sentences}
-        found = self.recompute({**columns, "label": tested.labels})
-        # The accuracy of always answering the training items' most frequent class.
-        majority = float((tested.labels == int(np.bincount(trained.labels).argmax())).mean())
-        accuracies = {"accuracy": accuracy, "dev_accuracy": on_dev, "majority": majority}
-        names = list(map(str, tested.classes or trained.classes))
-        names += list(map(str, range(len(names), classes)))
-        zeros, constant = (
-            sum(r.pool.zero_rows for r in rows.values()),
-            all(r.pool.constant for r in rows.values()),
+        items_by_split = self._make_items(labelled_splits, embed)
+        pools = [items.pool for items in items_by_split.values()]
+        run = ProbeRun(pools[0].width, n_classes, seed, self.device, self.threads)
+        solver = self.protocol.solver(run)
+        accuracy, development_accuracy, predictions = run_scheme(
+            items_by_split, self.protocol, solver, seed=seed
         )
-        notes = [f"{zeros} embeddings are zero vectors"] if zeros else []
-        if constant:
-            what = "the classifier can only learn how frequent classes are"
-            notes.append(f"every sentence has the same embedding: {what}")
+        train, test = (
+            labelled_splits.get(name) or labelled_splits["all"] for name in ("train", "test")
+        )
+        columns = {
+            "prediction": predictions,
+            "correct": predictions == test.labels,
+            **sentence_columns(*test.sides),
+        }
+        result = self.recompute({**columns, "label": test.labels})
+        # The accuracy of always predicting the training items' most frequent class.
+        majority = float((test.labels == int(np.bincount(train.labels).argmax())).mean())
+        accuracies = {
+            "accuracy": accuracy,
+            "dev_accuracy": development_accuracy,
+            "majority": majority,
+        }
+        class_names = list(map(str, test.classes or train.classes))
+        class_names += list(map(str, range(len(class_names), n_classes)))
+        zero_vectors = sum(pool.zero_rows for pool in pools)
+        notes = _describe_embeddings(zero_vectors, all(pool.is_constant for pool in pools))
         return replace(
-            found,
+            result,
             score=accuracy,
-            scores={**accuracies, **found.scores, "accuracy": accuracy},
+            scores={**accuracies, **result.scores, "accuracy": accuracy},
             per_subset={
-                name: found.per_subset.get(str(c), _class_scores(0, 0, 0))
-                for c, name in enumerate(names)
+                name: result.per_subset.get(str(index), _class_scores(0, 0, 0))
+                for index, name in enumerate(class_names)
             },
             per_item=columns,
-            zero_vectors=zeros,
+            zero_vectors=zero_vectors,
             notes=(*notes, *solver.notes()),
         )
 
-    def recompute(self, items: ItemColumns) -> Scores:
-        """Make the share of right answers; where the true ``label`` of each item is among its columns, each class's too.
+    def _make_items(
+        self, splits: Mapping[str, LabelledSplit | LabelledPairSplit], embed: Embed
+    ) -> dict[str, ProbeItems]:
+        """Embed the splits; embeddings stay in memory until its bytes are used up."""
+        items_by_split: dict[str, ProbeItems] = {}
+        free_bytes = self.memory
+        for name, split in splits.items():
+            items = make_items(split, embed, self.features, free_bytes)
+            free_bytes -= items.pool.resident_bytes
+            items_by_split[name] = items
+        return items_by_split
 
-        The accuracy of a Result is this share as its protocol rounds it, of nested folds the mean. Classes are numbers.
+    def recompute(self, items: ItemColumns) -> Scores:
+        """Compute the share of correct predictions and, with a column ``label``, class scores.
+
+        The accuracy of a Result is this share as its protocol rounds it, for nested folds their
+        mean. Classes are numbers here.
         """
-        prediction, correct = (
-            np.asarray(items["prediction"]),
-            np.asarray(items["correct"], dtype=bool),
-        )
-        share, n = float(correct.mean()), len(correct)
-        scores, per_subset = {"accuracy": share}, dict[str, dict[str, float]]()
+        prediction = np.asarray(items["prediction"])
+        correct = np.asarray(items["correct"], dtype=bool)
+        share = float(correct.mean())
+        n = len(correct)
+        scores = {"accuracy": share}
+        per_subset: dict[str, dict[str, float]] = {}
         if "label" in items:
             label = np.asarray(items["label"])
-            for c in range(1 + int(max(label.max(), prediction.max()))):
-                per_subset[str(c)] = _class_scores(
-                    int(((prediction == c) & (label == c)).sum()),
-                    int((prediction == c).sum()),
-                    int((label == c).sum()),
+            for class_index in range(1 + int(max(label.max(), prediction.max()))):
+                is_predicted = prediction == class_index
+                is_true = label == class_index
+                per_subset[str(class_index)] = _class_scores(
+                    int((is_predicted & is_true).sum()),
+                    int(is_predicted.sum()),
+                    int(is_true.sum()),
                 )
             if self.f1:
-                value, decimals = per_subset["1"]["f1"], self.protocol.rounding
-                # In points, as the protocol rounds accuracy.
-                scores["f1"] = (
-                    value
-                    if decimals is None
-                    else round(round(100 * value, decimals) / 100, decimals + 2)
-                )
+                scores["f1"] = self._round(per_subset["1"]["f1"])
         return Scores(
             score=share,
             scores=scores,
@@ -303,47 +394,78 @@ class ProbeEvaluator:
             n=n,
         )
 
+    def _round(self, value: float) -> float:
+        """Round a value in [0, 1] in points, as the protocol rounds accuracy."""
+        decimals = self.protocol.rounding
+        if decimals is None:
+            return value
+        return round(round(100 * value, decimals) / 100, decimals + 2)
+
     def score_range(self, items: ItemColumns, split: str) -> tuple[float, float]:
-        """Return the least and the greatest score that these right and wrong answers can have made.
+        """Return the least and the greatest score that these predictions allow.
 
-        Let H of n items be right. Without ``rounding`` the score is H / n. With it the score is the mean of the accuracies of
-        one test split or, where all items are tested in k folds, of the folds. Each accuracy in points is rounded to d decimals,
-        which moves it by at most u = 10^-d / 2; their mean moves by at most u with them, and by u when it is rounded itself: by
-        10^-d points in all, which are 10^-(d + 2), so 1e-4 with two decimals.
+        Let H of n items be correct. Without ``rounding`` the score is H / n. With it the score is
+        the mean of the accuracies of one test split or, if all items are tested in k folds, of the
+        folds. Each accuracy in points is rounded to d decimals, which moves it by at most
+        u = 10^-d / 2; their mean moves by at most u with them, and by u when it is rounded itself:
+        by 10^-d points in all, which are 10^-(d + 2), so 1e-4 with two decimals.
 
-        Folds are not of one size. Stratified folds deal the items, sorted by class, out in turn, so with q = floor(n / k) and
-        r = n - q k, r folds have q + 1 items and k - r have q. If A right items are in the larger folds, the mean of the folds is
+        The folds differ in size. Stratified folds deal the items, sorted by class, out in turn, so
+        with q = floor(n / k) and r = n - q k, r folds have q + 1 items and k - r have q. If A
+        correct items are in the larger folds, the mean of the folds is
 
             M(A) = (A / (q + 1) + (H - A) / q) / k,
 
-        which falls with A. A is at most H and the r (q + 1) items of the larger folds, and H - A at most the (k - r) q items of
-        the others. So M lies between M(min(H, r (q + 1))) and M(max(0, H - (k - r) q)). Both are reached, as nothing else binds
-        which items are right: without the folds no range is narrower. It holds H / n, and has no width if k divides n.
+        which falls with A. A is at most H and the r (q + 1) items of the larger folds, and H - A at
+        most the (k - r) q items of the other folds. So M lies between M(min(H, r (q + 1))) and
+        M(max(0, H - (k - r) q)). Both are reached, as nothing else restricts which items are
+        correct: without the folds no range is narrower. It holds H / n, and has no width if k
+        divides n.
         """
-        correct = np.asarray(items["correct"], dtype=bool)
-        n, right, decimals = len(correct), int(correct.sum()), self.protocol.rounding
+        is_correct = np.asarray(items["correct"], dtype=bool)
+        n = len(is_correct)
+        n_correct = int(is_correct.sum())
+        decimals = self.protocol.rounding
         if decimals is None:
-            return right / n, right / n
-        k, reach = self.protocol.kfold, 10.0 ** -(decimals + 2)
+            return n_correct / n, n_correct / n
+        k = self.protocol.kfold
+        rounding_error = 10.0 ** -(decimals + 2)
         if split != "all" or n < k:
-            return right / n - reach, right / n + reach
-        size, larger = divmod(n, k)
-        in_larger = min(right, larger * (size + 1)), max(0, right - (k - larger) * size)
-        low, high = ((count / (size + 1) + (right - count) / size) / k for count in in_larger)
-        return low - reach, high + reach
+            return n_correct / n - rounding_error, n_correct / n + rounding_error
+        size, n_larger = divmod(n, k)
+        most_in_larger = min(n_correct, n_larger * (size + 1))
+        least_in_larger = max(0, n_correct - (k - n_larger) * size)
+        low, high = (
+            (in_larger / (size + 1) + (n_correct - in_larger) / size) / k
+            for in_larger in (most_in_larger, least_in_larger)
+        )
+        return low - rounding_error, high + rounding_error
 
 
-def _class_scores(hits: int, found: int, support: int) -> dict[str, float]:
-    """Precision, recall, F1 and support of one class; what has no items is 0."""
+def _describe_embeddings(zero_vectors: int, is_constant: bool) -> list[str]:
+    """Return notes on embeddings that carry no information."""
+    notes = []
+    if zero_vectors:
+        notes.append(f"{zero_vectors} embeddings are zero vectors")
+    if is_constant:
+        notes.append(
+            "every sentence has the same embedding: "
+            "the classifier can only learn how frequent classes are"
+        )
+    return notes
+
+
+def _class_scores(n_hits: int, n_predicted: int, support: int) -> dict[str, float]:
+    """Return precision, recall, F1 and support of one class; a quotient by no items is 0."""
     return {
-        "precision": hits / found if found else 0.0,
-        "recall": hits / support if support else 0.0,
-        "f1": 2 * hits / (found + support) if found + support else 0.0,
+        "precision": n_hits / n_predicted if n_predicted else 0.0,
+        "recall": n_hits / support if support else 0.0,
+        "f1": 2 * n_hits / (n_predicted + support) if n_predicted + support else 0.0,
         "support": float(support),
     }
 
 
-def _labelled(split: Split) -> LabelledSplit | LabelledPairSplit:
+def _check_labelled(split: Split) -> LabelledSplit | LabelledPairSplit:
     if not isinstance(split, LabelledSplit | LabelledPairSplit):
         raise DataError("the evaluator 'probe' scores sentences or pairs that have a class")
     if not split.n:

@@ -1,4 +1,7 @@
-"""The items of a probe: features, read from embeddings and never held as a whole for pairs; orders, folds and first weights."""
+"""The items of a probe: their features, orders, folds, and the first weights of classifiers.
+
+Features of pairs are made from embeddings batch by batch and never stored as a whole.
+"""
 
 from __future__ import annotations
 
@@ -24,32 +27,39 @@ if TYPE_CHECKING:
 
 Features = Literal["u", "abs_mul", "concat_mul_abs"]
 BLOCKS: dict[Features, int] = {"u": 1, "abs_mul": 2, "concat_mul_abs": 4}
-"""How many embedding sizes wide each kind of features is."""
+"""The width of each kind of features, in embedding sizes."""
 LANES = 16
-"""Compiled loops have their weights in rows of a multiple of so many."""
-CHUNK_BYTES, CHUNK_VALUES = 128 << 20, 1 << 22
-"""Bytes of embeddings read at once, and numbers of features made at once, at most."""
+"""The compiled loops need rows of weights whose length is a multiple of this."""
+CHUNK_BYTES = 128 << 20
+"""The maximum number of bytes of embeddings read at once."""
+CHUNK_VALUES = 1 << 22
+"""The maximum number of features, over all items, made at once."""
 
 
 @dataclass(frozen=True)
 class FeaturePool:
     """One split's embeddings, from which the features of any of its items are made.
 
-    A single sentence gives ``u``; a pair ``[|u - v|, u * v]`` (``abs_mul``) or ``[u, v, u * v, |u - v|]``
-    (``concat_mul_abs``). ``sides`` are arrays where they fit the memory granted, else views, read chunk by chunk.
+    Attributes:
+        sides: The embeddings (n, d) of the first and, for pairs, of the second sentences: arrays
+            if they fit into the memory for them, otherwise views that are read chunk by chunk.
+        features: The kind of features. A single sentence gives ``u``; a pair gives
+            ``[|u - v|, u * v]`` (``abs_mul``) or ``[u, v, u * v, |u - v|]`` (``concat_mul_abs``).
+        zero_rows: The number of embeddings that are zero vectors.
+        is_constant: All embeddings of each side are the same.
     """
 
     sides: tuple[EmbeddingRows, ...]
     features: Features
     zero_rows: int
-    constant: bool
+    is_constant: bool
 
     @property
-    def in_memory(self) -> int:
-        """Bytes of embeddings held in memory."""
-        return (
-            sum(4 * side.shape[0] * side.shape[1] for side in self.sides) if self.is_resident else 0
-        )
+    def resident_bytes(self) -> int:
+        """The bytes of embeddings in memory; 0 if they are read chunk by chunk."""
+        if not self.is_resident:
+            return 0
+        return sum(4 * side.shape[0] * side.shape[1] for side in self.sides)
 
     @property
     def is_resident(self) -> bool:
@@ -58,128 +68,172 @@ class FeaturePool:
 
     @property
     def width(self) -> int:
-        """Number of features of an item."""
+        """The number of features of an item."""
         return BLOCKS[self.features] * int(self.sides[0].shape[1])
 
 
 class ItemBlock(NamedTuple):
-    """Some items: embeddings in memory ``u``, ``v`` (m, d), where their own are in them ``rows`` (k,), ``labels`` (k, …)."""
+    """Some items with embeddings in memory, among which are theirs."""
 
     u: FloatArray
+    """Embeddings of first (or only) sentences, (m, d)."""
     v: FloatArray
+    """Embeddings of second sentences, (m, d); the same as ``u`` for single sentences."""
     rows: IndexArray
+    """The row of each item in ``u`` and ``v``, (k,)."""
     labels: npt.NDArray[Any]
+    """The label of each item, (k,), or its soft labels, (k, c)."""
 
 
 @dataclass(frozen=True)
 class ProbeItems:
-    """Some items of a pool, in an order: their places ``at`` (m,) and ``labels``, (m,) or soft ones (m, c)."""
+    """Some items of a pool, in an order.
+
+    Attributes:
+        pool: The embeddings of their split.
+        indices: Their indices in the split, (m,).
+        labels: Their labels, (m,), or soft labels, (m, c).
+    """
 
     pool: FeaturePool
-    at: IndexArray
+    indices: IndexArray
     labels: npt.NDArray[Any]
 
     def __len__(self) -> int:
-        """Number of items."""
-        return len(self.at)
+        """Return the number of items."""
+        return len(self.indices)
 
     def select(self, positions: IndexArray) -> ProbeItems:
-        """The items at these positions."""
-        return ProbeItems(self.pool, self.at[positions], self.labels[positions])
+        """Return the items at these positions."""
+        return ProbeItems(self.pool, self.indices[positions], self.labels[positions])
 
     def folds(self, k: int, seed: int) -> list[tuple[ProbeItems, ProbeItems]]:
-        """Training and held-out items of k stratified folds; raises DataError where no class has k items."""
+        """Divide the items into k stratified folds.
+
+        Returns:
+            For each fold its training items and its held-out items.
+
+        Raises:
+            DataError: No class has k items.
+        """
         from sklearn.model_selection import StratifiedKFold
 
         if np.bincount(self.labels).max(initial=0) < k:
             raise DataError(f"{len(self)} labelled items are too few for {k} folds")
+        splitter = StratifiedKFold(k, shuffle=True, random_state=seed)
         with warnings.catch_warnings():
-            # A class rarer than k is missing from some folds: so in the toolkit.
+            # A class rarer than k is missing from some folds, as in the toolkit.
             warnings.filterwarnings(
                 "ignore", message="The least populated class", category=UserWarning
             )
-            cut = StratifiedKFold(k, shuffle=True, random_state=seed).split(self.at, self.labels)
-            return [(self.select(train), self.select(held_out)) for train, held_out in cut]
+            return [
+                (self.select(train), self.select(held_out))
+                for train, held_out in splitter.split(self.indices, self.labels)
+            ]
 
     def blocks(self, *, multiple_of: int = 1) -> Iterator[ItemBlock]:
-        """The items in order: at once if their pool is in memory, else by chunks of a multiple of so many items."""
+        """Yield the items in order, with their embeddings in memory.
+
+        Args:
+            multiple_of: Each block but the last has a multiple of this number of items. All items
+                are one block if their pool is in memory.
+        """
         sides = self.pool.sides
         if self.pool.is_resident:
-            yield ItemBlock(np.asarray(sides[0]), np.asarray(sides[-1]), self.at, self.labels)
+            yield ItemBlock(np.asarray(sides[0]), np.asarray(sides[-1]), self.indices, self.labels)
             return
         size = CHUNK_BYTES // (4 * sides[0].shape[1] * len(sides))
         size = max(1, size // multiple_of) * multiple_of
         for start in range(0, len(self), size):
-            chunk = self.at[start : start + size]
-            # In the order of the file, whatever the order asked for: fewer pages are touched.
-            by_place = np.argsort(chunk)
-            read = [
-                np.require(side.take(chunk[by_place]), np.float32, ["C", "W"]) for side in sides
+            chunk = self.indices[start : start + size]
+            # Reading in the order of the file, not of the items, touches fewer pages.
+            file_order = np.argsort(chunk)
+            embeddings = [
+                np.require(side.take(chunk[file_order]), np.float32, ["C", "W"]) for side in sides
             ]
             yield ItemBlock(
-                read[0], read[-1], np.argsort(by_place), self.labels[start : start + size]
+                embeddings[0],
+                embeddings[-1],
+                np.argsort(file_order),
+                self.labels[start : start + size],
             )
 
     def features(
         self, device: torch.device | str = "cpu", size: int = CHUNK_VALUES
     ) -> Iterator[Tensor]:
-        """The features of the items in order, (<= size, w) float64, 32 MiB at a time at most."""
+        """Yield the items' features in order, (<= size, w) float64, at most 32 MiB at once."""
         import torch
 
-        kind, size = self.pool.features, max(1, min(size, CHUNK_VALUES // self.pool.width))
+        kind = self.pool.features
+        size = max(1, min(size, CHUNK_VALUES // self.pool.width))
         for block in self.blocks():
             for start in range(0, len(block.rows), size):
-                at = block.rows[start : start + size]
-                u = torch.from_numpy(block.u[at]).to(device)
-                v = u if kind == "u" else torch.from_numpy(block.v[at]).to(device)
+                rows = block.rows[start : start + size]
+                u = torch.from_numpy(block.u[rows]).to(device)
+                v = u if kind == "u" else torch.from_numpy(block.v[rows]).to(device)
                 yield combine_sides(u, v, kind).double()
 
 
 def combine_sides(u: Tensor, v: Tensor, kind: Features) -> Tensor:
-    """Features (…, w) of items from the embeddings of their sentences, (…, d) each."""
+    """Return the features (…, w) of items from their sentences' embeddings, (…, d) each."""
     import torch
 
     if kind == "u":
         return u
-    away, product = (u - v).abs(), u * v
-    return torch.cat([away, product] if kind == "abs_mul" else [u, v, product, away], dim=-1)
+    difference = (u - v).abs()
+    product = u * v
+    if kind == "abs_mul":
+        return torch.cat([difference, product], dim=-1)
+    return torch.cat([u, v, product, difference], dim=-1)
 
 
 AnySplit = LabelledSplit | LabelledPairSplit | PairSplit
 
 
 def make_items(split: AnySplit, embed: Embed, features: Features, memory: int) -> ProbeItems:
-    """A split's items in the toolkit's order, with their labels or gold scores; of SNLI's features, in SNLI's order.
+    """Embed a split and return its items in the toolkit's order.
 
-    Of embeddings ``memory`` bytes may be held. Raises DataError: pairs with features of sentences, or the reverse.
+    Args:
+        split: The split; its labels or gold scores are the items' labels.
+        embed: Embeds sentences.
+        features: The kind of features; ``concat_mul_abs`` sorts the items as the toolkit sorts
+            SNLI's.
+        memory: The maximum number of bytes of embeddings in memory; more are read chunk by chunk.
+
+    Raises:
+        DataError: The split has pairs and the features are those of sentences, or the reverse.
     """
-    pairs = len(split.sides) == 2
-    if pairs == (features == "u"):
-        what, fit = (
-            ("pairs", "'abs_mul' or 'concat_mul_abs'") if pairs else ("single sentences", "'u'")
-        )
-        raise DataError(f"the task's {what} need features {fit}, not '{features}'")
+    has_pairs = len(split.sides) == 2
+    if has_pairs == (features == "u"):
+        kind = "pairs" if has_pairs else "single sentences"
+        choices = "'abs_mul' or 'concat_mul_abs'" if has_pairs else "'u'"
+        raise DataError(f"the task's {kind} need features {choices}, not '{features}'")
     sides: list[EmbeddingRows] = [embed(side) for side in split.sides]
     if sum(4 * side.shape[0] * side.shape[1] for side in sides) <= memory:
         sides = [np.require(np.asarray(side), np.float32, ["C", "W", "A"]) for side in sides]
-    looks = [inspect_embeddings(side) for side in sides]
+    checks = [inspect_embeddings(side) for side in sides]
     pool = FeaturePool(
         tuple(sides),
         features,
-        sum(look.zero_vectors for look in looks),
-        all(look.is_constant for look in looks),
+        zero_rows=sum(check.zero_vectors for check in checks),
+        is_constant=all(check.is_constant for check in checks),
     )
     order = toolkit_order(split, second_first=features == "concat_mul_abs")
-    answers = split.gold if isinstance(split, PairSplit) else split.labels
-    return ProbeItems(pool, order, answers[order])
+    labels = split.gold if isinstance(split, PairSplit) else split.labels
+    return ProbeItems(pool, order, labels[order])
 
 
 def toolkit_order(split: AnySplit, *, second_first: bool = False) -> IndexArray:
-    """Return the indices that sort a split as the toolkit does, shape (n,).
+    """Return the indices that sort a split as the toolkit does, (n,).
 
-    By token count, then label (``binary.py``, ``sst.py``, ``trec.py``, ``probing.py``); pairs by the count of the
-    first, then of the second sentence, then label (``mrpc.py``, ``sick.py``). Ties keep the order of the file. With
-    ``second_first`` as ``snli.py``: second sentence first, and labels by their *names*, for there they are strings.
+    The order is by token count, then label (``binary.py``, ``sst.py``, ``trec.py``,
+    ``probing.py``); for pairs by the count of the first, then of the second sentence, then label
+    (``mrpc.py``, ``sick.py``). Ties keep the order of the file.
+
+    Args:
+        split: The split.
+        second_first: Sort as ``snli.py``: by the second sentence first, and labels by their
+            *names*, because they are strings there.
     """
     # The toolkit's loaders split lines at white space.
     counts = [
@@ -192,23 +246,30 @@ def toolkit_order(split: AnySplit, *, second_first: bool = False) -> IndexArray:
     if not second_first:
         return np.lexsort([labels, *reversed(counts)])
     if len(split.classes):
-        labels = np.argsort(np.argsort(np.asarray(split.classes), kind="stable"))[labels]
+        rank_of_class = np.argsort(np.argsort(np.asarray(split.classes), kind="stable"))
+        labels = rank_of_class[labels]
     return np.lexsort([labels, *counts])
 
 
 class EpochOrders:
-    """The order of the training items in each epoch, for one training size; drawn when first asked for.
+    """The order of the training items in each epoch, for one training size.
 
-    With ``holdout``, the first draw of the stream sets aside that share of the items: ``kept`` and
-    ``held_out`` are their positions, and the epochs permute what is kept.
+    Orders are drawn when they are first requested. With ``holdout``, the first draw of the stream
+    holds out that share of the items: ``validation_items`` and ``training_items`` are positions,
+    and the epochs permute the training items.
     """
 
     def __init__(self, seed: int, n: int, *, holdout: float = 0.0) -> None:
-        """Start the stream for n items; raises DataError where they are too few to hold any out."""
+        """Start the stream for n items.
+
+        Raises:
+            DataError: The items are too few to hold any out.
+        """
         self._rng = np.random.RandomState(seed)  # noqa: NPY002 - the toolkit's generator
         self._lock = threading.Lock()
         self._epochs: list[npt.NDArray[np.int32]] = []
-        self.validation_items, self.training_items = np.empty(0, dtype=np.int64), np.arange(n)
+        self.validation_items = np.empty(0, dtype=np.int64)
+        self.training_items = np.arange(n)
         if holdout:
             self.validation_items, self.training_items = np.split(
                 self._rng.permutation(n), [int(holdout * n)]
@@ -216,20 +277,30 @@ class EpochOrders:
             if not len(self.validation_items):
                 raise DataError(f"{n} training items are too few to hold {holdout:.0%} of them out")
 
-    def permutation(self, at: int) -> IndexArray:
-        """The order of epoch ``at``: positions within ``kept``, (len(kept),)."""
+    def permutation(self, epoch: int) -> IndexArray:
+        """Return the order of an epoch: positions within ``training_items``, one per item."""
         with self._lock:
-            while len(self._epochs) <= at:
-                self._epochs.append(
-                    self._rng.permutation(len(self.training_items)).astype(np.int32)
-                )
-            return self._epochs[at].astype(np.int64)
+            while len(self._epochs) <= epoch:
+                permutation = self._rng.permutation(len(self.training_items))
+                self._epochs.append(permutation.astype(np.int32))
+            return self._epochs[epoch].astype(np.int64)
 
 
-def first_weights(seed: int, *layers: tuple[int, int]) -> tuple[list[Tensor], torch.Generator]:
-    """The weights and biases that torch's linear layers of these sizes (in, out) start from, after seeding.
+class FirstWeights(NamedTuple):
+    """The weights that layers start from."""
 
-    Returns weight (out, in) and bias (out,) of each layer, and the generator as they left it.
+    tensors: list[Tensor]
+    """The weight (out, in) and the bias (out,) of each layer."""
+    generator: torch.Generator
+    """The generator after all draws."""
+
+
+def first_weights(seed: int, *layers: tuple[int, int]) -> FirstWeights:
+    """Draw the weights and biases that torch's linear layers start from, after seeding.
+
+    Args:
+        seed: The seed of torch's generator.
+        layers: The sizes (in, out) of each layer.
     """
     import torch
 
@@ -240,46 +311,57 @@ def first_weights(seed: int, *layers: tuple[int, int]) -> tuple[list[Tensor], to
         torch.nn.init.kaiming_uniform_(weight, a=5**0.5, generator=generator)
         bound = fan_in**-0.5
         tensors += [weight, torch.empty(fan_out).uniform_(-bound, bound, generator=generator)]
-    return tensors, generator
+    return FirstWeights(tensors, generator)
 
 
 def starting_weights(seed: int, width: int, classes: int) -> FloatArray:
-    """The first weights with their biases in the column after them, padded with zeros as the loops want them."""
+    """Draw the first weights of a linear classifier, as the compiled loops need them.
+
+    Returns:
+        One row per class: its ``width`` weights, its bias, and zeros up to a multiple of
+        ``LANES`` columns.
+    """
     (weight, bias), _ = first_weights(seed, (width, classes))
-    start: FloatArray = np.zeros((classes, -(-(width + 1) // LANES) * LANES), dtype=np.float32)
-    start[:, :width], start[:, width] = weight.numpy(), bias.numpy()
+    n_columns = -(-(width + 1) // LANES) * LANES
+    start: FloatArray = np.zeros((classes, n_columns), dtype=np.float32)
+    start[:, :width] = weight.numpy()
+    start[:, width] = bias.numpy()
     return start
 
 
 class SearchResult(NamedTuple):
-    """What a search over the grid found: ``accuracy`` (folds, grid) on development items, and the classifiers."""
+    """The classifiers of a search over the grid."""
 
     accuracy: npt.NDArray[np.float64]
+    """Their accuracies on development items, (folds, grid)."""
     classifiers: list[list[Any]]
+    """The classifiers, by fold and position in the grid."""
 
 
 class Solver(Protocol):
     """Trains classifiers over a grid of penalties."""
 
     def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> SearchResult:
-        """Train a classifier a fold (training items, development items) and penalty."""
+        """Train a classifier per penalty and fold, which is (training, development) items."""
 
     def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[Any]:
-        """Train one final classifier on each of these, with the penalty of this place in the grid."""
+        """Train a final classifier on each set of items, with the penalty at this grid position."""
 
-    def predict(self, classifier: Any, rows: ProbeItems) -> IndexArray:  # noqa: ANN401 - what search and refit return
-        """The class of each item, (m,)."""
+    def predict(self, classifier: Any, items: ProbeItems) -> IndexArray:  # noqa: ANN401
+        """Return the predicted class of each item, (m,)."""
 
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the score must know of the training; nothing where it always ends."""
+        """Return facts on the training that a reader of the score must know; empty if none."""
         return ()
 
 
 class ProbeRun(NamedTuple):
-    """One run of a probe: ``width`` features an item, ``classes``, the seed, and what of the machine it may use."""
+    """One run of a probe, and the part of the machine that it may use."""
 
     width: int
+    """The number of features of an item."""
     classes: int
+    """The number of classes."""
     seed: int = 0
     device: str = "cpu"
     threads: int = 1
@@ -287,14 +369,16 @@ class ProbeRun(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeProtocol(ABC):
-    """A classifier of probes with its settings: what every protocol fixes, and what trains it.
+    """A classifier of probes with its settings: the fields that every protocol has.
 
-    Seeds: an evaluation with seed ``s`` is the toolkit's run with its seed set to ``base_seed + s``;
-    seed 0 is the published one, 1111. The outer and inner folds of nested cross-validation stay at
-    ``base_seed`` whatever the seed, as they do in the toolkit; those of k-fold tasks follow it.
+    Seeds: an evaluation with seed ``s`` is the toolkit's run with its seed set to
+    ``base_seed + s``; seed 0 is the published one, 1111. The outer and inner folds of nested
+    cross-validation stay at ``base_seed`` whatever the seed, as they do in the toolkit; those of
+    k-fold tasks follow it.
 
-    ``rounding`` is the number of decimals that accuracies in points are cut to where the toolkit does so: before
-    penalties are compared and before folds are averaged. None: none is, and the score is the share of items right.
+    ``rounding`` is the number of decimals to which accuracies in points are rounded at the steps at
+    which the toolkit does so: before penalties are compared and before folds are averaged. If it is
+    None, nothing is rounded, and the score is the share of correct items.
     """
 
     name: str
@@ -305,4 +389,7 @@ class ProbeProtocol(ABC):
 
     @abstractmethod
     def solver(self, run: ProbeRun) -> Solver:
-        """Return what trains this classifier. Heavy imports belong here: protocols are listed without them."""
+        """Return the solver that trains this classifier.
+
+        Heavy imports belong into this method: protocols are listed without them.
+        """

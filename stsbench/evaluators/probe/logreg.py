@@ -1,13 +1,15 @@
-"""Many smooth convex functions minimised side by side: L-BFGS with a backtracking line search.
+"""Logistic regression trained to its optimum, by minimising many convex functions at once.
 
-J. Nocedal and S. J. Wright, Numerical Optimization (2006), algorithms 3.1 and 7.4. Every function
-goes its own way: a step that one rejects is halved while the others move on. Torch's LBFGS has one
-history and one step for all of them, and was slower by a third on the probe's problems.
+The minimisation is L-BFGS with a backtracking line search: J. Nocedal and S. J. Wright, Numerical
+Optimization (2006), algorithms 3.1 and 7.4. The functions are independent: a step that does not
+lower a function enough is halved while the other functions move on. Torch's LBFGS has one history
+and one step for all of them, and was slower by a third on the probe's problems.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,37 +21,50 @@ from stsbench.evaluators.probe.items import CHUNK_VALUES, ProbeItems, ProbeRun, 
 
 _HISTORY = 10
 _ARMIJO = 1e-4
-_KEPT_BYTES = 1 << 30
+_MAX_FEATURE_BYTES = 1 << 30
+"""The maximum number of bytes of features in memory; more are made again in each evaluation."""
 
 Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Points (m, d) and the numbers of their functions (m,) to values (m,) and gradients (m, d)."""
 
 
+class Minima(NamedTuple):
+    """The points at which a minimisation ended."""
+
+    points: Tensor
+    """One point per function, (m, d)."""
+    converged: Tensor
+    """The functions whose gradient came below the tolerance, (m,), bool."""
+
+
 def minimise(
     objective: Objective, start: Tensor, *, tolerance: float, max_iterations: int
-) -> tuple[Tensor, Tensor]:
-    """Minimise m functions of d variables from ``start`` (m, d), float64, by so many evaluations of each at most.
+) -> Minima:
+    """Minimise m functions of d variables.
 
-    A function is done when its gradient's length is at most the tolerance; the objective is asked only for those not
-    yet done. Returns the points found, (m, d), and which functions' gradients came below the tolerance, (m,).
+    Args:
+        objective: Computes values and gradients; called only for functions that are not finished.
+        start: The points to start from, (m, d), float64.
+        tolerance: A function is finished if the length of its gradient is at most this.
+        max_iterations: The maximum number of evaluations of each function.
     """
-    points, converged = (
-        start.clone(),
-        torch.zeros(len(start), dtype=torch.bool, device=start.device),
-    )
+    points = start.clone()
+    converged = torch.zeros(len(start), dtype=torch.bool, device=start.device)
     active = torch.arange(len(start), device=start.device)
     x = start
     value, gradient = objective(x, active)
     history = _History(*x.shape, like=x)
-    direction, step = -gradient, torch.ones_like(value)
+    direction = -gradient
+    step = torch.ones_like(value)
     for _ in range(max_iterations):
-        done = gradient.norm(dim=1) <= tolerance
-        points[active[done]], converged[active[done]] = x[done], True
-        if bool(done.any()):
-            stay = ~done
-            active, x, value, gradient = active[stay], x[stay], value[stay], gradient[stay]
-            direction, step = direction[stay], step[stay]
-            history.keep(stay)
+        is_finished = gradient.norm(dim=1) <= tolerance
+        points[active[is_finished]] = x[is_finished]
+        converged[active[is_finished]] = True
+        if bool(is_finished.any()):
+            stays = ~is_finished
+            active, x, value, gradient = active[stays], x[stays], value[stays], gradient[stays]
+            direction, step = direction[stays], step[stays]
+            history.keep(stays)
         if not len(active):
             break
         trial = x + step[:, None] * direction
@@ -64,200 +79,290 @@ def minimise(
         direction = torch.where(accepted[:, None], history.direction(gradient), direction)
         step = torch.where(accepted, torch.ones_like(step), step / 2)
     points[active] = x
-    return points, converged
+    return Minima(points, converged)
 
 
 class _History:
-    """The last steps and gradient changes of each function; a pair of no use has weight 0."""
+    """The last steps and gradient changes of each function; an unused pair has weight 0."""
 
     def __init__(self, m: int, d: int, *, like: Tensor) -> None:
-        self.steps, self.changes = like.new_zeros(_HISTORY, m, d), like.new_zeros(_HISTORY, m, d)
+        self.steps = like.new_zeros(_HISTORY, m, d)
+        self.changes = like.new_zeros(_HISTORY, m, d)
         self.weights = like.new_zeros(_HISTORY, m)
         self.scale = like.new_ones(m)
-        self.added = 0
+        self.n_added = 0
 
     def keep(self, members: Tensor) -> None:
-        self.steps, self.changes = self.steps[:, members], self.changes[:, members]
-        self.weights, self.scale = self.weights[:, members], self.scale[members]
+        self.steps = self.steps[:, members]
+        self.changes = self.changes[:, members]
+        self.weights = self.weights[:, members]
+        self.scale = self.scale[members]
 
     def add(self, step: Tensor, change: Tensor, accepted: Tensor) -> None:
-        """Put a pair in the place of the oldest, (m, d) each; it counts where the step was accepted."""
-        at = self.added % _HISTORY
-        self.added += 1
-        curvature, length = (step * change).sum(dim=1), (change * change).sum(dim=1)
-        good = accepted & (curvature > 1e-12 * length)
-        self.steps[at], self.changes[at] = step, change
-        self.weights[at] = torch.where(good, 1 / curvature, torch.zeros_like(curvature))
-        self.scale = torch.where(good, curvature / length, self.scale)
+        """Replace the oldest pair by a new one.
+
+        Args:
+            step: The change of the points, (m, d).
+            change: The change of the gradients, (m, d).
+            accepted: The functions whose step was accepted, (m,); the others' pair is not used.
+        """
+        position = self.n_added % _HISTORY
+        self.n_added += 1
+        curvature = (step * change).sum(dim=1)
+        squared_length = (change * change).sum(dim=1)
+        is_used = accepted & (curvature > 1e-12 * squared_length)
+        self.steps[position] = step
+        self.changes[position] = change
+        self.weights[position] = torch.where(is_used, 1 / curvature, torch.zeros_like(curvature))
+        self.scale = torch.where(is_used, curvature / squared_length, self.scale)
 
     def direction(self, gradient: Tensor) -> Tensor:
-        """Minus the approximate inverse Hessian times the gradient, (m, d): the two-loop recursion."""
+        """Return minus the approximate inverse Hessian times the gradient, (m, d).
+
+        This is the two-loop recursion of algorithm 7.4.
+        """
         q = -gradient
-        newest_first = [(self.added - 1 - i) % _HISTORY for i in range(min(self.added, _HISTORY))]
-        shares = {}
+        n_pairs = min(self.n_added, _HISTORY)
+        newest_first = [(self.n_added - 1 - i) % _HISTORY for i in range(n_pairs)]
+        alpha_by_pair = {}
         for i in newest_first:
-            shares[i] = self.weights[i] * (self.steps[i] * q).sum(dim=1)
-            q = q - shares[i][:, None] * self.changes[i]
+            alpha_by_pair[i] = self.weights[i] * (self.steps[i] * q).sum(dim=1)
+            q = q - alpha_by_pair[i][:, None] * self.changes[i]
         q = q * self.scale[:, None]
         for i in reversed(newest_first):
-            back = self.weights[i] * (self.changes[i] * q).sum(dim=1)
-            q = q + (shares[i] - back)[:, None] * self.steps[i]
+            beta = self.weights[i] * (self.changes[i] * q).sum(dim=1)
+            q = q + (alpha_by_pair[i] - beta)[:, None] * self.steps[i]
         return q
 
 
-LogisticProblem = tuple[ProbeItems, float]
-"""One logistic regression: its training items and its penalty."""
+class LogisticProblem(NamedTuple):
+    """One logistic regression."""
+
+    train: ProbeItems
+    """The training items."""
+    penalty: float
+    """Half of it times the squared weights is added to the loss."""
 
 
 class ConvergedSolver:
-    """Logistic regression over the grid of penalties."""
+    """Logistic regression over the grid of penalties.
+
+    Classifiers of two classes have one row of weights, other classifiers one row per class.
+
+    Attributes:
+        n_unfinished: The number of classifiers so far that did not converge.
+    """
 
     def __init__(
         self, penalties: Sequence[float], run: ProbeRun, *, tolerance: float, max_iterations: int
     ) -> None:
-        """Classifiers of two classes have one row of weights, others one a class."""
-        self.penalties, self.tolerance, self.max_iterations = penalties, tolerance, max_iterations
-        self.classes, self.device, self.unfinished = run.classes, torch.device(run.device), 0
+        """Store the settings."""
+        self.penalties = penalties
+        self.tolerance = tolerance
+        self.max_iterations = max_iterations
+        self.classes = run.classes
+        self.device = torch.device(run.device)
+        self.n_unfinished = 0
 
     def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> SearchResult:
-        """Train a classifier a fold and penalty."""
-        grid = self.penalties
-        weights = self.solve([(train, penalty) for train, _ in folds for penalty in grid])
-        by_fold = weights.view(len(folds), len(grid), *weights.shape[1:])
-        classes = [self._classes(own, dev) for own, (_, dev) in zip(by_fold, folds, strict=True)]
-        accuracy = [
-            (own == dev.labels[:, None]).mean(axis=0)
-            for own, (_, dev) in zip(classes, folds, strict=True)
-        ]
-        return SearchResult(np.array(accuracy), [list(own) for own in by_fold])
+        """Train a classifier per fold and penalty.
+
+        Args:
+            folds: The training items and the development items.
+        """
+        weights = self.solve(
+            [LogisticProblem(train, penalty) for train, _ in folds for penalty in self.penalties]
+        )
+        weights_by_fold = weights.view(len(folds), len(self.penalties), *weights.shape[1:])
+        accuracies = []
+        for fold_weights, (_, development) in zip(weights_by_fold, folds, strict=True):
+            classes = self._predict_classes(fold_weights, development)
+            accuracies.append((classes == development.labels[:, None]).mean(axis=0))
+        return SearchResult(
+            np.array(accuracies), [list(fold_weights) for fold_weights in weights_by_fold]
+        )
 
     def refit(self, trains: Sequence[ProbeItems], choices: Sequence[int]) -> list[Tensor]:
         """Train on all items."""
         return list(
             self.solve(
-                list(zip(trains, (self.penalties[choice] for choice in choices), strict=True))
+                [
+                    LogisticProblem(train, self.penalties[choice])
+                    for train, choice in zip(trains, choices, strict=True)
+                ]
             )
         )
 
-    def predict(self, classifier: Tensor, rows: ProbeItems) -> IndexArray:
-        """The class of each item, (m,)."""
-        return self._classes(classifier[None], rows)[:, 0]
+    def predict(self, classifier: Tensor, items: ProbeItems) -> IndexArray:
+        """Return the predicted class of each item, (m,)."""
+        return self._predict_classes(classifier[None], items)[:, 0]
 
     def notes(self) -> tuple[str, ...]:
-        """Whether any classifier did not converge."""
-        limit = self.max_iterations
+        """Return a note on classifiers that did not converge; empty if all did."""
+        if not self.n_unfinished:
+            return ()
         return (
-            (f"{self.unfinished} classifiers had not converged after {limit} steps",)
-            if self.unfinished
-            else ()
+            f"{self.n_unfinished} classifiers had not converged after {self.max_iterations} steps",
         )
 
     def solve(self, problems: Sequence[LogisticProblem]) -> Tensor:
-        """The optimal weights of each problem, intercept last: (m, k, w + 1), k being 1 for two classes."""
-        logistic = _Logistic(problems, self.classes, self.device)
-        start = logistic.scale.new_zeros(len(problems), logistic.k * logistic.scale.shape[2])
-        points, done = minimise(
-            logistic, start, tolerance=self.tolerance, max_iterations=self.max_iterations
+        """Return the optimal weights of each problem, intercept last: (m, k, w + 1).
+
+        k is 1 for two classes, otherwise their number.
+        """
+        losses = _LogisticLosses(problems, self.classes, self.device)
+        start = losses.scale.new_zeros(len(problems), losses.k * losses.scale.shape[2])
+        points, converged = minimise(
+            losses, start, tolerance=self.tolerance, max_iterations=self.max_iterations
         )
-        self.unfinished += int((~done).sum())
-        return logistic.weights(points, torch.arange(len(problems), device=self.device))
+        self.n_unfinished += int((~converged).sum())
+        return losses.weights(points, torch.arange(len(problems), device=self.device))
 
-    def _classes(self, weights: Tensor, rows: ProbeItems) -> IndexArray:
-        """The class each classifier (p, k, w + 1) gives each item, (n, p)."""
-        parts = []
-        for x in rows.features(self.device, CHUNK_VALUES // weights[..., 0].numel()):
+    def _predict_classes(self, weights: Tensor, items: ProbeItems) -> IndexArray:
+        """Return the class that each classifier (p, k, w + 1) predicts for each item, (n, p)."""
+        classes = []
+        for x in items.features(self.device, CHUNK_VALUES // weights[..., 0].numel()):
             z = torch.einsum("nw,pkw->npk", x, weights[..., :-1]) + weights[..., -1]
-            parts.append(z.argmax(dim=-1) if weights.shape[1] > 1 else (z[..., 0] > 0).long())
-        return np.asarray(torch.cat(parts).cpu().numpy())
+            if weights.shape[1] > 1:
+                classes.append(z.argmax(dim=-1))
+            else:
+                classes.append((z[..., 0] > 0).long())
+        return np.asarray(torch.cat(classes).cpu().numpy())
 
 
-class _Logistic:
-    """Losses of the problems, called with points: over the items that any of them trains on, in variables of even curvature.
+class _LogisticLosses:
+    """The losses of the problems, over the items that any of them trains on.
 
-    These are the weights on features less their mean, turned to the eigenvectors of their covariance, each times the
-    root of a bound of the loss's curvature along it.
+    Called with points in variables of even curvature: the weights on features less their mean,
+    rotated to the eigenvectors of their covariance, each times the root of a bound of the loss's
+    curvature along it.
+
+    Attributes:
+        k: The rows of weights of a classifier: 1 for two classes, otherwise their number.
+        items: The items that any problem trains on.
+        is_used: Which training set holds which item, (n, sets), bool.
+        set_of_problem: The training set of each problem, (m,), a column of ``is_used``.
+        mean: The mean features, (w,).
+        vectors: The eigenvectors of their covariance, (w, w).
+        penalty: The penalty of each problem, (m,).
+        scale: The inverse root of the bound of the curvature, (m, 1, w + 1), intercept last.
     """
 
     def __init__(
         self, problems: Sequence[LogisticProblem], classes: int, device: torch.device
     ) -> None:
-        self.k, self.device, pool = 1 if classes == 2 else classes, device, problems[0][0].pool
-        trains = {id(train): train for train, _ in problems}
-        columns = {key: column for column, key in enumerate(trains)}
-        at = np.unique(np.concatenate([rows.at for rows in trains.values()]))
-        labels, uses = (
-            np.zeros(len(at), dtype=np.int64),
-            np.zeros((len(at), len(trains)), dtype=bool),
+        self.k = 1 if classes == 2 else classes
+        self.device = device
+        pool = problems[0].train.pool
+        # Problems that differ in their penalty alone share a training set.
+        train_sets = {id(problem.train): problem.train for problem in problems}
+        column_by_set = {key: column for column, key in enumerate(train_sets)}
+        indices = np.unique(np.concatenate([items.indices for items in train_sets.values()]))
+        labels = np.zeros(len(indices), dtype=np.int64)
+        is_used = np.zeros((len(indices), len(train_sets)), dtype=bool)
+        for column, items in enumerate(train_sets.values()):
+            rows = np.searchsorted(indices, items.indices)
+            labels[rows] = items.labels
+            is_used[rows, column] = True
+        self.items = ProbeItems(pool, indices, labels)
+        self.labels = torch.from_numpy(labels).to(device)
+        self.is_used = torch.from_numpy(is_used).to(device)
+        self.set_of_problem = torch.tensor(
+            [column_by_set[id(problem.train)] for problem in problems], device=device
         )
-        for column, rows in enumerate(trains.values()):
-            places = np.searchsorted(at, rows.at)
-            labels[places], uses[places, column] = rows.labels, True
-        self.labels, self.uses = (torch.from_numpy(array).to(device) for array in (labels, uses))
-        self.column_of = torch.tensor([columns[id(train)] for train, _ in problems], device=device)
-        self.items, self.chunk, self.kept = (
-            ProbeItems(pool, at, labels),
-            CHUNK_VALUES // len(problems),
-            list[Tensor](),
-        )
-        if len(at) * pool.width * 8 <= _KEPT_BYTES:
-            self.kept = [x for x, _ in self.chunks()]
+        self._chunk_size = CHUNK_VALUES // len(problems)
+        self._features: list[Tensor] = []
+        if len(indices) * pool.width * 8 <= _MAX_FEATURE_BYTES:
+            self._features = [x for x, _ in self.chunks()]
 
-        self.mean = torch.zeros(pool.width, dtype=torch.float64, device=device)
-        moments = torch.zeros(pool.width, pool.width, dtype=torch.float64, device=device)
-        for x, _ in self.chunks():
-            self.mean += x.sum(dim=0) / len(at)
-            moments.addmm_(x.T, x, alpha=1 / len(at))
-        values, self.vectors = torch.linalg.eigh(moments - torch.outer(self.mean, self.mean))
-        self.penalty = torch.tensor(
-            [penalty for _, penalty in problems], dtype=torch.float64, device=device
-        )
-        sizes = torch.tensor(
-            [len(train) for train, _ in problems], dtype=torch.float64, device=device
-        )
+        self.penalty = self._per_problem([problem.penalty for problem in problems])
+        variances = self._find_directions()
+        # The second derivative of the cross-entropy by a logit is at most 1/4 for two classes, and
+        # at most 1/2 otherwise.
+        sizes = self._per_problem([len(problem.train) for problem in problems])
         bound = sizes * (0.25 if self.k == 1 else 0.5)
-        curvature = torch.outer(bound, values.clamp(min=0)) + self.penalty[:, None]
-        self.scale = torch.cat([curvature, bound[:, None]], dim=1).rsqrt()[:, None]  # (m, 1, w + 1)
+        curvature = torch.outer(bound, variances.clamp(min=0)) + self.penalty[:, None]
+        self.scale = torch.cat([curvature, bound[:, None]], dim=1).rsqrt()[:, None]
+
+    def _per_problem(self, values: Sequence[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64, device=self.device)
+
+    def _find_directions(self) -> Tensor:
+        """Compute ``mean`` and ``vectors``; return the variance along each direction, (w,)."""
+        n = len(self.items)
+        width = self.items.pool.width
+        self.mean = torch.zeros(width, dtype=torch.float64, device=self.device)
+        moments = torch.zeros(width, width, dtype=torch.float64, device=self.device)
+        for x, _ in self.chunks():
+            self.mean += x.sum(dim=0) / n
+            moments.addmm_(x.T, x, alpha=1 / n)
+        variances, self.vectors = torch.linalg.eigh(moments - torch.outer(self.mean, self.mean))
+        return variances
 
     def chunks(self) -> Iterator[tuple[Tensor, slice]]:
-        """Features (r, w) and which rows of labels and uses they are."""
-        done = 0
-        for x in self.kept or self.items.features(self.device, self.chunk):
-            yield x, slice(done, done + len(x))
-            done += len(x)
+        """Yield the items' features (r, w), and which of the items these are."""
+        start = 0
+        for x in self._features or self.items.features(self.device, self._chunk_size):
+            yield x, slice(start, start + len(x))
+            start += len(x)
 
     def weights(self, points: Tensor, numbers: Tensor) -> Tensor:
-        """Weights (m, k, w + 1) on the features as they are, intercept last."""
+        """Return weights (m, k, w + 1) on the unchanged features, intercept last.
+
+        Args:
+            points: Points of some problems, (m, d).
+            numbers: The numbers of these problems, (m,).
+        """
         scaled = points.view(len(points), self.k, -1) * self.scale[numbers]
-        turned = scaled[..., :-1] @ self.vectors.T
-        return torch.cat([turned, (scaled[..., -1] - turned @ self.mean)[..., None]], dim=-1)
+        feature_weights = scaled[..., :-1] @ self.vectors.T
+        intercept = scaled[..., -1] - feature_weights @ self.mean
+        return torch.cat([feature_weights, intercept[..., None]], dim=-1)
 
     def __call__(self, points: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (m,) and gradients (m, d) of the problems of these numbers at these points."""
-        weights, penalty = self.weights(points, numbers), self.penalty[numbers]
+        """Compute the values (m,) and the gradients (m, d) of some problems.
+
+        Args:
+            points: Their points, (m, d).
+            numbers: The numbers of the problems, (m,).
+        """
+        weights = self.weights(points, numbers)
+        penalty = self.penalty[numbers]
         value = penalty / 2 * weights[..., :-1].square().sum(dim=(1, 2))
         gradient = torch.zeros_like(weights)
         gradient[..., :-1] = penalty[:, None, None] * weights[..., :-1]
         flat = weights.flatten(0, 1)  # (mk, w + 1)
-        columns = self.column_of[numbers]
+        train_sets = self.set_of_problem[numbers]
         for x, rows in self.chunks():
             z = torch.addmm(flat[:, -1], x, flat[:, :-1].T).view(len(x), -1, self.k)  # (r, m, k)
-            loss, residual = self._residuals(z, self.labels[rows], self.uses[rows][:, columns])
+            loss, residual = self._residuals(
+                z, self.labels[rows], self.is_used[rows][:, train_sets]
+            )
             value += loss
             gradient[..., :-1] += (residual.flatten(1).T @ x).view(-1, self.k, x.shape[1])
             gradient[..., -1] += residual.sum(dim=0)
+        # The chain rule, back to the variables of even curvature.
         centred = gradient[..., :-1] - gradient[..., -1:] * self.mean
-        turned = torch.cat([centred @ self.vectors, gradient[..., -1:]], dim=-1)
-        return value, (turned * self.scale[numbers]).flatten(1)
+        rotated = torch.cat([centred @ self.vectors, gradient[..., -1:]], dim=-1)
+        return value, (rotated * self.scale[numbers]).flatten(1)
 
-    def _residuals(self, z: Tensor, labels: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
-        """Summed loss (m,) and residuals (r, m, k) of logits (r, m, k), over the items used (r, m)."""
+    def _residuals(self, z: Tensor, labels: Tensor, is_used: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute losses and their derivatives by the logits z (r, m, k), over the used items.
+
+        Args:
+            z: Logits of r items in m problems.
+            labels: The label of each item, (r,).
+            is_used: Which problem trains on which item, (r, m).
+
+        Returns:
+            The summed loss of each problem, (m,), and the residuals, (r, m, k).
+        """
         if self.k == 1:
             truth = labels[:, None, None].to(z.dtype)
-            residual = (z.sigmoid() - truth) * used[..., None]
+            residual = (z.sigmoid() - truth) * is_used[..., None]
             loss = (functional.softplus(z, threshold=40) - truth * z).squeeze(-1)
         else:
             log_p = z.log_softmax(dim=-1)
             truth = functional.one_hot(labels, self.k)[:, None].to(z.dtype)
-            residual = (log_p.exp() - truth) * used[..., None]
+            residual = (log_p.exp() - truth) * is_used[..., None]
             loss = -(log_p * truth).sum(dim=-1)
-        return (loss * used).sum(dim=0), residual
+        return (loss * is_used).sum(dim=0), residual

@@ -1,4 +1,6 @@
-"""SentEval's classifier: its settings, its grid search, its early stopping, and its linear form in compiled loops.
+"""SentEval's classifier: its settings, grid search, early stopping, and linear form.
+
+The linear form is trained in compiled loops.
 
 Source: SentEval (arXiv 1803.05449), README and ``senteval/tools`` at 5d6dc11 (2020-09-25).
 """
@@ -22,6 +24,7 @@ from stsbench.encoders.base import FloatArray, IndexArray
 from stsbench.evaluators.base import NonNegativeInt, PositiveInt
 from stsbench.evaluators.probe.items import (
     EpochOrders,
+    ItemBlock,
     ProbeItems,
     ProbeProtocol,
     ProbeRun,
@@ -37,11 +40,13 @@ Decays = Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)]
 class MinibatchSettings(ProbeProtocol, ABC):
     """SentEval's classifier: minibatch training stopped early on development accuracy.
 
-    ``weight_decays`` is the L2 grid in the order tried (the first best wins); it is added to the gradient, not
-    decoupled. ``tenacity`` counts every check without a better accuracy, never reset: training ends at failure
-    ``tenacity + 1``. A check comes every ``epoch_size`` passes over the data, the last one after the first check beyond
-    ``max_epochs``. ``holdout`` is the share of the training data drawn to stop the final classifier where a task has no
-    validation split. ``loss``: 2018's torch summed over the batch, today's averages and ignores the toolkit's wish.
+    ``weight_decays`` is the L2 grid in the order of trial (the first of equally good ones wins); it
+    is added to the gradient, not decoupled. ``tenacity`` counts every check without a better
+    accuracy, and is never reset: training ends at failure ``tenacity + 1``. There is a check after
+    every ``epoch_size`` passes over the data; the last one is the first check beyond
+    ``max_epochs``. ``holdout`` is the share of the training data that is drawn to stop the final
+    classifier if a task has no validation split. ``loss``: torch of 2018 summed over the batch, the
+    current one averages and ignores the toolkit's option.
     """
 
     optimiser: str = "adam"
@@ -57,7 +62,7 @@ class MinibatchSettings(ProbeProtocol, ABC):
     rounding: NonNegativeInt | None = 2
 
     def __post_init__(self) -> None:
-        """Refuse an optimiser that does not exist."""
+        """Check that the optimiser exists."""
         parse_optimiser(self.optimiser)
 
 
@@ -66,19 +71,25 @@ OPTIMISERS: dict[str, dict[str, float]] = {
     "rmsprop": {"lr": 1e-2},
     "sgd": {"lr": float("nan"), "momentum": 0.0},
 }
-"""The settings of each optimiser that may be changed; all else is torch's default."""
+"""The settings of each optimiser that may be changed; all others are torch's defaults."""
 
 
 def parse_optimiser(text: str) -> tuple[str, dict[str, float]]:
-    """Read the toolkit's notation, ``"adam"`` or ``"sgd,lr=0.1,momentum=0.9"``; blanks do for commas.
+    """Parse the toolkit's notation, for example ``"adam"`` or ``"sgd,lr=0.1,momentum=0.9"``.
 
-    Raises UnknownName: an optimiser or a setting that does not exist here; StsbenchError: a setting that is no number,
-    or ``sgd`` without ``lr``.
+    Blanks may separate the settings in place of commas.
+
+    Returns:
+        The optimiser's name and all its settings.
+
+    Raises:
+        UnknownName: The optimiser or a setting does not exist.
+        StsbenchError: A setting is not a number, or ``sgd`` has no ``lr``.
     """
-    name, *given = text.replace(",", " ").split() or [""]
+    name, *assignments = text.replace(",", " ").split() or [""]
     settings = dict(look_up("optimiser", name, OPTIMISERS))
-    for setting in given:
-        key, _, value = setting.partition("=")
+    for assignment in assignments:
+        key, _, value = assignment.partition("=")
         look_up(f"setting of optimiser '{name}'", key, settings)
         try:
             settings[key] = float(value)
@@ -93,7 +104,14 @@ def parse_optimiser(text: str) -> tuple[str, dict[str, float]]:
 
 @dataclass(frozen=True)
 class Fold:
-    """What classifiers are trained on, what stops them, the order of their batches, and the weight decay of each."""
+    """The items of some classifiers that see the same batches.
+
+    Attributes:
+        train: The training items.
+        development: The items whose accuracy stops the training.
+        orders: The order of the training items in each epoch.
+        decays: The weight decay of each classifier.
+    """
 
     train: ProbeItems
     development: ProbeItems
@@ -103,7 +121,14 @@ class Fold:
 
 @dataclass
 class TrainedClassifier:
-    """A classifier at its best check: ``accuracy`` on the development items, ``epochs`` trained in all."""
+    """A classifier at its best check.
+
+    Attributes:
+        weights: Its weights, in the form that its solver predicts with.
+        accuracy: The accuracy on the development items.
+        epochs: The number of epochs that it was trained in all.
+        failures: The number of checks without a better accuracy.
+    """
 
     weights: Any = None
     accuracy: float = -np.inf
@@ -112,93 +137,110 @@ class TrainedClassifier:
 
 
 class ClassifierTraining(Protocol):
-    """Classifiers that take their steps together."""
+    """Classifiers that are trained together, step by step."""
 
     members: npt.NDArray[np.int64]
-    """Their numbers, (m,)."""
+    """The numbers of the classifiers that are still trained, (m,)."""
 
     def train(self, epochs: range) -> None:
         """Train through these epochs."""
 
     def accuracies(self) -> npt.NDArray[np.float64]:
-        """How good each now is on its development items, (m,)."""
+        """Compute the current accuracy of each member on its development items, (m,)."""
 
-    def weights_at(self, place: int) -> Any:  # noqa: ANN401 - whatever its solver predicts with
-        """A copy of the weights of the member at this place."""
+    def weights_at(self, position: int) -> Any:  # noqa: ANN401 - whatever its solver predicts with
+        """Return a copy of the weights of the member at this position."""
 
-    def keep(self, stay: npt.NDArray[np.bool_]) -> None:
-        """Train on with these, (m,); others may stay where they cost nothing."""
+    def keep(self, stays: npt.NDArray[np.bool_]) -> None:
+        """Continue with the marked members, (m,); others may stay if they cost nothing."""
 
 
 def train_until_stopped(
     training: ClassifierTraining, protocol: MinibatchSettings
 ) -> list[TrainedClassifier]:
-    """Train members 0..m-1 until each has failed to improve too often, or all epochs are over."""
-    found = [TrainedClassifier() for _ in training.members]
+    """Train members 0..m-1 until each fails to improve too often, or all epochs are over."""
+    classifiers = [TrainedClassifier() for _ in training.members]
     epochs = 0
     # The toolkit tests before each check: the last check comes after max_epochs, not at it.
     while len(training.members) and epochs <= protocol.max_epochs:
         training.train(range(epochs, epochs + protocol.epoch_size))
         epochs += protocol.epoch_size
-        members = [found[number] for number in training.members]
-        for place, (one, accuracy) in enumerate(zip(members, training.accuracies(), strict=True)):
-            if one.failures > protocol.tenacity:
+        members = [classifiers[number] for number in training.members]
+        accuracies = training.accuracies()
+        for position, (member, accuracy) in enumerate(zip(members, accuracies, strict=True)):
+            if member.failures > protocol.tenacity:
                 continue
-            one.epochs = epochs
-            if accuracy > one.accuracy:
-                one.weights, one.accuracy = training.weights_at(place), float(accuracy)
+            member.epochs = epochs
+            if accuracy > member.accuracy:
+                member.weights = training.weights_at(position)
+                member.accuracy = float(accuracy)
             else:
-                one.failures += 1
-        training.keep(np.array([one.failures <= protocol.tenacity for one in members]))
-    return found
+                member.failures += 1
+        training.keep(np.array([member.failures <= protocol.tenacity for member in members]))
+    return classifiers
 
 
 class MinibatchSolver(Solver, ABC):
-    """Early-stopped classifiers over the grid of weight decays, all from the same first weights, drawn from the seed."""
+    """Early-stopped classifiers over the grid of weight decays.
+
+    All start from the same first weights, which are drawn from the seed.
+    """
 
     def __init__(self, protocol: MinibatchSettings, run: ProbeRun) -> None:
-        """Keep the settings."""
-        self.protocol, self.run, self.seed = protocol, run, protocol.base_seed + run.seed
-        self._orders: dict[tuple[int, float], EpochOrders] = {}
+        """Store the settings."""
+        self.protocol = protocol
+        self.run = run
+        self.seed = protocol.base_seed + run.seed
+        self._orders_by_size: dict[tuple[int, float], EpochOrders] = {}
 
     @abstractmethod
     def fit(self, folds: Sequence[Fold]) -> list[list[TrainedClassifier]]:
-        """Train one classifier a fold and weight decay of it."""
+        """Train one classifier per fold and weight decay of it."""
 
     def search(self, folds: Sequence[tuple[ProbeItems, ProbeItems]]) -> SearchResult:
-        """Train a classifier a fold and weight decay, each stopped by its fold's development items."""
+        """Train a classifier per fold and weight decay.
+
+        Args:
+            folds: The training items, and the development items that stop the training.
+        """
         decays = self.protocol.weight_decays
-        found = self.fit(
-            [Fold(train, dev, self._orders_of(len(train), 0.0), decays) for train, dev in folds]
+        classifiers = self.fit(
+            [
+                Fold(train, development, self._orders(len(train), 0.0), decays)
+                for train, development in folds
+            ]
         )
-        return SearchResult(
-            np.array([[one.accuracy for one in row] for row in found]), [list(row) for row in found]
-        )
+        accuracy = [[classifier.accuracy for classifier in row] for row in classifiers]
+        return SearchResult(np.array(accuracy), [list(row) for row in classifiers])
 
     def refit(
         self, trains: Sequence[ProbeItems], choices: Sequence[int]
     ) -> list[TrainedClassifier]:
-        """Train on all items but a share drawn to stop the training."""
+        """Train on all items except for a share that is drawn to stop the training."""
         folds = []
-        for rows, choice in zip(trains, choices, strict=True):
-            orders = self._orders_of(len(rows), self.protocol.holdout)
-            kept, held_out = (
-                rows.select(orders.training_items),
-                rows.select(orders.validation_items),
+        for items, choice in zip(trains, choices, strict=True):
+            orders = self._orders(len(items), self.protocol.holdout)
+            folds.append(
+                Fold(
+                    items.select(orders.training_items),
+                    items.select(orders.validation_items),
+                    orders,
+                    [self.protocol.weight_decays[choice]],
+                )
             )
-            folds.append(Fold(kept, held_out, orders, [self.protocol.weight_decays[choice]]))
         return [row[0] for row in self.fit(folds)]
 
-    def _orders_of(self, n: int, holdout: float) -> EpochOrders:
-        # One stream, shared by all classifiers of that size.
-        if (n, holdout) not in self._orders:
-            self._orders[n, holdout] = EpochOrders(self.seed, n, holdout=holdout)
-        return self._orders[n, holdout]
+    def _orders(self, n: int, holdout: float) -> EpochOrders:
+        """Return the epochs' orders of n items; all classifiers with n items share them."""
+        if (n, holdout) not in self._orders_by_size:
+            self._orders_by_size[n, holdout] = EpochOrders(self.seed, n, holdout=holdout)
+        return self._orders_by_size[n, holdout]
 
 
 _LOCKSTEP_ROWS = 64
-"""Weight rows trained in lockstep at most, so that they stay in the core's own cache."""
+"""The maximum number of weight rows in lockstep, so that they stay in the core's own cache."""
 _NOT_SOFT = np.empty((0, 0), dtype=np.float32)
+"""The soft labels of items with hard labels."""
 
 
 class CompiledSolver(MinibatchSolver):
@@ -211,108 +253,115 @@ class CompiledSolver(MinibatchSolver):
         self._start = starting_weights(self.seed, run.width, run.classes)
 
     def fit(self, folds: Sequence[Fold]) -> list[list[TrainedClassifier]]:
-        """Train one classifier a fold and weight decay of it."""
+        """Train one classifier per fold and weight decay of it."""
         total = sum(len(fold.decays) for fold in folds)
-        step = max(1, min(_LOCKSTEP_ROWS // len(self._start), -(-total // self.run.threads)))
+        size = max(1, min(_LOCKSTEP_ROWS // len(self._start), -(-total // self.run.threads)))
         jobs = [
-            replace(fold, decays=fold.decays[at : at + step])
+            replace(fold, decays=fold.decays[start : start + size])
             for fold in folds
-            for at in range(0, len(fold.decays), step)
+            for start in range(0, len(fold.decays), size)
         ]
         with ThreadPoolExecutor(self.run.threads) as pool:
             try:
-                found = chain.from_iterable(list(pool.map(self._fit_lockstep, jobs)))
-            except (
-                BaseException
-            ):  # Ctrl-C too: running jobs end with their epoch, waiting ones never start
+                classifiers = chain.from_iterable(list(pool.map(self._fit_lockstep, jobs)))
+            except BaseException:
+                # Ctrl-C too: running jobs end with their epoch, waiting ones never start.
                 self._cancelled.set()
                 raise
-        return [list(islice(found, len(fold.decays))) for fold in folds]
+        return [list(islice(classifiers, len(fold.decays))) for fold in folds]
 
     def _fit_lockstep(self, fold: Fold) -> list[TrainedClassifier]:
         return train_until_stopped(
             Lockstep(fold, self._start, self.protocol, self._cancelled), self.protocol
         )
 
-    def predict(self, classifier: TrainedClassifier, rows: ProbeItems) -> IndexArray:
-        """The class of each item, (m,)."""
-        return np.asarray(_classes(classifier.weights[None], rows)[0])
+    def predict(self, classifier: TrainedClassifier, items: ProbeItems) -> IndexArray:
+        """Return the predicted class of each item, (m,)."""
+        return np.asarray(_predict_classes(classifier.weights[None], items)[0])
 
 
 class Lockstep:
-    """Classifiers of one fold that differ in weight decay alone: they see the same batches."""
+    """Classifiers of one fold that differ in weight decay alone: they see the same batches.
+
+    Attributes:
+        weights: Their weights, (p, c, w).
+        first: The moving means of their gradients, or SGD's momentum, (p, c, w).
+        second: The moving means of their squared gradients, (p, c, w).
+        decay: Their weight decays, (p,).
+        steps: The number of steps so far.
+    """
 
     def __init__(
         self, fold: Fold, start: FloatArray, protocol: MinibatchSettings, cancelled: threading.Event
     ) -> None:
         """Start all from the same weights, (c, w)."""
-        self.fold, self.protocol, self.cancelled = fold, protocol, cancelled
+        self.fold = fold
+        self.protocol = protocol
+        self.cancelled = cancelled
         self.optimiser, self.settings = parse_optimiser(protocol.optimiser)
         self.decay = np.array(fold.decays, dtype=np.float32)
-        self.members, self.steps = np.arange(len(self.decay)), 0
+        self.members = np.arange(len(self.decay))
+        self.steps = 0
         self.weights = np.repeat(start[None], len(self.decay), axis=0)
-        self.first, self.second = np.zeros_like(self.weights), np.zeros_like(self.weights)
+        self.first = np.zeros_like(self.weights)
+        self.second = np.zeros_like(self.weights)
 
     def train(self, epochs: range) -> None:
         """Train through these epochs."""
-        from stsbench.evaluators.probe import kernels
-
-        batch, kind = self.protocol.batch_size, kernels.FEATURE_CODES[self.fold.train.pool.features]
         for epoch in epochs:
             if self.cancelled.is_set():
                 raise CancelledError
-            for block in self.fold.train.select(self.fold.orders.permutation(epoch)).blocks(
-                multiple_of=batch
-            ):
-                labels, targets = (
-                    (block.labels, _NOT_SOFT)
-                    if block.labels.ndim == 1
-                    else (block.rows, block.labels)
-                )
-                self.steps = kernels.train_classifiers(
-                    block.u, block.v, kind, block.rows, labels, targets, batch,
-                    self.weights, self.first, self.second, self.decay,
-                    kernels.OPTIMISERS[self.optimiser], self.settings["lr"], self.settings.get("momentum", 0.0),
-                    self.steps, self.protocol.loss == "sum",
-                )  # fmt: skip
+            items = self.fold.train.select(self.fold.orders.permutation(epoch))
+            for block in items.blocks(multiple_of=self.protocol.batch_size):
+                self._train_on(block)
+
+    def _train_on(self, block: ItemBlock) -> None:
+        from stsbench.evaluators.probe import kernels
+
+        labels = block.labels
+        soft_labels = _NOT_SOFT
+        if block.labels.ndim > 1:
+            # The loops read no labels then; any array of indices does.
+            labels = block.rows
+            soft_labels = block.labels
+        self.steps = kernels.train_classifiers(
+            block.u, block.v, kernels.FEATURE_CODES[self.fold.train.pool.features],
+            block.rows, labels, soft_labels, self.protocol.batch_size,
+            self.weights, self.first, self.second, self.decay,
+            kernels.OPTIMISERS[self.optimiser],
+            self.settings["lr"], self.settings.get("momentum", 0.0),
+            self.steps, self.protocol.loss == "sum",
+        )  # fmt: skip
 
     def accuracies(self) -> npt.NDArray[np.float64]:
-        """The share of development items that each has right, (m,)."""
-        return np.asarray(
-            (_classes(self.weights, self.fold.development) == self.fold.development.labels).mean(
-                axis=1
-            )
-        )
+        """Compute the share of development items that each classifies correctly, (m,)."""
+        development = self.fold.development
+        classes = _predict_classes(self.weights, development)
+        return np.asarray((classes == development.labels).mean(axis=1))
 
-    def weights_at(self, place: int) -> FloatArray:
-        """A copy of the weights at this place, (c, w)."""
-        return np.array(self.weights[place])
+    def weights_at(self, position: int) -> FloatArray:
+        """Return a copy of the weights at this position, (c, w)."""
+        return np.array(self.weights[position])
 
-    def keep(self, stay: npt.NDArray[np.bool_]) -> None:
-        """Train on with these, (m,)."""
-        if not stay.all():
-            self.members, self.decay = self.members[stay], self.decay[stay]
-            self.weights, self.first, self.second = (
-                self.weights[stay],
-                self.first[stay],
-                self.second[stay],
-            )
+    def keep(self, stays: npt.NDArray[np.bool_]) -> None:
+        """Continue with the marked members, (m,)."""
+        if stays.all():
+            return
+        self.members = self.members[stays]
+        self.decay = self.decay[stays]
+        self.weights = self.weights[stays]
+        self.first = self.first[stays]
+        self.second = self.second[stays]
 
 
-def _classes(weights: FloatArray, rows: ProbeItems) -> IndexArray:
-    """The class each classifier (p, c, w) gives each item, (p, n)."""
+def _predict_classes(weights: FloatArray, items: ProbeItems) -> IndexArray:
+    """Return the class that each classifier (p, c, w) predicts for each item, (p, n)."""
     from stsbench.evaluators.probe import kernels
 
-    parts = []
-    for block in rows.blocks():
+    classes_by_block = []
+    for block in items.blocks():
         classes = np.empty((len(weights), len(block.rows)), dtype=np.int64)
-        kernels.predict(
-            block.u,
-            block.v,
-            kernels.FEATURE_CODES[rows.pool.features],
-            block.rows,
-            weights,
-            classes,
-        )
-        parts.append(classes)
-    return np.concatenate(parts, axis=1)
+        code = kernels.FEATURE_CODES[items.pool.features]
+        kernels.predict(block.u, block.v, code, block.rows, weights, classes)
+        classes_by_block.append(classes)
+    return np.concatenate(classes_by_block, axis=1)

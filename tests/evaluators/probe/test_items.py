@@ -29,7 +29,7 @@ def test_rows_come_by_chunks_where_memory_is_short(monkeypatch):
     for memory, sizes in ((100, [6] * 6 + [4]), (40 * 2 * 6 * 4, [40])):
         pool = make_items(split, embed, "abs_mul", memory).pool
         blocks = list(ProbeItems(pool, rows, split.labels[rows]).blocks(multiple_of=3))
-        assert (pool.in_memory, pool.width) == (0 if memory == 100 else 40 * 2 * 6 * 4, 12)
+        assert (pool.resident_bytes, pool.width) == (0 if memory == 100 else 40 * 2 * 6 * 4, 12)
         assert [len(block.rows) for block in blocks] == sizes
         assert np.array_equal(
             np.concatenate([block.u[block.rows] for block in blocks]), whole[0][rows]
@@ -50,12 +50,12 @@ def test_zero_rows_and_sameness_are_noticed():
         "c": np.ones(4, np.float32),
     }
     pool = make_items(split, Embedder(vectors), "u", 1 << 20).pool
-    assert (pool.zero_rows, pool.constant) == (1, False)
+    assert (pool.zero_rows, pool.is_constant) == (1, False)
     vectors["b"] = vectors["a"]
-    assert make_items(split, Embedder(vectors), "u", 1 << 20).pool.constant
+    assert make_items(split, Embedder(vectors), "u", 1 << 20).pool.is_constant
     pairs = LabelledPairSplit(sentences1=["a", "a"], sentences2=["a", "d"], labels=np.array([0, 1]))
     different = Embedder({**vectors, "d": np.zeros(4, np.float32)})
-    assert not make_items(pairs, different, "abs_mul", 1 << 20).pool.constant
+    assert not make_items(pairs, different, "abs_mul", 1 << 20).pool.is_constant
 
 
 def test_features_must_suit_the_task():
@@ -156,7 +156,7 @@ def test_folds_are_stratified_and_rare_classes_are_borne():
     labels = np.array([0] * 20 + [1] * 20 + [2] * 2)
     items = ProbeItems(make_items(*make_split(42), "u", 1 << 20).pool, np.arange(42), labels)
     folds = items.folds(5, 1111)
-    assert sorted(np.concatenate([held_out.at for _, held_out in folds]).tolist()) == list(
+    assert sorted(np.concatenate([held_out.indices for _, held_out in folds]).tolist()) == list(
         range(42)
     )
     assert all((held_out.labels == 0).sum() == 4 for _, held_out in folds)

@@ -10,7 +10,7 @@ import pytest
 from numba import types
 
 from stsbench.evaluators.probe import kernels
-from stsbench.evaluators.probe.kernels import add_gradient, entry, exp, helper, logits
+from stsbench.evaluators.probe.kernels import add_gradient, entry_point, exp, helper, logits
 
 
 def test_a_tie_goes_to_the_first_class():
@@ -60,4 +60,4 @@ def test_exp_is_good_to_a_few_units_in_the_last_place():
 def test_a_function_that_cannot_be_cached_is_compiled_all_the_same():
     made: dict[str, Any] = {}
     exec("def double(x):\n    return 2 * x", made)
-    assert entry(types.float64(types.float64))(made["double"])(4.0) == 8.0
+    assert entry_point(types.float64(types.float64))(made["double"])(4.0) == 8.0

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from stsbench.data.splits import LabelledSplit
 from stsbench.evaluators.probe.evaluator import PROTOCOLS, ConvergedProtocol, ProbeEvaluator
 from stsbench.evaluators.probe.items import ProbeItems, ProbeRun, make_items
-from stsbench.evaluators.probe.logreg import minimise
+from stsbench.evaluators.probe.logreg import LogisticProblem, minimise
 from tests.evaluators.probe.helpers import Embedder, IntArray, make_pairs, make_split
 
 TIGHT = ConvergedProtocol(name="tight", tolerance=1e-7)
@@ -36,12 +36,14 @@ def test_every_fold_and_penalty_reaches_scikit_learns_optimum(classes, shift):
         )  # scales and a mean far off zero, as encoders give
     rows = ProbeItems(make_items(split, embed, "u", 1 << 20).pool, np.arange(200), split.labels)
     trains = [rows, rows.select(np.arange(0, 200, 3)), rows.select(np.arange(50, 150))]
-    problems = [(train, penalty) for train in trains for penalty in (100.0, 1.0, 1 / 64)]
+    problems = [
+        LogisticProblem(train, penalty) for train in trains for penalty in (100.0, 1.0, 1 / 64)
+    ]
     solver = TIGHT.solver(ProbeRun(12, classes))
     weights = solver.solve(problems).numpy()
     assert solver.notes() == ()
     for (train, penalty), found in zip(problems, weights, strict=True):
-        x = np.asarray(embed(split.sentences))[train.at].astype(np.float64)
+        x = np.asarray(embed(split.sentences))[train.indices].astype(np.float64)
         expected = sklearn_weights(x, train.labels, penalty)
         if classes > 2:  # the intercepts' mean is free
             expected[:, -1] -= expected[:, -1].mean()
@@ -71,7 +73,7 @@ def test_the_protocols_tolerance_gives_the_optimums_predictions():
     for rules in (PROTOCOLS["logreg"], TIGHT):
         assert isinstance(rules, ConvergedProtocol)
         solver = rules.solver(ProbeRun(24, 3))
-        weights = solver.solve([(rows, penalty) for penalty in penalties])
+        weights = solver.solve([LogisticProblem(rows, penalty) for penalty in penalties])
         found.append(np.stack([solver.predict(w, rows) for w in weights]))
     assert (found[0] == found[1]).mean() > 0.999
 

@@ -122,12 +122,12 @@ def check_against_reference(
     found = solver.search(folds)
     for (train, dev), row in zip(folds, found.classifiers, strict=True):
         for decay, trained in zip(DECAYS, row, strict=True):
-            held_out = x[dev.at], dev.labels
+            held_out = x[dev.indices], dev.labels
             one = train_one(
-                x[train.at], train.labels, held_out, rules, decay=decay, classes=classes
+                x[train.indices], train.labels, held_out, rules, decay=decay, classes=classes
             )
             assert (trained.epochs, trained.accuracy) == (one.epochs, one.accuracy)
-            assert np.array_equal(solver.predict(trained, dev), one.predict(x[dev.at]))
+            assert np.array_equal(solver.predict(trained, dev), one.predict(x[dev.indices]))
             yield trained, one
 
 
