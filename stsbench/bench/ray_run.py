@@ -1,4 +1,4 @@
-"""A run on Ray: each encoder is cut into pieces of work, which go to the workers of a connected Ray."""
+"""A run on Ray: the work on each encoder is divided into jobs for the workers of Ray."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stsbench.bench import workers
 from stsbench.bench.embedder import TaskEmbedder
@@ -18,7 +18,7 @@ from stsbench.bench.progress import JobProgress, ProgressTracker
 from stsbench.bench.protocols import PlannedTask
 from stsbench.bench.run import RunContext, run_locally
 from stsbench.bench.score import select_current
-from stsbench.core import settings as places
+from stsbench.core import settings
 from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.provenance import scoring_versions
 from stsbench.core.wording import join_lines
@@ -31,107 +31,142 @@ from stsbench.results.record import Result
 
 @dataclass(eq=False, kw_only=True)
 class EncoderJobs:
-    """An encoder whose turn it is."""
+    """The jobs of one encoder that has started."""
 
     encoder_plan: EncoderPlan
     cells: Sequence[Cell]
+    """The cells that are still to be scored."""
     encoder: workers.Reference = None
+    """Ray's reference to the encoder; None before a job needs it."""
     steps: Iterator[Sequence[Job]] = iter(())
-    """Pieces that can be done side by side; the next ones when these are done."""
-    is_waiting: int = 0
-    """Pieces that are under way."""
+    """Jobs that can run at the same time; the next ones after all of them have ended."""
+    n_running: int = 0
+    """The number of jobs of this step that have not ended."""
     folder: Path | None = None
-    """Where its embeddings are stored here."""
+    """The folder of its stored embeddings on this machine."""
     drift_message: str = ""
-    """What became of embeddings that were stored before."""
-    facts: Mapping[str, object] = field(default_factory=dict)
-    """What its Results say of its embedding."""
-    failed: bool = False
+    """A message on archived embeddings; empty if there are none."""
+    embedding_fields: Mapping[str, object] = field(default_factory=dict)
+    """The fields on its embedding in the ``run`` block of its results."""
+    has_failed: bool = False
 
     def make_job(
         self,
-        what: str,
+        activity: str,
         work: Callable[..., workers.JobResult],
-        *given: object,
-        **facts: Any,  # noqa: ANN401
-    ) -> Job:  # noqa: ANN401 - of a Piece
-        """A piece of its work, which is handed the encoder before all that is ``given``."""
+        *arguments: object,
+        **fields: Any,  # noqa: ANN401 - of a Job
+    ) -> Job:
+        """Make a job, which is called with the encoder before its other arguments."""
         return Job(
             encoder_jobs=self,
-            label=f"{self.encoder_plan.name}: {what}",
+            label=f"{self.encoder_plan.name}: {activity}",
             work=work,
-            arguments=[self.encoder, *given],
-            **facts,
+            arguments=[self.encoder, *arguments],
+            **fields,
         )
 
 
 @dataclass(eq=False, kw_only=True)
 class Job:
-    """A piece of work for one worker."""
+    """A unit of work for one worker."""
 
     encoder_jobs: EncoderJobs
     label: str
-    """As it is shown, and as a second try reports it."""
+    """The job as it is printed."""
     work: Callable[..., workers.JobResult]
+    """The function to call, with a :class:`workers.ProgressReporter` and the arguments."""
     arguments: Sequence[object]
-    """What the work is handed after how it tells how far it is; Ray's references become what they are of."""
+    """Its arguments; Ray replaces its references with the objects that they refer to."""
     cells: Sequence[Cell] = ()
+    """The cells that it scores."""
     task: str = ""
-    """The only one that is scored: where it fails, the encoder's others continue."""
+    """The only task that it scores: if it fails, the encoder's other jobs continue."""
     on_device: bool = True
-    """Whether it asks for what embeds: a GPU where there are some."""
+    """Whether it needs a device that embeds: a GPU if there are any."""
     sentences: int = 0
+    """The number of sentences that it embeds."""
     tries: int = 1
+    """How often it has been started."""
     reference: workers.Reference = None
-    """Ray's, of what will be handed back."""
+    """Ray's reference to its result."""
     result: workers.JobResult = workers.JobResult()
+    """Its result; empty before it has ended."""
+
+
+class FinishedJob(NamedTuple):
+    """The outcome of a job: its result, or the error if it has failed."""
+
+    job_id: int
+    outcome: workers.JobResult | Exception
 
 
 def run_job(
-    number: int,
+    job_id: int,
     events: workers.Ray,
     versions: Mapping[str, str],
     work: Callable[..., workers.JobResult],
-    *given: object,
+    *arguments: object,
 ) -> workers.JobResult | Exception:
-    """What each worker is asked for."""
-    tell = workers.ProgressReporter(number, events.actor.put_nowait.remote)
-    tell(0, 1)
+    """Carry out a job on a worker, and return its result or its error.
+
+    Args:
+        job_id: The job, as its reports name it.
+        events: The queue of the run, which gets the reports.
+        versions: The versions that this machine must have.
+        work: The function of the job.
+        arguments: Its arguments after the reporter.
+    """
+    report_progress = workers.ProgressReporter(job_id, events.actor.put_nowait.remote)
+    report_progress(0, 1)
 
     def checked_work() -> workers.JobResult:
         workers.check_versions(versions)
-        return work(tell, *given)
+        return work(report_progress, *arguments)
 
     return workers.catch_errors(checked_work)
 
 
-def run_on_ray(work: RunContext, parts: Sequence[EncoderPlan]) -> Iterator[Result]:
-    """Carry out parts on the workers of Ray; Results are written as they come, and yielded when all are there."""
-    if not any(part.missing_cells for part in parts):
-        yield from run_locally(work, parts)
+def run_on_ray(context: RunContext, encoder_plans: Sequence[EncoderPlan]) -> Iterator[Result]:
+    """Carry out encoder plans on the workers of Ray.
+
+    Results are written as they are computed, and yielded when all are there.
+    """
+    if not any(encoder_plan.missing_cells for encoder_plan in encoder_plans):
+        yield from run_locally(context, encoder_plans)
         return
-    libraries = {library for part in parts for library in part.libraries}
-    with workers.connect_ray(work.plan.executor, libraries) as ray, workers.serve_files(ray):
-        yield from RayRun(work, ray, libraries).results(parts)
+    libraries = {library for encoder_plan in encoder_plans for library in encoder_plan.libraries}
+    with workers.connect_ray(context.plan.executor, libraries) as ray, workers.serve_files(ray):
+        yield from RayRun(context, ray, libraries).results(encoder_plans)
 
 
 class RayRun:
-    """A run whose pieces go to the workers that Ray finds for them."""
+    """A run whose jobs are distributed by Ray."""
 
-    def __init__(self, work: RunContext, ray: workers.Ray, libraries: Iterable[str] = ()) -> None:
-        """Nothing is under way yet; ``libraries`` are the packages that the encoders name."""
-        self.context, self.ray, self.tracker = work, ray, ProgressTracker()
+    def __init__(
+        self, context: RunContext, ray: workers.Ray, libraries: Iterable[str] = ()
+    ) -> None:
+        """Start without any job.
+
+        Args:
+            context: The run in this process.
+            ray: The package ``ray``, which is connected.
+            libraries: The packages that the encoders name.
+        """
+        self.context = context
+        self.ray = ray
+        self.tracker = ProgressTracker()
         self.versions: Mapping[str, str] = scoring_versions(libraries)
-        """What a worker must have: those of this machine."""
+        """The versions on this machine, which every worker must have."""
         self.jobs: dict[int, Job] = {}
-        """What is under way, by number."""
+        """The running jobs, by id."""
         self.waiting: deque[EncoderPlan] = deque()
-        """The encoders whose turns have not come."""
-        self.made: dict[Cell, Result] = {}
-        """Results that are there, earlier ones among them."""
-        self._kept: dict[Hashable, workers.Reference] = {}
-        """Ray's references of what several pieces need: texts and tasks."""
-        self._given = 0
+        """The encoders that have not started."""
+        self.result_by_cell: dict[Cell, Result] = {}
+        """The new and the current results so far."""
+        self._references: dict[Hashable, workers.Reference] = {}
+        """Ray's references to objects that several jobs need: texts and tasks."""
+        self._last_job_id = 0
 
     @cached_property
     def is_shared(self) -> bool:
@@ -144,312 +179,394 @@ class RayRun:
 
     @property
     def _store(self) -> Path | None:
-        given = self.context.plan.store
-        return (
-            None
-            if given is None
-            else (places.store_folder() if given == "default" else Path(given)).absolute()
-        )
+        """The folder of all stores on this machine; None for embeddings in memory only."""
+        store = self.context.plan.store
+        if store is None:
+            return None
+        return (settings.store_folder() if store == "default" else Path(store)).absolute()
 
     @cached_property
     def plan(self) -> RunPlan:
-        """The plan as workers get it: a store that is not shared is that of their own machine."""
-        here = self.is_shared or self.context.plan.store != "default"
-        return replace(self.context.plan, store=self._store if here else "default")
+        """The plan for workers; a default store that is not shared is that of their machine."""
+        keeps_folder = self.is_shared or self.context.plan.store != "default"
+        return replace(self.context.plan, store=self._store if keeps_folder else "default")
 
     @cached_property
     def _events(self) -> workers.Ray:
         from ray.util.queue import Queue
 
-        # Where its process is lost another takes its place: what was in it is only shown.
+        # If its process is lost, another replaces it; lost reports would only have been shown.
         return Queue(actor_options={"num_cpus": 0, "max_restarts": -1})
 
     @property
     def _gpus(self) -> int:
         return int(self.ray.cluster_resources().get("GPU", 0))
 
-    def _free(self) -> int:
-        """How many more workers could embed now: one a GPU, or a core where there is no GPU."""
+    def _count_free_devices(self) -> int:
+        """Count the further workers that could embed: one per GPU, or per core without GPUs."""
         devices = self._gpus or max(1, int(self.ray.cluster_resources().get("CPU", 0)))
-        return devices - sum(piece.on_device for piece in self.jobs.values())
+        return devices - sum(job.on_device for job in self.jobs.values())
 
-    def put(self, thing: object) -> workers.Reference:
-        """Ray's reference of an object. Raises EncoderError: it cannot be sent, as what a user's encoder may hold."""
+    def put(self, value: object) -> workers.Reference:
+        """Store an object in Ray, and return Ray's reference to it.
+
+        Raises:
+            EncoderError: It cannot be sent to other processes, for example because of what a
+                user's encoder holds.
+        """
         try:
-            return self.ray.put(thing)
-        except Exception as error:  # whatever a user's object raises that cannot be sent
-            why = join_lines(error)[:200]
+            return self.ray.put(value)
+        except Exception as error:  # a user's object may raise anything if it cannot be sent
+            reason = join_lines(error)[:200]
             if isinstance(error, ModuleNotFoundError):
                 raise EncoderError(
-                    f"the cluster cannot read it: {why} there; install on each of its machines what this one has, "
-                    "stsbench in the same version too"
+                    f"the cluster cannot read it: {reason} there; install on each of its machines "
+                    "what this one has, stsbench in the same version too"
                 ) from error
             raise EncoderError(
-                f"cannot be sent to another process ({why}); leave out --on"
+                f"cannot be sent to another process ({reason}); leave out `executor`"
             ) from error
 
-    def store_reference(self, thing: Hashable) -> workers.Reference:
-        """Ray's reference of an object that is put there once."""
-        if thing not in self._kept:
-            self._kept[thing] = self.put(thing)
-        return self._kept[thing]
+    def store_reference(self, value: Hashable) -> workers.Reference:
+        """Return Ray's reference to an object, which is stored in Ray once."""
+        if value not in self._references:
+            self._references[value] = self.put(value)
+        return self._references[value]
 
-    def results(self, parts: Sequence[EncoderPlan]) -> Iterator[Result]:
-        """Carry out the parts and yield the Results of all their cells in order, those that the folder held among them."""
-        self.tracker = ProgressTracker(parts)
-        self.waiting.extend(parts)
+    def results(self, encoder_plans: Sequence[EncoderPlan]) -> Iterator[Result]:
+        """Carry out encoder plans, and yield the Results of all cells in order."""
+        self.tracker = ProgressTracker(encoder_plans)
+        self.waiting.extend(encoder_plans)
         try:
             while self.waiting or self.jobs:
-                while self.waiting and self._free() > 0:
-                    part = self.waiting.popleft()
-                    turn = EncoderJobs(encoder_plan=part, cells=part.missing_cells)
-                    turn.steps = self._steps(turn)
-                    self._next(turn)
-                for number, handed in self._finished_jobs():
-                    self._handle_result(number, handed)
-                self._read_events()
+                while self.waiting and self._count_free_devices() > 0:
+                    encoder_plan = self.waiting.popleft()
+                    encoder_jobs = EncoderJobs(
+                        encoder_plan=encoder_plan, cells=encoder_plan.missing_cells
+                    )
+                    encoder_jobs.steps = self._steps(encoder_jobs)
+                    self._start_next_step(encoder_jobs)
+                for finished in self._finished_jobs():
+                    self._handle_outcome(finished.job_id, finished.outcome)
+                self._read_reports()
         finally:
-            workers.stop_jobs(self.ray, [piece.reference for piece in self.jobs.values()])
-        for part in parts:
-            yield from (self.made[cell] for cell in part.cells if cell in self.made)
+            workers.stop_jobs(self.ray, [job.reference for job in self.jobs.values()])
+        for encoder_plan in encoder_plans:
+            for cell in encoder_plan.cells:
+                if cell in self.result_by_cell:
+                    yield self.result_by_cell[cell]
 
-    def _steps(self, turn: EncoderJobs) -> Iterator[Sequence[Job]]:
-        """The pieces of an encoder's work, each time those that can be done side by side."""
-        part, known = turn.encoder_plan, self.context.load_encoder(turn.encoder_plan)
-        tasks = self.context.select_tasks(part.cells)
-        embedder = self.context.make_embedder(known, tasks)
-        yield from self._compare_earlier(turn, embedder)
-        if not turn.cells:
+    def _steps(self, encoder_jobs: EncoderJobs) -> Iterator[Sequence[Job]]:
+        """Yield the jobs of an encoder, each time those that can run at the same time."""
+        encoder_plan = encoder_jobs.encoder_plan
+        encoder = self.context.load_encoder(encoder_plan)
+        tasks = self.context.select_tasks(encoder_plan.cells)
+        embedder = self.context.make_embedder(encoder, tasks)
+        yield from self._compare_earlier(encoder_jobs, embedder)
+        if not encoder_jobs.cells:
             return
-        turn.encoder = turn.encoder or self.put(known)
-        if turn.drift_message:
-            # Not by the engine of before, which variants of an encoder share.
+        encoder_jobs.encoder = encoder_jobs.encoder or self.put(encoder)
+        if encoder_jobs.drift_message:
+            # Its earlier engine, which variants of an encoder share, has archived embeddings.
             embedder = TaskEmbedder(
-                known, tasks, self.context.plan, self.context.callbacks, read_only=True
+                encoder, tasks, self.context.plan, self.context.callbacks, read_only=True
             )
-        shared = embedder.plan_shared_embedding(self.context.select_tasks(turn.cells))
-        if shared is None:
-            # Kept in memory alone, batches are planned over the tasks too that are done.
-            yield [self._scoring(turn, embedder, tasks, None)]
+        tasks_to_score = self.context.select_tasks(encoder_jobs.cells)
+        shared_embedding = embedder.plan_shared_embedding(tasks_to_score)
+        if shared_embedding is None:
+            # If embeddings are in memory only, batches are planned over all tasks.
+            yield [self._make_scoring_job(encoder_jobs, embedder, tasks, None)]
             return
-        engine, texts = shared
-        turn.folder = engine.store.folder
-        encoded = yield from self._embedding(turn, engine, texts)
-        blocks = {} if self.is_shared else workers.blocks_of(engine.store)
+        engine = shared_embedding.engine
+        encoder_jobs.folder = engine.store.folder
+        encoded_keys = yield from self._embed_together(encoder_jobs, engine, shared_embedding.texts)
         embedded = self.put(
-            workers.JobResult(encoded=encoded, drift_message=turn.drift_message, blocks=blocks)
+            workers.JobResult(
+                encoded_keys=encoded_keys,
+                drift_message=encoder_jobs.drift_message,
+                store_files={} if self.is_shared else workers.read_store_files(engine.store),
+            )
         )
         yield [
-            self._scoring(turn, embedder, [task], embedded)
-            for task in self.context.select_tasks(turn.cells)
+            self._make_scoring_job(encoder_jobs, embedder, [task], embedded)
+            for task in tasks_to_score
         ]
 
     def _compare_earlier(
-        self, turn: EncoderJobs, embedder: TaskEmbedder
+        self, encoder_jobs: EncoderJobs, embedder: TaskEmbedder
     ) -> Iterator[Sequence[Job]]:
-        """Keep the earlier results that still count; a piece asks a worker if only embedding tells."""
-        done = turn.encoder_plan.current_results
-        earlier = {
-            (self.context.tasks[cell.task], cell.seed): result for cell, result in done.items()
+        """Store the earlier results that are current, and set the cells that are to be scored.
+
+        Yields:
+            A job that compares embeddings, if nothing else tells whether results are current.
+        """
+        encoder_plan = encoder_jobs.encoder_plan
+        earlier_results = {
+            (self.context.tasks[cell.task], cell.seed): result
+            for cell, result in encoder_plan.current_results.items()
         }
-        is_unsure = any(
-            embedder.is_current(result, task) is None for (task, _), result in earlier.items()
-        )
-        shared = embedder.plan_shared_embedding(self.context.select_tasks(turn.cells))
-        if is_unsure or (turn.cells and shared is not None and shared[0].store.width is not None):
-            turn.encoder = self.put(embedder.encoder)
-            tasks = map(self.store_reference, self.context.select_tasks(turn.encoder_plan.cells))
-            given = [self.plan, list(done.values()), *tasks]
-            yield [
-                piece := turn.make_job(
-                    "comparing with stored embeddings", workers.compare_earlier, *given
-                )
-            ]
-            turn.drift_message, current = piece.result.drift_message, piece.result.current
+        if self._must_embed_to_compare(encoder_jobs, embedder, earlier_results):
+            encoder_jobs.encoder = self.put(embedder.encoder)
+            tasks = self.context.select_tasks(encoder_plan.cells)
+            job = encoder_jobs.make_job(
+                "comparing with stored embeddings",
+                workers.compare_earlier,
+                self.plan,
+                list(encoder_plan.current_results.values()),
+                *map(self.store_reference, tasks),
+            )
+            yield [job]
+            encoder_jobs.drift_message = job.result.drift_message
+            current_results = job.result.current
         else:
-            current = list(select_current(embedder, earlier, self.context.callbacks).values())
-        counted = {(result.task, result.eval_seed): result for result in current}
-        for cell, result in done.items():
-            if (kept := counted.get((cell.task, cell.seed))) is not None:
-                self.made[cell] = kept
-                if kept.run != result.run:
-                    write_result(kept, self.context.plan.results_folder)
-        turn.cells = [cell for cell in turn.encoder_plan.cells if cell not in self.made]
-        self.tracker.total_cells += len(turn.cells) - len(turn.encoder_plan.missing_cells)
+            current_results = list(
+                select_current(embedder, earlier_results, self.context.callbacks).values()
+            )
+        current_by_key = {(result.task, result.eval_seed): result for result in current_results}
+        for cell, earlier_result in encoder_plan.current_results.items():
+            current_result = current_by_key.get((cell.task, cell.seed))
+            if current_result is not None:
+                self.result_by_cell[cell] = current_result
+                if current_result.run != earlier_result.run:
+                    write_result(current_result, self.context.plan.results_folder)
+        encoder_jobs.cells = [
+            cell for cell in encoder_plan.cells if cell not in self.result_by_cell
+        ]
+        self.tracker.total_cells += len(encoder_jobs.cells) - len(encoder_plan.missing_cells)
 
-    def _embedding(
-        self, turn: EncoderJobs, engine: Engine, texts: Sequence[str]
-    ) -> Generator[Sequence[Job], None, list[Keys]]:
-        """Pieces that embed, after those that tokenise for all of them; returns the keys of what they have embedded."""
-        if not (missing := len(engine.missing_texts(texts))):
-            return []
-        of = self.plan.gpus_per_encoder or max(1, ceil(self._free() / (len(self.waiting) + 1)))
-        held = self.store_reference(tuple(sorted(set(texts))))
-
-        def shares(
-            doing: str, work: Callable[..., workers.JobResult], *given: object, sentences: int = 0
-        ) -> list[Job]:
-            names = [f"{doing} {number + 1}/{of}" if of > 1 else doing for number in range(of)]
-            return [
-                turn.make_job(name, work, held, BatchShare(number, of), *given, sentences=sentences)
-                for number, name in enumerate(names)
-            ]
-
-        tokens = list[Job]()
-        # On a GPU a worker is there for one piece: to tokenise in another would load the weights twice.
-        if of > 1 and not self._gpus and isinstance(engine.encoder, TokenEncoder):
-            yield (tokens := shares("tokenising", workers.tokenise))
-        given = [self.plan.store, self.is_shared, *(one.reference for one in tokens)]
-        yield (pieces := shares("embedding", workers.embed, *given, sentences=ceil(missing / of)))
-        turn.facts = {
-            "device": pieces[-1].result.device,
-            "embedding_seconds": round(sum(one.result.seconds for one in pieces), 3),
-            "embedding_workers": of,
-            "embedding_tries": max(one.tries for one in pieces),
-        }
-        return [keys for one in pieces for keys in one.result.encoded]
-
-    def _scoring(
+    def _must_embed_to_compare(
         self,
-        turn: EncoderJobs,
+        encoder_jobs: EncoderJobs,
+        embedder: TaskEmbedder,
+        earlier_results: Mapping[tuple[PlannedTask, int], Result],
+    ) -> bool:
+        """Return whether a worker must embed to compare results or stored embeddings."""
+        if any(
+            embedder.is_current(result, task) is None
+            for (task, _), result in earlier_results.items()
+        ):
+            return True
+        if not encoder_jobs.cells:
+            return False
+        tasks_to_score = self.context.select_tasks(encoder_jobs.cells)
+        shared_embedding = embedder.plan_shared_embedding(tasks_to_score)
+        return shared_embedding is not None and shared_embedding.engine.store.width is not None
+
+    def _embed_together(
+        self, encoder_jobs: EncoderJobs, engine: Engine, texts: Sequence[str]
+    ) -> Generator[Sequence[Job], None, list[Keys]]:
+        """Yield jobs that tokenize shares of the texts, then jobs that embed shares of batches.
+
+        Returns:
+            The keys of the sentences that the jobs have embedded.
+        """
+        n_missing = len(engine.missing_texts(texts))
+        if not n_missing:
+            return []
+        free_per_encoder = self._count_free_devices() / (len(self.waiting) + 1)
+        n_jobs = self.plan.gpus_per_encoder or max(1, ceil(free_per_encoder))
+        texts_reference = self.store_reference(tuple(sorted(set(texts))))
+
+        def make_jobs(
+            activity: str,
+            work: Callable[..., workers.JobResult],
+            *arguments: object,
+            sentences: int = 0,
+        ) -> list[Job]:
+            """Make a job for each share of the texts."""
+            jobs = []
+            for index in range(n_jobs):
+                label = f"{activity} {index + 1}/{n_jobs}" if n_jobs > 1 else activity
+                share = BatchShare(index, n_jobs)
+                jobs.append(
+                    encoder_jobs.make_job(
+                        label, work, texts_reference, share, *arguments, sentences=sentences
+                    )
+                )
+            return jobs
+
+        tokenizing_jobs: list[Job] = []
+        # On a GPU each job has a process of its own, which would load the weights only for tokens.
+        if n_jobs > 1 and not self._gpus and isinstance(engine.encoder, TokenEncoder):
+            tokenizing_jobs = make_jobs("tokenising", workers.tokenize_share)
+            yield tokenizing_jobs
+        embedding_jobs = make_jobs(
+            "embedding",
+            workers.embed_share,
+            self.plan.store,
+            self.is_shared,
+            *(job.reference for job in tokenizing_jobs),
+            sentences=ceil(n_missing / n_jobs),
+        )
+        yield embedding_jobs
+        encoder_jobs.embedding_fields = {
+            "device": embedding_jobs[-1].result.device,
+            "embedding_seconds": round(sum(job.result.seconds for job in embedding_jobs), 3),
+            "embedding_workers": n_jobs,
+            "embedding_tries": max(job.tries for job in embedding_jobs),
+        }
+        return [keys for job in embedding_jobs for keys in job.result.encoded_keys]
+
+    def _make_scoring_job(
+        self,
+        encoder_jobs: EncoderJobs,
         embedder: TaskEmbedder,
         tasks: Sequence[PlannedTask],
         embedded: workers.Reference | None,
     ) -> Job:
-        """Tasks scored by one worker: one on what is embedded, or all of an encoder that it embeds itself."""
-        first = tasks[0]
-        cells = [cell for cell in turn.cells if cell.task in {task.name for task in tasks}]
+        """Make a job that scores tasks.
+
+        Args:
+            encoder_jobs: The encoder.
+            embedder: Its embedder on this machine.
+            tasks: One task if its sentences are embedded, else all tasks of the encoder.
+            embedded: Ray's reference to the result of embedding; None if this job embeds.
+        """
+        task_names = {task.name for task in tasks}
+        cells = [cell for cell in encoder_jobs.cells if cell.task in task_names]
         seeds = [[cell.seed for cell in cells if cell.task == task.name] for task in tasks]
-        given = [self.plan, seeds, embedded, *map(self.store_reference, tasks)]
+        arguments = [self.plan, seeds, embedded, *map(self.store_reference, tasks)]
         if embedded is None:
-            return turn.make_job(
+            return encoder_jobs.make_job(
                 "embedding and scoring",
-                workers.score,
-                *given,
+                workers.score_tasks_of_job,
+                *arguments,
                 cells=cells,
-                sentences=turn.encoder_plan.sentences_to_embed or 0,
+                sentences=encoder_jobs.encoder_plan.sentences_to_embed or 0,
             )
-        # What is fitted over another encoder may embed while it is fitted, and is fitted on a GPU where one is.
-        facts = {
-            "task": first.name,
-            "on_device": embedder.named_encoder(first).texts_digest is not None,
-        }
-        return turn.make_job(f"scoring {first.name}", workers.score, *given, cells=cells, **facts)
+        (task,) = tasks
+        return encoder_jobs.make_job(
+            f"scoring {task.name}",
+            workers.score_tasks_of_job,
+            *arguments,
+            cells=cells,
+            task=task.name,
+            # An encoder that is fitted on texts may embed while it is fitted, on a GPU if possible.
+            on_device=embedder.named_encoder(task).texts_digest is not None,
+        )
 
-    def _next(self, turn: EncoderJobs) -> None:
-        with self.context.report_errors(turn.encoder_plan.name):
-            pieces = next(turn.steps, ())
-            turn.is_waiting = len(pieces)
-            for piece in pieces:
-                self._submit(piece)
+    def _start_next_step(self, encoder_jobs: EncoderJobs) -> None:
+        with self.context.report_errors(encoder_jobs.encoder_plan.name):
+            jobs = next(encoder_jobs.steps, ())
+            encoder_jobs.n_running = len(jobs)
+            for job in jobs:
+                self._submit(job)
 
-    def _submit(self, piece: Job) -> None:
-        self._given += 1
-        gpus = 1 if piece.on_device and self._gpus else 0
+    def _submit(self, job: Job) -> None:
+        self._last_job_id += 1
+        gpus = 1 if job.on_device and self._gpus else 0
         remote = self.ray.remote(run_job).options(
-            num_cpus=1, num_gpus=gpus, name=piece.label, max_retries=0
+            num_cpus=1, num_gpus=gpus, name=job.label, max_retries=0
         )
-        piece.reference = remote.remote(
-            self._given, self._events, self.versions, piece.work, *piece.arguments
+        job.reference = remote.remote(
+            self._last_job_id, self._events, self.versions, job.work, *job.arguments
         )
-        self.jobs[self._given] = piece
+        self.jobs[self._last_job_id] = job
 
-    def _finished_jobs(self) -> Iterator[tuple[int, workers.JobResult | Exception]]:
-        """The pieces that have ended by now, with what was handed back or why nothing was; waits a moment for one."""
-        waiting = {piece.reference: number for number, piece in self.jobs.items()}
-        self.ray.wait(list(waiting), num_returns=1, timeout=workers.WAIT_SECONDS)
-        # Many may have ended while the last ones were seen to.
-        ready, _ = self.ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
+    def _finished_jobs(self) -> Iterator[FinishedJob]:
+        """Yield the jobs that have ended; waits a moment for one."""
+        job_id_by_reference = {job.reference: job_id for job_id, job in self.jobs.items()}
+        references = list(job_id_by_reference)
+        self.ray.wait(references, num_returns=1, timeout=workers.WAIT_SECONDS)
+        # Many may have ended while earlier ones were handled.
+        ready, _ = self.ray.wait(references, num_returns=len(references), timeout=0)
         for reference in ready:
-            yield waiting[reference], workers.fetch_result(self.ray, reference)
+            outcome = workers.fetch_result(self.ray, reference)
+            yield FinishedJob(job_id_by_reference[reference], outcome)
 
-    def _handle_result(self, number: int, handed: workers.JobResult | Exception) -> None:
-        """Keep what a piece has made, and begin what comes next; what was lost on the way is tried again."""
-        piece, listener = self.jobs.pop(number), self.context.callbacks
-        turn = piece.encoder_jobs
-        self.tracker.finish(number, succeeded=isinstance(handed, workers.JobResult))
-        if isinstance(handed, workers.JobResult):
-            for line in (*handed.notices, handed.drift_message):
-                # Of what was set aside each score says it again.
-                if line not in ("", turn.drift_message):
-                    listener.on_notice(line)
-            if turn.folder is not None:
-                workers.write_missing(handed.blocks, turn.folder)
-            piece.result = replace(handed, blocks={})
-            self._store_result(piece)
-        elif not turn.failed:
-            # What an encoder or a file is wrong in, is wrong the next time too.
-            again = isinstance(
-                handed, workers.WorkerLost | workers.VersionMismatch
-            ) or not isinstance(handed, StsbenchError)
-            if piece.tries < workers.TRIES and again:
-                piece.tries += 1
-                listener.on_notice(
-                    f"{piece.label}: {join_lines(handed)}; tried again ({piece.tries} of {workers.TRIES})"
+    def _handle_outcome(self, job_id: int, outcome: workers.JobResult | Exception) -> None:
+        """Store the result of a job, or try it again; start the next step of its encoder."""
+        job = self.jobs.pop(job_id)
+        encoder_jobs = job.encoder_jobs
+        self.tracker.finish(job_id, succeeded=isinstance(outcome, workers.JobResult))
+        if isinstance(outcome, workers.JobResult):
+            self._accept_result(job, outcome)
+        elif not encoder_jobs.has_failed:
+            if job.tries < workers.TRIES and _may_succeed_again(outcome):
+                job.tries += 1
+                self.context.callbacks.on_notice(
+                    f"{job.label}: {join_lines(outcome)}; "
+                    f"tried again ({job.tries} of {workers.TRIES})"
                 )
-                self._submit(piece)
+                self._submit(job)
                 return
-            turn.failed = not piece.task
-            listener.on_failure(
-                f"{turn.encoder_plan.name} on {piece.task}"
-                if piece.task
-                else turn.encoder_plan.name,
-                handed,
-            )
-            self.tracker.failed_cells += len(piece.cells or turn.cells)
-        turn.is_waiting -= 1
-        if not turn.is_waiting and not turn.failed:
-            self._next(turn)
+            self._report_failure(job, outcome)
+        encoder_jobs.n_running -= 1
+        if not encoder_jobs.n_running and not encoder_jobs.has_failed:
+            self._start_next_step(encoder_jobs)
 
-    def _store_result(self, piece: Job) -> None:
-        handed, facts = piece.result, piece.encoder_jobs.facts
-        facts = {
+    def _report_failure(self, job: Job, error: Exception) -> None:
+        """Report a failed job; unless it scores a single task, the encoder has failed too."""
+        encoder_jobs = job.encoder_jobs
+        encoder_jobs.has_failed = not job.task
+        encoder_name = encoder_jobs.encoder_plan.name
+        label = f"{encoder_name} on {job.task}" if job.task else encoder_name
+        self.context.callbacks.on_failure(label, error)
+        self.tracker.failed_cells += len(job.cells or encoder_jobs.cells)
+
+    def _accept_result(self, job: Job, job_result: workers.JobResult) -> None:
+        """Write the results of a job, and report what it could not score."""
+        encoder_jobs = job.encoder_jobs
+        callbacks = self.context.callbacks
+        for message in (*job_result.notices, job_result.drift_message):
+            # Each scoring job repeats the message on archived embeddings.
+            if message not in ("", encoder_jobs.drift_message):
+                callbacks.on_notice(message)
+        if encoder_jobs.folder is not None:
+            workers.write_missing(job_result.store_files, encoder_jobs.folder)
+        job.result = replace(job_result, store_files={})
+        run_fields = {
             "on": "ray",
-            "tries": piece.tries,
-            **facts,
-            "device": handed.device or facts.get("device"),
+            "tries": job.tries,
+            **encoder_jobs.embedding_fields,
+            "device": job_result.device or encoder_jobs.embedding_fields.get("device"),
         }
-        for result in handed.results:
-            (cell,) = [
-                one
-                for one in piece.cells
-                if (one.task, one.seed) == (result.task, result.eval_seed)
-            ]
-            result.run.update(facts)
+        cell_by_key = {(cell.task, cell.seed): cell for cell in job.cells}
+        for result in job_result.results:
+            result.run.update(run_fields)
             if result.per_item:
                 write_result(result, self.context.plan.results_folder)
-            self.made[cell] = result
+            self.result_by_cell[cell_by_key[result.task, result.eval_seed]] = result
             self.tracker.scored_cells += 1
-            self.context.callbacks.on_result(result)
-        for what, error in handed.failed:
-            self.context.callbacks.on_failure(what, error)
-        self.tracker.failed_cells += len(piece.cells) - len(handed.results)
+            callbacks.on_result(result)
+        for label, error in job_result.failures:
+            callbacks.on_failure(label, error)
+        self.tracker.failed_cells += len(job.cells) - len(job_result.results)
 
-    def _read_events(self) -> None:
-        pace, timeout = self.tracker, self.context.plan.timeout
+    def _read_reports(self) -> None:
+        """Read the reports of all jobs, cancel those that are overdue, and report the progress."""
+        timeout = self.context.plan.timeout
+        callbacks = self.context.callbacks
         reports: Sequence[workers.Report] = ()
         with suppress(self.ray.exceptions.RayError):
             reports = self._events.get_nowait_batch(self._events.qsize())
-        for number, who, done in reports:
-            if (piece := self.jobs.get(number)) is not None:
-                cells, sentences = len(piece.cells), piece.sentences
-                pace.update(
-                    number,
+        for report in reports:
+            job = self.jobs.get(report.job_id)
+            if job is not None:
+                self.tracker.update(
+                    report.job_id,
                     JobProgress(
-                        worker=who,
-                        label=piece.label,
-                        fraction=done,
-                        sentences=sentences,
-                        cells=cells,
+                        worker=report.worker,
+                        label=job.label,
+                        fraction=report.fraction,
+                        sentences=job.sentences,
+                        cells=len(job.cells),
                     ),
                 )
-        for number in pace.overdue_jobs(list(self.jobs), timeout):
-            # With the process that it hangs in.
+        for job_id in self.tracker.overdue_jobs(list(self.jobs), timeout):
+            # By force: the process may hang.
             with suppress(self.ray.exceptions.RayError):
-                self.ray.cancel(self.jobs[number].reference, force=True)
-            self._handle_result(number, EncoderError(f"not done within {timeout:g} s (--timeout)"))
-        if (minutes := pace.report_stall()) is not None:
-            what = ", ".join(sorted({piece.label for piece in self.jobs.values()}))
-            hint = "" if timeout else "; --timeout SECONDS gives up what hangs"
-            self.context.callbacks.on_notice(f"no progress for {minutes} minutes: {what}{hint}")
-        self.context.callbacks.on_progress(pace)
+                self.ray.cancel(self.jobs[job_id].reference, force=True)
+            self._handle_outcome(job_id, EncoderError(f"not done within {timeout:g} s (`timeout`)"))
+        if (minutes := self.tracker.report_stall()) is not None:
+            labels = ", ".join(sorted({job.label for job in self.jobs.values()}))
+            hint = "" if timeout else "; `timeout=SECONDS` gives up what hangs"
+            callbacks.on_notice(f"no progress for {minutes} minutes: {labels}{hint}")
+        callbacks.on_progress(self.tracker)
+
+
+def _may_succeed_again(error: Exception) -> bool:
+    """Return whether a failed job may succeed in another try; a user error would come again."""
+    if isinstance(error, workers.WorkerLost | workers.VersionMismatch):
+        return True
+    return not isinstance(error, StsbenchError)

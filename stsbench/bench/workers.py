@@ -1,4 +1,7 @@
-"""What a worker does: embed a share of an encoder's batches, or score tasks on what is embedded. Nothing here needs Ray."""
+"""The jobs of workers, and the connection to Ray, which distributes them.
+
+A job embeds a share of an encoder's batches, or scores tasks; neither needs Ray.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from stsbench.bench.embedder import TaskEmbedder, base_encoder, open_store
 from stsbench.bench.plan import RunPlan, Store
@@ -38,25 +41,27 @@ from stsbench.encoders.named import NamedEncoder
 from stsbench.encoders.tokens import TokenIds
 from stsbench.results.record import Result
 
-T = TypeVar("T")
+ResultT = TypeVar("ResultT")
 Files = Mapping[str, bytes]
-"""Files by their path in a folder."""
+"""The content of files, by their path in a folder."""
 TRIES = 3
-"""So often is a piece of work begun before it has failed."""
+"""How often a job is tried before it counts as failed."""
 WAIT_SECONDS = 0.5
+"""How long a run waits for a finished job before it reports progress."""
 REPORT_SECONDS = 0.5
+"""The time between two reports of a job."""
 STOP_SECONDS = 20.0
-"""So long are workers waited for that write what they have when a run is stopped."""
+"""How long stopped workers may take to write what they have."""
 
 
-def blocks_of(shelf: EmbeddingStore) -> Files:
-    """The stored embeddings of one encoder, and what is kept of how they were made."""
-    found = shelf.folder.glob("*.*") if shelf.folder is not None else ()
-    return {path.name: path.read_bytes() for path in found if path.suffix in (".npy", ".json")}
+def read_store_files(store: EmbeddingStore) -> Files:
+    """Read the files of an encoder's store: embeddings, and metadata on how they were made."""
+    paths = store.folder.glob("*.*") if store.folder is not None else ()
+    return {path.name: path.read_bytes() for path in paths if path.suffix in (".npy", ".json")}
 
 
 def write_missing(files: Files, folder: Path) -> None:
-    """Write those of some files that a folder lacks."""
+    """Write those files that a folder lacks."""
     for name, content in files.items():
         if not (folder / name).exists():
             write_atomically(folder / name, content)
@@ -64,77 +69,98 @@ def write_missing(files: Files, folder: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class JobResult:
-    """What a worker hands back; and what those that score an encoder are handed of those that have embedded for it."""
+    """The result of a worker's job.
+
+    Jobs that score an encoder also get one, with the results of the jobs that have embedded for it.
+    """
 
     results: Sequence[Result] = ()
-    failed: Sequence[tuple[str, Exception]] = ()
-    """What of it cannot be scored, and why."""
+    failures: Sequence[tuple[str, Exception]] = ()
+    """The cells that cannot be scored, as text, with their errors."""
     tokens: TokenIds | None = None
-    encoded: Sequence[Keys] = ()
-    """The keys of what is embedded."""
-    blocks: Files = field(default_factory=dict)
-    """Where the store is not shared, all that the worker's own holds of the encoder."""
+    """The tokens of a share of texts, if the job has made them."""
+    encoded_keys: Sequence[Keys] = ()
+    """The keys of the embedded sentences."""
+    store_files: Files = field(default_factory=dict)
+    """The files of the worker's own store of the encoder; empty if all share a store."""
     drift_message: str = ""
-    """What became of embeddings that were stored before."""
+    """A message on archived embeddings; empty if there are none."""
     current: Sequence[Result] = ()
-    """Those of the earlier results that still count."""
+    """The earlier results that are current."""
     notices: Sequence[str] = ()
+    """Messages for the user that are no errors."""
     device: str | None = None
+    """The device that has embedded, for example ``cuda:0``."""
     seconds: float = 0.0
+    """The time that embedding took."""
 
 
-Report = tuple[int, str, float]
-"""The number of a piece, who works on it, and the share of it that is done, in [0, 1]."""
+class Report(NamedTuple):
+    """A report on the progress of a job."""
+
+    job_id: int
+    worker: str
+    """The host and process of the worker."""
+    fraction: float
+    """The finished share of the job, in [0, 1]."""
 
 
 @dataclass
 class ProgressReporter:
-    """Tells the run how far a worker is, not too often."""
+    """Reports the progress of a job to the run, at most once in ``REPORT_SECONDS``."""
 
     job_id: int
     report: Callable[[Report], None]
+    """Called with each report."""
     last: float = field(default=-REPORT_SECONDS, init=False)
+    """The time of the last report."""
 
     def __call__(self, done: int, total: int) -> None:
-        """So much is done."""
+        """Report that ``done`` of ``total`` units are finished, unless that is too soon."""
         now = time.monotonic()
         if now - self.last >= REPORT_SECONDS:
             self.last = now
-            self.report(
-                (
-                    self.job_id,
-                    f"{socket.gethostname()}:{os.getpid()}",
-                    done / total if total else 0.0,
-                )
-            )
+            worker = f"{socket.gethostname()}:{os.getpid()}"
+            self.report(Report(self.job_id, worker, done / total if total else 0.0))
 
 
 class VersionMismatch(StsbenchError):
-    """A worker has other versions of what makes scores than the machine of the run."""
+    """A worker has other versions of the packages that make scores than the machine of the run."""
 
 
-def check_versions(wanted: Mapping[str, str]) -> None:
-    """Refuse to work here where versions differ from the run's; a commit counts where both machines know one.
+def check_versions(versions: Mapping[str, str]) -> None:
+    """Check that this machine has the versions of the run.
 
-    Raises OtherVersions: names the machine and what differs.
+    A commit is compared only if both machines know theirs.
+
+    Args:
+        versions: The versions of the run's machine, by package.
+
+    Raises:
+        VersionMismatch: Names this machine and the differences.
     """
-    installed = scoring_versions(wanted)
+    installed = scoring_versions(versions)
     differences = [
-        f"{name} {installed[name]} (not {version})"
-        for name, version in wanted.items()
-        if version != installed[name] and version and installed[name]
+        f"{package} {installed[package]} (not {version})"
+        for package, version in versions.items()
+        if version != installed[package] and version and installed[package]
     ]
     if differences:
         raise VersionMismatch(
             f"the worker {socket.gethostname()} has other versions than the machine of the run: "
-            f"{', '.join(differences)}; its scores could differ: install the same versions on all machines"
+            f"{', '.join(differences)}; its scores could differ: "
+            "install the same versions on all machines"
         )
 
 
-def catch_errors(work: Callable[[], T]) -> T | Exception:
-    """Do some work; what it raises is returned, a bug as words and traceback: not every error can be sent."""
+def catch_errors(function: Callable[[], ResultT]) -> ResultT | Exception:
+    """Call a function, and return its result or its error.
+
+    An error that is not for the user becomes a RuntimeError with its message and traceback, because
+    not every exception can be sent to another process.
+    """
     try:
-        return work()
+        return function()
     except StsbenchError as error:
         return error
     except Exception as error:
@@ -144,157 +170,210 @@ def catch_errors(work: Callable[[], T]) -> T | Exception:
 
 
 _ENCODERS: dict[str, Encoder] = {}
-"""The encoder that this process has embedded with last, by what identifies it."""
+"""The encoder that this process has embedded with last, by its identity."""
 
 
 def get_encoder(encoder: Encoder) -> Encoder:
-    """The same encoder as this process embedded with last, where it is one: its weights are loaded."""
-    identified = encoder_identity(encoder)
-    if identified is None:
+    """Return this process's last encoder if it is the same one, because its weights are loaded."""
+    identity = encoder_identity(encoder)
+    if identity is None:
         return encoder
-    if identified not in _ENCODERS:
+    if identity not in _ENCODERS:
         _ENCODERS.clear()
-        _ENCODERS[identified] = encoder
-    return _ENCODERS[identified]
+        _ENCODERS[identity] = encoder
+    return _ENCODERS[identity]
 
 
 def compare_earlier(
-    tell: ProgressReporter,
-    known: NamedEncoder,
+    report_progress: ProgressReporter,
+    named_encoder: NamedEncoder,
     plan: RunPlan,
     earlier: Sequence[Result],
     *tasks: PlannedTask,
 ) -> JobResult:
-    """See whether an encoder still embeds as for its stored embeddings and for its earlier results."""
-    noticed = list[str]()
-    listener = RunCallbacks(on_notice=noticed.append)
-    if base_encoder(known.encoder) is known.encoder:
-        known = replace(known, encoder=get_encoder(known.encoder))
-    embedder = TaskEmbedder(known, tasks, plan, listener)
-    by_name = {task.name: task for task in embedder.tasks}
+    """Check whether an encoder still embeds as for its stored embeddings and earlier results.
+
+    Args:
+        report_progress: Not used; every job has it.
+        named_encoder: The encoder.
+        plan: The run, with the store of this machine.
+        earlier: The earlier results.
+        tasks: The tasks of these results.
+    """
+    notices = list[str]()
+    callbacks = RunCallbacks(on_notice=notices.append)
+    if base_encoder(named_encoder.encoder) is named_encoder.encoder:
+        named_encoder = replace(named_encoder, encoder=get_encoder(named_encoder.encoder))
+    embedder = TaskEmbedder(named_encoder, tasks, plan, callbacks)
+    task_by_name = {task.name: task for task in embedder.tasks}
     results = {
-        (by_name[result.task], result.eval_seed): result
+        (task_by_name[result.task], result.eval_seed): result
         for result in earlier
-        if result.task in by_name
+        if result.task in task_by_name
     }
-    current = select_current(embedder, results, listener)
-    said = next(filter(None, map(embedder.drift_message, embedder.tasks)), "")
-    return JobResult(current=list(current.values()), drift_message=said, notices=noticed)
+    current = select_current(embedder, results, callbacks)
+    drift_message = next(filter(None, map(embedder.drift_message, embedder.tasks)), "")
+    return JobResult(current=list(current.values()), drift_message=drift_message, notices=notices)
 
 
-def tokenise(
-    tell: ProgressReporter, known: NamedEncoder, texts: Sequence[str], share: BatchShare
+def tokenize_share(
+    report_progress: ProgressReporter,
+    named_encoder: NamedEncoder,
+    texts: Sequence[str],
+    share: BatchShare,
 ) -> JobResult:
-    """The tokens of a share of texts, for all who embed them."""
-    encoder = get_encoder(base_encoder(known.encoder))
+    """Tokenize a share of texts, for all workers that embed them."""
+    encoder = get_encoder(base_encoder(named_encoder.encoder))
     if not isinstance(encoder, TokenEncoder):
         raise TypeError(f"{type(encoder).__name__} has no tokens")
     return JobResult(tokens=tokenize_texts(encoder, share.select_texts(texts)))
 
 
-def embed(
-    tell: ProgressReporter,
-    known: NamedEncoder,
+def embed_share(
+    report_progress: ProgressReporter,
+    named_encoder: NamedEncoder,
     texts: Sequence[str],
     share: BatchShare,
     store: Store,
-    shared: bool,
-    *tokenised: JobResult,
+    is_shared: bool,
+    *tokenized: JobResult,
 ) -> JobResult:
-    """Embed a share of the batches that are planned over all texts, which are sorted, into the store.
+    """Embed a share of the batches that are planned over all texts, and store the embeddings.
 
-    A store that is not ``shared`` is this machine's own: whether the encoder still embeds as it did is seen here, and
-    what it holds is handed back. ``tokenised`` has the tokens of all texts, where others have made them.
+    Args:
+        report_progress: Called with the number of embedded sentences.
+        named_encoder: The encoder.
+        texts: All texts, sorted.
+        share: The share of this job.
+        store: The store of the run, or of this machine.
+        is_shared: All machines see the same store, so it was checked already. If they do not, this
+            machine checks its own, and returns its files.
+        tokenized: The tokens of all texts, if other jobs have made them.
     """
-    started, noticed, encoder = (
-        time.perf_counter(),
-        list[str](),
-        get_encoder(base_encoder(known.encoder)),
-    )
-    shelf = open_store(store, encoder, checked=shared)
-    engine = Engine(encoder, shelf, on_progress=tell, on_notice=noticed.append)
-    tokens = [one.tokens for one in tokenised if one.tokens is not None]
+    started = time.perf_counter()
+    notices: list[str] = []
+    encoder = get_encoder(base_encoder(named_encoder.encoder))
+    encoder_store = open_store(store, encoder, checked=is_shared)
+    engine = Engine(encoder, encoder_store, on_progress=report_progress, on_notice=notices.append)
+    tokens = [job_result.tokens for job_result in tokenized if job_result.tokens is not None]
     engine.prepare(texts, share=share, tokens=TokenIds.join(tokens) if tokens else None)
     return JobResult(
-        encoded=engine.encoded_keys,
-        blocks={} if shared else blocks_of(shelf),
-        drift_message=shelf.monitor.message if shelf.monitor is not None else "",
-        notices=noticed,
+        encoded_keys=engine.encoded_keys,
+        store_files={} if is_shared else read_store_files(encoder_store),
+        drift_message=encoder_store.monitor.message if encoder_store.monitor is not None else "",
+        notices=notices,
         device=read_metadata(encoder).device_used,
         seconds=time.perf_counter() - started,
     )
 
 
-def score(
-    tell: ProgressReporter,
-    known: NamedEncoder,
+def score_tasks_of_job(
+    report_progress: ProgressReporter,
+    named_encoder: NamedEncoder,
     plan: RunPlan,
     seeds: Sequence[Sequence[int]],
     embedded: JobResult | None,
     *tasks: PlannedTask,
 ) -> JobResult:
-    """Score an encoder on tasks, on what is embedded or, where that is None, is embedded on the way.
+    """Score an encoder on tasks.
 
-    Raises EncoderError: embeddings that must be in the store are not.
+    Args:
+        report_progress: Called with the number of embedded sentences.
+        named_encoder: The encoder.
+        plan: The run, with the store of this machine.
+        seeds: The evaluation seeds to score of each task.
+        embedded: The results of the jobs that have embedded; None if this job embeds.
+        tasks: The tasks, whose data are read already.
+
+    Raises:
+        EncoderError: Embeddings that were stored are not in the store of this machine.
     """
-    noticed, failures = list[str](), list[tuple[str, Exception]]()
-    listener = RunCallbacks(
-        on_embedding=tell,
-        on_notice=noticed.append,
-        on_failure=lambda what, error: failures.append((what, error)),
+    notices: list[str] = []
+    failures: list[tuple[str, Exception]] = []
+    callbacks = RunCallbacks(
+        on_embedding=report_progress,
+        on_notice=notices.append,
+        on_failure=lambda label, error: failures.append((label, error)),
     )
-    if embedded is not None and embedded.blocks:
-        shelf = open_store(plan.store, base_encoder(known.encoder), read_only=True)
-        write_missing(embedded.blocks, shelf.folder or Path())
-    # What is fitted over another may lack a fit here that is kept where the run began, and embed for it.
-    only_look = embedded is not None and not isinstance(known.encoder, FittableEncoder)
-    embedder = TaskEmbedder(known, tasks, plan, listener, read_only=only_look)
-    if embedded is not None and (shared := embedder.plan_shared_embedding(tasks)) is not None:
-        engine, _ = shared
-        if missing := len(engine.missing_texts([text for task in tasks for text in task.texts()])):
-            raise EncoderError(
-                f"{missing} embeddings that were stored are not in the store '{engine.store.folder}' as it is seen on "
-                f"{socket.gethostname()}; pass --store with a folder that all machines share"
-            )
-        engine.encoded_keys.extend(embedded.encoded)
-        if engine.store.monitor is not None:
-            engine.store.monitor.message = embedded.drift_message
-    wanted = dict.fromkeys(
-        (task, seed) for task, mine in zip(tasks, seeds, strict=True) for seed in mine
+    if embedded is not None and embedded.store_files:
+        store = open_store(plan.store, base_encoder(named_encoder.encoder), read_only=True)
+        write_missing(embedded.store_files, store.folder or Path())
+    # A fitted encoder may embed here: its fit may be stored only where the run began.
+    read_only = embedded is not None and not isinstance(named_encoder.encoder, FittableEncoder)
+    embedder = TaskEmbedder(named_encoder, tasks, plan, callbacks, read_only=read_only)
+    if embedded is not None:
+        _use_embedded(embedder, tasks, embedded)
+    cells = dict.fromkeys(
+        (task, seed)
+        for task, seeds_of_task in zip(tasks, seeds, strict=True)
+        for seed in seeds_of_task
     )
-    results = list(score_tasks(embedder, wanted, callbacks=listener))
+    results = list(score_tasks(embedder, cells, callbacks=callbacks))
     return JobResult(
         results=results,
-        failed=failures,
-        notices=noticed,
-        device=read_metadata(known.encoder).device_used,
+        failures=failures,
+        notices=notices,
+        device=read_metadata(named_encoder.encoder).device_used,
     )
 
 
-LOST = {
+def _use_embedded(
+    embedder: TaskEmbedder, tasks: Sequence[PlannedTask], embedded: JobResult
+) -> None:
+    """Check that all embeddings are stored, and record those that other jobs have made.
+
+    Raises:
+        EncoderError: Embeddings are missing.
+    """
+    shared_embedding = embedder.plan_shared_embedding(tasks)
+    if shared_embedding is None:
+        return
+    engine = shared_embedding.engine
+    n_missing = len(engine.missing_texts([text for task in tasks for text in task.texts()]))
+    if n_missing:
+        raise EncoderError(
+            f"{n_missing} embeddings that were stored are not in the store "
+            f"'{engine.store.folder}' as it is seen on {socket.gethostname()}",
+            hint="pass `store` with a folder that all machines share",
+        )
+    engine.encoded_keys.extend(embedded.encoded_keys)
+    if engine.store.monitor is not None:
+        engine.store.monitor.message = embedded.drift_message
+
+
+LOSS_REASONS = {
     "WorkerCrashedError": "its worker was killed or has crashed",
     "NodeDiedError": "the machine that it ran on was lost",
     "LocalRayletDiedError": "Ray on this machine was lost",
     "OutOfMemoryError": "the machine's memory was full, and Ray has ended its worker",
 }
+"""What has happened to a worker, by the class of Ray's error."""
 _COLOURS = re.compile(r"\x1b\[\d+m")
 
 
 class WorkerLost(StsbenchError):
-    """A worker, its machine or what it was to be handed is lost."""
+    """A worker, its machine or an argument of its job is lost."""
 
 
 Ray = Any
 """The package ``ray``, which may be missing and has no types, or an object of it."""
 Reference = Any
-"""Ray's reference of an object that it holds."""
-Sent = tuple[Mapping[str, Any], Mapping[Path, Reference]]
-"""A checkpoint on its way: its fields, and Ray's references of the :data:`Files` of its folders that some machine lacks."""
+"""Ray's reference to an object that it stores."""
+SentCheckpoint = tuple[Mapping[str, Any], Mapping[Path, Reference]]
+"""A checkpoint that is sent to another machine.
+
+Its fields, and by folder Ray's references to the :data:`Files` that some machine lacks.
+"""
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 
 
 def fetch_result(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whatever it is
-    """What a worker has returned, or why nothing: a bug as words and traceback, or :class:`WorkerLost`."""
+    """Return the result of a job, or why there is none.
+
+    Returns:
+        A RuntimeError with the message and traceback of a bug, or :class:`WorkerLost`, if the job
+        has no result.
+    """
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
@@ -303,103 +382,118 @@ def fetch_result(ray: Ray, reference: Reference) -> Any:  # noqa: ANN401 - whate
         return bug
     except ray.exceptions.RayError as error:
         return WorkerLost(
-            LOST.get(type(error).__name__) or join_lines(error)[:300] or type(error).__name__
+            LOSS_REASONS.get(type(error).__name__)
+            or join_lines(error)[:300]
+            or type(error).__name__
         )
 
 
 @contextmanager
-def connect_ray(on: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
-    """Connect to Ray: to ``ray://HOST:PORT``, to ``RAY_ADDRESS``, or to a Ray that starts here and ends here.
+def connect_ray(executor: str, libraries: Iterable[str] = ()) -> Iterator[Ray]:
+    """Connect to Ray, or start a Ray that ends with the block.
 
     Args:
-        on: The executor, as ``--on`` names it.
+        executor: The executor as the user names it: ``ray://HOST:PORT`` for a cluster, ``ray`` for
+            the address in ``RAY_ADDRESS``, or without one for a new Ray on this machine.
         libraries: The packages that encoders name, which all machines need in the same versions.
 
     Yields:
         The package ``ray``.
 
     Raises:
-        StsbenchError: Ray is not installed, no cluster answers at the address, or a machine has other versions.
+        StsbenchError: Ray is not installed, no cluster answers at the address, or a machine has
+            other versions.
     """
     if find_spec("ray") is None:
         raise StsbenchError(
-            "--on ray needs Ray, which is not installed; run: pip install 'stsbench[ray]'"
+            "`executor=ray` needs Ray, which is not installed; run: pip install 'stsbench[ray]'"
         )
     settings.keep_ray_silent()
     ray = import_module("ray")
-    address, alone = on if "://" in on else settings.ray_address() or "local", is_alone(on)
+    address, starts_ray = (
+        executor if "://" in executor else settings.ray_address() or "local",
+        is_alone(executor),
+    )
     options = (
         {"include_dashboard": False}
-        if alone
+        if starts_ray
         else {"runtime_env": {"env_vars": settings.for_workers()}}
     )
     try:
         with warnings.catch_warnings():
-            # What it warns of while it waits for an answer, its error says too.
+            # The warnings while it waits for an answer repeat its error.
             warnings.simplefilter("ignore")
             ray.init(address, **options, **QUIET)
-    except Exception as error:  # Ray raises a bare Exception where it starts too slowly
-        why = join_lines(error)[:200]
-        if alone:
-            raise StsbenchError(f"Ray does not start: {why}") from error
-        # A client without a token waits for nothing, and is told no reason.
+    except Exception as error:  # Ray raises Exception itself if it starts too slowly
+        reason = join_lines(error)[:200]
+        if starts_ray:
+            raise StsbenchError(f"Ray does not start: {reason}") from error
+        # The error of a client without a token does not name the reason.
         hint = "where it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
-        raise StsbenchError(f"no Ray cluster answers at '{address}': {why}; {hint}") from error
+        raise StsbenchError(f"no Ray cluster answers at '{address}': {reason}; {hint}") from error
     try:
-        if not alone:
-            refuse_others(ray, scoring_versions(libraries))
+        if not starts_ray:
+            check_cluster_versions(ray, scoring_versions(libraries))
         yield ray
     finally:
         ray.shutdown()
 
 
-def is_alone(on: str) -> bool:
-    """Whether :func:`connect_ray` starts a Ray of its own, on this machine alone."""
-    return "://" not in on and settings.ray_address() in ("", "local")
+def is_alone(executor: str) -> bool:
+    """Return whether :func:`connect_ray` starts a Ray of its own, on this machine only."""
+    return "://" not in executor and settings.ray_address() in ("", "local")
 
 
-def refuse_others(ray: Ray, versions: Mapping[str, str]) -> None:
-    """Refuse a cluster with a machine that has other versions; one that joins later is refused with its first piece.
+def check_cluster_versions(ray: Ray, versions: Mapping[str, str]) -> None:
+    """Check that all machines of a cluster have the versions of the run.
 
-    Raises StsbenchError: names the machine and what differs.
+    A machine that joins later is refused with its first job.
+
+    Raises:
+        StsbenchError: Names the machine and the differences.
     """
-    for found in _each_machine(ray, catch_errors, partial(check_versions, versions)):
-        if isinstance(found, VersionMismatch):
-            raise found
-        if isinstance(found, Exception):
-            why = join_lines(found)[:200]
+    for outcome in _call_on_each_machine(ray, catch_errors, partial(check_versions, versions)):
+        if isinstance(outcome, VersionMismatch):
+            raise outcome
+        if isinstance(outcome, Exception):
+            reason = join_lines(outcome)[:200]
             raise StsbenchError(
-                f"a machine of the cluster does not say which versions it has: {why}"
-            ) from found
+                f"a machine of the cluster does not say which versions it has: {reason}"
+            ) from outcome
 
 
 def is_everywhere(ray: Ray, path: Path) -> bool:
-    """Whether every machine of the cluster sees a path that this one has."""
-    # One that was lost in between does not.
-    return all(found is True for found in _each_machine(ray, Path.exists, path))
+    """Return whether every machine of the cluster sees a path that this one has."""
+    # A machine that was lost in between has an error in place of True.
+    return all(exists is True for exists in _call_on_each_machine(ray, Path.exists, path))
 
 
-def _each_machine(ray: Ray, ask: Callable[..., object], *given: object) -> list[Any]:
+def _call_on_each_machine(
+    ray: Ray, function: Callable[..., object], *arguments: object
+) -> list[Any]:
+    """Call a function on each machine of the cluster, and return the results."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    remote = ray.remote(num_cpus=0)(ask)
+    remote = ray.remote(num_cpus=0)(function)
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-    places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
-    asked = [remote.options(scheduling_strategy=place).remote(*given) for place in places]
-    return [fetch_result(ray, reference) for reference in asked]
+    strategies = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
+    references = [
+        remote.options(scheduling_strategy=strategy).remote(*arguments) for strategy in strategies
+    ]
+    return [fetch_result(ray, reference) for reference in references]
 
 
 def is_shared(ray: Ray, folder: Path) -> bool:
-    """Whether a folder that this machine writes is the same on every machine."""
-    mark = write_atomically(folder / f".{secrets.token_hex(8)}", b"")
+    """Return whether a folder that this machine writes is the same on every machine."""
+    marker_file = write_atomically(folder / f".{secrets.token_hex(8)}", b"")
     try:
-        return is_everywhere(ray, mark)
+        return is_everywhere(ray, marker_file)
     finally:
-        remove(mark)
+        remove(marker_file)
 
 
 def stop_jobs(ray: Ray, references: Sequence[Reference]) -> None:
-    """End what is under way, as Ctrl-C does: workers write what they have embedded or trained."""
+    """Stop jobs as Ctrl-C does: workers write what they have embedded or trained."""
     with suppress(ray.exceptions.RayError):
         for reference in references:
             ray.cancel(reference)
@@ -409,30 +503,39 @@ def stop_jobs(ray: Ray, references: Sequence[Reference]) -> None:
 
 @contextmanager
 def serve_files(ray: Ray) -> Iterator[None]:
-    """As long as it lasts, Ray takes a checkpoint's files along with an encoder where some machine does not see them."""
-    lent: dict[Path, Reference | None] = {}
+    """Send the files of a checkpoint with its encoder, to machines that do not see its folder."""
+    reference_by_folder: dict[Path, Reference | None] = {}
 
-    def sent(checkpoint: Checkpoint) -> Sent:
+    def send_checkpoint(checkpoint: Checkpoint) -> SentCheckpoint:
         folders = {checkpoint.folder, *(path.parent for path in checkpoint.weights)}
-        for folder in folders.difference(lent):
-            lent[folder] = None if is_everywhere(ray, folder) else ray.put(files_of(folder))
+        for folder in folders.difference(reference_by_folder):
+            reference_by_folder[folder] = (
+                None if is_everywhere(ray, folder) else ray.put(read_checkpoint_files(folder))
+            )
         return vars(checkpoint), {
-            folder: lent[folder] for folder in folders if lent[folder] is not None
+            folder: reference_by_folder[folder]
+            for folder in folders
+            if reference_by_folder[folder] is not None
         }
 
-    ray.util.register_serializer(Checkpoint, serializer=sent, deserializer=is_finished)
+    ray.util.register_serializer(
+        Checkpoint, serializer=send_checkpoint, deserializer=receive_checkpoint
+    )
     try:
         yield
     finally:
         ray.util.deregister_serializer(Checkpoint)
 
 
-def is_finished(sent: Sent) -> Checkpoint:
-    """A checkpoint on this machine: where it was, or with its files in the cache folder, written once a machine."""
-    fields, lent = sent
-    places: dict[Path, Path] = {}
-    for folder, reference in lent.items():
-        places[folder] = folder
+def receive_checkpoint(sent_checkpoint: SentCheckpoint) -> Checkpoint:
+    """Return a checkpoint on this machine: in its folder, or with its files in the cache folder.
+
+    The files are written once per machine.
+    """
+    fields, reference_by_folder = sent_checkpoint
+    local_folders: dict[Path, Path] = {}
+    for folder, reference in reference_by_folder.items():
+        local_folders[folder] = folder
         if not folder.is_dir():
             import ray
 
@@ -440,18 +543,29 @@ def is_finished(sent: Sent) -> Checkpoint:
             hashes = {
                 name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())
             }
-            digest = hashlib.sha256(repr(hashes).encode()).hexdigest()[:32]
-            places[folder] = settings.cache_folder() / "lent" / digest
-            write_missing(files, places[folder])
-    weights = tuple(places.get(path.parent, path.parent) / path.name for path in fields["weights"])
-    home: Path = fields["folder"]
-    return Checkpoint(folder=places.get(home, home), revision=fields["revision"], weights=weights)
+            files_digest = hashlib.sha256(repr(hashes).encode()).hexdigest()[:32]
+            local_folders[folder] = settings.cache_folder() / "lent" / files_digest
+            write_missing(files, local_folders[folder])
+    weights = tuple(
+        local_folders.get(path.parent, path.parent) / path.name for path in fields["weights"]
+    )
+    checkpoint_folder: Path = fields["folder"]
+    return Checkpoint(
+        folder=local_folders.get(checkpoint_folder, checkpoint_folder),
+        revision=fields["revision"],
+        weights=weights,
+    )
 
 
-def files_of(folder: Path) -> Files:
-    """What loading reads of a checkpoint's folder: configuration, tokenizer and the weights as safetensors."""
-    unread = NOT_READ_SUFFIXES - {".safetensors"}
+def read_checkpoint_files(folder: Path) -> Files:
+    """Read the files of a checkpoint that loading reads.
+
+    They are its configuration, its tokenizer and its weights as safetensors.
+    """
+    unread_suffixes = NOT_READ_SUFFIXES - {".safetensors"}
     paths = [
-        path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix not in unread
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix not in unread_suffixes
     ]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}

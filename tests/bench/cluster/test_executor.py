@@ -20,7 +20,7 @@ from stsbench.bench.plan import RunPlan
 from stsbench.bench.progress import ProgressTracker, RunCallbacks
 from stsbench.bench.ray_run import RayRun, run_on_ray
 from stsbench.bench.run import RunContext, run
-from stsbench.bench.workers import connect_ray, is_alone, refuse_others
+from stsbench.bench.workers import check_cluster_versions, connect_ray, is_alone
 from stsbench.core.errors import EncoderError, StsbenchError
 from stsbench.core.provenance import scoring_versions
 from stsbench.encoders.engine.drift import METADATA_FILE
@@ -274,7 +274,7 @@ def test_a_piece_that_hangs_is_given_up(place, monkeypatch, ray, what):
         timeout=4.0,
     )
     assert [one.encoder for one in spread(ray, settings, heard)] == ["steady"] * 3
-    assert heard.failed == ["unsteady: not done within 4 s (--timeout)"]
+    assert heard.failed == ["unsteady: not done within 4 s (`timeout`)"]
     assert any(
         re.match(f"no progress for 0 minutes: .*unsteady: {what}", line) for line in heard.noticed
     )
@@ -294,8 +294,8 @@ def test_workers_of_other_versions_are_refused(place, monkeypatch, ray):
         failed,
     )
     with pytest.raises(StsbenchError, match=r"\(not 0.1\); its scores could differ"):
-        refuse_others(ray, wanted)
-    refuse_others(ray, {**scoring_versions(), "commit of stsbench": ""})
+        check_cluster_versions(ray, wanted)
+    check_cluster_versions(ray, {**scoring_versions(), "commit of stsbench": ""})
 
 
 def test_a_ray_that_starts_too_slowly_is_a_mistake_of_one_line(monkeypatch):

@@ -36,7 +36,9 @@ def lending(ray: Any) -> Iterator[Any]:
 
 
 def test_a_folder_that_is_there_is_used_as_it_is(folder, lending, monkeypatch):
-    monkeypatch.setattr(joining, "files_of", lambda folder: pytest.fail("nothing is sent"))
+    monkeypatch.setattr(
+        joining, "read_checkpoint_files", lambda folder: pytest.fail("nothing is sent")
+    )
     found = lending.get(lending.put(load_encoder(str(folder))))
     assert found.checkpoint.folder == folder
     assert is_everywhere(lending, folder) and not is_everywhere(lending, folder / "none")

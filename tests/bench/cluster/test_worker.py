@@ -19,9 +19,9 @@ from stsbench.bench.workers import (
     VersionMismatch,
     catch_errors,
     check_versions,
-    embed,
-    score,
-    tokenise,
+    embed_share,
+    score_tasks_of_job,
+    tokenize_share,
 )
 from stsbench.core.errors import EncoderError
 from stsbench.core.provenance import scoring_versions
@@ -43,7 +43,9 @@ def tell(reports: list[Report] | None = None) -> ProgressReporter:
 def scored(work: RunContext, store: Path | None, embedded: JobResult | None) -> JobResult:
     (part,) = work.encoder_plans()
     settings, tasks = replace(work.plan, store=store), list(work.tasks.values())
-    return score(tell(), work.load_encoder(part), settings, [[0]] * len(tasks), embedded, *tasks)
+    return score_tasks_of_job(
+        tell(), work.load_encoder(part), settings, [[0]] * len(tasks), embedded, *tasks
+    )
 
 
 @pytest.mark.parametrize("of", [1, 2, 5])
@@ -56,16 +58,16 @@ def test_shares_together_make_the_bytes_of_one_run(place, monkeypatch, of):
     known, tasks = work.load_encoder(part), list(work.tasks.values())
     texts = sorted({text for task in tasks for text in task.texts()})
     store, encoded = place / "store", list[Keys]()
-    tokens = [tokenise(tell(), known, texts, BatchShare(number, of)) for number in range(of)]
+    tokens = [tokenize_share(tell(), known, texts, BatchShare(number, of)) for number in range(of)]
     encoder.tokenized.clear()
     for number in reversed(range(of)):
-        handed = embed(tell(), known, texts, BatchShare(number, of), store, True, *tokens)
-        assert handed.blocks == {}
-        encoded += handed.encoded
+        handed = embed_share(tell(), known, texts, BatchShare(number, of), store, True, *tokens)
+        assert handed.store_files == {}
+        encoded += handed.encoded_keys
     assert texts[0] not in encoder.tokenized, "the others have done it"
     assert sum(map(len, encoded)) == len(texts)
     for result in scored(
-        work, store, JobResult(encoded=encoded, drift_message="was set aside")
+        work, store, JobResult(encoded_keys=encoded, drift_message="was set aside")
     ).results:
         assert result.run["set_aside"] == "was set aside" and result.run["encoded"] > 0
         write_result(result, place / "shared")
@@ -117,13 +119,15 @@ def test_a_store_that_is_not_shared_is_carried(place, monkeypatch):
     texts = sorted({text for task in tasks for text in task.texts()})
     blocks: dict[str, bytes] = {}
     for number in (0, 1):
-        handed = embed(tell(), known, texts, BatchShare(number, 2), place / f"of-{number}", False)
-        assert METADATA_FILE in handed.blocks and len(handed.blocks) == 2
-        blocks.update(handed.blocks)
+        handed = embed_share(
+            tell(), known, texts, BatchShare(number, 2), place / f"of-{number}", False
+        )
+        assert METADATA_FILE in handed.store_files and len(handed.store_files) == 2
+        blocks.update(handed.store_files)
     lacking = f"{len(texts)} embeddings that were stored are not in the store"
     with pytest.raises(EncoderError, match=lacking):
         scored(work, place / "third", JobResult())
-    handed = scored(work, place / "third", JobResult(blocks=blocks))
+    handed = scored(work, place / "third", JobResult(store_files=blocks))
     assert [one.task for one in handed.results] == [task.name for task in tasks]
     for result in handed.results:
         write_result(result, place / "shared")
@@ -157,5 +161,5 @@ def test_one_task_that_fails_leaves_the_others_their_scores(place, monkeypatch):
     (part,) = work.encoder_plans()
     handed = scored(work, None, None)
     assert [one.task for one in handed.results] == ["pets"]
-    assert [what for what, _ in handed.failed] == ["plain on plants", "plain on stones"]
-    assert all(isinstance(error, EncoderError) for _, error in handed.failed)
+    assert [what for what, _ in handed.failures] == ["plain on plants", "plain on stones"]
+    assert all(isinstance(error, EncoderError) for _, error in handed.failures)
