@@ -54,7 +54,7 @@ import pyarrow.parquet as pq
 import stsbench
 from stsbench.analysis.context import ANALYSES
 from stsbench.bench.run import EXECUTORS
-from stsbench.cli.app import made_app as make_app
+from stsbench.cli.app import make_app
 from stsbench.cli.main import main as run_command
 from stsbench.core.cards import recipe_digest, task_digest
 from stsbench.core.provenance import encoder_identity

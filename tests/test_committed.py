@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.cli.app import COMMANDS as COMMAND_NAMES, made_app
+from stsbench.cli.app import COMMANDS as COMMAND_NAMES, make_app
 from stsbench.cli.main import main
 from stsbench.core.cards import task_digest
 from stsbench.core.catalogue import Catalogue
@@ -50,11 +50,11 @@ def test_every_table_has_its_command():
 
 
 def test_no_command_writes_among_them_by_default():
-    commands: dict[str, Any] = {name: made_app().commands[name] for name in COMMAND_NAMES}
+    commands: dict[str, Any] = {name: make_app().commands[name] for name in COMMAND_NAMES}
     defaults = {
         one.default
         for command in commands.values()
-        for one in command.loaded.params
+        for one in command.load().params
         if one.name == "results"
     }
     # None: 'leaderboard' takes the folder of that name only if it exists.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.cli.app import made_app
+from stsbench.cli.app import make_app
 from stsbench.cli.main import main
 
 ROOT = Path(__file__).parent.parent
@@ -34,11 +34,11 @@ def test_pages_hold_commands():
 
 @pytest.mark.parametrize(("page", "words"), commands(), ids=lambda value: str(value)[:60])
 def test_command_and_its_options_exist(page, words):
-    command: Any = made_app()
+    command: Any = make_app()
     while words and (inner := getattr(command, "commands", {}).get(words[0])):
         command, words = inner, words[1:]
     assert not hasattr(command, "commands"), f"{page}: {words} names no command"
-    options = {name for parameter in command.loaded.params for name in parameter.opts}
+    options = {name for parameter in command.load().params for name in parameter.opts}
     for word in words:
         if word.startswith("-"):
             assert word.partition("=")[0] in options, f"{page}: no option {word}"

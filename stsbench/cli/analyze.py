@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stsbench.analysis.context import (
-    ANALYSES,
-    WRITERS,
-    AnalysisResult,
-    analyse,
-    findings_json,
-    make_analysis,
-    value_text,
-)
-from stsbench.api.names import NameResolver
-from stsbench.bench.plan import RunPlan
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
     cut,
@@ -29,6 +18,11 @@ from stsbench.cli.printing import (
 )
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.plots.labels import FIGURES
+
+if TYPE_CHECKING:
+    from stsbench.analysis.context import AnalysisResult
+    from stsbench.bench.plan import RunPlan
+    from stsbench.core.catalogue import Catalogue
 
 PRINTED_ROWS = 40
 NAME_COLUMNS = ("encoder", "other", "recipe")
@@ -48,7 +42,8 @@ def analyze_command(
     data: opt.Data = None,
     store: opt.Store = None,
     no_store: opt.NoStore = False,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Make a figure of the papers, as numbers and as a picture.
@@ -57,6 +52,9 @@ def analyze_command(
 
     Example: stsbench analyze alignment --encoder minilm,glove-6b --out alignment.svg
     """
+    from stsbench.analysis.context import ANALYSES, WRITERS, analyse, findings_json, make_analysis
+
+    catalogue = opt.read_cards(cards)
     given = opt.TypedOptions.of(context)
     if ANALYSES.load(what).reads_results:
         given.idle(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
@@ -91,8 +89,11 @@ def analyze_command(
         emit(content, path, silent=as_json)
 
 
-def plan_of(names: Sequence[str], results: Path, catalogue: opt.Cards, **more: Any) -> RunPlan:  # noqa: ANN401 - other fields
+def plan_of(names: Sequence[str], results: Path, catalogue: Catalogue, **more: Any) -> RunPlan:  # noqa: ANN401 - other fields
     """A plan for these encoders, some of whose names the results may tell; raises StsbenchError where none is named."""
+    from stsbench.api.names import NameResolver
+    from stsbench.bench.plan import RunPlan
+
     encoders = NameResolver(catalogue).resolve_specs(names, results)
     if not encoders:
         raise StsbenchError("no encoder is named; give some by --encoder A,B")
@@ -100,6 +101,8 @@ def plan_of(names: Sequence[str], results: Path, catalogue: opt.Cards, **more: A
 
 
 def _print(found: AnalysisResult, about: str, printed: Sequence[str]) -> None:
+    from stsbench.analysis.context import value_text
+
     print_paragraph(f"{found.title}, protocol {found.protocol}: {about}")
     print_text("")
     encoders = {

@@ -1,119 +1,154 @@
-"""The commands and where each is. A command's module is imported when the command is called."""
+"""The table of all commands, and the groups that import a command's module when it is used.
+
+``stsbench --help`` and completion list the commands from the tables below. A command's module is
+imported to run the command, to print its help or to complete its options. These must not wait for
+numpy or the like, so such a module imports at its top only what costs little; its functions
+import the rest.
+"""
 
 from __future__ import annotations
 
-import ast
 import inspect
-import re
-from collections.abc import Sequence
-from functools import cached_property, wraps
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from stsbench.cli import options
 from stsbench.cli.options import FOLDERS, OUTPUT, WORK
 from stsbench.cli.printing import print_text
 
-COMMANDS = (
-    "run train reproduce sweep list show doctor leaderboard export convert compare analyze report parity check lock "
-    "verify timing"
-).split()
-"""Each is a function of its own file, ``NAME_command`` of ``cli/NAME.py``; those of ``stsbench data`` and ``new`` share one."""
-DATA_COMMANDS = "fetch verify overlap convert-coco make back-translate".split()
-NEW_COMMANDS = "task encoder method".split()
+
+class CommandSource(NamedTuple):
+    """The module of a command, whose function is ``NAME_command``, and what ``--help`` lists."""
+
+    module: str
+    summary: str
+    """The first line of the function's docstring."""
+
+
+COMMANDS: Mapping[str, CommandSource] = {
+    "run": CommandSource("stsbench.cli.run", "Score encoders on tasks."),
+    "train": CommandSource("stsbench.cli.train", "Train an encoder by a recipe."),
+    "reproduce": CommandSource(
+        "stsbench.cli.reproduce", "Train the rows of a paper's table or figure."
+    ),
+    "sweep": CommandSource("stsbench.cli.sweep", "Try values of recipes and keep the best."),
+    "list": CommandSource("stsbench.cli.list", "List tasks, encoders, recipes, tables and more."),
+    "show": CommandSource("stsbench.cli.show", "Show what is known of one name."),
+    "doctor": CommandSource(
+        "stsbench.cli.doctor", "Show what works here, and what is missing for what."
+    ),
+    "leaderboard": CommandSource(
+        "stsbench.cli.leaderboard", "Print a table of results, or a paper's."
+    ),
+    "export": CommandSource("stsbench.cli.export", "Write results for other tools."),
+    "convert": CommandSource("stsbench.cli.convert", "Make an encoder's folder."),
+    "compare": CommandSource(
+        "stsbench.cli.compare", "Test which differences between encoders are significant."
+    ),
+    "analyze": CommandSource(
+        "stsbench.cli.analyze", "Make a figure of the papers, as numbers and as a picture."
+    ),
+    "report": CommandSource(
+        "stsbench.cli.report", "Put results, comparisons and figures into one HTML page."
+    ),
+    "parity": CommandSource(
+        "stsbench.cli.parity", "Test whether two encoders that should be identical are."
+    ),
+    "check": CommandSource("stsbench.cli.check", "Check new scores against old ones, for CI."),
+    "lock": CommandSource("stsbench.cli.lock", "Write scores to a lock file for 'stsbench check'."),
+    "verify": CommandSource("stsbench.cli.verify", "Make every score again from its items."),
+    "timing": CommandSource("stsbench.cli.timing", "Time training and inference on this machine."),
+}
+"""The commands of ``stsbench``."""
+DATA_COMMANDS: Mapping[str, CommandSource] = {
+    "fetch": CommandSource("stsbench.cli.data", "Fetch data from the Hub ahead of a run."),
+    "verify": CommandSource("stsbench.cli.data", "Check data against the cards."),
+    "overlap": CommandSource("stsbench.cli.data", "Find test sentences in training text."),
+    "convert-coco": CommandSource("stsbench.cli.data", "Convert the published COCO pickles."),
+    "make": CommandSource("stsbench.cli.data", "Make training text of what is published."),
+    "back-translate": CommandSource(
+        "stsbench.cli.data", "Translate sentences there and back, to train on the pairs."
+    ),
+}
+"""The commands of ``stsbench data``."""
+NEW_COMMANDS: Mapping[str, CommandSource] = {
+    "task": CommandSource("stsbench.cli.new", "Draft the card of a task from a table of your own."),
+    "encoder": CommandSource("stsbench.cli.new", "Draft the card of an encoder."),
+    "method": CommandSource("stsbench.cli.new", "Draft a training method and its recipe."),
+}
+"""The commands of ``stsbench new``."""
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help shows options in groups, those of no group first."""
+    """A command whose help shows options in groups, those without a group first."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer hides these types
-        """Write a section for each ``rich_help_panel``: as plain text, for rich takes longer to load than a command to run."""
+        """Write a section of the help for each ``rich_help_panel``.
+
+        The sections are plain text: rich takes longer to import than a command takes to run.
+        """
         titles = ("Arguments", "Options", FOLDERS, WORK, OUTPUT)
-        groups: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
-        for one in self.get_params(ctx):
-            if record := one.get_help_record(ctx):
-                usual = "Arguments" if one.param_type_name == "argument" else "Options"
-                groups[getattr(one, "rich_help_panel", None) or usual].append(record)
-        for title, records in groups.items():
+        records_by_title: dict[str, list[tuple[str, str]]] = {title: [] for title in titles}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                is_argument = parameter.param_type_name == "argument"
+                panel = getattr(parameter, "rich_help_panel", None)
+                title = panel or ("Arguments" if is_argument else "Options")
+                records_by_title[title].append(record)
+        for title, records in records_by_title.items():
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
 
 
 class LazyCommand(TyperCommand):
-    """A command of which nothing is known until it is called, or until its help is asked for."""
+    """A command by its name and summary alone, as lists of commands show it."""
 
-    def __init__(self, name: str, home: str) -> None:
-        """Note in which file the command is; of its text help and completion are made, for it imports all that the command needs."""
-        super().__init__(name, rich_markup_mode=None)
-        self.path, self.function = (
-            Path(__file__).with_name(f"{home}.py"),
-            f"{name.replace('-', '_')}_command",
-        )
+    def __init__(self, name: str, source: CommandSource) -> None:
+        """Make the command of this name without importing its module."""
+        super().__init__(name, help=source.summary, rich_markup_mode=None)
+        self.module = source.module
 
-    def get_short_help_str(self, limit: int = 45) -> str:
-        """The first line of the command's docstring."""
-        found = re.search(
-            rf'(?ms)^def {self.function}\(.*?"""([^\n]+)', self.path.read_text(encoding="utf-8")
-        )
-        self.help = found and found[1]
-        return super().get_short_help_str(limit)
+    def load(self) -> TyperCommand:
+        """Import the command's module and return the command with its options."""
+        function_name = f"{str(self.name).replace('-', '_')}_command"
+        return make_command(str(self.name), getattr(import_module(self.module), function_name))
 
-    @cached_property
-    def loaded(self) -> TyperCommand:
-        """The command with its options, whose module is imported when it is carried out.
 
-        Its signature and docstring alone are compiled. A default is a constant or a path.
-        """
-        tree = ast.parse(self.path.read_text(encoding="utf-8"))
-        (function,) = (
-            one
-            for one in tree.body
-            if isinstance(one, ast.FunctionDef) and one.name == self.function
-        )
-        function.body, arguments = function.body[:1], function.args
-        names = [one.arg for one in arguments.kwonlyargs]
-        if cards := {"catalogue", "cards"} & {*names}:
-            # Where cards are read settings are, before all other options and not by the command itself.
-            place = names.index(cards.pop())
-            arguments.kwonlyargs.insert(
-                place, ast.arg("config", ast.parse("opt.Config", mode="eval").body)
-            )
-            arguments.kw_defaults.insert(place, ast.Constant(None))
-        scope: dict[str, Any] = {"opt": options, "Path": Path}
-        module = ast.fix_missing_locations(ast.Module([function], []))
-        exec(compile(module, self.path, "exec", dont_inherit=True), scope)
+class LazyGroup(TyperGroup):
+    """A group of lazy commands.
 
-        @wraps(scope[self.function])
-        def call(**given: Any) -> Any:  # noqa: ANN401 - what the signature says
-            given.pop("config", None)
-            command = getattr(import_module(f"stsbench.cli.{self.path.stem}"), self.function)
-            if "catalogue" in given:
-                given["catalogue"] = options.read_cards(given["catalogue"])
-            return command(**given)
+    To list commands typer calls :meth:`get_command`, which returns a :class:`LazyCommand`. To run
+    one, to print its help or to complete its options it calls :meth:`resolve_command`.
+    """
 
-        one = typer.Typer(add_completion=False, rich_markup_mode=None)
-        # Lines of examples are not joined.
-        text = (inspect.getdoc(call) or "").replace("\n\nExample:", "\n\n\b\nExample:")
-        one.command(self.name, cls=GroupedCommand, help=text)(call)
-        made = get_command(one)
-        assert isinstance(made, TyperCommand), "one command is no group"
-        return made
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer hides these types
+        """Return the name of the command that is called, the loaded command, and its arguments."""
+        name, command, arguments = super().resolve_command(ctx, args)
+        if isinstance(command, LazyCommand):
+            return name, command.load(), arguments
+        return name, command, arguments
 
-    def make_context(self, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - whatever typer passes
-        """Parse the words behind the command's name, by its own options."""
-        return self.loaded.make_context(*args, **more)
+
+def make_command(name: str, function: Callable[..., Any]) -> TyperCommand:
+    """Make a command from a function: its options are those of the signature, its help the docstring."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    # click joins the lines of a paragraph, but not those after \b: each example stays on its line.
+    help_text = (inspect.getdoc(function) or "").replace("\n\nExample:", "\n\n\b\nExample:")
+    app.command(name, cls=GroupedCommand, help=help_text)(function)
+    command = get_command(app)
+    assert isinstance(command, TyperCommand), "an app of one command is no group"
+    return command
 
 
 Version = Annotated[bool, typer.Option("--version", help="Print the version.")]
 
 
-def _help_alone(context: typer.Context) -> None:
+def _print_help_if_alone(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         print_text(context.get_help())
 
@@ -124,30 +159,51 @@ def _root(context: typer.Context, version: Version = False) -> None:
 
         print_text(version_of("stsbench"))
         raise typer.Exit
-    _help_alone(context)
+    _print_help_if_alone(context)
 
 
-def _group(name: str, text: str, commands: Sequence[str], **more: Any) -> TyperGroup:  # noqa: ANN401
-    root = typer.Typer(
-        name=name, help=text, invoke_without_command=True, rich_markup_mode=None, **more
+def _make_group(
+    name: str,
+    help_text: str,
+    sources: Mapping[str, CommandSource],
+    **settings: Any,  # noqa: ANN401 - whatever typer.Typer accepts
+) -> TyperGroup:
+    app = typer.Typer(
+        name=name,
+        help=help_text,
+        cls=LazyGroup,
+        invoke_without_command=True,
+        rich_markup_mode=None,
+        **settings,
     )
-    group = get_command(root)
-    assert isinstance(group, TyperGroup), "an app with a callback is a group"
-    for command in commands:
-        group.add_command(LazyCommand(command, command if commands is COMMANDS else name))
+    group = get_command(app)
+    assert isinstance(group, LazyGroup), "an app with a callback is a group"
+    for command, source in sources.items():
+        group.add_command(LazyCommand(command, source))
     return group
 
 
-def made_app() -> TyperGroup:
-    """The command line, without any command loaded."""
-    wide = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-    more: dict[str, Any] = {"callback": _help_alone, "add_completion": False}
-    about = "Benchmark sentence encoders on STS and SentEval."
-    app = _group("stsbench", about, COMMANDS, callback=_root, context_settings=wide)
-    app.add_command(
-        _group("data", "Fetch and verify evaluation data and training text.", DATA_COMMANDS, **more)
+def make_app() -> TyperGroup:
+    """Return the command line, without any command loaded."""
+    app = _make_group(
+        "stsbench",
+        "Benchmark sentence encoders on STS and SentEval.",
+        COMMANDS,
+        callback=_root,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
-    app.add_command(
-        _group("new", "Draft a card for data, an encoder or a method.", NEW_COMMANDS, **more)
-    )
+    subgroups = [
+        ("data", "Fetch and verify evaluation data and training text.", DATA_COMMANDS),
+        ("new", "Draft a card for data, an encoder or a method.", NEW_COMMANDS),
+    ]
+    for name, help_text, sources in subgroups:
+        app.add_command(
+            _make_group(
+                name,
+                help_text,
+                sources,
+                callback=_print_help_if_alone,
+                add_completion=False,
+            )
+        )
     return app

@@ -10,19 +10,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from stsbench.api.names import filter_side
-from stsbench.check import reports
-from stsbench.check.gate import (
-    RULES,
-    CheckReport,
-    Verdict,
-    check,
-    check_published,
-    parse_tolerances,
-)
-from stsbench.check.lock import CheckSide, read_side
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
     CHECKED,
@@ -37,7 +26,11 @@ from stsbench.core import settings
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.files import append_line, write_atomically
 from stsbench.core.wording import join_lines
-from stsbench.data.task import expand_names
+
+if TYPE_CHECKING:
+    from stsbench.check.gate import CheckReport
+    from stsbench.check.lock import CheckSide
+    from stsbench.core.catalogue import Catalogue
 
 SHORT = 24
 """A table of more rows shows those that matter."""
@@ -59,6 +52,7 @@ def check_command(
     junit: opt.Junit = None,
     github: opt.Github = False,
     summary: opt.Summary = None,
+    _config: opt.Config = None,
     cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> int:
@@ -68,6 +62,9 @@ def check_command(
 
     Example: stsbench check results --against scores.lock.json
     """
+    from stsbench.check import reports
+    from stsbench.check.gate import RULES, check, check_published, parse_tolerances
+
     published = str(against) == "published" and not against.exists()
     if published:
         idle = ("--against-encoder", "--rule", "--allow-missing")
@@ -117,6 +114,8 @@ def _report(
     judge: Callable[[], CheckReport], junit: Path | None, summary: Path | None
 ) -> tuple[CheckReport, StsbenchError | None]:
     """What was judged, or why nothing was, in the files of reports too."""
+    from stsbench.check.gate import CheckReport, Verdict
+
     try:
         return _write_reports(judge(), junit, summary), None
     except Exception as error:
@@ -137,6 +136,8 @@ def _report(
 
 
 def _write_reports(found: CheckReport, junit: Path | None, summary: Path | None) -> CheckReport:
+    from stsbench.check import reports
+
     if junit is not None:
         write_atomically(junit, reports.junit(found))
     if summary is not None:
@@ -166,12 +167,16 @@ def _no_commands(stream: TextIO | None) -> Iterator[None]:
 
 
 def read_one(
-    path: Path, encoders: Sequence[str], tasks: str | None, catalogue: opt.Cards
+    path: Path, encoders: Sequence[str], tasks: str | None, catalogue: Catalogue
 ) -> CheckSide:
     """The cells of one side, of these encoders and tasks or of all, held to their items.
 
     Says if there are older states.
     """
+    from stsbench.api.names import filter_side
+    from stsbench.check.lock import read_side
+    from stsbench.data.task import expand_names
+
     read = read_side(path, tasks=expand_names(tasks, catalogue) if tasks else None)
     side = filter_side(encoders, read, catalogue, path)
     named = side.by_name(catalogue)
@@ -182,6 +187,8 @@ def read_one(
 
 
 def _print_check(found: CheckReport) -> None:
+    from stsbench.check import reports
+
     shown = list(found.verdicts)
     if len(shown) > SHORT:
         shown = [verdict for verdict in shown if reports.is_reported(verdict)]

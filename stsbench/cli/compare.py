@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from stsbench.api.names import select_compared_results
-from stsbench.api.results import build_comparison
-from stsbench.boards.render.figures import WRITERS, comparison_figure, render_comparison
-from stsbench.boards.render.formats import TERMINAL
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
     CHECKED,
@@ -21,12 +18,9 @@ from stsbench.cli.printing import (
     shown_count,
 )
 from stsbench.core.errors import StsbenchError, look_up
-from stsbench.significance.comparison import (
-    Difference,
-    describe_comparison,
-    describe_notes,
-    difference_columns,
-)
+
+if TYPE_CHECKING:
+    from stsbench.significance.comparison import Difference
 
 
 def compare_command(
@@ -41,7 +35,8 @@ def compare_command(
     output: opt.CompareFormat = "terminal",
     out: opt.TableFile = None,
     plot: opt.Plot = None,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Test which differences between encoders are significant.
@@ -50,6 +45,13 @@ def compare_command(
 
     Example: stsbench compare minilm glove-840b --tasks sts
     """
+    from stsbench.api.names import select_compared_results
+    from stsbench.api.results import build_comparison
+    from stsbench.boards.render.figures import WRITERS, comparison_figure, render_comparison
+    from stsbench.boards.render.formats import TERMINAL
+    from stsbench.significance.comparison import describe_comparison, describe_notes
+
+    catalogue = opt.read_cards(cards)
     given = opt.TypedOptions.of(context)
     given.apart("--json", "--format")
     if not results.is_dir() and all(Path(one).is_dir() for one in encoders):
@@ -90,5 +92,7 @@ def compare_command(
 
 def print_differences(differences: Sequence[Difference]) -> None:
     """Print a line for each difference."""
+    from stsbench.significance.comparison import difference_columns
+
     heads, rows = difference_columns(differences)
     print_rows(heads, rows, right=range(1, len(heads)))

@@ -49,9 +49,8 @@ def defaults(given: Path | None, *, of_run: bool) -> dict[str, Any]:
     places: dict[str, Any] = {
         "data": found.data and _path(found.data, path, "data"),
         "results": found.results and _path(found.results, path, "results"),
-    } | dict.fromkeys(
-        ("catalogue", "cards"), [_path(one, path, "cards") for one in found.cards or ()]
-    )
+        "cards": [_path(one, path, "cards") for one in found.cards or ()],
+    }
     named = found.encoders or ()
     # Of encoders a path begins with a dot or ends like a card's.
     moved = {

@@ -10,8 +10,6 @@ from typing import NamedTuple
 from stsbench.cli import options as opt
 from stsbench.cli.printing import print_text
 from stsbench.core.errors import CardError, look_up
-from stsbench.data.corpora.corpus import load_corpus
-from stsbench.encoders.load import load_encoder
 
 FIRST = 10_000
 """The rows of a corpus that sentences are drawn from."""
@@ -60,6 +58,7 @@ def _published(source: Path, out: Path, version: int | None = None, vectors: str
 
 
 def _expand(source: Path, out: Path, vectors: str, limit: int | None) -> None:
+    from stsbench.encoders.load import load_encoder
     from stsbench.encoders.words.recurrent import GruHalvesEncoder, expand_vocabulary
 
     encoder = load_encoder(opt.to_load(str(source)))
@@ -72,6 +71,7 @@ def _expand(source: Path, out: Path, vectors: str, limit: int | None) -> None:
 
 
 def _int8(source: Path, out: Path, text: str | None = None, corpora: Path | None = None) -> str:
+    from stsbench.data.corpora.corpus import load_corpus
     from stsbench.encoders.quantise import (
         ONNX_FILE,
         OPENVINO_FILE,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, cast
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
@@ -22,26 +20,31 @@ from stsbench.core import settings
 from stsbench.core.cards import TaskCard
 from stsbench.core.errors import EXIT_USER_ERROR, SourceError, StsbenchError, UnknownName
 from stsbench.core.wording import join_lines
-from stsbench.data.corpora.corpus import fetch_corpus, load_corpus
-from stsbench.data.corpora.overlap import How, OverlapMatches, find_overlap_matches, text_key
-from stsbench.data.splits import PairSplit, Split, count_characters
-from stsbench.data.task import (
-    Task,
-    expand_names,
-    is_available_locally,
-    load_task,
-    source_files,
-    tasks_in_order,
-)
+
+if TYPE_CHECKING:
+    from stsbench.core.catalogue import Catalogue
+    from stsbench.data.corpora.overlap import How, OverlapMatches
+    from stsbench.data.splits import Split
+    from stsbench.data.task import Task
 
 
-def fetch_command(names: opt.NamesToFetch, *, data: opt.Data = None, catalogue: opt.Cards) -> None:
+def fetch_command(
+    names: opt.NamesToFetch,
+    *,
+    data: opt.Data = None,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
+) -> None:
     """Fetch data from the Hub ahead of a run.
 
     What is fetched is checked against the cards. What cannot be had does not keep the rest from being fetched.
 
     Example: stsbench data fetch sts transfer
     """
+    from stsbench.data.corpora.corpus import fetch_corpus
+    from stsbench.data.task import expand_names, load_task
+
+    catalogue = opt.read_cards(cards)
     corpora, suites, tasks = catalogue.corpora(), catalogue.suites(), catalogue.paths("tasks")
     for name in names:
         if name not in corpora and name not in suites and name not in tasks:
@@ -83,7 +86,8 @@ def verify_command(
     *,
     names: opt.NamesToVerify,
     data: opt.Data = None,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Check data against the cards.
@@ -92,15 +96,13 @@ def verify_command(
 
     Example: stsbench data verify sts --data DIR
     """
-    folder, cards = (
-        opt.data_folder(data),
-        ((name, catalogue.task(name)) for name in catalogue.paths("tasks")),
-    )
-    # Without names: what is in the package, or has some of its files in the data folder.
-    here = (name for name, card in cards if card.package is not None or _any_file(card, folder))
-    wanted = expand_names(names, catalogue) if names else here
-    loaded = [load_task(name, data=data, catalogue=catalogue) for name in wanted]
-    rows = [_verified(task, split) for task in loaded for split in task.card.splits]
+    from stsbench.data.task import expand_names, load_task
+
+    catalogue = opt.read_cards(cards)
+    folder = opt.data_folder(data)
+    task_names = expand_names(names, catalogue) if names else _find_local_tasks(catalogue, folder)
+    tasks = [load_task(name, data=data, catalogue=catalogue) for name in task_names]
+    rows = [_verified(task, split) for task in tasks for split in task.card.splits]
     bad = sum(row["verdict"] != "OK" for row in rows)
     if as_json:
         print_json(rows)
@@ -112,7 +114,19 @@ def verify_command(
     return EXIT_USER_ERROR if bad else 0
 
 
+def _find_local_tasks(catalogue: Catalogue, folder: Path | None) -> list[str]:
+    """Return the tasks in the package, and those with some of their files in the data folder."""
+    cards_by_name = {name: catalogue.task(name) for name in catalogue.paths("tasks")}
+    return [
+        name
+        for name, card in cards_by_name.items()
+        if card.package is not None or _any_file(card, folder)
+    ]
+
+
 def _any_file(card: TaskCard, folder: Path | None) -> bool:
+    from stsbench.data.task import source_files
+
     return any(
         path.is_file()
         for split in card.splits
@@ -121,6 +135,11 @@ def _any_file(card: TaskCard, folder: Path | None) -> bool:
 
 
 def _verified(task: Task, split: str) -> dict[str, Any]:
+    import numpy as np
+
+    from stsbench.data.splits import PairSplit, count_characters
+    from stsbench.data.task import source_files
+
     row: dict[str, Any] = {
         "task": task.name,
         "split": split,
@@ -158,7 +177,11 @@ def convert_coco_command(source: opt.CocoSource, target: opt.CocoTarget) -> None
 
 
 def make_command(
-    name: opt.CorpusToMake, *, corpora: opt.CorporaToFill = None, catalogue: opt.Cards
+    name: opt.CorpusToMake,
+    *,
+    corpora: opt.CorporaToFill = None,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
 ) -> None:
     """Make training text of what is published.
 
@@ -166,6 +189,7 @@ def make_command(
 
     Example: stsbench data make nli_triplets --corpora DIR
     """
+    catalogue = opt.read_cards(cards)
     from stsbench.data.corpora.making import CountsTokens, make_corpus
 
     def counter(model: str, revision: str) -> CountsTokens:
@@ -203,7 +227,8 @@ def back_translate_command(
     device: opt.Device = "auto",
     corpora: opt.Corpora = None,
     data: opt.Data = None,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
 ) -> None:
     """Translate sentences there and back, to train on the pairs.
 
@@ -211,6 +236,9 @@ def back_translate_command(
 
     Example: stsbench data back-translate stsb.txt pairs.csv
     """
+    from stsbench.data.corpora.corpus import load_corpus
+
+    catalogue = opt.read_cards(cards)
     given = opt.TypedOptions.of(context)
     if mode == "greedy":
         given.idle("with --mode greedy", "--temperature", "--seed")
@@ -262,7 +290,8 @@ def overlap_command(
     out: opt.OverlapFile = None,
     corpora: opt.Corpora = None,
     data: opt.Data = None,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Find test sentences in training text.
@@ -272,6 +301,11 @@ def overlap_command(
     Example: stsbench data overlap wiki1m nli_triplets --near 0.8 --out held.csv
     Example: stsbench data overlap --tasks sts
     """
+    from stsbench.data.corpora.corpus import load_corpus
+    from stsbench.data.corpora.overlap import find_overlap_matches
+    from stsbench.data.task import expand_names, is_available_locally, load_task, tasks_in_order
+
+    catalogue = opt.read_cards(cards)
     if not corpora_named:
         opt.TypedOptions.of(context).idle("without a CORPUS", "--near", "--corpora")
     if out is not None and out.suffix not in (".csv", ".json"):
@@ -349,6 +383,8 @@ def _items(name: str, split: Split, held: OverlapMatches) -> Iterator[dict[str, 
 
 
 def _shared(splits: Mapping[str, Split]) -> Rows:
+    from stsbench.data.corpora.overlap import text_key
+
     items = {
         name: [tuple(map(text_key, row)) for row in zip(*one.sides, strict=True)]
         for name, one in splits.items()

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stsbench.api.names import select_results
-from stsbench.boards.exports.hub import (
-    eval_results,
-    every_eval_ever,
-    model_index,
-    to_yaml,
-    write_card,
-)
-from stsbench.boards.exports.mteb import export_mteb
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
     believed,
@@ -26,10 +17,11 @@ from stsbench.cli.printing import (
     print_text,
 )
 from stsbench.core.errors import DataError, StsbenchError, look_up
-from stsbench.data.task import expand_names
-from stsbench.results.folder import read_folder
-from stsbench.results.groups import EncoderDirectory, EncoderResults, group_by_encoder
-from stsbench.results.record import Result
+
+if TYPE_CHECKING:
+    from stsbench.core.catalogue import Catalogue
+    from stsbench.results.groups import EncoderResults
+    from stsbench.results.record import Result
 
 SHOWN = 5
 """So many cells that are left out get a line of their own."""
@@ -43,7 +35,8 @@ def export_command(
     tasks: opt.OnlyTasks = None,
     protocol: opt.OnlyProtocol = None,
     out: opt.ExportFile = None,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Write results for other tools.
@@ -52,6 +45,12 @@ def export_command(
 
     Example: stsbench export --format mteb --out mteb-files
     """
+    from stsbench.api.names import select_results
+    from stsbench.data.task import expand_names
+    from stsbench.results.folder import read_folder
+    from stsbench.results.groups import EncoderDirectory
+
+    catalogue = opt.read_cards(cards)
     write = look_up("format", fmt, FORMATS)
     only = expand_names(tasks, catalogue) if tasks else []
     encoders = EncoderDirectory(read_folder(results), catalogue)
@@ -69,7 +68,9 @@ def export_command(
     write(held, out, catalogue, as_json)
 
 
-def _mteb(results: Sequence[Result], out: Path | None, catalogue: opt.Cards, as_json: bool) -> None:
+def _mteb(results: Sequence[Result], out: Path | None, catalogue: Catalogue, as_json: bool) -> None:
+    from stsbench.boards.exports.mteb import export_mteb
+
     if out is None:
         raise StsbenchError("--format mteb writes many files: give --out FOLDER")
     made = export_mteb(results, out, catalogue)
@@ -88,13 +89,16 @@ def _mteb(results: Sequence[Result], out: Path | None, catalogue: opt.Cards, as_
 def _one_file(
     results: Sequence[Result],
     out: Path | None,
-    catalogue: opt.Cards,
+    catalogue: Catalogue,
     as_json: bool,
     *,
     what: str,
-    made: Callable[[EncoderResults, opt.Cards], tuple[str, Any]],
+    made: Callable[[EncoderResults, Catalogue], tuple[str, Any]],
 ) -> None:
     """Write or print the text made of one encoder's results; what JSON shows of it, if more than that, has a place in a card."""
+    from stsbench.boards.exports.hub import write_card
+    from stsbench.results.groups import group_by_encoder
+
     runs = group_by_encoder(results, catalogue)
     if len(runs) > 1:
         names = ", ".join(f"'{one.name}'" for one in runs[:SHOWN])
@@ -116,15 +120,25 @@ def _one_file(
         print_text(f"wrote {out}" if out is not None else text.rstrip("\n"))
 
 
-def _model_index(one: EncoderResults, catalogue: opt.Cards) -> tuple[str, Any]:
+def _model_index(one: EncoderResults, catalogue: Catalogue) -> tuple[str, Any]:
+    from stsbench.boards.exports.hub import model_index, to_yaml
+
     index = model_index(one.encoder, one.results, catalogue)
     return to_yaml(index), index
 
 
-def _eval_results(one: EncoderResults, catalogue: opt.Cards) -> tuple[str, Any]:
+def _eval_results(one: EncoderResults, catalogue: Catalogue) -> tuple[str, Any]:
+    from stsbench.boards.exports.hub import eval_results
+
     text, left_out = eval_results(one.results, catalogue)
     complain_of_all("left out", left_out)
     return text, None
+
+
+def _every_eval_ever(one: EncoderResults, catalogue: Catalogue) -> tuple[str, Any]:
+    from stsbench.boards.exports.hub import every_eval_ever
+
+    return every_eval_ever(one.results, catalogue), None
 
 
 FORMATS: Mapping[str, Callable[..., None]] = {
@@ -134,6 +148,6 @@ FORMATS: Mapping[str, Callable[..., None]] = {
     "every-eval-ever": partial(
         _one_file,
         what="a record",
-        made=lambda one, known: (every_eval_ever(one.results, known), None),
+        made=_every_eval_ever,
     ),
 }

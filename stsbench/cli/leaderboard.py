@@ -7,11 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stsbench.api.names import parse_added_rows, select_results
-from stsbench.boards.published.rows import read_table_card
-from stsbench.boards.render.formats import TERMINAL, check_format, render
-from stsbench.boards.tables.build import TableRequest, find_suite
-from stsbench.boards.tables.table import Show, Table, build_layout, check_show
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
     believed,
@@ -24,8 +19,10 @@ from stsbench.cli.printing import (
 )
 from stsbench.core.errors import StsbenchError
 from stsbench.plots.labels import FIGURES
-from stsbench.results.folder import ResultFolder, read_folder
-from stsbench.results.groups import EncoderDirectory
+
+if TYPE_CHECKING:
+    from stsbench.boards.tables.table import Show, Table
+    from stsbench.core.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from stsbench.boards.exports.mteb import ImportedScores
@@ -53,7 +50,8 @@ def leaderboard_command(
     ranks: opt.Ranks = False,
     mteb: opt.MtebFolder = None,
     out: opt.TableFile = None,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Print a table of results, or a paper's.
@@ -62,6 +60,15 @@ def leaderboard_command(
 
     Example: stsbench leaderboard --table simcse-5 --add minilm:Ours
     """
+    from stsbench.api.names import parse_added_rows, select_results
+    from stsbench.boards.published.rows import read_table_card
+    from stsbench.boards.render.formats import TERMINAL, check_format, render
+    from stsbench.boards.tables.build import TableRequest, find_suite
+    from stsbench.boards.tables.table import check_show
+    from stsbench.results.folder import ResultFolder, read_folder
+    from stsbench.results.groups import EncoderDirectory
+
+    catalogue = opt.read_cards(cards)
     fmt, shown = check_format(opt.written_as(output, out, as_json=as_json)), check_show(show)
     _check_options(opt.TypedOptions.of(context), fmt, table, show, out)
     # A wrong name is refused before any result is read.
@@ -103,7 +110,7 @@ def leaderboard_command(
         emit(render(tables, fmt, show=shown, exact=exact, rows_only=rows_only), out)
 
 
-def _imported(folder: Path, catalogue: opt.Cards) -> ImportedScores:
+def _imported(folder: Path, catalogue: Catalogue) -> ImportedScores:
     from stsbench.boards.exports.mteb import read_mteb
 
     return read_mteb(folder, catalogue)
@@ -112,6 +119,8 @@ def _imported(folder: Path, catalogue: opt.Cards) -> ImportedScores:
 def _check_options(
     given: opt.TypedOptions, fmt: str, table: str | None, show: str | None, out: Path | None
 ) -> None:
+    from stsbench.boards.render.formats import TERMINAL
+
     given.apart("--table", "--suite", "--protocol")
     given.apart("--json", "--format")
     if fmt in FIGURES and out is None:
@@ -138,6 +147,8 @@ def _check_options(
 
 
 def _print_boards(tables: Sequence[Table], show: Show | None, *, exact: bool) -> None:
+    from stsbench.boards.tables.table import build_layout
+
     for one in tables:
         print_table(build_layout(one, show, exact=exact))
     cells = (cell for one in tables for row in one.rows() for cell in row.cells.values())

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import print_json, print_records, print_text
 from stsbench.core.errors import StsbenchError, UnknownName, look_up
+
+if TYPE_CHECKING:
+    from stsbench.core.catalogue import Catalogue
 
 
 def list_command(
     *,
     kind: opt.Kind = "",
     language: opt.Language = None,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> None:
     """List tasks, encoders, recipes, tables and more.
 
     Example: stsbench list encoders
     """
+    catalogue = opt.read_cards(cards)
     if language is not None and kind != "tasks":
         raise StsbenchError("--language chooses tasks; give: stsbench list tasks --language CODE")
     if not kind:
@@ -42,7 +48,7 @@ def list_command(
 Listed = Iterator[dict[str, str]]
 
 
-def _tasks(catalogue: opt.Cards) -> Listed:
+def _tasks(catalogue: Catalogue) -> Listed:
     for name in catalogue.paths("tasks"):
         card = catalogue.task(name)
         n, sources = (
@@ -58,7 +64,7 @@ def _tasks(catalogue: opt.Cards) -> Listed:
         yield facts | {"n": str(n or ""), "sources": ", ".join(sources)}
 
 
-def _encoders(catalogue: opt.Cards) -> Listed:
+def _encoders(catalogue: Catalogue) -> Listed:
     for name, card in ((name, catalogue.encoder(name)) for name in catalogue.paths("baselines")):
         yield {
             "encoder": name,
@@ -68,7 +74,7 @@ def _encoders(catalogue: opt.Cards) -> Listed:
         }
 
 
-def _recipes(catalogue: opt.Cards) -> Listed:
+def _recipes(catalogue: Catalogue) -> Listed:
     for name, card in ((name, catalogue.recipe(name)) for name in catalogue.paths("trainers")):
         yield {
             "recipe": name,
@@ -78,7 +84,7 @@ def _recipes(catalogue: opt.Cards) -> Listed:
         }
 
 
-def _corpora(catalogue: opt.Cards) -> Listed:
+def _corpora(catalogue: Catalogue) -> Listed:
     for name, card in catalogue.corpora().items():
         columns = ["text", "document_id"] if card.split_sentences else list(card.columns)
         sources = "tasks" if card.tasks else "local, hub" if card.repo else "local"
@@ -90,7 +96,7 @@ def _corpora(catalogue: opt.Cards) -> Listed:
         }
 
 
-def _tables(catalogue: opt.Cards) -> Listed:
+def _tables(catalogue: Catalogue) -> Listed:
     from stsbench.boards.published.rows import read_table_card, sources, table_names
 
     for name, card in ((name, read_table_card(name)) for name in table_names()):
@@ -98,7 +104,7 @@ def _tables(catalogue: opt.Cards) -> Listed:
         yield {"table": name, "source": source, "title": card.title}
 
 
-def _ablations(catalogue: opt.Cards) -> Listed:
+def _ablations(catalogue: Catalogue) -> Listed:
     from stsbench.boards.published.rows import sources
     from stsbench.studies.reproduction import FOLDER, load_ablation
 
@@ -108,7 +114,7 @@ def _ablations(catalogue: opt.Cards) -> Listed:
         yield {"ablation": name, "source": source, "title": made.table.title, "rows to be had": had}
 
 
-def _protocols(catalogue: opt.Cards) -> Listed:
+def _protocols(catalogue: Catalogue) -> Listed:
     from stsbench.evaluators.registry import all_protocols
 
     yield from (
@@ -116,7 +122,7 @@ def _protocols(catalogue: opt.Cards) -> Listed:
     )
 
 
-LISTS: Mapping[str, Callable[[opt.Cards], Iterable[dict[str, str]]]] = {
+LISTS: Mapping[str, Callable[[Catalogue], Iterable[dict[str, str]]]] = {
     "tasks": _tasks,
     "encoders": _encoders,
     "recipes": _recipes,

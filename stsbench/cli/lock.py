@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from stsbench.check.lock import LockedCell, lock_cells, read_lock, to_lock
 from stsbench.cli import options as opt
 from stsbench.cli.check import read_one
 from stsbench.cli.printing import print_json, print_text
 from stsbench.core.errors import DataError, OutputError
 from stsbench.core.files import write_atomically
-from stsbench.evaluators.belief import describe_unverified
+
+if TYPE_CHECKING:
+    from stsbench.check.lock import LockedCell
 
 
 def lock_command(
@@ -21,7 +23,8 @@ def lock_command(
     encoder: opt.OnlyEncoders,
     tasks: opt.OnlyTasks = None,
     strict: opt.Strict = False,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Write scores to a lock file for 'stsbench check'.
@@ -30,6 +33,10 @@ def lock_command(
 
     Example: stsbench lock results --out scores.lock.json
     """
+    from stsbench.check.lock import lock_cells, read_lock, to_lock
+    from stsbench.evaluators.belief import describe_unverified
+
+    catalogue = opt.read_cards(cards)
     if not results.is_dir():
         raise OutputError(f"results folder '{results}' does not exist; 'stsbench run' makes it")
     side = read_one(results, encoder, tasks, catalogue)

@@ -69,7 +69,7 @@ def _report_errors(arguments: Sequence[str]) -> int:
 
 def _invoke(arguments: Sequence[str]) -> int:
     """Call a command past typer's own ``main``: that takes an EOFError for Ctrl-C, and any broken pipe for its own."""
-    from stsbench.cli.app import made_app
+    from stsbench.cli.app import make_app
 
     for before, argument in zip(["stsbench", *arguments], arguments, strict=False):
         if flag := re.fullmatch("(--[a-z-]+)=|", argument):
@@ -81,7 +81,7 @@ def _invoke(arguments: Sequence[str]) -> int:
             raise StsbenchError(
                 f"'{argument}' is not text: names and paths are UTF-8 without NUL; rename the file"
             )
-    app, code = made_app(), 0
+    app, code = make_app(), 0
     try:
         # Where a shell asks what a word may become, this answers and ends the program.
         app._main_shell_completion({}, "stsbench", None)  # noqa: SLF001 - typer's own main calls it so

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import print_paragraph, print_text
 from stsbench.core.cards import HubSource
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.names import split_names
-from stsbench.data.task_draft import ROLES, Draft, draft_task, find_home, name_of
-from stsbench.encoders.encoder_draft import draft_encoder
-from stsbench.recipes.method_draft import draft_method
+
+if TYPE_CHECKING:
+    from stsbench.data.task_draft import Draft
 
 
 def task_command(
@@ -35,6 +36,8 @@ def task_command(
     Example: stsbench new task pairs.csv
     Example: stsbench new task --hub mteb/biosses-sts
     """
+    from stsbench.data.task_draft import ROLES, draft_task, find_home, name_of
+
     if (source is None) == (not hub):
         raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
     opt.TypedOptions.of(context).needs("--hub", "--revision", "--subset")
@@ -67,6 +70,9 @@ def encoder_command(
 
     Example: stsbench new encoder checkpoints/final
     """
+    from stsbench.data.task_draft import find_home, name_of
+    from stsbench.encoders.encoder_draft import draft_encoder
+
     _write(draft_encoder(source, find_home(out, "baselines", name or name_of(source))), force=force)
 
 
@@ -77,6 +83,9 @@ def method_command(
 
     Example: stsbench new method pull
     """
+    from stsbench.data.task_draft import find_home
+    from stsbench.recipes.method_draft import draft_method
+
     _write(draft_method(find_home(out, "trainers", name)), force=force)
 
 

@@ -14,6 +14,9 @@ from stsbench.core.errors import SourceError, StsbenchError
 from stsbench.core.names import has_empty_name, split_names
 from stsbench.plots.labels import FIGURES
 
+if TYPE_CHECKING:
+    from stsbench.core.catalogue import Catalogue
+
 MOST = 10**9
 """No count that is meant is larger."""
 LAST_SEED = (1 << 32) - 1
@@ -228,13 +231,6 @@ NoStore = Annotated[bool, _folder("Keep embeddings in memory only.", "--no-store
 OwnCards = Annotated[
     list[Path], _many("A folder with cards of your own; may be repeated.", "--cards", panel=FOLDERS)
 ]
-if TYPE_CHECKING:
-    # A command gets what the folders hold.
-    from stsbench.core.catalogue import Catalogue
-
-    Cards = Catalogue
-else:
-    Cards = OwnCards
 Config = Annotated[
     Path | None,
     _folder(

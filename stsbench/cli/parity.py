@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stsbench.bench.plan import RunPlan
-from stsbench.bench.protocols import load_tasks
-from stsbench.bench.score import measure_encoder, select_sentences
 from stsbench.cli import options as opt
 from stsbench.cli.compare import print_differences
 from stsbench.cli.printing import (
@@ -22,16 +19,9 @@ from stsbench.cli.printing import (
     shown_work,
 )
 from stsbench.core.errors import EXIT_DIFFERENCE, StsbenchError
-from stsbench.encoders.load import load_named
-from stsbench.significance.comparison import compare
-from stsbench.significance.parity import (
-    OUTLIER_LIMIT,
-    PROBES,
-    EmbeddingForm,
-    EncoderEmbeddings,
-    Parity,
-    compare_embeddings,
-)
+
+if TYPE_CHECKING:
+    from stsbench.significance.parity import Parity
 
 OF_TASKS = "of the tasks"
 
@@ -47,7 +37,8 @@ def parity_command(
     data: opt.Data = None,
     store: opt.Store = None,
     no_store: opt.NoStore = False,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Test whether two encoders that should be identical are.
@@ -57,6 +48,19 @@ def parity_command(
 
     Example: stsbench parity minilm minilm+dtype=bfloat16 --tasks stsb
     """
+    from stsbench.bench.plan import RunPlan
+    from stsbench.bench.protocols import load_tasks
+    from stsbench.bench.score import measure_encoder, select_sentences
+    from stsbench.encoders.load import load_named
+    from stsbench.significance.comparison import compare
+    from stsbench.significance.parity import (
+        PROBES,
+        EmbeddingForm,
+        EncoderEmbeddings,
+        compare_embeddings,
+    )
+
+    catalogue = opt.read_cards(cards)
     kept = opt.resolve_store(store, no_store=no_store)
     names = [opt.to_load(one, catalogue) for one in (first, second)]
     if names[0] == names[1]:
@@ -105,6 +109,8 @@ def parity_command(
 
 
 def _print_parity(found: Parity) -> None:
+    from stsbench.significance.parity import OUTLIER_LIMIT
+
     comparison = found.comparison
     for letter, name, form in zip("AB", comparison.encoders, found.forms, strict=True):
         print_text(f"{letter} = {name} ({form})")

@@ -243,6 +243,21 @@ def _maker(result: Result) -> str:
     return f"stsbench {dict(result.run.get('versions') or {}).get('stsbench', 'of an unknown version')}"
 
 
+class ReproductionProgress(RunProgress):
+    """Progress of a reproduction, whose failures are those of rows."""
+
+    def on_failed(self, what: str, error: Exception) -> None:
+        """Print why a row failed, each reason once: many rows share a base or a text."""
+        self.code = max(
+            self.code, EXIT_USER_ERROR if isinstance(error, StsbenchError) else EXIT_BUG
+        )
+        if not isinstance(error, StsbenchError):
+            print_traceback(error)
+        if str(error) not in self.failures:
+            print_error(error, about=what)
+        self.failures.setdefault(str(error), (what, str(error)))
+
+
 @contextmanager
 def run_progress(
     out: Path | None, asked: str = "", *, events: bool = False

@@ -6,13 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stsbench.analysis.context import AnalysisResult, analyse, make_analysis
-from stsbench.analysis.report import ReportParts, report_html
-from stsbench.api.names import select_results
-from stsbench.bench.plan import RunPlan
-from stsbench.boards.tables.build import TableRequest
 from stsbench.cli import options as opt
 from stsbench.cli.analyze import plan_of
 from stsbench.cli.printing import (
@@ -25,12 +20,10 @@ from stsbench.cli.printing import (
 )
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.names import split_names
-from stsbench.encoders.load import load_named
-from stsbench.evaluators.belief import believe
-from stsbench.results.folder import read_folder
-from stsbench.results.groups import EncoderDirectory
-from stsbench.results.record import Result
-from stsbench.significance.comparison import compare
+
+if TYPE_CHECKING:
+    from stsbench.bench.plan import RunPlan
+    from stsbench.results.record import Result
 
 
 def report_command(
@@ -45,7 +38,8 @@ def report_command(
     data: opt.Data = None,
     store: opt.Store = None,
     no_store: opt.NoStore = False,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
 ) -> None:
     """Put results, comparisons and figures into one HTML page.
 
@@ -53,6 +47,12 @@ def report_command(
 
     Example: stsbench report --encoder minilm,glove-6b --out report.html
     """
+    from stsbench.analysis.context import AnalysisResult, analyse, make_analysis
+    from stsbench.analysis.report import ReportParts, report_html
+    from stsbench.boards.tables.build import TableRequest
+    from stsbench.significance.comparison import compare
+
+    catalogue = opt.read_cards(cards)
     made = {name: make_analysis(name, {}) for name in split_names(figures)}
     kept, missing = opt.resolve_store(store, no_store=no_store), list[str]()
     plan = plan_of(encoder, results, catalogue, tasks=tasks, data=data, store=kept)
@@ -112,6 +112,12 @@ class _ReportResults(NamedTuple):
 
 
 def _results(plan: RunPlan, missing: list[str]) -> _ReportResults:
+    from stsbench.api.names import select_results
+    from stsbench.encoders.load import load_named
+    from stsbench.evaluators.belief import believe
+    from stsbench.results.folder import read_folder
+    from stsbench.results.groups import EncoderDirectory
+
     found: dict[str, list[Result]] = {}
     notice = ""
     with _noted("results", missing):

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stsbench.bench.progress import RunCallbacks
-from stsbench.boards.render.formats import render
-from stsbench.boards.tables.table import build_layout
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
     emit,
@@ -22,19 +19,17 @@ from stsbench.cli.printing import (
     print_rows,
     print_table,
     print_text,
-    print_traceback,
 )
-from stsbench.cli.progress import RunProgress, train_progress
 from stsbench.cli.train import tried
 from stsbench.core.cards import RecipeCard
-from stsbench.core.errors import EXIT_BUG, EXIT_USER_ERROR, StsbenchError
+from stsbench.core.errors import EXIT_USER_ERROR, StsbenchError
 from stsbench.core.wording import format_duration
 from stsbench.encoders.runs import TrainedRun
-from stsbench.results.record import Result
-from stsbench.studies.reproduction import Reproduction, load_ablation
-from stsbench.studies.trials import Trial, TrialCallbacks, TrialEnvironment
 
 if TYPE_CHECKING:
+    from stsbench.results.record import Result
+    from stsbench.studies.reproduction import Reproduction
+    from stsbench.studies.trials import Trial
     from stsbench.training.learner import OnProgress
 
 
@@ -53,7 +48,8 @@ def reproduce_command(
     deterministic: opt.Deterministic = False,
     dry_run: opt.DryTraining = False,
     out: opt.TableFile = None,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Train the rows of a paper's table or figure.
@@ -63,6 +59,14 @@ def reproduce_command(
 
     Example: stsbench reproduce simcse-table-3 --small --base FOLDER
     """
+    from stsbench.bench.progress import RunCallbacks
+    from stsbench.boards.render.formats import render
+    from stsbench.boards.tables.table import build_layout
+    from stsbench.cli.progress import ReproductionProgress
+    from stsbench.studies.reproduction import Reproduction, load_ablation
+    from stsbench.studies.trials import TrialCallbacks, TrialEnvironment
+
+    catalogue = opt.read_cards(cards)
     opt.TypedOptions.of(context).apart("--dry-run", "--out")
     ablation = load_ablation(table, catalogue, small=small)
     base = opt.to_load(base, catalogue)
@@ -80,7 +84,7 @@ def reproduce_command(
     )
     if dry_run:
         return _forecast_reproduction(planned, as_json=as_json)
-    progress = _ReproductionProgress(None)
+    progress = ReproductionProgress(None)
     scoring = RunCallbacks(
         on_result=_note_scored, on_failure=progress.on_failed, on_notice=progress.on_noticed
     )
@@ -96,20 +100,9 @@ def reproduce_command(
     return progress.code
 
 
-class _ReproductionProgress(RunProgress):
-    def on_failed(self, what: str, error: Exception) -> None:
-        """Say why a row failed, each reason once: many rows share a base or a text, but not all of them."""
-        self.code = max(
-            self.code, EXIT_USER_ERROR if isinstance(error, StsbenchError) else EXIT_BUG
-        )
-        if not isinstance(error, StsbenchError):
-            print_traceback(error)
-        if str(error) not in self.failures:
-            print_error(error, about=what)
-        self.failures.setdefault(str(error), (what, str(error)))
-
-
 def _training(planned: Reproduction, trial: Trial) -> AbstractContextManager[OnProgress]:
+    from stsbench.cli.progress import train_progress
+
     place, count = planned.trials.index(trial) + 1, len(planned.trials)
     return train_progress(trial.plan, f"[{place}/{count}] {' = '.join(planned.lines_of(trial))}")
 

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -30,6 +30,9 @@ from stsbench.encoders.runs import (
 from stsbench.plots.draw import Curve, CurvePoint, draw_curves
 from stsbench.training.methods.registry import METHODS, METHODS_BY_TRAINER
 
+if TYPE_CHECKING:
+    from stsbench.core.catalogue import Catalogue
+
 CardFacts = dict[str, Any]
 
 
@@ -38,13 +41,15 @@ def show_command(
     name: opt.AnyName,
     *,
     curve: opt.CurvePlot = None,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> None:
     """Show what is known of one name.
 
     Example: stsbench show sup-simcse-bert-base
     """
+    catalogue = opt.read_cards(cards)
     opt.TypedOptions.of(context).apart("--curve", "--json")
     if curve is not None:
         _draw(name, curve)
@@ -68,7 +73,7 @@ def show_command(
         )
 
 
-def _find(name: str, catalogue: opt.Cards) -> list[tuple[str, CardFacts]]:
+def _find(name: str, catalogue: Catalogue) -> list[tuple[str, CardFacts]]:
     # Whoever asks for a card waits for nothing that is slow to read.
     is_card = any(name in catalogue.paths(kind) for kind in ("tasks", "baselines", "trainers"))
     asked = {
@@ -83,7 +88,7 @@ def _find(name: str, catalogue: opt.Cards) -> list[tuple[str, CardFacts]]:
     return [(kind, facts) for kind, facts in known.items() if kind not in left_out]
 
 
-def _unknown(name: str, catalogue: opt.Cards) -> UnknownName:
+def _unknown(name: str, catalogue: Catalogue) -> UnknownName:
     cards = (one for kind in ("tasks", "baselines", "trainers") for one in catalogue.paths(kind))
     known = [
         *cards,
@@ -98,7 +103,7 @@ def _unknown(name: str, catalogue: opt.Cards) -> UnknownName:
     return UnknownName("name", name, known, hint=hint)
 
 
-def _encoder(name: str, catalogue: opt.Cards) -> CardFacts | None:
+def _encoder(name: str, catalogue: Catalogue) -> CardFacts | None:
     baselines, trainers = catalogue.paths("baselines"), catalogue.paths("trainers")
     stem, changes = (name, {}) if name in baselines else list(split_params(name))[-1]
     if stem not in baselines or (changes and stem in trainers):
@@ -121,7 +126,7 @@ def _encoder(name: str, catalogue: opt.Cards) -> CardFacts | None:
     return facts
 
 
-def _recipe(name: str, catalogue: opt.Cards) -> CardFacts | None:
+def _recipe(name: str, catalogue: Catalogue) -> CardFacts | None:
     # Of a recipe trained with values replaced, the name says which.
     stem = name.partition("+")[0]
     if stem not in catalogue.paths("trainers"):
@@ -148,7 +153,7 @@ def _values(name: str, recipe: RecipeCard) -> CardFacts:
     return facts
 
 
-def _run(name: str, catalogue: opt.Cards) -> CardFacts | None:
+def _run(name: str, catalogue: Catalogue) -> CardFacts | None:
     """Runs that have a name or a folder of their own."""
     runs = _trained_runs(name)
     if not runs and not _unfinished_runs(name):
@@ -189,7 +194,7 @@ def _trained(run: TrainedRun) -> CardFacts:
     }
 
 
-def _table(name: str, catalogue: opt.Cards) -> CardFacts | None:
+def _table(name: str, catalogue: Catalogue) -> CardFacts | None:
     from stsbench.boards.published.rows import read_table_card, table_names
 
     if name not in table_names() and not (name.endswith(".toml") and Path(name).is_file()):
@@ -209,7 +214,7 @@ def _protocols() -> Mapping[str, CardFacts]:
     return all_protocols()
 
 
-KINDS: Mapping[str, Callable[[str, opt.Cards], CardFacts | None]] = {
+KINDS: Mapping[str, Callable[[str, Catalogue], CardFacts | None]] = {
     "task": lambda name, known: (
         msgspec.to_builtins(known.task(name)) if name in known.paths("tasks") else None
     ),
@@ -282,7 +287,7 @@ SCRATCH = "trained from scratch"
 """What a recipe notes of its base where it has none."""
 
 
-def describe_requirements(card: EncoderCard, catalogue: opt.Cards) -> str:
+def describe_requirements(card: EncoderCard, catalogue: Catalogue) -> str:
     """What must be there to run an encoder, and whether it is."""
     params, model = card.params, card.params.get("model")
     if card.reproducible == "quoted":
@@ -321,7 +326,7 @@ def _which_is(there: object) -> str:
     return "which is" if there else "which is not"
 
 
-def to_train(name: str, card: RecipeCard, catalogue: opt.Cards) -> str:
+def to_train(name: str, card: RecipeCard, catalogue: Catalogue) -> str:
     """What must be there to train a recipe, whose name may say which values are replaced."""
     base, corpus, corpora = card.base, card.data.corpus, catalogue.corpora()
     if base.recipe:

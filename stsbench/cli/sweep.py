@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
@@ -20,14 +20,14 @@ from stsbench.cli.printing import (
     print_text,
     write_records,
 )
-from stsbench.cli.progress import train_progress
 from stsbench.core.cards import toml_tables
 from stsbench.core.errors import EXIT_USER_ERROR
 from stsbench.core.wording import format_duration
 from stsbench.plots.draw import DotPoint, draw_dots
-from stsbench.recipes.train import load_trainer
-from stsbench.studies.sweep import CARRIERS, Carrier, Sweep, SweepRow, SweepState, winner_card
-from stsbench.studies.trials import STATES, Trial, TrialCallbacks, TrialEnvironment
+
+if TYPE_CHECKING:
+    from stsbench.studies.sweep import Carrier, SweepRow, SweepState
+    from stsbench.studies.trials import Trial
 
 
 def sweep_command(
@@ -45,7 +45,8 @@ def sweep_command(
     checkpoint_seconds: opt.CheckpointSeconds = 120.0,
     plot: opt.Plot = None,
     dry_run: opt.DryTraining = False,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Try values of recipes and keep the best.
@@ -54,6 +55,10 @@ def sweep_command(
 
     Example: stsbench sweep rates.toml --base FOLDER --on ray
     """
+    from stsbench.studies.sweep import CARRIERS, Sweep, SweepState
+    from stsbench.studies.trials import TrialEnvironment
+
+    catalogue = opt.read_cards(cards)
     given = opt.TypedOptions.of(context)
     given.apart("--dry-run", "--plot", "--checkpoint-seconds")
     given.placed(on, "--cores", here="--device")
@@ -84,6 +89,9 @@ def sweep_command(
 
 def _carry_out_sweep(book: SweepState, on: str, cores: int, carry_out: Carrier) -> dict[str, str]:
     """Say each training that is done; returns why some have no score, with the last encoder of each reason."""
+    from stsbench.cli.progress import train_progress
+    from stsbench.studies.trials import TrialCallbacks
+
     done, failures = itertools.count(1), dict[str, str]()
 
     def tell(row: SweepRow, trial: Trial) -> None:
@@ -150,10 +158,14 @@ def _print_sweep(book: SweepState) -> None:
 
 
 def _winner(book: SweepState, row: SweepRow) -> Path:
+    from stsbench.studies.sweep import winner_card
+
     return book.sweep.folder / "trainers" / f"{winner_card(book.sweep, row)[0]}.toml"
 
 
 def _write_sweep(book: SweepState) -> None:
+    from stsbench.studies.sweep import winner_card
+
     trials = [
         {
             "recipe": row.setting.recipe,
@@ -218,6 +230,9 @@ def _sweep_figure(book: SweepState) -> Any:  # noqa: ANN401 - matplotlib's
 
 
 def _forecast_sweep(book: SweepState, *, as_json: bool) -> None:
+    from stsbench.recipes.train import load_trainer
+    from stsbench.studies.trials import STATES
+
     trials, card, total = book.all_known(), book.sweep.card, book.total
     seeds = len(card.seeds)
     counts: dict[str, int] = {

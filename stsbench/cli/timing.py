@@ -14,26 +14,21 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stsbench.api.names import NameResolver
-from stsbench.bench.embedder import read_texts_to_fit
-from stsbench.boards.published.rows import published_rows
-from stsbench.boards.render.text import to_markdown
-from stsbench.boards.tables.table import DisplayCell, Layout, LayoutBlock, TableLine
 from stsbench.cli import options as opt
 from stsbench.cli.printing import emit, print_table, shown_work
 from stsbench.core.errors import CardError, look_up
 from stsbench.core.provenance import processor, versions
-from stsbench.data.task import Task, load_task
-from stsbench.encoders.base import Encoder, FittableEncoder
-from stsbench.encoders.fitted import FittedEncoder, read_fit
-from stsbench.encoders.load import load_named
-from stsbench.encoders.metadata import find_base, read_metadata
-from stsbench.recipes.train import load_trainer
-from stsbench.recipes.train_plan import TrainPlan, read_recipe, uses_training_loop
+
+if TYPE_CHECKING:
+    from stsbench.boards.tables.table import Layout
+    from stsbench.core.catalogue import Catalogue
+    from stsbench.data.task import Task
+    from stsbench.encoders.base import Encoder
+    from stsbench.recipes.train_plan import TrainPlan
 
 ENCODERS, RECIPES = (
     ["bert-base-mean", "bert-base-wk", "bert-base-flow", "bert-base-whitening"],
@@ -60,7 +55,8 @@ def timing_command(
     data: opt.Data = None,
     output: opt.TimingFormat = "terminal",
     out: opt.TableFile = None,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
 ) -> None:
     """Time training and inference on this machine.
 
@@ -68,6 +64,13 @@ def timing_command(
 
     Example: stsbench timing --encoder minilm --data DIR
     """
+    from stsbench.api.names import NameResolver
+    from stsbench.boards.render.text import to_markdown
+    from stsbench.data.task import load_task
+    from stsbench.encoders.load import load_named
+    from stsbench.encoders.metadata import read_metadata
+
+    catalogue = opt.read_cards(cards)
     given, usual = opt.TypedOptions.of(context), not (encoder or recipe)
     if encoder and not recipe:
         given.idle("without --recipe", "--base", "--steps", "--device")
@@ -127,8 +130,10 @@ def timing_command(
         emit(as_json if output == "json" else to_markdown([to_layout(found)]), out)
 
 
-def _plan(name: str, catalogue: opt.Cards, **more: Any) -> TrainPlan:  # noqa: ANN401 - fields of a plan
+def _plan(name: str, catalogue: Catalogue, **more: Any) -> TrainPlan:  # noqa: ANN401 - fields of a plan
     """A recipe to be timed; what cannot be timed says so before minutes are spent on the others."""
+    from stsbench.recipes.train_plan import TrainPlan, read_recipe, uses_training_loop
+
     _, card = read_recipe(name, catalogue)
     if not uses_training_loop(card):
         raise CardError(
@@ -161,8 +166,13 @@ def _timed(work: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]
     return call
 
 
-def _fitted(encoder: Encoder, task: Task, catalogue: opt.Cards) -> tuple[Encoder, Facts | None]:
+def _fitted(encoder: Encoder, task: Task, catalogue: Catalogue) -> tuple[Encoder, Facts | None]:
     """An encoder that is fitted on texts, whatever fits are kept, and how long that took; any other as it is."""
+    from stsbench.bench.embedder import read_texts_to_fit
+    from stsbench.encoders.base import FittableEncoder
+    from stsbench.encoders.fitted import FittedEncoder, read_fit
+    from stsbench.encoders.metadata import find_base
+
     if not isinstance(encoder, FittableEncoder):
         return encoder, None
     texts = read_texts_to_fit(read_fit(encoder), task=task, catalogue=catalogue, data=task.data)
@@ -177,6 +187,8 @@ def _fitted(encoder: Encoder, task: Task, catalogue: opt.Cards) -> tuple[Encoder
 
 def _trained(plan: TrainPlan, steps: int | None) -> tuple[Encoder, Facts]:
     """What a recipe trains, and how long its whole takes; where fewer steps are taken, that is estimated from them."""
+    from stsbench.recipes.train import load_trainer
+
     with TemporaryDirectory(prefix="stsbench-timing-") as folder:
         trainer: Any = load_trainer(replace(plan, out=Path(folder)))
         whole, training, in_all, validations = (
@@ -224,6 +236,9 @@ def _inference(encoder: Encoder, sentences: Sequence[str], size: int, rounds: in
 
 def to_layout(found: Facts) -> Layout:
     """The table, the published one under it where the same text is timed, and what was timed."""
+    from stsbench.boards.published.rows import published_rows
+    from stsbench.boards.tables.table import DisplayCell, Layout, LayoutBlock, TableLine
+
     ours = [
         (
             f"{one['name']}{_star(one)}",

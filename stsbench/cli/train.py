@@ -7,12 +7,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
 
-from stsbench.api.names import check_own_name
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
 from stsbench.cli.printing import (
@@ -24,13 +23,13 @@ from stsbench.cli.printing import (
     print_rows,
     print_text,
 )
-from stsbench.cli.progress import train_progress
 from stsbench.core import settings
 from stsbench.core.errors import EXIT_USER_ERROR, Interrupted, StsbenchError, TrainingError
 from stsbench.encoders.runs import RUN_FILE, TrainedRun, last_checkpoint
-from stsbench.numbers.statistics import mean_and_deviation
-from stsbench.recipes.train import LAUNCHERS, TrainingForecast, load_trainer
-from stsbench.recipes.train_plan import TrainPlan, find_missing, read_recipe, summarise_plan
+
+if TYPE_CHECKING:
+    from stsbench.recipes.train import TrainingForecast
+    from stsbench.recipes.train_plan import TrainPlan
 
 SAME = (
     "--name", "--base", "--set", "--text", "--keep", "--corpora", "--data", "--out", "--cards", "--device",
@@ -62,7 +61,8 @@ def train_command(
     on: opt.WhoTrains = "local",
     devices: opt.Devices = None,
     workers: opt.Workers = None,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Train an encoder by a recipe.
@@ -73,6 +73,10 @@ def train_command(
     Example: stsbench train simcse-bert-base --on ray --devices 4
     Example: stsbench train sup-simcse-bert-large --set chunk=64 --workers 4
     """
+    from stsbench.api.names import check_own_name
+    from stsbench.recipes.train_plan import TrainPlan, read_recipe
+
+    catalogue = opt.read_cards(cards)
     given = opt.TypedOptions.of(context)
     given.apart(
         "--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices"
@@ -135,6 +139,9 @@ def _ask_before_deleting(plans: Sequence[TrainPlan]) -> None:
 def _train(
     plans: Sequence[TrainPlan], on: str, devices: int | None, cards: Sequence[str], *, as_json: bool
 ) -> None:
+    from stsbench.cli.progress import train_progress
+    from stsbench.recipes.train import LAUNCHERS
+
     done, runs = (
         [plan.folder for plan in plans if not plan.fresh and (plan.folder / RUN_FILE).is_file()],
         [],
@@ -161,6 +168,8 @@ def _train(
 
 
 def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path]) -> None:
+    from stsbench.numbers.statistics import mean_and_deviation
+
     rows = []
     for run in runs:
         chosen = run.chosen
@@ -191,6 +200,9 @@ def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path]) -> None:
 
 def tried(plan: TrainPlan) -> tuple[TrainingForecast | None, Mapping[str, str]]:
     """What three steps say of a training, or what is missing for them."""
+    from stsbench.recipes.train import load_trainer
+    from stsbench.recipes.train_plan import find_missing
+
     try:
         return load_trainer(plan).forecast(), {}
     except StsbenchError as error:
@@ -201,6 +213,8 @@ def tried(plan: TrainPlan) -> tuple[TrainingForecast | None, Mapping[str, str]]:
 
 
 def _forecast_runs(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
+    from stsbench.recipes.train_plan import summarise_plan
+
     plan, seeds = plans[0], [one.seed for one in plans]
     found, missing = tried(plan)
     facts = msgspec.to_builtins(found) if found else summarise_plan(plan)

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stsbench.bench.plan import RunPlan
-from stsbench.check.verify import LocalData, VerificationReport, verify
 from stsbench.cli import options as opt
 from stsbench.cli.printing import complain_of_all, print_json, print_text, shown_count
-from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
-from stsbench.data.task import has_files
-from stsbench.evaluators.belief import VerifiedFile
-from stsbench.numbers.statistics import sentence_columns
+
+if TYPE_CHECKING:
+    from stsbench.check.verify import LocalData, VerificationReport
+    from stsbench.core.catalogue import Catalogue
+    from stsbench.evaluators.belief import VerifiedFile
 
 
 def verify_command(
     *,
     results: opt.VerifiedResults = Path("results"),
     data: opt.Data = None,
-    catalogue: opt.Cards,
+    _config: opt.Config = None,
+    cards: opt.OwnCards,
     as_json: opt.AsJson = False,
 ) -> int:
     """Make every score again from its items.
@@ -30,6 +30,9 @@ def verify_command(
 
     Example: stsbench verify results --data DIR
     """
+    from stsbench.check.verify import verify
+
+    catalogue = opt.read_cards(cards)
     at, read = opt.data_folder(data), cache(_read)
     with shown_count("results verified") as progress:
         found = verify(
@@ -43,7 +46,13 @@ def verify_command(
     return found.exit_code
 
 
-def _read(name: str, split: str, catalogue: opt.Cards, folder: Path | None) -> LocalData | None:
+def _read(name: str, split: str, catalogue: Catalogue, folder: Path | None) -> LocalData | None:
+    from stsbench.bench.plan import RunPlan
+    from stsbench.check.verify import LocalData
+    from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
+    from stsbench.data.task import has_files
+    from stsbench.numbers.statistics import sentence_columns
+
     if name not in catalogue.paths("tasks") or split not in catalogue.task(name).splits:
         return None
     (task,) = RunPlan(tasks=name, catalogue=catalogue, data=folder, split=split).planned_tasks

@@ -35,7 +35,7 @@ def test_the_help_of_every_command_imports_nothing_heavy(tmp_path):
     commands += [["data", name] for name in DATA_COMMANDS] + [
         ["new", name] for name in NEW_COMMANDS
     ]
-    heavy = (*HEAVY, "msgspec", "rich")
+    heavy = (*HEAVY, "rich")
     code = (
         f"import sys; from stsbench.cli.main import main; codes = {{main([*words, '-h']) for words in {commands}}};"
         f"sys.stderr.write(','.join(m for m in {heavy} if m in sys.modules)); sys.exit(max(codes))"

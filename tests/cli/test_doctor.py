@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from stsbench.cli import doctor as hub_trial
-from stsbench.cli.doctor import EXTRAS, NEEDS, HubCheck
+from stsbench.cli import hub_check as hub_trial
+from stsbench.cli.doctor import EXTRAS
+from stsbench.cli.hub_check import NEEDS, HubCheck
 from tests import hub_server
 from tests.cli.commands import HEAD, Command, make_own, write
 from tests.hub_files import ROWS, jsonl, tiny_bert

@@ -241,7 +241,7 @@ def test_a_bug_is_in_the_reports_too(stsbench, monkeypatch):
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("stsbench.cli.check.read_side", broken)
+    monkeypatch.setattr("stsbench.check.lock.read_side", broken)
     code, _, err = stsbench("check", "new", "--against", "old", *REPORTS)
     assert code == 3 and "ZeroDivisionError" in err
     (error,) = ElementTree.parse("j.xml").getroot().iter("error")

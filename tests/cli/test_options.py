@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stsbench.cli import options as opt
-from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS, made_app
+from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS, make_app
 from stsbench.cli.config import ProjectConfig, found_config, read_config
 from stsbench.core import settings
 from stsbench.core.errors import CardError, StsbenchError
@@ -26,10 +26,10 @@ ALL = (
 
 
 def command(*path: str) -> Any:
-    found: Any = made_app()
+    found: Any = make_app()
     for word in path:
         found = found.commands[word]
-    return found.loaded
+    return found.load()
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
@@ -52,6 +52,14 @@ def test_help_begins_with_a_short_sentence_and_ends_with_an_example_that_can_be_
     assert all(
         line.startswith("  Example: stsbench") for line in shown.splitlines() if "Example:" in line
     )
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_the_list_of_commands_shows_the_first_lines_of_their_docstrings(path):
+    found: Any = make_app()
+    for word in path:
+        found = found.commands[word]
+    assert found.load().help.splitlines()[0] == found.help
 
 
 def test_options_stand_in_groups_those_of_the_command_alone_first(stsbench):

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from stsbench.cli.options import parse_assignments, parse_seeds
-from stsbench.cli.run import chosen_variants, print_scores
+from stsbench.cli.scores import print_scores
+from stsbench.cli.variants import chosen_variants
 from stsbench.core.catalogue import Catalogue, card_folder
 from stsbench.core.errors import StsbenchError
 from stsbench.results.folder import read_states

@@ -17,7 +17,7 @@ __all__ = ["developing", "workshop"]
 
 @pytest.fixture
 def call(stsbench, developing, masked_lm, tmp_path, monkeypatch) -> list[str | Path]:
-    monkeypatch.setattr("stsbench.cli.sweep.train_progress", _unseen)
+    monkeypatch.setattr("stsbench.cli.progress.train_progress", _unseen)
     Path("heat.toml").write_text(CARD)
     return ["sweep", "heat.toml", "--base", masked_lm, "--cards", tmp_path / "mine"]
 

@@ -14,7 +14,7 @@ import pytest
 from stsbench.bench.plan import RunPlan
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import run
-from stsbench.cli.app import made_app
+from stsbench.cli.app import make_app
 from stsbench.core.errors import CardError, Interrupted, OutputError, TrainingError, UnknownName
 from stsbench.encoders.load import load_encoder
 from stsbench.recipes.train_plan import TrainPlan
@@ -75,9 +75,9 @@ def test_a_trial_is_called_as_train_calls_its_run(workshop, masked_lm, tmp_path)
         "--seeds",
         "2",
     ]
-    train: Any = made_app().commands["train"]
+    train: Any = make_app().commands["train"]
     assert {"--base", "--text", "--device", "--seeds"} <= {
-        flag for one in train.loaded.params for flag in one.opts
+        flag for one in train.load().params for flag in one.opts
     }
 
 
