@@ -140,7 +140,7 @@ class LoopTrainer(Trainer):
             ),
             selection=plan.card.selection,
             folder=plan.folder,
-            place=plan.place,
+            processes=plan.place,
             validate=self.validate,
             on_progress=on_progress,
             checkpoint_seconds=plan.checkpoint_seconds,

@@ -58,7 +58,7 @@ def run_facts(folder: Path, rows: int, **options: Any) -> LoopSettings:
             "batches": batches,
             "selection": selection,
             "folder": folder,
-            "place": ProcessGroup.find("cpu"),
+            "processes": ProcessGroup.find("cpu"),
             "validate": spread,
             **options,
         }

@@ -1,6 +1,7 @@
-"""The loop: ``transformers.Trainer`` with our batches, our selection and checkpoints that can be trusted.
+"""The training loop: ``transformers.Trainer`` with our batches, selection and checkpoints.
 
-What is seen of a run and kept of it stands here too: losses, validations, the curve, the best weights; and when it stops.
+The records of a run are here too: losses, validations, the curve, the best weights; and the
+decision when to stop.
 """
 
 from __future__ import annotations
@@ -31,177 +32,210 @@ from stsbench.core.errors import CardError, Interrupted, OutputError, TrainingEr
 from stsbench.core.files import write_atomically
 from stsbench.core.wording import join_lines
 from stsbench.encoders.runs import COMPLETE_FILE, last_checkpoint
-from stsbench.training import learner as seams
+from stsbench.training.learner import (
+    Batch,
+    Learner,
+    OnProgress,
+    Point,
+    TrainingOutcome,
+    TrainingProgress,
+    Validate,
+    check_losses,
+    open_curve,
+    read_measures,
+    selection_key,
+)
 from stsbench.training.loop.batches import Batches, BatchPlan, load_batches, open_batch
-from stsbench.training.loop.gather import ProcessGroup, many_ranks
+from stsbench.training.loop.gather import ProcessGroup, has_many_ranks
 from stsbench.training.loop.on_cpu import speed_up
 from stsbench.training.loop.optimisers import make_optimiser, make_schedule
 from stsbench.training.student import Student
 
 
-def check_step(learner: seams.Learner, facts: TrainingSection) -> None:
-    """Refuse what the method or the model cannot be run with. Raises CardError: says which key to leave out."""
-    method, model, training = type(learner).__name__, learner.student.model, learner.training
+def check_step(learner: Learner, section: TrainingSection) -> None:
+    """Check that the method and the model can be run with the settings of a recipe.
+
+    Raises:
+        CardError: They cannot; the message names the key to leave out.
+    """
+    method_name = type(learner).__name__
+    model = learner.student.model
     if (
-        facts.batch_size < 2
+        section.batch_size < 2
         and learner.batch_negatives
-        and not (learner.batch_negatives == "joint" and many_ranks())
+        and not (learner.batch_negatives == "joint" and has_many_ranks())
     ):
         raise CardError(
-            "[training] batch_size 1: a sentence's negatives are the others of its batch; give 2 or more"
+            "[training] batch_size 1: a sentence's negatives are the others of its batch; "
+            "give 2 or more"
         )
-    refused = {
-        f"chunk: {method}'s loss is not a function of embeddings alone (checkpointing = true saves memory too)": facts.chunk
-        and not learner.chunks,
-        f"checkpointing: {type(model).__name__} has no layers to compute again": facts.checkpointing
-        and not model.supports_gradient_checkpointing,
-        f"checkpointing: {method} runs its model as in tests, which keeps all": facts.checkpointing
-        and not learner.train().student.model.training,
-    }
-    learner.train(training)
-    for problem in filter(refused.get, refused):
+    problem = ""
+    was_training = learner.training
+    if section.chunk and not learner.chunks:
+        problem = (
+            f"chunk: {method_name}'s loss is not a function of embeddings alone "
+            "(checkpointing = true saves memory too)"
+        )
+    elif section.checkpointing and not model.supports_gradient_checkpointing:
+        problem = f"checkpointing: {type(model).__name__} has no layers to compute again"
+    elif section.checkpointing and not learner.train().student.model.training:
+        problem = f"checkpointing: {method_name} runs its model as in tests, which keeps all"
+    # Loaded models are in evaluation mode; this puts all modules into the method's mode.
+    learner.train(was_training)
+    if problem:
         raise CardError(f"[training] {problem}; leave it out")
 
 
-def prepare_step(learner: seams.Learner, facts: TrainingSection) -> None:
-    """Set a learner up for the steps of a recipe; raises as :func:`check_step`."""
-    check_step(learner, facts)
-    for student in (module for module in learner.modules() if isinstance(module, Student)):
-        student.chunk = facts.chunk
-        # Asked once, of the model as it is loaded; a compiled one would be compiled again for the question.
+def prepare_step(learner: Learner, section: TrainingSection) -> None:
+    """Prepare a learner for the steps of a recipe.
+
+    Raises:
+        CardError: As :func:`check_step`.
+    """
+    check_step(learner, section)
+    students = [module for module in learner.modules() if isinstance(module, Student)]
+    for student in students:
+        student.chunk = section.chunk
+        # The property is computed once, here by the model as it is loaded: a compiled model would
+        # be compiled again for it.
         _ = student.backbone.minds_padding
-        if facts.checkpointing:
-            # One method under two names; the older one is soon gone.
-            new = getattr(student.model, "activation_checkpointing_enable", None)
-            (new or student.model.gradient_checkpointing_enable)({"use_reentrant": False})
-        if facts.compile:
+        if section.checkpointing:
+            # One method under two names; the older name will be removed soon.
+            enable = getattr(student.model, "activation_checkpointing_enable", None)
+            (enable or student.model.gradient_checkpointing_enable)({"use_reentrant": False})
+        if section.compile:
             # For batches of any size; weights keep their names.
             student.model.compile(dynamic=True)
             student.compiled = True
-    speed_up(learner, compiled=facts.compile)
+    speed_up(learner, compiled=section.compile)
 
 
 REPORTS = "reports"
-"""Where TensorBoard's files lie in a run's folder, unless ``TENSORBOARD_LOGGING_DIR`` says so."""
+"""The folder of TensorBoard's files in a run's folder; ``TENSORBOARD_LOGGING_DIR`` overrides it."""
 
 
 def train_learner(
-    learner: seams.Learner, run: LoopSettings, *, resume: bool = False
-) -> seams.TrainingOutcome:
+    learner: Learner, settings: LoopSettings, *, resume: bool = False
+) -> TrainingOutcome:
     """Train, and leave the learner with the weights that selection keeps.
 
-    ``resume`` from the folder's last complete checkpoint, or start from the beginning where there is none. Raises
-    TrainingError: the loss is not finite; says what was kept; OutputError: a checkpoint cannot be written; Stopped: by
-    Ctrl-C, after the step under way and with a checkpoint.
+    Args:
+        learner: The method to train.
+        settings: The settings of the loop.
+        resume: Continue from the folder's last complete checkpoint, if there is one.
+
+    Raises:
+        TrainingError: The loss is not finite; the message names the last checkpoint.
+        OutputError: A checkpoint cannot be written.
+        Interrupted: The user pressed Ctrl-C; the step was finished and a checkpoint written.
     """
-    place, plan = run.place, run.batches
-    selection = Selection(learner, run)
-    checkpoint = last_checkpoint(run.folder) if resume else None
+    processes, plan = settings.processes, settings.batches
+    selection = Selection(learner, settings)
+    checkpoint = last_checkpoint(settings.folder) if resume else None
     if checkpoint is not None:
-        with _reading(checkpoint):
+        with _checkpoint_errors(checkpoint):
             selection.load(checkpoint)
-    elif place.rank == 0:
-        shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
-    place.wait()
-    if place.rank == 0:
-        selection.point_callbacks.append(seams.open_curve(run.folder, selection.curve))
-    prepare_step(learner, plan.facts)
+    elif processes.rank == 0:
+        shutil.rmtree(settings.folder / "checkpoints", ignore_errors=True)
+    processes.wait()
+    if processes.rank == 0:
+        selection.point_callbacks.append(open_curve(settings.folder, selection.curve))
+    prepare_step(learner, plan.section)
     try:
-        trainer = Loop(learner, run, selection)
+        trainer = Loop(learner, settings, selection)
     except (RuntimeError, ValueError) as error:
-        # Raised where a logger that was asked for is unknown or not installed.
-        if not run.report_to:
+        # The library raises it if a requested logger is unknown or not installed.
+        if not settings.report_to:
             raise
         raise TrainingError(
-            f"--report-to {', '.join(run.report_to)}: {join_lines(error)}"
+            f"`report_to={', '.join(settings.report_to)}`: {join_lines(error)}"
         ) from error
     with (
-        _quiet(),
-        _one_line_errors(run.folder),
-        interruptible(selection.asked, alone=place.ranks == 1),
+        _library_silenced(),
+        _one_line_errors(settings.folder),
+        interruptible(selection.stop_requested, alone=processes.ranks == 1),
     ):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    if selection.interrupted(step := trainer.state.global_step):
+    step = trainer.state.global_step
+    if selection.interrupted(step):
         raise Interrupted(
-            f"stopped after step {step} of {plan.steps}; to resume, run it again without --fresh"
+            f"stopped after step {step} of {plan.steps}; to resume, run it again without `fresh`"
         )
     if selection.best_weights is not None:
         learner.load_state_dict(selection.best_weights)
-    kept = selection.best if run.selection.keep == "best" else next(reversed(selection.curve), None)
-    return seams.TrainingOutcome(curve=selection.curve, chosen=kept, steps=step)
+    selected_point = (
+        selection.best
+        if settings.selection.keep == "best"
+        else next(reversed(selection.curve), None)
+    )
+    return TrainingOutcome(curve=selection.curve, chosen=selected_point, steps=step)
 
 
 class Loop(transformers.Trainer):  # type: ignore[misc]
     """The library's loop with our batches, optimiser, checkpoints and a check of the loss."""
 
-    def __init__(self, learner: seams.Learner, run: LoopSettings, selection: Selection) -> None:
-        """Set the library up; nothing runs yet."""
-        self.run, self.selection = run, selection
-        plan, facts = run.batches, run.batches.facts
+    def __init__(self, learner: Learner, settings: LoopSettings, selection: Selection) -> None:
+        """Configure the library's trainer; no step is taken yet."""
+        self.settings = settings
+        self.selection = selection
+        plan = settings.batches
+        section = plan.section
         on_cpu = learner.student.device.type == "cpu"
-        if on_cpu and facts.precision == "float16":
+        if on_cpu and section.precision == "float16":
             raise CardError(
-                "[training] precision 'float16' needs a GPU; on a CPU pass --set precision=bfloat16"
+                "[training] precision 'float16' needs a GPU; "
+                "on a CPU pass `params=precision=bfloat16`"
             )
-        arguments = transformers.TrainingArguments(
-            output_dir=str(run.folder / "checkpoints"),
-            per_device_train_batch_size=facts.batch_size,
-            gradient_accumulation_steps=facts.accumulate,
-            max_steps=plan.steps,
-            learning_rate=facts.learning_rate,
-            max_grad_norm=facts.clip,
-            bf16=facts.precision == "bfloat16",
-            fp16=facts.precision == "float16",
-            save_strategy="no",
-            save_total_limit=2,
-            logging_steps=10,
-            logging_nan_inf_filter=False,
-            report_to=list(run.report_to) or "none",
-            run_name=f"{run.folder.parent.name}/{run.folder.name}",
-            seed=plan.seed,
-            full_determinism=run.deterministic,
-            use_cpu=on_cpu,
-            dataloader_pin_memory=not on_cpu,
-            remove_unused_columns=False,
-            disable_tqdm=True,
-            ddp_find_unused_parameters=True,
+        training_arguments = _make_training_arguments(settings, on_cpu=on_cpu)
+        use_single_device(training_arguments)
+        optimiser = make_optimiser(learner, section)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(section, plan.steps))
+        trainer_arguments = {
+            "model": learner,
+            "optimizers": (optimiser, schedule),
+            "callbacks": [selection],
+        }
+        super().__init__(
+            args=training_arguments, train_dataset=Batches(learner, plan), **trainer_arguments
         )
-        use_single_device(arguments)
-        optimiser = make_optimiser(learner, facts)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, make_schedule(facts, plan.steps))
-        given = {"model": learner, "optimizers": (optimiser, schedule), "callbacks": [selection]}
-        super().__init__(args=arguments, train_dataset=Batches(learner, plan), **given)
         self.remove_callback(transformers.trainer_callback.PrinterCallback)
         for callback in self.callback_handler.callbacks:
-            # The usual place is among the checkpoints, which are deleted when the run is done.
+            # The library's default is a folder among the checkpoints, which are deleted at the end.
             if getattr(callback, "logging_dir", "") is None:
-                callback.logging_dir = str(run.folder / REPORTS)
+                callback.logging_dir = str(settings.folder / REPORTS)
         self.model_accepts_loss_kwargs = False
-        if run.report_to:
+        if settings.report_to:
             selection.point_callbacks.append(self.report)
 
-    def report(self, point: seams.Point) -> None:
-        """Send a validation to the loggers; loss, gradient norm and rate the library sends itself."""
-        sent = ("step", "candidate", "loss", "gradient_norm", "rate")
-        names = {name: f"eval_{name}" for name in ("score", "alignment", "uniformity")}
+    def report(self, point: Point) -> None:
+        """Send a validation to the loggers.
+
+        The library itself sends the loss, the norm of the gradient and the learning rate.
+        """
+        sent_by_library = ("step", "candidate", "loss", "gradient_norm", "rate")
+        logged_names = {name: f"eval_{name}" for name in ("score", "alignment", "uniformity")}
         self.log(
-            {names.get(name, name): value for name, value in point.items() if name not in sent}
+            {
+                logged_names.get(name, name): value
+                for name, value in point.items()
+                if name not in sent_by_library
+            }
         )
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:  # noqa: ANN401 - the library's
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
-        self.selection.losses.watch_norm(torch.as_tensor(norm).detach())
+        self.selection.losses.record_gradient_norm(torch.as_tensor(norm).detach())
         self.selection.rate = {"rate": self._get_learning_rate()}
         return norm
 
     def get_train_dataloader(self) -> Any:  # noqa: ANN401 - the library's
-        """Batches come whole and in order; each rank makes its own."""
+        """Return a loader of whole batches in order; each rank makes its own."""
         return load_batches(
-            self.train_dataset, workers=self.run.workers, pin=self.args.dataloader_pin_memory
+            self.train_dataset, workers=self.settings.workers, pin=self.args.dataloader_pin_memory
         )
 
-    def _prepare_inputs(self, inputs: seams.Batch) -> seams.Batch:
-        """As the library's, but the GPU is not waited for."""
+    def _prepare_inputs(self, inputs: Batch) -> Batch:
+        """Move a batch to the device like the library, but without waiting for a GPU."""
         return open_batch(inputs, self.args.device)
 
     def compute_loss(
@@ -211,43 +245,76 @@ class Loop(transformers.Trainer):  # type: ignore[misc]
         *unused: Any,  # noqa: ANN401
         **also_unused: Any,  # noqa: ANN401
     ) -> torch.Tensor:  # noqa: ANN401
-        """The method's loss, which must be finite."""
-        losses = seams.check_losses(model(**inputs), self.model)
-        seen = {name: value.detach() for name, value in losses.items()}
-        self.selection.losses.watch(seen, step=self.state.global_step + 1)
+        """Return the method's loss, and record it; it must be finite."""
+        losses = check_losses(model(**inputs), self.model)
+        detached_losses = {name: value.detach() for name, value in losses.items()}
+        self.selection.losses.record(detached_losses, step=self.state.global_step + 1)
         return losses["loss"]
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ANN401
-        """Weights as safetensors, tied ones once."""
+        """Write the weights as safetensors, tied weights once."""
         folder = Path(output_dir or self.args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
         save_model(self.model, str(folder / "learner.safetensors"))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:  # noqa: ANN401
-        with _reading(Path(resume_from_checkpoint)):
+        with _checkpoint_errors(Path(resume_from_checkpoint)):
             load_model(self.model, str(Path(resume_from_checkpoint) / "learner.safetensors"))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        with _reading(checkpoint):
+        with _checkpoint_errors(checkpoint):
             super()._load_optimizer_and_scheduler(checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        with _reading(checkpoint):
+        with _checkpoint_errors(checkpoint):
             super()._load_rng_state(checkpoint)
 
 
-def use_single_device(arguments: Any) -> None:  # noqa: ANN401 - transformers is untyped
-    """Keep the library from spreading one process's batch over all GPUs it sees: each part would be its own negatives.
+def _make_training_arguments(settings: LoopSettings, *, on_cpu: bool) -> Any:  # noqa: ANN401
+    """Translate the settings of the loop into those of the library."""
+    plan = settings.batches
+    section = plan.section
+    return transformers.TrainingArguments(
+        output_dir=str(settings.folder / "checkpoints"),
+        per_device_train_batch_size=section.batch_size,
+        gradient_accumulation_steps=section.accumulate,
+        max_steps=plan.steps,
+        learning_rate=section.learning_rate,
+        max_grad_norm=section.clip,
+        bf16=section.precision == "bfloat16",
+        fp16=section.precision == "float16",
+        save_strategy="no",
+        save_total_limit=2,
+        logging_steps=10,
+        logging_nan_inf_filter=False,
+        report_to=list(settings.report_to) or "none",
+        run_name=f"{settings.folder.parent.name}/{settings.folder.name}",
+        seed=plan.seed,
+        full_determinism=settings.deterministic,
+        use_cpu=on_cpu,
+        dataloader_pin_memory=not on_cpu,
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        ddp_find_unused_parameters=True,
+    )
 
-    So it was with SimCSE's code (its issue 23). Several devices are for several processes, by torchrun.
+
+def use_single_device(arguments: Any) -> None:  # noqa: ANN401 - transformers is untyped
+    """Keep the library from spreading one process's batch over all GPUs.
+
+    Each part of the batch would have only its own negatives, as with SimCSE's code (its issue 23).
+    Several devices need several processes, by torchrun.
     """
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1
 
 
 @contextmanager
-def _reading(checkpoint: Path | str | None) -> Iterator[None]:
-    """Report a checkpoint that was damaged after it was written in one line; training never starts anew unasked."""
+def _checkpoint_errors(checkpoint: Path | str | None) -> Iterator[None]:
+    """Report a checkpoint that was damaged after it was written as a TrainingError of one line.
+
+    Training never starts from the beginning without a request.
+    """
     try:
         yield
     except (
@@ -259,31 +326,37 @@ def _reading(checkpoint: Path | str | None) -> Iterator[None]:
         UnpicklingError,
         SafetensorError,
     ) as error:
-        what = f"{checkpoint}: cannot be read: {join_lines(error)[:200]}"
+        message = f"{checkpoint}: cannot be read: {join_lines(error)[:200]}"
         raise TrainingError(
-            f"{what}; move it away to resume from the one before it, or pass --fresh"
+            f"{message}; move it away to resume from the one before it, or pass `fresh`"
         ) from error
 
 
 @contextmanager
 def _one_line_errors(folder: Path) -> Iterator[None]:
-    """Report a disk that is full in one line."""
+    """Report a full disk as an OutputError of one line."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
-        text = join_lines(error)
-        full = (
-            getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in text
+        error_text = join_lines(error)
+        is_disk_full = (
+            getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+            or "No space left" in error_text
         )
-        if not full and "file write failed" not in text and "unexpected pos" not in text:
+        if (
+            not is_disk_full
+            and "file write failed" not in error_text
+            and "unexpected pos" not in error_text
+        ):
             raise
-        what = f"{folder}: the disk is full ({getattr(last_checkpoint(folder), 'name', 'nothing')} is kept)"
-        raise OutputError(f"{what}; free some space and run it again without --fresh") from error
+        checkpoint_name = getattr(last_checkpoint(folder), "name", "nothing")
+        message = f"{folder}: the disk is full ({checkpoint_name} is kept)"
+        raise OutputError(f"{message}; free some space and run it again without `fresh`") from error
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the library's advice on things that are as we want them from the user."""
+def _library_silenced() -> Iterator[None]:
+    """Hide the library's advice against settings that are intended."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()
@@ -300,247 +373,264 @@ def _quiet() -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSettings:
-    """All that the loop needs to know beside what is learned."""
+    """The settings of the loop, apart from the method."""
 
     batches: BatchPlan
     selection: SelectionSection
     folder: Path
-    place: ProcessGroup
-    validate: seams.Validate | None
-    on_progress: seams.OnProgress = lambda progress: None
+    processes: ProcessGroup
+    validate: Validate | None
+    on_progress: OnProgress = lambda progress: None
     checkpoint_seconds: float = 120.0
     report_to: Sequence[str] = ()
     deterministic: bool = False
     workers: int = 0
-    """Processes that make batches ahead."""
+    """The number of processes that make batches ahead."""
 
 
 READ_EVERY = {"cpu": 1}
-"""After so many batches their losses are read, by the kind of device; reading costs a CPU nothing."""
-ELSEWHERE = 10
+"""The number of batches after which losses are read, by the kind of device; on a CPU it is free."""
+READ_EVERY_ELSEWHERE = 10
 
 
 class LossHistory:
-    """The losses since the last validation, left where they are computed, and the norms of gradients; all must be finite.
+    """The losses and norms of gradients since the last validation; all losses must be finite.
 
-    A GPU is not waited for at each of them.
+    They stay on their device, so that a GPU is not waited for at each of them.
     """
 
     def __init__(self, folder: Path, device: torch.device) -> None:
-        """No loss is seen yet in the run of this folder."""
-        self.folder, self.every = folder, READ_EVERY.get(device.type, ELSEWHERE)
-        self.last = math.nan
-        """The newest that was read."""
-        self._watched: list[dict[str, torch.Tensor]] = []
+        """Start an empty history for the run in this folder."""
+        self.folder = folder
+        self.read_interval = READ_EVERY.get(device.type, READ_EVERY_ELSEWHERE)
+        """The number of batches after which their losses are read."""
+        self.last_loss = math.nan
+        """The newest loss that was read; nan if there is none."""
+        self._losses: list[dict[str, torch.Tensor]] = []
         self._unread: list[tuple[int, torch.Tensor]] = []
 
-    def watch(self, losses: Mapping[str, torch.Tensor], *, step: int) -> None:
-        """Take a batch's losses, without gradient, and the step that they are of; raises as :meth:`read`."""
-        self._watched.append(dict(losses))
+    def record(self, losses: Mapping[str, torch.Tensor], *, step: int) -> None:
+        """Record the losses of a batch, without gradient, and the step that they belong to.
+
+        Raises:
+            TrainingError: As :meth:`read`.
+        """
+        self._losses.append(dict(losses))
         self._unread.append((step, losses["loss"]))
-        if len(self._unread) >= self.every:
+        if len(self._unread) >= self.read_interval:
             self.read()
 
-    def watch_norm(self, gradient_norm: torch.Tensor) -> None:
-        """Take the norm of the gradient of the step that the last batch ends, before it is clipped."""
-        self._watched[-1]["gradient_norm"] = gradient_norm
+    def record_gradient_norm(self, gradient_norm: torch.Tensor) -> None:
+        """Record the norm of the gradient of the last batch's step, before it is clipped."""
+        self._losses[-1]["gradient_norm"] = gradient_norm
 
     def read(self) -> None:
-        """Read what was not read yet: before weights are validated or written, they are known to be of finite losses.
+        """Read the losses that were not read yet, and check that they are finite.
 
-        Raises TrainingError where one is not finite, and says at which step, and what was kept.
+        It is called before weights are validated or written.
+
+        Raises:
+            TrainingError: A loss is not finite; the message names the step and the last checkpoint.
         """
         unread, self._unread = self._unread, []
         values = torch.stack([loss.float() for _, loss in unread]).tolist() if unread else []
         for (step, _), value in zip(unread, values, strict=True):
             if not math.isfinite(value):
-                what = (
+                message = (
                     f"the loss is {value} at step {step}; lower learning rate or raise temperature"
                 )
-                raise TrainingError(f"{what} ({last_checkpoint(self.folder) or 'nothing'} is kept)")
-            self.last = value
+                raise TrainingError(
+                    f"{message} ({last_checkpoint(self.folder) or 'nothing'} is kept)"
+                )
+            self.last_loss = value
 
     def means(self) -> dict[str, float]:
-        """The mean of each since the last call."""
-        watched, self._watched = self._watched, []
+        """Return the mean of each loss since the last call."""
+        losses_by_batch, self._losses = self._losses, []
         means = {}
-        for name in {name: None for one in watched for name in one}:
-            found = [one[name].float() for one in watched if name in one]
-            # Those of a checkpoint are on the CPU.
-            values = torch.stack([value.to(found[-1].device) for value in found]).cpu()
-            # A step in float16 whose gradient overflows is left out by the optimiser too.
-            if (finite := values[values.isfinite()]).numel():
+        # A dict for its order: the names as they first occur.
+        names = {name: None for losses in losses_by_batch for name in losses}
+        for name in names:
+            tensors = [losses[name].float() for losses in losses_by_batch if name in losses]
+            # Losses restored from a checkpoint are on the CPU.
+            values = torch.stack([value.to(tensors[-1].device) for value in tensors]).cpu()
+            # If the gradient overflows in float16, the optimiser skips the step too.
+            finite = values[values.isfinite()]
+            if finite.numel():
                 means[name] = float(finite.mean())
         return means
 
     def state(self) -> list[dict[str, float]]:
-        """All since the last validation as numbers, for a checkpoint."""
-        return [{name: float(value) for name, value in losses.items()} for losses in self._watched]
+        """Return all losses since the last validation as numbers, for a checkpoint."""
+        return [{name: float(value) for name, value in losses.items()} for losses in self._losses]
 
     def restore(self, state: Sequence[Mapping[str, float]]) -> None:
-        """Take them back."""
-        self._watched = [
+        """Restore the losses of a checkpoint."""
+        self._losses = [
             {name: torch.tensor(value) for name, value in losses.items()} for losses in state
         ]
-        self.last = state[-1]["loss"] if state else math.nan
+        self.last_loss = state[-1]["loss"] if state else math.nan
 
 
 @contextmanager
-def interruptible(asked: threading.Event, *, alone: bool = True) -> Iterator[None]:
-    """Take the first Ctrl-C as a wish, which sets the event and is met after the step; the second stops at once.
+def interruptible(stop_requested: threading.Event, *, alone: bool = True) -> Iterator[None]:
+    """Let the first Ctrl-C set an event, by which training stops after the step.
 
-    Only where nothing else has taken Ctrl-C over, and in a process that trains alone: many would not stop together.
+    The second Ctrl-C stops at once.
+
+    Nothing is changed if Ctrl-C has another handler already, or in a process that does not train
+    ``alone``: many processes would not stop together.
     """
-    before, here = (
-        signal.getsignal(signal.SIGINT),
-        threading.current_thread() is threading.main_thread(),
-    )
-    if not alone or not here or before is not signal.default_int_handler:
+    earlier_handler = signal.getsignal(signal.SIGINT)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not alone or not in_main_thread or earlier_handler is not signal.default_int_handler:
         yield
         return
 
-    def take(number: int, frame: FrameType | None) -> None:
-        asked.set()
-        signal.signal(signal.SIGINT, before)
+    def request_stop(number: int, frame: FrameType | None) -> None:
+        stop_requested.set()
+        signal.signal(signal.SIGINT, earlier_handler)
 
-    signal.signal(signal.SIGINT, take)
+    signal.signal(signal.SIGINT, request_stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, earlier_handler)
 
 
 class Selection(transformers.TrainerCallback):  # type: ignore[misc]
-    """Called by the library's loop at each step: validates, remembers the best weights, and says when to stop or save.
+    """A callback of the library's loop that validates and keeps the best weights.
 
-    The best weights are kept in memory and written with each checkpoint, so that a run resumed
-    from a checkpoint knows what the run had known there, and nothing of what came after.
+    It also decides when to stop and when to save.
+
+    The best weights are kept in memory and written with each checkpoint, so that a run resumed from
+    a checkpoint has the best weights of that time, and nothing that came later.
     """
 
-    def __init__(self, learner: seams.Learner, run: LoopSettings) -> None:
+    def __init__(self, learner: Learner, settings: LoopSettings) -> None:
         """Start with an empty curve."""
-        self.learner, self.run, self.facts, self.plan = learner, run, run.selection, run.batches
-        self.asked = threading.Event()
-        """Set where the user wants it to stop."""
-        self.losses = LossHistory(run.folder, learner.student.device)
+        self.learner = learner
+        self.settings = settings
+        self.section = settings.selection
+        self.plan = settings.batches
+        self.stop_requested = threading.Event()
+        """Set if the user requests a stop."""
+        self.losses = LossHistory(settings.folder, learner.student.device)
         self.curve: list[dict[str, float]] = []
         self.best: dict[str, float] | None = None
         self.best_weights: dict[str, torch.Tensor] | None = None
-        self.point_callbacks: list[Callable[[seams.Point], None]] = []
-        """Called with each point of the curve as soon as it is there."""
+        self.point_callbacks: list[Callable[[Point], None]] = []
+        """Functions that are called with each new point of the curve."""
         self.rate: dict[str, float] = {}
-        """The learning rate of the last step."""
-        self._new: seams.Point | None = None
+        """The learning rate of the last step as ``rate``; empty before the first step."""
+        self._new_point: Point | None = None
         self._saved_at = time.monotonic()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
-        """Validate what the run starts from, where the recipe says so."""
-        if state.global_step == 0 and is_due(self.facts, self.plan, 0):
-            self._look(0)
+        """Validate the weights before the first step, if the recipe requests it."""
+        if state.global_step == 0 and is_due(self.section, self.plan, 0):
+            self._validate(0)
         self.report_progress(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
-        """Validate where it is due; stop when patience or the user says so; save now and then."""
-        step, ended, agree = (
-            state.global_step,
-            state.global_step >= self.plan.steps,
-            self.run.place.agree,
-        )
-        if ended:
+        """Validate if it is due, stop on request or without progress, and save regularly."""
+        step = state.global_step
+        is_last = step >= self.plan.steps
+        agree = self.settings.processes.agree
+        if is_last:
             self.losses.read()
-        if is_due(self.facts, self.plan, step):
-            self._look(step)
+        if is_due(self.section, self.plan, step):
+            self._validate(step)
             if agree(self._out_of_patience()):
                 control.should_training_stop = True
         self.report_progress(step)
         if self.interrupted(step):
             control.should_save = control.should_training_stop = True
         # Asking other processes waits for the device, as reading losses does.
-        asks = self.run.place.ranks == 1 or step % self.losses.every == 0
-        late = time.monotonic() - self._saved_at >= self.run.checkpoint_seconds
-        if asks and not ended and agree(late):
+        may_ask_processes = (
+            self.settings.processes.ranks == 1 or step % self.losses.read_interval == 0
+        )
+        is_save_due = time.monotonic() - self._saved_at >= self.settings.checkpoint_seconds
+        if may_ask_processes and not is_last and agree(is_save_due):
             control.should_save = True
             self._saved_at = time.monotonic()
         if control.should_save:
             self.losses.read()
 
     def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:  # noqa: ANN401
-        """Write curve and best weights into a checkpoint, and then that it is whole."""
+        """Write the curve and the best weights into a checkpoint, and complete it."""
         if not args.should_save:
             return
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        facts = {"curve": self.curve, "best": self.best, "watched": self.losses.state()}
-        write_atomically(folder / "selection.json", json.dumps(facts).encode())
+        record = {"curve": self.curve, "best": self.best, "watched": self.losses.state()}
+        write_atomically(folder / "selection.json", json.dumps(record).encode())
         if self.best_weights is not None:
             write_atomically(folder / "best.safetensors", save(self.best_weights))
         write_atomically(folder / COMPLETE_FILE, json.dumps({"step": state.global_step}).encode())
 
     def interrupted(self, step: int) -> bool:
-        """Whether the user wants it to stop after this step, though it is not the last."""
-        return self.asked.is_set() and step < self.plan.steps
+        """Return whether the user stops the run after this step, though it is not the last."""
+        return self.stop_requested.is_set() and step < self.plan.steps
 
     def report_progress(self, step: int) -> None:
-        """Call who watches with the step, the loss and the scores so far."""
-        score, best = (
-            self.curve[-1]["score"] if self.curve else None,
-            self.best["score"] if self.best else None,
+        """Report the step, the loss and the scores so far to the progress callback."""
+        score = self.curve[-1]["score"] if self.curve else None
+        best = self.best["score"] if self.best else None
+        progress = TrainingProgress(
+            step, self.plan.steps, self.losses.last_loss, score, best, point=self._new_point
         )
-        seen = seams.TrainingProgress(
-            step, self.plan.steps, self.losses.last, score, best, point=self._new
-        )
-        self._new = None
-        self.run.on_progress(seen)
+        self._new_point = None
+        self.settings.on_progress(progress)
 
-    def _look(self, step: int) -> None:
-        if self.run.validate is None:
+    def _validate(self, step: int) -> None:
+        """Validate the current weights, add a point to the curve, and keep the best weights."""
+        if self.settings.validate is None:
             return
         self.losses.read()
-        scores = [self.run.validate(encoder) for encoder in self.learner.encoders()]
-        score = max(scores, key=seams.selection_key)
-        seen = {**self.losses.means(), **self.rate, **seams.read_measures(score)}
-        point = {"step": step, "score": float(score), "candidate": scores.index(score), **seen}
+        scores = [self.settings.validate(encoder) for encoder in self.learner.encoders()]
+        score = max(scores, key=selection_key)
+        measures = {**self.losses.means(), **self.rate, **read_measures(score)}
+        point = {"step": step, "score": float(score), "candidate": scores.index(score), **measures}
         self.curve.append(point)
-        self._new = point
-        if self.best is None or seams.selection_key(score) > seams.selection_key(
-            self.best["score"]
-        ):
+        self._new_point = point
+        if self.best is None or selection_key(score) > selection_key(self.best["score"]):
             self.best = point
-            if self.facts.keep == "best":
-                # Of tied weights each name gets a copy of its own: simple, and they load alike.
+            if self.section.keep == "best":
+                # Tied weights are copied once per name: simple, and they load the same.
                 self.best_weights = {
-                    n: t.detach().cpu().clone() for n, t in self.learner.state_dict().items()
+                    name: tensor.detach().cpu().clone()
+                    for name, tensor in self.learner.state_dict().items()
                 }
-        for call in self.point_callbacks:
-            call(point)
+        for callback in self.point_callbacks:
+            callback(point)
 
     def _out_of_patience(self) -> bool:
-        if not self.facts.patience or not self.curve:
+        if not self.section.patience or not self.curve:
             return False
-        scores = [seams.selection_key(point["score"]) for point in self.curve]
+        scores = [selection_key(point["score"]) for point in self.curve]
         since_best = len(scores) - 1 - scores.index(max(scores))
-        declines = sum(b < a for a, b in zip(scores, scores[1:], strict=False))
-        return (
-            declines if self.facts.patience_counts == "declines" else since_best
-        ) >= self.facts.patience
+        declines = sum(later < earlier for earlier, later in zip(scores, scores[1:], strict=False))
+        count = declines if self.section.patience_counts == "declines" else since_best
+        return count >= self.section.patience
 
     def load(self, folder: Path) -> None:
-        """Read curve and best weights back from a checkpoint."""
-        facts = json.loads((folder / "selection.json").read_text(encoding="utf-8"))
-        self.curve, self.best = facts["curve"], facts["best"]
-        self.losses.restore(facts["watched"])
+        """Load the curve and the best weights from a checkpoint."""
+        record = json.loads((folder / "selection.json").read_text(encoding="utf-8"))
+        self.curve, self.best = record["curve"], record["best"]
+        self.losses.restore(record["watched"])
         if (folder / "best.safetensors").is_file():
             self.best_weights = load_file(folder / "best.safetensors")
 
 
-def is_due(facts: SelectionSection, plan: BatchPlan, step: int) -> bool:
-    """Whether a recipe validates the weights after this step of a plan."""
+def is_due(section: SelectionSection, plan: BatchPlan, step: int) -> bool:
+    """Return whether a recipe validates the weights after this step of a plan."""
     if step == 0:
-        return facts.at_start
-    per_epoch = max(1, plan.per_epoch // plan.facts.accumulate)
-    within = step % per_epoch if facts.restart_each_epoch else step
-    at_end = facts.at_end or facts.keep == "last" or plan.steps < facts.every
+        return section.at_start
+    per_epoch = max(1, plan.per_epoch // plan.section.accumulate)
+    steps_since_start = step % per_epoch if section.restart_each_epoch else step
+    at_end = section.at_end or section.keep == "last" or plan.steps < section.every
     return (
-        (within > 0 and within % facts.every == 0)
-        or (facts.at_epoch_end and step % per_epoch == 0)
+        (steps_since_start > 0 and steps_since_start % section.every == 0)
+        or (section.at_epoch_end and step % per_epoch == 0)
         or (at_end and step >= plan.steps)
     )

@@ -1,4 +1,4 @@
-"""Optimisers and schedules, as the papers' code had them."""
+"""Optimisers and schedules as in the code of the papers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from stsbench.core.cards import TrainingSection
 from stsbench.core.errors import CardError, look_up
 
 Schedule = Callable[[int], float]
-"""Step to the factor by which the learning rate is multiplied."""
+"""A function from a step to the factor by which the learning rate is multiplied."""
 
 
 class UncorrectedAdamW(torch.optim.Optimizer):
     """Adam with decoupled decay and without the correction for its zero start.
 
-    BERT's own optimiser, and ``AdamW(correct_bias=False)`` of transformers before version 4.30: first steps are about
-    three times longer than with the correction. Neither torch's optimisers nor today's transformers can leave it out.
+    This is BERT's own optimiser, and ``AdamW(correct_bias=False)`` of transformers before version
+    4.30: the first steps are about three times longer than with the correction. Neither torch's
+    optimisers nor today's transformers can omit it.
     """
 
     def __init__(
@@ -31,140 +32,182 @@ class UncorrectedAdamW(torch.optim.Optimizer):
         eps: float,
         weight_decay: float = 0.0,
     ) -> None:
-        """As :class:`torch.optim.AdamW`."""
+        """Store the same settings as :class:`torch.optim.AdamW`."""
         super().__init__(
             params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         )
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Take one step."""
+        """Update the parameters once."""
         for group in self.param_groups:
-            params = [p for p in group["params"] if p.grad is not None]
+            params = [param for param in group["params"] if param.grad is not None]
             if not params:
                 continue
-            grads = [p.grad for p in params]
+            grads = [param.grad for param in params]
             for param in params:
                 if not self.state[param]:
                     self.state[param] = {
                         "exp_avg": torch.zeros_like(param),
                         "exp_avg_sq": torch.zeros_like(param),
                     }
-            first = [self.state[p]["exp_avg"] for p in params]
-            second = [self.state[p]["exp_avg_sq"] for p in params]
+            first_moments = [self.state[param]["exp_avg"] for param in params]
+            second_moments = [self.state[param]["exp_avg_sq"] for param in params]
             beta1, beta2 = group["betas"]
-            torch._foreach_lerp_(first, grads, 1 - beta1)
-            torch._foreach_mul_(second, beta2)
-            torch._foreach_addcmul_(second, grads, grads, 1 - beta2)
-            scale = torch._foreach_sqrt(second)
-            torch._foreach_add_(scale, group["eps"])
-            torch._foreach_addcdiv_(params, first, scale, -group["lr"])
+            torch._foreach_lerp_(first_moments, grads, 1 - beta1)
+            torch._foreach_mul_(second_moments, beta2)
+            torch._foreach_addcmul_(second_moments, grads, grads, 1 - beta2)
+            divisors = torch._foreach_sqrt(second_moments)
+            torch._foreach_add_(divisors, group["eps"])
+            torch._foreach_addcdiv_(params, first_moments, divisors, -group["lr"])
             if group["weight_decay"]:
                 torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
 
 
-def make_optimiser(module: torch.nn.Module, facts: TrainingSection) -> torch.optim.Optimizer:
+def make_optimiser(module: torch.nn.Module, section: TrainingSection) -> torch.optim.Optimizer:
     """Make a recipe's optimiser over all parameters that are trained.
 
-    Biases and normalisations are not decayed, as in all the papers' code. What the method adds to
-    the student (a classifier, a head) learns ``head_rate`` times as fast.
+    Biases and normalisations are not decayed, as in all the papers' code. The learning rate of
+    modules that the method adds to the student (a classifier, a head) is multiplied by
+    ``head_rate``.
+
+    Raises:
+        CardError: No parameter is trained, or the optimiser does not use ``betas``.
     """
-    norms = {
-        id(p)
-        for m in module.modules()
-        if "norm" in type(m).__name__.lower()
-        for p in m.parameters(recurse=False)
+    norm_ids = {
+        id(weight)
+        for submodule in module.modules()
+        if "norm" in type(submodule).__name__.lower()
+        for weight in submodule.parameters(recurse=False)
     }
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            decay = 0.0 if name.endswith("bias") or id(parameter) in norms else facts.weight_decay
-            rate = facts.learning_rate * (1.0 if name.startswith("student.") else facts.head_rate)
+            decay = (
+                0.0 if name.endswith("bias") or id(parameter) in norm_ids else section.weight_decay
+            )
+            rate = section.learning_rate * (
+                1.0 if name.startswith("student.") else section.head_rate
+            )
             groups.setdefault((rate, decay), []).append(parameter)
     if not groups:
         raise CardError(f"method {type(module).__name__} leaves nothing to train")
-    each = [
+    param_groups = [
         {"params": params, "lr": rate, "weight_decay": decay}
         for (rate, decay), params in groups.items()
     ]
-    made = look_up("optimiser", facts.optimiser, OPTIMISERS)(each, facts)
+    optimiser = look_up("optimiser", section.optimiser, OPTIMISERS)(param_groups, section)
     if (
-        "betas" not in made.defaults
-        and facts.betas != TrainingSection(batch_size=1, learning_rate=1.0).betas
+        "betas" not in optimiser.defaults
+        and section.betas != TrainingSection(batch_size=1, learning_rate=1.0).betas
     ):
-        raise CardError(f"[training] betas {facts.betas}: optimiser '{facts.optimiser}' has none")
-    return made
+        raise CardError(
+            f"[training] betas {section.betas}: optimiser '{section.optimiser}' has none"
+        )
+    return optimiser
 
 
 OPTIMISERS: Mapping[
     str, Callable[[list[dict[str, Any]], TrainingSection], torch.optim.Optimizer]
 ] = {
-    "adamw": lambda groups, facts: torch.optim.AdamW(
-        groups, betas=facts.betas, eps=facts.epsilon, fused=True
+    "adamw": lambda groups, section: torch.optim.AdamW(
+        groups, betas=section.betas, eps=section.epsilon, fused=True
     ),
-    "adamw_uncorrected": lambda groups, facts: UncorrectedAdamW(
-        groups, lr=facts.learning_rate, betas=facts.betas, eps=facts.epsilon
+    "adamw_uncorrected": lambda groups, section: UncorrectedAdamW(
+        groups, lr=section.learning_rate, betas=section.betas, eps=section.epsilon
     ),
-    "rmsprop": lambda groups, facts: torch.optim.RMSprop(groups, alpha=0.9, eps=facts.epsilon),
-    "sgd": lambda groups, facts: torch.optim.SGD(groups),
+    "rmsprop": lambda groups, section: torch.optim.RMSprop(groups, alpha=0.9, eps=section.epsilon),
+    "sgd": lambda groups, section: torch.optim.SGD(groups),
 }
+"""Functions that make an optimiser over groups of parameters, by name."""
 
 
-def make_schedule(facts: TrainingSection, steps: int) -> Schedule:
-    """Make a recipe's schedule over this many steps, or as many as it says itself."""
-    kind = look_up("schedule", facts.schedule, SCHEDULES)
+def make_schedule(section: TrainingSection, steps: int) -> Schedule:
+    """Make a recipe's schedule over this number of steps, or over its ``schedule_steps``.
+
+    Raises:
+        CardError: The recipe sets a field that its schedule does not use.
+    """
+    kind = look_up("schedule", section.schedule, SCHEDULES)
     for key in ("milestones", "rates", "warmup", "schedule_steps"):
-        flat = key == "schedule_steps" and kind.is_flat and not facts.warmup
-        if getattr(facts, key) and (flat or key not in kind.takes):
-            others = " or ".join(
+        has_no_effect = key == "schedule_steps" and kind.is_flat and not section.warmup
+        if getattr(section, key) and (has_no_effect or key not in kind.fields):
+            alternatives = " or ".join(
                 name
-                for name, one in SCHEDULES.items()
-                if key in one.takes and name != facts.schedule
+                for name, schedule in SCHEDULES.items()
+                if key in schedule.fields and name != section.schedule
             )
-            what = f"[training] {key}: schedule '{facts.schedule}' does not use it"
-            raise CardError(f"{what}; leave it out or use {others}")
-    return kind.make(facts, facts.schedule_steps or steps)
+            problem = f"[training] {key}: schedule '{section.schedule}' does not use it"
+            raise CardError(f"{problem}; leave it out or use {alternatives}")
+    return kind.make(section, section.schedule_steps or steps)
 
 
-def _after_warmup(after: Callable[[float], float]) -> Callable[[TrainingSection, int], Schedule]:
-    """A linear warm-up, then a function of the share of the other steps that are done."""
+def _after_warmup(
+    factor_after: Callable[[float], float],
+) -> Callable[[TrainingSection, int], Schedule]:
+    """Return a factory of schedules: a linear warm-up, then ``factor_after``.
 
-    def make(facts: TrainingSection, steps: int) -> Schedule:
-        warm = math.ceil(facts.warmup * steps)
-        return lambda step: (
-            step / warm if step < warm else after(min(1.0, (step - warm) / max(1, steps - warm)))
-        )
+    ``factor_after`` is a function of the finished share of the steps after the warm-up.
+    """
+
+    def make(section: TrainingSection, steps: int) -> Schedule:
+        warmup_steps = math.ceil(section.warmup * steps)
+
+        def factor(step: int) -> float:
+            if step < warmup_steps:
+                return step / warmup_steps
+            finished = (step - warmup_steps) / max(1, steps - warmup_steps)
+            return factor_after(min(1.0, finished))
+
+        return factor
 
     return make
 
 
-def _slanted_triangular(facts: TrainingSection, steps: int) -> Schedule:
-    """Howard and Ruder 2018, section 3.2: up over the first tenth, then down to a 32nd."""
-    top = max(1, int(steps * 0.1))
+def _slanted_triangular(section: TrainingSection, steps: int) -> Schedule:
+    """Make the schedule of Howard and Ruder 2018, section 3.2.
+
+    The rate rises over the first tenth of the steps, then falls to a 32nd.
+    """
+    peak_step = max(1, int(steps * 0.1))
 
     def factor(step: int) -> float:
-        rise = step / top if step < top else 1 - (step - top) / max(1, steps - top)
+        rise = (
+            step / peak_step
+            if step < peak_step
+            else 1 - (step - peak_step) / max(1, steps - peak_step)
+        )
         return (1 + max(0.0, rise) * (32 - 1)) / 32
 
     return factor
 
 
-def _piecewise(facts: TrainingSection, steps: int) -> Schedule:
-    if not facts.rates or len(facts.rates) != len(facts.milestones) or facts.milestones[0] != 0:
+def _piecewise(section: TrainingSection, steps: int) -> Schedule:
+    if (
+        not section.rates
+        or len(section.rates) != len(section.milestones)
+        or section.milestones[0] != 0
+    ):
         raise CardError(
             "schedule 'piecewise' needs as many rates as milestones, the first at step 0"
         )
-    pairs = list(zip(facts.milestones, facts.rates, strict=True))
-    return lambda step: [rate for start, rate in pairs if start <= step][-1] / facts.learning_rate
+    rates_by_start = list(zip(section.milestones, section.rates, strict=True))
+
+    def factor(step: int) -> float:
+        rates_so_far = [rate for start, rate in rates_by_start if start <= step]
+        return rates_so_far[-1] / section.learning_rate
+
+    return factor
 
 
 class ScheduleKind(NamedTuple):
-    """A schedule of recipes: what makes it for so many steps, and which settings it uses."""
+    """A schedule of recipes: its factory for a number of steps, and the settings that it uses."""
 
     make: Callable[[TrainingSection, int], Schedule]
-    takes: Sequence[str] = ("warmup", "schedule_steps")
+    fields: Sequence[str] = ("warmup", "schedule_steps")
+    """The fields of the ``[training]`` section that it uses."""
     is_flat: bool = False
-    """Whether nothing but a warm-up changes the rate."""
+    """Whether only a warm-up changes the rate."""
 
 
 SCHEDULES: Mapping[str, ScheduleKind] = {

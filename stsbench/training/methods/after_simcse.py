@@ -25,7 +25,7 @@ from stsbench.training.learner import (
     Size,
     rows_of,
 )
-from stsbench.training.loop.gather import gather_views, joint_mean, own_rows
+from stsbench.training.loop.gather import gather_views, joint_mean, local_rows
 from stsbench.training.loop.on_cpu import Tokens
 from stsbench.training.methods.simcse import TwoViews
 from stsbench.training.student import Student, fresh_layers
@@ -307,7 +307,7 @@ class DiffCSE(TwoViews):
         first, second = self.projection(torch.cat(self.embed_views(tokens))).chunk(2)
         contrastive = objectives.info_nce(first, second, temperature=self.temperature)
         edited = self.edit(tokens, batch["hidden"])
-        detection = self.detect(tokens, edited, torch.cat([own_rows(first), own_rows(second)]))
+        detection = self.detect(tokens, edited, torch.cat([local_rows(first), local_rows(second)]))
         parts = {"contrastive": contrastive, "detection": detection}
         return seams.weighted_sum(parts, {"detection": self.detection_weight})
 

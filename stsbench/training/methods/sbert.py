@@ -21,7 +21,7 @@ from stsbench.training.learner import (
     rows_of,
     weighted_sum,
 )
-from stsbench.training.loop.gather import gather_pairs, gather_views, many_ranks
+from stsbench.training.loop.gather import gather_pairs, gather_views, has_many_ranks
 from stsbench.training.methods.simcse import PAIRING
 from stsbench.training.objectives import (
     feature_names,
@@ -243,7 +243,7 @@ class AnglE(ScoredPairs):
         batch = super().collate(rows, rng)
         if self.doubled_texts == "keep":
             return batch
-        if many_ranks():
+        if has_many_ranks():
             raise CardError(
                 "doubled_texts 'drop' leaves processes unlike batches; train in one, or use 'keep'"
             )

@@ -43,32 +43,32 @@ def learner(folder: Path, method: type[SimCSE] = SimCSE) -> SimCSE:
 
 def watching(folder: Path, every: int) -> LossHistory:
     found = LossHistory(folder, torch.device("cpu"))
-    found.every = every
+    found.read_interval = every
     return found
 
 
 def test_a_loss_that_is_not_finite_is_reported_with_its_own_step(tmp_path):
     seen = watching(tmp_path, 4)
     for number, value in enumerate((1.0, 2.0, math.inf), 1):
-        seen.watch({"loss": torch.tensor(value)}, step=number)
-    assert math.isnan(seen.last)
+        seen.record({"loss": torch.tensor(value)}, step=number)
+    assert math.isnan(seen.last_loss)
     with pytest.raises(
         TrainingError, match="the loss is inf at step 3; lower learning rate .*nothing is kept"
     ):
-        seen.watch({"loss": torch.tensor(math.nan)}, step=4)
-    assert seen.last == 2.0
+        seen.record({"loss": torch.tensor(math.nan)}, step=4)
+    assert seen.last_loss == 2.0
 
 
 def test_means_leave_out_what_overflowed_and_start_anew(tmp_path):
     seen = watching(tmp_path, 1)
     for value, norm in ((1.0, math.inf), (3.0, 5.0)):
-        seen.watch({"loss": torch.tensor(value, dtype=torch.bfloat16)}, step=1)
-        seen.watch_norm(torch.tensor(norm))
+        seen.record({"loss": torch.tensor(value, dtype=torch.bfloat16)}, step=1)
+        seen.record_gradient_norm(torch.tensor(norm))
     state = seen.state()
     assert seen.means() == {"loss": 2.0, "gradient_norm": 5.0} and seen.means() == {}
     again = watching(tmp_path, 1)
     again.restore(state)
-    assert again.last == 3.0 and again.means() == {"loss": 2.0, "gradient_norm": 5.0}
+    assert again.last_loss == 3.0 and again.means() == {"loss": 2.0, "gradient_norm": 5.0}
 
 
 @pytest.mark.parametrize("options", [{"checkpoint_seconds": 0.0}, {"selection": {"every": 4}}, {}])
@@ -110,7 +110,7 @@ class Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def test_our_steps_wait_for_no_device(masked_lm, tmp_path, monkeypatch):
     """On a CPU as it would be on a GPU: what is read at each step is what the model's own library reads."""
-    monkeypatch.setitem(loop.READ_EVERY, "cpu", loop.ELSEWHERE)
+    monkeypatch.setitem(loop.READ_EVERY, "cpu", loop.READ_EVERY_ELSEWHERE)
     monkeypatch.setattr(loop, "speed_up", lambda learner, **options: None)
     counts = {}
     for steps in (10, 20):
@@ -149,7 +149,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(masked_lm, tmp_path):
             press()
 
     with pytest.raises(
-        Interrupted, match="stopped after step 6 of 10; to resume, run it again without --fresh"
+        Interrupted, match="stopped after step 6 of 10; to resume, run it again without `fresh`"
     ):
         loop.train_learner(learner(masked_lm), run_facts(tmp_path / "cut", 50, on_progress=pressed))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
