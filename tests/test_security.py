@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import sys
@@ -52,3 +53,20 @@ def test_a_lock_holds_no_gold_scores():
     lock = to_lock(lock_cells([result]))
     assert json.loads(lock)["cells"][0]["paired"]["column"] == "similarity"
     assert to_lock(lock_cells([other_gold])) == lock
+
+
+def test_no_source_unpickles_objects():
+    loaders = {"Unpickler"}
+    for path in Path(stsbench.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                packages = {alias.name.partition(".")[0] for alias in node.names}
+                assert not packages & {"pickle", "cloudpickle", "dill", "joblib", "shelve"}, path
+            elif isinstance(node, ast.ImportFrom) and node.module in {"pickle", "cloudpickle"}:
+                # Its subclasses find no class but stand-ins: tests of the two converters.
+                assert {alias.name for alias in node.names} <= {*loaders, "UnpicklingError"}, path
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
+                keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+                assert keywords.get("weights_only") == "True", path
+            elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert ast.unparse(node.value) == "False", path

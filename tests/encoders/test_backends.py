@@ -299,6 +299,29 @@ def test_weights_outside_the_folder_are_not_read(onnx, tmp_path, location, insid
         written(onnx, folder, location=location, inside=inside)
 
 
+def test_an_operator_of_another_library_is_no_reason_to_load_one(onnx, copied):
+    path = copied / "onnx/model.onnx"
+    network = onnx.load(path)
+    network.graph.node[0].domain = "example.operators"
+    network.opset_import.append(onnx.helper.make_opsetid("example.operators", 1))
+    onnx.save(network, path)
+    (copied / "onnx/libexample.so").write_bytes(b"no library at all")
+    with pytest.raises(EncoderError, match="example.operators"):
+        TransformerEncoder(str(copied), backend="onnx").encode(["a dog"])
+
+
+def test_a_damaged_export_is_made_again(onnx, tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("STSBENCH_CACHE", str(tmp_path))
+    embeddings = TransformerEncoder(str(tiny["bert"]), backend="onnx").encode(SENTENCES)
+    (path,) = tmp_path.glob("exported/*/model.onnx")
+    content = path.read_bytes()
+    assert content[-8:] != bytes(8)
+    path.write_bytes(content[:-8] + bytes(8))
+    again = TransformerEncoder(str(tiny["bert"]), backend="onnx").encode(SENTENCES)
+    assert path.read_bytes()[-8:] == content[-8:]
+    assert again.tobytes() == embeddings.tobytes()
+
+
 def test_weights_beside_the_file_count(onnx, tmp_path):
     with pytest.raises(EncoderError, match="its weights 'weights.bin' are not beside it"):
         written(onnx, tmp_path, location="weights.bin", inside=True)
