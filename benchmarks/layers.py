@@ -16,7 +16,11 @@ from stsbench.data.task import load_task
 from stsbench.encoders.engine.embed import Engine
 from stsbench.encoders.engine.store import EmbeddingStore
 from stsbench.encoders.load import load_named
-from stsbench.encoders.transformer.encoder import TransformerEncoder, fill, with_pooling
+from stsbench.encoders.transformer.encoder import (
+    TransformerEncoder,
+    embed_in_one_pass,
+    with_pooling,
+)
 from stsbench.encoders.transformer.pooling import Pooling
 
 
@@ -37,7 +41,7 @@ def main() -> None:
     for number in range(asked.rounds):
         start = time.perf_counter()
         together = [Engine(with_pooling(base, one), EmbeddingStore(None)) for one in poolings]
-        fill(base, together, texts)
+        embed_in_one_pass(base, together, texts)
         once = time.perf_counter() - start
         start = time.perf_counter()
         alone = [Engine(with_pooling(base, one), EmbeddingStore(None)) for one in poolings]

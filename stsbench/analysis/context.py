@@ -108,14 +108,16 @@ class EncoderOnTask:
         self, base: TransformerEncoder, made: Mapping[KeyT, TransformerEncoder]
     ) -> dict[KeyT, Engine]:
         """Engines with the same store for encoders made of a transformer; what they lack of the task is embedded in one pass."""
-        from stsbench.encoders.transformer.encoder import fill
+        from stsbench.encoders.transformer.encoder import embed_in_one_pass
 
         shelves = ((key, one, open_store(self.store, one)) for key, one in made.items())
         engines = {
             key: Engine(one, shelf, on_progress=self.progress) for key, one, shelf in shelves
         }
         if made:
-            fill(base, list(engines.values()), self.task.texts(), progress=self.progress)
+            embed_in_one_pass(
+                base, list(engines.values()), self.task.texts(), progress=self.progress
+            )
         return engines
 
 

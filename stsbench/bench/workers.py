@@ -33,7 +33,7 @@ from stsbench.core.files import remove, write_atomically
 from stsbench.core.provenance import encoder_identity, scoring_versions
 from stsbench.core.wording import join_lines
 from stsbench.encoders.base import Encoder, FittableEncoder, TokenEncoder
-from stsbench.encoders.checkpoint import NOT_READ_SUFFIXES, Checkpoint
+from stsbench.encoders.checkpoint import IGNORED_SUFFIXES, Checkpoint
 from stsbench.encoders.engine.embed import BatchShare, Engine, tokenize_texts
 from stsbench.encoders.engine.store import EmbeddingStore, Keys
 from stsbench.encoders.metadata import read_metadata
@@ -562,7 +562,7 @@ def read_checkpoint_files(folder: Path) -> Files:
 
     They are its configuration, its tokenizer and its weights as safetensors.
     """
-    unread_suffixes = NOT_READ_SUFFIXES - {".safetensors"}
+    unread_suffixes = IGNORED_SUFFIXES - {".safetensors"}
     paths = [
         path
         for path in sorted(folder.rglob("*"))

@@ -22,44 +22,44 @@ Rules = Mapping[str, Rule]
 """What a value must be, or rules for the keys of a table, by a pattern of the key; the first that fits counts."""
 
 
-def written(pattern: str) -> Callable[[Any], bool]:
+def matches_json(pattern: str) -> Callable[[Any], bool]:
     """Return a rule: the value, written as JSON, matches a pattern as a whole."""
     return lambda value: re.fullmatch(pattern, json.dumps(value)) is not None
 
 
-def anything(value: object) -> bool:
+def allow_any(value: object) -> bool:
     """Allow any value, for keys that no library takes for a place."""
     return True
 
 
-FLAG = written("null|true|false")
-NUMBER = written(r"null|-?[\d.]+([eE][+-]?\d+)?")
-WORD = written(r'null|true|false|-?[\d.]+([eE][+-]?\d+)?|"[\w-]*"')
-NOTHING = written("null")
+FLAG = matches_json("null|true|false")
+NUMBER = matches_json(r"null|-?[\d.]+([eE][+-]?\d+)?")
+WORD = matches_json(r'null|true|false|-?[\d.]+([eE][+-]?\d+)?|"[\w-]*"')
+NULL = matches_json("null")
 
 
-def is_no_text(value: Any) -> bool:  # noqa: ANN401 - JSON
+def names_nothing(value: Any) -> bool:  # noqa: ANN401 - JSON
     """Allow what can name nothing: no text, and nothing that holds some."""
     return not isinstance(value, str | list | dict) or not value
 
 
-def is_no_place(value: Any) -> bool:  # noqa: ANN401 - JSON
+def is_no_path(value: Any) -> bool:  # noqa: ANN401 - JSON
     """Allow words and tokens in a table or list, and a path that is only left over from where a file was made."""
     return not isinstance(value, str) or not os.path.exists(value)  # noqa: PTH110 - Path raises for long names
 
 
 MODEL_ARGUMENTS: Rules = {
-    "attn_implementation": written(r'null|"\w+"'),
-    "(torch_)?dtype": written(r'null|"(torch\.)?\w+"'),
+    "attn_implementation": matches_json(r'null|"\w+"'),
+    "(torch_)?dtype": matches_json(r'null|"(torch\.)?\w+"'),
     # Without it the library would read a .bin file beside the weights that are hashed.
-    "use_safetensors": written("null|true"),
+    "use_safetensors": matches_json("null|true"),
     # The library itself leaves trust_remote_code out.
     "trust_remote_code|low_cpu_mem_usage|add_pooling_layer": FLAG,
 }
 TOKENIZER_ARGUMENTS: Rules = {
-    "padding_side|truncation_side": written('"(left|right)"'),
+    "padding_side|truncation_side": matches_json('"(left|right)"'),
     "model_max_length|min_pixels|max_pixels": NUMBER,
-    "(bos|eos|unk|sep|pad|cls|mask)_token": anything,
+    "(bos|eos|unk|sep|pad|cls|mask)_token": allow_any,
     "use_fast|trust_remote_code|do_lower_case|clean_up_tokenization_spaces|legacy": FLAG,
     "add_prefix_space|add_bos_token|add_eos_token": FLAG,
 }
@@ -71,44 +71,44 @@ CONFIG_ARGUMENTS: Rules = {
 }
 SENTENCE_BERT: Rules = {
     # Looked at by check_config.
-    "max_seq_length": anything,
+    "max_seq_length": allow_any,
     "do_lower_case|unpad_inputs": FLAG,
     "query_length|document_length": NUMBER,
     "transformer_task|module_output_name": WORD,
     "modality_config": {
         r"[a-z+]+": {
-            "method": written('"(forward|get_[a-z]+_features)"'),
-            "method_output_name": written(r'null|"\w+"|\["\w+"(, ("\w+"|-?\d+))*\]'),
+            "method": matches_json('"(forward|get_[a-z]+_features)"'),
+            "method_output_name": matches_json(r'null|"\w+"|\["\w+"(, ("\w+"|-?\d+))*\]'),
             "format": WORD,
         }
     },
     "processing_kwargs": {"common|text|audio|image|video|chat_template": {r"\w+": WORD}},
-    "query_expansion": {"strategy|attend|length": WORD, "token": anything},
+    "query_expansion": {"strategy|attend|length": WORD, "token": allow_any},
     "model_args|model_kwargs": MODEL_ARGUMENTS,
     "tokenizer_args|processor_kwargs": TOKENIZER_ARGUMENTS,
     "config_args|config_kwargs": CONFIG_ARGUMENTS,
-    "tokenizer_name_or_path": NOTHING,
+    "tokenizer_name_or_path": NULL,
 }
 """Of all versions of sentence-transformers."""
 
 TOKENIZER: Rules = {
     # Tokens, and texts that no library opens.
-    r"\w+_tokens?|\w+_tokens_decoder|\w+_token_(box|sent)|never_split|tags_dict": anything,
-    "name_or_path|special_tokens_map_file|full_tokenizer_file|cache_dir|auto_map": anything,
-    "(tokenizer|processor)_class|(model|tokenizer|vocab|image_processor)_type|backend": anything,
-    r"chat_\w+|response_\w+|model_input_names|model_max_length|max_model_input_sizes": anything,
-    r"\w+_side|\w+_strategy|padding|truncation|errors|task|wordpieces_prefix": anything,
-    r"(\w+_)?lang(uage)?s?|(lang|language)_codes|lang2id|id2lang|(word|subword)_tokenizer_type": anything,
-    "phonemizer_backend|replace_word_delimiter_char|token_type_ids_pattern": anything,
-    r"(transformers_)?version|_commit_hash|revision|device_map|(torch_)?dtype": anything,
+    r"\w+_tokens?|\w+_tokens_decoder|\w+_token_(box|sent)|never_split|tags_dict": allow_any,
+    "name_or_path|special_tokens_map_file|full_tokenizer_file|cache_dir|auto_map": allow_any,
+    "(tokenizer|processor)_class|(model|tokenizer|vocab|image_processor)_type|backend": allow_any,
+    r"chat_\w+|response_\w+|model_input_names|model_max_length|max_model_input_sizes": allow_any,
+    r"\w+_side|\w+_strategy|padding|truncation|errors|task|wordpieces_prefix": allow_any,
+    r"(\w+_)?lang(uage)?s?|(lang|language)_codes|lang2id|id2lang|(word|subword)_tokenizer_type": allow_any,
+    "phonemizer_backend|replace_word_delimiter_char|token_type_ids_pattern": allow_any,
+    r"(transformers_)?version|_commit_hash|revision|device_map|(torch_)?dtype": allow_any,
     # Newer versions of transformers take the folder's own file instead, older ones this.
-    r"\w+_file|\w+_spm|vocab|merges|entity_vocab": is_no_place,
+    r"\w+_file|\w+_spm|vocab|merges|entity_vocab": is_no_path,
     r"(mecab|sudachi)_kwargs": {
         r"mecab_dic|sudachi_(split_mode|dict_type)": WORD,
-        r"\w+": is_no_text,
+        r"\w+": names_nothing,
     },
-    r"\w+_kwargs": {r"\w+": is_no_text},
-    ".*": is_no_text,
+    r"\w+_kwargs": {r"\w+": names_nothing},
+    ".*": names_nothing,
 }
 """Of a tokenizer: what its class takes, which may be anything that names nothing."""
 
@@ -124,7 +124,7 @@ TRANSFORMER: Mapping[str, Rules] = {
 
 
 def _only(keys: str) -> Rules:
-    return {keys: anything}
+    return {keys: allow_any}
 
 
 VOCABULARY = "vocab|word_weights|unknown_word_weight"
@@ -162,7 +162,7 @@ MODULES: Mapping[str, Mapping[str, Rules]] = {
     },
     # It does not say that remote code is not wanted: transformers would ask at the terminal.
     "TransformersTokenizerWrapper": dict.fromkeys(
-        ("tokenizer_config.json", "special_tokens_map.json"), {"auto_map": NOTHING, **TOKENIZER}
+        ("tokenizer_config.json", "special_tokens_map.json"), {"auto_map": NULL, **TOKENIZER}
     ),
     "WordWeights": {"config.json": _only(VOCABULARY)},
     "BoW": {"config.json": _only(f"{VOCABULARY}|cumulative_term_frequency")},
@@ -202,7 +202,7 @@ def check_keys(values: Mapping[str, Any], rules: Rules, path: Path, prefix: str 
             )
 
 
-MOST: Mapping[str, int] = {
+CONFIG_LIMITS: Mapping[str, int] = {
     r"(.*_)?(n_|num_)?(layers?|blocks|depth)": 1_000,
     # Heads, experts, labels.
     r"(n|num)_.*|.*_(heads|experts|labels|groups)": 1_000_000,
@@ -210,14 +210,16 @@ MOST: Mapping[str, int] = {
     r"vocab_size|.*_vocab_size|n_positions|.*max_position_embeddings|.*_size|.*dim|d_.*|.*width": 100_000_000,
 }
 """How much a configuration may count of anything, by a pattern of its key, the first that fits."""
-CONFIGS = (
+MODEL_CONFIGS = (
     "config.json",
     "processor_config.json",
     "preprocessor_config.json",
     "audio_tokenizer_config.json",
 )
 """Where a model and what prepares its input are described, each by keys of its own."""
-ELSEWHERE = "transformers_weights|configuration_files|gguf_file|audio_tokenizer(_name_or_path)?"
+OTHER_FILE_KEYS = (
+    "transformers_weights|configuration_files|gguf_file|audio_tokenizer(_name_or_path)?"
+)
 """The keys of these that lead to other files."""
 
 
@@ -233,7 +235,7 @@ def check_config(config: Mapping[str, Any], path: Path) -> None:
                 raise EncoderError(
                     f"{path}: '{key}' is {format_repr(value)}, which is not run here; remove it"
                 )
-        elif re.fullmatch(ELSEWHERE, key) and value is not None:
+        elif re.fullmatch(OTHER_FILE_KEYS, key) and value is not None:
             raise EncoderError(
                 f"{path}: '{key}' is {format_repr(value)}, which is not read here; remove it"
             )
@@ -247,7 +249,8 @@ def check_config(config: Mapping[str, Any], path: Path) -> None:
             )
         elif isinstance(value, int | float) and not isinstance(value, bool):
             most = next(
-                (most for pattern, most in MOST.items() if re.fullmatch(pattern, key)), None
+                (most for pattern, most in CONFIG_LIMITS.items() if re.fullmatch(pattern, key)),
+                None,
             )
             if most is not None and not 0 <= value <= most:
                 raise EncoderError(

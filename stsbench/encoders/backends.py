@@ -25,7 +25,7 @@ from stsbench.encoders.network import (
     Network,
     OpenedFile,
     RuntimeFile,
-    find_file,
+    find_runtime_file,
 )
 
 if TYPE_CHECKING:
@@ -113,11 +113,11 @@ class TorchBackend:
     """The types of numbers that it computes in."""
     libraries: ClassVar[Sequence[str]] = ()
     """The packages whose versions may change what it computes, beside those of every transformer."""
-    usual: ClassVar[str] = ""
+    default_file: ClassVar[str] = ""
     """Where its file lies in a checkpoint, as sentence-transformers and optimum write it."""
     suffixes: ClassVar[Sequence[str]] = ()
     """What names of its files end in; none: it takes no file."""
-    facts: Mapping[str, Any] = {}
+    fingerprint_fields: Mapping[str, Any] = {}
     """What of it decides an embedding, as JSON values; nothing of torch, whose encoders keep their fingerprints."""
     notes: Sequence[str] = ()
     """What a reader of the scores should know."""
@@ -129,20 +129,22 @@ class TorchBackend:
                 f"'file' ({file}) is a runtime's; give backend=onnx or backend=openvino with it"
             )
         self.folder, self.dtype, self.device = folder, dtype, device
-        self.found = (
-            find_file(folder, file, usual=self.usual, suffixes=self.suffixes)
+        self.runtime_file = (
+            find_runtime_file(folder, file, usual=self.default_file, suffixes=self.suffixes)
             if self.suffixes
             else None
         )
         self.precision = (
-            f"int{self.found.bits}" if self.found is not None and self.found.bits else dtype
+            f"int{self.runtime_file.bits}"
+            if self.runtime_file is not None and self.runtime_file.bits
+            else dtype
         )
         """The type of the numbers, for results: that of a quantised file is the file's."""
 
     @classmethod
-    def on_hub(cls, file: str) -> list[str]:
+    def hub_files(cls, file: str) -> list[str]:
         """What those of its files are called that a checkpoint on the Hub may have."""
-        path = PurePosixPath(file or cls.usual)
+        path = PurePosixPath(file or cls.default_file)
         if path.suffix not in cls.suffixes:
             return []
         return [
@@ -157,12 +159,12 @@ class TorchBackend:
             use_flash_attention,
         )
 
-        model = network.make(self.dtype).to(self.place)
-        if self.place.type == "cpu":
+        model = network.load(self.dtype).to(self.torch_device)
+        if self.torch_device.type == "cpu":
             pack_linears(model)
             # Mamba multiplies with the weights of a layer itself.
-            return model if runs_on_tokens(model) else network.make(self.dtype)
-        if self.place.type == "cuda":
+            return model if runs_on_tokens(model) else network.load(self.dtype)
+        if self.torch_device.type == "cuda":
             use_flash_attention(model)
         return model
 
@@ -171,7 +173,7 @@ class TorchBackend:
         return load(dtype=self.dtype, device=pick_device(self.device))
 
     @cached_property
-    def place(self) -> torch.device:
+    def torch_device(self) -> torch.device:
         """The device that it runs on; raises EncoderError where there is none."""
         return open_device(self.device)
 
@@ -181,7 +183,7 @@ class RuntimeBackend(TorchBackend):
 
     runtime: ClassVar[str]
     """What messages call it."""
-    called: ClassVar[str]
+    fingerprint_name: ClassVar[str]
     """What fingerprints call it."""
 
     @abstractmethod
@@ -189,11 +191,11 @@ class RuntimeBackend(TorchBackend):
         """Load a file, to run in this dtype on as many threads as torch would."""
 
     @cached_property
-    def facts(self) -> Mapping[str, Any]:  # type: ignore[override]
+    def fingerprint_fields(self) -> Mapping[str, Any]:  # type: ignore[override]
         """See :class:`TorchBackend`."""
-        file = self.found.digests() if self.found is not None else "exported"
+        file = self.runtime_file.digests() if self.runtime_file is not None else "exported"
         return {
-            "backend": self.called,
+            "backend": self.fingerprint_name,
             "code": CODE_VERSION,
             "file": file,
             "precision": self.precision,
@@ -203,19 +205,26 @@ class RuntimeBackend(TorchBackend):
     def notes(self) -> Sequence[str]:  # type: ignore[override]
         """See :class:`TorchBackend`."""
         run = f"run by {' and '.join(f'{name} {version(name)}' for name in self.libraries)} from "
-        if self.found is None:
+        if self.runtime_file is None:
             return [f"{run}a file exported from the checkpoint"]
         alone = ", one sentence at a time: in a batch, its int8 numbers would depend on all of it"
-        line = f"{run}its file {self.found.name}{alone if self.found.depends_on_batch else ''}"
-        return [line, *([f"{self.found.name} was {self.found.made}"] if self.found.made else [])]
+        line = f"{run}its file {self.runtime_file.name}{alone if self.runtime_file.depends_on_batch else ''}"
+        return [
+            line,
+            *(
+                [f"{self.runtime_file.name} was {self.runtime_file.origin_note}"]
+                if self.runtime_file.origin_note
+                else []
+            ),
+        ]
 
     def model(self, network: Network) -> Any:  # noqa: ANN401 - see TorchBackend
         """See :meth:`TorchBackend.model`."""
-        from stsbench.encoders.runtimes import RuntimeModel, check_like_torch, exported
+        from stsbench.encoders.runtimes import RuntimeModel, check_against_torch, export_network
 
-        file = self.found or exported(network)
+        file = self.runtime_file or export_network(network)
         model = RuntimeModel(self.runtime, file, network, self.open)
-        check_like_torch(
+        check_against_torch(
             model, network, MAX_DIFFERENCE.get(self.precision, MAX_QUANTISED_DIFFERENCE)
         )
         return model
@@ -230,7 +239,7 @@ class RuntimeBackend(TorchBackend):
             )
         loaded = first.model
         network = Network(
-            folder=self.folder, state=state, make=lambda dtype: loaded, tokenizer=first.tokenizer
+            folder=self.folder, state=state, load=lambda dtype: loaded, tokenizer=first.tokenizer
         )
         first.model = self.model(network)
         return library
@@ -240,7 +249,7 @@ class OnnxBackend(RuntimeBackend):
     """ONNX Runtime: computes in the numbers that a file is written in."""
 
     dtypes, libraries = ("float32",), ("onnxruntime",)
-    usual, suffixes, called = "onnx/model.onnx", (".onnx",), "OnnxSession"
+    default_file, suffixes, fingerprint_name = "onnx/model.onnx", (".onnx",), "OnnxSession"
     runtime = "ONNX Runtime"
 
     def open(self, file: RuntimeFile) -> OpenedFile:
@@ -271,7 +280,11 @@ class OpenVinoBackend(RuntimeBackend):
     """OpenVINO: its own files, and ONNX's."""
 
     dtypes, libraries = ("float32", "bfloat16"), ("openvino",)
-    usual, suffixes, called = "openvino/openvino_model.xml", (".xml", ".onnx"), "OpenVinoSession"
+    default_file, suffixes, fingerprint_name = (
+        "openvino/openvino_model.xml",
+        (".xml", ".onnx"),
+        "OpenVinoSession",
+    )
     runtime = "OpenVINO"
 
     def open(self, file: RuntimeFile) -> OpenedFile:

@@ -19,12 +19,12 @@ from stsbench.encoders.tokens import TokenIds
 
 FloatArray = npt.NDArray[np.float32]
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
-NonNegativeInt = Annotated[float, msgspec.Meta(ge=0)]
+NonNegativeFloat = Annotated[float, msgspec.Meta(ge=0)]
 """Parameters of encoders, checked where cards and users give them."""
 IndexArray = npt.NDArray[np.int64]
 RowFunction = Callable[[FloatArray], FloatArray]
 """From embeddings (n, d) to (n, k), each row by itself."""
-KeepRows = Callable[[IndexArray, FloatArray], None]
+KeepEmbeddings = Callable[[IndexArray, FloatArray], None]
 """Takes some rows (m,) of what is asked for, and their embeddings (m, d)."""
 
 
@@ -82,7 +82,7 @@ class ServedEncoder(Encoder, Protocol):
     Nothing is computed here, so no sample sentences tell whether another machine or version still embeds alike.
     """
 
-    def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
+    def embed_into(self, sentences: Sequence[str], keep: KeepEmbeddings) -> None:
         """Pass the embeddings of some rows to ``keep`` as they come, each row once.
 
         Whatever it raises, what had come is kept, unless it is :class:`EmbeddingsDiffer`.

@@ -32,7 +32,7 @@ from stsbench.core.errors import (
 from stsbench.core.files import file_digest, scratch_beside, write_atomically
 from stsbench.core.wording import format_repr, join_lines
 from stsbench.encoders.allowed import (
-    CONFIGS,
+    MODEL_CONFIGS,
     MODULES,
     OWN_CONFIGS,
     TRANSFORMER,
@@ -41,13 +41,13 @@ from stsbench.encoders.allowed import (
 )
 
 T = TypeVar("T")
-LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+LOCAL_ONLY: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """How a checkpoint is loaded, by whatever library."""
-NOT_READ = {
+IGNORED_FILES = {
     # What we write beside a checkpoint, and what others leave there of its training.
     "stsbench.json", "run.json", "data_config.json", "trainer_state.json", "train_script.py",
 }  # fmt: skip
-NOT_READ_SUFFIXES = {
+IGNORED_SUFFIXES = {
     # Weights, of which those that are loaded are named on their own, and pages for people.
     ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".ot", ".onnx", ".pb", ".gguf", ".npz",
     ".md", ".pdf", ".png", ".jpg", ".svg", ".log", ".partial",
@@ -91,7 +91,7 @@ class Checkpoint:
 
     def libraries(self) -> list[str]:
         """The packages whose version may change what its tokenizer and its model do."""
-        named = optional_json(self.folder / "tokenizer_config.json").get("tokenizer_class")
+        named = read_optional_json(self.folder / "tokenizer_config.json").get("tokenizer_class")
         alone = (self.folder / "tokenizer.json").is_file() and _IN_TOKENIZERS.fullmatch(str(named))
         return ["tokenizers", "transformers", *(() if alone else _TOKENIZERS_OF_OTHERS)]
 
@@ -172,7 +172,7 @@ def find_checkpoint(
     path = folder / "config.json"
     if not path.is_file():
         raise EncoderError(f"{folder}: no config.json; is it a checkpoint folder?")
-    check_whole(folder)
+    refuse_adapter(folder)
     for name, expected in (sha256 or {}).items():
         found = cached_digest(folder / name) if (folder / name).is_file() else "no such file"
         if found != expected:
@@ -193,10 +193,10 @@ def may_be_read(path: Path) -> bool:
     """Whether a library may read a file of this name beside the weights: an index says where those lie, which are named themselves."""
     name = path.name
     described = name.endswith(".index.json") or name.upper().startswith(("README", "LICENSE"))
-    return not (name in NOT_READ or described or path.suffix in NOT_READ_SUFFIXES)
+    return not (name in IGNORED_FILES or described or path.suffix in IGNORED_SUFFIXES)
 
 
-def check_whole(folder: Path) -> None:
+def refuse_adapter(folder: Path) -> None:
     """Refuse a folder whose weights only change those of another checkpoint, which it names; raises EncoderError."""
     if (folder / "adapter_config.json").is_file():
         raise EncoderError(
@@ -215,7 +215,7 @@ def _weights(folder: Path) -> Iterator[Path]:
             raise EncoderError(f"{index}: names no weights; copy the whole checkpoint")
         yield from (folder / name for name in check_shards(index, listed))
     elif (folder / "pytorch_model.bin").is_file():
-        yield as_safetensors(folder / "pytorch_model.bin")
+        yield convert_to_safetensors(folder / "pytorch_model.bin")
     else:
         raise EncoderError(
             f"{folder}: no weights (model.safetensors or pytorch_model.bin); copy the whole checkpoint"
@@ -249,7 +249,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return decode_file(path, dict[str, Any], "cannot be read as JSON")
 
 
-def optional_json(path: Path) -> dict[str, Any]:
+def read_optional_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; of a file that is not there an empty one."""
     return read_json(path) if path.is_file() else {}
 
@@ -262,7 +262,7 @@ def read_record(path: Path, kind: type[T]) -> T | None:
 
 
 def _number(path: Path, key: str) -> int | None:
-    value = optional_json(path).get(key)
+    value = read_optional_json(path).get(key)
     if not isinstance(value, int | float) or not math.isfinite(value):
         return None
     if value < 0:
@@ -273,10 +273,10 @@ def _number(path: Path, key: str) -> int | None:
 def check_module(folder: Path, kind: str) -> None:
     """Refuse a folder whose files say what no module of this kind may say; raises EncoderError."""
     for name, rules in MODULES[kind].items():
-        check_keys(optional_json(folder / name), rules, folder / name)
+        check_keys(read_optional_json(folder / name), rules, folder / name)
     if MODULES[kind] is TRANSFORMER:
-        for name in (*OWN_CONFIGS, *CONFIGS):
-            check_config(optional_json(folder / name), folder / name)
+        for name in (*OWN_CONFIGS, *MODEL_CONFIGS):
+            check_config(read_optional_json(folder / name), folder / name)
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -288,7 +288,7 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
 
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -307,14 +307,14 @@ class Adapter:
             model, _, revision = name.partition("@")
             without = "give the adapter's folder on this machine"
             repository = Repository(model, revision=revision, kind="model", offline_hint=without)
-            folder = repository.fetch_all([CONFIG, WEIGHTS]).path
-        for file in (CONFIG, WEIGHTS):
+            folder = repository.fetch_all([ADAPTER_CONFIG, ADAPTER_WEIGHTS]).path
+        for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
             if not (folder / file).is_file():
                 raise EncoderError(f"{folder}: no {file}; is it the folder of a LoRA adapter?")
-        kind = read_json(folder / CONFIG).get("peft_type")
+        kind = read_json(folder / ADAPTER_CONFIG).get("peft_type")
         if kind != "LORA":
             raise EncoderError(
-                f"{folder / CONFIG}: peft_type is {format_repr(kind)}; only LORA is merged"
+                f"{folder / ADAPTER_CONFIG}: peft_type is {format_repr(kind)}; only LORA is merged"
             )
         if find_spec("peft") is None:
             raise EncoderError(
@@ -324,9 +324,9 @@ class Adapter:
 
     def digests(self) -> dict[str, str]:
         """The sha256 of the files that decide an embedding."""
-        return {name: file_digest(self.folder / name) for name in (CONFIG, WEIGHTS)}
+        return {name: file_digest(self.folder / name) for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
 
-    def merged_into(self, model: Any) -> Any:  # noqa: ANN401 - transformers
+    def merge_into(self, model: Any) -> Any:  # noqa: ANN401 - transformers
         """Return the model with the adapter's changes in its weights; raises EncoderError: it is of another model."""
         import peft
         from safetensors.torch import load_file
@@ -337,7 +337,7 @@ class Adapter:
             # Made from the file alone: no class that it names is looked for.
             config = peft.LoraConfig.from_pretrained(str(self.folder))
             config.inference_mode, config.auto_mapping = True, None
-            read = load_file(self.folder / WEIGHTS)
+            read = load_file(self.folder / ADAPTER_WEIGHTS)
             tensors = {
                 key.replace(head, "base_model.model.", 1): value for key, value in read.items()
             }
@@ -374,7 +374,7 @@ def cached_digest(path: Path) -> str:
         place = str(path.resolve())
         stamp = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_dev]
         with suppress(EncoderError):
-            known = optional_json(memory)
+            known = read_optional_json(memory)
         match known.get(place):
             case [*seen, str(digest)] if seen == stamp:
                 return digest
@@ -427,11 +427,11 @@ def sealed_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-UNUSED = ("cls.seq_relationship.", "qa_outputs.", "classifier.", "discriminator_predictions.")
+UNUSED_HEADS = ("cls.seq_relationship.", "qa_outputs.", "classifier.", "discriminator_predictions.")
 """Heads that neither embed nor train here."""
 
 
-def as_safetensors(weights: Path) -> Path:
+def convert_to_safetensors(weights: Path) -> Path:
     """Convert ``.bin`` weights, or find them converted and whole.
 
     Raises EncoderError: it holds what safetensors cannot. OutputError: the cache folder cannot be written.
@@ -487,7 +487,7 @@ def read_tensors(weights: Path) -> dict[str, torch.Tensor]:
                 f"{weights}: the tensor '{str(name)[:80]}' is no plain array of numbers with a name"
             )
             raise EncoderError(f"{what}; ask its author for safetensors")
-        if not name.startswith(UNUSED):
+        if not name.startswith(UNUSED_HEADS):
             kept = tensor.detach().resolve_conj().resolve_neg().contiguous()
             place = kept.untyped_storage().data_ptr()
             plain[name] = kept.clone() if place in seen else kept

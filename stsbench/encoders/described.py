@@ -26,11 +26,11 @@ from stsbench.encoders.checkpoint import (
     cached_digest,
     check_module,
     check_shards,
-    check_whole,
     decode_file,
     may_be_read,
-    optional_json,
     read_json,
+    read_optional_json,
+    refuse_adapter,
 )
 from stsbench.encoders.transformer.pooling import POOLINGS
 from stsbench.encoders.words.model2vec import is_model2vec
@@ -127,7 +127,7 @@ def class_addresses(folder: Path, module: CheckpointModule) -> list[str]:
     """List the addresses of the classes that a module names: its own, and that of its tokenizer of words."""
     if not module.kind.endswith(".WordEmbeddings"):
         return [module.kind]
-    config = optional_json(folder / module.path / "wordembedding_config.json")
+    config = read_optional_json(folder / module.path / "wordembedding_config.json")
     return [module.kind, str(config.get("tokenizer_class"))]
 
 
@@ -141,18 +141,18 @@ def _parts(folder: Path, module: CheckpointModule) -> Iterator[CheckpointModule]
             raise EncoderError(f"{folder}: {what}; write an encoder class of your own for it")
         check_module(home, name)
     yield module
-    check_whole(home)
+    refuse_adapter(home)
     if kind == "Dense":
         activation = str(
-            optional_json(home / "config.json").get("activation_function", "torch.nn.")
+            read_optional_json(home / "config.json").get("activation_function", "torch.nn.")
         )
         if not _TORCH.fullmatch(activation):
             # The library would take tanh in its place, and say so in a log only.
             raise EncoderError(f"{home}: activation '{activation}' is not torch's; it is never run")
     elif kind in ("Router", "Asym"):
         types = {
-            **optional_json(home / "config.json"),
-            **optional_json(home / "router_config.json"),
+            **read_optional_json(home / "config.json"),
+            **read_optional_json(home / "router_config.json"),
         }.get("types")
         if not isinstance(types, dict):
             raise EncoderError(f"{home}: its configuration has no table 'types' of modules")
@@ -276,9 +276,9 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
         return None
     config, prompt = _config(folder), named_prompt(folder, None)
     pooling = _plain_pooling(
-        optional_json(folder / modules[1].path / "config.json"), prompted=bool(prompt)
+        read_optional_json(folder / modules[1].path / "config.json"), prompted=bool(prompt)
     )
-    last = optional_json(folder / modules[-1].path / "config.json")
+    last = read_optional_json(folder / modules[-1].path / "config.json")
     elsewhere = last.get("module_output_name", "sentence_embedding") != "sentence_embedding"
     length = _plain_length(first)
     if (
@@ -289,7 +289,7 @@ def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
         or length is None
     ):
         return None
-    left = optional_json(first / "tokenizer_config.json").get("padding_side") == "left"
+    left = read_optional_json(first / "tokenizer_config.json").get("padding_side") == "left"
     params = {
         "pooling": pooling,
         "normalise": len(modules) == 3,
@@ -323,7 +323,7 @@ def _plain_length(folder: Path) -> int | None:
     """The longest input that a transformer's files set, 0 where they set none, None where we cannot run it."""
     own = next((read_json(folder / name) for name in OWN_CONFIGS if (folder / name).is_file()), {})
     length = own.pop("max_seq_length", None) or 0
-    config = optional_json(folder / "config.json")
+    config = read_optional_json(folder / "config.json")
     kind, positions = (
         str(config.get("model_type", "")),
         config.get("max_position_embeddings", length),

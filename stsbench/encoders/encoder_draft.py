@@ -10,7 +10,7 @@ from stsbench.core.cards import card_lines, toml
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError
 from stsbench.data.task_draft import UNKNOWN, CardLocation, Draft
-from stsbench.encoders.checkpoint import optional_json
+from stsbench.encoders.checkpoint import read_optional_json
 from stsbench.encoders.described import describe
 from stsbench.encoders.load import load_named
 from stsbench.encoders.words.vectors import read_blocks
@@ -75,7 +75,7 @@ def _of_folder(folder: Path, facts: dict[str, Any], notes: dict[str, str]) -> di
     """The parameters that run a checkpoint; what its files state goes into facts and notes of the card."""
     encoder, described = load_named(str(folder)), describe(folder, Catalogue())
     params: dict[str, Any] = {"model": str(folder.resolve()), **described.params}
-    config = optional_json(folder / str(described.params.get("subfolder", "")) / "config.json")
+    config = read_optional_json(folder / str(described.params.get("subfolder", "")) / "config.json")
     if (
         described.kind == "transformer"
         and (length := getattr(encoder.encoder, "max_length", None)) is not None

@@ -24,7 +24,7 @@ from stsbench.encoders.base import (
     Encoder,
     FloatArray,
     IndexArray,
-    NonNegativeInt,
+    NonNegativeFloat,
     PositiveInt,
     RowFunction,
 )
@@ -235,7 +235,7 @@ class FlowMethod(EmbeddingTransform):
     epochs: AboveZero = 1.0
     learning_rate: AboveZero = 1e-3
     batch_pairs: PositiveInt = 32
-    weight_decay: NonNegativeInt = 0.01
+    weight_decay: NonNegativeFloat = 0.01
     decay: Decay = "tf"
     """What is decayed: in the authors' TensorFlow code all (no name of theirs is excluded), in the
     PyTorch port all but the biases of the last layers."""

@@ -25,7 +25,7 @@ OpenedFile = tuple[
 """Of a file that is loaded the names of inputs and outputs, and what runs it: from all inputs, and names of outputs, to these."""
 
 
-def note_beside(path: Path) -> Path:
+def origin_note_path(path: Path) -> Path:
     """Where a line says how a file was made."""
     return path.with_name(f"{path.name}.made.txt")
 
@@ -87,9 +87,9 @@ class RuntimeFile:
         }
 
     @property
-    def made(self) -> str:
+    def origin_note(self) -> str:
         """How it was made, as a line beside it says; empty where there is none. Raises DataError where that is too long."""
-        note = note_beside(self.path)
+        note = origin_note_path(self.path)
         return (
             escape_controls(
                 join_lines(read_bounded(note, _LONGEST_NOTE).decode("utf-8", "replace"))
@@ -99,7 +99,7 @@ class RuntimeFile:
         )
 
 
-def find_file(
+def find_runtime_file(
     folder: Path, name: str, *, usual: str, suffixes: Sequence[str]
 ) -> RuntimeFile | None:
     """The file of this name in a checkpoint's folder, or the usual one if it is there; raises UnknownName."""
@@ -141,18 +141,18 @@ class Network:
     """Where its ``config.json`` lies."""
     state: Mapping[str, Any]
     """What decides its numbers, as JSON values: the hashes of its files."""
-    make: Callable[[str], Any]
+    load: Callable[[str], Any]
     """Loads it in torch, its numbers of this type, in evaluation mode on the CPU."""
-    layers: Callable[[int], Sequence[int]] = lambda depth: (-1,)
+    layer_indices: Callable[[int], Sequence[int]] = lambda depth: (-1,)
     """The hidden states that are asked for, given how many layers there are; the last is always given."""
     through_head: bool = False
     """Whether the model's own head is asked for."""
     tokenizer: Any = None
 
     @cached_property
-    def in_torch(self) -> Any:  # noqa: ANN401 - transformers is untyped
+    def torch_model(self) -> Any:  # noqa: ANN401 - transformers is untyped
         """The network in torch, in float32: what is exported, and what a runtime's numbers are compared with."""
-        return self.make("float32")
+        return self.load("float32")
 
     @cached_property
     def config(self) -> Any:  # noqa: ANN401 - transformers is untyped
@@ -170,8 +170,8 @@ class Network:
     def outputs(self) -> Mapping[str, int]:
         """The names of what a runtime has to give, and of which layer each is; the last hidden states are the first."""
         depth = self.config.num_hidden_layers
-        earlier = () if self.through_head else self.layers(depth)
-        names = {output_of(layer, depth): layer for layer in (-1, *earlier)}
+        earlier = () if self.through_head else self.layer_indices(depth)
+        names = {output_name(layer, depth): layer for layer in (-1, *earlier)}
         return {**names, HEAD: -1} if self.through_head else names
 
     def call(self, model: Any, **inputs: Any) -> list[Any]:  # noqa: ANN401 - transformers is untyped
@@ -184,7 +184,7 @@ class Network:
         ]
 
 
-def output_of(layer: int, depth: int) -> str:
+def output_name(layer: int, depth: int) -> str:
     """What files call the hidden states of a layer of a network with ``depth`` layers."""
     number = layer % (depth + 1)
     return LAST if number == depth else f"hidden_states.{number}"

@@ -18,8 +18,8 @@ from stsbench.core.wording import join_lines
 from stsbench.data.corpora.corpus import Corpus
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.network import NamedArrays, note_beside
-from stsbench.encoders.runtimes import RuntimeModel, quiet
+from stsbench.encoders.network import NamedArrays, origin_note_path
+from stsbench.encoders.runtimes import RuntimeModel, silence_libraries
 from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
 
 ONNX_FILE, OPENVINO_FILE = "onnx/model_int8.onnx", "openvino/openvino_model_int8.xml"
@@ -110,9 +110,9 @@ def _write(
         out.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(folder, scratch)
         path.parent.mkdir(exist_ok=True)
-        with quiet():
+        with silence_libraries():
             made = write(encoder, model, path)
-        note_beside(path).write_text(f"{made}\n", encoding="utf-8")
+        origin_note_path(path).write_text(f"{made}\n", encoding="utf-8")
         scratch.rename(out)
     except OSError as error:
         raise OutputError(f"{out}: cannot be written: {join_lines(error)}") from error

@@ -35,7 +35,7 @@ from stsbench.encoders.network import (
     Network,
     OpenedFile,
     RuntimeFile,
-    output_of,
+    output_name,
 )
 
 OLD_NAMES = {LAST: "token_embeddings"}
@@ -124,7 +124,7 @@ COMPARED = (
 
 
 @torch.inference_mode()
-def check_like_torch(model: RuntimeModel, network: Network, farthest: float) -> None:
+def check_against_torch(model: RuntimeModel, network: Network, farthest: float) -> None:
     """Refuse, by an EncoderError, a file with states farther from torch's than this share of their length."""
     for sentence in COMPARED:
         ids = torch.tensor(
@@ -136,7 +136,7 @@ def check_like_torch(model: RuntimeModel, network: Network, farthest: float) -> 
         )
         given: Any = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         pairs = zip(
-            network.call(model, **given), network.call(network.in_torch, **given), strict=True
+            network.call(model, **given), network.call(network.torch_model, **given), strict=True
         )
         share = max(float((one - other).norm() / other.norm()) for one, other in pairs)
         # Not a number is not near.
@@ -154,7 +154,7 @@ class _States:
 
     def __getitem__(self, layer: int) -> torch.Tensor:
         if (
-            found := self.outputs.get(output_of(layer, self.model.config.num_hidden_layers))
+            found := self.outputs.get(output_name(layer, self.model.config.num_hidden_layers))
         ) is not None:
             return found
         raise EncoderError(
@@ -184,7 +184,7 @@ EXAMPLE = (2, 9)
 """Sentences and tokens of the example by which torch follows the network; any others may come afterwards."""
 
 
-def exported(network: Network) -> RuntimeFile:
+def export_network(network: Network) -> RuntimeFile:
     """Export a network, or find it exported and whole; raises EncoderError: torch cannot export it; OutputError."""
     made_by = {name: version(name) for name in ("torch", "transformers", "onnxscript")}
     facts = json.dumps(
@@ -198,13 +198,13 @@ def exported(network: Network) -> RuntimeFile:
 
 
 def _export(network: Network, path: Path) -> None:
-    words = network.in_torch.get_input_embeddings().num_embeddings
+    words = network.torch_model.get_input_embeddings().num_embeddings
     ids = torch.arange(EXAMPLE[0] * EXAMPLE[1]).reshape(EXAMPLE) % words
     mask = torch.ones_like(ids)
     mask[1, EXAMPLE[1] // 2 :] = 0
     sizes = {0: torch.export.Dim("sentences"), 1: torch.export.Dim("tokens")}
     try:
-        with quiet():
+        with silence_libraries():
             torch.onnx.export(
                 _RequestedOutputs(network),
                 (ids, mask),
@@ -230,7 +230,7 @@ def _export(network: Network, path: Path) -> None:
 class _RequestedOutputs(torch.nn.Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
-        self.network, self.model = network, network.in_torch
+        self.network, self.model = network, network.torch_model
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor
@@ -241,7 +241,7 @@ class _RequestedOutputs(torch.nn.Module):
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_libraries() -> Iterator[None]:
     """Keep libraries from reporting on what they export or quantise."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)

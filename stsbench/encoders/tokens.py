@@ -45,7 +45,7 @@ class TokenIds:
         """Tokens in each sentence, (n,)."""
         return np.diff(self.offsets)
 
-    def padded(
+    def pad(
         self, rows: npt.NDArray[np.int64], *, pad: int, left: bool = False
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the ids of some sentences and their attention mask, both int64 (b, t)."""

@@ -263,7 +263,7 @@ class PartialMeanEncoder(TransformerEncoder):
 
     def __init__(self, base: TransformerEncoder, removed: IndexArray, *, name: str) -> None:
         """Take over the transformer and its model, and the ids of the tokens (k,) to leave out."""
-        self.take_over(base)
+        self.copy_from(base)
         self.name, self.base, self.removed = name, base, removed
 
     @cached_property

@@ -163,7 +163,7 @@ class Student(torch.nn.Module):
             for name in (section.pooling, test_pooling, validation_pooling or test_pooling)
         ]
         for pooling in self.poolings:
-            if not pooling.library and not pooling.of_mask_token:
+            if not pooling.library and not pooling.pools_mask_token:
                 pooling_names = [kind.name for kind in POOLINGS.values() if kind.library]
                 raise CardError(
                     f"pooling '{pooling}' cannot be trained under; "
@@ -553,7 +553,7 @@ def _save_modules(student: Student, folder: Path, middle_modules: Sequence[Any])
             width = module.get_embedding_dimension()
     saved_modules = list(middle_modules)
     pooling_mode = pooling.library
-    if pooling.of_mask_token:
+    if pooling.pools_mask_token:
         saved_modules = [_mask_token_weights(student)]
         pooling_mode = "mean"
     if uses_earlier_layers:

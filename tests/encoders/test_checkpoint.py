@@ -18,7 +18,12 @@ from safetensors.torch import load_file, save_file
 
 from stsbench.core.errors import StsbenchError
 from stsbench.encoders import checkpoint
-from stsbench.encoders.checkpoint import as_safetensors, find_checkpoint, is_sealed, sealed_folder
+from stsbench.encoders.checkpoint import (
+    convert_to_safetensors,
+    find_checkpoint,
+    is_sealed,
+    sealed_folder,
+)
 from stsbench.encoders.transformer.encoder import TransformerEncoder
 from tests.encoders.made_checkpoints import change
 from tests.encoders.tiny import LONGEST, SENTENCES
@@ -230,7 +235,7 @@ STATE = {
 @pytest.mark.parametrize("zipped", [True, False])
 def test_every_tensor_is_kept_as_it_is(folder, zipped):
     kept = load_file(
-        as_safetensors(write_bin(folder, STATE, _use_new_zipfile_serialization=zipped))
+        convert_to_safetensors(write_bin(folder, STATE, _use_new_zipfile_serialization=zipped))
     )
     assert set(kept) == set(STATE)
     for name, tensor in STATE.items():
@@ -255,12 +260,12 @@ def test_bin_weights_are_converted_once_for_each_configuration(folder, tmp_path,
 
 def test_a_damaged_conversion_is_made_again(folder):
     source = write_bin(folder, STATE)
-    path = as_safetensors(source)
+    path = convert_to_safetensors(source)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert as_safetensors(source).read_bytes() == whole
+    assert convert_to_safetensors(source).read_bytes() == whole
     (path.parent / "config.json").write_text("{}")
-    assert (as_safetensors(source).parent / "config.json").read_bytes() == (
+    assert (convert_to_safetensors(source).parent / "config.json").read_bytes() == (
         folder / "config.json"
     ).read_bytes()
 

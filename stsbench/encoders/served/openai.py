@@ -25,8 +25,8 @@ from stsbench.encoders.base import (
     EmbeddingsDiffer,
     FloatArray,
     IndexArray,
-    KeepRows,
-    NonNegativeInt,
+    KeepEmbeddings,
+    NonNegativeFloat,
     PositiveInt,
 )
 from stsbench.encoders.checkpoint import read_record
@@ -213,8 +213,8 @@ class OpenAIEncoder:
         in_flight: PositiveInt = 4,
         timeout: Annotated[float, msgspec.Meta(gt=0)] = 60,
         retries: Annotated[int, msgspec.Meta(ge=0)] = 6,
-        requests_a_minute: NonNegativeInt = 0,
-        tokens_a_minute: NonNegativeInt = 0,
+        requests_a_minute: NonNegativeFloat = 0,
+        tokens_a_minute: NonNegativeFloat = 0,
         tokenizer: str = "",
     ) -> None:
         """Check what is given, each as docs/encoders.md says; nothing is sent yet. Raises CardError: it cannot be."""
@@ -285,7 +285,7 @@ class OpenAIEncoder:
     def _state(self) -> str:
         """The hash of what is asked and of what the server says."""
         asked = {key: getattr(self, key) for key in ("model", "dimensions", "encoding", "body")}
-        asked |= {"api": self.api_name, "template": self.prompt.facts()}
+        asked |= {"api": self.api_name, "template": self.prompt.fingerprint_fields()}
         said = self._said.said if self._said else {}
         return fingerprint({"kind": "openai", "code": CODE_VERSION, **asked, "server": said})
 
@@ -363,7 +363,7 @@ class OpenAIEncoder:
             + 1
         )
 
-    def embed_into(self, sentences: Sequence[str], keep: KeepRows) -> None:
+    def embed_into(self, sentences: Sequence[str], keep: KeepEmbeddings) -> None:
         """Pass on the embeddings (m, d) of some rows (m,) as they come, until all have.
 
         Some texts are asked for twice (:mod:`stsbench.encoders.served.requests`). After a failure no more are sent, and what was
@@ -449,7 +449,7 @@ class OpenAIEncoder:
             raise
 
     def _texts(self, sentences: Sequence[str]) -> list[str]:
-        return [valid_text(text) for text in self.prompt.around(sentences)]
+        return [valid_text(text) for text in self.prompt.wrap(sentences)]
 
     def ask(self, texts: Sequence[str], stop: threading.Event) -> Answer:
         """Send one request and read its answer.

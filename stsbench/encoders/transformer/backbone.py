@@ -27,7 +27,7 @@ from stsbench.core.errors import EncoderError, translate_errors
 from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import join_lines
 from stsbench.encoders.backends import TorchBackend, is_padding_invariant, move_to
-from stsbench.encoders.checkpoint import LOCAL, Adapter, Checkpoint, read_shapes
+from stsbench.encoders.checkpoint import LOCAL_ONLY, Adapter, Checkpoint, read_shapes
 from stsbench.encoders.metadata import valid_text
 from stsbench.encoders.network import Network
 from stsbench.encoders.tokens import TokenIds
@@ -39,7 +39,7 @@ SLACK, SPARE = 2.0, 50_000_000
 
 def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformers is untyped
     """Load a checkpoint's tokenizer; raises EncoderError where it cannot be loaded, or knows no words."""
-    with quiet():
+    with silence_libraries():
         tokenizer = _load(transformers.AutoTokenizer, checkpoint.folder)
     check_vocabulary(tokenizer, checkpoint.folder)
     return tokenizer
@@ -57,7 +57,7 @@ def load_model(
     Returns the model, and the names of the tensors that the checkpoint lacks.
     """
     folder = checkpoint.weights[0].parent
-    with quiet():
+    with silence_libraries():
         _check_size(kind, folder, checkpoint.weights)
         # The loading info names sizes that do not match, refused below.
         checked = {"output_loading_info": True, "ignore_mismatched_sizes": True}
@@ -82,7 +82,7 @@ def check_vocabulary(tokenizer: Any, folder: Path) -> None:  # noqa: ANN401 - tr
 
 
 @contextmanager
-def quiet() -> Iterator[list[logging.LogRecord]]:
+def silence_libraries() -> Iterator[list[logging.LogRecord]]:
     """Keep the libraries from reporting on a load, which we check ourselves; gives what they would have said."""
     from transformers.utils import logging as transformers_logging
 
@@ -112,7 +112,7 @@ def quiet() -> Iterator[list[logging.LogRecord]]:
 
 def _load(kind: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
     try:
-        return kind.from_pretrained(str(folder), **LOCAL, **options)
+        return kind.from_pretrained(str(folder), **LOCAL_ONLY, **options)
     except BaseException as error:  # what others wrote makes transformers raise anything
         # The package tokenizers, written in Rust, panics on some broken files.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
@@ -125,7 +125,7 @@ def _load(kind: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN401 - tra
 def _check_size(kind: Any, folder: Path, weights: Sequence[Path]) -> None:  # noqa: ANN401 - transformers is untyped
     # Before any memory is asked for.
     try:
-        config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
+        config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL_ONLY)
         with torch.device("meta"):
             model = kind.from_config(config)
     except Exception:
@@ -168,7 +168,7 @@ ModelInputs = Mapping[str, torch.Tensor]
 
 
 @torch.no_grad()
-def padding_matters(model: Any, pad: int, device: torch.device) -> bool:  # noqa: ANN401 - transformers is untyped
+def depends_on_padding(model: Any, pad: int, device: torch.device) -> bool:  # noqa: ANN401 - transformers is untyped
     """Whether a model gives the tokens of a sentence other states beside a longer one than alone."""
     short, long = LENGTHS
     table = int(model.get_input_embeddings().num_embeddings)
@@ -253,7 +253,7 @@ class Backbone:
 
         Raises EncoderError: weights or an adapter do not fit, there is no such device, or attention stays causal.
         """
-        place, tokenizer = backend.place, load_tokenizer(checkpoint)
+        place, tokenizer = backend.torch_device, load_tokenizer(checkpoint)
 
         def make(dtype: str) -> Any:  # noqa: ANN401 - transformers
             kind = model_class(checkpoint.config().get("model_type"))
@@ -266,7 +266,7 @@ class Backbone:
                     what += "; use pooling 'cls_before_pooler'"
                 raise EncoderError(f"{checkpoint.folder}: {what}")
             for adapter in adapters:
-                model = adapter.merged_into(model)
+                model = adapter.merge_into(model)
             model = model.eval()
             if bidirectional:
                 _attend_both_ways(model)
@@ -280,8 +280,8 @@ class Backbone:
         network = Network(
             folder=checkpoint.weights[0].parent,
             state={"files": checkpoint.digests(), **changes},
-            make=make,
-            layers=pooling.states,
+            load=make,
+            layer_indices=pooling.layer_indices,
             through_head=pooling.through_head,
             tokenizer=tokenizer,
         )
@@ -328,7 +328,7 @@ class Backbone:
         Positions count tokens, never padding; of a model that takes none padding is on the right whatever was asked.
         """
         left = left and (self._numbers_itself or self._takes_positions)
-        ids, mask = tokens.padded(rows, pad=self.pad_token, left=left)
+        ids, mask = tokens.pad(rows, pad=self.pad_token, left=left)
         batch = {"input_ids": move_to(self.device, ids)}
         if not mask.all():
             batch["attention_mask"] = move_to(self.device, mask)
@@ -347,9 +347,9 @@ class Backbone:
         return torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
 
     @cached_property
-    def minds_padding(self) -> bool:
+    def depends_on_padding(self) -> bool:
         """Whether the states of tokens depend on the padding beside them, mask or not: a convolution, a Fourier transform."""
-        return padding_matters(self.model, self.pad_token, self.device)
+        return depends_on_padding(self.model, self.pad_token, self.device)
 
     def hidden_states(self, batch: ModelInputs, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the hidden states (b, t, h) of these layers."""
@@ -375,7 +375,7 @@ class Backbone:
 
         Where padding is minded it is given the ids of each length by themselves, and states of padding are zeros.
         """
-        if "attention_mask" not in batch or not self.minds_padding:
+        if "attention_mask" not in batch or not self.depends_on_padding:
             return compute(batch)
         ids, mask = batch["input_ids"], batch["attention_mask"] != 0
         lengths = mask.sum(dim=1)

@@ -18,7 +18,7 @@ import transformers
 from torch.nn import functional
 from transformers.utils import is_flash_attn_2_available
 
-AT_ONCE = 2048
+PACKED_BATCH_TOKENS = 2048
 """The tokens of a batch that the layout of packed weights suits best."""
 Unary = tuple[str, str]
 """An activation as oneDNN knows it: its name and its kind."""
@@ -30,7 +30,7 @@ ACTIVATIONS: Mapping[Unary, Callable[[torch.Tensor], torch.Tensor]] = {
     ("swish", ""): functional.silu,
 }
 
-TAKEN: Mapping[torch.dtype, Callable[[], bool]] = {
+SUPPORTED_TYPES: Mapping[torch.dtype, Callable[[], bool]] = {
     torch.float32: lambda: True,
     torch.bfloat16: lambda: torch.ops.mkldnn._is_mkldnn_bf16_supported(),
     torch.float16: lambda: torch.ops.mkldnn._is_mkldnn_fp16_supported(),
@@ -44,7 +44,9 @@ class PackedLinear(torch.nn.Module):
     def __init__(self, linear: torch.nn.Linear, activation: Unary = NONE) -> None:
         """Take over the weights of a layer."""
         super().__init__()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), AT_ONCE)
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(
+            linear.weight.detach(), PACKED_BATCH_TOKENS
+        )
         self.bias = None if linear.bias is None else linear.bias.detach()
         self.activation = activation
 
@@ -106,7 +108,7 @@ def _can_pack(layer: object) -> bool:
         or not layer.weight.numel()
     ):
         return False
-    return layer.weight.dtype in TAKEN and TAKEN[layer.weight.dtype]()
+    return layer.weight.dtype in SUPPORTED_TYPES and SUPPORTED_TYPES[layer.weight.dtype]()
 
 
 def _take_activation(module: Any) -> None:  # noqa: ANN401 - transformers is untyped

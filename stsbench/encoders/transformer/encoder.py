@@ -21,7 +21,7 @@ from stsbench.core.provenance import fingerprint
 from stsbench.encoders.backends import TorchBackend, backend_kind, is_padding_invariant
 from stsbench.encoders.base import DeviceMemory, Encoder, FloatArray, IndexArray, PositiveInt
 from stsbench.encoders.checkpoint import (
-    LOCAL,
+    LOCAL_ONLY,
     Adapter,
     Checkpoint,
     find_checkpoint,
@@ -49,8 +49,8 @@ from stsbench.encoders.transformer.pooling import (
     Pooling,
     Prompt,
     cut_to_fit,
-    last_of,
-    second_copies,
+    last_occurrences,
+    second_copy_spans,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class TransformerEncoder(_OfCheckpoint):
     the checkpoint's folder, of ``backend`` ``onnx`` or ``openvino``; without one the usual, or one that is exported.
     """
 
-    at_once = 1
+    n_embeddings = 1
     """How many embeddings of a sentence lie side by side."""
 
     def __init__(
@@ -130,7 +130,7 @@ class TransformerEncoder(_OfCheckpoint):
             Pooling.parse(pooling),
         )
         kind = backend_kind(backend, dtype=dtype, device=device)
-        if self.pooling.of_mask_token and not prompt_template:
+        if self.pooling.pools_mask_token and not prompt_template:
             raise CardError(
                 "pooling 'mask' needs a prompt_template with the tokenizer's mask token"
             )
@@ -140,7 +140,7 @@ class TransformerEncoder(_OfCheckpoint):
             package=package,
             subfolder=subfolder,
             sha256=sha256,
-            also=kind.on_hub(file),
+            also=kind.hub_files(file),
         )
         self.backend = kind(self.checkpoint.folder, file=file, dtype=dtype, device=device)
         # Above the subfolder of its transformer.
@@ -149,7 +149,7 @@ class TransformerEncoder(_OfCheckpoint):
         self.prompt = Prompt(
             named_prompt(self.root, prompt_name, prompt), prompt_template, add_full_stop
         )
-        if self.pooling.of_second_copy and self.prompt.places != 2:
+        if self.pooling.pools_second_copy and self.prompt.n_copies != 2:
             raise CardError(
                 "pooling 'echo' needs a prompt_template with two {} where the sentence goes"
             )
@@ -179,13 +179,13 @@ class TransformerEncoder(_OfCheckpoint):
                 "pooling": str(self.pooling),
                 "max_length": self.max_length,
                 "normalise": self.normalise,
-                "template": self.prompt.facts(),
+                "template": self.prompt.fingerprint_fields(),
                 "padding_side": self.padding_side,
                 "dtype": self.backend.dtype,
                 # Only where they are used: other encoders keep their fingerprints.
                 **({"bidirectional": True} if self.bidirectional else {}),
                 **({"adapters": [one.digests() for one in self.adapters]} if self.adapters else {}),
-                **self.backend.facts,
+                **self.backend.fingerprint_fields,
             },
             [
                 *self.checkpoint.libraries(),
@@ -202,12 +202,12 @@ class TransformerEncoder(_OfCheckpoint):
         backbone = Backbone.load(
             self.checkpoint, self.backend, self.pooling, self.adapters, self.bidirectional
         )
-        self.pooling.states(backbone.depth)
+        self.pooling.layer_indices(backbone.depth)
         if self.max_length is not None and self.max_length <= backbone.special_tokens:
             raise CardError(
                 f"max_length {self.max_length} leaves nothing of a sentence beside the special tokens"
             )
-        if self.pooling.of_mask_token and backbone.mask_token is None:
+        if self.pooling.pools_mask_token and backbone.mask_token is None:
             raise CardError(
                 f"pooling 'mask': the tokenizer of {self.checkpoint.folder} has no mask token"
             )
@@ -222,12 +222,14 @@ class TransformerEncoder(_OfCheckpoint):
     def tokenize(self, sentences: Sequence[str]) -> TokenIds:
         """Return the token ids of each sentence, prompt and special tokens included."""
         # What is pooled stands behind the sentence, which is then cut so that it stays.
-        if self.prompt.places == 2 or (self.prompt.template and str(self.pooling) == "last_token"):
+        if self.prompt.n_copies == 2 or (
+            self.prompt.template and str(self.pooling) == "last_token"
+        ):
             sentences = cut_to_fit(self.backbone.tokenizer, self.prompt, sentences, self.max_length)
-        tokens = self.backbone.tokenize(self.prompt.around(sentences), max_length=self.max_length)
-        if self.pooling.of_second_copy:
+        tokens = self.backbone.tokenize(self.prompt.wrap(sentences), max_length=self.max_length)
+        if self.pooling.pools_second_copy:
             return replace(
-                tokens, spans=second_copies(self.backbone.tokenizer, self.prompt, sentences)
+                tokens, spans=second_copy_spans(self.backbone.tokenizer, self.prompt, sentences)
             )
         return tokens
 
@@ -256,7 +258,7 @@ class TransformerEncoder(_OfCheckpoint):
 
         full = tokens.lengths[rows] > 0
         if not full.any():
-            return np.zeros((len(rows), self.at_once * self.backbone.width), dtype=np.float32)
+            return np.zeros((len(rows), self.n_embeddings * self.backbone.width), dtype=np.float32)
         with torch.inference_mode():
             # A model's own head takes what stands first, padding or not.
             left = self.padding_side == "left" and not self.pooling.through_head
@@ -275,7 +277,7 @@ class TransformerEncoder(_OfCheckpoint):
     ) -> list[torch.Tensor]:
         if self.pooling.through_head:
             return [self.backbone.pooler_output(batch)]
-        states = self.backbone.hidden_states(batch, self.pooling.states(self.backbone.depth))
+        states = self.backbone.hidden_states(batch, self.pooling.layer_indices(self.backbone.depth))
         return [self.pool(states, batch, self._chosen(batch, tokens, rows))]
 
     def pool(
@@ -294,8 +296,8 @@ class TransformerEncoder(_OfCheckpoint):
         import torch
 
         ids = batch["input_ids"]
-        if self.pooling.of_mask_token:
-            marked = last_of(ids, self.backbone.mask_token)
+        if self.pooling.pools_mask_token:
+            marked = last_occurrences(ids, self.backbone.mask_token)
             if not bool(marked.any(dim=1).all()):
                 what = f"a sentence has no mask token left within {self.max_length} tokens"
                 raise EncoderError(f"{self.name}: {what}; raise max_length")
@@ -309,7 +311,7 @@ class TransformerEncoder(_OfCheckpoint):
             places = places - batch["attention_mask"].argmax(dim=1, keepdim=True)
         return (places >= spans[:, :1]) & (places < spans[:, 1:])
 
-    def take_over(self, base: TransformerEncoder) -> None:
+    def copy_from(self, base: TransformerEncoder) -> None:
         """Be as another, whose loaded model is shared."""
         vars(self).update(vars(base), backbone=base.backbone)
         vars(self).pop("fingerprint", None)
@@ -348,7 +350,7 @@ def embed_with_dropout(encoder: Encoder, sentences: Sequence[str], *, seed: int)
 def with_pooling(base: TransformerEncoder, pooling: Pooling) -> TransformerEncoder:
     """Return the same encoder under another pooling."""
     made = object.__new__(TransformerEncoder)
-    made.take_over(base)
+    made.copy_from(base)
     made.pooling, made.name = pooling, variant_name(base.name, {"pooling": str(pooling)})
     return made
 
@@ -357,8 +359,8 @@ class _SharedForward(TransformerEncoder):
     """A transformer whose embeddings (n, k * h) are those of k encoders made of it, side by side."""
 
     def __init__(self, base: TransformerEncoder, made: Sequence[TransformerEncoder]) -> None:
-        self.take_over(base)
-        self.made, self.at_once = made, len(made)
+        self.copy_from(base)
+        self.made, self.n_embeddings = made, len(made)
         vars(self)["fingerprint"] = None
 
     def _pooled(
@@ -367,7 +369,8 @@ class _SharedForward(TransformerEncoder):
         depth = self.backbone.depth
         states = self.backbone.hidden_states(batch, range(depth + 1))
         return [
-            one.pool([states[at] for at in one.pooling.states(depth)], batch) for one in self.made
+            one.pool([states[at] for at in one.pooling.layer_indices(depth)], batch)
+            for one in self.made
         ]
 
 
@@ -396,7 +399,7 @@ class _SplitShelf(EmbeddingStore):
             shelf.flush()
 
 
-def fill(
+def embed_in_one_pass(
     base: TransformerEncoder,
     engines: Sequence[Engine],
     sentences: Sequence[str],
@@ -442,7 +445,7 @@ class SentenceTransformerEncoder(_OfCheckpoint):
         """
         self.name, self.device = name or model, device
         kind = backend_kind(backend, dtype=dtype, device=device)
-        located = locate_checkpoint(model, revision=revision, also=kind.on_hub(file))
+        located = locate_checkpoint(model, revision=revision, also=kind.hub_files(file))
         self.root, self.revision, self.revision_asked = located
         self.modules = read_modules(self.root)
         first = self.modules[0]
@@ -469,7 +472,7 @@ class SentenceTransformerEncoder(_OfCheckpoint):
                 "max_length": self.max_length,
                 "normalise": self.normalise,
                 "dtype": self.backend.dtype,
-                **self.backend.facts,
+                **self.backend.fingerprint_fields,
             },
             # Of the library's tokenizers of words one parts text by NLTK.
             ["sentence-transformers", *(sorted(under) or ["nltk"]), *self.backend.libraries],
@@ -510,10 +513,10 @@ class SentenceTransformerEncoder(_OfCheckpoint):
         if not len(sentences):
             return np.zeros((0, self.network.get_embedding_dimension() or 0), dtype=np.float32)
         texts = [valid_text(sentence) for sentence in sentences]
-        return self._by_length(texts) if self.minds_padding else self._embed(texts)
+        return self._by_length(texts) if self.depends_on_padding else self._embed(texts)
 
     @cached_property
-    def minds_padding(self) -> bool:
+    def depends_on_padding(self) -> bool:
         """Whether embeddings depend on the longer sentences beside them: those of a CNN over a padding that is not zero, say."""
         tokenizer: Any = getattr(self.network, "tokenizer", None)
         known = sorted(tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else [])
@@ -565,9 +568,9 @@ class SentenceTransformerEncoder(_OfCheckpoint):
 def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network
     import torch
 
-    from stsbench.encoders.transformer.backbone import check_vocabulary, quiet
+    from stsbench.encoders.transformer.backbone import check_vocabulary, silence_libraries
 
-    with translate_errors(f"{folder}: cannot be loaded", EncoderError), quiet() as said:
+    with translate_errors(f"{folder}: cannot be loaded", EncoderError), silence_libraries() as said:
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.util import import_from_string
 
@@ -579,7 +582,7 @@ def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN
                     f"{folder}: '{address}' is not a class of sentence-transformers'; it is never run"
                 )
         kept = {"dtype": getattr(torch, dtype)}
-        network = SentenceTransformer(str(folder), device=device, model_kwargs=kept, **LOCAL)
+        network = SentenceTransformer(str(folder), device=device, model_kwargs=kept, **LOCAL_ONLY)
     lost = [
         key for one in said for key in _MISSING.findall(one.getMessage()) if "pooler" not in key
     ]

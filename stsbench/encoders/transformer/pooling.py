@@ -38,36 +38,36 @@ class Pooling(ABC):
 
     layers: tuple[int, ...] = (-1,)
     name: ClassVar[str]
-    form: ClassVar[str] = ""
+    layer_form: ClassVar[str] = ""
     """How it is written with layers, ``max(i)``, or ``mean(i,j)`` where it takes several; empty: of the last layer alone."""
-    bare: ClassVar[bool] = True
+    works_without_layers: ClassVar[bool] = True
     """Whether its name alone, of the last layer, is one."""
     library: ClassVar[str] = ""
     """The pooling of sentence-transformers that it is, in a folder saved or read; empty: there is none."""
     through_head: ClassVar[bool] = False
     """Whether the model's own head makes the embedding of what is pooled."""
-    of_mask_token: ClassVar[bool] = False
+    pools_mask_token: ClassVar[bool] = False
     """Whether it pools the ``[MASK]`` token of a template."""
-    of_second_copy: ClassVar[bool] = False
+    pools_second_copy: ClassVar[bool] = False
     """Whether it pools the second copy of the sentence in a template."""
 
     @staticmethod
     def parse(name: str) -> Pooling:
         """Read a pooling's name, such as ``mean``, ``cls_before_pooler`` or ``mean(1,-1)``; raises CardError."""
         name = ALIASES.get(name.strip(), name.strip())
-        if name in POOLINGS and POOLINGS[name].bare:
+        if name in POOLINGS and POOLINGS[name].works_without_layers:
             return POOLINGS[name]()
         if match := _CALL.fullmatch(name):
             layers = tuple(int(layer) for layer in match[2].split(","))
             for kind in POOLINGS.values():
-                if kind.form.partition("(")[0] == match[1] and (
-                    "," in kind.form or len(layers) == 1
+                if kind.layer_form.partition("(")[0] == match[1] and (
+                    "," in kind.layer_form or len(layers) == 1
                 ):
                     return kind(layers)
         kinds = POOLINGS.values()
         forms = [
-            *(kind.name for kind in kinds if kind.bare),
-            *(kind.form for kind in kinds if kind.form),
+            *(kind.name for kind in kinds if kind.works_without_layers),
+            *(kind.layer_form for kind in kinds if kind.layer_form),
         ]
         known = [*forms, *ALIASES]
         raise CardError(
@@ -76,11 +76,11 @@ class Pooling(ABC):
 
     def __str__(self) -> str:
         """The canonical name, which :meth:`parse` reads back."""
-        if self.layers == (-1,) and self.bare:
+        if self.layers == (-1,) and self.works_without_layers:
             return self.name
-        return f"{self.form.partition('(')[0]}({','.join(map(str, self.layers))})"
+        return f"{self.layer_form.partition('(')[0]}({','.join(map(str, self.layers))})"
 
-    def states(self, depth: int) -> tuple[int, ...]:
+    def layer_indices(self, depth: int) -> tuple[int, ...]:
         """The hidden states it needs of a model with this many layers; raises EncoderError: it has too few."""
         for layer in self.layers:
             if not -depth - 1 <= layer <= depth:
@@ -94,14 +94,14 @@ class Pooling(ABC):
         """Pool hidden states, one (b, t, h) for each of :meth:`states`, into embeddings (b, h).
 
         The mask is (b, t), 1 at tokens and 0 at padding, None: no padding. Tokens are ``chosen``, bool (b, t), where it
-        is ``of_mask_token`` or ``of_second_copy``.
+        is ``pools_mask_token`` or ``pools_second_copy``.
         """
 
 
 class FirstTokenPooling(Pooling):
     """The first token's state as the layer leaves it."""
 
-    name, form, library = "cls_before_pooler", "cls(i)", "cls"
+    name, layer_form, library = "cls_before_pooler", "cls(i)", "cls"
     last: ClassVar[bool] = False
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
@@ -118,13 +118,13 @@ class FirstTokenPooling(Pooling):
 class HeadPooling(FirstTokenPooling):
     """The first token through the model's own head (BERT's pooler, SimCSE's MLP)."""
 
-    name, form, through_head = "cls", "", True
+    name, layer_form, through_head = "cls", "", True
 
 
 class MeanPooling(Pooling):
     """The mean over tokens, of several layers the mean of their means: as SimCSE and ConSERT average."""
 
-    name, form, library = "mean", "mean(i,j)", "mean"
+    name, layer_form, library = "mean", "mean(i,j)", "mean"
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
@@ -134,7 +134,7 @@ class MeanPooling(Pooling):
 class MaxPooling(Pooling):
     """The maximum over tokens."""
 
-    name, form, library = "max", "max(i)", "max"
+    name, layer_form, library = "max", "max(i)", "max"
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
@@ -144,13 +144,13 @@ class MaxPooling(Pooling):
 class LastTokenPooling(FirstTokenPooling):
     """The last token's state, whichever side the padding is on: of decoders."""
 
-    name, form, library, last = "last_token", "", "lasttoken", True
+    name, layer_form, library, last = "last_token", "", "lasttoken", True
 
 
 class MaskTokenPooling(Pooling):
     """The state of a template's ``[MASK]`` token (PromptBERT)."""
 
-    name, of_mask_token = "mask", True
+    name, pools_mask_token = "mask", True
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
@@ -160,7 +160,7 @@ class MaskTokenPooling(Pooling):
 class EchoPooling(Pooling):
     """The mean over the sentence's second copy in a template (echo embeddings, arXiv 2402.15449)."""
 
-    name, of_second_copy = "echo", True
+    name, pools_second_copy = "echo", True
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
@@ -170,9 +170,9 @@ class EchoPooling(Pooling):
 class WordKernel(Pooling):
     """SBERT-WK over the layers from ``start`` on (arXiv 2002.06652)."""
 
-    name, form, bare = "wk", "wk(start)", False
+    name, layer_form, works_without_layers = "wk", "wk(start)", False
 
-    def states(self, depth: int) -> tuple[int, ...]:
+    def layer_indices(self, depth: int) -> tuple[int, ...]:
         """All states from the given one on, which may be counted from the last; raises EncoderError: under three.
 
         State 0 is the word embeddings, as in the paper's code: ``wk(4)`` of 12 layers is states 4 to 12, nine of them.
@@ -218,7 +218,7 @@ def masked_max(state: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     return state.amax(dim=1)
 
 
-def last_of(ids: torch.Tensor, token: int) -> torch.Tensor:
+def last_occurrences(ids: torch.Tensor, token: int) -> torch.Tensor:
     """Mark each row's last token of this id: (b, t) to bool (b, t); a row without any has none marked."""
     found = ids == token
     last = ids.shape[1] - 1 - found.flip(1).int().argmax(dim=1)
@@ -348,17 +348,17 @@ class Prompt:
         """Check what is given."""
         if self.text and self.template:
             raise CardError("give 'prompt' or 'prompt_template', not both")
-        if self.template and self.places not in (1, 2):
+        if self.template and self.n_copies not in (1, 2):
             raise CardError(
                 "prompt_template needs one {} where the sentence goes, or two for echo embeddings"
             )
 
     @property
-    def places(self) -> int:
+    def n_copies(self) -> int:
         """How often the sentence stands in what is embedded."""
         return self.template.count(PLACE) if self.template else 1
 
-    def facts(self) -> list[str]:
+    def fingerprint_fields(self) -> list[str]:
         """What decides an embedding, for its fingerprint."""
         escaped = self.text.replace("{", "{{").replace("}", "}}")
         return [
@@ -367,7 +367,7 @@ class Prompt:
             *(["add_full_stop"] if self.add_full_stop else []),
         ]
 
-    def around(self, sentences: Sequence[str]) -> Sequence[str]:
+    def wrap(self, sentences: Sequence[str]) -> Sequence[str]:
         """Return the sentences with this text around each."""
         if self.add_full_stop:
             sentences = [with_full_stop(sentence) for sentence in sentences]
@@ -396,7 +396,7 @@ def cut_to_fit(
     """
     texts = [valid_text(sentence) for sentence in sentences]
     if max_length is not None and texts:
-        for row, ids in enumerate(_ids(tokenizer, prompt.around(texts))):
+        for row, ids in enumerate(_ids(tokenizer, prompt.wrap(texts))):
             if len(ids) > max_length:
                 texts[row] = _cut(tokenizer, prompt, texts[row], max_length)
     return texts
@@ -412,12 +412,12 @@ def _ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:  # noqa: ANN4
 def _cut(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int) -> str:  # noqa: ANN401 - transformers
     ends = [end for _, end in _offsets(tokenizer, sentence, add_special_tokens=False)]
     text, kept = sentence, len(ends)
-    while (over := len(_ids(tokenizer, prompt.around([text]))[0]) - max_length) > 0:
+    while (over := len(_ids(tokenizer, prompt.wrap([text]))[0]) - max_length) > 0:
         if not kept:
             raise CardError(
                 f"max_length {max_length} leaves nothing of a sentence beside prompt_template"
             )
-        kept = max(0, kept - -(-over // prompt.places))
+        kept = max(0, kept - -(-over // prompt.n_copies))
         text = sentence[: ends[kept - 1]] if kept else ""
     return text
 
@@ -431,11 +431,11 @@ def _offsets(tokenizer: Any, text: str, **options: bool) -> list[tuple[int, int]
     return found
 
 
-def second_copies(tokenizer: Any, prompt: Prompt, sentences: Sequence[str]) -> IndexArray:  # noqa: ANN401 - transformers
+def second_copy_spans(tokenizer: Any, prompt: Prompt, sentences: Sequence[str]) -> IndexArray:  # noqa: ANN401 - transformers
     """Which tokens are of the sentence's second copy, also in part, (n, 2): the first, and the one after the last."""
     before, between, _ = prompt.template.split(PLACE)
     spans = np.zeros((len(sentences), 2), dtype=np.int64)
-    for row, (text, sentence) in enumerate(zip(prompt.around(sentences), sentences, strict=True)):
+    for row, (text, sentence) in enumerate(zip(prompt.wrap(sentences), sentences, strict=True)):
         copy = with_full_stop(sentence) if prompt.add_full_stop else sentence
         start = len(before) + len(copy) + len(between)
         of_copy = [

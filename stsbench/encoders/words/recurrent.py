@@ -82,7 +82,7 @@ class BiLstm(nn.Module):
 
 def as_batch(tokens: TokenIds, rows: IndexArray, *, pad: int = 0) -> tuple[Tensor, Tensor]:
     """Some sentences as ids (b, t), ``pad`` behind their end, and lengths (b,)."""
-    ids, _ = tokens.padded(rows, pad=pad)
+    ids, _ = tokens.pad(rows, pad=pad)
     return torch.from_numpy(ids), torch.from_numpy(tokens.lengths[rows])
 
 

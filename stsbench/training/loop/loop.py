@@ -98,7 +98,7 @@ def prepare_step(learner: Learner, section: TrainingSection) -> None:
         student.chunk = section.chunk
         # The property is computed once, here by the model as it is loaded: a compiled model would
         # be compiled again for it.
-        _ = student.backbone.minds_padding
+        _ = student.backbone.depends_on_padding
         if section.checkpointing:
             # One method under two names; the older name will be removed soon.
             enable = getattr(student.model, "activation_checkpointing_enable", None)

@@ -20,7 +20,7 @@ from stsbench.encoders.transformer.pooling import (
     MeanPooling,
     Prompt,
     cut_to_fit,
-    last_of,
+    last_occurrences,
     masked_mean,
 )
 from stsbench.training.learner import Batch, ContrastiveLearner, Learner, Losses, Rows
@@ -41,7 +41,7 @@ class MaskTemplate:
         """Read the prompt."""
         tokenizer: Any = student.backbone.tokenizer
         mask = tokenizer.mask_token
-        if mask is None or prompt.places != 1 or prompt.template.count(mask) != 1:
+        if mask is None or prompt.n_copies != 1 or prompt.template.count(mask) != 1:
             raise CardError(
                 f"template '{prompt.template}' needs one {PLACE} where the sentence goes and one {mask}"
             )
@@ -57,7 +57,7 @@ class MaskTemplate:
         cut = cut_to_fit(
             self.student.backbone.tokenizer, self.prompt, sentences, self.student.max_length
         )
-        return self.student.tokenize(self.prompt.around(cut))
+        return self.student.tokenize(self.prompt.wrap(cut))
 
     def alone(self, lengths: torch.Tensor) -> Tokens:
         """The template without a sentence, at the positions that it has around sentences of so many tokens (k,): (k, t)."""
@@ -116,7 +116,7 @@ class PromptBERT(ContrastiveLearner):
         def embed(part: Tokens) -> torch.Tensor:
             states = self.student.hidden_states(part, (-1,))
             return MaskTokenPooling().pool(
-                states, part["attention_mask"], last_of(part["input_ids"], mask)
+                states, part["attention_mask"], last_occurrences(part["input_ids"], mask)
             )
 
         chunk = self.student.chunk if torch.is_grad_enabled() else None
@@ -142,7 +142,7 @@ class PromptBERT(ContrastiveLearner):
             StudentEncoder(
                 self.student,
                 embed_batch=embed,
-                apply_template=(self.tested if as_tests else first.prompt).around,
+                apply_template=(self.tested if as_tests else first.prompt).wrap,
             )
         ]
 
@@ -187,7 +187,7 @@ class ISBERT(Learner):
 
     def local_states(self, tokens: Tokens, *, mask_padding: bool = True) -> torch.Tensor:
         """The convolutions' output for each token, (b, t, channels * widths)."""
-        layers = MeanPooling().states(self.student.backbone.depth)
+        layers = MeanPooling().layer_indices(self.student.backbone.depth)
         (states,) = self.student.hidden_states(tokens, layers, padding=not mask_padding)
         if mask_padding:
             states = states * tokens["attention_mask"].unsqueeze(-1).to(states.dtype)

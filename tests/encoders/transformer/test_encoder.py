@@ -16,7 +16,11 @@ from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.engine import embed as engine
 from stsbench.encoders.engine.embed import Engine, embed_all
 from stsbench.encoders.engine.store import EmbeddingStore
-from stsbench.encoders.transformer.encoder import TransformerEncoder, fill, with_pooling
+from stsbench.encoders.transformer.encoder import (
+    TransformerEncoder,
+    embed_in_one_pass,
+    with_pooling,
+)
 from stsbench.encoders.transformer.pooling import Pooling
 from tests.encoders.tiny import LONGEST, SENTENCES, bytes_tokenizer, save
 from tests.encoders.transformer.test_pooling import NAMES, literal_pool
@@ -237,7 +241,7 @@ def test_each_pooling_is_embedded_as_alone(bert, padding_side):
     base = TransformerEncoder(str(bert), name="b", padding_side=padding_side)
     poolings = [Pooling.parse(name) for name in LAYERED]
     engines = [Engine(with_pooling(base, pooling), EmbeddingStore(None)) for pooling in poolings]
-    fill(base, engines, TEXTS)
+    embed_in_one_pass(base, engines, TEXTS)
     for name, held in zip(LAYERED, engines, strict=True):
         alone = TransformerEncoder(str(bert), name="b", pooling=name, padding_side=padding_side)
         assert np.array_equal(np.asarray(held(TEXTS)), embed_all(alone, TEXTS))
@@ -252,7 +256,7 @@ def test_what_a_shelf_holds_is_left_as_it_is(bert, tmp_path):
     first.prepare(TEXTS[:2])
     before = sorted(tmp_path.glob("one/*.npy"))
     other = Engine(with_pooling(base, Pooling.parse("max(1)")), EmbeddingStore(tmp_path / "two"))
-    fill(base, [first, other], TEXTS)
+    embed_in_one_pass(base, [first, other], TEXTS)
     assert set(before) < set(tmp_path.glob("one/*.npy"))
     assert first.missing_texts(TEXTS) == other.missing_texts(TEXTS) == []
     assert np.linalg.norm(np.asarray(other(TEXTS[:1]))) == pytest.approx(1)

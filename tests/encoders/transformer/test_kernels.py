@@ -8,7 +8,7 @@ import transformers
 
 from stsbench.encoders.transformer.cpu_kernels import (
     ACTIVATIONS,
-    TAKEN,
+    SUPPORTED_TYPES,
     PackedLinear,
     PackedOutput,
     pack_linears,
@@ -138,7 +138,7 @@ def test_layers_that_are_put_together_otherwise_keep_their_ways(kind):
 
 
 def test_a_type_that_onednn_does_not_take_here_stays(monkeypatch):
-    monkeypatch.setitem(TAKEN, torch.bfloat16, lambda: False)
+    monkeypatch.setitem(SUPPORTED_TYPES, torch.bfloat16, lambda: False)
     model = made("bert").to(torch.bfloat16)
     pack_linears(model)
     assert "PackedLinear" not in kinds_of(model)

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModel, ConvBertConfig, ConvBertModel, FNetConfig, FNetModel
 
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.transformer.backbone import padding_matters
+from stsbench.encoders.transformer.backbone import depends_on_padding
 from tests.encoders import made_checkpoints as made
 from tests.encoders.tiny import LONGEST, bytes_tokenizer, save
 
@@ -59,7 +59,7 @@ def alone(folder: Path) -> list[torch.Tensor]:
 def test_neighbours_do_not_matter(request: pytest.FixtureRequest, make_: str, side: str):
     folder = request.getfixturevalue(make_)
     encoder: Any = load_encoder(str(folder), params={"padding_side": side})
-    assert encoder.backbone.minds_padding
+    assert encoder.backbone.depends_on_padding
     expected = np.stack([states.mean(dim=0).numpy() for states in alone(folder)])
     np.testing.assert_allclose(encoder.encode(SENTENCES), expected, rtol=0, atol=2e-5)
     assert not neighbours_matter(encoder, SENTENCES)
@@ -133,4 +133,6 @@ def test_models_that_keep_to_the_mask_do_not_mind(tiny: Any, made: str, half: bo
         model.train(training)
         # Rounding under autocast is not taken for padding.
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
-            assert not padding_matters(model, 1, torch.device("cpu")) and model.training is training
+            assert (
+                not depends_on_padding(model, 1, torch.device("cpu")) and model.training is training
+            )

@@ -57,7 +57,7 @@ def random_batch(left: bool) -> tuple[list[list[Any]], list[torch.Tensor], torch
 
 def pooled_by(name: str, states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
     pooling = Pooling.parse(name)
-    return pooling.pool([states[layer] for layer in pooling.states(len(states) - 1)], mask)
+    return pooling.pool([states[layer] for layer in pooling.layer_indices(len(states) - 1)], mask)
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -230,7 +230,7 @@ def test_agrees_with_a_qr_for_every_token_and_layer(layers, tokens, width):
 
 def test_published_values():
     first, second = waves(13, 7, 12), waves(13, 7, 12, shift=1)[:, :4]
-    layers = list(Pooling.parse("wk(4)").states(12))
+    layers = list(Pooling.parse("wk(4)").layer_indices(12))
     assert layers == [4, 5, 6, 7, 8, 9, 10, 11, 12]
     states, mask = padded([first[layers], second[layers]])
     np.testing.assert_allclose(wk_pool(states, mask), numbers(OFFICIAL), rtol=0, atol=1e-13)
@@ -304,7 +304,7 @@ def test_embeddings_are_float32_or_wider(dtype, out):
 def test_too_few_layers_is_one_clear_line(start, left):
     message = rf"pooling 'wk\({start}\)' leaves {left} of the model's 5 hidden states \(0 to 4\); it needs 3 at least"
     with pytest.raises(EncoderError, match=f"^{message}$"):
-        Pooling.parse(f"wk({start})").states(4)
+        Pooling.parse(f"wk({start})").layer_indices(4)
 
 
 @pytest.mark.parametrize(
@@ -326,12 +326,16 @@ def test_text_goes_around_a_sentence(prompt, expected):
 
 def test_a_full_stop_where_promptberts_evaluation_adds_one():
     ended = ["a dog.", "a dog?", 'a "dog"', "a 'dog'", ""]
-    assert Prompt(add_full_stop=True).around(ended) == ended
+    assert Prompt(add_full_stop=True).wrap(ended) == ended
     others = ["a dog", "a dog!", "a dog ", "a dog\u2019"]
-    assert Prompt(add_full_stop=True).around(others) == [f"{other}." for other in others]
+    assert Prompt(add_full_stop=True).wrap(others) == [f"{other}." for other in others]
 
 
 def test_the_facts_are_those_that_fingerprints_have_always_held():
-    assert Prompt().facts() == ["", "{}"]
-    assert Prompt("a {b}").facts() == ["a {b}", "a {{b}}{}"]
-    assert Prompt(template="x {} y", add_full_stop=True).facts() == ["", "x {} y", "add_full_stop"]
+    assert Prompt().fingerprint_fields() == ["", "{}"]
+    assert Prompt("a {b}").fingerprint_fields() == ["a {b}", "a {{b}}{}"]
+    assert Prompt(template="x {} y", add_full_stop=True).fingerprint_fields() == [
+        "",
+        "x {} y",
+        "add_full_stop",
+    ]

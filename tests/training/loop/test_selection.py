@@ -122,7 +122,7 @@ def test_our_steps_wait_for_no_device(masked_lm, tmp_path, monkeypatch):
             loop.train_learner(learner(masked_lm), run)
         counts[steps] = reads.count
     made = learner(masked_lm)
-    assert not made.student.backbone.minds_padding  # asked once a run
+    assert not made.student.backbone.depends_on_padding  # asked once a run
     with Reads() as reads:
         made(**Batches(learner(masked_lm), run.batches)[0])
     # In ten steps: the losses, and the loss and the norm of the gradient that the library logs.

@@ -108,7 +108,7 @@ def test_what_is_validated_is_what_is_saved(masked_lm, tmp_path):
 
 def test_as_released_weights_are_chosen_denoised_and_without_the_full_stop(masked_lm):
     learner = prompted(masked_lm, validation="released").eval()
-    tokens = learner.student.tokenize(learner.templates[0].prompt.around(TEXTS))
+    tokens = learner.student.tokenize(learner.templates[0].prompt.wrap(TEXTS))
     batch = learner.student.collate(tokens, np.arange(24))
     found = learner.denoised(learner.at_mask(batch), batch["attention_mask"], learner.templates[0])
     np.testing.assert_allclose(
@@ -126,7 +126,7 @@ def test_sentence_transformers_opens_the_folder_for_sentences_in_the_template(ma
     learner.save(tmp_path)
     model = SentenceTransformer(str(tmp_path), device="cpu")
     np.testing.assert_allclose(
-        model.encode(list(learner.tested.around(TEXTS))),
+        model.encode(list(learner.tested.wrap(TEXTS))),
         learner.encoders()[0].encode(TEXTS),
         atol=1e-5,
     )

@@ -66,7 +66,7 @@ def test_each_view_changes_what_it_should(masked_lm, kind):
     made = unsupervised(masked_lm, views=("none", kind), token_cutoff_rate=0.3)
     batch = first_batch(made, 16)
     outputs: list[torch.Tensor] = []
-    assert not made.student.backbone.minds_padding  # asked before the model is listened to
+    assert not made.student.backbone.depends_on_padding  # asked before the model is listened to
     made.student.model.embeddings.register_forward_hook(
         lambda m, i, o: outputs.append(o), prepend=True
     )
