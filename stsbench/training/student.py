@@ -187,7 +187,7 @@ class Student(torch.nn.Module):
             self.head = self._make_head(missing, fresh=section.head == "fresh").to(torch_device)
         for pooling in self.poolings:
             # Raises if the model has too few layers.
-            pooling.states(self.backbone.depth)
+            pooling.layer_indices(self.backbone.depth)
         # A pooler that is no part of the head is not trained, and other ranks would wait for its
         # gradient.
         if getattr(self.model, "pooler", None) is not None:
@@ -279,7 +279,7 @@ class Student(torch.nn.Module):
 
         They are padded on the right.
         """
-        ids, mask = tokens.padded(rows, pad=self.backbone.pad_token)
+        ids, mask = tokens.pad(rows, pad=self.backbone.pad_token)
         return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
 
     def by_length(
@@ -338,7 +338,7 @@ class Student(torch.nn.Module):
 
         Without a pooling it is that of training.
         """
-        return (pooling or self.pooling).states(self.backbone.depth)
+        return (pooling or self.pooling).layer_indices(self.backbone.depth)
 
     def pool_states(
         self, states: Sequence[torch.Tensor], mask: torch.Tensor, pooling: Pooling | None = None

@@ -321,7 +321,7 @@ def test_too_few_layers_is_one_clear_line(start, left):
     ],
 )
 def test_text_goes_around_a_sentence(prompt, expected):
-    assert list(prompt.around(["a dog"])) == [expected]
+    assert list(prompt.wrap(["a dog"])) == [expected]
 
 
 def test_a_full_stop_where_promptberts_evaluation_adds_one():
