@@ -27,7 +27,8 @@ from stsbench.boards.render.formats import render
 from stsbench.boards.render.html import notebook_layout
 from stsbench.boards.render.text import to_frame
 from stsbench.boards.tables.build import TableRequest, find_suite
-from stsbench.boards.tables.table import Show, Table, build_layout, check_show
+from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.table import Show, Table, check_show
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, StsbenchError, look_up
 from stsbench.core.parameters import (

@@ -147,7 +147,7 @@ def _check_options(
 
 
 def _print_boards(tables: Sequence[Table], show: Show | None, *, exact: bool) -> None:
-    from stsbench.boards.tables.table import build_layout
+    from stsbench.boards.tables.layout import build_layout
 
     for one in tables:
         print_table(build_layout(one, show, exact=exact))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from stsbench.api.progress_display import ProgressDisplay
-    from stsbench.boards.tables.table import Layout
+    from stsbench.boards.tables.layout import Layout
     from stsbench.core.catalogue import Catalogue
     from stsbench.plots.chart import Chart
     from stsbench.results.record import Result
@@ -481,7 +481,7 @@ SETTINGS = ((2, False), (1, False), (2, True), (1, True))
 def print_table(layout: Layout) -> None:
     """Print a board in as many parts as its columns need, best in bold, second best underlined; then its legend."""
     # Imports numpy, for which no list waits.
-    from stsbench.boards.tables.table import shorten_labels
+    from stsbench.boards.tables.layout import shorten_labels
 
     # Control characters of names are written out before widths are reckoned.
     blocks = [

@@ -61,7 +61,7 @@ def reproduce_command(
     """
     from stsbench.bench.progress import RunCallbacks
     from stsbench.boards.render.formats import render
-    from stsbench.boards.tables.table import build_layout
+    from stsbench.boards.tables.layout import build_layout
     from stsbench.cli.progress import ReproductionProgress
     from stsbench.studies.reproduction import Reproduction, load_ablation
     from stsbench.studies.trials import TrialCallbacks, TrialEnvironment

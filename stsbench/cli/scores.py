@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from stsbench.bench.protocols import format_protocol
 from stsbench.boards.tables.build import TableRequest
-from stsbench.boards.tables.table import OVERLAP_LEGENDS, OVERLAP_SYMBOLS, build_layout
+from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.table import OVERLAP_LEGENDS, OVERLAP_SYMBOLS
 from stsbench.cli.printing import (
     folded,
     points,

@@ -24,7 +24,7 @@ from stsbench.core.errors import CardError, look_up
 from stsbench.core.provenance import processor, versions
 
 if TYPE_CHECKING:
-    from stsbench.boards.tables.table import Layout
+    from stsbench.boards.tables.layout import Layout
     from stsbench.core.catalogue import Catalogue
     from stsbench.data.task import Task
     from stsbench.encoders.base import Encoder
@@ -237,7 +237,7 @@ def _inference(encoder: Encoder, sentences: Sequence[str], size: int, rounds: in
 def to_layout(found: Facts) -> Layout:
     """The table, the published one under it where the same text is timed, and what was timed."""
     from stsbench.boards.published.rows import published_rows
-    from stsbench.boards.tables.table import DisplayCell, Layout, LayoutBlock, TableLine
+    from stsbench.boards.tables.layout import DisplayCell, Layout, LayoutBlock, TableLine
 
     ours = [
         (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from stsbench.boards.tables import table as laid
+from stsbench.boards.tables.layout import Layout
 from stsbench.boards.tables.table import (
     AVERAGE,
     EXACT,
     Group,
-    Layout,
     Row,
     Table,
     TableCell,

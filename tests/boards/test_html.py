@@ -14,6 +14,7 @@ from stsbench.boards.published.rows import sources, table_names
 from stsbench.boards.render.formats import render
 from stsbench.boards.render.html import distinguish_rows, format_parameters
 from stsbench.boards.tables.build import build_table
+from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.table import (
     AVERAGE,
     EncoderTraits,
@@ -23,7 +24,6 @@ from stsbench.boards.tables.table import (
     TableCell,
     TableColumn,
     TableNumber,
-    build_layout,
 )
 from tests.boards.shown import UNROUNDED, standing, sts
 

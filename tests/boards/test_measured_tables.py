@@ -10,7 +10,8 @@ import pytest
 
 from stsbench.boards.published.rows import protocols, published_row, read_table_card
 from stsbench.boards.tables.build import build_table
-from stsbench.boards.tables.table import AVERAGE, EXACT, TableNumber, build_layout
+from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.table import AVERAGE, EXACT, TableNumber
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, ProtocolError, UnknownName
 from stsbench.evaluators.registry import EVALUATORS

@@ -17,15 +17,8 @@ from pathlib import Path
 import pytest
 
 import stsbench as package
-from stsbench.boards.tables.table import (
-    Group,
-    Row,
-    Table,
-    TableCell,
-    TableColumn,
-    TableNumber,
-    build_layout,
-)
+from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColumn, TableNumber
 from stsbench.cli import printing
 from stsbench.cli.printing import print_facts, print_rows, print_table
 from stsbench.core import settings

@@ -9,7 +9,8 @@ import pytest
 
 from stsbench.bench.progress import RunCallbacks
 from stsbench.boards.render.formats import render
-from stsbench.boards.tables.table import Table, build_layout
+from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.table import Table
 from stsbench.core.catalogue import Catalogue
 from stsbench.encoders.runs import TrainedRun
 from stsbench.studies.reproduction import Reproduction, load_ablation, scored_on, table_beside

@@ -8,16 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from stsbench.boards.render.text import csv_text, to_latex, to_markdown
-from stsbench.boards.tables.table import (
-    STANDING_KINDS,
-    DisplayCell,
-    Layout,
-    LayoutBlock,
-    Show,
-    Table,
-    TableLine,
-    build_layout,
-)
+from stsbench.boards.tables.layout import DisplayCell, Layout, LayoutBlock, TableLine, build_layout
+from stsbench.boards.tables.table import STANDING_KINDS, Show, Table
 from stsbench.core.errors import DataError, ProtocolError, look_up
 from stsbench.core.wording import escape_controls
 from stsbench.plots.draw import DotPoint, draw_dots, draw_panels

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from stsbench.boards.render.html import to_html
 from stsbench.boards.render.text import LATEX, MARKDOWN, to_csv, to_json, to_latex, to_markdown
-from stsbench.boards.tables.table import Layout, Show, Table, build_layout
+from stsbench.boards.tables.layout import Layout, build_layout
+from stsbench.boards.tables.table import Show, Table
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.wording import escape_controls
 from stsbench.plots.labels import FIGURES

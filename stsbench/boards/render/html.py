@@ -16,17 +16,8 @@ from statistics import quantiles
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stsbench.boards.published.rows import sources
-from stsbench.boards.tables.table import (
-    NO_NUMBER,
-    STANDING_KINDS,
-    Layout,
-    Row,
-    Show,
-    Table,
-    TableColumn,
-    build_layout,
-    group_by_section,
-)
+from stsbench.boards.tables.layout import NO_NUMBER, Layout, build_layout, group_by_section
+from stsbench.boards.tables.table import STANDING_KINDS, Row, Show, Table, TableColumn
 from stsbench.core.wording import escape_controls, join_lines
 
 if TYPE_CHECKING:

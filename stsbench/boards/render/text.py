@@ -13,19 +13,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from stsbench.boards.tables.layout import Layout, LayoutBlock, group_by_section, shorten_labels
 from stsbench.boards.tables.table import (
     KINDS_BY_SHOW,
     LETTERS,
     RANKS,
-    Layout,
-    LayoutBlock,
     Row,
     Show,
     Table,
     TableCell,
     TableColumn,
-    group_by_section,
-    shorten_labels,
 )
 from stsbench.core.names import MAX_NAME_LENGTH
 from stsbench.core.wording import escape_controls, join_lines

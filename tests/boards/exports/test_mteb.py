@@ -22,7 +22,8 @@ from stsbench.boards.exports.mteb import (
 from stsbench.boards.render.formats import render
 from stsbench.boards.tables.build import TableRequest, build_table
 from stsbench.boards.tables.columns import is_scored_as_mteb
-from stsbench.boards.tables.table import Table, build_layout
+from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.table import Table
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, ProtocolError

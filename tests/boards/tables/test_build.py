@@ -17,14 +17,13 @@ from stsbench.boards.published.rows import (
 )
 from stsbench.boards.tables.build import TableRequest, build_table
 from stsbench.boards.tables.columns import TableFiller, make_column_spec, select_column_results
+from stsbench.boards.tables.layout import BEST, SECOND, build_layout
 from stsbench.boards.tables.rows import AddedRow, describe_gaps, describe_hidden
 from stsbench.boards.tables.table import (
     AVERAGE,
-    BEST,
     DELTA,
     EXACT,
     QUOTED,
-    SECOND,
     TIED,
     Group,
     Row,
@@ -32,7 +31,6 @@ from stsbench.boards.tables.table import (
     TableCell,
     TableColumn,
     TableNumber,
-    build_layout,
 )
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.groups import group_by_encoder

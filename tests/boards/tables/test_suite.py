@@ -11,7 +11,8 @@ from msgspec import structs
 
 from stsbench.boards.render.formats import render
 from stsbench.boards.tables.build import TableRequest
-from stsbench.boards.tables.table import AVERAGE, Row, Table, TableNumber, build_layout
+from stsbench.boards.tables.layout import build_layout
+from stsbench.boards.tables.table import AVERAGE, Row, Table, TableNumber
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.record import CleanScore, Result

@@ -1,0 +1,411 @@
+"""The layout of a table: which of its columns, lines and notes are shown, and as which text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from stsbench.boards.tables.table import (
+    AVERAGE,
+    EXACT,
+    IMPORTED,
+    KINDS_BY_SHOW,
+    MISPRINT,
+    NO_ROW,
+    OTHER_PROTOCOL,
+    OVERLAP_SYMBOLS,
+    QUOTED,
+    SYMBOL_LEGENDS,
+    TIED,
+    NumberKind,
+    Row,
+    Show,
+    Table,
+    TableCell,
+    TableColumn,
+    TableNumber,
+    check_show,
+)
+from stsbench.core.names import (
+    LABEL_PATTERN,
+    MAX_LENGTH_WITH_PARAMS,
+    MAX_NAME_LENGTH,
+    PARAM_SEPARATOR,
+    number_text,
+    truncate_name,
+)
+from stsbench.core.wording import format_some
+
+NO_NUMBER = "–"
+BEST, SECOND = 1, 2
+
+
+class DisplayCell(NamedTuple):
+    """A cell as it is printed: its number, its deviation and the symbol behind it."""
+
+    text: str
+    deviation: str = ""
+    rank: int = 0
+    """1 if it is the best of its group, 2 if it is the second best, else 0."""
+    symbol: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableLine:
+    """One printed line: a row's published numbers, its measured ones, or their difference."""
+
+    label: str
+    cells: Sequence[DisplayCell]
+    symbols: str = ""
+    number_kind: NumberKind = "measured"
+    row: Row = NO_ROW
+    continues_row: bool = False
+    """Whether the line above is of the same row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutBlock:
+    """The lines of a group."""
+
+    lines: Sequence[TableLine]
+    section: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """All that a renderer prints; a layout that is no table of scores has heads but no columns."""
+
+    caption: str
+    heads: Sequence[str]
+    blocks: Sequence[LayoutBlock]
+    legend: Sequence[str]
+    label_head: str = "encoder"
+    """The head of the column of labels."""
+    show: Show = "measured"
+    columns: Sequence[TableColumn] = ()
+
+    def numbers_with_interval(self, column_key: str) -> list[TableNumber]:
+        """Return the shown numbers of a column that have an interval."""
+        lines = [line for block in self.blocks for line in block.lines]
+        numbers = (line.row.cell(column_key).number(line.number_kind) for line in lines)
+        return [number for number in numbers if number and number.interval]
+
+
+def group_by_section(blocks: Sequence[LayoutBlock]) -> Iterator[tuple[str, LayoutBlock]]:
+    """Yield each block with the section to print above it; empty if the section stays the same."""
+    section_above = ""
+    for block in blocks:
+        yield "" if block.section == section_above else block.section, block
+        section_above = block.section
+
+
+def build_layout(
+    table: Table, show: Show | None = None, *, exact: bool = False, with_intervals: bool = True
+) -> Layout:
+    """Choose the lines, columns and notes of a table that are shown.
+
+    Args:
+        table: The table.
+        show: ``published`` or ``measured`` numbers, their ``difference``, ``both`` with the
+            difference below, or ``merged``: measured if there is one, else published. By default
+            ``merged`` for our own boards, ``both`` for papers' tables.
+        exact: Show exact averages instead of those rounded as in the paper.
+        with_intervals: Show the intervals of averages, if any, in a column of their own.
+
+    Raises:
+        UnknownName: ``show`` is none of these choices.
+    """
+    show = check_show(show) or ("merged" if table.is_board else "both")
+    columns = _select_columns(table, show, exact=exact, with_intervals=with_intervals)
+    blocks = []
+    for group in table.groups:
+        lines = [line for row in group.rows for line in _make_lines(table, row, show, columns)]
+        if lines:
+            ranked_lines = _rank_lines(lines, columns, are_merged=show == "merged")
+            blocks.append(LayoutBlock(section=group.section, title=group.title, lines=ranked_lines))
+    return Layout(
+        show=show,
+        caption=table.caption,
+        columns=columns,
+        heads=[column.head + (OTHER_PROTOCOL if column.is_mixed else "") for column in columns],
+        blocks=blocks,
+        legend=list(_make_legend(table, columns, blocks)),
+    )
+
+
+def _select_columns(
+    table: Table, show: Show, *, exact: bool, with_intervals: bool
+) -> list[TableColumn]:
+    """Return the columns to show: one average, and no empty column of a board."""
+    omitted_average = "average" if exact else "exact"
+    rows = table.rows()
+    columns = []
+    for column in table.columns:
+        cells = [row.cell(column.key) for row in rows]
+        is_empty = not any(cell.number(kind) for cell in cells for kind in KINDS_BY_SHOW[show])
+        if column.kind == omitted_average or (table.is_board and is_empty):
+            continue
+        columns.append(column)
+        may_have_interval = (
+            column.kind in ("average", "exact") and "measured" in KINDS_BY_SHOW[show]
+        )
+        if with_intervals and may_have_interval and any(map(_has_interval, cells)):
+            columns.append(
+                TableColumn(key=column.key, head="95% interval", kind="interval", better="")
+            )
+    return columns
+
+
+def _has_interval(cell: TableCell) -> bool:
+    return cell.measured is not None and cell.measured.interval is not None
+
+
+def _make_lines(
+    table: Table, row: Row, show: Show, columns: Sequence[TableColumn]
+) -> Iterator[TableLine]:
+    """Yield a line for each kind of number that a row has and that is shown."""
+    kinds = [
+        kind
+        for kind in KINDS_BY_SHOW[show]
+        if any(row.cell(column.key).number(kind) for column in columns)
+    ]
+    if not kinds and row.is_listed:
+        kinds = [KINDS_BY_SHOW[show][0]]
+    if show == "merged":
+        kinds = kinds[:1]
+    for index, kind in enumerate(kinds):
+        is_first = index == 0
+        yield TableLine(
+            label=row.label if is_first else kind,
+            symbols=_row_symbols(table, row, kind) if is_first else "",
+            number_kind=kind,
+            cells=[_format_cell(row.cell(column.key), kind, column) for column in columns],
+            row=row,
+            continues_row=not is_first,
+        )
+
+
+def _row_symbols(table: Table, row: Row, number_kind: NumberKind) -> str:
+    """Return the symbols behind a row's name."""
+    last_symbols = OVERLAP_SYMBOLS.get(row.overlap, "") + (TIED if row.is_best else "")
+    if table.is_board:
+        quoted = QUOTED if number_kind == "published" and row.source else ""
+        return quoted + (IMPORTED if row.imported else "") + last_symbols
+    reasons_by_symbol = {
+        QUOTED: row.quoted_from,
+        OTHER_PROTOCOL: row.other_protocol,
+        MISPRINT: row.misprint,
+        IMPORTED: row.imported,
+    }
+    symbols = [symbol for symbol, reason in reasons_by_symbol.items() if reason]
+    return "".join(symbols) + last_symbols
+
+
+def _format_cell(cell: TableCell, number_kind: NumberKind, column: TableColumn) -> DisplayCell:
+    number = cell.number(number_kind)
+    if number is None:
+        return DisplayCell(NO_NUMBER)
+    if column.kind == "interval":
+        if number.interval is None:
+            return DisplayCell(NO_NUMBER)
+        return DisplayCell("–".join(f"{bound:.{column.decimals}f}" for bound in number.interval))
+    if number.text:
+        return DisplayCell(number.text)
+    decimals = column.decimals if number.decimals is None else number.decimals
+    sign = "+" if number_kind == "difference" or column.kind == "delta" else ""
+    text = f"{number.value:{sign}.{decimals}f}"
+    if float(text) == 0:
+        text = text.lstrip("+-")
+    is_misprint = bool(cell.misprint) and number_kind == "published"
+    return DisplayCell(
+        text,
+        f"±{number.deviation:.{decimals}f}" if number.deviation is not None else "",
+        symbol=MISPRINT if is_misprint else "",
+    )
+
+
+def _rank_lines(
+    lines: Sequence[TableLine], columns: Sequence[TableColumn], *, are_merged: bool
+) -> list[TableLine]:
+    """Return the lines with their best and second best cells marked.
+
+    Published and measured numbers are ranked separately, unless the lines are merged. Rows of
+    another protocol and misprints are not compared.
+    """
+    rank_by_cell: dict[tuple[int, int], int] = {}
+    for number_kind in ("published", "measured"):
+        line_indices = [
+            index
+            for index, line in enumerate(lines)
+            if (are_merged or line.number_kind == number_kind) and not line.row.other_protocol
+        ]
+        for column_index, column in enumerate(columns):
+            if column.better:
+                cells = {index: lines[index].cells[column_index] for index in line_indices}
+                for line_index, rank in _rank_cells(cells, column.better).items():
+                    rank_by_cell[line_index, column_index] = rank
+    ranked_lines = []
+    for line_index, line in enumerate(lines):
+        cells_with_rank = [
+            cell._replace(rank=rank_by_cell.get((line_index, column_index), 0))
+            for column_index, cell in enumerate(line.cells)
+        ]
+        ranked_lines.append(replace(line, cells=cells_with_rank))
+    return ranked_lines
+
+
+def _rank_cells(cells: Mapping[int, DisplayCell], better: Literal["high", "low"]) -> dict[int, int]:
+    """Return 1 for the best cells of a column and 2 for the second best, by the index of the line."""
+    values = {
+        line_index: float(cell.text)
+        for line_index, cell in cells.items()
+        if cell.text != NO_NUMBER and MISPRINT not in cell.symbol
+    }
+    if len(values) < 2:
+        return {}
+    best_values = sorted(set(values.values()), reverse=better == "high")[:SECOND]
+    return {
+        line_index: best_values.index(value) + 1
+        for line_index, value in values.items()
+        if value in best_values
+    }
+
+
+def _make_legend(
+    table: Table, columns: Sequence[TableColumn], blocks: Sequence[LayoutBlock]
+) -> Iterator[str]:
+    """Yield the notes below a table: on symbols, misprints, missing columns and averages."""
+    lines = [line for block in blocks for line in block.lines]
+    yield from _explain_symbols(table, columns, lines)
+    for block in blocks:
+        yield from _describe_misprints(columns, block)
+    empty_heads = [
+        column.head for column in table.columns if column.kind == "task" and column not in columns
+    ]
+    if table.is_board and empty_heads:
+        yield f"no score yet: {', '.join(empty_heads)}"
+    yield from table.notes
+    yield from _describe_exact_averages(columns, lines)
+    if any(column.kind == "interval" for column in columns):
+        yield (
+            "95% interval: of the mean, over other items and, where there are several seeds, "
+            "over other seeds"
+        )
+    if any(line.number_kind == "measured" for line in lines):
+        yield from table.measured_notes
+
+
+def _explain_symbols(
+    table: Table, columns: Sequence[TableColumn], lines: Sequence[TableLine]
+) -> Iterator[str]:
+    used_symbols = "".join(line.symbols for line in lines)
+
+    def join_distinct(texts: Iterator[str]) -> str:
+        return ", ".join(dict.fromkeys(filter(None, texts)))
+
+    if QUOTED in used_symbols:
+        works = join_distinct(line.row.quoted_from for line in lines)
+        explanation = (
+            "published, not measured here" if table.is_board else f"taken over from {works}"
+        )
+        yield f"{QUOTED} {explanation}"
+    if OTHER_PROTOCOL in used_symbols:
+        other_protocols = join_distinct(line.row.other_protocol for line in lines)
+        yield (
+            f"{OTHER_PROTOCOL} scored otherwise than the columns say ({other_protocols}); "
+            "not ranked"
+        )
+    if any(column.is_mixed for column in columns):
+        yield f"{OTHER_PROTOCOL} a mean over tasks that are scored in different ways"
+    if IMPORTED in used_symbols:
+        tools = join_distinct(line.row.imported for line in lines)
+        yield f"{IMPORTED} imported from MTEB's result files, not measured here ({tools})"
+    for symbol, legend in SYMBOL_LEGENDS.items():
+        if symbol in used_symbols:
+            yield legend
+
+
+def _describe_exact_averages(
+    columns: Sequence[TableColumn], lines: Sequence[TableLine]
+) -> Iterator[str]:
+    """Yield a note on measured rows whose exact average differs from the paper's way to round."""
+    for column in columns:
+        if column.kind != "average":
+            continue
+        exact_averages = []
+        for line in lines:
+            average = line.row.cell(AVERAGE).measured
+            exact = line.row.cell(EXACT).measured
+            if line.number_kind == "measured" and average and exact:
+                printed_average = f"{average.value:.{column.decimals}f}"
+                printed_exact = f"{exact.value:.{column.decimals}f}"
+                if printed_average != printed_exact:
+                    exact_averages.append(f"{printed_exact} for '{line.row.label}'")
+        if exact_averages:
+            yield (
+                f"{column.head} of measured rows: the mean of the rounded scores, as the paper "
+                f"takes it; the mean of the exact scores is {format_some(exact_averages)}"
+            )
+
+
+def _describe_misprints(columns: Sequence[TableColumn], block: LayoutBlock) -> Iterator[str]:
+    """Yield a note on each misprinted row and number of a block.
+
+    If several rows of a column are wrong for the same reason, there is one note for all of them.
+    """
+    misprints_by_line = [
+        [
+            (column.head, line.row.cell(column.key).misprint)
+            for column, cell in zip(columns, line.cells, strict=True)
+            if cell.symbol
+        ]
+        for line in block.lines
+    ]
+    counts = Counter(misprint for misprints in misprints_by_line for misprint in misprints)
+    described: set[tuple[str, str]] = set()
+    for line, misprints in zip(block.lines, misprints_by_line, strict=True):
+        if line.number_kind != "published" or line.continues_row:
+            continue
+        label = f"{block.title}, {line.label}" if block.title else line.label
+        if MISPRINT in line.symbols:
+            yield f"{MISPRINT} {label}: {line.row.misprint}"
+        for head, reason in misprints:
+            if (head, reason) not in described:
+                described.add((head, reason))
+                row_label = block.title if counts[head, reason] > 1 else label
+                yield f"{MISPRINT} {', '.join(filter(None, (row_label, head)))}: {reason}"
+
+
+def shorten_labels(layout: Layout, *, max_length: int = MAX_LENGTH_WITH_PARAMS) -> Layout:
+    """Return a copy with long labels shortened, and with a note for each replaced part.
+
+    A number replaces the settings of a label: ``minilm+(1)`` is printed for
+    ``minilm+pooling=cls_before_pooler+dtype=bfloat16``, and the same settings of other rows have
+    the same number. If the name itself is too long, its beginning stands before the number.
+
+    Args:
+        layout: The layout.
+        max_length: The maximum length of a label with settings, in characters.
+    """
+    number_by_text: dict[str, str] = {}
+
+    def shorten(label: str) -> str:
+        short_label = label
+        match = LABEL_PATTERN.fullmatch(label)
+        if match and match["settings"] and len(label) > max_length:
+            settings = ", ".join(PARAM_SEPARATOR.split(match["settings"])[1:])
+            number = number_text(settings, number_by_text)
+            short_label = f"{match['stem']}+{number}{match['state']}"
+        if len(short_label) > MAX_NAME_LENGTH:
+            return truncate_name(label, number_by_text, MAX_NAME_LENGTH)
+        return short_label
+
+    blocks = []
+    for block in layout.blocks:
+        lines = [replace(line, label=shorten(line.label)) for line in block.lines]
+        blocks.append(replace(block, lines=lines))
+    notes = [f"{number} {text}" for text, number in number_by_text.items()]
+    return replace(layout, blocks=blocks, legend=[*notes, *layout.legend])
