@@ -262,7 +262,7 @@ class Learner(_Traits):
             )
             return row_losses(model, states.last_hidden_state, batch_part["labels"])
 
-        losses = self.student.by_length(hidden, compute_losses, model.base_model)
+        losses = self.student.compute_in_parts(hidden, compute_losses, model.base_model)
         return mean_of_rows(losses, hidden["labels"])
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:

@@ -29,7 +29,7 @@ from stsbench.encoders.transformer.backbone import Backbone, load_model, load_to
 from stsbench.encoders.transformer.pooling import POOLINGS, FirstTokenPooling, Pooling, Prompt
 from stsbench.training.loop.on_cpu import (
     Tokens,
-    by_length,
+    compute_in_parts,
     evaluating,
     is_unpadded,
     layout_of,
@@ -282,7 +282,7 @@ class Student(torch.nn.Module):
         ids, mask = tokens.pad(rows, pad=self.backbone.pad_token)
         return {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
 
-    def by_length(
+    def compute_in_parts(
         self,
         tokens: Tokens,
         compute: Callable[[Tokens], torch.Tensor],
@@ -291,10 +291,10 @@ class Student(torch.nn.Module):
         """Compute a row of results for each row of a batch, in parts or in chunks.
 
         Parts have rows of similar length. See
-        :func:`stsbench.training.loop.on_cpu.by_length`; chunks have the student's size. For a
+        :func:`stsbench.training.loop.on_cpu.compute_in_parts`; chunks have the student's size. For a
         ``model`` that computes no padding, the batch is not cut into such parts.
         """
-        return by_length(
+        return compute_in_parts(
             tokens, compute, chunk=self.chunk, unpadded=model is not None and is_unpadded(model)
         )
 
@@ -329,7 +329,7 @@ class Student(torch.nn.Module):
                 return self.pool_states(states, part["attention_mask"], pooling)
 
         chunk = self.chunk if torch.is_grad_enabled() else None
-        return by_length(
+        return compute_in_parts(
             tokens, embed_part, chunk=chunk, generator=generator, unpadded=is_unpadded(self.model)
         )
 

@@ -38,9 +38,9 @@ def tokens(made: Any) -> Any:
 )
 def test_parts_by_length_embed_as_the_whole_batch_does(masked_lm, monkeypatch, pooling):
     made = student(masked_lm, pooling=pooling, dropout=0.0)
-    assert len(list(on_cpu.parts_by_length(tokens(made)["attention_mask"]))) > 1
+    assert len(list(on_cpu.split_by_length(tokens(made)["attention_mask"]))) > 1
     split = made.embed(tokens(made))
-    monkeypatch.setattr(on_cpu, "parts_by_length", lambda mask: iter([]))
+    monkeypatch.setattr(on_cpu, "split_by_length", lambda mask: iter([]))
     assert torch.allclose(split, made.embed(tokens(made)), atol=1e-6)
 
 

@@ -1,17 +1,19 @@
-"""What makes a step on a CPU faster and changes nothing that is learned: no padding, and fewer random bits.
+"""Faster training steps on a CPU that learn the same: no padding, and fewer random bits.
 
-The sentences of a batch go through a model end to end, and the states return to their places. A linear layer, a norm
-and an activation know nothing of sentences; attention learns where they lie, and is computed in groups of like length,
-in few large products of matrices. So no token of padding is computed, and each weight's gradient is made once a step.
-It stands here beside the library's padded layers because it pays: a step of 64 NLI triplets through a BERT of 4 layers
-of 384 takes 1.8 s of one processor, the plain padded step 6.0 s (float32, AMD with AVX-512).
+The sentences of a batch go through a model end to end, and the states return to their positions. A
+linear layer, a norm and an activation do not depend on where sentences begin. Attention gets their
+positions, and is computed in groups of similar length, in few large products of matrices. So no
+token of padding is computed, and each weight's gradient is computed once per step. This module
+exists beside the library's padded layers because it is faster: a step of 64 NLI triplets through a
+BERT of 4 layers of 384 takes 1.8 s of one processor, the ordinary padded step 6.0 s (float32, AMD
+with AVX-512).
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -27,33 +29,45 @@ from transformers.modeling_outputs import BaseModelOutput
 
 @contextmanager
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Compute as in tests, without dropout; then each module within has the mode that it had."""
-    modes = [(one, one.training) for one in module.modules()]
+    """Set a module to evaluation mode, without dropout, within a context.
+
+    At the end the mode of each submodule is restored.
+    """
+    modes = [(submodule, submodule.training) for submodule in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        for one, training in modes:
-            one.training = training
+        for submodule, training in modes:
+            submodule.training = training
 
 
 _BITS = 16
-"""Of randomness an element: a rate is met to within 8e-6."""
+"""The random bits per element: a rate is met to within 8e-6."""
 
 
 def draw_dropout_mask(shape: torch.Size, rate: float) -> tuple[torch.Tensor, float]:
-    """Draw what a dropout of this rate keeps, bool of this shape, and what it is multiplied by; by torch's generator of the CPU."""
-    dropped = round(rate * 2**_BITS)
+    """Draw a dropout mask with torch's generator of the CPU.
+
+    Args:
+        shape: The shape of the mask.
+        rate: The probability that an element is dropped.
+
+    Returns:
+        The mask, True at elements that are kept, and the factor of the kept elements.
+    """
+    n_dropped_values = round(rate * 2**_BITS)
     bits = torch.empty((shape.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    drawn = bits.view(torch.int16)[: shape.numel()].view(shape)
-    return drawn >= dropped - 2 ** (_BITS - 1), 1 / (1 - dropped / 2**_BITS)
+    random_numbers = bits.view(torch.int16)[: shape.numel()].view(shape)
+    keep = random_numbers >= n_dropped_values - 2 ** (_BITS - 1)
+    return keep, 1 / (1 - n_dropped_values / 2**_BITS)
 
 
 class FewBitsDropout(torch.nn.Dropout):
-    """``torch.nn.Dropout`` for a CPU; a rate of 0 or 1 is left to that."""
+    """``torch.nn.Dropout`` for a CPU; at a rate of 0 or 1 it is torch's own."""
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """Drop from values of any shape."""
+        """Drop elements of values of any shape."""
         if not self.training or not 0 < self.p < 1:
             return super().forward(values)
         dropped: torch.Tensor = _Drop.apply(values, self.p)  # type: ignore[no-untyped-call]
@@ -65,206 +79,253 @@ class _Drop(torch.autograd.Function):
     def forward(ctx: Any, values: torch.Tensor, rate: float) -> torch.Tensor:  # noqa: ANN401 - torch's own
         keep, ctx.scale = draw_dropout_mask(values.shape, rate)
         ctx.save_for_backward(keep)
-        return _dropped(values, keep, ctx.scale)
+        return _apply_dropout(values, keep, ctx.scale)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ANN401 - torch's own
-        return _dropped(gradient, ctx.saved_tensors[0], ctx.scale), None
+        return _apply_dropout(gradient, ctx.saved_tensors[0], ctx.scale), None
 
 
-def _dropped(values: torch.Tensor, keep: torch.Tensor | None, grown: float) -> torch.Tensor:
-    return values if keep is None else (values * keep).mul_(grown)
+def _apply_dropout(values: torch.Tensor, keep: torch.Tensor | None, scale: float) -> torch.Tensor:
+    """Return values with a dropout mask and its factor applied; unchanged if there is no mask."""
+    return values if keep is None else (values * keep).mul_(scale)
 
 
 GROUP_COST = 48
-"""What a group more costs, in padded tokens: from 20 to 200 a step takes as long."""
+"""The cost of a further group, in padded tokens. With any value from 20 to 200 a step is
+equally fast."""
 
 
 def round_up(count: int) -> int:
-    """A count that recurs, at most 3% above: memory of a known size is had again, and a product of a known shape."""
+    """Round a count up, by at most 3%, to one that recurs.
+
+    Then memory is reused, and so are the preparations for a product of this shape.
+    """
     step = 1 << max(count.bit_length() - 6, 0)
     return -(-count // step) * step
 
 
 class LengthGroup(NamedTuple):
-    """Sentences whose attention is computed at once: rows of width, from a place among the rows of all groups on."""
+    """Sentences whose attention is computed at once, as consecutive rows of all groups' values."""
 
     start: int
     rows: int
     width: int
-    hidden: torch.Tensor | None
-    """What is padding, bool (rows, 1, width); None: nothing."""
+    is_padding: torch.Tensor | None
+    """True at padding, bool (rows, 1, width); None if there is no padding."""
 
-    def of(self, values: torch.Tensor) -> torch.Tensor:
-        """This group's part (rows, width, d) of the values (p, d) of all groups."""
+    def select(self, values: torch.Tensor) -> torch.Tensor:
+        """Return this group's part (rows, width, d) of the values (p, d) of all groups."""
         return values[self.start : self.start + self.rows * self.width].view(
             self.rows, self.width, -1
         )
 
 
 class LengthGroups:
-    """Where the heads of tokens laid end to end stand in groups of like length, padded to P tokens."""
+    """The heads of tokens laid end to end, in groups of similar length, padded to P tokens."""
 
     def __init__(self, lengths: npt.NDArray[np.int64], heads: int, size: int) -> None:
-        """Cut sentences of falling lengths (n,); of the N = ``size`` tokens those after the sentences' own are of none."""
-        first = np.cumsum(lengths) - lengths
+        """Divide sentences into groups.
+
+        Args:
+            lengths: The falling lengths of the sentences, (n,).
+            heads: The number of attention heads.
+            size: The number of tokens N; tokens after those of the sentences belong to no sentence.
+        """
+        first_tokens = np.cumsum(lengths) - lengths
         cuts = [*cheapest_cuts(lengths, GROUP_COST), len(lengths)]
         self.groups: list[LengthGroup] = []
-        taken, real = [], []
-        at = 0
-        for begin, end in zip(cuts, cuts[1:], strict=False):
-            columns = np.arange(lengths[begin])
-            inside = columns < lengths[begin:end, None]
-            tokens = np.where(inside, first[begin:end, None] + columns, 0)
-            heads_of = tokens[:, None] * heads + np.arange(heads)[:, None]
-            taken.append(heads_of.ravel())
-            real.append(np.broadcast_to(inside[:, None], heads_of.shape).ravel())
-            hidden = (
+        head_indices = []
+        token_masks = []
+        start = 0
+        for first_row, stop_row in zip(cuts, cuts[1:], strict=False):
+            columns = np.arange(lengths[first_row])
+            is_token = columns < lengths[first_row:stop_row, None]
+            tokens = np.where(is_token, first_tokens[first_row:stop_row, None] + columns, 0)
+            group_heads = tokens[:, None] * heads + np.arange(heads)[:, None]
+            head_indices.append(group_heads.ravel())
+            token_masks.append(np.broadcast_to(is_token[:, None], group_heads.shape).ravel())
+            is_padding = (
                 None
-                if inside.all()
-                else torch.from_numpy(np.repeat(~inside, heads, axis=0)[:, None])
+                if is_token.all()
+                else torch.from_numpy(np.repeat(~is_token, heads, axis=0)[:, None])
             )
-            self.groups.append(LengthGroup(at, (end - begin) * heads, len(columns), hidden))
-            at += heads_of.size
-        where, is_real = np.concatenate(taken), np.concatenate(real)
-        back = np.zeros(size * heads, dtype=np.int64)
-        back[where[is_real]] = np.flatnonzero(is_real)
-        self._own = int(is_real.sum())
-        self._taken = torch.from_numpy(np.pad(where, (0, round_up(at) - at)))
-        self._back = torch.from_numpy(back)
+            group_rows = (stop_row - first_row) * heads
+            self.groups.append(LengthGroup(start, group_rows, len(columns), is_padding))
+            start += group_heads.size
+        all_head_indices = np.concatenate(head_indices)
+        is_real = np.concatenate(token_masks)
+        padded_indices = np.zeros(size * heads, dtype=np.int64)
+        padded_indices[all_head_indices[is_real]] = np.flatnonzero(is_real)
+        self._n_real = int(is_real.sum())
+        self._head_indices = torch.from_numpy(
+            np.pad(all_head_indices, (0, round_up(start) - start))
+        )
+        self._padded_indices = torch.from_numpy(padded_indices)
 
     def sort(self, values: torch.Tensor, *, zeros: bool = False) -> torch.Tensor:
-        """Values (N, h, d) of heads as those of all groups (P h, d); at padding anything, or ``zeros``."""
+        """Return values (N, h, d) of heads in the order of all groups, (P h, d).
+
+        At padding they may have any value, or are zeros on request.
+        """
         rows = values.reshape(-1, values.shape[-1])
         if not zeros:
-            return rows.index_select(0, self._taken)
-        groups = rows.new_zeros((len(self._taken), rows.shape[1]))
-        return groups.index_copy_(0, self._back[: self._own], rows[: self._own])
+            return rows.index_select(0, self._head_indices)
+        groups = rows.new_zeros((len(self._head_indices), rows.shape[1]))
+        return groups.index_copy_(0, self._padded_indices[: self._n_real], rows[: self._n_real])
 
     def put_back(self, values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """Values of all groups (P h, d) as those of heads, in their shape (N, h, d); zeros at tokens of no sentence."""
-        rows = values.index_select(0, self._back)
-        rows[self._own :] = 0
+        """Return values (P h, d) of all groups in the shape (N, h, d) of heads.
+
+        They are zeros at tokens of no sentence.
+        """
+        rows = values.index_select(0, self._padded_indices)
+        rows[self._n_real :] = 0
         return rows.view(shape)
 
 
 class GroupedAttention(torch.autograd.Function):
     """softmax(scale Q K^T) V of each sentence's own tokens, with dropout of the weights at a rate.
 
-    Given are query, key, value, :class:`LengthGroups`, scale and rate. Query, key, value and the result are (N, h, d), zeros at tokens of no sentence; under autocast they are taken in
-    float32, which is as fast for small heads. Kept for the gradient are the weights of each sentence with itself, as
-    torch keeps them where there is dropout, and a byte each for what was drawn.
+    The arguments are query, key, value, :class:`LengthGroups`, scale and rate. Query, key, value
+    and the result are (N, h, d), zeros at tokens of no sentence. Under autocast they are converted
+    to float32, which is as fast for small heads. For the gradient it stores the attention weights
+    of each sentence, as torch does if there is dropout, and a byte per element of the dropout
+    masks.
     """
 
     @staticmethod
     @custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
-    def forward(ctx: Any, *given: Any) -> torch.Tensor:  # noqa: ANN401, D102 - torch's own
-        *parts, groups, scale, rate = given
-        q, k, v = (groups.sort(part) for part in parts)
+    def forward(ctx: Any, *arguments: Any) -> torch.Tensor:  # noqa: ANN401, D102 - torch's own
+        *inputs, groups, scale, rate = arguments
+        q, k, v = (groups.sort(tensor) for tensor in inputs)
         q.mul_(scale)
         result = torch.empty_like(q)
-        weights, keeps = [], []
+        all_weights = []
+        masks = []
         for group in groups.groups:
-            scores = torch.bmm(group.of(q), group.of(k).transpose(1, 2))
-            if group.hidden is not None:
-                scores.masked_fill_(group.hidden, torch.finfo(scores.dtype).min)
-            share = torch.softmax(scores, dim=-1)
-            keep, ctx.grown = draw_dropout_mask(scores.shape, rate) if rate else (None, 1.0)
-            torch.bmm(_dropped(share, keep, ctx.grown), group.of(v), out=group.of(result))
-            weights.append(share)
-            keeps.append(keep)
+            scores = torch.bmm(group.select(q), group.select(k).transpose(1, 2))
+            if group.is_padding is not None:
+                scores.masked_fill_(group.is_padding, torch.finfo(scores.dtype).min)
+            weights = torch.softmax(scores, dim=-1)
+            mask, ctx.dropout_scale = draw_dropout_mask(scores.shape, rate) if rate else (None, 1.0)
+            dropped_weights = _apply_dropout(weights, mask, ctx.dropout_scale)
+            torch.bmm(dropped_weights, group.select(v), out=group.select(result))
+            all_weights.append(weights)
+            masks.append(mask)
         ctx.groups, ctx.scale = groups, scale
-        ctx.save_for_backward(q, k, v, *weights, *keeps)
-        return cast(torch.Tensor, groups.put_back(result, parts[0].shape))
+        ctx.save_for_backward(q, k, v, *all_weights, *masks)
+        return cast(torch.Tensor, groups.put_back(result, inputs[0].shape))
 
     @staticmethod
     @custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401, D102
-        q, k, v, *rest = ctx.saved_tensors
+        q, k, v, *weights_and_masks = ctx.saved_tensors
         groups = ctx.groups.groups
-        due = ctx.groups.sort(gradient, zeros=True)
-        of_q, of_k, of_v = (torch.empty_like(part) for part in (q, k, v))
-        for group, weights, keep in zip(
-            groups, rest[: len(groups)], rest[len(groups) :], strict=True
-        ):
-            used = _dropped(weights, keep, ctx.grown)
-            torch.bmm(used.transpose(1, 2), group.of(due), out=group.of(of_v))
-            of_used = torch.bmm(group.of(due), group.of(v).transpose(1, 2))
-            of_weights = _dropped(of_used, keep, ctx.grown)
-            of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
-            torch.bmm(of_scores, group.of(k), out=group.of(of_q))
-            torch.bmm(of_scores.transpose(1, 2), group.of(q), out=group.of(of_k))
-        of_q.mul_(ctx.scale)
+        all_weights = weights_and_masks[: len(groups)]
+        masks = weights_and_masks[len(groups) :]
+        grad_result = ctx.groups.sort(gradient, zeros=True)
+        grad_q, grad_k, grad_v = (torch.empty_like(tensor) for tensor in (q, k, v))
+        for group, weights, mask in zip(groups, all_weights, masks, strict=True):
+            group_grad = group.select(grad_result)
+            dropped_weights = _apply_dropout(weights, mask, ctx.dropout_scale)
+            torch.bmm(dropped_weights.transpose(1, 2), group_grad, out=group.select(grad_v))
+            grad_dropped = torch.bmm(group_grad, group.select(v).transpose(1, 2))
+            grad_weights = _apply_dropout(grad_dropped, mask, ctx.dropout_scale)
+            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+            torch.bmm(grad_scores, group.select(k), out=group.select(grad_q))
+            torch.bmm(grad_scores.transpose(1, 2), group.select(q), out=group.select(grad_k))
+        grad_q.mul_(ctx.scale)
         return (
-            *(ctx.groups.put_back(part, gradient.shape) for part in (of_q, of_k, of_v)),
+            *(ctx.groups.put_back(tensor, gradient.shape) for tensor in (grad_q, grad_k, grad_v)),
             None,
             None,
             None,
         )
 
 
-SHORT = 6
-"""The longest sentence of the batch by which a model is tried first, in tokens."""
-PLAIN, NAME = "sdpa", "stsbench_unpadded"
-"""What transformers calls torch's own attention, and what it calls ours, which without a layout is that."""
+PROBE_LENGTH = 6
+"""The longest sentence of the batch by which a model is tested first, in tokens."""
+TORCH_ATTENTION, UNPADDED_ATTENTION = "sdpa", "stsbench_unpadded"
+"""The names in transformers of torch's own attention and of ours, which without a layout is
+torch's."""
 
 
 class TokenLayout:
-    """Where the tokens of a padded batch lie when its sentences are laid end to end, the longest first."""
+    """The positions of the tokens of a padded batch when its sentences are laid end to end.
+
+    The longest sentence is first.
+    """
 
     def __init__(self, mask: torch.Tensor) -> None:
-        """Sort the sentences; a mask (b, t) is not 0 at the tokens that count."""
-        real = mask != 0
-        self._lengths, order = real.sum(dim=1).sort(descending=True, stable=True)
+        """Sort the sentences by length; a mask (b, t) is not 0 at their tokens."""
+        is_token = mask != 0
+        self._lengths, order = is_token.sum(dim=1).sort(descending=True, stable=True)
         self.shape = mask.shape
-        self._at = torch.arange(mask.numel()).view(mask.shape)[order][real[order]]
-        fill = round_up(len(self._at)) - len(self._at)
-        self._taken = torch.cat([self._at, self._at[:1].expand(fill)])
+        self._token_positions = torch.arange(mask.numel()).view(mask.shape)[order][is_token[order]]
+        n_fill = round_up(len(self._token_positions)) - len(self._token_positions)
+        self._joined_positions = torch.cat(
+            [self._token_positions, self._token_positions[:1].expand(n_fill)]
+        )
         self._groups: dict[int, LengthGroups] = {}
 
     def join(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the values (b, t, …) at its tokens, end to end (1, N, …); after them the first, again and again."""
-        return values.flatten(0, 1).index_select(0, self._taken)[None]
+        """Return the values (b, t, …) at the tokens, end to end (1, N, …).
+
+        After the last token the first is repeated, up to a length that recurs.
+        """
+        return values.flatten(0, 1).index_select(0, self._joined_positions)[None]
 
     def spread(self, values: torch.Tensor) -> torch.Tensor:
-        """Return values (1, N, …) in their places (b, t, …), zeros between."""
-        whole = values.new_zeros((self.shape.numel(), *values.shape[2:]))
-        spread = whole.index_copy(0, self._at, values[0, : len(self._at)])
-        return spread.view(*self.shape, *values.shape[2:])
+        """Return values (1, N, …) in their positions in the batch (b, t, …), zeros at padding."""
+        zeros = values.new_zeros((self.shape.numel(), *values.shape[2:]))
+        padded = zeros.index_copy(0, self._token_positions, values[0, : len(self._token_positions)])
+        return padded.view(*self.shape, *values.shape[2:])
 
     def groups(self, heads: int) -> LengthGroups:
-        """The groups of an attention of so many heads; made once."""
+        """Return the groups of an attention with this number of heads; computed once."""
         if heads not in self._groups:
-            self._groups[heads] = LengthGroups(self._lengths.numpy(), heads, len(self._taken))
+            self._groups[heads] = LengthGroups(
+                self._lengths.numpy(), heads, len(self._joined_positions)
+            )
         return self._groups[heads]
 
 
 class UnpaddedForward:
-    """The forward of a model of transformers that leaves padding out."""
+    """The forward of a model of transformers, without computing padding."""
 
-    TAKEN = frozenset({"input_ids", "attention_mask", "position_ids", "output_hidden_states"})
+    SUPPORTED_INPUTS = frozenset(
+        {"input_ids", "attention_mask", "position_ids", "output_hidden_states"}
+    )
 
     def __init__(self, model: PreTrainedModel) -> None:
-        """Stand before a model's own forward."""
-        self._model, self._padded = model, model.forward
+        """Wrap the model's own forward."""
+        self._model = model
+        self._padded_forward = model.forward
         self.padding = False
-        """Compute that too."""
+        """Whether to compute padding too."""
         self.layout: TokenLayout | None = None
-        """Of the batch that is computed now."""
+        """The layout of the batch that is being computed; None between batches."""
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:  # noqa: ANN401 - transformers is untyped
-        """Return the model's output with states (b, t, h), zeros at padding; with other inputs as it stands."""
-        known = inputs.keys() <= self.TAKEN and {"input_ids", "attention_mask"} <= inputs.keys()
-        if args or not known or self.padding:
-            return self._padded(*args, **inputs)
-        ids, positions = inputs["input_ids"], inputs.get("position_ids")
-        layout = self.layout = TokenLayout(inputs.pop("attention_mask"))
+        """Return the model's output with states (b, t, h), zeros at padding.
+
+        With unsupported inputs it is the output of the model's own forward.
+        """
+        has_required = {"input_ids", "attention_mask"} <= inputs.keys()
+        is_supported = has_required and inputs.keys() <= self.SUPPORTED_INPUTS
+        if args or not is_supported or self.padding:
+            return self._padded_forward(*args, **inputs)
+        ids = inputs["input_ids"]
+        positions = inputs.get("position_ids")
+        if positions is None:
+            positions = _default_positions(self._model, ids)
+        layout = TokenLayout(inputs.pop("attention_mask"))
+        self.layout = layout
         inputs["input_ids"] = layout.join(ids)
-        inputs["position_ids"] = layout.join(
-            _positions(self._model, ids) if positions is None else positions
-        )
+        inputs["position_ids"] = layout.join(positions)
         try:
-            output = self._padded(**inputs, layout=layout)
+            output = self._padded_forward(**inputs, layout=layout)
         finally:
             self.layout = None
         states = getattr(output, "hidden_states", None)
@@ -277,33 +338,36 @@ class UnpaddedForward:
 
 
 def leave_out_padding(model: PreTrainedModel) -> None:
-    """Let a model on a CPU compute no padding, where its states are then the same: of BERT's and RoBERTa's kind."""
-    plain = model.config._attn_implementation == PLAIN and getattr(model, "pooler", None) is None
-    if not plain or is_unpadded(model) or model.device.type != "cpu":
+    """Let a model on a CPU compute no padding, if its states are then the same.
+
+    They are for models like BERT and RoBERTa.
+    """
+    has_pooler = getattr(model, "pooler", None) is not None
+    is_supported = model.config._attn_implementation == TORCH_ATTENTION and not has_pooler
+    if not is_supported or is_unpadded(model) or model.device.type != "cpu":
         return
-    expected = _states(model)
-    model.set_attn_implementation(NAME)
+    padded_states = _probe_states(model)
+    model.set_attn_implementation(UNPADDED_ATTENTION)
     model.forward = UnpaddedForward(model)
     try:
-        same = torch.allclose(
-            _states(model), expected, rtol=0, atol=1e-4 * float(expected.abs().max())
-        )
+        tolerance = 1e-4 * float(padded_states.abs().max())
+        is_equal = torch.allclose(_probe_states(model), padded_states, rtol=0, atol=tolerance)
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
-        # Another architecture: it takes no layout, or its attention is not of this kind.
-        same = False
-    if not same:
+        # Another architecture: it has no argument ``layout``, or another kind of attention.
+        is_equal = False
+    if not is_equal:
         del model.forward
-        model.set_attn_implementation(PLAIN)
+        model.set_attn_implementation(TORCH_ATTENTION)
 
 
 def is_unpadded(model: PreTrainedModel) -> bool:
-    """Whether a model leaves padding out."""
+    """Return whether a model computes no padding."""
     return isinstance(model.forward, UnpaddedForward) and not model.forward.padding
 
 
 @contextmanager
 def padding_computed(model: PreTrainedModel) -> Iterator[None]:
-    """Let a model compute its padding meanwhile, where its states there are asked for."""
+    """Let a model compute its padding meanwhile, because its states there are needed."""
     forward = model.forward
     if not isinstance(forward, UnpaddedForward):
         yield
@@ -316,16 +380,16 @@ def padding_computed(model: PreTrainedModel) -> Iterator[None]:
 
 
 def layout_of(model: PreTrainedModel) -> TokenLayout | None:
-    """How the batch lies that a model computes now; None: padded."""
+    """Return the layout of the batch that a model is computing; None if it is padded."""
     return model.forward.layout if isinstance(model.forward, UnpaddedForward) else None
 
 
 @torch.no_grad()
-def _states(model: PreTrainedModel) -> torch.Tensor:
-    """All hidden states at the tokens of a made batch, as in tests."""
-    mask = torch.arange(SHORT) < torch.tensor([SHORT - 2, SHORT, 1])[:, None]
-    table = model.get_input_embeddings().num_embeddings
-    ids = torch.arange(3, 3 + mask.numel()).view(mask.shape) % table
+def _probe_states(model: PreTrainedModel) -> torch.Tensor:
+    """Compute all hidden states at the tokens of a synthetic batch, without dropout."""
+    mask = torch.arange(PROBE_LENGTH) < torch.tensor([PROBE_LENGTH - 2, PROBE_LENGTH, 1])[:, None]
+    vocabulary_size = model.get_input_embeddings().num_embeddings
+    ids = torch.arange(3, 3 + mask.numel()).view(mask.shape) % vocabulary_size
     with evaluating(model):
         states = model(
             input_ids=ids, attention_mask=mask.long(), output_hidden_states=True
@@ -333,49 +397,62 @@ def _states(model: PreTrainedModel) -> torch.Tensor:
     return torch.stack([state[mask] for state in states])
 
 
-def _positions(model: Any, ids: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - transformers is untyped
-    """The positions (b, t) that a model itself gives a batch: RoBERTa and its kin count from where padding ends."""
+def _default_positions(model: Any, ids: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - transformers is untyped
+    """Return the positions (b, t) that a model itself would assign to a batch.
+
+    RoBERTa and similar models count from where padding ends.
+    """
     padding = getattr(getattr(model, "embeddings", None), "padding_idx", None)
     if padding is None:
         return torch.arange(ids.shape[1]).expand_as(ids)
-    counted = (ids != padding).long()
-    positions: torch.Tensor = counted.cumsum(dim=1) * counted + padding
+    is_token = (ids != padding).long()
+    positions: torch.Tensor = is_token.cumsum(dim=1) * is_token + padding
     return positions
 
 
 def _attend(
-    *given: Any,  # noqa: ANN401
+    *arguments: Any,  # noqa: ANN401
     layout: TokenLayout | None = None,
-    **how: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401
 ) -> tuple[torch.Tensor, None]:  # noqa: ANN401
-    """Attention as transformers asks for it, of a module, heads (1, h, N, d) and a mask; to (1, N, h, d)."""
+    """Compute attention with the interface of transformers.
+
+    The arguments are a module, heads (1, h, N, d) of query, key and value, and a mask. The result
+    is (1, N, h, d).
+    """
     if layout is None:
-        plain: tuple[torch.Tensor, None] = sdpa_attention_forward(*given, **how)
-        return plain
-    if how.get("sliding_window") is not None:
-        raise ValueError("an attention that sees so far only is left to its model")
-    q, k, v = (part[0].transpose(0, 1) for part in given[1:4])
+        torch_result: tuple[torch.Tensor, None] = sdpa_attention_forward(*arguments, **options)
+        return torch_result
+    if options.get("sliding_window") is not None:
+        raise ValueError("an attention with a sliding window is left to its model")
+    q, k, v = (tensor[0].transpose(0, 1) for tensor in arguments[1:4])
     _, heads, size = q.shape
-    scale = size**-0.5 if how.get("scaling") is None else how["scaling"]
-    result = GroupedAttention.apply(q, k, v, layout.groups(heads), scale, how.get("dropout", 0.0))  # type: ignore[no-untyped-call]
+    scale = size**-0.5 if options.get("scaling") is None else options["scaling"]
+    rate = options.get("dropout", 0.0)
+    groups = layout.groups(heads)
+    result = GroupedAttention.apply(q, k, v, groups, scale, rate)  # type: ignore[no-untyped-call]
     return result[None], None
 
 
-AttentionInterface.register(NAME, _attend)
-AttentionMaskInterface.register(NAME, AttentionMaskInterface()[PLAIN])
+AttentionInterface.register(UNPADDED_ATTENTION, _attend)
+AttentionMaskInterface.register(UNPADDED_ATTENTION, AttentionMaskInterface()[TORCH_ATTENTION])
 
 
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
-"""Names of glibc's ``mallopt``."""
+"""Parameters of glibc's ``mallopt``."""
 
 
 def speed_up(module: torch.nn.Module, *, compiled: bool = False) -> None:
-    """Prepare all that is trained on a CPU, where models are not compiled also their layers; elsewhere nothing is done."""
+    """Prepare all that is trained on a CPU, and models that are not compiled also their layers.
+
+    On other devices nothing is changed.
+    """
     if any(parameter.device.type != "cpu" for parameter in module.parameters()):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        # The C library keeps what is freed for the next step, which needs as much: the system need not clear it anew.
+        # The C library keeps freed memory for the next step, which needs as much: the system need
+        # not clear it again.
         mallopt(_MMAP_MAX, 0)
         mallopt(_TRIM_THRESHOLD, 2**31 - 1)
     for parent in list(module.modules()):
@@ -390,11 +467,11 @@ def speed_up(module: torch.nn.Module, *, compiled: bool = False) -> None:
 Tokens = Mapping[str, torch.Tensor]
 """``input_ids`` and ``attention_mask``, both int64 (b, t), and perhaps ``position_ids``."""
 PART_COST: Mapping[torch.dtype, int] = {torch.float32: 48, torch.bfloat16: 400, torch.float16: 400}
-"""What a part more costs, in padded tokens, by the numbers that matrices are multiplied in: each part adds to every
-weight's gradient once more, and in few bits a token costs little beside."""
+"""The cost of a further part, in padded tokens, by the type in which matrices are multiplied: each
+part adds to every weight's gradient once more, and in few bits a token costs little beside."""
 
 
-def by_length(
+def compute_in_parts(
     tokens: Tokens,
     compute: Callable[[Tokens], torch.Tensor],
     *,
@@ -402,61 +479,77 @@ def by_length(
     generator: torch.Generator | None = None,
     unpadded: bool = False,
 ) -> torch.Tensor:
-    """Compute a row of results for each row of a right-padded batch: on a CPU in parts of like length, or in chunks.
+    """Compute a row of results for each row of a right-padded batch, in parts or in chunks.
 
-    Chunks give the loss and the gradient of a large batch in the memory of a small one (GradCache, Gao et al. 2021,
-    https://aclanthology.org/2021.repl4nlp-1.31): the backward pass computes them again, with the same dropout.
-    Of parts of like length hardly any of what is computed is padding.
+    On a CPU a part has rows of similar length, so hardly any of what is computed is padding. Chunks
+    give the loss and the gradient of a large batch in the memory of a small one (GradCache, Gao et
+    al. 2021, https://aclanthology.org/2021.repl4nlp-1.31): the backward pass computes them again,
+    with the same dropout.
 
-    All of ``tokens``, (b, t) each, are cut to the part, whatever they are; ``compute`` makes of a part (b', t') its
-    results (b', …), the longest rows first. Those are returned in the order of the batch, (b, …). With ``chunk`` a part
-    has no more rows, none of its activations are kept, and ``compute`` is called again in the backward pass: it may
-    leave nothing behind but its results. ``generator`` is what it draws from beside torch's own. ``unpadded``: it
-    leaves padding out by itself, and nothing is cut for its sake.
+    Args:
+        tokens: The batch; all tensors, (b, t) each, are cut to the part, whatever their names.
+        compute: Computes the results (b', …) of a part (b', t'), the longest rows first. With a
+            ``chunk`` it is called again in the backward pass, and may have no effect but its
+            results.
+        chunk: The maximum number of rows of a part; none of its activations are stored. None if
+            there is no maximum.
+        generator: The generator that ``compute`` draws from, beside torch's own.
+        unpadded: Whether ``compute`` omits padding itself; then no part is cut for its sake.
+
+    Returns:
+        The results in the order of the batch, (b, …).
     """
     mask = tokens["attention_mask"]
-    # Lengths are on the host on a CPU alone: a GPU would have to be waited for.
-    whole = unpadded or mask.device.type != "cpu"
-    alike = (
-        [(torch.arange(len(mask), device=mask.device), mask.shape[1])]
-        if whole
-        else parts_by_length(mask)
-    )
-    parts = [
-        (some, width) for rows, width in alike for some in torch.split(rows, chunk or len(mask))
-    ]
+    # Only on a CPU are lengths on the host: a GPU would have to be waited for.
+    keeps_width = unpadded or mask.device.type != "cpu"
+    rows_and_widths: Iterable[tuple[torch.Tensor, int]]
+    if keeps_width:
+        rows_and_widths = [(torch.arange(len(mask), device=mask.device), mask.shape[1])]
+    else:
+        rows_and_widths = split_by_length(mask)
+    parts = []
+    for rows, width in rows_and_widths:
+        parts += [(part_rows, width) for part_rows in torch.split(rows, chunk or len(mask))]
     if len(parts) < 2:
         return compute(tokens)
-    run = _computed_twice(compute, generator) if chunk and torch.is_grad_enabled() else compute
-    pieces = [
-        run({name: values[rows][:, :width] for name, values in tokens.items()})
+    compute_part = compute
+    if chunk and torch.is_grad_enabled():
+        compute_part = _recomputed_in_backward(compute, generator)
+    results = [
+        compute_part({name: values[rows][:, :width] for name, values in tokens.items()})
         for rows, width in parts
     ]
-    return torch.cat(pieces)[torch.argsort(torch.cat([rows for rows, _ in parts]))]
+    return torch.cat(results)[torch.argsort(torch.cat([rows for rows, _ in parts]))]
 
 
-def _computed_twice(
+def _recomputed_in_backward(
     compute: Callable[[Tokens], torch.Tensor], generator: torch.Generator | None
 ) -> Callable[[Tokens], torch.Tensor]:
-    """The same results without what they were made from, which is computed again where gradients need it."""
+    """Return a function with the same results as ``compute`` that stores none of its activations.
 
-    def run(part: Tokens) -> torch.Tensor:
-        drawn = None if generator is None else generator.get_state()
+    They are computed again when gradients need them.
+    """
+
+    def compute_part(part: Tokens) -> torch.Tensor:
+        generator_state = None if generator is None else generator.get_state()
 
         def compute_as_before(part: Tokens) -> torch.Tensor:
-            if generator is not None and drawn is not None:
-                generator.set_state(drawn)
+            if generator is not None and generator_state is not None:
+                generator.set_state(generator_state)
             return compute(part)
 
-        # It puts torch's own generators back by itself.
+        # ``checkpoint`` restores torch's own generators by itself.
         results: torch.Tensor = checkpoint(compute_as_before, part, use_reentrant=False)
         return results
 
-    return run
+    return compute_part
 
 
-def parts_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
-    """Cut the rows of a mask (b, t) into parts, longest first: each part's rows (b',) and its width."""
+def split_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
+    """Split the rows of a mask (b, t) into parts: yield the rows (b',) and the width of each.
+
+    The longest rows are first.
+    """
     lengths, order = mask.sum(dim=1).sort(descending=True, stable=True)
     sizes = lengths.clamp(min=1).numpy()
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
@@ -466,20 +559,25 @@ def parts_by_length(mask: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
 
 
 def cheapest_cuts(lengths: npt.NDArray[np.int64], part_cost: int) -> list[int]:
-    """Where parts of rows sorted by falling length (n,) begin, so that padded tokens and parts together cost least."""
-    n = len(lengths)
-    cost = np.full(n + 1, np.iinfo(np.int64).max)
+    """Return the starts of the parts that together cost least.
+
+    Args:
+        lengths: The falling lengths of the rows, (n,).
+        part_cost: The cost of a further part, in padded tokens.
+    """
+    n_rows = len(lengths)
+    cost = np.full(n_rows + 1, np.iinfo(np.int64).max)
     cost[0] = 0
-    began = np.zeros(n + 1, dtype=np.int64)
-    for start in range(n):
-        # Where a part may begin is settled by now; it may end behind any row from here on.
-        found = cost[start] + part_cost + lengths[start] * np.arange(1, n - start + 1)
-        better = np.flatnonzero(found < cost[start + 1 :]) + start + 1
-        cost[better] = found[better - start - 1]
-        began[better] = start
+    starts = np.zeros(n_rows + 1, dtype=np.int64)
+    for start in range(n_rows):
+        # The cost of all rows before ``start`` is final; a part from here may end behind any row.
+        total_cost = cost[start] + part_cost + lengths[start] * np.arange(1, n_rows - start + 1)
+        improved = np.flatnonzero(total_cost < cost[start + 1 :]) + start + 1
+        cost[improved] = total_cost[improved - start - 1]
+        starts[improved] = start
     cuts: list[int] = []
-    at = n
-    while at:
-        at = int(began[at])
-        cuts.append(at)
+    cut = n_rows
+    while cut:
+        cut = int(starts[cut])
+        cuts.append(cut)
     return cuts[::-1]

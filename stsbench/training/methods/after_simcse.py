@@ -334,7 +334,7 @@ class DiffCSE(TwoViews):
             return F.pad(part["shown"].masked_scatter(where, guesses), (0, width))
 
         given = {**hidden, "guessed": guessed, "shown": tokens["input_ids"]}
-        edited = self.student.by_length(given, fill, self.guesser.base_model)
+        edited = self.student.compute_in_parts(given, fill, self.guesser.base_model)
         return torch.where(tokens["attention_mask"].bool(), edited, tokens["input_ids"])
 
     def detect(self, tokens: Tokens, edited: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
@@ -368,7 +368,7 @@ class DiffCSE(TwoViews):
             "replaced": (edited != tokens["input_ids"]) & mask.bool(),
             "row": torch.arange(len(mask), device=mask.device)[:, None],
         }
-        losses = self.student.by_length(
+        losses = self.student.compute_in_parts(
             given, lose, None if self.released else self.discriminator.model
         )
         return joint_mean(losses.sum(), counted.sum())

@@ -155,7 +155,7 @@ class DeCLUTR(seams.Learner):
             loss = seams.row_losses(student.language_model, last, part["labels"])
             return torch.cat([embeddings, loss[:, None]], dim=1)
 
-        anchors = student.by_length(tokens, embed, student.model)
+        anchors = student.compute_in_parts(tokens, embed, student.model)
         losses: seams.Losses = {}
         if self.contrastive_weight:
             positives = student.embed(batch["positives"])

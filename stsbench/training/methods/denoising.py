@@ -110,7 +110,7 @@ class TSDAE(Learner):
             ).last_hidden_state
             return row_losses(self.speaker, states, part["labels"])
 
-        losses = self.student.by_length({**whole, "places": places}, lose)
+        losses = self.student.compute_in_parts({**whole, "places": places}, lose)
         return {"loss": mean_of_rows(losses, whole["labels"])}
 
 

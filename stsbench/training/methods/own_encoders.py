@@ -25,7 +25,7 @@ from stsbench.encoders.transformer.pooling import (
 )
 from stsbench.training.learner import Batch, ContrastiveLearner, Learner, Losses, Rows
 from stsbench.training.loop.gather import gather_views
-from stsbench.training.loop.on_cpu import Tokens, by_length, is_unpadded
+from stsbench.training.loop.on_cpu import Tokens, compute_in_parts, is_unpadded
 from stsbench.training.objectives import info_nce, jsd_mutual_information
 from stsbench.training.student import PoolerHead, Student, StudentEncoder, save_student
 
@@ -120,7 +120,9 @@ class PromptBERT(ContrastiveLearner):
             )
 
         chunk = self.student.chunk if torch.is_grad_enabled() else None
-        return by_length(tokens, embed, chunk=chunk, unpadded=is_unpadded(self.student.model))
+        return compute_in_parts(
+            tokens, embed, chunk=chunk, unpadded=is_unpadded(self.student.model)
+        )
 
     def denoised(
         self, embeddings: torch.Tensor, mask: torch.Tensor, template: MaskTemplate

@@ -238,7 +238,7 @@ class SelfGuided(ContrastiveLearner):
             )
 
         with torch.no_grad():
-            return self.student.by_length(tokens, pooled)
+            return self.student.compute_in_parts(tokens, pooled)
 
     def distance(self) -> torch.Tensor:
         """The squared distance of the student's weights from their start; frozen ones would add 0."""

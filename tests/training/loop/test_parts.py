@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from stsbench.training.loop.on_cpu import PART_COST, Tokens, by_length, parts_by_length
+from stsbench.training.loop.on_cpu import PART_COST, Tokens, compute_in_parts, split_by_length
 
 
 def mask_of(lengths: list[int]) -> torch.Tensor:
@@ -25,7 +25,7 @@ def cost(lengths: list[int], cuts: tuple[int, ...], part_cost: int) -> int:
 def test_cuts_are_the_cheapest_there_are(seed, dtype):
     lengths = np.random.default_rng(seed).integers(1, 500, 9).tolist()
     with torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32):
-        parts = list(parts_by_length(mask_of(lengths)))
+        parts = list(split_by_length(mask_of(lengths)))
     assert sorted(row for rows, _ in parts for row in rows.tolist()) == list(range(9))
     assert all(max(lengths[row] for row in rows.tolist()) == width for rows, width in parts)
     falling, part_cost = sorted(lengths, reverse=True), PART_COST[dtype]
@@ -43,7 +43,7 @@ def test_what_leaves_padding_out_by_itself_is_run_whole_or_in_chunks():
             seen.append(len(part["attention_mask"]))
             return part["attention_mask"].sum(dim=1)
 
-        found = by_length({"attention_mask": mask}, compute, chunk=chunk, unpadded=True)
+        found = compute_in_parts({"attention_mask": mask}, compute, chunk=chunk, unpadded=True)
         assert seen == expected and found.tolist() == [3, 60, 4, 58, 2, 1]
 
 
@@ -59,9 +59,9 @@ def test_results_and_gradients_stand_where_their_rows_do():
 
     tokens = {"input_ids": ids, "attention_mask": mask}
     found = []
-    for rows in (by_length(tokens, compute), compute(tokens)):
+    for rows in (compute_in_parts(tokens, compute), compute(tokens)):
         loss = (rows * torch.arange(6.0)[:, None]).sum()
         found.append((rows.detach(), *torch.autograd.grad(loss, table.weight)))
-    assert len(list(parts_by_length(mask))) > 1
+    assert len(list(split_by_length(mask))) > 1
     for in_parts, whole in zip(*found, strict=True):
         torch.testing.assert_close(in_parts, whole)
