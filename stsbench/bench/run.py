@@ -49,8 +49,9 @@ from stsbench.core.wording import format_repr
 from stsbench.data.task import Task
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.engine.embed import Engine
-from stsbench.encoders.load import check_loadable, load_named, resolve_encoder, shared_suffixes
+from stsbench.encoders.load import check_loadable, load_named, shared_suffixes
 from stsbench.encoders.named import NamedEncoder
+from stsbench.encoders.objects import resolve_encoder
 from stsbench.evaluators.belief import NO_COLUMNS, believe
 from stsbench.results.folder import (
     describe_missing_columns,

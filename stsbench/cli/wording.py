@@ -32,6 +32,8 @@ ARGUMENTS: Mapping[str, frozenset[str]] = {
     "list": frozenset({"kind"}),
 }
 """The parameters of a remedy that are arguments of its command, not options."""
+REMEDY_OPTIONS: Mapping[tuple[str, str], str] = {("train", "seed"): "--seeds"}
+"""The options that a command calls otherwise than :data:`OPTIONS`, by action and parameter."""
 _PARAMETER = re.compile(r"`(?P<name>[a-z_]+)(=(?P<value>[^`]*))?`")
 
 
@@ -57,12 +59,14 @@ def describe_remedy(remedy: Remedy) -> str:
     """Return the command that a remedy stands for, and what it does."""
     words = ""
     for name, value in remedy.arguments.items():
-        is_argument = name in ARGUMENTS.get(remedy.action, ())
-        words += (
-            f" {shlex.quote(value)}"
-            if is_argument
-            else f" {option_name(name)} {shlex.quote(value)}"
-        )
+        option = REMEDY_OPTIONS.get((remedy.action, name), option_name(name))
+        if isinstance(value, Mapping):
+            for key, new_value in value.items():
+                words += f" {option} {shlex.quote(f'{key}={new_value}')}"
+        elif name in ARGUMENTS.get(remedy.action, ()):
+            words += f" {shlex.quote(value)}"
+        else:
+            words += f" {option} {shlex.quote(value)}"
     return COMMANDS[remedy.action].format(options=words)
 
 

@@ -36,8 +36,8 @@ class Remedy(NamedTuple):
 
     action: str
     """A key of :data:`ACTIONS`; the command line has words of its own for each."""
-    arguments: Mapping[str, str] = MappingProxyType({})
-    """Values by parameter, for example ``{"encoder": "minilm"}``."""
+    arguments: Mapping[str, str | Mapping[str, Any]] = MappingProxyType({})
+    """Values by parameter, for example ``{"encoder": "minilm", "params": {"pooling": "max"}}``."""
 
     def __str__(self) -> str:
         """Return the remedy in the words of a Python user."""

@@ -1,7 +1,9 @@
-"""Encoders over another one: by something fitted on texts (whitening, flow), and variants with fewer numbers, integers or bits.
+"""Encoders over another one: fitted on texts (whitening, flow), and variants of smaller embeddings.
 
-A kind is a :class:`EmbeddingTransform`. What it learns is kept in the cache folder by base, texts and parameters: no fit is made
-twice. One encoder embeds for all of its variants. Integers need the range of each dimension, fitted on texts too.
+A kind is an :class:`EmbeddingTransform`. Its fit is stored in the cache folder by base, texts and
+parameters, and is never made twice. A variant has fewer dimensions, or integers or bits; one
+encoder embeds for all of its variants. Integers need the range of each dimension, which is fitted
+on texts too.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ Tensors = Mapping[str, npt.NDArray[Any]]
 
 
 class EmbeddingTransform(Protocol):
-    """A way to change embeddings by what is learned from texts: a dataclass of its parameters, and how it learns."""
+    """A change of embeddings learned from texts: a dataclass of its parameters."""
 
     kind: ClassVar[str]
     code: ClassVar[int] = 1
@@ -45,114 +47,114 @@ class EmbeddingTransform(Protocol):
 
     @property
     def reads_embeddings(self) -> bool:
-        """Whether it fits on the base's embeddings as they are, and so on stored ones."""
+        """The transform is fitted on the base's embeddings as they are, and so on stored ones."""
         return True
 
     def params(self) -> dict[str, Any]:
-        """All that decides what is learned; JSON values."""
+        """Return all parameters that decide the fit, as JSON values."""
         return {"kind": self.kind, "code": self.code, **asdict(cast(Any, self))}
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """Learn from the base encoder's embeddings of these sentences."""
+        """Learn tensors by name from the base encoder's embeddings of these sentences."""
 
     def transform(self, learned: Tensors) -> RowFunction:
-        """What changes embeddings, (n, d) to (n, k), each row by itself."""
+        """Return the function that changes embeddings, (n, d) to (n, k), each row by itself."""
 
     def notes(self, learned: Tensors) -> list[str]:
-        """What a reader of its scores should know."""
+        """Return the notes for its results."""
         return []
 
 
 class PostProcessed:
-    """An encoder over another one, before it is fitted: :meth:`fit_texts` makes the encoder that embeds."""
+    """An encoder over another one, before it is fitted: :meth:`fit_texts` makes the encoder."""
 
     def __init__(self, base: Encoder, method: EmbeddingTransform, *, name: str, fit: str) -> None:
-        """Keep what is to be fitted, on what."""
+        """Store the base, the transform, and ``fit``, the name of the texts to fit on."""
         self.base, self.method, self.name, self.fit = base, method, name, fit
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """The hash of base and parameters, without the texts or what they are called; None where the base has none."""
+        """The hash of base and parameters, without the texts or their name; None if the base has none."""
         return derive_fingerprint(
             self.base, {"method": self.method.params()}, self.method.libraries
         )
 
     @property
     def train_seed(self) -> int | None:
-        """The seed of fitting, else the base's; None where nothing is drawn."""
+        """The seed of fitting, else that of the base; None if nothing is drawn."""
         seed: int | None = self.method.params().get("seed")
         return read_metadata(self.base).train_seed if seed is None else seed
 
     def over(self, base: Encoder) -> PostProcessed:
-        """Return the same over another base."""
+        """Return the same encoder over another base."""
         return PostProcessed(base, self.method, name=self.name, fit=self.fit)
 
     def fit_texts(self, sentences: Sequence[str]) -> FittedEncoder:
-        """Return the encoder fitted on these sentences; the work is done when it is first needed."""
+        """Return the encoder fitted on these sentences; it is fitted when it first needs to be."""
         return FittedEncoder(self.base, self.method, sentences, name=self.name)
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Refuse: nothing is fitted yet."""
+        """Raise EncoderError: the encoder is not fitted yet."""
         raise EncoderError(
             f"encoder '{self.name}' is fitted on texts ({self.fit}); call fit_texts(sentences) first"
         )
 
 
 class FittedEncoder:
-    """An encoder whose embeddings are its base's, transformed by what was fitted on texts."""
+    """An encoder whose embeddings are its base's, transformed by a fit on texts."""
 
     def __init__(
         self, base: Encoder, method: EmbeddingTransform, sentences: Sequence[str], *, name: str
     ) -> None:
-        """Keep what to fit; nothing is computed before the first sentence."""
+        """Store the base, the transform and the texts; nothing is computed before the first sentence."""
         self.base, self.method, self.sentences, self.name = base, method, sentences, name
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """The hash of base, parameters and texts; None where the base has none."""
-        facts = {"method": self.method.params(), "texts": digest_texts(self.sentences)}
-        return derive_fingerprint(self.base, facts, self.method.libraries)
+        """The hash of base, parameters and texts; None if the base has none."""
+        parameters = {"method": self.method.params(), "texts": digest_texts(self.sentences)}
+        return derive_fingerprint(self.base, parameters, self.method.libraries)
 
     @property
     def folder(self) -> Path | None:
-        """Where its fit is kept; None where nothing identifies the base."""
+        """The folder in the cache for its fit; None if it has no fingerprint."""
         return (
             settings.cache_folder() / "fitted" / self.fingerprint[:32] if self.fingerprint else None
         )
 
     @cached_property
     def learned(self) -> Tensors:
-        """What was learned; taken from the cache folder where it has been made before."""
+        """The tensors of the fit, read from the cache folder if it was made before."""
         from safetensors.numpy import load, save
 
         folder = self.folder
         if folder is not None and is_sealed(folder):
-            kept: Tensors = load((folder / FIT_FILE).read_bytes())
-            return kept
-        made = self.method.fit(self.base, self.sentences)
+            stored: Tensors = load((folder / FIT_FILE).read_bytes())
+            return stored
+        learned = self.method.fit(self.base, self.sentences)
         if folder is not None:
             with sealed_folder(folder) as scratch:
                 (scratch / "fit.json").write_text(
                     json.dumps(self.method.params(), indent=1) + "\n", encoding="utf-8"
                 )
                 (scratch / FIT_FILE).write_bytes(
-                    save({name: np.ascontiguousarray(one) for name, one in made.items()})
+                    save({name: np.ascontiguousarray(tensor) for name, tensor in learned.items()})
                 )
-        return made
+        return learned
 
     @cached_property
     def transform(self) -> RowFunction:
-        """What changes the base's embeddings, (n, d) to (n, k)."""
+        """The function that changes the base's embeddings, (n, d) to (n, k)."""
         return self.method.transform(self.learned)
 
     def texts_to_embed(self) -> Sequence[str]:
-        """The sentences whose embeddings fitting will ask the base for; none where the fit is kept already."""
-        kept = self.folder is not None and is_sealed(self.folder)
-        return () if kept or not self.method.reads_embeddings else self.sentences
+        """Return the sentences that the base must embed for the fit; none if the fit is stored."""
+        is_stored = self.folder is not None and is_sealed(self.folder)
+        return () if is_stored or not self.method.reads_embeddings else self.sentences
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of its scores should know, of its base too."""
+        """The notes for its results, after those of its base."""
         return [*read_notes(self.base), *self.method.notes(self.learned)]
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
@@ -163,16 +165,16 @@ class FittedEncoder:
 
 
 def read_fit(encoder: object) -> str:
-    """Which texts an encoder is fitted on; those of the task where it does not say."""
+    """Return the name of the texts that an encoder is fitted on, by default those of its task."""
     return read_metadata(encoder).fit or TARGET_TASK
 
 
 def digest_texts(sentences: Sequence[str]) -> str:
-    """The sha256 of texts in their order."""
+    """Return the sha256 of texts in their order."""
     digest = hashlib.sha256()
     for sentence in sentences:
-        raw = sentence.encode("utf-8", "surrogatepass")
-        digest.update(len(raw).to_bytes(8, "little") + raw)
+        encoded = sentence.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "little") + encoded)
     return digest.hexdigest()
 
 
@@ -180,7 +182,7 @@ EMBED_CHUNK = 65536
 
 
 def iter_embeddings(base: Encoder, sentences: Sequence[str]) -> Iterator[FloatArray]:
-    """The embeddings of sentences, a chunk of them in memory at a time."""
+    """Yield the embeddings of sentences in chunks, so that not all are in memory at once."""
     return (
         base.encode(sentences[start : start + EMBED_CHUNK])
         for start in range(0, len(sentences), EMBED_CHUNK)
@@ -190,14 +192,15 @@ def iter_embeddings(base: Encoder, sentences: Sequence[str]) -> Iterator[FloatAr
 def check_embeddings(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Return embeddings to fit on, (n, d), in float64.
 
-    Raises EncoderError: another shape, or a value that is not finite.
+    Raises:
+        EncoderError: They have another shape, or a value that is not finite.
     """
     rows = np.asarray(x, dtype=np.float64)
     if rows.ndim != 2:
         raise EncoderError(f"fitting takes embeddings (n, d), not shape {rows.shape}")
-    broken = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-    if len(broken):
-        problem = f"row {broken[0]} (from 0) has a value that is not"
+    invalid_rows = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(invalid_rows):
+        problem = f"row {invalid_rows[0]} (from 0) has a value that is not"
         raise EncoderError(f"fitting takes finite embeddings; {problem}")
     return rows
 
@@ -208,7 +211,13 @@ CALIBRATION = "stsb.train"
 
 @dataclass(frozen=True, kw_only=True)
 class Variant(EmbeddingTransform):
-    """What is made of each embedding, a :class:`EmbeddingTransform`; ``embeddings`` is the type of its numbers, one of ``TYPES``."""
+    """Smaller embeddings: fewer dimensions, or numbers of another type.
+
+    Attributes:
+        dimensions: The number of dimensions to keep; None for all.
+        embeddings: The type of the numbers.
+        calibration: The texts that the ranges for integers are taken from; empty for the default.
+    """
 
     dimensions: PositiveInt | None = None
     embeddings: Literal["float32", "int8", "uint8", "binary", "ubinary"] = "float32"
@@ -216,7 +225,7 @@ class Variant(EmbeddingTransform):
     kind: ClassVar[str] = "variant"
 
     def __post_init__(self) -> None:
-        """Refuse values of no sense, and texts that nothing would read."""
+        """Refuse values that change nothing, and texts that would not be read."""
         if self.dimensions is None and self.embeddings == FLOAT_TYPE:
             raise CardError("embeddings = float32 is what they are; leave it out")
         if self.calibration and not self.needs_texts:
@@ -226,15 +235,15 @@ class Variant(EmbeddingTransform):
 
     @property
     def needs_texts(self) -> bool:
-        """Whether the ranges of dimensions are taken from texts."""
+        """The ranges of dimensions are taken from texts, as the numbers are integers of 8 bits."""
         return EMBEDDING_TYPES[self.embeddings].bits == 8
 
     def params(self) -> dict[str, Any]:
-        """All that decides an embedding beside the base and the texts."""
+        """Return all parameters that decide an embedding, besides the base and the texts."""
         return {key: value for key, value in super().params().items() if key != "calibration"}
 
     def check_size(self, d: int) -> None:
-        """Raise EncoderError where embeddings of this size have too few dimensions."""
+        """Raise EncoderError if embeddings of d dimensions have too few."""
         if self.dimensions is not None and self.dimensions > d:
             raise EncoderError(
                 f"dimensions = {self.dimensions}: the embeddings have {d}; give {d} or fewer"
@@ -245,49 +254,53 @@ class Variant(EmbeddingTransform):
         return embeddings if self.dimensions is None else truncate(embeddings, self.dimensions)
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """The ends of each dimension's range, (2, k), if integers need them; raises EncoderError: under two texts."""
+        """Return the lower and upper ends of each dimension's range, (2, k), if integers need them.
+
+        Raises:
+            EncoderError: There are fewer than two texts.
+        """
         if not self.needs_texts:
             return {}
         if len(sentences) < 2:
             raise EncoderError(
                 f"the ranges of integers are taken from two texts at least, not from {len(sentences)}"
             )
-        found = map(self._shorten, iter_embeddings(base, sentences))
-        ends = np.array([(part.min(axis=0), part.max(axis=0)) for part in found])
+        chunks = map(self._shorten, iter_embeddings(base, sentences))
+        ends = np.array([(part.min(axis=0), part.max(axis=0)) for part in chunks])
         return {"ranges": np.array([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)])}
 
     def transform(self, learned: Tensors) -> RowFunction:
-        """What makes embeddings smaller, (n, d) to (n, k)."""
-        kept = EMBEDDING_TYPES[self.embeddings]
+        """Return the function that makes embeddings smaller, (n, d) to (n, k)."""
+        embedding_type = EMBEDDING_TYPES[self.embeddings]
 
-        def smaller(embeddings: FloatArray) -> FloatArray:
-            short = self._shorten(embeddings)
+        def shrink(embeddings: FloatArray) -> FloatArray:
+            shortened = self._shorten(embeddings)
             if self.needs_texts:
-                return to_integers(short, learned["ranges"], signed=kept.signed)
-            return short if self.embeddings == FLOAT_TYPE else to_bits(short, signed=kept.signed)
+                return to_integers(shortened, learned["ranges"], signed=embedding_type.signed)
+            return shortened if self.embeddings == FLOAT_TYPE else to_bits(shortened, signed=embedding_type.signed)
 
-        return smaller
+        return shrink
 
     def notes(self, learned: Tensors) -> list[str]:
-        """Says of what scores are."""
+        """Return a note on the type of the numbers, unless it is float32."""
         numbers = "bits" if EMBEDDING_TYPES[self.embeddings].bits == 1 else "integers"
-        said = [f"embeddings are {self.embeddings}: similarity and features are of these {numbers}"]
-        return said if self.embeddings != FLOAT_TYPE else []
+        note = [f"embeddings are {self.embeddings}: similarity and features are of these {numbers}"]
+        return note if self.embeddings != FLOAT_TYPE else []
 
 
 class VariantEncoder(FittedEncoder):
-    """An encoder whose embeddings are its base's, made smaller by what needs no texts."""
+    """An encoder whose embeddings are its base's, made smaller without texts."""
 
     learned: Tensors = {}
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """The hash of base and variant, whatever they are called; None where the base has none."""
+        """The hash of base and variant, whatever their names are; None if the base has none."""
         return derive_fingerprint(self.base, self.method.params())
 
     @property
     def train_seed(self) -> int | None:
-        """The base's."""
+        """The seed of the base."""
         return read_metadata(self.base).train_seed
 
 
@@ -296,21 +309,27 @@ VARIANT_KEYS = tuple(one.name for one in fields(Variant))
 
 
 def variant_specs(spec: str, grid: Mapping[str, Sequence[Any]], calibration: str = "") -> list[str]:
-    """The names of an encoder's variants: of all ``dimensions`` and ``embeddings``, the first varying slowest.
+    """Return the names of an encoder's variants, the first parameter of the grid varying slowest.
 
-    Ranges are taken from the texts ``calibration``. Raises CardError: a value is none of its parameter.
+    Args:
+        spec: The name of the encoder.
+        grid: The values of ``dimensions`` and ``embeddings`` to combine, by parameter.
+        calibration: The texts that ranges are taken from; empty for the default.
+
+    Raises:
+        CardError: A value is not valid for its parameter.
     """
-    found = []
+    specs = []
     for values in product(*grid.values()):
-        given = {key: value for key, value in zip(grid, values, strict=True) if value != FLOAT_TYPE}
-        if given:
-            variant: Variant = call_with_params(Variant, given, where="--variants")
-            given |= {"calibration": calibration} if calibration and variant.needs_texts else {}
-        found.append(variant_name(spec, given))
-    return list(dict.fromkeys(found))
+        params = {key: value for key, value in zip(grid, values, strict=True) if value != FLOAT_TYPE}
+        if params:
+            variant: Variant = call_with_params(Variant, params, where="--variants")
+            params |= {"calibration": calibration} if calibration and variant.needs_texts else {}
+        specs.append(variant_name(spec, params))
+    return list(dict.fromkeys(specs))
 
 
 def find_variant(encoder: object) -> Variant | None:
-    """What is made of another's embeddings, of an encoder that is a variant, fitted or not; else None."""
+    """Return the variant of an encoder, fitted or not; None if the encoder is no variant."""
     method = encoder.method if isinstance(encoder, PostProcessed | FittedEncoder) else None
     return method if isinstance(method, Variant) else None

@@ -1,8 +1,9 @@
 """BERT-flow's normalising flow: a Glow over embeddings (https://arxiv.org/abs/2011.05864, section 3).
 
-An embedding of d channels passes ``depth`` steps of actnorm, channel reversal (the paper's random permutation) and
-additive coupling; half of the channels leave, the others pass to the next level. What comes out, all levels together,
-is standard normal if the flow fits. Names are those of Glow. It is trained on pairs of texts, as by the authors' code.
+An embedding of d channels passes ``depth`` steps of actnorm, channel reversal (in place of the
+paper's random permutation) and additive coupling; half of the channels leave, the others pass to
+the next level. The output, all levels together, is standard normal if the flow fits. Names are
+those of Glow. It is trained on pairs of texts, as by the authors' code.
 """
 
 from __future__ import annotations
@@ -41,12 +42,15 @@ AboveZero = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class ActNorm(nn.Module):
-    """A shift, then a scale, for each channel; where it is ``fresh``, its next input sets them, and comes out standard."""
+    """A shift, then a scale, for each channel.
+
+    If it is ``fresh``, its next input sets both, so that this input comes out standardised.
+    """
 
     fresh = False
 
     def __init__(self, channels: int) -> None:
-        """Make it the identity."""
+        """Start as the identity."""
         super().__init__()
         self.shift = nn.Parameter(torch.zeros(channels))
         self.log_scale = nn.Parameter(torch.zeros(channels))
@@ -62,12 +66,15 @@ class ActNorm(nn.Module):
         return (x + self.shift) * torch.exp(SCALE * self.log_scale)
 
     def log_determinant(self) -> torch.Tensor:
-        """The log-determinant of its Jacobian, the same for every input."""
+        """Return the log-determinant of the Jacobian, which is the same for every input."""
         return SCALE * self.log_scale.sum()
 
 
 class Coupling(nn.Module):
-    """Adds to the second half of the channels what a small network makes of the first; volume is kept."""
+    """Adds to the second half of the channels a small network's output for the first half.
+
+    The volume does not change.
+    """
 
     def __init__(self, channels: int, width: int, generator: torch.Generator) -> None:
         """Draw the network's weights; its last layer is zero, so that it adds nothing at first."""
@@ -86,27 +93,34 @@ class Coupling(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the coupled channels (b, c)."""
-        h = x[:, : self.kept]
+        hidden = x[:, : self.kept]
         for layer, norm in zip(self.inner, self.norms, strict=True):
-            h = torch.relu(norm(layer(h)))
-        added = self.last(h) * torch.exp(SCALE * self.last_log_scale)
-        return torch.cat([x[:, : self.kept], x[:, self.kept :] + added], dim=1)
+            hidden = torch.relu(norm(layer(hidden)))
+        translation = self.last(hidden) * torch.exp(SCALE * self.last_log_scale)
+        return torch.cat([x[:, : self.kept], x[:, self.kept :] + translation], dim=1)
 
 
 class GlowFlow(nn.Module):
     """The flow: embeddings (b, d) to z (b, d); :meth:`fit` and :meth:`transform` take plain arrays.
 
     Attributes:
-        losses_: the loss at each step of :meth:`fit`.
+        losses_: The loss at each step of :meth:`fit`.
     """
 
     def __init__(
         self, d: int, *, levels: int = 2, depth: int = 3, width: int = 32, seed: int = 0
     ) -> None:
-        """Draw the weights; :meth:`initialise` must see a batch before the flow means anything.
+        """Draw the weights; call :meth:`initialise` with a batch before the flow is used.
 
-        Each of the ``levels`` has ``depth`` steps, and half of its channels leave after all but the last; the coupling
-        networks have hidden layers of ``width``. Raises EncoderError: d does not halve ``levels`` times.
+        Args:
+            d: The size of an embedding.
+            levels: The number of levels; half of the channels leave after all but the last.
+            depth: The number of steps per level.
+            width: The size of the hidden layers of the coupling networks.
+            seed: The seed of the weights.
+
+        Raises:
+            EncoderError: d cannot be halved ``levels`` times.
         """
         super().__init__()
         if d % 2**levels:
@@ -122,30 +136,34 @@ class GlowFlow(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return z (b, d): what left after each level, then what is left at the end."""
-        left = []
+        """Return z (b, d): the channels that leave after each level, then those of the last level."""
+        leaving_channels = []
         for level in range(self.levels):
             steps = slice(level * self.depth, (level + 1) * self.depth)
             for norm, coupling in zip(self.norms[steps], self.couplings[steps], strict=True):
                 x = coupling(norm(x).flip(1))
             if level < self.levels - 1:
-                x, gone = x.chunk(2, dim=1)
-                left.append(gone)
-        return torch.cat([*left, x], dim=1)
+                x, leaving = x.chunk(2, dim=1)
+                leaving_channels.append(leaving)
+        return torch.cat([*leaving_channels, x], dim=1)
 
     def initialise(self, x: torch.Tensor) -> torch.Tensor:
-        """Set every actnorm from a batch (b, d), each from what reaches it; returns its z, which is standardised."""
-        for part in self.modules():
-            if isinstance(part, ActNorm):
-                part.fresh = True
+        """Set every actnorm from its own input for a batch (b, d).
+
+        Returns:
+            The z of the batch, which is standardised.
+        """
+        for module in self.modules():
+            if isinstance(module, ActNorm):
+                module.fresh = True
         with torch.no_grad():
             z: torch.Tensor = self(x)
         return z
 
     def log_determinant(self) -> torch.Tensor:
-        """The log-determinant of the flow's Jacobian: that of its actnorms, all else keeps volume."""
-        logs: list[torch.Tensor] = [norm.log_determinant() for norm in self.norms]  # type: ignore[operator]
-        return torch.stack(logs).sum()
+        """Return the log-determinant of the Jacobian: that of the actnorms, as the rest keeps volume."""
+        log_determinants: list[torch.Tensor] = [norm.log_determinant() for norm in self.norms]  # type: ignore[operator]
+        return torch.stack(log_determinants).sum()
 
     def log_likelihood(self, x: torch.Tensor) -> torch.Tensor:
         """Return the log-likelihood (b,) of embeddings (b, d), in nats."""
@@ -158,20 +176,20 @@ class GlowFlow(nn.Module):
         return -self.log_likelihood(x).mean() / (math.log(2) * self.d)
 
     def fit(self, x: npt.ArrayLike, method: FlowMethod | None = None) -> GlowFlow:
-        """Train anew on embeddings (n, d) of texts, rows 2i and 2i + 1 being pairs.
+        """Train anew on embeddings (n, d) of texts, of which rows 2i and 2i + 1 are pairs.
 
         Args:
-            x: the embeddings.
-            method: the settings of training, by default those of the encoders. Its levels, depth,
+            x: The embeddings.
+            method: The settings of training, by default those of the encoders. Its levels, depth,
                 width and seed are replaced by the flow's, and its dropout has no effect.
 
         Raises:
-            EncoderError: fewer than two pairs, another d, or a value that is not finite.
+            EncoderError: There are fewer than two pairs, another d, or a value that is not finite.
         """
         rows = check_embeddings(x)
         if rows.shape[1] != self.d:
-            due = f"takes embeddings (n, {self.d}), not shape {rows.shape}"
-            raise EncoderError(f"a flow of d = {self.d} {due}")
+            expected = f"takes embeddings (n, {self.d}), not shape {rows.shape}"
+            raise EncoderError(f"a flow of d = {self.d} {expected}")
         method = replace(
             method or FlowMethod(),
             levels=self.levels,
@@ -184,7 +202,7 @@ class GlowFlow(nn.Module):
         return self
 
     def transform(self, x: npt.ArrayLike) -> FloatArray:
-        """Return z (n, d), computed in float64, so that no embedding depends on those beside it."""
+        """Return z (n, d), computed in float64, so that embeddings do not depend on their neighbours."""
         rows = torch.from_numpy(np.asarray(x, dtype=np.float64))
         with torch.inference_mode():
             z: FloatArray = deepcopy(self).double()(rows).numpy()
@@ -192,10 +210,11 @@ class GlowFlow(nn.Module):
 
 
 class DecayedAdam:
-    """Adam as in BERT's first release: no bias correction, decay beside the gradient, clipping by global norm.
+    """Adam of BERT's first release: no bias correction, decay beside the gradient, a global clip.
 
-    Torch's has a correction, and that of the recipes decays after its step; an optimiser of torch's also takes
-    longer to be imported than a flow takes to be trained on STS-B's development and test sentences.
+    PyTorch's has a correction, and that of the recipes decays after its step. Also, an optimiser of
+    PyTorch takes longer to import than a flow takes to train on STS-B's development and test
+    sentences.
     """
 
     def __init__(self, flow: GlowFlow, method: FlowMethod) -> None:
@@ -206,14 +225,14 @@ class DecayedAdam:
 
     def step(self, loss: torch.Tensor) -> None:
         """Take one step down the gradient of a loss."""
-        gradients = torch.autograd.grad(loss, [p for _, p in self.named])
+        gradients = torch.autograd.grad(loss, [parameter for _, parameter in self.named])
         norm = torch.stack([g.norm() for g in gradients]).norm()
-        shrink = (self.method.clip / norm.clamp(min=self.method.clip)).item()
+        clip_factor = (self.method.clip / norm.clamp(min=self.method.clip)).item()
         with torch.no_grad():
             for (name, p), (m, v), gradient in zip(
                 self.named, self.moments, gradients, strict=True
             ):
-                g = gradient * shrink
+                g = gradient * clip_factor
                 m.mul_(MOMENTS[0]).add_(g, alpha=1 - MOMENTS[0])
                 v.mul_(MOMENTS[1]).addcmul_(g, g, value=1 - MOMENTS[1])
                 update = m / (v.sqrt() + self.method.epsilon)
@@ -224,9 +243,10 @@ class DecayedAdam:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowMethod(EmbeddingTransform):
-    """How a flow is fitted on embeddings of texts; by default as on a task's own (appendix B, released code).
+    """The settings of a flow and its training; the defaults are those for a task's own sentences.
 
-    On NLI the paper trains 0.15 epochs at 2e-5. It has two levels (table 7), its code three.
+    They are of appendix B and the released code. On NLI the paper trains 0.15 epochs at 2e-5. The paper
+    has two levels (table 7), its code three.
     """
 
     levels: PositiveInt = 2
@@ -250,15 +270,21 @@ class FlowMethod(EmbeddingTransform):
 
     @property
     def reads_embeddings(self) -> bool:
-        """Under dropout every embedding is another one, and none is stored."""
+        """Fitting reads the usual embeddings; with dropout each is another one, and none is stored."""
         return not self.dropout
 
     def train(self, x: FloatArray) -> tuple[GlowFlow, list[float]]:
-        """Train a flow on embeddings (n, d) of texts, (2i, 2i + 1) being pairs; returns it with its loss at each step.
+        """Train a flow on embeddings (n, d) of texts, of which rows 2i and 2i + 1 are pairs.
 
-        The first batch's first sentences set the actnorms. A batch's loss is that of its first plus that of its second
-        sentences, in bits per dimension, as in the authors' code. A remainder that fills no batch is left out, unless
-        it is all. Raises EncoderError: there are fewer than two pairs, or d cannot be halved that often.
+        The first sentences of the first batch set the actnorms. The loss of a batch is that of its
+        first plus that of its second sentences, in bits per dimension, as in the authors' code. Pairs
+        that fill no whole batch are omitted, unless there are no others.
+
+        Returns:
+            The flow, and its loss at each step.
+
+        Raises:
+            EncoderError: There are fewer than two pairs, or d cannot be halved ``levels`` times.
         """
         if len(x) < 4:
             raise EncoderError(f"a flow needs at least two pairs of texts, not {len(x)} texts")
@@ -278,30 +304,30 @@ class FlowMethod(EmbeddingTransform):
                 adam.step(loss)
         return flow, losses
 
-    def batches(self, pairs: int) -> Iterator[IndexArray]:
-        """The pairs of each step, (b,); each epoch in another order."""
+    def batches(self, n_pairs: int) -> Iterator[IndexArray]:
+        """Yield the indices of the pairs of each step, (b,), in another order for each epoch."""
         rng = np.random.default_rng(self.seed)
-        size = min(self.batch_pairs, pairs)
-        for step in range(max(1, int(pairs / size * self.epochs))):
-            place = step % (pairs // size) * size
-            if place == 0:
-                order = rng.permutation(pairs)
-            yield order[place : place + size]
+        batch_size = min(self.batch_pairs, n_pairs)
+        for step in range(max(1, int(n_pairs / batch_size * self.epochs))):
+            start = step % (n_pairs // batch_size) * batch_size
+            if start == 0:
+                order = rng.permutation(n_pairs)
+            yield order[start : start + batch_size]
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """The parameters, float32, of a flow that is fitted on these sentences, which come in pairs."""
+        """Return the float32 parameters of a flow that is fitted on these sentences, which are pairs."""
         from stsbench.encoders.transformer.encoder import embed_with_dropout
 
-        paired = sentences[: len(sentences) // 2 * 2]
+        paired_sentences = sentences[: len(sentences) // 2 * 2]
         x = (
-            embed_with_dropout(base, paired, seed=self.seed)
+            embed_with_dropout(base, paired_sentences, seed=self.seed)
             if self.dropout
-            else base.encode(paired)
+            else base.encode(paired_sentences)
         )
-        return {name: p.detach().numpy() for name, p in self.train(x)[0].named_parameters()}
+        return {name: parameter.detach().numpy() for name, parameter in self.train(x)[0].named_parameters()}
 
     def transform(self, learned: Tensors) -> RowFunction:
-        """What gives z (n, d), see :meth:`GlowFlow.transform`."""
+        """Return the function that gives z (n, d), see :meth:`GlowFlow.transform`."""
         d = len(learned["norms.0.shift"])
         flow = GlowFlow(d, levels=self.levels, depth=self.depth, width=self.width)
         flow.load_state_dict({name: torch.from_numpy(array) for name, array in learned.items()})

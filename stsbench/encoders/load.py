@@ -1,32 +1,31 @@
-"""A name, a place or an object to an encoder; what no card names is called by its place: short, and never as a card or recipe is."""
+"""From a name, a path or an object to an encoder.
+
+An encoder that no card describes is called by the end of its path: as short as possible, but never
+by the name of a card or recipe.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 from weakref import WeakValueDictionary
-
-import numpy as np
 
 from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue, read_card
-from stsbench.core.errors import CardError, EncoderError, SourceError, UnknownName
+from stsbench.core.errors import CardError, EncoderError, Remedy, SourceError, UnknownName
 from stsbench.core.names import merge_parameters, split_params
 from stsbench.core.parameters import NAME_OR_PATH, PARAMETERS, call_with_params, validate_arguments
 from stsbench.core.provenance import record_factory
 from stsbench.core.settings import check_hub, key_among
-from stsbench.core.wording import format_repr
-from stsbench.encoders.base import Encoder, FittableEncoder, FloatArray
+from stsbench.encoders.base import Encoder, FittableEncoder
 from stsbench.encoders.checkpoint import locate_checkpoint
 from stsbench.encoders.described import FILE, describe
-from stsbench.encoders.engine.embed import as_array
 from stsbench.encoders.fitted import (
     CALIBRATION,
     TARGET_TASK,
@@ -39,13 +38,9 @@ from stsbench.encoders.kinds import ENCODERS, KINDS, cards_of_model, requirement
 from stsbench.encoders.metadata import (
     can_encode,
     check_encoder,
-    check_signature,
-    is_encoder,
-    is_name,
     read_metadata,
-    valid_text,
 )
-from stsbench.encoders.named import NamedEncoder, attach_name, find_named, variant_name
+from stsbench.encoders.named import NamedEncoder, attach_name, variant_name
 from stsbench.encoders.runs import (
     RUN_FILE,
     TrainedRun,
@@ -57,22 +52,23 @@ from stsbench.encoders.runs import (
 
 
 def candidate_names(path: Path, catalogue: Catalogue) -> list[str]:
-    """The ends of a path, shortest first: ``final``, ``runA/final`` and so on; none is a card's or recipe's name."""
-    return [end for end in _ends(path.resolve()) if not catalogue.is_taken(end)] or [
-        f"{path.name} (folder)"
-    ]
+    """List the names that a folder may have: the ends of its path, shortest first.
+
+    Returns:
+        For example ``final`` and ``runA/final``, without the names of cards and recipes; a name
+        that says it is a folder's if no end is free.
+    """
+    free_names = [end for end in _path_ends(path.resolve()) if not catalogue.is_taken(end)]
+    return free_names or [f"{path.name} (folder)"]
 
 
-def shared_suffixes(path: Path, others: Sequence[Path]) -> frozenset[str]:
-    """The ends that other paths have too, so that none of them tells this one."""
-    return frozenset(
-        end
-        for other in {other.resolve() for other in others} - {path.resolve()}
-        for end in _ends(other)
-    )
+def shared_suffixes(path: Path, other_paths: Sequence[Path]) -> frozenset[str]:
+    """Return the ends of other paths, none of which distinguishes this path from them."""
+    distinct_paths = {other_path.resolve() for other_path in other_paths} - {path.resolve()}
+    return frozenset(end for other_path in distinct_paths for end in _path_ends(other_path))
 
 
-def _ends(path: Path) -> list[str]:
+def _path_ends(path: Path) -> list[str]:
     return ["/".join(path.parts[-length:]) for length in range(1, len(path.parts))]
 
 
@@ -80,29 +76,44 @@ def _ends(path: Path) -> list[str]:
 def load_encoder(
     name: str | Path, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
 ) -> Encoder:
-    """Return the encoder of this name; one that is fitted on texts (whitening, flow) wants some by ``fit_texts`` before it embeds.
+    """Return the encoder of this name.
 
-    The name is that of a recipe that has been trained (``recipe@3``: of seed 3), a card's id, a card file, a checkpoint folder, a Hub
-    id, ``package.module:Name`` of your own class, or that of an entry point in the group ``stsbench.encoders``; ``params`` replace the
-    card's. Raises UnknownName: none of these; offers the nearest card. EncoderError: the checkpoint cannot be used; SourceError: it
-    cannot be had.
+    An encoder that is fitted on texts (whitening, flow) needs some by ``fit_texts`` before it
+    embeds.
+
+    Args:
+        name: A trained recipe (``recipe@3`` is its seed 3), a card's id, a card file, a checkpoint
+            folder, a Hub id, ``package.module:Name`` of your own class, or an entry point of the
+            group ``stsbench.encoders``.
+        params: Values that replace the card's parameters, by name.
+        catalogue: The cards to search; None for the project's.
+
+    Raises:
+        UnknownName: The name is none of these; the nearest card is suggested.
+        EncoderError: The checkpoint cannot be used.
+        SourceError: The checkpoint is not available.
     """
     return attach_name(load_named(str(name), params=params, catalogue=catalogue))
 
 
 def load_run(run: TrainedRun, catalogue: Catalogue) -> Encoder:
-    """Return the encoder that a finished run has left, known by its recipe's name."""
+    """Return the encoder of a finished run, under the name of its recipe."""
     return attach_name(_from_run(run, run.recipe, {}, catalogue))
 
 
 def make_processor(
-    method: type[Any], made: Callable[..., FittableEncoder] = PostProcessed
+    method: type[Any], encoder_type: Callable[..., FittableEncoder] = PostProcessed
 ) -> Callable[..., FittableEncoder]:
-    """What makes the encoders of a kind that a method fits: it takes the method's parameters, and these of every such kind.
+    """Return the function that makes the encoders of a kind which is fitted on texts.
 
-    ``base`` is a card or a checkpoint, ``base_params`` replace parameters of its card and ``model`` is the checkpoint where
-    that names none; ``fit`` says which texts it is fitted on, see :mod:`stsbench.bench.embedder`. It raises CardError: the
-    base is itself fitted on texts; as :func:`load_encoder` otherwise.
+    It takes the method's parameters, and these of every such kind: ``base`` is a card or a
+    checkpoint, ``base_params`` replace parameters of its card, ``model`` is the checkpoint if the
+    card names none, and ``fit`` names the texts to fit on, see :mod:`stsbench.bench.embedder`. It
+    raises CardError if the base is itself fitted on texts, and otherwise as :func:`load_encoder`.
+
+    Args:
+        method: The class of an :class:`EmbeddingTransform`.
+        encoder_type: What makes the encoder of a base, a method, a name and ``fit``.
     """
 
     def make(
@@ -115,27 +126,34 @@ def make_processor(
         catalogue: Catalogue | None = None,
         **params: Any,  # noqa: ANN401 - the method's
     ) -> FittableEncoder:
-        how, cards = method(**params), catalogue or Catalogue()
-        path = (
+        transform = method(**params)
+        catalogue = catalogue or Catalogue()
+        base_card_path = (
             Path(base)
             if base.endswith(".toml")
-            else cards.paths("baselines").get(list(split_params(base))[-1][0])
+            else catalogue.paths("baselines").get(list(split_params(base))[-1][0])
         )
-        # Asked before it is made: it might be made over this very encoder.
-        is_fitted = path is not None and requirement(read_card(path, EncoderCard).kind) == "texts"
-        given = {**(base_params or {}), **({"model": model} if model else {})}
-        found = None if is_fitted else load_named(base, params=given, catalogue=cards).encoder
-        if found is None or isinstance(found, FittableEncoder):
+        base_encoder = None
+        # The card is read before the base is made, which might be made over this very encoder.
+        if (
+            base_card_path is None
+            or requirement(read_card(base_card_path, EncoderCard).kind) != "texts"
+        ):
+            all_params = {**(base_params or {}), **({"model": model} if model else {})}
+            base_encoder = load_named(base, params=all_params, catalogue=catalogue).encoder
+        if base_encoder is None or isinstance(base_encoder, FittableEncoder):
             raise CardError(f"base '{base}' is itself fitted on texts; name an encoder that is not")
-        return made(found, how, name=name or f"{base}-{method.kind}", fit=fit)
+        return encoder_type(base_encoder, transform, name=name or f"{base}-{method.kind}", fit=fit)
 
-    # A card's parameters are checked against both.
-    shared, own = (
-        list(inspect.signature(make).parameters.values())[:-1],
-        inspect.signature(method).parameters.values(),
+    # A card's parameters are checked against those of both.
+    shared_parameters = list(inspect.signature(make).parameters.values())[:-1]
+    method_parameters = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in inspect.signature(method).parameters.values()
+    ]
+    make.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*shared_parameters, *method_parameters]
     )
-    keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
-    make.__signature__ = inspect.Signature([*shared, *keywords])  # type: ignore[attr-defined]
     make.__annotations__ = get_type_hints(make) | get_type_hints(
         method.__init__, include_extras=True
     )
@@ -145,44 +163,72 @@ def make_processor(
 def load_named(
     spec: str, *, params: Mapping[str, Any] | None = None, catalogue: Catalogue | None = None
 ) -> NamedEncoder:
-    """As :func:`load_encoder`, with its card; of a recipe trained for many seeds, the lowest.
+    """Return the encoder of a name as :func:`load_encoder` does, together with its card.
 
-    A name may say which parameters are replaced, as results' names do: ``minilm+pooling=max``.
+    Args:
+        spec: The name, with replaced parameters behind it if any, as in ``minilm+pooling=max``. A
+            recipe that was trained for several seeds stands for the lowest.
+        params: Values that replace the card's parameters, by name.
+        catalogue: The cards to search; None for the project's.
     """
     check_hub()
-    return _maker(spec, dict(params or {}), catalogue or Catalogue())()
+    load = _find_loader(spec, dict(params or {}), catalogue or Catalogue())
+    return load()
 
 
 def expand_recipe(spec: str, catalogue: Catalogue) -> list[str]:
-    """The names that a name stands for: of a recipe trained for several seeds ``name@seed``; raises EncoderError."""
-    name, _, runs = _trained(spec, catalogue)
-    return [f"{name}@{run.seed}{spec[len(name) :]}" for run in runs] if len(runs) > 1 else [spec]
+    """Return one name per seed, ``name@seed``, if a recipe was trained for several; else the name.
+
+    Raises:
+        EncoderError: A run of the recipe is not finished, or its record is broken.
+    """
+    recipe = _find_runs(spec, catalogue)
+    if len(recipe.runs) < 2:
+        return [spec]
+    suffix = spec[len(recipe.name) :]
+    return [f"{recipe.name}@{run.seed}{suffix}" for run in recipe.runs]
 
 
 def check_loadable(spec: str, catalogue: Catalogue) -> None:
-    """Raise UnknownName where a name stands for nothing, EncoderError where a recipe has not been trained."""
-    _maker(spec, {}, catalogue)
+    """Check that a name stands for an encoder, without loading it.
+
+    Raises:
+        UnknownName: The name stands for nothing.
+        EncoderError: The name is that of a recipe which has not been trained.
+    """
+    _find_loader(spec, {}, catalogue)
 
 
 def _stem(spec: str) -> str:
     return re.split(r"[+@]", spec, maxsplit=1)[0]
 
 
-def _trained(spec: str, catalogue: Catalogue) -> tuple[str, dict[str, Any], list[TrainedRun]]:
-    stem, cards = _stem(spec), catalogue.paths("baselines")
-    # A folder of runs may answer to a recipe's name, and to no other thing's.
-    other = stem in cards or stem.endswith(".toml") or {*stem} & {*"/:"} or stem in _entry_points()
-    if other and stem not in catalogue.paths("trainers"):
-        return spec, {}, []
-    for name, changes in split_params(spec):
+class _RecipeRuns(NamedTuple):
+    """The finished runs that a name stands for, none if it is not that of a trained recipe."""
+
+    name: str
+    """The name without the parameters that are not part of the recipe's own."""
+    params: dict[str, Any]
+    """The parameters behind the name, which replace those of the checkpoint."""
+    runs: list[TrainedRun]
+
+
+def _find_runs(spec: str, catalogue: Catalogue) -> _RecipeRuns:
+    stem = _stem(spec)
+    cards = catalogue.paths("baselines")
+    # A folder of runs may be found by the name of a recipe, and by no other name.
+    is_other_name = (
+        stem in cards or stem.endswith(".toml") or {*stem} & {*"/:"} or stem in _entry_points()
+    )
+    if is_other_name and stem not in catalogue.paths("trainers"):
+        return _RecipeRuns(spec, {}, [])
+    for name, params in split_params(spec):
         if runs := trained_runs(name):
-            return name, changes, runs
+            return _RecipeRuns(name, params, runs)
         if unfinished := unfinished_runs(name):
-            meanwhile = (
-                "; its card's checkpoint is there with another folder of runs in STSBENCH_RUNS"
-            )
-            raise EncoderError(f"{unfinished[0]}{meanwhile if stem in cards else ''}")
-    return spec, {}, []
+            hint = "its card's checkpoint is there with another folder of runs in STSBENCH_RUNS"
+            raise EncoderError(str(unfinished[0]), hint=hint if stem in cards else "")
+    return _RecipeRuns(spec, {}, [])
 
 
 def _entry_points() -> list[str]:
@@ -190,342 +236,336 @@ def _entry_points() -> list[str]:
 
 
 def _from_run(
-    run: TrainedRun, name: str, extra: dict[str, Any], catalogue: Catalogue
+    run: TrainedRun, name: str, params: dict[str, Any], catalogue: Catalogue
 ) -> NamedEncoder:
-    known = _from_checkpoint(str(run.folder), extra, catalogue)
-    called = variant_name(name.partition("@")[0] if name.endswith(f"@{run.seed}") else name, extra)
+    named_encoder = _from_checkpoint(str(run.folder), params, catalogue)
+    name_without_seed = name.partition("@")[0] if name.endswith(f"@{run.seed}") else name
     return replace(
-        known, name=called, candidate_names=(), run=run, claimed_run=None, card_digest=run.digest
+        named_encoder,
+        name=variant_name(name_without_seed, params),
+        candidate_names=(),
+        run=run,
+        claimed_run=None,
+        card_digest=run.digest,
     )
 
 
-def _maker(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> Callable[[], NamedEncoder]:
-    name, changes, runs = _trained(spec, catalogue)
-    if runs:
-        return partial(_from_run, runs[0], name, {**changes, **extra}, catalogue)
+def _find_loader(
+    spec: str, params: dict[str, Any], catalogue: Catalogue
+) -> Callable[[], NamedEncoder]:
+    """Return the function that loads the encoder of a name; raises as :func:`check_loadable`."""
+    recipe = _find_runs(spec, catalogue)
+    if recipe.runs:
+        return partial(
+            _from_run, recipe.runs[0], recipe.name, {**recipe.params, **params}, catalogue
+        )
     cards = catalogue.paths("baselines")
     if spec.endswith(".toml"):
         path = Path(spec)
-        # Called by the file's name, unless that is another card's.
-        is_known = cards.get(path.stem, Path()).resolve() == path.resolve()
-        name = path.stem if is_known else candidate_names(path.with_suffix(""), catalogue)[0]
-        return partial(_from_card, name, path, extra, catalogue)
+        # The encoder is called by the file's name, unless that is another card's.
+        is_card_of_catalogue = cards.get(path.stem, Path()).resolve() == path.resolve()
+        name = (
+            path.stem
+            if is_card_of_catalogue
+            else candidate_names(path.with_suffix(""), catalogue)[0]
+        )
+        return partial(_from_card, name, path, params, catalogue)
     if spec in cards:
-        return partial(_from_card, spec, cards[spec], extra, catalogue)
+        return partial(_from_card, spec, cards[spec], params, catalogue)
     if _is_folder(spec):
-        return partial(_from_checkpoint, spec, extra, catalogue)
-    for name, changes in split_params(spec):
+        return partial(_from_checkpoint, spec, params, catalogue)
+    for stem, stem_params in split_params(spec):
         # Entry points last: to look for them reads a file of every installed package.
-        by_sign = name in cards or {*"/:"} & {*name} or name.endswith(".toml")
-        if changes and (by_sign or _is_folder(name) or name in _entry_points()):
-            return _maker(name, merge_parameters(spec, changes, extra), catalogue)
+        is_recognised = stem in cards or {*"/:"} & {*stem} or stem.endswith(".toml")
+        if stem_params and (is_recognised or _is_folder(stem) or stem in _entry_points()):
+            return _find_loader(stem, merge_parameters(spec, stem_params, params), catalogue)
     if ":" in spec or spec in _entry_points():
-        return partial(_own, spec, extra, catalogue)
+        return partial(_from_address, spec, params, catalogue)
     if "/" in spec:
-        return partial(_from_hub, spec, extra, catalogue)
-    raise _unknown(spec, [*cards, *_entry_points()], catalogue)
+        return partial(_from_hub, spec, params, catalogue)
+    raise _unknown_encoder(spec, catalogue)
 
 
-def _unknown(spec: str, known: Sequence[str], catalogue: Catalogue) -> EncoderError | UnknownName:
-    if (recipe := _stem(spec)) in catalogue.paths("trainers"):
-        others = [f"'{name}'" for name in trained_variants(recipe)]
-        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-        near = (
-            f"; with values replaced it has: give {' or '.join(others[:3])}{more}" if others else ""
-        )
-        # The command that trains what the name says: a recipe, its seed, and the values that are replaced.
-        stem, changes = list(split_params(spec))[-1]
-        recipe, _, seed = stem.partition("@")
-        words = ["stsbench", "train", recipe, *(["--seeds", seed] if seed else [])]
-        words += [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
-        return EncoderError(
-            f"recipe '{spec}' has not been trained here{near}; run: {shlex.join(words)}"
-        )
+def _unknown_encoder(spec: str, catalogue: Catalogue) -> EncoderError | UnknownName:
+    """Return the error for a name that stands for no encoder."""
+    if _stem(spec) in catalogue.paths("trainers"):
+        return _untrained_recipe(spec)
     if spec in catalogue.paths("tasks") or spec in catalogue.suites():
-        what = f"'{spec}' is a task or a suite, not an encoder"
-        return EncoderError(f"{what}; give it by --tasks {spec}, in Python after the encoder")
-    hint = "'stsbench list encoders' lists them; a Hub id has a slash, a folder must exist"
-    return UnknownName("encoder", spec, known, hint=hint)
+        return EncoderError(
+            f"'{spec}' is a task or a suite, not an encoder",
+            hint=f"use it as a task: `tasks={spec}`",
+        )
+    return UnknownName(
+        "encoder",
+        spec,
+        [*catalogue.paths("baselines"), *_entry_points()],
+        hint="a Hub id has a slash, a folder must exist",
+        remedy=Remedy("list", {"kind": "encoders"}),
+    )
 
 
-def _from_hub(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
+def _untrained_recipe(spec: str) -> EncoderError:
+    """Return the error for a recipe that was not trained, with the command that trains it."""
+    names = [f"'{name}'" for name in trained_variants(_stem(spec))]
+    hint = ""
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        hint = f"with replaced values it has been: use {' or '.join(names[:3])}{more}"
+    stem, params = list(split_params(spec))[-1]
+    recipe, _, seed = stem.partition("@")
+    arguments: dict[str, Any] = {"recipe": recipe}
+    if seed:
+        arguments["seed"] = seed
+    if params:
+        arguments["params"] = params
+    return EncoderError(
+        f"recipe '{spec}' has not been trained here",
+        hint=hint,
+        remedy=Remedy("train", arguments),
+    )
+
+
+def _from_hub(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
     cards = cards_of_model(spec, catalogue)
     if len(cards) == 1:
-        known = _from_card(cards[0], catalogue.paths("baselines")[cards[0]], extra, catalogue)
-        return replace(
-            known, notice=f"{spec} is the checkpoint of the card '{cards[0]}': evaluated as it says"
-        )
-    known = _from_checkpoint(spec, extra, catalogue)
-    several = f"{spec} is run as its files say; cards that describe it otherwise or so: {', '.join(cards)}"
-    return replace(known, notice=several) if cards else known
+        path = catalogue.paths("baselines")[cards[0]]
+        named_encoder = _from_card(cards[0], path, params, catalogue)
+        notice = f"{spec} is the checkpoint of the card '{cards[0]}': evaluated as it says"
+        return replace(named_encoder, notice=notice)
+    named_encoder = _from_checkpoint(spec, params, catalogue)
+    if not cards:
+        return named_encoder
+    notice = f"{spec} is run as its files say; these cards describe it too: {', '.join(cards)}"
+    return replace(named_encoder, notice=notice)
 
 
 def _is_folder(spec: str) -> bool:
     try:
         return Path(spec).is_dir()
     except OSError:
-        # Too long for a file's name.
+        # The name is too long for a file.
         return False
 
 
-def _from_card(name: str, path: Path, extra: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
+def _from_card(name: str, path: Path, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
+    """Return the encoder of a card, whose parameters ``params`` replace."""
     card = read_card(path, EncoderCard)
-    where = f"{path}: [params]{' and --set' if extra else ''}"
-    names_checkpoint = bool({"model", "package"} & {*card.params, *extra})
+    names_checkpoint = bool({"model", "package"} & {*card.params, *params})
     if not names_checkpoint and requirement(card.kind) == "checkpoint":
-        what = f"the card of '{name}' names no checkpoint to fetch"
-        raise SourceError(f"{what}; {card.note or 'pass --set model=FOLDER'}")
-    kind, base = ENCODERS.load(card.kind), card.params.get("base")
-    located = (
-        catalogue.encoder(base).params if base in catalogue.paths("baselines") else card.params
-    )
-    # Files that are known by their hashes may lie anywhere.
-    anywhere = bool(located.get("sha256")) and "model" not in located
-    named = {key: value for key, value in extra.items() if key != "model" or not anywhere}
-    # Beside the device, what says how a kind runs and nothing of its embeddings.
-    places: Sequence[str] = getattr(kind, "PLACES", ())
-    # A folder that a user names takes the place of the package that a card names.
-    replaced = {"package", "subfolder"} if "model" in extra and "package" in card.params else set()
-    params = {key: value for key, value in card.params.items() if key not in replaced} | extra
+        raise SourceError(
+            f"the card of '{name}' names no checkpoint to fetch",
+            hint=card.note or "pass `params=model=FOLDER`",
+        )
+    factory = ENCODERS.load(card.kind)
+    params_in_name = dict(params)
+    if _is_known_by_hashes(card, catalogue):
+        # Such files are the same wherever they are.
+        params_in_name.pop("model", None)
+    runtime_parameters: Sequence[str] = getattr(factory, "RUNTIME_PARAMETERS", ())
+    card_params = dict(card.params)
+    if "model" in params and "package" in card_params:
+        # The user's folder takes the place of the package.
+        card_params.pop("package")
+        card_params.pop("subfolder", None)
+    all_params = card_params | params
     if card.kind in KINDS:
-        # A card's own revision is that of the checkpoint which a user has put a folder for.
-        _check_revision(extra if "model" in extra else params, params)
-    encoder = _make(
-        kind,
-        variant_name(name, named, excluded=places),
-        params,
-        where,
+        # A revision of the card is that of the checkpoint which the user's folder replaces.
+        _check_revision(params if "model" in params else all_params, all_params)
+    encoder = _build(
+        factory,
+        variant_name(name, params_in_name, excluded=runtime_parameters),
+        all_params,
+        f"{path}: [params]{' and `params`' if params else ''}",
         catalogue,
-        found_by=card.kind,
+        kind=card.kind,
     )
-    # Results say the seed themselves: several seeds are one encoder.
-    seeded = read_metadata(encoder).train_seed is not None
-    called = variant_name(name, named, excluded=(*places, "seed") if seeded else places)
+    # Results record the seed of such an encoder: all its seeds have one name.
+    is_seeded = read_metadata(encoder).train_seed is not None
+    excluded = (*runtime_parameters, "seed") if is_seeded else runtime_parameters
     return NamedEncoder(
-        name=called, encoder=encoder, card=card, card_digest=catalogue.digest_of(card)
+        name=variant_name(name, params_in_name, excluded=excluded),
+        encoder=encoder,
+        card=card,
+        card_digest=catalogue.digest_of(card),
     )
+
+
+def _is_known_by_hashes(card: EncoderCard, catalogue: Catalogue) -> bool:
+    """Return whether a card, or that of its base, names its checkpoint by hashes alone."""
+    base = card.params.get("base")
+    params = catalogue.encoder(base).params if base in catalogue.paths("baselines") else card.params
+    return bool(params.get("sha256")) and "model" not in params
 
 
 _BASES: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
-"""The bases of variants that are in use, by what made them: the next variant takes the same one."""
+"""The bases of variants that are in use, by kind and parameters: variants share one base."""
 
 
-def _make(
-    maker: Callable[..., Any],
+def _build(
+    factory: Callable[..., Any],
     name: str,
     params: Mapping[str, Any],
     where: str,
     catalogue: Catalogue | None = None,
     *,
-    found_by: str,
+    kind: str,
 ) -> Encoder:
-    """What a maker, found by a name, makes of its own parameters, or the variant of that which the others ask for.
+    """Make an encoder, or a variant of it if parameters of variants are among its own.
 
-    Raises CardError: a parameter is unknown, missing or of another type, or asks for a variant of what is fitted on
-    texts; EncoderError: what is made is no encoder. Both begin with ``where``.
+    Args:
+        factory: A class, a function or an encoder that is made already.
+        name: The name of the encoder; empty if it has its own.
+        params: Its parameters, and those of a variant if the factory does not take them itself.
+        where: The beginning of messages.
+        catalogue: The cards to search for a base; None if it needs none.
+        kind: The name or address of the factory.
+
+    Raises:
+        CardError: A parameter is unknown, missing or of another type, or asks for a variant of an
+            encoder that is fitted on texts.
+        EncoderError: The factory's object is no encoder.
     """
-    takes = {} if _is_made(maker) else inspect.signature(maker).parameters
-    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
-    asked = {
+    accepted = {} if _is_object(factory) else inspect.signature(factory).parameters
+    accepts_any = any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values()
+    )
+    variant_params = {
         key: value
         for key, value in params.items()
-        if key in VARIANT_KEYS and key not in takes and not takes_all
+        if key in VARIANT_KEYS and key not in accepted and not accepts_any
     }
-    own = {key: value for key, value in params.items() if key not in asked}
-    known = f"{found_by} {sorted(own.items())} {catalogue.folders if catalogue else ()}"
-    made = _BASES.get(known) if asked else None
-    if made is None:
-        made = check_encoder(_call(maker, name, own, where, catalogue), where)
-        record_factory(made, maker, own, name=found_by)
-    if not asked:
-        return made
-    variant: Variant = call_with_params(Variant, asked, where=where)
+    own_params = {key: value for key, value in params.items() if key not in variant_params}
+    cache_key = f"{kind} {sorted(own_params.items())} {catalogue.folders if catalogue else ()}"
+    encoder = _BASES.get(cache_key) if variant_params else None
+    if encoder is None:
+        encoder = check_encoder(_call(factory, name, own_params, where, catalogue), where)
+        record_factory(encoder, factory, own_params, name=kind)
+    if not variant_params:
+        return encoder
+    variant: Variant = call_with_params(Variant, variant_params, where=where)
     with suppress(TypeError):
-        # What takes no weak references is made for each variant.
-        _BASES[known] = made
-    if isinstance(made, FittableEncoder):
+        # An encoder that takes no weak references is made anew for each variant.
+        _BASES[cache_key] = encoder
+    if isinstance(encoder, FittableEncoder):
         raise CardError(
-            f"{where}: '{min(asked)}' is for encoders that are not fitted on texts, and this one is"
+            f"{where}: '{min(variant_params)}' is for encoders that are not fitted on texts, "
+            "and this one is"
         )
-    # The base may be called after the variant for which it was made.
-    called = name if name and "name" in takes else made.name
+    # The shared base may have the name of the variant that it was first made for.
+    variant_encoder_name = name if name and "name" in accepted else encoder.name
     if not variant.needs_texts:
-        return VariantEncoder(made, variant, (), name=called)
-    return PostProcessed(made, variant, name=called, fit=variant.calibration or CALIBRATION)
+        return VariantEncoder(encoder, variant, (), name=variant_encoder_name)
+    return PostProcessed(
+        encoder, variant, name=variant_encoder_name, fit=variant.calibration or CALIBRATION
+    )
 
 
-def _is_made(maker: object) -> bool:
-    return not isinstance(maker, type) and can_encode(maker)
+def _is_object(factory: object) -> bool:
+    """Return whether a factory is itself an encoder, not a class or function that makes one."""
+    return not isinstance(factory, type) and can_encode(factory)
 
 
 def _call(
-    maker: Callable[..., Any],
+    factory: Callable[..., Any],
     name: str,
     params: dict[str, Any],
     where: str,
     catalogue: Catalogue | None,
 ) -> object:
-    """Call a maker with params checked against its signature, and with its name and the cards where it takes them."""
-    if _is_made(maker):
+    """Call a factory with checked parameters, and with name and catalogue if it accepts them."""
+    if _is_object(factory):
         if params:
             raise CardError(
                 f"{where} is made already; it takes no parameters ({', '.join(params)})"
             )
-        return maker
-    if inspect.isabstract(maker):
+        return factory
+    if inspect.isabstract(factory):
         raise CardError(
-            f"{where}: {maker.__name__} is an abstract class; give one that has all its methods"
+            f"{where}: {factory.__name__} is an abstract class; give one that has all its methods"
         )
     if problem := key_among(params):
         raise CardError(f"{where}: {problem}")
-    takes, ours = (
-        inspect.signature(maker).parameters,
-        {"name": name or None, "catalogue": catalogue},
-    )
-    if name and (key := next((key for key in ours if key in params), "")):
-        raise CardError(f"{where}: '{key}' cannot be set: stsbench sets it")
-    given = {key: value for key, value in ours.items() if value is not None and key in takes}
-    return call_with_params(maker, {**given, **params}, where=where, other_keys=VARIANT_KEYS)
+    accepted = inspect.signature(factory).parameters
+    our_arguments = {"name": name or None, "catalogue": catalogue}
+    for key in our_arguments:
+        if name and key in params:
+            raise CardError(f"{where}: '{key}' cannot be set: stsbench sets it")
+    arguments = {
+        key: value for key, value in our_arguments.items() if value is not None and key in accepted
+    }
+    return call_with_params(factory, {**arguments, **params}, where=where, other_keys=VARIANT_KEYS)
 
 
-def _own(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
-    made = _make(ENCODERS.load(spec), "", extra, f"encoder '{spec}'", found_by=spec)
-    name = spec if catalogue.is_taken(made.name) else made.name
-    return NamedEncoder(name=variant_name(name, extra), encoder=made)
+def _from_address(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
+    """Return the encoder of a user's own class, function or object, or of an entry point."""
+    encoder = _build(ENCODERS.load(spec), "", params, f"encoder '{spec}'", kind=spec)
+    name = spec if catalogue.is_taken(encoder.name) else encoder.name
+    return NamedEncoder(name=variant_name(name, params), encoder=encoder)
 
 
-def _from_checkpoint(spec: str, extra: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
-    local = _is_folder(spec)
-    if unfinished := UnfinishedRun.read(Path(spec)) if local else None:
+def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) -> NamedEncoder:
+    """Return the encoder of a folder or Hub id, run as its own files say."""
+    is_folder = _is_folder(spec)
+    if unfinished := UnfinishedRun.read(Path(spec)) if is_folder else None:
         raise EncoderError(str(unfinished))
     for key in ("model", "package"):
-        if key in extra:
+        if key in params:
             raise CardError(
                 f"'{key}' would be another encoder than '{spec}'; give it as the encoder itself"
             )
-    _check_revision(extra, {"model": spec})
-    where = {key: str(extra[key]) for key in ("revision", "subfolder") if key in extra}
-    folder = locate_checkpoint(spec, **where).folder
-    names = [
-        variant_name(name, extra)
-        for name in (candidate_names(Path(spec), catalogue) if local else [spec])
-    ]
-    described = describe(folder, catalogue, "" if local else spec)
-    if described.is_saved:
-        params = {"model": str(folder), **described.params, **extra}
-        maker = ENCODERS.load_own(described.kind)
-        encoder = _make(maker, names[0], params, f"{folder}/{FILE}", found_by=described.kind)
-        claims = TrainedRun.read(folder) if (folder / RUN_FILE).is_file() else None
+    _check_revision(params, {"model": spec})
+    location = {key: str(params[key]) for key in ("revision", "subfolder") if key in params}
+    folder = locate_checkpoint(spec, **location).folder
+    stems = candidate_names(Path(spec), catalogue) if is_folder else [spec]
+    names = [variant_name(stem, params) for stem in stems]
+    description = describe(folder, catalogue, "" if is_folder else spec)
+    if description.is_saved:
+        encoder = _build(
+            ENCODERS.load_own(description.kind),
+            names[0],
+            {"model": str(folder), **description.params, **params},
+            f"{folder}/{FILE}",
+            kind=description.kind,
+        )
+        has_record = (folder / RUN_FILE).is_file()
         return NamedEncoder(
-            name=names[0], candidate_names=names, encoder=encoder, claimed_run=claims
+            name=names[0],
+            candidate_names=names,
+            encoder=encoder,
+            claimed_run=TrainedRun.read(folder) if has_record else None,
         )
-    # A prompt chosen by its name takes the default's place.
-    own = {
+    # A prompt selected by its name takes the place of the default.
+    described_params = {
         key: value
-        for key, value in described.params.items()
-        if key != "prompt" or "prompt_name" not in extra
+        for key, value in description.params.items()
+        if key != "prompt" or "prompt_name" not in params
     }
-    params = {"model": spec, **own, **extra}
-    encoder = _make(ENCODERS.load(described.kind), names[0], params, spec, found_by=described.kind)
+    encoder = _build(
+        ENCODERS.load(description.kind),
+        names[0],
+        {"model": spec, **described_params, **params},
+        spec,
+        kind=description.kind,
+    )
     return NamedEncoder(
-        name=names[0], candidate_names=names, encoder=encoder, assumptions=described.assumed(extra)
+        name=names[0],
+        candidate_names=names,
+        encoder=encoder,
+        assumptions=description.assumed(params),
     )
 
 
-def _check_revision(given: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-    # What lies on this machine has none.
-    place = params.get("package") or params.get("model")
-    if ("package" in params or _is_folder(str(place))) and given.get(
-        "revision", "unpinned"
-    ) != "unpinned":
+def _check_revision(revision_params: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+    """Refuse a revision for a checkpoint on this machine, which has none.
+
+    Args:
+        revision_params: The parameters that may hold a revision of this checkpoint.
+        params: The parameters that locate the checkpoint.
+    """
+    location = params.get("package") or params.get("model")
+    is_local = "package" in params or _is_folder(str(location))
+    if is_local and revision_params.get("revision", "unpinned") != "unpinned":
         raise CardError(
-            f"'revision' names a commit on the Hub, and '{place}' is on this machine; leave 'revision' out"
+            f"'revision' names a commit on the Hub, and '{location}' is on this machine; "
+            "leave 'revision' out"
         )
-
-
-def resolve_encoder(
-    given: object, catalogue: Catalogue, *, name: str | None = None
-) -> NamedEncoder:
-    """Return the encoder that a program hands over: what :func:`stsbench.load_encoder` takes, or :func:`wrap_object`.
-
-    ``name`` is what results call one not given by its name. Raises EncoderError: it is none, or cannot be called so.
-    """
-    if isinstance(given, str | Path):
-        if name is not None:
-            raise EncoderError(
-                f"'{given}' is a name already, by which its results are found; leave out name='{name}'"
-            )
-        return load_named(str(given), catalogue=catalogue)
-    known = (
-        given
-        if isinstance(given, NamedEncoder)
-        else find_named(wrap_object(given, named=name is not None), catalogue)
-    )
-    if name is None:
-        clash = isinstance(known.encoder, FunctionEncoder) and catalogue.is_taken(known.name)
-        return replace(known, name=f"{known.name} (function)") if clash else known
-    if not is_name(name) or catalogue.is_taken(name):
-        what = f"{format_repr(name)} cannot be the name of an encoder of your own"
-        raise EncoderError(f"{what}: give one line of text that is not the name of a card")
-    return replace(known, name=name, candidate_names=())
-
-
-def wrap_object(given: object, *, named: bool = False) -> Encoder:
-    """Return an encoder as it is, and as one a ``SentenceTransformer`` or a function from sentences to embeddings (n, d).
-
-    Once ``named``, an object without a name is its ``encode``. Raises EncoderError: it is none; says what it lacks.
-    """
-    if not is_encoder(given) and _is_of(given, "sentence_transformers", "SentenceTransformer"):
-        return _of_library(given)
-    if can_encode(given):
-        nameless = named and not isinstance(given, type) and getattr(given, "name", None) is None
-        return (
-            wrap_object(cast(Encoder, given).encode)
-            if nameless
-            else check_encoder(given, "the encoder")
-        )
-    if not callable(given) or isinstance(given, type) or _is_of(given, "torch", "Module"):
-        own = "an object with name, fingerprint (or None) and encode(sentences)"
-        others = "a SentenceTransformer, or a function from sentences to an array (n, d)"
-        raise EncoderError(f"{format_repr(given)} is not an encoder; give a name, {own}, {others}")
-    encoder = FunctionEncoder(given)
-    check_signature(given, f"the function {encoder.name}")
-    return encoder
-
-
-class FunctionEncoder:
-    """A function from a list of sentences to their embeddings (n, d); what it does is not known, so nothing is stored."""
-
-    fingerprint = None
-    device_used: object = None
-    dtype: object = None
-
-    def __init__(self, function: Callable[[list[str]], object]) -> None:
-        """Keep the function, and call the encoder as it is called."""
-        self.function = function
-        inner = function.func if isinstance(function, partial) else function
-        self.name = (inner if inspect.isroutine(inner) else type(inner)).__name__.strip("<>")
-
-    def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d)."""
-        return as_array(self.function(list(sentences)), self.name).astype(np.float32, copy=False)
-
-
-def _of_library(model: Any) -> FunctionEncoder:  # noqa: ANN401 - sentence_transformers is not imported for it
-    """A ``SentenceTransformer`` of the user's own making, with the prompt that is its default; it may be trained on."""
-
-    def encode(sentences: list[str]) -> object:
-        return model.encode(
-            [valid_text(sentence) for sentence in sentences], show_progress_bar=False
-        )
-
-    made = FunctionEncoder(encode)
-    made.name, made.device_used, made.dtype = "SentenceTransformer", model.device, model.dtype
-    return made
-
-
-def _is_of(given: object, package: str, name: str) -> bool:
-    return any(
-        kind.__module__.partition(".")[0] == package and kind.__name__ == name
-        for kind in type(given).__mro__
-    )

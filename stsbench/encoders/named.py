@@ -21,112 +21,121 @@ from stsbench.encoders.runs import TrainedRun
 
 @dataclass(frozen=True, kw_only=True)
 class NamedEncoder:
-    """An encoder under the name results give it, with its card and the card's hash where it has one."""
+    """An encoder under its name in results, with its card and the card's hash if it has one."""
 
     name: str
     encoder: Encoder
     card: EncoderCard | None = None
     card_digest: str | None = None
     run: TrainedRun | None = None
+    """The training of an encoder that is loaded by its recipe's name."""
     claimed_run: TrainedRun | None = None
-    """The record of training that lies beside a checkpoint given by its place: believed where it speaks against it."""
+    """The record of training in a folder given by its path: believed only if it reports overlap."""
     texts_digest: str | None = None
-    """The hash of the texts that it is fitted on, for an encoder that is."""
+    """The hash of the texts that the encoder is fitted on; None if it is not fitted."""
     fitted_on_task: bool = False
-    """Whether sentences that are scored are among these texts."""
+    """The texts that it is fitted on include sentences that are scored."""
     candidate_names: Sequence[str] = ()
-    """Of what lies in a folder: what it may be called, shorter names first."""
+    """The names that an encoder from a folder may have, shorter ones first; else empty."""
     folder_digest: str | None = None
-    """Of what lies in a folder: the hash of the way to it from the results folder. Retrained there, it keeps its name."""
+    """The hash of a folder's path from the results folder; None if it is from no folder.
+
+    An encoder that is trained again in its folder keeps its name.
+    """
     assumptions: Sequence[str] = ()
-    """What its own files do not say and was taken for granted: notes for its results."""
+    """Notes for its results: settings that were assumed, as its own files do not have them."""
     notice: str = ""
-    """A line for whoever named it: that a card was found for it."""
+    """A message for the user who named it: a card was found for it."""
 
     def overlap_with(self, task: str) -> Overlap:
-        """Whether its training text overlaps a task's test sentences; what it was fitted on is training text."""
-        stated: Overlap = self.card.overlap if self.card else "unknown"
+        """Return how its training text overlaps a task's test sentences.
+
+        The texts that it is fitted on are training text too.
+        """
+        overlap: Overlap = self.card.overlap if self.card else "unknown"
         if self.run is not None:
-            stated = self.run.overlap_with(task)
-        elif self.claimed_run is not None and (claimed := self.claimed_run.overlap_with(task)) in (
-            "text",
-            "gold",
-        ):
-            stated = claimed
-        return "text" if self.fitted_on_task and stated != "gold" else stated
+            overlap = self.run.overlap_with(task)
+        elif self.claimed_run is not None:
+            claimed_overlap = self.claimed_run.overlap_with(task)
+            if claimed_overlap in ("text", "gold"):
+                overlap = claimed_overlap
+        return "text" if self.fitted_on_task and overlap != "gold" else overlap
 
     @property
     def fingerprint(self) -> str | None:
-        """What identifies its embeddings, with the texts it is fitted on."""
-        own = encoder_identity(self.encoder)
-        return (
-            own if own is None or self.texts_digest is None else add_texts(own, self.texts_digest)
-        )
+        """The fingerprint of its embeddings, which counts the texts that it is fitted on."""
+        fingerprint = encoder_identity(self.encoder)
+        if fingerprint is None or self.texts_digest is None:
+            return fingerprint
+        return add_texts(fingerprint, self.texts_digest)
 
     @property
     def train_seed(self) -> int | None:
-        """The seed it was trained or fitted with, None where nothing was drawn."""
+        """The seed that it was trained or fitted with; None if nothing was drawn."""
         return self.run.seed if self.run is not None else read_metadata(self.encoder).train_seed
 
     def notes(self) -> list[str]:
-        """What a reader of its scores must know: which commit an open revision was, and how to keep it."""
-        facts = read_metadata(self.encoder)
-        found, asked = facts.revision, facts.revision_asked
-        if found is None or asked in (None, found):
+        """Return a note if its revision may move: today's commit, and how to keep it."""
+        metadata = read_metadata(self.encoder)
+        commit = metadata.revision
+        revision_asked = metadata.revision_asked
+        if commit is None or revision_asked in (None, commit):
             return []
-        keep = f"--set revision={found}"
+        remedy = f"the parameter revision={commit}"
         if self.card is not None:
-            revision = f'revision = "{found}"'
+            revision = f'revision = "{commit}"'
             is_of_base = "base" in self.card.params and requirement(self.card.kind) == "texts"
-            keep = f"{f'base_params = {{{revision}}}' if is_of_base else revision} in the card"
+            remedy = f"{f'base_params = {{{revision}}}' if is_of_base else revision} in the card"
         return [
-            f"the checkpoint of {self.name} is of revision '{asked}', today commit {found[:12]}; {keep} keeps it"
+            f"the checkpoint of {self.name} is of revision '{revision_asked}', "
+            f"today commit {commit[:12]}; {remedy} keeps it"
         ]
 
 
 def variant_name(name: str, params: Mapping[str, Any], *, excluded: Sequence[str] = ()) -> str:
-    """The name of an encoder with parameters replaced, without its device, ``excluded``, the folders of files, and secrets."""
-    said = sorted(
-        (key, value) for key, value in params.items() if key not in (*RUNTIME_PARAMETERS, *excluded)
-    )
-    return "+".join(
-        [
-            name,
-            *(
-                f"{key}={format_parameter(redact(strip_folders(value), key))}"
-                for key, value in said
-            ),
-        ]
-    )
+    """Return the name of an encoder with replaced parameters, as in ``minilm+pooling=max``.
+
+    Args:
+        name: The name of the encoder.
+        params: The values that replace its parameters. Its device, the folders of files and
+            secrets are no part of the name.
+        excluded: Other parameters that are no part of the name.
+    """
+    parts = [name]
+    for key, value in sorted(params.items()):
+        if key not in RUNTIME_PARAMETERS and key not in excluded:
+            parts.append(f"{key}={format_parameter(redact(strip_folders(value), key))}")
+    return "+".join(parts)
+
+
+_ATTRIBUTE = "_stsbench_known"
+"""The attribute of an encoder that holds its NamedEncoder, and its name at that time."""
 
 
 def attach_name(named_encoder: NamedEncoder) -> Encoder:
-    """Return the encoder, and keep with it what is known of it: its results say so, as those of its name do."""
+    """Return the encoder with its NamedEncoder attached, which its results are then named by."""
+    encoder = named_encoder.encoder
     with suppress(AttributeError, TypeError):
-        # What takes no attributes is known by its own name alone.
-        object.__setattr__(
-            named_encoder.encoder, _NAMED, (named_encoder, named_encoder.encoder.name)
-        )
-    return named_encoder.encoder
-
-
-_NAMED = "_stsbench_known"
+        # An encoder that takes no attributes has its own name alone.
+        object.__setattr__(encoder, _ATTRIBUTE, (named_encoder, encoder.name))
+    return encoder
 
 
 def find_named(encoder: Encoder, catalogue: Catalogue) -> NamedEncoder:
-    """What is known of an encoder that a program hands over: what it was loaded with, unless its name was changed.
+    """Return the NamedEncoder that a program's encoder was loaded with, if its name is unchanged.
 
-    One that the program made itself is called by its class where a card has its name and the class is not ours.
+    An encoder that the program made itself has its own name, or the address of its class if a card
+    has that name and the class is not ours.
     """
-    # Not by getattr: a wrapper may answer for what is inside it, and a copy holds what its original does.
-    kept: tuple[NamedEncoder, str] | None = getattr(encoder, "__dict__", {}).get(_NAMED)
-    if kept is not None and kept[0].encoder is encoder and kept[1] == encoder.name:
-        return kept[0]
-    kind = type(encoder)
-    theirs = not kind.__module__.startswith("stsbench.")
-    name = (
-        f"{kind.__module__}:{kind.__qualname__}"
-        if theirs and catalogue.is_taken(encoder.name)
-        else encoder.name
-    )
+    # Without getattr: a wrapper may answer for its inner encoder, and a copy has the attributes of
+    # its original.
+    attached: tuple[NamedEncoder, str] | None = getattr(encoder, "__dict__", {}).get(_ATTRIBUTE)
+    if attached is not None:
+        named_encoder, name_when_loaded = attached
+        if named_encoder.encoder is encoder and name_when_loaded == encoder.name:
+            return named_encoder
+    encoder_type = type(encoder)
+    name = encoder.name
+    if not encoder_type.__module__.startswith("stsbench.") and catalogue.is_taken(name):
+        name = f"{encoder_type.__module__}:{encoder_type.__qualname__}"
     return NamedEncoder(name=name, encoder=encoder)

@@ -1,15 +1,18 @@
-"""Embeddings changed by what texts have in common: whitening and calibration, and the mean without frequent tokens.
+"""Embeddings without what the texts share: whitening, calibration, removal of frequent tokens.
 
-BERT-whitening (https://arxiv.org/abs/2103.15316) makes embeddings uncorrelated and of equal variance. With the covariance
-Sigma = U Lambda U^T of the texts' embeddings (over n - 1, as ``np.cov``), an embedding x becomes (x - mean) U Lambda^(-1/2), of
-which the first k columns are kept: those of the largest variance.
+BERT-whitening (https://arxiv.org/abs/2103.15316) makes embeddings uncorrelated and of equal
+variance. With the covariance Sigma = U Lambda U^T of the texts' embeddings (over n - 1, as
+``np.cov``), an embedding x becomes (x - mean) U Lambda^(-1/2), of which the first k columns are
+kept: those of the largest variance.
 
-Calibration (BERT-flow, section 4.4 and table 5) takes each dimension's mean away and divides it by its standard deviation, or
-takes the mean away and then what lies along the k directions of the largest variance (Mu and Viswanath 2018, "All-but-the-top",
-https://arxiv.org/abs/1702.01417, algorithm 1). Where both are asked for, directions are those of the normalised embeddings.
+Calibration (BERT-flow, section 4.4 and table 5) subtracts each dimension's mean and divides by its
+standard deviation, or subtracts the mean and then the components along the k directions of the
+largest variance (Mu and Viswanath 2018, "All-but-the-top", https://arxiv.org/abs/1702.01417,
+algorithm 1). If both are requested, the directions are those of the standardised embeddings.
 
-Token removal (ConSERT, section 5: https://arxiv.org/abs/2105.11741): the transformer reads whole sentences; only the mean over
-tokens leaves out the k token types that are most frequent in the texts. Special tokens are counted as any other.
+Token removal (ConSERT, section 5: https://arxiv.org/abs/2105.11741): the transformer reads whole
+sentences; only the mean over tokens omits the k token types that are most frequent in the texts.
+Special tokens are counted as any other.
 """
 
 from __future__ import annotations
@@ -40,25 +43,30 @@ Array = npt.NDArray[np.float64]
 
 
 class Moments:
-    """Sums of squares around each chunk's own mean, joined as by Chan, Golub and LeVeque (1983), in float64.
+    """Count, mean and scatter of embeddings, summed chunk by chunk in float64.
 
-    ``mean`` is (d,), ``scatter`` (d, d) the sum of the outer products of what is left without it.
+    Each chunk's squares are around its own mean, and are joined as by Chan, Golub and LeVeque (1983).
+
+    Attributes:
+        count: The number of embeddings.
+        mean: Their mean, (d,).
+        scatter: The sum of the outer products of the centred embeddings, (d, d).
     """
 
     def __init__(self, chunks: Iterable[npt.ArrayLike]) -> None:
-        """Take embeddings, (n, d) each; raises as :func:`.fitted.check_embeddings`."""
+        """Read chunks of embeddings, (n, d) each; raises as :func:`.fitted.check_embeddings`."""
         self.count, self.mean, self.scatter = 0, np.zeros(()), np.zeros(())
         for chunk in chunks:
             rows = check_embeddings(chunk)
-            n, m = self.count, len(rows)
-            if m:
-                mean = rows.mean(axis=0)
-                centred, shift = rows - mean, mean - self.mean
+            old_count, chunk_size = self.count, len(rows)
+            if chunk_size:
+                chunk_mean = rows.mean(axis=0)
+                centred, shift = rows - chunk_mean, chunk_mean - self.mean
                 self.scatter = self.scatter + (
-                    centred.T @ centred + np.outer(shift, shift) * (n * m / (n + m))
+                    centred.T @ centred + np.outer(shift, shift) * (old_count * chunk_size / (old_count + chunk_size))
                 )
-                self.mean = self.mean + shift * (m / (n + m))
-                self.count = n + m
+                self.mean = self.mean + shift * (chunk_size / (old_count + chunk_size))
+                self.count = old_count + chunk_size
 
 
 @cache
@@ -68,39 +76,49 @@ def _blas() -> ThreadpoolController:
 
 @dataclass(frozen=True)
 class WhiteningMethod(EmbeddingTransform):
-    """How a whitening is fitted: ``k`` components kept, None for all; ``normalise`` scales to length 1 as the paper."""
+    """The parameters of a whitening.
+
+    Attributes:
+        k: The number of components to keep; None for all.
+        normalise: Scale embeddings to length 1, as the paper does.
+    """
 
     k: PositiveInt | None = None
     normalise: bool = True
     kind: ClassVar[str] = "whitening"
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """Mean and components over the embeddings of these sentences."""
+        """Return the mean and the components of the embeddings of these sentences."""
         return self.fit_moments(Moments(iter_embeddings(base, sentences)))
 
     def fit_moments(self, moments: Moments) -> Tensors:
-        """Their mean (d,) and what centred embeddings are multiplied by, (d, k), in float64, k at most their rank.
+        """Return the mean and the components of embeddings of these moments.
 
-        Raises EncoderError: they are fewer than two, or all the same.
+        Returns:
+            ``mean`` (d,), and ``components`` (d, k), which centred embeddings are multiplied by, in
+            float64; k is at most the rank of the embeddings.
+
+        Raises:
+            EncoderError: There are fewer than two embeddings, or all are the same.
         """
         n = moments.count
         if n < 2:
             raise EncoderError(f"whitening needs at least two texts, not {n}")
-        left, variance, _ = np.linalg.svd(moments.scatter / (n - 1), hermitian=True)
+        vectors, variance, _ = np.linalg.svd(moments.scatter / (n - 1), hermitian=True)
         # What rounding leaves of a direction without variance is noise, which would be blown up to 1.
         d = len(variance)
-        noise = (d * np.finfo(np.float32).eps) ** 2
-        rank = min(int((variance > variance[0] * noise).sum()), n - 1)
+        noise_share = (d * np.finfo(np.float32).eps) ** 2
+        rank = min(int((variance > variance[0] * noise_share).sum()), n - 1)
         if not rank or variance[0] <= 0:
             raise EncoderError(f"whitening: all {n} embeddings are the same")
-        kept = min(self.k or d, rank)
-        left = left[:, :kept]
+        n_components = min(self.k or d, rank)
+        vectors = vectors[:, :n_components]
         # A column's sign is any; fixed, the same texts give the same bytes everywhere.
-        signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(kept)])
-        return {"mean": moments.mean, "components": left * signs / np.sqrt(variance[:kept])}
+        signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(n_components)])
+        return {"mean": moments.mean, "components": vectors * signs / np.sqrt(variance[:n_components])}
 
     def transform(self, learned: Tensors) -> RowFunction:
-        """What whitens embeddings, (n, d) to (n, k)."""
+        """Return the function that whitens embeddings, (n, d) to (n, k)."""
 
         def whiten(embeddings: FloatArray) -> FloatArray:
             # The threads of a matrix product spin on for a while, and would take the cores from the base's next batch.
@@ -115,34 +133,34 @@ class WhiteningMethod(EmbeddingTransform):
         return whiten
 
     def notes(self, learned: Tensors) -> list[str]:
-        """Says where fewer components were to be had than were asked for."""
-        d, kept = learned["components"].shape
-        wanted = self.k or d
-        said = f"the texts' embeddings vary in {kept} directions only: {kept} components are kept, not {wanted}"
-        return [said] if kept < wanted else []
+        """Return a note if there are fewer components than requested."""
+        d, n_components = learned["components"].shape
+        n_requested = self.k or d
+        note = f"the texts' embeddings vary in {n_components} directions only: {n_components} components are kept, not {n_requested}"
+        return [note] if n_components < n_requested else []
 
 
 whitened_encoder = make_processor(WhiteningMethod)
 
 
 class Whitening:
-    """Whitening of plain arrays, in the manners of scikit-learn, with the numbers of the encoders.
+    """Whitening of plain arrays, in the style of scikit-learn, with the numbers of the encoders.
 
     Attributes:
-        mean_: the mean of the embeddings it was fitted on, (d,).
-        components_: what centred embeddings are multiplied by, (d, k).
+        mean_: The mean of the embeddings it was fitted on, (d,).
+        components_: The matrix that centred embeddings are multiplied by, (d, k).
     """
 
     def __init__(self, k: int | None = None) -> None:
-        """Keep ``k``, the number of components; None for all."""
+        """Store ``k``, the number of components to keep; None for all."""
         self.k = k
 
     def fit(self, x: npt.ArrayLike) -> Whitening:
         """Fit on embeddings (n, d).
 
         Raises:
-            EncoderError: k is below 1; the embeddings are fewer than two, all the same, or hold a
-                value that is not finite.
+            EncoderError: k is below 1; there are fewer than two embeddings, all are the same, or
+                one has a value that is not finite.
         """
         if self.k is not None and self.k < 1:
             raise EncoderError(f"k = {self.k}: give 1 or more components, or None for all")
@@ -151,14 +169,14 @@ class Whitening:
         return self
 
     def transform(self, x: npt.ArrayLike) -> Array:
-        """Return whitened embeddings, (n, d) to (n, k), in float64; lengths are not made 1."""
+        """Return whitened embeddings, (n, d) to (n, k), in float64, not scaled to length 1."""
         whitened: Array = (np.asarray(x, dtype=np.float64) - self.mean_) @ self.components_
         return whitened
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationMethod(EmbeddingTransform):
-    """How embeddings are calibrated on those of texts: by a mean (d,), deviations (d,) and directions (d, k)."""
+    """The parameters of a calibration by a mean (d,), deviations (d,) and directions (d, k)."""
 
     standardise: bool = True
     """Whether each dimension gets mean 0 and deviation 1."""
@@ -167,13 +185,19 @@ class CalibrationMethod(EmbeddingTransform):
     kind: ClassVar[str] = "calibration"
 
     def __post_init__(self) -> None:
-        """Refuse what changes nothing."""
+        """Refuse parameters that change nothing."""
         if self.remove < 0 or not (self.standardise or self.remove):
             what = f"standardise = {self.standardise}, remove = {self.remove} change nothing"
             raise CardError(f"{what}; give remove = 1 or more")
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """Mean, deviations (1: kept as it is) and directions of their embeddings; raises EncoderError: too few."""
+        """Return the mean, the deviations and the removed directions of the sentences' embeddings.
+
+        Deviations are 1 for dimensions that keep their scale.
+
+        Raises:
+            EncoderError: There are fewer than two texts, or too few dimensions.
+        """
         moments = Moments(iter_embeddings(base, sentences))
         if moments.count < 2:
             raise EncoderError(f"calibration needs at least two texts, not {moments.count}")
@@ -191,7 +215,7 @@ class CalibrationMethod(EmbeddingTransform):
         return {"mean": moments.mean, "deviation": deviation, "directions": directions}
 
     def transform(self, learned: Tensors) -> RowFunction:
-        """What calibrates embeddings, (n, d) to (n, d)."""
+        """Return the function that calibrates embeddings, (n, d) to (n, d)."""
         mean, deviation, directions = (
             learned[name] for name in ("mean", "deviation", "directions")
         )
@@ -210,14 +234,22 @@ FACTS = {"kind": "token_removal", "code": 1}
 
 
 def frequent_tokens(tokens: TokenIds, k: int) -> IndexArray:
-    """Return the k most frequent token ids, the most frequent first; of equals the one met first."""
-    ids, first, counts = np.unique(tokens.ids, return_index=True, return_counts=True)
-    return ids[np.lexsort((first, -counts))][:k].astype(np.int64)
+    """Return the k most frequent token ids, the most frequent first.
+
+    Of equally frequent ones, the one that occurs first comes first.
+    """
+    ids, first_positions, counts = np.unique(tokens.ids, return_index=True, return_counts=True)
+    return ids[np.lexsort((first_positions, -counts))][:k].astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRemoval:
-    """How many token types are left out: the ``k`` most frequent, or one more as ConSERT's ``script`` does, which ranks from 0."""
+    """The number of token types to omit.
+
+    Attributes:
+        k: The number of the most frequent types.
+        count: ``script`` omits one more, as ConSERT's script does, which ranks from 0.
+    """
 
     k: Annotated[int, msgspec.Meta(ge=0)]
     count: Literal["paper", "script"] = "paper"
@@ -225,10 +257,14 @@ class TokenRemoval:
 
 
 class TokenRemovalEncoder:
-    """A transformer whose mean will leave frequent tokens out: :meth:`fit_texts` counts them."""
+    """A transformer whose mean will omit frequent tokens: :meth:`fit_texts` counts them."""
 
     def __init__(self, base: Encoder, method: TokenRemoval, *, name: str, fit: str) -> None:
-        """Keep the transformer and what is to be counted; raises CardError where it is none with a mean pooling."""
+        """Store the transformer, the number of types, and the name of the texts to count.
+
+        Raises:
+            CardError: The base is no transformer with a mean pooling.
+        """
         if not isinstance(base, TransformerEncoder) or not isinstance(base.pooling, MeanPooling):
             raise CardError(
                 f"base '{base.name}' takes no mean over a transformer's tokens; name one that does"
@@ -238,18 +274,18 @@ class TokenRemovalEncoder:
 
     @property
     def fingerprint(self) -> str | None:
-        """The hash of all but the texts, whatever they are called."""
+        """The hash of all but the texts, whatever their name is."""
         return derive_fingerprint(self.base, {**FACTS, "types": self.removed_types})
 
     def fit_texts(self, sentences: Sequence[str]) -> PartialMeanEncoder:
-        """Return the encoder that leaves out what is most frequent in these sentences."""
+        """Return the encoder that omits the most frequent tokens of these sentences."""
         tokens = self.base.tokenize(sentences)
         return PartialMeanEncoder(
             self.base, frequent_tokens(tokens, self.removed_types), name=self.name
         )
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Refuse: nothing is counted yet."""
+        """Raise EncoderError: the tokens are not counted yet."""
         raise EncoderError(
             f"encoder '{self.name}' is fitted on texts ({self.fit}); call fit_texts(sentences) first"
         )
@@ -259,10 +295,16 @@ token_removal_encoder = make_processor(TokenRemoval, TokenRemovalEncoder)
 
 
 class PartialMeanEncoder(TransformerEncoder):
-    """A transformer whose mean over tokens leaves some out; a sentence of nothing else is a zero vector."""
+    """A transformer whose mean over tokens omits some types; without others it is a zero vector."""
 
     def __init__(self, base: TransformerEncoder, removed: IndexArray, *, name: str) -> None:
-        """Take over the transformer and its model, and the ids of the tokens (k,) to leave out."""
+        """Take over the transformer and its model.
+
+        Args:
+            base: The transformer.
+            removed: The ids of the tokens to omit, (k,).
+            name: The name of the encoder.
+        """
         self.copy_from(base)
         self.name, self.base, self.removed = name, base, removed
 
@@ -273,7 +315,7 @@ class PartialMeanEncoder(TransformerEncoder):
 
     @property
     def notes(self) -> list[str]:
-        """Says what is left out."""
+        """A note on the number of omitted token types."""
         return [f"{len(self.removed)} token types are left out of the mean"]
 
     def pool(
@@ -286,7 +328,7 @@ class PartialMeanEncoder(TransformerEncoder):
         import torch
 
         ids = batch["input_ids"]
-        kept = ~torch.isin(ids, torch.from_numpy(self.removed).to(ids.device))
+        mask = ~torch.isin(ids, torch.from_numpy(self.removed).to(ids.device))
         if "attention_mask" in batch:
-            kept &= batch["attention_mask"] > 0
-        return self.pooling.pool(states, kept.long())
+            mask &= batch["attention_mask"] > 0
+        return self.pooling.pool(states, mask.long())

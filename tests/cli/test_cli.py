@@ -54,7 +54,7 @@ def test_version(stsbench):
     [
         ("rnu", "No such command 'rnu'. Did you mean 'run'?"),
         ("data verfy", "No such command 'verfy'. Did you mean 'verify'?"),
-        ("run stsb", "stsb: 'stsb' is a task or a suite, not an encoder; give it by --tasks stsb"),
+        ("run stsb", "stsb: 'stsb' is a task or a suite, not an encoder; use it as a task: --tasks stsb"),
         ("run --seeds", "Option '--seeds' requires an argument"),
         ("list task", "unknown list 'task'; did you mean 'tasks'"),
         ("show sts122", "unknown name 'sts122'; did you mean 'sts12'"),

@@ -17,8 +17,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 import stsbench
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError
-from stsbench.encoders.load import FunctionEncoder, resolve_encoder, wrap_object
 from stsbench.encoders.named import NamedEncoder
+from stsbench.encoders.objects import FunctionEncoder, resolve_encoder, wrap_object
 from tests.encoders.fakes import Plain
 
 CATALOGUE = Catalogue()

@@ -55,7 +55,7 @@ def test_a_card_without_a_whole_commit_tells_which_it_was(revision: str, tmp_pat
 
 def test_a_hub_id_is_kept_by_a_parameter():
     (note,) = load_named("owner/tiny").notes()
-    assert note.endswith(f"--set revision={COMMIT} keeps it")
+    assert note.endswith(f"; the parameter revision={COMMIT} keeps it")
     assert load_named("owner/tiny", params={"revision": COMMIT}).notes() == []
 
 

@@ -27,7 +27,7 @@ def test_a_folder_whose_files_the_card_knows_is_the_cards_own_encoder(tmp_path, 
     card.write_text(f'{text}[params.sha256]\n"model.safetensors" = "{digest}"\n')
     with pytest.raises(
         SourceError,
-        match="the card of 'mine' names no checkpoint to fetch; pass --set model=FOLDER",
+        match="the card of 'mine' names no checkpoint to fetch; pass `params=model=FOLDER`",
     ):
         load_named(str(card))
     folder = str(tiny["bert"])

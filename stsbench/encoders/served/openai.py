@@ -189,7 +189,7 @@ class OpenAIEncoder:
     What comes is passed on at once, so that nothing is paid for twice. A blank sentence, which servers refuse, is zero.
     """
 
-    PLACES = (
+    RUNTIME_PARAMETERS = (
         "url", "key_variable", "batch", "batch_tokens", "in_flight", "timeout", "retries",
         "requests_a_minute", "tokens_a_minute", "tokenizer",
     )  # fmt: skip

@@ -31,7 +31,7 @@ class UniversalSentenceEncoder:
     A SavedModel is a program that TensorFlow runs: load only one that you trust.
     """
 
-    PLACES = ("batch",)
+    RUNTIME_PARAMETERS = ("batch",)
 
     def __init__(self, model: str, *, name: str = "", batch: PositiveInt = 128) -> None:
         """Find the SavedModel: a folder with ``saved_model.pb``, or an ``https://`` handle of TensorFlow Hub.
