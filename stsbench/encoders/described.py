@@ -1,7 +1,9 @@
-"""How a checkpoint is run: by ``stsbench.json``, by the JSON files of sentence-transformers, by the documentation of its family.
+"""How a checkpoint is run: by its own files, or by the documentation of its family.
 
-Most checkpoints of papers are bare transformers. Their documentation names the pooling and the prompt, the files do not: the mean of
-unsupervised SimCSE, say, gives numbers that look right and are nobody's.
+Its files are ``stsbench.json`` or the JSON files of sentence-transformers. Most checkpoints of
+papers are bare transformers: their documentation names the pooling and the prompt, their files do
+not. The mean over tokens of unsupervised SimCSE, for example, gives numbers that look right and
+that nobody has published.
 """
 
 from __future__ import annotations
@@ -26,17 +28,17 @@ from stsbench.encoders.checkpoint import (
     cached_digest,
     check_module,
     check_shards,
+    refuse_adapter,
     decode_file,
     may_be_read,
-    read_json,
     read_optional_json,
-    refuse_adapter,
+    read_json,
 )
 from stsbench.encoders.transformer.pooling import POOLINGS
 from stsbench.encoders.words.model2vec import is_model2vec
 
-FILE = "stsbench.json"
-KINDS = (
+SAVED_FILE = "stsbench.json"
+SAVED_KINDS = (
     "transformer",
     "sentence_transformer",
     "infersent",
@@ -44,29 +46,41 @@ KINDS = (
     "quick_thoughts",
     "fastsent",
 )
-"""What a folder may say it holds: the kinds that are written here, none of which names code or another encoder."""
-OUTSIDE = ("model", "package", "revision", "subfolder", "name", "catalogue", "device", "vectors")
-"""What the user says who runs a checkpoint: where it lies, what it is called, what it runs on."""
+"""The kinds that ``stsbench.json`` may name: those that are saved here.
+
+None of them names code or another encoder.
+"""
+USER_PARAMETERS = (
+    "model",
+    "package",
+    "revision",
+    "subfolder",
+    "name",
+    "catalogue",
+    "device",
+    "vectors",
+)
+"""The parameters that only a user may set: location, name and device of a checkpoint."""
 
 
 class SavedEncoder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The kind of encoder that a folder holds, and the parameters it is run with beside the folder."""
+    """The kind of encoder that a folder holds, and its parameters besides the folder."""
 
     kind: str
     params: dict[str, Any] = {}
 
 
 def write_saved(folder: Path, kind: str, params: Mapping[str, Any]) -> None:
-    """Say how the encoder in a folder is to be run."""
+    """Write ``stsbench.json``, by which the encoder in a folder is run."""
     text = json.dumps({"kind": kind, "params": dict(params)}, indent=1, sort_keys=True)
-    write_atomically(folder / FILE, f"{text}\n".encode())
+    write_atomically(folder / SAVED_FILE, f"{text}\n".encode())
 
 
-CONFIG = "config_sentence_transformers.json"
+LIBRARY_CONFIG = "config_sentence_transformers.json"
 _POOLINGS = {
     kind.library: name for name, kind in POOLINGS.items() if kind.library and not kind.through_head
 }
-"""The library's names to ours; its ``cls`` never goes through the model's head."""
+"""Our poolings by the library's names; its ``cls`` never goes through the model's head."""
 _OLD_POOLINGS = {
     f"pooling_mode_{old}": re.sub("_tokens?$", "", old)
     for old in (
@@ -78,13 +92,14 @@ _OLD_POOLINGS = {
         "lasttoken",
     )
 }
-_PLAIN = {
+"""The library's poolings by the keys of its older releases."""
+_DEFAULT_CONFIG = {
     "transformer_task": "feature-extraction",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
     "module_output_name": "token_embeddings",
 }
-"""What a transformer's configuration may say beside its length; what is empty or false says nothing."""
-_FOR_STS = {
+"""The values that a plain transformer's configuration may have, besides its length."""
+_STS_PROMPTS = {
     "sts",
     "similarity",
     "sentence-similarity",
@@ -92,12 +107,12 @@ _FOR_STS = {
     "text-matching",
     "semantic-similarity",
 }
-"""What checkpoints call the prompt for STS, whatever the case."""
+"""The names of prompts for STS in checkpoints, in lower case."""
 _LIBRARY = re.compile(r"sentence_transformers\.(\w+\.)*(models|modules)(\.\w+)+")
 """The addresses of the library's modules, old and new."""
 _TORCH = re.compile(r"torch\.nn\.[\w.]*")
-LONGEST = 200
-"""Signs of a module's path: more are no folder's name."""
+MAX_PATH_LENGTH = 200
+"""The maximum length of a module's path, in characters."""
 
 
 class _Config(msgspec.Struct, frozen=True):
@@ -109,240 +124,290 @@ class _Config(msgspec.Struct, frozen=True):
 
 
 class CheckpointModule(msgspec.Struct, frozen=True, rename={"kind": "type"}):
-    """One step of a checkpoint: its class and its folder in the checkpoint's."""
+    """One step of a checkpoint: the address of its class, and its folder in the checkpoint's."""
 
     kind: str
     path: str
 
+    @property
+    def class_name(self) -> str:
+        """The name of its class, without the module."""
+        return self.kind.rpartition(".")[2]
+
 
 def read_modules(folder: Path) -> list[CheckpointModule]:
-    """Which modules a checkpoint is made of, also in a router; raises EncoderError where one asks for other code."""
-    kind = _config(folder).model_type
-    if kind != "SentenceTransformer":
-        raise EncoderError(f"{folder}: is a {kind}, which does not embed sentences by itself")
-    return [part for module in _modules(folder) for part in _parts(folder, module)]
+    """Read the modules of a checkpoint, with those inside a router.
+
+    Raises:
+        EncoderError: A module asks for code that is not the library's or torch's.
+    """
+    model_type = _read_config(folder).model_type
+    if model_type != "SentenceTransformer":
+        raise EncoderError(f"{folder}: is a {model_type}, which does not embed sentences by itself")
+    modules: list[CheckpointModule] = []
+    for module in _read_steps(folder):
+        modules.extend(_iter_checked(folder, module))
+    return modules
 
 
 def class_addresses(folder: Path, module: CheckpointModule) -> list[str]:
-    """List the addresses of the classes that a module names: its own, and that of its tokenizer of words."""
+    """Return the addresses of a module's class, and of its word tokenizer's class if it has one."""
     if not module.kind.endswith(".WordEmbeddings"):
         return [module.kind]
     config = read_optional_json(folder / module.path / "wordembedding_config.json")
     return [module.kind, str(config.get("tokenizer_class"))]
 
 
-def _parts(folder: Path, module: CheckpointModule) -> Iterator[CheckpointModule]:
-    """A module and those inside it; raises EncoderError where one asks for code that is not the library's or torch's."""
-    home, kind = folder / module.path, module.kind.rpartition(".")[2]
+def _iter_checked(folder: Path, module: CheckpointModule) -> Iterator[CheckpointModule]:
+    """Yield a module and those inside it, each after its checks.
+
+    Raises:
+        EncoderError: A module asks for code that is not the library's or torch's.
+    """
+    module_folder = folder / module.path
     for address in class_addresses(folder, module):
         name = address.rpartition(".")[2]
         if not _LIBRARY.fullmatch(address) or name not in MODULES:
-            what = f"asks for code outside sentence-transformers' modules ('{address}'), which is never run"
-            raise EncoderError(f"{folder}: {what}; write an encoder class of your own for it")
-        check_module(home, name)
+            raise EncoderError(
+                f"{folder}: asks for code outside sentence-transformers' modules ('{address}'), "
+                "which is never run; write an encoder class of your own for it"
+            )
+        check_module(module_folder, name)
     yield module
-    refuse_adapter(home)
-    if kind == "Dense":
-        activation = str(
-            read_optional_json(home / "config.json").get("activation_function", "torch.nn.")
-        )
+    refuse_adapter(module_folder)
+    if module.class_name == "Dense":
+        config = read_optional_json(module_folder / "config.json")
+        activation = str(config.get("activation_function", "torch.nn."))
         if not _TORCH.fullmatch(activation):
-            # The library would take tanh in its place, and say so in a log only.
-            raise EncoderError(f"{home}: activation '{activation}' is not torch's; it is never run")
-    elif kind in ("Router", "Asym"):
-        types = {
-            **read_optional_json(home / "config.json"),
-            **read_optional_json(home / "router_config.json"),
-        }.get("types")
+            # The library would use tanh in its place, and report it only in a log.
+            raise EncoderError(
+                f"{module_folder}: activation '{activation}' is not torch's; it is never run"
+            )
+    elif module.class_name in ("Router", "Asym"):
+        config = read_optional_json(module_folder / "config.json")
+        router_config = read_optional_json(module_folder / "router_config.json")
+        types = {**config, **router_config}.get("types")
         if not isinstance(types, dict):
-            raise EncoderError(f"{home}: its configuration has no table 'types' of modules")
-        for name, inner in types.items():
-            place = PurePosixPath(module.path, _inside(home, name)).as_posix()
-            yield from _parts(folder, CheckpointModule(str(inner), place))
+            raise EncoderError(
+                f"{module_folder}: its configuration has no table 'types' of modules"
+            )
+        for name, address in types.items():
+            inner_path = PurePosixPath(module.path, _check_path(module_folder, name)).as_posix()
+            yield from _iter_checked(folder, CheckpointModule(str(address), inner_path))
 
 
-def _modules(folder: Path) -> list[CheckpointModule]:
+def _read_steps(folder: Path) -> list[CheckpointModule]:
+    """Read the modules of ``modules.json``, whose paths are checked."""
     path = folder / "modules.json"
     if not path.is_file():
         raise EncoderError(
             f"{folder}: no modules.json; a plain checkpoint is for the encoder kind 'transformer'"
         )
-    if not (
-        modules := decode_file(
-            path, list[CheckpointModule], "is not a list of modules with 'type' and 'path'"
-        )
-    ):
+    modules = decode_file(
+        path, list[CheckpointModule], "is not a list of modules with 'type' and 'path'"
+    )
+    if not modules:
         raise EncoderError(f"{path}: lists no modules")
     for module in modules:
-        _inside(path, module.path)
+        _check_path(path, module.path)
     return modules
 
 
-def _inside(where: Path, path: str) -> str:
-    """The path of a module, refused where it may lead out of the checkpoint or be no path at all."""
-    # Parts by Windows' rules are parts by any: both slashes, drives, roots.
-    place = PureWindowsPath(path)
-    if place.anchor or ".." in place.parts or len(path) > LONGEST or not path.isprintable():
+def _check_path(where: Path, path: str) -> str:
+    """Return the path of a module; raise EncoderError if it may lead out of the checkpoint."""
+    # Windows' rules are the strictest: both slashes, drives, roots.
+    windows_path = PureWindowsPath(path)
+    leads_out = bool(windows_path.anchor) or ".." in windows_path.parts
+    if leads_out or len(path) > MAX_PATH_LENGTH or not path.isprintable():
         raise EncoderError(f"{where}: {format_repr(path)} is no folder inside the checkpoint")
     return path
 
 
-def _config(folder: Path) -> _Config:
-    path = folder / CONFIG
+def _read_config(folder: Path) -> _Config:
+    path = folder / LIBRARY_CONFIG
     return decode_file(path, _Config, "cannot be used") if path.is_file() else _Config()
 
 
 def similarity_notes(folder: Path) -> list[str]:
-    """A note for results where a checkpoint's files name another similarity than cosine, by which STS is scored here."""
-    named = _config(folder).similarity_fn_name or "cosine"
-    return (
-        [f"its files compare embeddings by {named}; here all are compared by cosine"]
-        if named != "cosine"
-        else []
-    )
+    """Return a note for results if a checkpoint's files name another similarity than cosine.
+
+    STS is scored by cosine here.
+    """
+    similarity = _read_config(folder).similarity_fn_name or "cosine"
+    if similarity == "cosine":
+        return []
+    return [f"its files compare embeddings by {similarity}; here all are compared by cosine"]
 
 
-def named_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
-    """The text of a checkpoint's prompt: the default for None, none for ``""``, or the ``text`` that is given instead.
+def find_prompt(folder: Path, prompt_name: str | None, text: str = "") -> str:
+    """Return the text of a checkpoint's prompt; empty if there is none.
 
-    Raises UnknownName: it has no such prompt. CardError: both are given.
+    Args:
+        folder: The checkpoint.
+        prompt_name: The name of the prompt; None for the default one, empty for no prompt.
+        text: A text of the user, which takes the place of the checkpoint's prompts.
+
+    Raises:
+        UnknownName: The checkpoint has no prompt of this name.
+        CardError: Both a name and a text are given.
     """
     if text and prompt_name:
         raise CardError("give 'prompt' or 'prompt_name', not both")
     if text or prompt_name == "":
         return text
-    config = _config(folder)
-    prompts, wanted = config.prompts or {}, prompt_name or config.default_prompt_name
-    if wanted and wanted not in prompts:
-        raise UnknownName(
-            f"prompt of {folder}", wanted, prompts, hint=f"it has {', '.join(prompts) or 'none'}"
-        )
-    return (prompts[wanted] or "") if wanted else ""
+    config = _read_config(folder)
+    prompts = config.prompts or {}
+    name = prompt_name or config.default_prompt_name
+    if not name:
+        return ""
+    if name not in prompts:
+        hint = f"it has {', '.join(prompts) or 'none'}"
+        raise UnknownName(f"prompt of {folder}", name, prompts, hint=hint)
+    return prompts[name] or ""
 
 
-def digests(folder: Path) -> dict[str, str]:
-    """The sha256 of each file that the library may read, by its path: those at ``modules.json`` and where it leads."""
-    found = {path for path in folder.glob("[!.]*") if path.is_file()}
+def library_digests(folder: Path) -> dict[str, str]:
+    """Return the sha256 of each file that the library may read, by its path in the checkpoint.
+
+    These are the files beside ``modules.json``, and those in the folders of the modules.
+    """
+    paths = {path for path in folder.glob("[!.]*") if path.is_file()}
     for module in read_modules(folder):
-        if (home := folder / module.path) != folder:
-            found.update(_files(home))
-    for path in [path for path in found if path.name.endswith(".index.json")]:
-        shards = read_json(path).get("weight_map")
-        found.update(
-            path.parent / name
-            for name in check_shards(path, shards if isinstance(shards, dict) else {})
-        )
-
-    def is_read(path: Path) -> bool:
-        # Of weights in both formats only the safetensors are read.
-        torch_weights = path.match("pytorch_model*.bin") and not any(
-            path.parent.glob("model*.safetensors")
-        )
-        return torch_weights or path.suffix == ".safetensors" or may_be_read(path)
-
-    read = {
+        module_folder = folder / module.path
+        if module_folder != folder:
+            paths.update(_iter_files(module_folder))
+    for path in [path for path in paths if path.name.endswith(".index.json")]:
+        weight_map = read_json(path).get("weight_map")
+        shards = check_shards(path, weight_map if isinstance(weight_map, dict) else {})
+        paths.update(path.parent / name for name in shards)
+    paths_by_name = {
         path.relative_to(folder).as_posix(): path
-        for path in found
-        if path.is_file() and is_read(path)
+        for path in paths
+        if path.is_file() and _is_read_by_library(path)
     }
-    return {name: cached_digest(path) for name, path in sorted(read.items())}
+    return {name: cached_digest(path) for name, path in sorted(paths_by_name.items())}
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """All files below a folder; what a link leads to is below it too, each folder once."""
-    seen = {os.path.realpath(folder)}
-    for place, folders, names in os.walk(folder, followlinks=True):
-        new = {name: os.path.realpath(Path(place, name)) for name in sorted(folders)}
-        folders[:] = [name for name, real in new.items() if real not in seen]
-        seen.update(new.values())
-        yield from (Path(place, name) for name in names)
+def _is_read_by_library(path: Path) -> bool:
+    # If weights are there in both formats, only the safetensors are read.
+    is_torch_file = path.match("pytorch_model*.bin")
+    if is_torch_file and not any(path.parent.glob("model*.safetensors")):
+        return True
+    return path.suffix == ".safetensors" or may_be_read(path)
+
+
+def _iter_files(folder: Path) -> Iterator[Path]:
+    """Yield all files below a folder, links followed, each folder once."""
+    visited = {os.path.realpath(folder)}
+    for parent, folder_names, file_names in os.walk(folder, followlinks=True):
+        real_paths = {name: os.path.realpath(Path(parent, name)) for name in sorted(folder_names)}
+        folder_names[:] = [name for name, real in real_paths.items() if real not in visited]
+        visited.update(real_paths.values())
+        yield from (Path(parent, name) for name in file_names)
 
 
 def plain_transformer_params(folder: Path) -> dict[str, Any] | None:
-    """Return how ``TransformerEncoder`` runs a checkpoint as the library does. Raises EncoderError: a file is broken.
+    """Return the parameters by which ``TransformerEncoder`` embeds as the library does.
 
-    None where there is more than a transformer, a pooling that we know and a normalisation, or an option is set.
+    Returns:
+        None if the checkpoint has more than a transformer, a known pooling and a normalisation, or
+        sets an option that we do not have.
+
+    Raises:
+        EncoderError: A file is broken.
     """
     if not (folder / "modules.json").is_file():
         return None
-    modules = _modules(folder)
-    first = folder / modules[0].path
-    kinds = [
-        m.kind.rpartition(".")[2] if m.kind.startswith("sentence_transformers.") else ""
-        for m in modules
+    modules = _read_steps(folder)
+    class_names = [
+        module.class_name if module.kind.startswith("sentence_transformers.") else ""
+        for module in modules
     ]
-    known = kinds in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
-    if not known or (first / "adapter_config.json").is_file():
+    if class_names not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         return None
-    config, prompt = _config(folder), named_prompt(folder, None)
-    pooling = _plain_pooling(
-        read_optional_json(folder / modules[1].path / "config.json"), prompted=bool(prompt)
-    )
-    last = read_optional_json(folder / modules[-1].path / "config.json")
-    elsewhere = last.get("module_output_name", "sentence_embedding") != "sentence_embedding"
-    length = _plain_length(first)
+    transformer_folder = folder / modules[0].path
+    if (transformer_folder / "adapter_config.json").is_file():
+        return None
+    config = _read_config(folder)
+    prompt = find_prompt(folder, None)
+    pooling_config = read_optional_json(folder / modules[1].path / "config.json")
+    pooling = _plain_pooling(pooling_config, has_prompt=bool(prompt))
+    last_config = read_optional_json(folder / modules[-1].path / "config.json")
+    output_name = last_config.get("module_output_name", "sentence_embedding")
+    max_length = _plain_length(transformer_folder)
     if (
         config.model_type != "SentenceTransformer"
         or config.truncate_dim
         or not pooling
-        or elsewhere
-        or length is None
+        or output_name != "sentence_embedding"
+        or max_length is None
     ):
         return None
-    left = read_optional_json(first / "tokenizer_config.json").get("padding_side") == "left"
+    tokenizer_config = read_optional_json(transformer_folder / "tokenizer_config.json")
     params = {
         "pooling": pooling,
         "normalise": len(modules) == 3,
-        "max_length": length or None,
+        "max_length": max_length or None,
         "prompt": prompt,
+        "padding_side": "left" if tokenizer_config.get("padding_side") == "left" else None,
+        "subfolder": modules[0].path,
     }
-    params |= {"padding_side": "left" if left else None, "subfolder": modules[0].path}
     return {key: value for key, value in params.items() if value not in (None, "")}
 
 
-def _plain_pooling(config: Mapping[str, Any], *, prompted: bool) -> str | None:
-    known = {
+def _plain_pooling(config: Mapping[str, Any], *, has_prompt: bool) -> str | None:
+    """Return our pooling of a pooling module's configuration; None if we have none."""
+    known_keys = {
         "embedding_dimension",
         "word_embedding_dimension",
         "pooling_mode",
         "include_prompt",
         *_OLD_POOLINGS,
     }
-    if not known >= set(config) or (prompted and not config.get("include_prompt", True)):
+    if not known_keys >= set(config):
         return None
-    modes = (
-        config.get("pooling_mode")
-        or [name for key, name in _OLD_POOLINGS.items() if config.get(key)]
-        or "mean"
-    )
-    modes = [modes] if isinstance(modes, str) else modes
-    return _POOLINGS.get(str(modes[0])) if isinstance(modes, list) and len(modes) == 1 else None
+    if has_prompt and not config.get("include_prompt", True):
+        return None
+    modes = config.get("pooling_mode")
+    if not modes:
+        modes = [name for key, name in _OLD_POOLINGS.items() if config.get(key)] or "mean"
+    if isinstance(modes, str):
+        modes = [modes]
+    if not isinstance(modes, list) or len(modes) != 1:
+        return None
+    return _POOLINGS.get(str(modes[0]))
 
 
 def _plain_length(folder: Path) -> int | None:
-    """The longest input that a transformer's files set, 0 where they set none, None where we cannot run it."""
-    own = next((read_json(folder / name) for name in OWN_CONFIGS if (folder / name).is_file()), {})
-    length = own.pop("max_seq_length", None) or 0
+    """Return the maximum number of tokens that a transformer's files set.
+
+    Returns:
+        0 if they set none, None if our engine cannot run the transformer.
+    """
+    own_paths = [folder / name for name in OWN_CONFIGS if (folder / name).is_file()]
+    own_config = read_json(own_paths[0]) if own_paths else {}
+    length = own_config.pop("max_seq_length", None) or 0
     config = read_optional_json(folder / "config.json")
-    kind, positions = (
-        str(config.get("model_type", "")),
-        config.get("max_position_embeddings", length),
-    )
+    model_type = str(config.get("model_type", ""))
+    positions = config.get("max_position_embeddings", length)
     architectures = config.get("architectures") or []
-    odd = (
+    if (
         not isinstance(length, int)
         or not isinstance(positions, int)
         or not isinstance(architectures, list)
-    )
-    if odd or any(value and value != _PLAIN.get(key) for key, value in own.items()):
+    ):
         return None
-    # The library loads the encoder half of such models; AutoModel wants both.
-    halved = config.get("is_encoder_decoder") or any(
-        str(a).endswith("EncoderModel") for a in architectures
-    )
-    if not kind or halved or "t5" in kind or {"text_config", "vision_config"} & set(config):
+    # Empty and false values are no options.
+    if any(value and value != _DEFAULT_CONFIG.get(key) for key, value in own_config.items()):
         return None
-    # More than the model has positions: there the library fails, and we cut at what there is.
+    # The library loads the encoder half of such models; AutoModel needs both.
+    is_half = config.get("is_encoder_decoder") or any(
+        str(architecture).endswith("EncoderModel") for architecture in architectures
+    )
+    is_multimodal = bool({"text_config", "vision_config"} & set(config))
+    if not model_type or is_half or "t5" in model_type or is_multimodal:
+        return None
+    # Beyond the model's positions the library fails; we cut at the positions.
     return 0 if length > positions else int(length)
 
 
@@ -359,75 +424,107 @@ def find_family(model: str, catalogue: Catalogue) -> ModelFamily:
 
 
 class Description(NamedTuple):
-    """A kind of encoder, its parameters beside ``model``, and which files say so."""
+    """A kind of encoder, its parameters besides ``model``, and the files that they are from."""
 
     kind: str
     params: dict[str, Any]
     is_saved: bool = False
-    """Whether ``stsbench.json`` says all."""
+    """``stsbench.json`` holds all of it."""
     has_modules: bool = True
-    """Whether sentence-transformers' files do; without either, a bare transformer names no pooling."""
-    for_sts: str = ""
-    """The name of a prompt for STS that the files have and that is not their default; empty where there is none."""
+    """The files of sentence-transformers hold it; else a bare transformer names no pooling."""
+    sts_prompt: str = ""
+    """The name of a prompt for STS in the files that is not their default; empty if none is."""
     family: ModelFamily = UNDOCUMENTED
 
-    def assumed(self, given: Mapping[str, Any]) -> list[str]:
-        """Notes for results: what was taken for granted, as neither the files nor the user, by ``given``, say it."""
-        family, prompted = self.family, {"prompt", "prompt_name", "prompt_template"} & {*given}
-        if self.for_sts and not prompted:
-            prompt = f"run with the default prompt of its files; they have one for STS: --set prompt_name={self.for_sts}"
-            return [prompt]
+    def assumptions(self, params: Mapping[str, Any]) -> list[str]:
+        """Return notes on the settings that neither the files nor the user have chosen.
+
+        Args:
+            params: The parameters of the user.
+        """
+        family = self.family
+        prompt_params = {"prompt", "prompt_name", "prompt_template"} & params.keys()
+        if self.sts_prompt and not prompt_params:
+            return [
+                "run with the default prompt of its files; they have one for STS: "
+                f"the parameter prompt_name={self.sts_prompt}"
+            ]
         if self.has_modules:
-            if not family.prompt or prompted - {"prompt_template"}:
+            if not family.prompt or prompt_params - {"prompt_template"}:
                 return []
-            what = (
-                f"its documentation puts '{family.prompt}' before every sentence ({family.source})"
-            )
-            return [f"run as its files say; {what}: --set 'prompt=\"{family.prompt}\"'"]
-        taken = {
+            return [
+                f"run as its files say; its documentation puts '{family.prompt}' before every "
+                f'sentence ({family.source}): the parameter prompt="{family.prompt}"'
+            ]
+        assumed = {
             key: getattr(family, key)
             for key in ("pooling", "normalise", "prompt")
-            if key not in given
+            if key not in params
         }
-        if not {"pooling", "prompt"} & {*taken} or "prompt_template" in given:
+        if not {"pooling", "prompt"} & assumed.keys() or "prompt_template" in params:
             return []
         words = {"": "none", True: "yes", False: "no"}
-        values = ", ".join(f"{key} {words.get(value, value)}" for key, value in taken.items())
-        why = (
+        values = ", ".join(f"{key} {words.get(value, value)}" for key, value in assumed.items())
+        reason = (
             f"from the documentation of its family ({family.source})"
             if family.source
             else "assumed"
         )
-        return [f"no card and no sentence-transformers files say how to run it; {why}: {values}"]
+        return [f"no card and no sentence-transformers files say how to run it; {reason}: {values}"]
 
 
 def describe(folder: Path, catalogue: Catalogue, model: str = "") -> Description:
-    """Return how a checkpoint's files have it run; where they do not say, how the ``model`` on the Hub is documented.
+    """Return how a checkpoint is run, by its files or else by the documentation of its family.
 
-    Raises EncoderError: a file is broken, or says what it must not. UnknownName: it names a kind that no folder holds.
+    Args:
+        folder: The files of the checkpoint.
+        catalogue: The cards with the families.
+        model: The id of the checkpoint on the Hub; empty if it is not from there.
+
+    Raises:
+        EncoderError: A file is broken, or has a value that no checkpoint may set.
+        UnknownName: ``stsbench.json`` names a kind that no folder holds.
     """
-    path = folder / FILE
+    path = folder / SAVED_FILE
     if path.is_file():
-        saved = decode_file(path, SavedEncoder, "cannot be read")
-        if saved.kind not in KINDS:
-            hint = f"{path}: it is one of {', '.join(KINDS)}"
-            raise UnknownName("kind of saved encoder", saved.kind, KINDS, hint=hint)
-        if outside := [key for key in saved.params if key in OUTSIDE]:
-            what = f"the params say '{outside[0]}', which is not for a checkpoint to say"
-            raise EncoderError(f"{path}: {what}; remove it")
+        saved = _read_saved(path)
         return Description(saved.kind, saved.params, is_saved=True)
     if is_model2vec(folder):
         return Description("model2vec", {})
     family = find_family(model, catalogue)
-    plain = plain_transformer_params(folder)
-    if not (has_modules := (folder / "modules.json").is_file()):
-        plain = {"pooling": family.pooling, "normalise": family.normalise}
-        plain |= {"prompt": family.prompt} if family.prompt else {}
-    prompts = _config(folder).prompts or {}
-    for_sts = next(
-        (name for name, text in prompts.items() if text and name.casefold() in _FOR_STS), ""
+    params = plain_transformer_params(folder)
+    has_modules = (folder / "modules.json").is_file()
+    if not has_modules:
+        params = {"pooling": family.pooling, "normalise": family.normalise}
+        if family.prompt:
+            params["prompt"] = family.prompt
+    return Description(
+        "sentence_transformer" if params is None else "transformer",
+        params or {},
+        has_modules=has_modules,
+        sts_prompt=_find_sts_prompt(folder),
+        family=family,
     )
-    if for_sts and named_prompt(folder, None) == prompts[for_sts]:
-        for_sts = ""
-    kind = "sentence_transformer" if plain is None else "transformer"
-    return Description(kind, plain or {}, has_modules=has_modules, for_sts=for_sts, family=family)
+
+
+def _read_saved(path: Path) -> SavedEncoder:
+    """Read and check ``stsbench.json``; raises as :func:`describe`."""
+    saved = decode_file(path, SavedEncoder, "cannot be read")
+    if saved.kind not in SAVED_KINDS:
+        hint = f"{path}: it is one of {', '.join(SAVED_KINDS)}"
+        raise UnknownName("kind of saved encoder", saved.kind, SAVED_KINDS, hint=hint)
+    for key in saved.params:
+        if key in USER_PARAMETERS:
+            raise EncoderError(
+                f"{path}: the params say '{key}', which is not for a checkpoint to say; remove it"
+            )
+    return saved
+
+
+def _find_sts_prompt(folder: Path) -> str:
+    """Return the name of a prompt for STS that is not the default; empty if there is none."""
+    prompts = _read_config(folder).prompts or {}
+    for name, text in prompts.items():
+        if text and name.casefold() in _STS_PROMPTS:
+            return "" if find_prompt(folder, None) == text else name
+    return ""

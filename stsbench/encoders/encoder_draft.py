@@ -1,10 +1,10 @@
-"""An encoder's card drafted from a checkpoint's folder or a file of word vectors: what its files say, and what they leave open."""
+"""Draft an encoder's card from a checkpoint's folder or a file of word vectors."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stsbench.core.cards import card_lines, toml
 from stsbench.core.catalogue import Catalogue
@@ -22,89 +22,126 @@ COMMENTS = {
     "overlap": "whether its training text holds test sentences: none, text, gold or unknown",
     "paper": "where it is described, or 'none'",
 }
-"""What is said above a key of the card."""
-FIRST = "---\n"
-"""What a model's README begins with where it states facts."""
+"""The comments above keys of the card."""
+FRONT_MATTER = "---\n"
+"""The line around the metadata at the top of a model's README."""
 
 
-def draft_encoder(source: Path, home: CardLocation) -> Draft:
-    """Draft the card of a checkpoint's folder or a file of word vectors; raises EncoderError or DataError."""
+class _CardDraft(NamedTuple):
+    """The values of a card, its parameters, and doubts by key."""
+
+    values: dict[str, Any]
+    params: dict[str, Any]
+    doubts: dict[str, str]
+
+
+def draft_encoder(source: Path, location: CardLocation) -> Draft:
+    """Draft the card of a checkpoint's folder or a file of word vectors.
+
+    Raises:
+        EncoderError: There is no such folder or file, or the checkpoint cannot be used.
+        DataError: The file is none of word vectors.
+    """
     if not source.exists():
         raise EncoderError(
             f"'{source}' does not exist; give a checkpoint's folder or a file of word vectors"
         )
-    facts: dict[str, Any] = {
-        "name": home.name,
+    draft = _draft_of_folder(source) if source.is_dir() else _draft_of_vectors(source)
+    values = {
+        "name": location.name,
         "kind": "words",
         "method": UNKNOWN,
         "backbone": UNKNOWN,
+        "supervision": "none",
+        "overlap": "unknown",
+        "paper": UNKNOWN,
+        "license": UNKNOWN,
+        **draft.values,
     }
-    facts |= {"supervision": "none", "overlap": "unknown", "paper": UNKNOWN, "license": UNKNOWN}
-    notes = {"supervision": "the files do not tell what it was trained on: none is taken"}
-    if source.is_dir():
-        params = _of_folder(source, facts, notes)
-    else:
-        block = next(read_blocks(source, limit=1))
-        facts |= {
-            "method": "Mean of word vectors",
-            "backbone": source.stem,
-            "dimensions": block.vectors.shape[1],
-        }
-        notes["tokens"] = "'whitespace' is SentEval's recipe, 'sbert' that of sentence-transformers"
-        params = {"file": str(source.resolve()), "tokens": "whitespace"}
-    missing = [key for key, value in facts.items() if value in (UNKNOWN, "")]
-    unsure = [*notes.values(), f"not in the files: {', '.join(missing)}"]
-    comments = COMMENTS | {
-        k: f"{COMMENTS.get(k, '')}; unsure: {note}".lstrip("; ") for k, note in notes.items()
+    doubts = {
+        "supervision": "the files do not tell what it was trained on: none is taken",
+        **draft.doubts,
     }
+    missing = [key for key, value in values.items() if value in (UNKNOWN, "")]
+    comments = dict(COMMENTS)
+    for key, doubt in doubts.items():
+        comments[key] = f"{COMMENTS.get(key, '')}; unsure: {doubt}".lstrip("; ")
     lines = [
         f"# A draft of 'stsbench new encoder'. '{UNKNOWN}' is yours to fill in.",
-        *card_lines(facts, comments),
+        *card_lines(values, comments),
+        "",
+        "[params]",
+        *card_lines(draft.params, comments),
     ]
-    lines += ["", "[params]", *card_lines(params, comments)]
-    said = [f"{key} {toml(value)}" for key, value in params.items() if key not in ("model", "file")]
+    settings = [
+        f"{key} {toml(value)}"
+        for key, value in draft.params.items()
+        if key not in ("model", "file")
+    ]
+    summary = f"kind {values['kind']}, {', '.join(settings) or 'run as its files say'}"
     return Draft(
-        files={home.path: "\n".join(lines) + "\n"},
-        found=[f"{home.path}: kind {facts['kind']}, {', '.join(said) or 'run as its files say'}"],
-        unsure=unsure,
-        command=f"stsbench run -e {home.name} -t quickstart {home.option()}",
+        files={location.path: "\n".join(lines) + "\n"},
+        found=[f"{location.path}: {summary}"],
+        unsure=[*doubts.values(), f"not in the files: {', '.join(missing)}"],
+        command=f"stsbench run -e {location.name} -t quickstart {location.option()}",
     )
 
 
-def _of_folder(folder: Path, facts: dict[str, Any], notes: dict[str, str]) -> dict[str, Any]:
-    """The parameters that run a checkpoint; what its files state goes into facts and notes of the card."""
-    encoder, described = load_named(str(folder)), describe(folder, Catalogue())
-    params: dict[str, Any] = {"model": str(folder.resolve()), **described.params}
-    config = read_optional_json(folder / str(described.params.get("subfolder", "")) / "config.json")
-    if (
-        described.kind == "transformer"
-        and (length := getattr(encoder.encoder, "max_length", None)) is not None
-    ):
-        params["max_length"] = length
-    if described.kind in ("transformer", "sentence_transformer"):
+def _draft_of_vectors(path: Path) -> _CardDraft:
+    block = next(read_blocks(path, limit=1))
+    return _CardDraft(
+        values={
+            "method": "Mean of word vectors",
+            "backbone": path.stem,
+            "dimensions": block.vectors.shape[1],
+        },
+        params={"file": str(path.resolve()), "tokens": "whitespace"},
+        doubts={
+            "tokens": "'whitespace' is SentEval's recipe, 'sbert' that of sentence-transformers"
+        },
+    )
+
+
+def _draft_of_folder(folder: Path) -> _CardDraft:
+    named_encoder = load_named(str(folder))
+    description = describe(folder, Catalogue())
+    params: dict[str, Any] = {"model": str(folder.resolve()), **description.params}
+    doubts = {}
+    subfolder = str(description.params.get("subfolder", ""))
+    config = read_optional_json(folder / subfolder / "config.json")
+    if description.kind == "transformer":
+        max_length = getattr(named_encoder.encoder, "max_length", None)
+        if max_length is not None:
+            params["max_length"] = max_length
+    if description.kind in ("transformer", "sentence_transformer"):
         params.setdefault("dtype", "float32")
-        stored = str(config.get("dtype") or config.get("torch_dtype") or "float32")
-        if stored != params["dtype"]:
-            notes["dtype"] = f"the weights are stored in {stored}; it runs in {params['dtype']}"
-    if encoder.assumptions:
-        notes["pooling"] = "the files tell no pooling: the mean of all tokens is taken"
-    readme = folder / "README.md"
-    text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
-    head = text.removeprefix(FIRST).partition(f"\n{FIRST}")[0] if text.startswith(FIRST) else ""
-    stated = dict(
-        re.findall(r"^(license|base_model): *[\"']?([\w./ -]+?)[\"']? *$", head, re.MULTILINE)
-    )
-    backbone = (
-        stated.get("base_model", "").rpartition("/")[2] or config.get("model_type") or UNKNOWN
-    )
-    facts |= {
-        "kind": described.kind,
-        "backbone": str(backbone),
+        stored_dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+        if stored_dtype != params["dtype"]:
+            doubts["dtype"] = (
+                f"the weights are stored in {stored_dtype}; it runs in {params['dtype']}"
+            )
+    if named_encoder.assumptions:
+        doubts["pooling"] = "the files tell no pooling: the mean of all tokens is taken"
+    stated = _read_front_matter(folder / "README.md")
+    base_model = stated.get("base_model", "").rpartition("/")[2]
+    values = {
+        "kind": description.kind,
+        "backbone": str(base_model or config.get("model_type") or UNKNOWN),
         "license": stated.get("license", UNKNOWN),
     }
-    if (
-        isinstance(size := config.get("hidden_size"), int)
-        and not (folder / "modules.json").is_file()
-    ):
-        facts["dimensions"] = size
-    return params
+    size = config.get("hidden_size")
+    if isinstance(size, int) and not (folder / "modules.json").is_file():
+        values["dimensions"] = size
+    return _CardDraft(values, params, doubts)
+
+
+def _read_front_matter(path: Path) -> dict[str, str]:
+    """Return ``license`` and ``base_model`` from the top of a README, if it states them."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    if not text.startswith(FRONT_MATTER):
+        return {}
+    front_matter = text.removeprefix(FRONT_MATTER).partition(f"\n{FRONT_MATTER}")[0]
+    matches = re.findall(
+        r"^(license|base_model): *[\"']?([\w./ -]+?)[\"']? *$", front_matter, re.MULTILINE
+    )
+    return dict(matches)

@@ -31,7 +31,7 @@ from stsbench.encoders.named import variant_name
 from stsbench.numbers.similarity import EMBEDDING_TYPES, FLOAT_TYPE, to_bits, to_integers, truncate
 
 TARGET_TASK = "target"
-"""The word for the sentences of the very task that is scored."""
+"""The name for the sentences of the task that is scored."""
 FIT_FILE = "fit.safetensors"
 Tensors = Mapping[str, npt.NDArray[Any]]
 
@@ -41,9 +41,9 @@ class EmbeddingTransform(Protocol):
 
     kind: ClassVar[str]
     code: ClassVar[int] = 1
-    """Raise when a change can change an embedding: kept fits are then not reused."""
+    """To be raised with a change that can change an embedding: stored fits are then not reused."""
     libraries: ClassVar[Sequence[str]] = ()
-    """The packages that fit, as far as another version of them may learn something else."""
+    """The packages of which another version may learn other tensors."""
 
     @property
     def reads_embeddings(self) -> bool:
@@ -70,11 +70,14 @@ class PostProcessed:
 
     def __init__(self, base: Encoder, method: EmbeddingTransform, *, name: str, fit: str) -> None:
         """Store the base, the transform, and ``fit``, the name of the texts to fit on."""
-        self.base, self.method, self.name, self.fit = base, method, name, fit
+        self.base = base
+        self.method = method
+        self.name = name
+        self.fit = fit
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """The hash of base and parameters, without the texts or their name; None if the base has none."""
+        """The hash of base and parameters, without the texts; None if the base has none."""
         return derive_fingerprint(
             self.base, {"method": self.method.params()}, self.method.libraries
         )
@@ -96,7 +99,8 @@ class PostProcessed:
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Raise EncoderError: the encoder is not fitted yet."""
         raise EncoderError(
-            f"encoder '{self.name}' is fitted on texts ({self.fit}); call fit_texts(sentences) first"
+            f"encoder '{self.name}' is fitted on texts ({self.fit}); "
+            "call fit_texts(sentences) first"
         )
 
 
@@ -106,8 +110,11 @@ class FittedEncoder:
     def __init__(
         self, base: Encoder, method: EmbeddingTransform, sentences: Sequence[str], *, name: str
     ) -> None:
-        """Store the base, the transform and the texts; nothing is computed before the first sentence."""
-        self.base, self.method, self.sentences, self.name = base, method, sentences, name
+        """Store the base, the transform and the texts; nothing is computed yet."""
+        self.base = base
+        self.method = method
+        self.sentences = sentences
+        self.name = name
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -118,9 +125,9 @@ class FittedEncoder:
     @property
     def folder(self) -> Path | None:
         """The folder in the cache for its fit; None if it has no fingerprint."""
-        return (
-            settings.cache_folder() / "fitted" / self.fingerprint[:32] if self.fingerprint else None
-        )
+        if self.fingerprint is None:
+            return None
+        return settings.cache_folder() / "fitted" / self.fingerprint[:32]
 
     @cached_property
     def learned(self) -> Tensors:
@@ -133,13 +140,11 @@ class FittedEncoder:
             return stored
         learned = self.method.fit(self.base, self.sentences)
         if folder is not None:
+            parameters = json.dumps(self.method.params(), indent=1)
+            arrays = {name: np.ascontiguousarray(tensor) for name, tensor in learned.items()}
             with sealed_folder(folder) as scratch:
-                (scratch / "fit.json").write_text(
-                    json.dumps(self.method.params(), indent=1) + "\n", encoding="utf-8"
-                )
-                (scratch / FIT_FILE).write_bytes(
-                    save({name: np.ascontiguousarray(tensor) for name, tensor in learned.items()})
-                )
+                (scratch / "fit.json").write_text(f"{parameters}\n", encoding="utf-8")
+                (scratch / FIT_FILE).write_bytes(save(arrays))
         return learned
 
     @cached_property
@@ -159,7 +164,7 @@ class FittedEncoder:
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, k)."""
-        # Before the base embeds: fitting may ask it for embeddings too.
+        # Before the base embeds these sentences: the fit may need its embeddings of other ones.
         transform = self.transform
         return np.ascontiguousarray(transform(self.base.encode(sentences)), dtype=np.float32)
 
@@ -179,6 +184,7 @@ def digest_texts(sentences: Sequence[str]) -> str:
 
 
 EMBED_CHUNK = 65536
+"""The number of sentences whose embeddings are in memory at once."""
 
 
 def iter_embeddings(base: Encoder, sentences: Sequence[str]) -> Iterator[FloatArray]:
@@ -206,7 +212,7 @@ def check_embeddings(x: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 CALIBRATION = "stsb.train"
-"""The texts that ranges are taken from where nobody says: no split that is scored."""
+"""The texts that ranges are taken from by default: a split that is not scored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,11 +269,13 @@ class Variant(EmbeddingTransform):
             return {}
         if len(sentences) < 2:
             raise EncoderError(
-                f"the ranges of integers are taken from two texts at least, not from {len(sentences)}"
+                f"the ranges of integers need two texts or more, not {len(sentences)}"
             )
         chunks = map(self._shorten, iter_embeddings(base, sentences))
-        ends = np.array([(part.min(axis=0), part.max(axis=0)) for part in chunks])
-        return {"ranges": np.array([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)])}
+        chunk_ranges = np.array([(chunk.min(axis=0), chunk.max(axis=0)) for chunk in chunks])
+        lower = chunk_ranges[:, 0].min(axis=0)
+        upper = chunk_ranges[:, 1].max(axis=0)
+        return {"ranges": np.array([lower, upper])}
 
     def transform(self, learned: Tensors) -> RowFunction:
         """Return the function that makes embeddings smaller, (n, d) to (n, k)."""
@@ -277,15 +285,18 @@ class Variant(EmbeddingTransform):
             shortened = self._shorten(embeddings)
             if self.needs_texts:
                 return to_integers(shortened, learned["ranges"], signed=embedding_type.signed)
-            return shortened if self.embeddings == FLOAT_TYPE else to_bits(shortened, signed=embedding_type.signed)
+            if self.embeddings == FLOAT_TYPE:
+                return shortened
+            return to_bits(shortened, signed=embedding_type.signed)
 
         return shrink
 
     def notes(self, learned: Tensors) -> list[str]:
         """Return a note on the type of the numbers, unless it is float32."""
+        if self.embeddings == FLOAT_TYPE:
+            return []
         numbers = "bits" if EMBEDDING_TYPES[self.embeddings].bits == 1 else "integers"
-        note = [f"embeddings are {self.embeddings}: similarity and features are of these {numbers}"]
-        return note if self.embeddings != FLOAT_TYPE else []
+        return [f"embeddings are {self.embeddings}: similarity and features are of these {numbers}"]
 
 
 class VariantEncoder(FittedEncoder):
@@ -304,8 +315,8 @@ class VariantEncoder(FittedEncoder):
         return read_metadata(self.base).train_seed
 
 
-VARIANT_KEYS = tuple(one.name for one in fields(Variant))
-"""The parameters of a variant, which every encoder takes."""
+VARIANT_KEYS = tuple(field.name for field in fields(Variant))
+"""The parameters of a variant, which every encoder accepts."""
 
 
 def variant_specs(spec: str, grid: Mapping[str, Sequence[Any]], calibration: str = "") -> list[str]:
@@ -321,10 +332,13 @@ def variant_specs(spec: str, grid: Mapping[str, Sequence[Any]], calibration: str
     """
     specs = []
     for values in product(*grid.values()):
-        params = {key: value for key, value in zip(grid, values, strict=True) if value != FLOAT_TYPE}
+        params = {
+            key: value for key, value in zip(grid, values, strict=True) if value != FLOAT_TYPE
+        }
         if params:
-            variant: Variant = call_with_params(Variant, params, where="--variants")
-            params |= {"calibration": calibration} if calibration and variant.needs_texts else {}
+            variant: Variant = call_with_params(Variant, params, where="`variants`")
+            if calibration and variant.needs_texts:
+                params["calibration"] = calibration
         specs.append(variant_name(spec, params))
     return list(dict.fromkeys(specs))
 

@@ -1,4 +1,6 @@
-"""BERT-flow's normalising flow: a Glow over embeddings (https://arxiv.org/abs/2011.05864, section 3).
+"""BERT-flow's normalising flow: a Glow over embeddings.
+
+Source: https://arxiv.org/abs/2011.05864, section 3.
 
 An embedding of d channels passes ``depth`` steps of actnorm, channel reversal (in place of the
 paper's random permutation) and additive coupling; half of the channels leave, the others pass to
@@ -35,10 +37,13 @@ from stsbench.encoders.load import make_processor
 SCALE = 3.0
 """Glow's factor on learned log-scales, which lets them move faster."""
 EPSILON = 1e-6
+"""Added to the deviations of channels, which may be zero."""
 WEIGHTS_DEVIATION = 0.05
-MOMENTS = (0.9, 0.999)
+"""The standard deviation of the first weights of coupling networks."""
+BETAS = (0.9, 0.999)
+"""The decay rates of the first and second moments of Adam."""
 Decay = Literal["tf", "port"]
-AboveZero = Annotated[float, msgspec.Meta(gt=0)]
+PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class ActNorm(nn.Module):
@@ -79,9 +84,9 @@ class Coupling(nn.Module):
     def __init__(self, channels: int, width: int, generator: torch.Generator) -> None:
         """Draw the network's weights; its last layer is zero, so that it adds nothing at first."""
         super().__init__()
-        self.kept = channels - channels // 2
+        self.n_unchanged = channels - channels // 2
         self.inner = nn.ModuleList(
-            [nn.Linear(self.kept, width, bias=False), nn.Linear(width, width, bias=False)]
+            [nn.Linear(self.n_unchanged, width, bias=False), nn.Linear(width, width, bias=False)]
         )
         self.norms = nn.ModuleList([ActNorm(width), ActNorm(width)])
         self.last = nn.Linear(width, channels // 2)
@@ -93,11 +98,11 @@ class Coupling(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the coupled channels (b, c)."""
-        hidden = x[:, : self.kept]
+        hidden = x[:, : self.n_unchanged]
         for layer, norm in zip(self.inner, self.norms, strict=True):
             hidden = torch.relu(norm(layer(hidden)))
         translation = self.last(hidden) * torch.exp(SCALE * self.last_log_scale)
-        return torch.cat([x[:, : self.kept], x[:, self.kept :] + translation], dim=1)
+        return torch.cat([x[:, : self.n_unchanged], x[:, self.n_unchanged :] + translation], dim=1)
 
 
 class GlowFlow(nn.Module):
@@ -127,7 +132,11 @@ class GlowFlow(nn.Module):
             raise EncoderError(
                 f"a flow of {levels} levels halves embeddings {levels} times; {d} cannot be"
             )
-        self.d, self.levels, self.depth, self.width, self.seed = d, levels, depth, width, seed
+        self.d = d
+        self.levels = levels
+        self.depth = depth
+        self.width = width
+        self.seed = seed
         generator = torch.Generator().manual_seed(seed)
         sizes = [d // 2**level for level in range(levels)]
         self.norms = nn.ModuleList([ActNorm(c) for c in sizes for _ in range(depth)])
@@ -136,7 +145,7 @@ class GlowFlow(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return z (b, d): the channels that leave after each level, then those of the last level."""
+        """Return z (b, d): the channels that leave after each level, then the last ones."""
         leaving_channels = []
         for level in range(self.levels):
             steps = slice(level * self.depth, (level + 1) * self.depth)
@@ -161,7 +170,7 @@ class GlowFlow(nn.Module):
         return z
 
     def log_determinant(self) -> torch.Tensor:
-        """Return the log-determinant of the Jacobian: that of the actnorms, as the rest keeps volume."""
+        """Return the log-determinant of the Jacobian: only the actnorms change volume."""
         log_determinants: list[torch.Tensor] = [norm.log_determinant() for norm in self.norms]  # type: ignore[operator]
         return torch.stack(log_determinants).sum()
 
@@ -188,8 +197,9 @@ class GlowFlow(nn.Module):
         """
         rows = check_embeddings(x)
         if rows.shape[1] != self.d:
-            expected = f"takes embeddings (n, {self.d}), not shape {rows.shape}"
-            raise EncoderError(f"a flow of d = {self.d} {expected}")
+            raise EncoderError(
+                f"a flow of d = {self.d} takes embeddings (n, {self.d}), not shape {rows.shape}"
+            )
         method = replace(
             method or FlowMethod(),
             levels=self.levels,
@@ -202,7 +212,7 @@ class GlowFlow(nn.Module):
         return self
 
     def transform(self, x: npt.ArrayLike) -> FloatArray:
-        """Return z (n, d), computed in float64, so that embeddings do not depend on their neighbours."""
+        """Return z (n, d), computed in float64: no embedding depends on its neighbours."""
         rows = torch.from_numpy(np.asarray(x, dtype=np.float64))
         with torch.inference_mode():
             z: FloatArray = deepcopy(self).double()(rows).numpy()
@@ -218,23 +228,23 @@ class DecayedAdam:
     """
 
     def __init__(self, flow: GlowFlow, method: FlowMethod) -> None:
-        """Start with moments of zero."""
+        """Start with first and second moments of zero for each parameter."""
         self.method = method
-        self.named = list(flow.named_parameters())
-        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for _, p in self.named]
+        self.parameters = list(flow.named_parameters())
+        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for _, p in self.parameters]
 
     def step(self, loss: torch.Tensor) -> None:
         """Take one step down the gradient of a loss."""
-        gradients = torch.autograd.grad(loss, [parameter for _, parameter in self.named])
+        gradients = torch.autograd.grad(loss, [parameter for _, parameter in self.parameters])
         norm = torch.stack([g.norm() for g in gradients]).norm()
         clip_factor = (self.method.clip / norm.clamp(min=self.method.clip)).item()
         with torch.no_grad():
             for (name, p), (m, v), gradient in zip(
-                self.named, self.moments, gradients, strict=True
+                self.parameters, self.moments, gradients, strict=True
             ):
                 g = gradient * clip_factor
-                m.mul_(MOMENTS[0]).add_(g, alpha=1 - MOMENTS[0])
-                v.mul_(MOMENTS[1]).addcmul_(g, g, value=1 - MOMENTS[1])
+                m.mul_(BETAS[0]).add_(g, alpha=1 - BETAS[0])
+                v.mul_(BETAS[1]).addcmul_(g, g, value=1 - BETAS[1])
                 update = m / (v.sqrt() + self.method.epsilon)
                 if self.method.decay == "tf" or not name.endswith("last.bias"):
                     update = update + self.method.weight_decay * p
@@ -245,40 +255,40 @@ class DecayedAdam:
 class FlowMethod(EmbeddingTransform):
     """The settings of a flow and its training; the defaults are those for a task's own sentences.
 
-    They are of appendix B and the released code. On NLI the paper trains 0.15 epochs at 2e-5. The paper
-    has two levels (table 7), its code three.
+    They are of appendix B and the released code. On NLI the paper trains 0.15 epochs at 2e-5. The
+    paper has two levels (table 7), its code three.
     """
 
     levels: PositiveInt = 2
     depth: PositiveInt = 3
     width: PositiveInt = 32
-    epochs: AboveZero = 1.0
-    learning_rate: AboveZero = 1e-3
+    epochs: PositiveFloat = 1.0
+    learning_rate: PositiveFloat = 1e-3
     batch_pairs: PositiveInt = 32
     weight_decay: NonNegativeFloat = 0.01
     decay: Decay = "tf"
-    """What is decayed: in the authors' TensorFlow code all (no name of theirs is excluded), in the
-    PyTorch port all but the biases of the last layers."""
-    clip: AboveZero = 1.0
-    epsilon: AboveZero = 1e-6
+    """The weights that decay: in the authors' TensorFlow code all (no name of theirs is excluded),
+    in the PyTorch port all but the biases of the last layers."""
+    clip: PositiveFloat = 1.0
+    epsilon: PositiveFloat = 1e-6
     seed: Annotated[int, msgspec.Meta(ge=0)] = 1234
     dropout: bool = False
-    """Whether the base's own dropout is on while fitting, as in both codes."""
+    """The base's own dropout is on while fitting, as in both codes."""
     kind: ClassVar[str] = "flow"
     libraries: ClassVar[Sequence[str]] = ("torch",)
-    """Training makes more of a last digit than rounding."""
+    """Training turns a difference in a last digit into more than rounding."""
 
     @property
     def reads_embeddings(self) -> bool:
-        """Fitting reads the usual embeddings; with dropout each is another one, and none is stored."""
+        """Fitting reads the usual embeddings, not those with dropout, which are not stored."""
         return not self.dropout
 
     def train(self, x: FloatArray) -> tuple[GlowFlow, list[float]]:
         """Train a flow on embeddings (n, d) of texts, of which rows 2i and 2i + 1 are pairs.
 
         The first sentences of the first batch set the actnorms. The loss of a batch is that of its
-        first plus that of its second sentences, in bits per dimension, as in the authors' code. Pairs
-        that fill no whole batch are omitted, unless there are no others.
+        first plus that of its second sentences, in bits per dimension, as in the authors' code.
+        Pairs that fill no whole batch are omitted, unless there are no others.
 
         Returns:
             The flow, and its loss at each step.
@@ -289,7 +299,7 @@ class FlowMethod(EmbeddingTransform):
         if len(x) < 4:
             raise EncoderError(f"a flow needs at least two pairs of texts, not {len(x)} texts")
         losses: list[float] = []
-        # Also where the caller embeds without gradients.
+        # Gradients are needed even if the caller embeds without them.
         with torch.inference_mode(False), torch.enable_grad():
             flow = GlowFlow(
                 x.shape[1], levels=self.levels, depth=self.depth, width=self.width, seed=self.seed
@@ -308,14 +318,15 @@ class FlowMethod(EmbeddingTransform):
         """Yield the indices of the pairs of each step, (b,), in another order for each epoch."""
         rng = np.random.default_rng(self.seed)
         batch_size = min(self.batch_pairs, n_pairs)
-        for step in range(max(1, int(n_pairs / batch_size * self.epochs))):
+        n_steps = max(1, int(n_pairs / batch_size * self.epochs))
+        for step in range(n_steps):
             start = step % (n_pairs // batch_size) * batch_size
             if start == 0:
                 order = rng.permutation(n_pairs)
             yield order[start : start + batch_size]
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
-        """Return the float32 parameters of a flow that is fitted on these sentences, which are pairs."""
+        """Return the float32 parameters of a flow fitted on these sentences, which are pairs."""
         from stsbench.encoders.transformer.encoder import embed_with_dropout
 
         paired_sentences = sentences[: len(sentences) // 2 * 2]
@@ -324,7 +335,8 @@ class FlowMethod(EmbeddingTransform):
             if self.dropout
             else base.encode(paired_sentences)
         )
-        return {name: parameter.detach().numpy() for name, parameter in self.train(x)[0].named_parameters()}
+        flow, _ = self.train(x)
+        return {name: parameter.detach().numpy() for name, parameter in flow.named_parameters()}
 
     def transform(self, learned: Tensors) -> RowFunction:
         """Return the function that gives z (n, d), see :meth:`GlowFlow.transform`."""

@@ -25,7 +25,7 @@ from stsbench.core.provenance import record_factory
 from stsbench.core.settings import check_hub, key_among
 from stsbench.encoders.base import Encoder, FittableEncoder
 from stsbench.encoders.checkpoint import locate_checkpoint
-from stsbench.encoders.described import FILE, describe
+from stsbench.encoders.described import SAVED_FILE, describe
 from stsbench.encoders.fitted import (
     CALIBRATION,
     TARGET_TASK,
@@ -524,7 +524,7 @@ def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) ->
             ENCODERS.load_own(description.kind),
             names[0],
             {"model": str(folder), **description.params, **params},
-            f"{folder}/{FILE}",
+            f"{folder}/{SAVED_FILE}",
             kind=description.kind,
         )
         has_record = (folder / RUN_FILE).is_file()
@@ -551,7 +551,7 @@ def _from_checkpoint(spec: str, params: dict[str, Any], catalogue: Catalogue) ->
         name=names[0],
         candidate_names=names,
         encoder=encoder,
-        assumptions=description.assumed(params),
+        assumptions=description.assumptions(params),
     )
 
 

@@ -45,7 +45,8 @@ Array = npt.NDArray[np.float64]
 class Moments:
     """Count, mean and scatter of embeddings, summed chunk by chunk in float64.
 
-    Each chunk's squares are around its own mean, and are joined as by Chan, Golub and LeVeque (1983).
+    Each chunk's squares are around its own mean, and are joined as by Chan, Golub and LeVeque
+    (1983).
 
     Attributes:
         count: The number of embeddings.
@@ -55,18 +56,24 @@ class Moments:
 
     def __init__(self, chunks: Iterable[npt.ArrayLike]) -> None:
         """Read chunks of embeddings, (n, d) each; raises as :func:`.fitted.check_embeddings`."""
-        self.count, self.mean, self.scatter = 0, np.zeros(()), np.zeros(())
+        self.count = 0
+        self.mean = np.zeros(())
+        self.scatter = np.zeros(())
         for chunk in chunks:
             rows = check_embeddings(chunk)
-            old_count, chunk_size = self.count, len(rows)
+            old_count = self.count
+            chunk_size = len(rows)
             if chunk_size:
                 chunk_mean = rows.mean(axis=0)
-                centred, shift = rows - chunk_mean, chunk_mean - self.mean
+                new_count = old_count + chunk_size
+                centred = rows - chunk_mean
+                shift = chunk_mean - self.mean
                 self.scatter = self.scatter + (
-                    centred.T @ centred + np.outer(shift, shift) * (old_count * chunk_size / (old_count + chunk_size))
+                    centred.T @ centred
+                    + np.outer(shift, shift) * (old_count * chunk_size / new_count)
                 )
-                self.mean = self.mean + shift * (chunk_size / (old_count + chunk_size))
-                self.count = old_count + chunk_size
+                self.mean = self.mean + shift * (chunk_size / new_count)
+                self.count = new_count
 
 
 @cache
@@ -105,7 +112,7 @@ class WhiteningMethod(EmbeddingTransform):
         if n < 2:
             raise EncoderError(f"whitening needs at least two texts, not {n}")
         vectors, variance, _ = np.linalg.svd(moments.scatter / (n - 1), hermitian=True)
-        # What rounding leaves of a direction without variance is noise, which would be blown up to 1.
+        # The variance of a direction that has none is rounding noise, which would be scaled to 1.
         d = len(variance)
         noise_share = (d * np.finfo(np.float32).eps) ** 2
         rank = min(int((variance > variance[0] * noise_share).sum()), n - 1)
@@ -113,15 +120,19 @@ class WhiteningMethod(EmbeddingTransform):
             raise EncoderError(f"whitening: all {n} embeddings are the same")
         n_components = min(self.k or d, rank)
         vectors = vectors[:, :n_components]
-        # A column's sign is any; fixed, the same texts give the same bytes everywhere.
+        # The sign of a column is arbitrary: fixed, the same texts give the same bytes everywhere.
         signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), np.arange(n_components)])
-        return {"mean": moments.mean, "components": vectors * signs / np.sqrt(variance[:n_components])}
+        return {
+            "mean": moments.mean,
+            "components": vectors * signs / np.sqrt(variance[:n_components]),
+        }
 
     def transform(self, learned: Tensors) -> RowFunction:
         """Return the function that whitens embeddings, (n, d) to (n, k)."""
 
         def whiten(embeddings: FloatArray) -> FloatArray:
-            # The threads of a matrix product spin on for a while, and would take the cores from the base's next batch.
+            # Threads of a matrix product spin on for a while, and would take the cores from the
+            # base's next batch.
             with _blas().limit(limits=1, user_api="blas"):
                 whitened: Array = (
                     np.asarray(embeddings, dtype=np.float64) - learned["mean"]
@@ -136,8 +147,12 @@ class WhiteningMethod(EmbeddingTransform):
         """Return a note if there are fewer components than requested."""
         d, n_components = learned["components"].shape
         n_requested = self.k or d
-        note = f"the texts' embeddings vary in {n_components} directions only: {n_components} components are kept, not {n_requested}"
-        return [note] if n_components < n_requested else []
+        if n_components >= n_requested:
+            return []
+        return [
+            f"the texts' embeddings vary in {n_components} directions only: "
+            f"{n_components} components are kept, not {n_requested}"
+        ]
 
 
 whitened_encoder = make_processor(WhiteningMethod)
@@ -179,7 +194,7 @@ class CalibrationMethod(EmbeddingTransform):
     """The parameters of a calibration by a mean (d,), deviations (d,) and directions (d, k)."""
 
     standardise: bool = True
-    """Whether each dimension gets mean 0 and deviation 1."""
+    """Give each dimension mean 0 and deviation 1."""
     remove: int = 0
     """The number of directions of the largest variance that are removed."""
     kind: ClassVar[str] = "calibration"
@@ -187,8 +202,10 @@ class CalibrationMethod(EmbeddingTransform):
     def __post_init__(self) -> None:
         """Refuse parameters that change nothing."""
         if self.remove < 0 or not (self.standardise or self.remove):
-            what = f"standardise = {self.standardise}, remove = {self.remove} change nothing"
-            raise CardError(f"{what}; give remove = 1 or more")
+            raise CardError(
+                f"standardise = {self.standardise}, remove = {self.remove} change nothing; "
+                "give remove = 1 or more"
+            )
 
     def fit(self, base: Encoder, sentences: Sequence[str]) -> Tensors:
         """Return the mean, the deviations and the removed directions of the sentences' embeddings.
@@ -208,7 +225,7 @@ class CalibrationMethod(EmbeddingTransform):
             )
         covariance = moments.scatter / moments.count
         deviation = np.sqrt(np.diag(covariance)) if self.standardise else np.ones(d)
-        # A dimension that is the same everywhere has no deviation, and is 0 without its mean.
+        # A constant dimension has no deviation, and is 0 without its mean.
         deviation = np.where(deviation > 0, deviation, 1.0)
         _, vectors = np.linalg.eigh(covariance / np.outer(deviation, deviation))
         directions = np.ascontiguousarray(vectors[:, d - self.remove :])
@@ -229,8 +246,8 @@ class CalibrationMethod(EmbeddingTransform):
 
 calibrated_encoder = make_processor(CalibrationMethod)
 
-FACTS = {"kind": "token_removal", "code": 1}
-"""Raise ``code`` when a change below can change an embedding: stored ones are then not reused."""
+REMOVAL_IDENTITY = {"kind": "token_removal", "code": 1}
+"""A part of fingerprints; raise ``code`` with a change below that can change an embedding."""
 
 
 def frequent_tokens(tokens: TokenIds, k: int) -> IndexArray:
@@ -269,13 +286,15 @@ class TokenRemovalEncoder:
             raise CardError(
                 f"base '{base.name}' takes no mean over a transformer's tokens; name one that does"
             )
-        self.name, self.base, self.fit = name, base, fit
+        self.name = name
+        self.base = base
+        self.fit = fit
         self.removed_types = method.k + (method.count == "script")
 
     @property
     def fingerprint(self) -> str | None:
         """The hash of all but the texts, whatever their name is."""
-        return derive_fingerprint(self.base, {**FACTS, "types": self.removed_types})
+        return derive_fingerprint(self.base, {**REMOVAL_IDENTITY, "types": self.removed_types})
 
     def fit_texts(self, sentences: Sequence[str]) -> PartialMeanEncoder:
         """Return the encoder that omits the most frequent tokens of these sentences."""
@@ -287,7 +306,8 @@ class TokenRemovalEncoder:
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Raise EncoderError: the tokens are not counted yet."""
         raise EncoderError(
-            f"encoder '{self.name}' is fitted on texts ({self.fit}); call fit_texts(sentences) first"
+            f"encoder '{self.name}' is fitted on texts ({self.fit}); "
+            "call fit_texts(sentences) first"
         )
 
 
@@ -306,12 +326,16 @@ class PartialMeanEncoder(TransformerEncoder):
             name: The name of the encoder.
         """
         self.copy_from(base)
-        self.name, self.base, self.removed = name, base, removed
+        self.name = name
+        self.base = base
+        self.removed = removed
 
     @cached_property
     def fingerprint(self) -> str | None:  # type: ignore[override]
         """The hash of all that decides an embedding."""
-        return derive_fingerprint(self.base, {**FACTS, "removed": sorted(self.removed.tolist())})
+        return derive_fingerprint(
+            self.base, {**REMOVAL_IDENTITY, "removed": sorted(self.removed.tolist())}
+        )
 
     @property
     def notes(self) -> list[str]:

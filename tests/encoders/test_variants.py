@@ -200,5 +200,5 @@ def test_lists_of_values():
         "mine",
         "mine+embeddings=binary",
     ]
-    with pytest.raises(CardError, match="--variants: key 'embeddings': 'int4' is not one of"):
+    with pytest.raises(CardError, match="`variants`: key 'embeddings': 'int4' is not one of"):
         variant_specs("mine", {"embeddings": ["int4"]})

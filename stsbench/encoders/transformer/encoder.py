@@ -29,8 +29,8 @@ from stsbench.encoders.checkpoint import (
 )
 from stsbench.encoders.described import (
     class_addresses,
-    digests,
-    named_prompt,
+    find_prompt,
+    library_digests,
     read_modules,
     similarity_notes,
 )
@@ -147,7 +147,7 @@ class TransformerEncoder(_OfCheckpoint):
         above = len(PurePath(subfolder).parts)
         self.root = self.checkpoint.folder.parents[above - 1] if above else self.checkpoint.folder
         self.prompt = Prompt(
-            named_prompt(self.root, prompt_name, prompt), prompt_template, add_full_stop
+            find_prompt(self.root, prompt_name, prompt), prompt_template, add_full_stop
         )
         if self.pooling.pools_second_copy and self.prompt.n_copies != 2:
             raise CardError(
@@ -454,7 +454,7 @@ class SentenceTransformerEncoder(_OfCheckpoint):
                 f"backend '{backend}' runs transformers; {self.root} begins with a {first.kind}"
             )
         self.backend = kind(self.root / first.path, file=file, dtype=dtype, device=device)
-        self.prompt = named_prompt(self.root, prompt_name, prompt)
+        self.prompt = find_prompt(self.root, prompt_name, prompt)
         self.max_length, self.normalise = max_length, normalise
 
     @cached_property
@@ -467,7 +467,7 @@ class SentenceTransformerEncoder(_OfCheckpoint):
                 "code": LIBRARY_CODE,
                 # Named beside the hash too; results made before that was done are found again.
                 "library": version("sentence-transformers"),
-                "files": digests(self.root),
+                "files": library_digests(self.root),
                 "prompt": self.prompt,
                 "max_length": self.max_length,
                 "normalise": self.normalise,
@@ -489,7 +489,9 @@ class SentenceTransformerEncoder(_OfCheckpoint):
     @cached_property
     def network(self) -> Any:  # noqa: ANN401 - sentence_transformers is not typed for us
         """The loaded model."""
-        network = self.backend.library(partial(_load_library, self.root), state=digests(self.root))
+        network = self.backend.library(
+            partial(_load_library, self.root), state=library_digests(self.root)
+        )
         if self.max_length is not None:
             positions = [
                 limit for checkpoint in self._transformers() if (limit := checkpoint.positions())

@@ -29,7 +29,7 @@ from stsbench.core.provenance import fingerprint
 from stsbench.core.wording import join_lines
 from stsbench.encoders.base import FloatArray, IndexArray, PositiveInt
 from stsbench.encoders.checkpoint import cached_digest, decode_file, locate_checkpoint
-from stsbench.encoders.described import FILE, write_saved
+from stsbench.encoders.described import SAVED_FILE, write_saved
 from stsbench.encoders.metadata import check_sentences
 from stsbench.encoders.words.vectors import WordVectors, open_vectors
 
@@ -186,7 +186,7 @@ def write_word_folder(
     write_atomically(folder / CONFIG, f"{facts}\n".encode())
     # The last: a folder with it is whole.
     write_saved(folder, kind, params or {})
-    return folder / FILE
+    return folder / SAVED_FILE
 
 
 Bags = list[list[int]]

@@ -203,7 +203,7 @@ def test_prompts_are_chosen_by_their_names(saved, tmp_path, bert):
     assert (
         load_named(str(folder))
         .assumptions[0]
-        .endswith("they have one for STS: --set prompt_name=STS")
+        .endswith("they have one for STS: the parameter prompt_name=STS")
     )
     assert not any(
         "STS" in note for note in load_named(str(folder), params={"prompt_name": "STS"}).assumptions
