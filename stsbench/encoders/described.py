@@ -28,11 +28,11 @@ from stsbench.encoders.checkpoint import (
     cached_digest,
     check_module,
     check_shards,
-    refuse_adapter,
     decode_file,
     may_be_read,
-    read_optional_json,
     read_json,
+    read_optional_json,
+    refuse_adapter,
 )
 from stsbench.encoders.transformer.pooling import POOLINGS
 from stsbench.encoders.words.model2vec import is_model2vec

@@ -198,7 +198,10 @@ def test_every_mistake_is_one_line(stsbench, cards, masked_lm, arguments, says):
 
 def test_an_untrained_recipe_says_how_to_train_it(stsbench, cards):
     done = stsbench("run", "--encoder", "little", "--tasks", "quickstart-en", "--cards", cards)
-    assert done.code == 2 and "has not been trained here; 'stsbench train little' trains it" in done.err
+    assert (
+        done.code == 2
+        and "has not been trained here; 'stsbench train little' trains it" in done.err
+    )
 
 
 def test_a_recipe_trained_with_values_replaced_alone_is_offered_by_that_name(
@@ -208,7 +211,9 @@ def test_a_recipe_trained_with_values_replaced_alone_is_offered_by_that_name(
     name = "little+steps=2"
     for spec in ("little", "little+steps=3"):
         done = stsbench("run", "--encoder", spec, "--tasks", "quickstart-en", "--cards", cards)
-        offered = f"'{spec}' has not been trained here; with replaced values it has been: use '{name}'"
+        offered = (
+            f"'{spec}' has not been trained here; with replaced values it has been: use '{name}'"
+        )
         command = f"'stsbench train {spec.replace('+', ' --set ')}' trains it"
         assert done.code == 2 and f"{offered}; {command}" in done.err
     assert (
