@@ -1,4 +1,7 @@
-"""The papers' figures, each as numbers and as a picture; the functions below take arrays and are public."""
+"""The papers' figures, each as numbers and as a picture.
+
+The functions below are public; their arguments are arrays.
+"""
 
 from stsbench.analysis.inside import near_vectors
 from stsbench.analysis.mistakes import pair_costs, slice_cost, suppression

@@ -1,4 +1,4 @@
-"""What an analysis is: encoders and a task in, tables of plain data out, and a picture of these tables."""
+"""The interface of analyses, which make tables from encoders and a task, and then pictures."""
 
 from __future__ import annotations
 
@@ -43,34 +43,52 @@ PlainRow = Mapping[str, Any]
 """Texts, numbers and None by the names of columns."""
 Tables = Mapping[str, Sequence[PlainRow]]
 """Rows by the name of their table; the rows of a table have the same columns."""
+OTHER_THRESHOLD = "choose another threshold: `params=above=…`"
+"""Advice if too few pairs have a gold score above the threshold."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOnTask:
-    """One encoder on one task whose data are read; what it embeds comes from the store where that holds it."""
+    """One encoder on one task whose data are loaded; stored embeddings are used.
+
+    Attributes:
+        name: The encoder's name in the tables.
+        named_encoder: The encoder under its name in results.
+        task: The task.
+        embed: Embeds sentences.
+        store: The store of embeddings.
+        progress: Called while an analysis embeds with further encoders.
+    """
 
     name: str
-    known: NamedEncoder
+    named_encoder: NamedEncoder
     task: PlannedTask
     embed: Embed
     store: Store = "default"
     progress: ProgressCallback = lambda done, total: None
 
-    def pairs(self, *, everywhere: bool = False) -> PairSplit:
-        """The task's pairs, of which there must be some: those that are scored, or those of all its splits."""
-        names = list(self.task.task.card.splits) if everywhere else [self.task.split]
-        found = [
-            split for name in names if isinstance(split := self.task.task.load(name), PairSplit)
-        ]
-        if len(found) < len(names):
+    def pairs(self, *, all_splits: bool = False) -> PairSplit:
+        """Return the task's pairs.
+
+        Args:
+            all_splits: Return the pairs of all its splits, not only those that are scored.
+
+        Raises:
+            DataError: The task has no pairs with gold scores.
+        """
+        names = list(self.task.task.card.splits) if all_splits else [self.task.split]
+        splits = [self.task.task.load(name) for name in names]
+        pair_splits = [split for split in splits if isinstance(split, PairSplit)]
+        if len(pair_splits) < len(names):
             raise DataError(
-                f"task {self.task.name} has no sentence pairs with gold scores; choose one of suite sts"
+                f"task {self.task.name} has no sentence pairs with gold scores; "
+                "choose one of suite sts"
             )
         return PairSplit(
-            sentences1=[text for one in found for text in one.sentences1],
-            sentences2=[text for one in found for text in one.sentences2],
-            gold=np.concatenate([one.gold for one in found]),
-            subset=[name for one in found for name in one.subset],
+            sentences1=[text for split in pair_splits for text in split.sentences1],
+            sentences2=[text for split in pair_splits for text in split.sentences2],
+            gold=np.concatenate([split.gold for split in pair_splits]),
+            subset=[name for split in pair_splits for name in split.subset],
         )
 
     @cached_property
@@ -79,42 +97,64 @@ class EncoderOnTask:
         return self.cosines_of(*self.pairs().sides)
 
     def cosines_of(self, first: Sequence[str], second: Sequence[str]) -> Float64Array:
-        """The cosine of each two sentences, (n,); 0 where one is a zero vector."""
-        parts = (slice(at, at + ROWS_AT_ONCE) for at in range(0, len(first), ROWS_AT_ONCE))
-        found = [
-            paired_cosine(self.array(first[part]), self.array(second[part]))[0] for part in parts
-        ]
-        return np.concatenate([np.empty(0), *found])
+        """Return the cosine of each pair of sentences, (n,); 0 if one is a zero vector."""
+        cosines = [np.empty(0)]
+        for start in range(0, len(first), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            cosines.append(paired_cosine(self.array(first[rows]), self.array(second[rows]))[0])
+        return np.concatenate(cosines)
 
     def positives(self, split: PairSplit, above: float, least: int = 1) -> list[int]:
-        """The pairs above a gold score; raises DataError where there are fewer than so many."""
-        close: list[int] = np.flatnonzero(split.gold > above).tolist()
-        if len(close) < least:
-            few = "no pairs" if least == 1 else f"fewer than {least} pairs"
+        """Return the rows of the pairs above a gold score.
+
+        Args:
+            split: The pairs.
+            above: The gold score.
+            least: The smallest number of pairs that is enough.
+
+        Raises:
+            DataError: There are fewer pairs.
+        """
+        rows: list[int] = np.flatnonzero(split.gold > above).tolist()
+        if len(rows) < least:
+            count = "no pairs" if least == 1 else f"fewer than {least} pairs"
             raise DataError(
-                f"{few} of {self.task.name} have a gold score above {above:g}; --set above=…"
+                f"{count} of {self.task.name} have a gold score above {above:g}",
+                hint=OTHER_THRESHOLD,
             )
-        return close
+        return rows
 
     def array(self, sentences: Sequence[str]) -> FloatArray:
-        """Embeddings (n, d) in memory."""
+        """Return the embeddings of sentences as an array in memory, (n, d)."""
         return np.asarray(self.embed(sentences), dtype=np.float32)
 
     def score(self, embed: Embed | None = None) -> Scores:
-        """The task's score by its protocol, of these embeddings or of the encoder's own."""
+        """Score the task by its protocol.
+
+        Args:
+            embed: Embeds in place of the encoder.
+        """
         return self.task.evaluator(self.task.splits, embed or self.embed, seed=0)
 
-    def filled(
-        self, base: TransformerEncoder, made: Mapping[KeyT, TransformerEncoder]
+    def make_engines(
+        self, base: TransformerEncoder, encoders: Mapping[KeyT, TransformerEncoder]
     ) -> dict[KeyT, Engine]:
-        """Engines with the same store for encoders made of a transformer; what they lack of the task is embedded in one pass."""
+        """Make an engine for each of some encoders that are made from one transformer.
+
+        They have this object's store. The task's sentences that it lacks are embedded for all of
+        them in one pass.
+
+        Args:
+            base: The transformer.
+            encoders: The encoders made from it, by any key.
+        """
         from stsbench.encoders.transformer.encoder import embed_in_one_pass
 
-        shelves = ((key, one, open_store(self.store, one)) for key, one in made.items())
         engines = {
-            key: Engine(one, shelf, on_progress=self.progress) for key, one, shelf in shelves
+            key: Engine(encoder, open_store(self.store, encoder), on_progress=self.progress)
+            for key, encoder in encoders.items()
         }
-        if made:
+        if engines:
             embed_in_one_pass(
                 base, list(engines.values()), self.task.texts(), progress=self.progress
             )
@@ -122,63 +162,70 @@ class EncoderOnTask:
 
 
 class EncoderFindings(NamedTuple):
-    """What is found of one encoder: its rows by table, and what is kept to be compared with others'."""
+    """The numbers that an analysis measured for one encoder."""
 
     tables: Tables
-    kept: Any = None
+    measurement: Any = None
+    """Values that :meth:`EncoderAnalysis.compare_encoders` needs; None if it needs none."""
 
 
 class Analysis(ABC):
-    """One analysis; its parameters, which ``--set`` replaces, are those of ``__init__``."""
+    """One analysis; the user may replace its parameters, those of ``__init__``."""
 
     about: ClassVar[str]
-    """What it shows, in a line."""
+    """A line on what it shows."""
     printed: ClassVar[Sequence[str]]
     """The tables that a terminal shows."""
     reads_results: ClassVar[bool] = False
     """Whether it reads a results folder, and embeds nothing."""
 
     @abstractmethod
-    def tables(self, bed: AnalysisContext) -> Tables:
-        """Find the numbers."""
+    def tables(self, context: AnalysisContext) -> Tables:
+        """Compute the numbers."""
 
     @abstractmethod
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Draw them; nothing but the tables is needed, and no sentence stands in a picture."""
+        """Draw the tables; nothing else is needed, and no sentence is in a picture."""
 
 
 class EncoderAnalysis(Analysis):
     """An analysis that looks at one encoder after the other."""
 
-    def tables(self, bed: AnalysisContext) -> Tables:
-        """Measure each encoder, then compare what was kept of them."""
-        found: dict[str, list[PlainRow]] = {}
-        kept: dict[str, Any] = {}
-        for subject in bed.subjects():
+    def tables(self, context: AnalysisContext) -> Tables:
+        """Measure each encoder, then compare all that could be measured.
+
+        Raises:
+            DataError: None of the encoders can be measured.
+        """
+        rows_by_table: dict[str, list[PlainRow]] = {}
+        measurements: dict[str, Any] = {}
+        for subject in context.subjects():
             try:
-                measured = self.measure(subject)
+                findings = self.measure(subject)
             except EncoderError as error:
-                bed.listener.on_failure(subject.name, error)
+                context.callbacks.on_failure(subject.name, error)
                 continue
-            for name, rows in measured.tables.items():
-                found.setdefault(name, []).extend({"encoder": subject.name, **row} for row in rows)
-            kept[subject.name] = measured.kept
-        if not kept:
+            for table, rows in findings.tables.items():
+                rows_by_table.setdefault(table, []).extend(
+                    {"encoder": subject.name, **row} for row in rows
+                )
+            measurements[subject.name] = findings.measurement
+        if not measurements:
             raise DataError("none of the encoders can be measured")
-        return {**found, **self.compare_encoders(kept)}
+        return {**rows_by_table, **self.compare_encoders(measurements)}
 
     @abstractmethod
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Measure one encoder."""
 
-    def compare_encoders(self, kept: Mapping[str, Any]) -> Tables:
-        """Compare encoders by what was kept of each, by their names."""
+    def compare_encoders(self, measurements: Mapping[str, Any]) -> Tables:
+        """Compare encoders by their measurements, which are by name; by default in no table."""
         return {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisResult:
-    """What an analysis has found: plain data, and all that it was found with."""
+    """The tables of an analysis, as plain data, with its settings."""
 
     analysis: str
     task: str
@@ -190,7 +237,7 @@ class AnalysisResult:
 
     @property
     def title(self) -> str:
-        """What stands above its picture."""
+        """The title of its picture."""
         return f"{self.analysis}: {self.task}" + (f" ({self.split})" if self.split else "")
 
 
@@ -210,82 +257,100 @@ ANALYSES = Registry(
         "map": "stsbench.analysis.space:SentenceMap",
     },
     group="analyses",
-    accepts=lambda made: isinstance(made, type) and issubclass(made, Analysis),
+    accepts=lambda value: isinstance(value, type) and issubclass(value, Analysis),
     expected="a class made of stsbench.analysis.context:Analysis",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisContext:
-    """Encoders and one task as the user names them; read and made when an analysis asks for them.
+    """The encoders and the task of a plan; they are loaded when an analysis needs them.
 
-    The listener hears of each encoder that cannot be measured; the others still are, unless it raises that.
+    Attributes:
+        plan: Names the encoders and one task.
+        callbacks: ``on_failure`` is called for each encoder that cannot be measured. The others
+            are measured nevertheless, unless it raises the error.
     """
 
     plan: RunPlan
-    listener: RunCallbacks = field(default_factory=lambda: RunCallbacks().with_raised_failures())
+    callbacks: RunCallbacks = field(default_factory=lambda: RunCallbacks().with_raised_failures())
 
     @cached_property
-    def planned(self) -> PlannedTask:
-        """The task; raises StsbenchError where several are named."""
-        if len(self.plan.planned_tasks) > 1:
-            count = len(self.plan.planned_tasks)
+    def planned_task(self) -> PlannedTask:
+        """The task, of which the data may not be loaded; StsbenchError if the plan has several."""
+        n_tasks = len(self.plan.planned_tasks)
+        if n_tasks > 1:
             raise StsbenchError(
-                f"an analysis is of one task; '{self.plan.tasks}' is {count}; name one of them"
+                f"an analysis is of one task; '{self.plan.tasks}' is {n_tasks}; name one of them"
             )
         return self.plan.planned_tasks[0]
 
     @cached_property
-    def read(self) -> PlannedTask:
-        """The task with its data; raises DataError where no source has them."""
-        self.planned.load()
-        return self.planned
+    def loaded_task(self) -> PlannedTask:
+        """The task with its data; DataError if no source has them."""
+        self.planned_task.load()
+        return self.planned_task
 
     def subjects(self) -> Iterator[EncoderOnTask]:
-        """Each encoder on the task, those of all seeds of a recipe one after the other."""
-        names, catalogue, shared = self.plan.encoders, self.plan.catalogue, SharedState()
-        specs = list(dict.fromkeys(one for name in names for one in expand_recipe(name, catalogue)))
+        """Yield each encoder on the task; those of all seeds of a recipe follow each other."""
+        names = self.plan.encoders
+        catalogue = self.plan.catalogue
+        shared_state = SharedState()
+        # Each once, in order.
+        specs = list(
+            dict.fromkeys(spec for name in names for spec in expand_recipe(name, catalogue))
+        )
         for spec in specs:
             check_loadable(spec, catalogue)
         for spec in specs:
-            known = load_named(spec, catalogue=catalogue)
+            named_encoder = load_named(spec, catalogue=catalogue)
             embedder = TaskEmbedder(
-                known,
-                [self.read],
+                named_encoder,
+                [self.loaded_task],
                 self.plan,
-                self.listener.with_raised_failures(),
-                shared_state=shared,
+                self.callbacks.with_raised_failures(),
+                shared_state=shared_state,
             )
             yield EncoderOnTask(
-                name=known.name if spec in names else spec,
-                known=known,
-                task=self.read,
-                embed=_prepared(embedder, self.read),
+                name=named_encoder.name if spec in names else spec,
+                named_encoder=named_encoder,
+                task=self.loaded_task,
+                embed=_embed_task_first(embedder, self.loaded_task),
                 store=self.plan.store,
-                progress=self.listener.on_embedding,
+                progress=self.callbacks.on_embedding,
             )
 
     def results(self) -> Sequence[Result]:
-        """The folder's results of the task, its split and its protocol."""
-        found = read_folder(self.plan.results_folder)
-        wanted = self.planned.name, self.planned.split, dict(self.planned.protocol)
+        """Return the believed results of the task, its split and its protocol in the folder.
+
+        Problems of other files are reported through the callbacks.
+        """
+        folder = read_folder(self.plan.results_folder)
+        task = self.planned_task
+        cell_fields = task.name, task.split, dict(task.protocol)
         results = (
             result
-            for result in found.results
-            if (result.task, result.split, result.protocol) == wanted
+            for result in folder.results
+            if (result.task, result.split, result.protocol) == cell_fields
         )
         believed = believe(results, self.plan.catalogue)
-        for problem in (*found.problems, *believed.problems):
-            self.listener.on_notice(problem.message)
+        for problem in (*folder.problems, *believed.problems):
+            self.callbacks.on_notice(problem.message)
         if believed.unverified:
-            self.listener.on_notice(believed.notice)
+            self.callbacks.on_notice(believed.notice)
         return believed.results
 
 
 def make_analysis(name: str, parameters: Mapping[str, Any]) -> Analysis:
-    """Return the analysis of this name, with some of its parameters replaced; raises UnknownName or CardError."""
-    made: Analysis = call_with_params(ANALYSES.load(name), parameters, where=f"analysis '{name}'")
-    return made
+    """Return the analysis of this name, with some of its parameters replaced.
+
+    Raises:
+        UnknownName: No analysis or parameter has this name.
+        CardError: A value is not valid for its parameter.
+    """
+    location = f"analysis '{name}'"
+    analysis: Analysis = call_with_params(ANALYSES.load(name), parameters, where=location)
+    return analysis
 
 
 def analyse(
@@ -294,62 +359,77 @@ def analyse(
     plan: RunPlan,
     *,
     parameters: Mapping[str, Any],
-    listener: RunCallbacks,
+    callbacks: RunCallbacks,
 ) -> AnalysisResult:
-    """Carry out an analysis of this name, made with parameters of which these were replaced, for a plan's encoders.
+    """Carry out an analysis for the encoders and the task of a plan.
 
-    The plan is of one task; its ``out`` is for what reads a results folder. The listener hears of each encoder that cannot be
-    measured.
+    Args:
+        name: The analysis's name, for the result.
+        analysis: The analysis.
+        plan: Names the encoders, one task, and the results folder of an analysis that reads one.
+        parameters: The parameters that were replaced, for the result.
+        callbacks: ``on_failure`` is called for each encoder that cannot be measured.
 
     Raises:
-        StsbenchError: several tasks are named, or what the analysis needs cannot be had.
+        StsbenchError: The plan has several tasks, or data that the analysis needs are missing.
     """
-    bed = AnalysisContext(plan=plan, listener=listener)
+    context = AnalysisContext(plan=plan, callbacks=callbacks)
     return AnalysisResult(
         analysis=name,
-        task=bed.planned.name,
-        split=bed.planned.split,
-        protocol=bed.planned.requested_protocol,
+        task=context.planned_task.name,
+        split=context.planned_task.split,
+        protocol=context.planned_task.requested_protocol,
         encoders=plan.encoders,
         parameters=parameters,
-        tables=analysis.tables(bed),
+        tables=analysis.tables(context),
     )
 
 
-def _prepared(embedder: TaskEmbedder, task: PlannedTask) -> Embed:
-    """Embeds for a task; the first time, all its sentences together, as a run does."""
+def _embed_task_first(embedder: TaskEmbedder, task: PlannedTask) -> Embed:
+    """Return a function that embeds; its first call embeds all the task's sentences, as a run."""
 
     @cache
-    def engine() -> Embed:
+    def embed_function() -> Embed:
         embedder.prepare([task], [task])
         return embedder.embed_function(task)
 
-    return lambda sentences: engine()(sentences)
+    return lambda sentences: embed_function()(sentences)
 
 
 def value_text(value: object) -> str:
-    """A value as a table shows it: numbers with four digits."""
-    if value is None or value != value:  # noqa: PLR0124 - NaN
+    """Return a value as a table shows it: numbers with four digits, a dash for None and NaN."""
+    is_nan = value != value  # noqa: PLR0124
+    if value is None or is_nan:
         return "–"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def findings_json(found: AnalysisResult) -> str:
-    """As one JSON object; a number that is none is null."""
-    return json.dumps(_plain(found), indent=1, ensure_ascii=False) + "\n"
+def findings_json(result: AnalysisResult) -> str:
+    """Return a result as one JSON object; NaN is null."""
+    return json.dumps(_to_plain(result), indent=1, ensure_ascii=False) + "\n"
+
+
+def _findings_csv(result: AnalysisResult) -> str:
+    """Return all tables as CSV; the first column names the table.
+
+    A column that a table lacks is empty in its rows.
+    """
+    rows = [
+        {"table": table, **row}
+        for table, rows in _to_plain(result)["tables"].items()
+        for row in rows
+    ]
+    return csv_text(rows, ["table"])
 
 
 WRITERS: Mapping[str, Callable[[AnalysisResult], str]] = {
     "json": findings_json,
-    "csv": lambda found: csv_text(
-        [{"table": name, **row} for name, rows in _plain(found)["tables"].items() for row in rows],
-        ["table"],
-    ),
+    "csv": _findings_csv,
 }
-"""The formats that hold numbers; of CSV the first column names the table, and a column that a table lacks is empty."""
+"""The formats of files that hold numbers, by the ending of the file's name."""
 
 
-def _plain(found: AnalysisResult) -> dict[str, Any]:
+def _to_plain(result: AnalysisResult) -> dict[str, Any]:
     # msgspec writes null for NaN.
-    plain: dict[str, Any] = json.loads(msgspec.json.encode(found))
+    plain: dict[str, Any] = json.loads(msgspec.json.encode(result))
     return plain

@@ -1,7 +1,8 @@
-"""What lies inside an encoder: ``layers`` and ``tokens``.
+"""The inside of an encoder: ``layers`` and ``tokens``.
 
-The score of each layer under each pooling, from one forward pass (SG, figure 1); word embeddings by the frequency of words
-(BERT-flow, table 1), and scores without the most frequent tokens (ConSERT, figure 4).
+The score of each layer under each pooling, from one forward pass (SG, figure 1); word embeddings by
+the frequency of words (BERT-flow, table 1), and scores without the most frequent tokens (ConSERT,
+figure 4).
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
 class Layers(EncoderAnalysis):
     """The score of any task, layer by layer; layer 0 is the word embeddings.
 
-    ``poolings`` are names that take a layer, as ``cls`` in ``cls(3)``; the picture is ``lines``, or a map of ``heat``.
+    ``poolings`` are names that accept a layer, as ``cls`` in ``cls(3)``; the picture is ``lines``,
+    or a map of ``heat``.
     """
 
     about = "score by layer and pooling, all from one forward pass (SG figure 1)"
@@ -61,9 +63,11 @@ class Layers(EncoderAnalysis):
         for (pooling, layer), engine in engines.items():
             try:
                 scores = subject.score(engine)
-                score, (low, high) = scores.score, scores.interval
+                score = scores.score
+                low, high = scores.interval
             except EncoderError:
-                # The first token's word embedding is the same in every sentence: layer 0 has no correlation under cls.
+                # The first token's word embedding is the same in every sentence, so layer 0 has no
+                # correlation under cls.
                 score = low = high = float("nan")
             rows.append(
                 {"pooling": pooling, "layer": layer, "score": score, "low": low, "high": high}
@@ -71,12 +75,12 @@ class Layers(EncoderAnalysis):
         return EncoderFindings({"layers": rows})
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """A panel an encoder."""
+        """Draw one panel per encoder."""
         rows = tables["layers"]
         if self.picture == "heat":
             cells = [
-                HeatCell(r["pooling"], f"{r['layer']}", 100 * r["score"], r["encoder"])
-                for r in rows
+                HeatCell(row["pooling"], f"{row['layer']}", 100 * row["score"], row["encoder"])
+                for row in rows
             ]
             return draw_heat(
                 cells,
@@ -86,27 +90,32 @@ class Layers(EncoderAnalysis):
                 title=title,
             )
         points = [
-            _point(r, r["pooling"], r["layer"], r["encoder"])
-            for r in rows
-            if not math.isnan(r["score"])
+            _score_point(row, row["pooling"], row["layer"], row["encoder"])
+            for row in rows
+            if not math.isnan(row["score"])
         ]
         return draw_lines(
             points, x_label="layer (0: word embeddings)", y_label="score × 100", title=title
         )
 
 
-def _point(row: PlainRow, series: str, size: int, panel: str = "") -> LinePoint:
-    return LinePoint(series, size, 100 * row["score"], (100 * row["low"], 100 * row["high"]), panel)
+def _score_point(row: PlainRow, series: str, x: int, panel: str = "") -> LinePoint:
+    return LinePoint(series, x, 100 * row["score"], (100 * row["low"], 100 * row["high"]), panel)
 
 
 def transformer_of(subject: EncoderOnTask) -> TransformerEncoder:
-    """The encoder of a subject, if it is a transformer whose layers can be had; raises EncoderError."""
+    """Return the encoder of a subject if it is a transformer.
+
+    Raises:
+        EncoderError: The encoder is of another kind, without layers that can be pooled.
+    """
     from stsbench.encoders.transformer.encoder import TransformerEncoder
 
-    encoder: Encoder = subject.known.encoder
+    encoder: Encoder = subject.named_encoder.encoder
     if not isinstance(encoder, TransformerEncoder):
         raise EncoderError(
-            f"encoder '{subject.name}' has no layers that can be pooled; give one of kind transformer"
+            f"encoder '{subject.name}' has no layers that can be pooled; "
+            "give one of kind transformer"
         )
     return encoder
 
@@ -114,64 +123,86 @@ def transformer_of(subject: EncoderOnTask) -> TransformerEncoder:
 def layer_engines(
     subject: EncoderOnTask, base: TransformerEncoder, poolings: Sequence[str]
 ) -> dict[tuple[str, int], Engine]:
-    """The engine of each pooling of each layer."""
+    """Return an engine for each pooling of each layer, by (pooling, layer)."""
     from stsbench.encoders.transformer.encoder import with_pooling
     from stsbench.encoders.transformer.pooling import Pooling
 
     depth = base.backbone.depth
-    wanted = {
-        # The last layer by the name that it has alone: its embeddings are stored under that.
-        (name, layer): Pooling.parse(f"{name}({-1 if layer == depth else layer})")
-        for name in poolings
-        for layer in range(depth + 1)
-    }
-    return subject.filled(
-        base, {key: with_pooling(base, pooling) for key, pooling in wanted.items()}
-    )
+    encoders = {}
+    for name, layer in product(poolings, range(depth + 1)):
+        # Embeddings of the last layer are stored under its other number, -1.
+        layer_text = -1 if layer == depth else layer
+        encoders[name, layer] = with_pooling(base, Pooling.parse(f"{name}({layer_text})"))
+    return subject.make_engines(base, encoders)
 
 
-EDGES = (0, 100, 500, 5000, 10000)
+RANK_EDGES = (0, 100, 500, 5000, 10000)
 """The bands of ranks of BERT-flow's table 1."""
-NEAR = (3, 5, 7)
+NEIGHBOUR_COUNTS = (3, 5, 7)
+"""The numbers of nearest words over which distances are averaged."""
 
 
 class NearVectors(NamedTuple):
-    """Of q vectors the distances to their k nearest others, and their k largest dot products; both (q, k), the nearest first."""
+    """The nearness of q vectors to the vectors around them; both are (q, k), the nearest first."""
 
     distances: Float64Array
+    """The distances to the k nearest other vectors."""
     products: Float64Array
+    """The k largest dot products with other vectors."""
 
 
-def near_vectors(x: npt.NDArray[np.floating], at: IntArray, k: int) -> NearVectors:
-    """Return how near the k nearest rows of x (n, d) are to its rows ``at`` (q,), themselves left out; n > k.
+def near_vectors(x: npt.NDArray[np.floating], rows: IntArray, k: int) -> NearVectors:
+    """Measure how near some rows of x are to the k rows nearest to them, themselves excluded.
 
-    Rows are taken as they are, of any length: BERT-flow, section 3.2.
+    Rows are used unchanged, of any length: BERT-flow, section 3.2.
+
+    Args:
+        x: Vectors, (n, d).
+        rows: Indices of rows of x, (q,).
+        k: The number of nearest rows, less than n.
     """
-    queries = x[at].astype(np.float64)
+    queries = x[rows].astype(np.float64)
     squares = (queries**2).sum(axis=1)
-    distance, product = np.full((len(at), k), np.inf), np.full((len(at), k), -np.inf)
+    nearest_distances = np.full((len(rows), k), np.inf)
+    largest_products = np.full((len(rows), k), -np.inf)
     start = 0
     for block in iter_blocks(x):
-        rows = block.astype(np.float64)
-        dots = queries @ rows.T
-        apart = np.sqrt(np.maximum(squares[:, None] + (rows**2).sum(axis=1) - 2 * dots, 0.0))
-        itself = at[:, None] == np.arange(start, start + len(rows))
-        apart[itself], dots[itself] = np.inf, -np.inf
-        distance = np.partition(np.concatenate([distance, apart], axis=1), k - 1, axis=1)[:, :k]
-        product = -np.partition(np.concatenate([-product, -dots], axis=1), k - 1, axis=1)[:, :k]
-        start += len(rows)
-    return NearVectors(np.sort(distance, axis=1), -np.sort(-product, axis=1))
+        vectors = block.astype(np.float64)
+        products = queries @ vectors.T
+        squared_distances = squares[:, None] + (vectors**2).sum(axis=1) - 2 * products
+        distances = np.sqrt(np.maximum(squared_distances, 0.0))
+        is_itself = rows[:, None] == np.arange(start, start + len(vectors))
+        distances[is_itself] = np.inf
+        products[is_itself] = -np.inf
+        nearest_distances = _smallest(np.concatenate([nearest_distances, distances], axis=1), k)
+        largest_products = -_smallest(np.concatenate([-largest_products, -products], axis=1), k)
+        start += len(vectors)
+    return NearVectors(np.sort(nearest_distances, axis=1), -np.sort(-largest_products, axis=1))
+
+
+def _smallest(values: Float64Array, k: int) -> Float64Array:
+    """Return the k smallest values of each row, in any order."""
+    return np.partition(values, k - 1, axis=1)[:, :k]
 
 
 def read_counts(name: str) -> list[str]:
-    """The words of a file of words and their counts, the most frequent first; raises DataError where there is none."""
+    """Read the words of a file of words and their counts, the most frequent first.
+
+    Args:
+        name: A path, or a name in ``STSBENCH_VECTORS``.
+
+    Raises:
+        DataError: There is no such file, or a line of it is not a word, a space and a count.
+    """
     folder = settings.vectors_folder()
-    path = next(
-        (one for one in (Path(name), *([folder / name] if folder else [])) if one.is_file()), None
-    )
+    candidates = [Path(name)]
+    if folder:
+        candidates.append(folder / name)
+    path = next((candidate for candidate in candidates if candidate.is_file()), None)
     if path is None:
         raise DataError(
-            f"no file of words and counts '{name}', here or in STSBENCH_VECTORS; --set counts=FILE"
+            f"no file of words and counts '{name}', here or in STSBENCH_VECTORS",
+            hint="give one by `params=counts=FILE`",
         )
     counts: Counter[str] = Counter()
     with path.open(encoding="utf-8") as lines:
@@ -185,13 +216,17 @@ def read_counts(name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class TokenFrequency(EncoderAnalysis):
-    """Word embeddings by rank of frequency, and the score without the most frequent tokens of the task.
+    """Word embeddings by frequency, and the score without the task's most frequent tokens.
 
-    ``counts`` is a file of words and their counts, a path or a name in ``STSBENCH_VECTORS``; ``removed`` how many of the most
-    frequent tokens are left out of the mean; of ``sample`` words of a band, drawn by ``seed``, neighbours are looked for.
+    ``counts`` is a file of words and their counts, a path or a name in ``STSBENCH_VECTORS``.
+    ``removed`` are the numbers of most frequent tokens that are excluded from the mean. Neighbours
+    are found for ``sample`` words of each band, drawn by ``seed``.
     """
 
-    about = "word embeddings by frequency (BERT-flow table 1), the score without the most frequent (ConSERT figure 4)"
+    about = (
+        "word embeddings by frequency (BERT-flow table 1), "
+        "the score without the most frequent (ConSERT figure 4)"
+    )
     printed = ("bands", "removal")
 
     counts: str = "enwiki_vocab_min200.txt"
@@ -211,69 +246,105 @@ class TokenFrequency(EncoderAnalysis):
     picture: Literal["removal", "bands"] = "removal"
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure one encoder."""
-        words, removed = read_counts(self.counts), sorted(set(self.removed))
-        encoder = subject.known.encoder
+        """Measure the word embeddings of one encoder, and score it without frequent tokens."""
+        words = read_counts(self.counts)
+        removed_counts = sorted(set(self.removed))
+        encoder = subject.named_encoder.encoder
         if isinstance(encoder, WordsEncoder):
-            rows = encoder.vectors.find(words)
-            x = encoder.vectors.take(rows[rows >= 0])
-            places = np.where(rows >= 0, np.cumsum(rows >= 0) - 1, -1)
-            removal = _without_words(subject, encoder, removed)
+            x, rows_by_rank = _word_vectors(encoder, words)
+            embeds = _embeds_without_words(subject, encoder, removed_counts)
         else:
-            x, places = _input_embeddings(subject, words)
-            removal = _without_tokens(subject, removed)
-        scores = ((k, subject.score(embed)) for k, embed in removal)
-        scored = [
-            {"removed": k, "score": s.score, "low": s.interval[0], "high": s.interval[1]}
-            for k, s in scores
-        ]
-        return EncoderFindings({"bands": list(self._bands(x, places)), "removal": scored})
+            x, rows_by_rank = _input_embeddings(subject, words)
+            embeds = _embeds_without_tokens(subject, removed_counts)
+        removal_rows = []
+        for n_removed, embed in embeds:
+            scores = subject.score(embed)
+            low, high = scores.interval
+            removal_rows.append(
+                {"removed": n_removed, "score": scores.score, "low": low, "high": high}
+            )
+        bands = list(self._measure_bands(x, rows_by_rank))
+        return EncoderFindings({"bands": bands, "removal": removal_rows})
 
-    def _bands(self, x: FloatArray, places: IntArray) -> Iterator[PlainRow]:
-        """Each band of ranks; ``places`` are the rows of x by rank, -1 for a word without one."""
+    def _measure_bands(self, x: FloatArray, rows_by_rank: IntArray) -> Iterator[PlainRow]:
+        """Yield a row of numbers for each band of ranks.
+
+        Args:
+            x: Word embeddings, (v, d).
+            rows_by_rank: The row of x of each word by rank, -1 for a word without one.
+        """
         rng = np.random.default_rng(self.seed)
-        for low, high in pairwise(EDGES):
-            mine = places[low:high][places[low:high] >= 0]
-            if len(mine) < 1 or len(x) <= max(NEAR):
+        max_neighbours = max(NEIGHBOUR_COUNTS)
+        for low, high in pairwise(RANK_EDGES):
+            rows = rows_by_rank[low:high]
+            rows = rows[rows >= 0]
+            if len(rows) < 1 or len(x) <= max_neighbours:
                 continue
-            drawn = np.sort(rng.permutation(mine)[: self.sample])
-            row = {
+            sampled_rows = np.sort(rng.permutation(rows)[: self.sample])
+            near = near_vectors(x, sampled_rows, max_neighbours)
+            yield {
                 "from": low,
                 "to": high,
-                "words": len(mine),
-                "norm": float(np.linalg.norm(x[mine], axis=1).mean()),
-            }
-            near = near_vectors(x, drawn, max(NEAR))
-            distances = {f"distance_{k}": float(near.distances[:, :k].mean()) for k in NEAR}
-            yield {
-                **row,
-                **distances,
-                **{f"product_{k}": float(near.products[:, :k].mean()) for k in NEAR},
+                "words": len(rows),
+                "norm": float(np.linalg.norm(x[rows], axis=1).mean()),
+                **{f"distance_{k}": float(near.distances[:, :k].mean()) for k in NEIGHBOUR_COUNTS},
+                **{f"product_{k}": float(near.products[:, :k].mean()) for k in NEIGHBOUR_COUNTS},
             }
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Scores by how many tokens are left out, or the bands."""
+        """Draw scores by the number of excluded tokens, or the bands."""
         if self.picture == "bands":
-            return _drawn_bands(tables["bands"], title)
-        points = [_point(row, row["encoder"], row["removed"]) for row in tables["removal"]]
-        what = "most frequent tokens that are left out of the mean"
+            return _draw_bands(tables["bands"], title)
+        points = [_score_point(row, row["encoder"], row["removed"]) for row in tables["removal"]]
         return draw_lines(
-            points, x_label=what, y_label="score × 100", title=title, x_scale="log2p1"
+            points,
+            x_label="most frequent tokens that are left out of the mean",
+            y_label="score × 100",
+            title=title,
+            x_scale="log2p1",
         )
 
 
-def _input_embeddings(subject: EncoderOnTask, words: Sequence[str]) -> tuple[FloatArray, IntArray]:
-    """The input word embeddings (v, h) of a transformer, and the row of each word, -1 where it is not one token."""
+class _WordEmbeddings(NamedTuple):
+    x: FloatArray
+    """Word embeddings, (v, d)."""
+    rows_by_rank: IntArray
+    """The row of x of each word, -1 for a word without one."""
+
+
+def _word_vectors(encoder: WordsEncoder, words: Sequence[str]) -> _WordEmbeddings:
+    """Return the vectors of the words that the encoder has."""
+    vector_rows = encoder.vectors.find(words)
+    has_vector = vector_rows >= 0
+    x = encoder.vectors.take(vector_rows[has_vector])
+    return _WordEmbeddings(x, np.where(has_vector, np.cumsum(has_vector) - 1, -1))
+
+
+def _input_embeddings(subject: EncoderOnTask, words: Sequence[str]) -> _WordEmbeddings:
+    """Return the input word embeddings of a transformer; a word of several tokens has no row."""
     backbone = transformer_of(subject).backbone
     x: FloatArray = backbone.model.get_input_embeddings().weight.detach().float().cpu().numpy()
-    # As inside a sentence: of some tokenizers a space belongs to the word behind it.
-    texts = [f" {word}" for word in words[: EDGES[-1]]]
-    ids = backbone.tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return x, np.array([one[0] if len(one) == 1 else -1 for one in ids], dtype=np.int64)
+    # As inside a sentence: for some tokenizers a space belongs to the word behind it.
+    texts = [f" {word}" for word in words[: RANK_EDGES[-1]]]
+    token_ids = backbone.tokenizer(texts, add_special_tokens=False)["input_ids"]
+    rows = np.array([ids[0] if len(ids) == 1 else -1 for ids in token_ids], dtype=np.int64)
+    return _WordEmbeddings(x, rows)
 
 
-def _without_tokens(subject: EncoderOnTask, removed: Sequence[int]) -> list[tuple[int, Embed]]:
-    """What embeds with so many token types left out of a transformer's mean; all from one forward pass."""
+def _embeds_without_tokens(
+    subject: EncoderOnTask, removed_counts: Sequence[int]
+) -> list[tuple[int, Embed]]:
+    """Return functions that embed without the most frequent token types in a transformer's mean.
+
+    All embeddings come from one forward pass.
+
+    Args:
+        subject: The encoder and the task.
+        removed_counts: The numbers of token types to exclude.
+
+    Returns:
+        Each number with its function.
+    """
     from stsbench.encoders.transformer.pooling import MeanPooling
     from stsbench.encoders.whitening import PartialMeanEncoder, frequent_tokens
 
@@ -282,52 +353,55 @@ def _without_tokens(subject: EncoderOnTask, removed: Sequence[int]) -> list[tupl
         raise EncoderError(
             f"'{subject.name}' takes no mean over tokens; give it as '{subject.name}+pooling=mean'"
         )
-    frequent = frequent_tokens(base.tokenize(subject.task.texts()), max(removed))
-    made = {k: PartialMeanEncoder(base, frequent[:k], name=subject.name) for k in removed if k}
-    engines = subject.filled(base, made)
-    return [*([(0, subject.embed)] if 0 in removed else []), *engines.items()]
+    token_types = frequent_tokens(base.tokenize(subject.task.texts()), max(removed_counts))
+    encoders = {
+        n_removed: PartialMeanEncoder(base, token_types[:n_removed], name=subject.name)
+        for n_removed in removed_counts
+        if n_removed
+    }
+    engines = subject.make_engines(base, encoders)
+    unchanged = [(0, subject.embed)] if 0 in removed_counts else []
+    return [*unchanged, *engines.items()]
 
 
 @dataclass
 class _TokenRemovedEncoder:
     base: WordsEncoder
-    gone: frozenset[int]
+    removed_rows: frozenset[int]
     name: str
     fingerprint: str | None = None
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        bags = [[row for row in bag if row not in self.gone] for bag in self.base.bags(sentences)]
+        bags = [
+            [row for row in bag if row not in self.removed_rows]
+            for bag in self.base.bags(sentences)
+        ]
         return sum_vectors(bags, self.base.take, mean=True)
 
 
-def _without_words(
-    subject: EncoderOnTask, encoder: WordsEncoder, removed: Sequence[int]
+def _embeds_without_words(
+    subject: EncoderOnTask, encoder: WordsEncoder, removed_counts: Sequence[int]
 ) -> list[tuple[int, Embed]]:
+    """Return functions that embed without the most frequent words, each with their number."""
     counts = Counter(row for bag in encoder.bags(subject.task.texts()) for row in bag)
-    frequent = [row for row, _ in counts.most_common(max(removed))]
-    return [
-        (
-            k,
-            Engine(
-                _TokenRemovedEncoder(encoder, frozenset(frequent[:k]), encoder.name),
-                EmbeddingStore(None),
-            ),
-        )
-        for k in removed
-    ]
+    frequent_rows = [row for row, _ in counts.most_common(max(removed_counts))]
+    embeds: list[tuple[int, Embed]] = []
+    for n_removed in removed_counts:
+        removed_rows = frozenset(frequent_rows[:n_removed])
+        reduced = _TokenRemovedEncoder(encoder, removed_rows, encoder.name)
+        embeds.append((n_removed, Engine(reduced, EmbeddingStore(None))))
+    return embeds
 
 
-def _drawn_bands(rows: Sequence[PlainRow], title: str) -> Chart:
-    first = {row["encoder"]: row for row in reversed(rows)}
-    columns = ["norm", *(f"distance_{k}" for k in NEAR)]
+def _draw_bands(rows: Sequence[PlainRow], title: str) -> Chart:
+    """Draw each number of a band as a multiple of the first band's."""
+    first_row_by_encoder = {row["encoder"]: row for row in reversed(rows)}
+    columns = ["norm", *(f"distance_{k}" for k in NEIGHBOUR_COUNTS)]
     cells = []
     for row, column in product(rows, columns):
-        times = row[column] / first[row["encoder"]][column]
-        cells.append(
-            HeatCell(
-                f"{row['from']} to {row['to']}", column.replace("_", " "), times, row["encoder"]
-            )
-        )
+        ratio = row[column] / first_row_by_encoder[row["encoder"]][column]
+        band = f"{row['from']} to {row['to']}"
+        cells.append(HeatCell(band, column.replace("_", " "), ratio, row["encoder"]))
     return draw_heat(
         cells,
         row_label="rank",

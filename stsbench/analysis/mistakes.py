@@ -1,12 +1,13 @@
-"""Which pairs an encoder gets wrong, and how easily: ``errors`` and ``robustness``.
+"""The pairs that an encoder gets wrong, and how easily: ``errors`` and ``robustness``.
 
-Spearman's correlation is 1 less half the mean of (u - v)², u and v being the standardised ranks of cosine and gold: each pair
-costs its own part, and the parts add up to what the score lacks of 1. Plain rules say of what kind a pair is: overlap of words,
-length, negation, numbers, names.
+Spearman's correlation is 1 less half the mean of (u - v)², u and v being the standardised ranks of
+cosine and gold: each pair has a cost, and the mean cost is what the score lacks of 1. Plain rules
+give the kind of a pair: overlap of words, length, negation, numbers, names.
 
-Under edits that should or should not change the meaning, similarities and scores move. Feature suppression, as SNCSE (Wang et al.
-2022, arXiv 2201.05979) calls it: encoders tell likeness of words from likeness of meaning badly, so that a sentence lies nearer to
-its own negation than to its paraphrase. One number says how often.
+Under edits that should or should not change the meaning, similarities and scores move. Feature
+suppression, as SNCSE (Wang et al. 2022, arXiv 2201.05979) calls it: encoders confuse similar words
+with similar meaning, so that a sentence may be nearer to its own negation than to its paraphrase.
+One number measures how often.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from stsbench.analysis.context import (
+    OTHER_THRESHOLD,
     EncoderAnalysis,
     EncoderFindings,
     EncoderOnTask,
@@ -61,86 +63,113 @@ NUMBERS = dict(
 
 
 def words_of(sentence: str) -> list[str]:
-    """The words of a sentence, in lower case."""
+    """Return the words of a sentence, in lower case."""
     return WORD.findall(sentence.lower())
 
 
 def overlap(first: str, second: str) -> str:
-    """How many of both sentences' words they share (Jaccard): low below 0.3, high from 0.6."""
-    a, b = set(words_of(first)), set(words_of(second))
-    share = len(a & b) / max(len(a | b), 1)
-    return "low" if share < 0.3 else "middle" if share < 0.6 else "high"
+    """Classify the overlap of two sentences' words (Jaccard): low below 0.3, high from 0.6."""
+    first_words = set(words_of(first))
+    second_words = set(words_of(second))
+    share = len(first_words & second_words) / max(len(first_words | second_words), 1)
+    if share < 0.3:
+        return "low"
+    return "middle" if share < 0.6 else "high"
 
 
 def length(first: str, second: str) -> str:
-    """The mean number of words: short up to 8, long from 16."""
+    """Classify the mean number of words of two sentences: short up to 8, long from 16."""
     mean = (len(words_of(first)) + len(words_of(second))) / 2
-    return "short" if mean <= 8 else "middle" if mean < 16 else "long"
+    if mean <= 8:
+        return "short"
+    return "middle" if mean < 16 else "long"
 
 
 def is_negated(sentence: str) -> bool:
-    """Whether a sentence holds a word of negation, or ends one in n't."""
+    """Return whether a sentence holds a word of negation, or one that ends in n't."""
     return any(word in NEGATIONS or word.endswith(("n't", "n’t")) for word in words_of(sentence))
 
 
+def negation(first: str, second: str) -> str:
+    """Classify two sentences by how many of them are negated."""
+    n_negated = is_negated(first) + is_negated(second)
+    return ("neither", "one", "both")[n_negated]
+
+
 def numbers_in(sentence: str) -> set[str]:
-    """The numbers of a sentence, in digits, small ones in words too."""
-    found = re.findall(r"\d+(?:[.,]\d+)*", sentence)
-    return {one.replace(",", "") for one in found} | {
-        NUMBERS[word] for word in words_of(sentence) if word in NUMBERS
-    }
+    """Return the numbers of a sentence, in digits; those up to ten may be written as words."""
+    digits = re.findall(r"\d+(?:[.,]\d+)*", sentence)
+    number_words = [word for word in words_of(sentence) if word in NUMBERS]
+    return {number.replace(",", "") for number in digits} | {NUMBERS[word] for word in number_words}
 
 
 def names_in(sentence: str) -> set[str]:
-    """Words that begin with a capital and do not begin the sentence; none of a sentence that is all in capitals."""
+    """Return the words that begin with a capital and are not the first of the sentence.
+
+    The set is empty for a sentence that is all in capitals.
+    """
+    if sentence.isupper():
+        return set()
     words = WORD.findall(sentence)
-    return (
-        set()
-        if sentence.isupper()
-        else {word.lower() for word in words[1:] if word[0].isupper() and word != "I"}
-    )
+    return {word.lower() for word in words[1:] if word[0].isupper() and word != "I"}
 
 
-def _alike(found: Callable[[str], set[str]]) -> Callable[[str, str], str]:
-    def kind(first: str, second: str) -> str:
-        a, b = found(first), found(second)
-        return "none" if not a | b else "same" if a == b else "different"
+def _compare_sets(extract: Callable[[str], set[str]]) -> Callable[[str, str], str]:
+    """Return a rule that compares what a function extracts from each sentence of a pair."""
 
-    return kind
+    def rule(first: str, second: str) -> str:
+        first_set = extract(first)
+        second_set = extract(second)
+        if not first_set | second_set:
+            return "none"
+        return "same" if first_set == second_set else "different"
+
+    return rule
 
 
 SLICINGS: Mapping[str, Callable[[str, str], str]] = {
     "overlap": overlap,
     "length": length,
-    "negation": lambda first, second: ("neither", "one", "both")[
-        is_negated(first) + is_negated(second)
-    ],
-    "numbers": _alike(numbers_in),
-    "names": _alike(names_in),
+    "negation": negation,
+    "numbers": _compare_sets(numbers_in),
+    "names": _compare_sets(names_in),
 }
-"""What each pair is by each rule; each rule parts the pairs."""
+"""Rules that give the kind of a pair of sentences; each divides the pairs into slices."""
 
 
 def slices(first: Sequence[str], second: Sequence[str]) -> dict[str, list[str]]:
-    """Of each rule what each pair is, (n,)."""
+    """Return the kind of each pair by each rule: lists of length n, by the rule's name."""
     pairs = list(zip(first, second, strict=True))
-    return {name: [rule(a, b) for a, b in pairs] for name, rule in SLICINGS.items()}
+    return {
+        name: [rule(sentence1, sentence2) for sentence1, sentence2 in pairs]
+        for name, rule in SLICINGS.items()
+    }
 
 
 class SliceCost(NamedTuple):
-    """What the pairs of one kind cost of a correlation, and how much more each costs than the mean pair; with 95% intervals."""
+    """The cost of the pairs of one kind for a correlation, with 95% intervals."""
 
     cost: float
+    """Their part of what the correlation lacks of 1."""
     cost_low: float
     cost_high: float
     excess: float
+    """How much more a pair of the kind costs than the mean pair."""
     excess_low: float
     excess_high: float
 
 
 def pair_costs(cosines: Float64Array, gold: Float64Array) -> Float64Array:
-    """Return what each pair costs of Spearman's correlation, (n,); their mean is 1 less the correlation. Both are (n,)."""
-    u, v = _standard_ranks(cosines), _standard_ranks(gold)
+    """Return the cost of each pair for Spearman's correlation, (n,).
+
+    The mean of the costs is 1 less the correlation.
+
+    Args:
+        cosines: The cosine of each pair, (n,).
+        gold: The gold score of each pair, (n,).
+    """
+    u = _standard_ranks(cosines)
+    v = _standard_ranks(gold)
     return (u - v) ** 2 / 2
 
 
@@ -155,53 +184,72 @@ def slice_cost(
     members: Float64Array,
     sharing: ItemDependence | None = None,
 ) -> SliceCost:
-    """Return what some pairs cost of Spearman's correlation: those of which ``members`` is 1 and not 0, (n,); both occur.
+    """Return the cost of some pairs for Spearman's correlation.
 
-    ``cosines`` and ``gold`` are of each pair, (n,); without ``sharing`` no pairs share sentences. The intervals are Student's, by the influence of each pair: its own cost, and what it does to the ranks of all others.
+    The intervals are Student's, by the influence of each pair: its own cost, and its effect on the
+    ranks of all other pairs.
+
+    Args:
+        cosines: The cosine of each pair, (n,).
+        gold: The gold score of each pair, (n,).
+        members: 1 for the pairs whose cost is computed and 0 for the other ones, (n,); both occur.
+        sharing: Which pairs share sentences; by default none do.
     """
-    n, share = len(gold), float(members.mean())
+    n = len(gold)
+    share = float(members.mean())
     costs = pair_costs(cosines, gold)
-    inside, overall = float((members * costs).mean()), float(costs.mean())
-    of_inside = members * costs - inside + _through_ranks(cosines, gold, members)
-    of_overall = costs - overall + _through_ranks(cosines, gold, np.ones(n))
-    of_excess = (of_inside - (members - share) * inside / share) / share - of_overall
-    excess = inside / share - overall
+    cost = float((members * costs).mean())
+    mean_cost = float(costs.mean())
+    excess = cost / share - mean_cost
+    # The influence of each pair on these three numbers.
+    cost_influence = members * costs - cost + _influence_by_ranks(cosines, gold, members)
+    mean_influence = costs - mean_cost + _influence_by_ranks(cosines, gold, np.ones(n))
+    excess_influence = (cost_influence - (members - share) * cost / share) / share - mean_influence
     sharing = sharing or ItemDependence.without_shared(n)
     return SliceCost(
-        inside,
-        *_interval(inside, of_inside, sharing),
+        cost,
+        *_interval(cost, cost_influence, sharing),
         excess,
-        *_interval(excess, of_excess, sharing),
+        *_interval(excess, excess_influence, sharing),
     )
 
 
-def _through_ranks(x: Float64Array, y: Float64Array, members: Float64Array) -> Float64Array:
-    """How much each pair moves the cost of the members by moving the ranks of pairs above it."""
+def _influence_by_ranks(x: Float64Array, y: Float64Array, members: Float64Array) -> Float64Array:
+    """Return how much each pair moves the members' cost by moving other pairs' ranks, (n,)."""
     gap = members * (_standard_ranks(x) - _standard_ranks(y))
-    ranks = ((one, centred_ranks(one)) for one in (x, y))
-    of_x, of_y = (
-        (weighted_rank_sums(one, gap) - (gap * (rank + 0.5)).mean()) / rank.std()
-        for one, rank in ranks
-    )
-    return of_x - of_y  # type: ignore[no-any-return]
+    return _rank_influence(x, gap) - _rank_influence(y, gap)
 
 
-def _sharing(first: Sequence[str], second: Sequence[str]) -> ItemDependence:
+def _rank_influence(values: Float64Array, gap: Float64Array) -> Float64Array:
+    ranks = centred_ranks(values)
+    rank_sums = weighted_rank_sums(values, gap) - (gap * (ranks + 0.5)).mean()
+    return rank_sums / ranks.std()  # type: ignore[no-any-return]
+
+
+def _read_sharing(first: Sequence[str], second: Sequence[str]) -> ItemDependence:
     return read_dependence(sentence_columns(first, second), len(first))
 
 
 def _interval(
     value: float, influence: Float64Array, sharing: ItemDependence
 ) -> tuple[float, float]:
+    """Return the 95% interval of a mean over pairs; ``influence`` is that of each pair, (n,)."""
     n = len(influence)
-    return EstimatedDifference(
-        value, *standard_error(influence / n, sharing, np.full(n, 1 / n))
-    ).interval()
+    error = standard_error(influence / n, sharing, np.full(n, 1 / n))
+    return EstimatedDifference(value, *error).interval()
+
+
+class _RankErrors(NamedTuple):
+    pairs: PairSplit
+    cosines: Float64Array
+    """The cosine of each pair, (n,)."""
+    errors: Float64Array
+    """Its rank by cosine less its rank by gold score, (n,)."""
 
 
 @dataclass(frozen=True)
 class Mistakes(EncoderAnalysis):
-    """The ``k`` pairs that are ranked most wrongly, and kinds of pairs."""
+    """The ``k`` pairs that are ranked most wrongly, and the costs of kinds of pairs."""
 
     about = (
         "pairs ranked most wrongly, and what each kind of pair costs in points, with 95% intervals"
@@ -211,139 +259,204 @@ class Mistakes(EncoderAnalysis):
     k: PositiveInt = 5
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure one encoder."""
-        split, cosines = subject.pairs(), subject.cosines
-        error = centred_ranks(cosines) - centred_ranks(split.gold)
-        sharing = _sharing(*split.sides)
-        rows = []
-        for name, kinds in slices(*split.sides).items():
-            for kind in sorted(set(kinds)):
-                members = np.array([one == kind for one in kinds], dtype=np.float64)
-                if 1 < members.sum() < split.n - 1:
-                    found = slice_cost(cosines, split.gold, members, sharing)
-                    costs = {key: 100 * value for key, value in found._asdict().items()}
-                    rows.append({"slicing": name, "kind": kind, "n": int(members.sum()), **costs})
-        order = np.argsort(-np.abs(error), kind="stable")[: self.k]
+        """Measure the errors of one encoder."""
+        pairs = subject.pairs()
+        cosines = subject.cosines
+        errors = centred_ranks(cosines) - centred_ranks(pairs.gold)
         worst = [
-            _pair_row(split, int(at), {"cosine": float(cosines[at]), "error": float(error[at])})
-            for at in order
+            _pair_row(pairs, row, {"cosine": float(cosines[row]), "error": float(errors[row])})
+            for row in _largest(errors, self.k)
         ]
-        return EncoderFindings({"slices": rows, "worst": worst}, (split, cosines, error))
+        return EncoderFindings(
+            {"slices": _slice_rows(pairs, cosines), "worst": worst},
+            _RankErrors(pairs, cosines, errors),
+        )
 
-    def compare_encoders(self, kept: Mapping[str, Any]) -> Tables:
-        """The pairs that two encoders rank most differently."""
+    def compare_encoders(self, measurements: Mapping[str, _RankErrors]) -> Tables:
+        """Find the pairs that two encoders rank most differently."""
         rows: list[PlainRow] = []
-        for (first, (split, a, left)), (second, (_, b, right)) in combinations(kept.items(), 2):
-            for at in np.argsort(-np.abs(left - right), kind="stable")[: self.k]:
-                cosines = {"cosine": float(a[at]), "other_cosine": float(b[at])}
-                rows.append(
-                    {"encoder": first, "other": second, **_pair_row(split, int(at), cosines)}
-                )
+        for (first_name, first), (second_name, second) in combinations(measurements.items(), 2):
+            names = {"encoder": first_name, "other": second_name}
+            for row in _largest(first.errors - second.errors, self.k):
+                cosines = {
+                    "cosine": float(first.cosines[row]),
+                    "other_cosine": float(second.cosines[row]),
+                }
+                rows.append({**names, **_pair_row(first.pairs, row, cosines)})
         return {"differ": rows}
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """How many points each kind costs more a pair than the mean pair does."""
-        dots, numbers = [], ("excess", "excess_low", "excess_high")
+        """Draw how many points a pair of each kind costs more than the mean pair does."""
+        dots = []
         for row in tables["slices"]:
             kind = f"{row['slicing']}: {row['kind']}"
-            dots.append(DotPoint.difference(kind, row["encoder"], *(row[key] for key in numbers)))
-        what = "points that a pair costs more than the mean pair, with 95% interval; ○ it may be 0"
-        return draw_dots(dots, x_label=what, title=title, has_zero_line=True)
+            numbers = (row[key] for key in ("excess", "excess_low", "excess_high"))
+            dots.append(DotPoint.difference(kind, row["encoder"], *numbers))
+        x_label = (
+            "points that a pair costs more than the mean pair, with 95% interval; ○ it may be 0"
+        )
+        return draw_dots(dots, x_label=x_label, title=title, has_zero_line=True)
 
 
-def _pair_row(split: PairSplit, at: int, numbers: PlainRow) -> PlainRow:
-    texts = {"sentence1": split.sentences1[at], "sentence2": split.sentences2[at]}
-    return {"gold": float(split.gold[at]), **numbers, **texts}
+def _slice_rows(pairs: PairSplit, cosines: Float64Array) -> list[PlainRow]:
+    """Return the costs of each kind of pairs by each rule, in points."""
+    sharing = _read_sharing(*pairs.sides)
+    rows: list[PlainRow] = []
+    for name, kinds in slices(*pairs.sides).items():
+        for kind in sorted(set(kinds)):
+            members = np.array([pair_kind == kind for pair_kind in kinds], dtype=np.float64)
+            n_members = int(members.sum())
+            if 1 < n_members < pairs.n - 1:
+                slice_costs = slice_cost(cosines, pairs.gold, members, sharing)
+                points = {key: 100 * value for key, value in slice_costs._asdict().items()}
+                rows.append({"slicing": name, "kind": kind, "n": n_members, **points})
+    return rows
+
+
+def _largest(values: Float64Array, k: int) -> list[int]:
+    """Return the indices of the k values farthest from 0, the farthest first."""
+    indices: list[int] = np.argsort(-np.abs(values), kind="stable")[:k].tolist()
+    return indices
+
+
+def _pair_row(pairs: PairSplit, row: int, numbers: PlainRow) -> PlainRow:
+    texts = {"sentence1": pairs.sentences1[row], "sentence2": pairs.sentences2[row]}
+    return {"gold": float(pairs.gold[row]), **numbers, **texts}
 
 
 AUXILIARIES = frozenset(
-    "is are was were am be can could will would shall should may might must do does did has have had".split()
+    (
+        "is are was were am be can could will would shall should may might must "
+        "do does did has have had"
+    ).split()
 )
-SIGNS = str.maketrans("", "", string.punctuation)
+WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 NOT = re.compile(r"\b(?:not|never)\s+|n['’]t\b", re.IGNORECASE)
 
 
 def typo(sentence: str, rng: np.random.Generator) -> str:
-    """Two letters that stand beside each other changed places, inside one word of four letters or more."""
+    """Swap two neighbouring letters inside a word of four letters or more.
+
+    A sentence without such a word stays as it is.
+    """
     words = sentence.split(" ")
-    long = [at for at, word in enumerate(words) if len(word) > 3 and len(set(word[1:-1])) > 1]
-    if not long:
+    candidates = [
+        index for index, word in enumerate(words) if len(word) > 3 and len(set(word[1:-1])) > 1
+    ]
+    if not candidates:
         return sentence
-    at = int(rng.choice(long))
-    word = words[at]
-    places = [place for place in range(1, len(word) - 2) if word[place] != word[place + 1]] or [0]
-    place = int(rng.choice(places))
-    words[at] = word[:place] + word[place + 1] + word[place] + word[place + 2 :]
+    index = int(rng.choice(candidates))
+    word = words[index]
+    positions = [
+        position for position in range(1, len(word) - 2) if word[position] != word[position + 1]
+    ]
+    position = int(rng.choice(positions))
+    words[index] = word[:position] + word[position + 1] + word[position] + word[position + 2 :]
     return " ".join(words)
 
 
 def negate(sentence: str, rng: np.random.Generator) -> str:
-    """With ``not`` after the first auxiliary verb; without it where it stands there; else what it says is called untrue."""
+    """Negate a sentence.
+
+    The first ``not`` is removed. A sentence without one gets a ``not`` after its first auxiliary
+    verb, or, without such a verb, the words "It is not true that" before it.
+    """
     if NOT.search(sentence):
         return NOT.sub("", sentence, count=1)
     words = sentence.split()
-    at = next((place for place, word in enumerate(words) if word.lower() in AUXILIARIES), None)
-    if at is None:
-        return f"It is not true that {sentence[:1].lower()}{sentence[1:]}"
-    return " ".join([*words[: at + 1], "not", *words[at + 1 :]])
+    for index, word in enumerate(words):
+        if word.lower() in AUXILIARIES:
+            return " ".join([*words[: index + 1], "not", *words[index + 1 :]])
+    return f"It is not true that {sentence[:1].lower()}{sentence[1:]}"
+
+
+def _lower_case(sentence: str, rng: np.random.Generator) -> str:
+    return sentence.lower()
+
+
+def _upper_case(sentence: str, rng: np.random.Generator) -> str:
+    return sentence.upper()
+
+
+def _without_punctuation(sentence: str, rng: np.random.Generator) -> str:
+    # A sentence of nothing but punctuation stays.
+    return " ".join(sentence.translate(WITHOUT_PUNCTUATION).split()) or sentence
+
+
+def _shuffled(sentence: str, rng: np.random.Generator) -> str:
+    return " ".join(rng.permutation(sentence.split()))
 
 
 class Edit(NamedTuple):
-    """A change of a sentence, and whether it changes what the sentence means."""
+    """A change of a sentence."""
 
     make: Callable[[str, np.random.Generator], str]
+    """Returns the changed sentence; the generator draws where it does so."""
     matters: bool
+    """It changes the meaning of the sentence."""
 
 
 EDITS: Mapping[str, Edit] = {
-    "lower case": Edit(lambda sentence, rng: sentence.lower(), matters=False),
-    "upper case": Edit(lambda sentence, rng: sentence.upper(), matters=False),
-    # A sentence of nothing but punctuation stays.
-    "no punctuation": Edit(
-        lambda sentence, rng: " ".join(sentence.translate(SIGNS).split()) or sentence, matters=False
-    ),
+    "lower case": Edit(_lower_case, matters=False),
+    "upper case": Edit(_upper_case, matters=False),
+    "no punctuation": Edit(_without_punctuation, matters=False),
     "typo": Edit(typo, matters=False),
-    "word order": Edit(
-        lambda sentence, rng: " ".join(rng.permutation(sentence.split())), matters=True
-    ),
+    "word order": Edit(_shuffled, matters=True),
     "negation": Edit(negate, matters=True),
 }
 """All edits by their names."""
 
 
 def edited(edit: str, sentence: str, seed: int) -> str:
-    """The sentence after the edit of this name; chance is drawn by the seed and the sentence alone."""
-    return EDITS[edit].make(
-        sentence, np.random.default_rng([seed, crc32(sentence.encode("utf-8", "surrogatepass"))])
-    )
+    """Return a sentence after the edit of this name; draws depend on seed and sentence alone."""
+    sentence_seed = crc32(sentence.encode("utf-8", "surrogatepass"))
+    return EDITS[edit].make(sentence, np.random.default_rng([seed, sentence_seed]))
 
 
 def score_change(
     before: Float64Array, after: Float64Array, split: PairSplit
 ) -> EstimatedDifference:
-    """Return by how much Spearman's correlation with gold differs, after minus before: cosines of pairs by seed, (s, n)."""
-    parts = weigh_subsets(split.subset, "all")
-    both = PairedCorrelation(
-        values=[before, after], gold=split.gold, subset_weights=parts, metric="spearman"
+    """Return the difference of two Spearman correlations with gold scores, after minus before.
+
+    Args:
+        before: Cosines of the pairs by seed, (s, n).
+        after: The cosines to compare with them, (s', n).
+        split: The pairs.
+    """
+    correlations = PairedCorrelation(
+        values=[before, after],
+        gold=split.gold,
+        subset_weights=weigh_subsets(split.subset, "all"),
+        metric="spearman",
     )
     first, second = (
-        ScoreSample(both.scores(at), both.influences(at), tuple(range(len(both.values[at]))))
-        for at in (0, 1)
+        ScoreSample(
+            correlations.scores(index),
+            correlations.influences(index),
+            tuple(range(len(correlations.values[index]))),
+        )
+        for index in (0, 1)
     )
-    return EstimatedDifference.estimate(first, second, _sharing(*split.sides), both.weights)
+    sharing = _read_sharing(*split.sides)
+    return EstimatedDifference.estimate(first, second, sharing, correlations.weights)
 
 
 def suppression(to_negation: Float64Array, to_paraphrase: Float64Array) -> float:
-    """Return the share of sentences that lie no farther from their negation than from their paraphrase.
+    """Return the share of sentences that are as near to their negation as to their paraphrase.
 
-    Both are cosines of the same sentences, (n,); 0: the encoder tells negation, 1: it never does.
+    A sentence that is nearer to its negation counts too. 0: the encoder always distinguishes the
+    negation; 1: it never does.
+
+    Args:
+        to_negation: The cosine of each sentence and its negation, (n,).
+        to_paraphrase: The cosine of each sentence and its paraphrase, (n,).
     """
     return float((to_negation >= to_paraphrase).mean())
 
 
 @dataclass(frozen=True)
 class Robustness(EncoderAnalysis):
-    """Similarities of sentences to their edited selves, and the score when every sentence is edited.
+    """Similarities of sentences to their edited selves, and the score when every one is edited.
 
     Pairs ``above`` a gold score are paraphrases; the seed draws typos and word order.
     """
@@ -357,60 +470,65 @@ class Robustness(EncoderAnalysis):
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Measure one encoder; a score is Spearman's correlation of all pairs."""
         split = subject.pairs()
-        texts = list(dict.fromkeys(split.texts()))
-        rows, changed = [], {}
-        for name in EDITS:
-            changed = {text: edited(name, text, self.seed) for text in texts}
-            moved = [text for text in texts if changed[text] != text]
-            own = subject.cosines_of(moved, [changed[text] for text in moved])
-            after = subject.cosines_of(*([changed[text] for text in side] for side in split.sides))
-            found = score_change(subject.cosines[None], after[None], split)
-            matters, cosine = EDITS[name].matters, float(own.mean()) if len(own) else float("nan")
-            row = {
-                "edit": name + (" *" if matters else ""),
-                "matters": matters,
-                "changed": len(moved),
-                "cosine": cosine,
-            }
-            ends = dict(zip(("low", "high"), found.interval(), strict=True))
-            rows.append({**row, "score_change": found.difference, **ends})
-        return EncoderFindings({"edits": rows, "suppression": [self._suppression(subject, split)]})
-
-    def _suppression(self, subject: EncoderOnTask, split: PairSplit) -> dict[str, float]:
-        first, second = (
-            [side[at] for at in subject.positives(split, self.above)] for side in split.sides
+        edits = [self._measure_edit(subject, split, name) for name in EDITS]
+        return EncoderFindings(
+            {"edits": edits, "suppression": [self._measure_suppression(subject, split)]}
         )
-        pairs = [(a, b) for a, b in zip(first, second, strict=True) if a != b]
+
+    def _measure_edit(self, subject: EncoderOnTask, split: PairSplit, name: str) -> PlainRow:
+        texts = dict.fromkeys(split.texts())
+        edited_text = {text: edited(name, text, self.seed) for text in texts}
+        changed_texts = [text for text in texts if edited_text[text] != text]
+        cosines_to_edited = subject.cosines_of(
+            changed_texts, [edited_text[text] for text in changed_texts]
+        )
+        edited_sides = ([edited_text[text] for text in side] for side in split.sides)
+        cosines_after = subject.cosines_of(*edited_sides)
+        change = score_change(subject.cosines[None], cosines_after[None], split)
+        low, high = change.interval()
+        matters = EDITS[name].matters
+        return {
+            "edit": name + (" *" if matters else ""),
+            "matters": matters,
+            "changed": len(changed_texts),
+            "cosine": float(cosines_to_edited.mean()) if changed_texts else float("nan"),
+            "score_change": change.difference,
+            "low": low,
+            "high": high,
+        }
+
+    def _measure_suppression(self, subject: EncoderOnTask, split: PairSplit) -> dict[str, float]:
+        rows = subject.positives(split, self.above)
+        pairs = [(split.sentences1[row], split.sentences2[row]) for row in rows]
+        pairs = [(sentence, paraphrase) for sentence, paraphrase in pairs if sentence != paraphrase]
         if not pairs:
             raise DataError(
-                f"both sentences of each positive of {subject.task.name} are the same; --set above=…"
+                f"both sentences of each positive of {subject.task.name} are the same",
+                hint=OTHER_THRESHOLD,
             )
-        first, second = map(list, zip(*pairs, strict=True))
-        negated = [edited("negation", text, self.seed) for text in first]
-        to_negation, to_paraphrase = (
-            subject.cosines_of(first, negated),
-            subject.cosines_of(first, second),
-        )
-        nearer = (to_negation >= to_paraphrase).astype(np.float64)
-        low, high = share_interval(nearer, _sharing(first, second))
+        sentences, paraphrases = map(list, zip(*pairs, strict=True))
+        negations = [edited("negation", sentence, self.seed) for sentence in sentences]
+        to_negation = subject.cosines_of(sentences, negations)
+        to_paraphrase = subject.cosines_of(sentences, paraphrases)
+        is_suppressed = (to_negation >= to_paraphrase).astype(np.float64)
+        low, high = share_interval(is_suppressed, _read_sharing(sentences, paraphrases))
         return {
             "suppression": suppression(to_negation, to_paraphrase),
             "low": low,
             "high": high,
             "to_negation": float(to_negation.mean()),
             "to_paraphrase": float(to_paraphrase.mean()),
-            "n": len(first),
+            "n": len(sentences),
         }
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """The change of the score by each edit."""
-        dots = [
-            DotPoint.difference(
-                row["edit"],
-                row["encoder"],
-                *(100 * row[key] for key in ("score_change", "low", "high")),
-            )
-            for row in tables["edits"]
-        ]
-        what = "change of the score × 100, with its 95% interval; ○ it may be 0; * the edit changes what is said"
-        return draw_dots(dots, x_label=what, title=title, has_zero_line=True)
+        """Draw the change of the score by each edit."""
+        dots = []
+        for row in tables["edits"]:
+            numbers = (100 * row[key] for key in ("score_change", "low", "high"))
+            dots.append(DotPoint.difference(row["edit"], row["encoder"], *numbers))
+        x_label = (
+            "change of the score × 100, with its 95% interval; ○ it may be 0; "
+            "* the edit changes what is said"
+        )
+        return draw_dots(dots, x_label=x_label, title=title, has_zero_line=True)

@@ -1,4 +1,7 @@
-"""Results, comparisons and figures of some encoders as one HTML page that needs no other file and no network."""
+"""Results, comparisons and figures of some encoders as one HTML page.
+
+It needs no other file and no network.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,27 @@ from typing import Any
 from stsbench.analysis.context import AnalysisResult, make_analysis, value_text
 from stsbench.boards.render.figures import comparison_layouts
 from stsbench.boards.render.html import fill_template, html_page, table_body
-from stsbench.boards.tables.table import Table
+from stsbench.boards.tables.table import Layout, Table
 from stsbench.significance.comparison import Comparison
 
-MOST = 60
-"""So many rows of a figure's table stand in the page."""
-TEXTS = frozenset({"sentence", "sentence1", "sentence2", "query"})
+MAX_ROWS = 60
+"""The maximum number of rows of a figure's table in the page."""
+SENTENCE_COLUMNS = frozenset({"sentence", "sentence1", "sentence2", "query"})
 """Columns that hold sentences of a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportParts:
-    """What stands in a report, a line for all that was asked for and could not be had, and one on what is not verified."""
+    """The content of a report.
+
+    Attributes:
+        title: Its title.
+        boards: Tables of results.
+        comparison: A comparison of encoders; None if there is none.
+        figures: The results of analyses.
+        missing: A line for each requested part that could not be made, with the reason.
+        notice: A line on results that are not verified; empty if all are.
+    """
 
     title: str
     boards: Sequence[Table]
@@ -32,48 +44,56 @@ class ReportParts:
 
 
 def report_html(report: ReportParts) -> str:
-    """The whole page, by the template ``report.html`` in the folder of the board's.
+    """Return the whole page, made by the template ``report.html`` beside the board's.
 
-    Sentences of tasks are left out, whose licences may forbid that they are passed on.
+    Sentences of tasks are omitted, because their licences may forbid to pass them on.
     """
-    pairs = []
-    for layout in comparison_layouts(report.comparison) if report.comparison is not None else []:
-        rows = [
-            [line.label, *(one.text for one in line.cells)]
-            for block in layout.blocks
-            for line in block.lines
-        ]
-        pairs.append((layout, [layout.label_head, *layout.heads], rows))
-    figures, boards = [_figure(one) for one in report.figures], "\n".join(table_body(report.boards))
-    body = fill_template("report.html", report=report, boards=boards, pairs=pairs, figures=figures)
+    comparisons = []
+    if report.comparison is not None:
+        layouts = comparison_layouts(report.comparison)
+        comparisons = [_comparison_table(layout) for layout in layouts]
+    body = fill_template(
+        "report.html",
+        report=report,
+        boards="\n".join(table_body(report.boards)),
+        comparisons=comparisons,
+        figures=[_figure(result) for result in report.figures],
+    )
     return html_page(report.title, [body.removesuffix("\n")], images=True)
 
 
-def _figure(found: AnalysisResult) -> dict[str, Any]:
-    analysis = make_analysis(found.analysis, found.parameters)
+def _comparison_table(layout: Layout) -> dict[str, Any]:
+    rows = [
+        [line.label, *(cell.text for cell in line.cells)]
+        for block in layout.blocks
+        for line in block.lines
+    ]
+    return {"layout": layout, "heads": [layout.label_head, *layout.heads], "rows": rows}
+
+
+def _figure(result: AnalysisResult) -> dict[str, Any]:
+    analysis = make_analysis(result.analysis, result.parameters)
+    picture = analysis.draw(result.tables, result.title).to_bytes("svg")
     return {
-        "key": f"figure-{found.analysis}",
-        "title": found.title,
-        "said": f"{analysis.about}; {found.task}, protocol {found.protocol}",
-        "picture": base64.b64encode(
-            analysis.draw(found.tables, found.title).to_bytes("svg")
-        ).decode(),
-        "tables": list(_tables(found, analysis.printed)),
+        "key": f"figure-{result.analysis}",
+        "title": result.title,
+        "caption": f"{analysis.about}; {result.task}, protocol {result.protocol}",
+        "picture": base64.b64encode(picture).decode(),
+        "tables": list(_figure_tables(result, analysis.printed)),
     }
 
 
-def _tables(
-    found: AnalysisResult, names: Sequence[str]
-) -> Iterator[tuple[str, int, list[str], list[list[str]]]]:
-    """Name, number of rows, heads and first rows of each table that is printed, without sentences."""
+def _figure_tables(result: AnalysisResult, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yield the first rows of each printed table, without sentences."""
     for name in names:
         rows = [
-            {key: row[key] for key in row if key not in TEXTS} for row in found.tables.get(name, [])
+            {key: value for key, value in row.items() if key not in SENTENCE_COLUMNS}
+            for row in result.tables.get(name, [])
         ]
         if rows and name != "side_by_side":
-            yield (
-                name,
-                len(rows),
-                list(rows[0]),
-                [[*map(value_text, row.values())] for row in rows[:MOST]],
-            )
+            yield {
+                "name": name,
+                "n_rows": len(rows),
+                "heads": list(rows[0]),
+                "rows": [[*map(value_text, row.values())] for row in rows[:MAX_ROWS]],
+            }

@@ -1,8 +1,10 @@
-"""Where sentences lie among each other: ``spectrum``, ``map``, ``neighbours``, ``alignment`` and ``similarity``.
+"""Positions of embeddings: ``spectrum``, ``map``, ``neighbours``, ``alignment``, ``similarity``.
 
-How many directions embeddings use and how far they point one way (SimCSE, figure F.1); positives in a plane (SG's appendix); the
-nearest sentences of a query, and how far encoders agree on them; how close positives lie and how evenly sentences spread (Wang and
-Isola 2020; SimCSE, figures 2 and 3); gold scores against cosines (ConSERT, figure 1), and cosines by bin of gold (SimCSE, figure G.1).
+How many directions embeddings use and how far they point one way (SimCSE, figure F.1); positives in
+a plane (SG's appendix); the nearest sentences of a query, and how far encoders agree on them; how
+close positives are and how evenly sentences are spread (Wang and Isola 2020; SimCSE, figures 2 and
+3); gold scores against cosines (ConSERT, figure 1), and cosines by bin of gold (SimCSE, figure
+G.1).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Meta
@@ -22,6 +24,7 @@ from stsbench.analysis.context import (
     PlainRow,
     Tables,
 )
+from stsbench.data.splits import PairSplit
 from stsbench.encoders.base import ROWS_AT_ONCE, EmbeddingRows, iter_blocks
 from stsbench.evaluators.base import NonNegativeInt, PositiveFloat, PositiveInt
 from stsbench.numbers.similarity import alignment, uniformity, unit_rows
@@ -43,48 +46,54 @@ if TYPE_CHECKING:
 def singular_values(x: EmbeddingRows) -> Float64Array:
     """Return the singular values of embeddings (n, d), (d,), the largest first.
 
-    The rows are read once, a block at a time: the values are the roots of the eigenvalues of xᵀx in float64. Those below
-    1e-8 of the largest are rounding.
+    The rows are read once, a block at a time: the values are the roots of the eigenvalues of xᵀx in
+    float64. Values below 1e-8 of the largest are rounding errors.
     """
-    return np.asarray(np.sqrt(np.maximum(np.linalg.eigvalsh(_products(x))[::-1], 0.0)))
+    eigenvalues = np.linalg.eigvalsh(_inner_products(x))[::-1]
+    return np.asarray(np.sqrt(np.maximum(eigenvalues, 0.0)))
 
 
 def mean_cosine(x: EmbeddingRows) -> float:
-    """Return the mean cosine of all distinct pairs of rows of x (n, d), n of 2 or more; a zero vector has cosine 0.
+    """Return the mean cosine of all distinct pairs of rows of x (n, d); a zero vector has cosine 0.
 
-    Where anisotropy is measured, random pairs estimate it (Ethayarajh 2019, section 3.4). Here it is exact: the squared
-    length of the sum of unit vectors, less each one's own, over n(n - 1).
+    Anisotropy is usually measured by random pairs, which estimate it (Ethayarajh 2019, section
+    3.4). Here it is exact: the squared length of the sum of unit vectors, less each one's own, over
+    n(n - 1). n is 2 or more.
     """
-    total, own = np.zeros(x.shape[1]), 0.0
+    total = np.zeros(x.shape[1])
+    squared_lengths = 0.0
     for block in iter_blocks(x):
         unit = unit_rows(block)
-        total, own = total + unit.sum(axis=0), own + float((unit * unit).sum())
-    return float((total @ total - own) / (x.shape[0] * (x.shape[0] - 1)))
+        total = total + unit.sum(axis=0)
+        squared_lengths += float((unit * unit).sum())
+    n = x.shape[0]
+    return float((total @ total - squared_lengths) / (n * (n - 1)))
 
 
 def partition_isotropy(x: EmbeddingRows) -> float:
-    """Return the isotropy of x (n, d) by its partition function, above 0 and up to 1; 1: all directions are alike.
+    """Return the isotropy of x (n, d) by its partition function, in (0, 1].
 
-    It is the smallest over the largest of Z(c), the sum of exp(c . row), where c is each eigenvector of xᵀx, both ways
-    round (Mu and Viswanath 2018, section 2.2). Rows are scaled to a mean length of 1 first: without that the number depends
-    on the scale of embeddings.
+    1 means that all directions are alike. It is the smallest over the largest of Z(c), the sum of
+    exp(c . row), for each eigenvector c of xᵀx in both directions (Mu and Viswanath 2018, section
+    2.2). Rows are scaled to a mean length of 1 first: otherwise the number depends on the scale of
+    embeddings.
     """
-    length = (
-        sum(
-            float(np.linalg.norm(block.astype(np.float64), axis=1).sum())
-            for block in iter_blocks(x)
-        )
-        / x.shape[0]
+    total_length = sum(
+        float(np.linalg.norm(block.astype(np.float64), axis=1).sum()) for block in iter_blocks(x)
     )
-    if length == 0:
+    mean_length = total_length / x.shape[0]
+    if mean_length == 0:
         return 1.0
-    _, directions = np.linalg.eigh(_products(x))
-    both = np.concatenate([directions, -directions], axis=1) / length
-    sums = sum(np.exp(block.astype(np.float64) @ both).sum(axis=0) for block in iter_blocks(x))
+    _, eigenvectors = np.linalg.eigh(_inner_products(x))
+    directions = np.concatenate([eigenvectors, -eigenvectors], axis=1) / mean_length
+    sums = sum(
+        np.exp(block.astype(np.float64) @ directions).sum(axis=0) for block in iter_blocks(x)
+    )
     return float(np.min(sums) / np.max(sums))
 
 
-def _products(x: EmbeddingRows, mean: Float64Array | float = 0.0) -> Float64Array:
+def _inner_products(x: EmbeddingRows, mean: Float64Array | float = 0.0) -> Float64Array:
+    """Return the inner products of the columns of x (n, d) less a mean, (d, d)."""
     total = np.zeros((x.shape[1], x.shape[1]))
     for block in iter_blocks(x):
         rows = block.astype(np.float64) - mean
@@ -95,83 +104,99 @@ def _products(x: EmbeddingRows, mean: Float64Array | float = 0.0) -> Float64Arra
 class Spectrum(EncoderAnalysis):
     """Singular values and isotropy of the distinct sentences of all splits of a task."""
 
-    about = "singular values, isotropy and the mean cosine of all pairs of sentences (SimCSE figure F.1)"
+    about = (
+        "singular values, isotropy and the mean cosine of all pairs of sentences "
+        "(SimCSE figure F.1)"
+    )
     printed = ("encoders",)
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure one encoder."""
+        """Measure the embeddings of one encoder."""
         x = subject.embed(subject.task.task.texts())
         values = singular_values(x)
-        shares = values / max(float(values[0]), 1e-300)
+        shares_of_largest = values / max(float(values[0]), 1e-300)
         weights = values / max(float(values.sum()), 1e-300)
-        used = weights[weights > 0]
+        positive_weights = weights[weights > 0]
         row = {
             "sentences": x.shape[0],
             "dimensions": x.shape[1],
             "mean_cosine": mean_cosine(x),
             "isotropy": partition_isotropy(x),
             # The exponential of their entropy (Roy and Vetterli 2007).
-            "effective_rank": float(np.exp(-(used * np.log(used)).sum())),
+            "effective_rank": float(np.exp(-(positive_weights * np.log(positive_weights)).sum())),
             "first_share": float(values[0] ** 2 / max(float((values**2).sum()), 1e-300)),
         }
         spectrum = [
-            {"index": at, "value": float(share)} for at, share in enumerate(shares, start=1)
+            {"index": index, "value": float(share)}
+            for index, share in enumerate(shares_of_largest, start=1)
         ]
         return EncoderFindings({"encoders": [row], "values": spectrum})
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Singular values as shares of the largest, a line an encoder; those that are rounding are left out."""
+        """Draw singular values as shares of the largest, one line per encoder.
+
+        Values that are rounding errors are omitted.
+        """
         rows = [row for row in tables["values"] if row["value"] > 1e-6]
         points = [LinePoint(row["encoder"], row["index"], row["value"]) for row in rows]
-        sizes, values = "index of the singular value", "share of the largest"
-        return draw_lines(points, x_label=sizes, y_label=values, title=title, y_scale="log10")
+        return draw_lines(
+            points,
+            x_label="index of the singular value",
+            y_label="share of the largest",
+            title=title,
+            y_scale="log10",
+        )
 
 
 def principal_plane(x: EmbeddingRows) -> tuple[Float64Array, Float64Array]:
-    """Return the mean (d,) of x (n, d) and its two main directions (d, 2), the largest variance first.
+    """Return the mean of x (n, d) and its two main directions, the largest variance first.
 
     A direction's sign is such that its largest number is positive.
+
+    Returns:
+        The mean, (d,), and the directions, (d, 2).
     """
     mean = sum(block.astype(np.float64).sum(axis=0) for block in iter_blocks(x)) / x.shape[0]
-    _, vectors = np.linalg.eigh(_products(x, mean))
+    _, vectors = np.linalg.eigh(_inner_products(x, mean))
     plane = vectors[:, ::-1][:, :2]
     signs = np.sign(plane[np.abs(plane).argmax(axis=0), np.arange(plane.shape[1])])
     return mean, plane * signs
 
 
-def _pca(every: EmbeddingRows, drawn: Float64Array, _seed: int) -> Float64Array:
-    mean, plane = principal_plane(every)
-    return np.asarray((drawn - mean) @ plane)
+def _project_by_pca(x: EmbeddingRows, sample: Float64Array, _seed: int) -> Float64Array:
+    mean, plane = principal_plane(x)
+    return np.asarray((sample - mean) @ plane)
 
 
-def _tsne(every: EmbeddingRows, drawn: Float64Array, seed: int) -> Float64Array:
+def _project_by_tsne(x: EmbeddingRows, sample: Float64Array, seed: int) -> Float64Array:
     from sklearn.manifold import TSNE
 
-    near = min(30.0, (len(drawn) - 1) / 3)
-    found = TSNE(metric="cosine", init="random", perplexity=near, random_state=seed).fit_transform(
-        drawn
-    )
-    return np.asarray(found, dtype=np.float64)
+    perplexity = min(30.0, (len(sample) - 1) / 3)
+    tsne = TSNE(metric="cosine", init="random", perplexity=perplexity, random_state=seed)
+    return np.asarray(tsne.fit_transform(sample), dtype=np.float64)
 
 
 class Projection(NamedTuple):
-    """How points (n, 2) are made of all embeddings and of those that are drawn, and what their axes are."""
+    """A method that projects embeddings to a plane."""
 
-    make: Callable[[EmbeddingRows, Float64Array, int], Float64Array]
-    axes: tuple[str, str]
+    project: Callable[[EmbeddingRows, Float64Array, int], Float64Array]
+    """Makes points (n, 2) from all embeddings, a sample of them (n, d) and a seed."""
+    x_label: str
+    y_label: str
 
 
 PROJECTIONS: Mapping[str, Projection] = {
-    "pca": Projection(_pca, ("first main direction", "second main direction")),
-    "tsne": Projection(_tsne, ("t-SNE 1", "t-SNE 2")),
+    "pca": Projection(_project_by_pca, "first main direction", "second main direction"),
+    "tsne": Projection(_project_by_tsne, "t-SNE 1", "t-SNE 2"),
 }
 
 
 @dataclass(frozen=True)
 class SentenceMap(EncoderAnalysis):
-    """So many pairs ``above`` a gold score, drawn by the seed, in a plane.
+    """Pairs ``above`` a gold score in a plane; ``pairs`` is their number, drawn by the seed.
 
-    The method is ``pca``, the plane of most variance of all sentences, or ``tsne`` of those that are drawn.
+    The method is ``pca``, the plane of the largest variance of all sentences, or ``tsne`` of the
+    drawn pairs.
     """
 
     about = "sentences in a plane, positives joined, and how long the joins are"
@@ -183,85 +208,106 @@ class SentenceMap(EncoderAnalysis):
     seed: NonNegativeInt = 0
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Place the sentences by one encoder."""
+        """Project the sentences by the embeddings of one encoder."""
         split = subject.pairs()
-        close = subject.positives(split, self.above, least=3)
-        drawn = np.sort(np.random.default_rng(self.seed).permutation(close)[: self.pairs])
+        positives = subject.positives(split, self.above, least=3)
+        rng = np.random.default_rng(self.seed)
+        pair_rows = np.sort(rng.permutation(positives)[: self.pairs])
         x = subject.embed(split.texts())
-        rows = np.concatenate([drawn, drawn + split.n])
-        points = PROJECTIONS[self.method].make(x, x.take(rows).astype(np.float64), self.seed)
+        # The second sentences follow the first ones.
+        rows = np.concatenate([pair_rows, pair_rows + split.n])
+        sample = x.take(rows).astype(np.float64)
+        points = PROJECTIONS[self.method].project(x, sample, self.seed)
         first, second = np.split(points, 2)
-        joins = np.linalg.norm(first - second, axis=1)
-        apart = np.linalg.norm(points[:, None] - points[None], axis=2)
-        any_two = float(apart[np.triu_indices(len(points), 1)].mean())
-        number = {
-            "join": float(joins.mean()),
-            "any_two": any_two,
-            "ratio": float(joins.mean()) / max(any_two, 1e-300),
+        join_lengths = np.linalg.norm(first - second, axis=1)
+        lengths = np.linalg.norm(points[:, None] - points[None], axis=2)
+        mean_length = float(lengths[np.triu_indices(len(points), 1)].mean())
+        row = {
+            "join": float(join_lengths.mean()),
+            "any_two": mean_length,
+            "ratio": float(join_lengths.mean()) / max(mean_length, 1e-300),
         }
-        ends = (
-            (pair, side, point)
-            for side, ends in enumerate((first, second), 1)
-            for pair, point in enumerate(ends)
-        )
-        table = [
+        point_rows = [
             {"pair": pair, "side": side, "x": float(x), "y": float(y)}
-            for pair, side, (x, y) in ends
+            for side, side_points in ((1, first), (2, second))
+            for pair, (x, y) in enumerate(side_points)
         ]
-        return EncoderFindings({"encoders": [number], "points": table})
+        return EncoderFindings({"encoders": [row], "points": point_rows})
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """A panel an encoder."""
-        spots = [
+        """Draw one panel per encoder."""
+        points = [
             ScatterPoint(row["x"], row["y"], row["encoder"], joined=f"{row['pair']}")
             for row in tables["points"]
         ]
-        across, up = PROJECTIONS[self.method].axes
-        return draw_spots(spots, x_label=across, y_label=up, title=title, same_scale=False)
+        projection = PROJECTIONS[self.method]
+        return draw_spots(
+            points,
+            x_label=projection.x_label,
+            y_label=projection.y_label,
+            title=title,
+            same_scale=False,
+        )
 
 
 class NearestRows(NamedTuple):
-    """For each of q queries its k nearest rows, the nearest first, and their cosines; both (q, k)."""
+    """The k nearest rows of q queries, the nearest first; both are (q, k)."""
 
     rows: IntArray
+    """The indices of the rows."""
     cosines: Float64Array
+    """Their cosines with the query."""
 
 
 def nearest(
-    queries: EmbeddingRows, x: EmbeddingRows, k: int, *, but: IntArray | None = None
+    queries: EmbeddingRows, x: EmbeddingRows, k: int, *, excluded: IntArray | None = None
 ) -> NearestRows:
-    """Return the k rows of x (n, d) nearest to each query (q, d) by cosine, k being n at most; of equals the first.
+    """Return the k rows of x nearest to each query by cosine, of equals the first.
 
-    ``but`` is for each query the row that is itself, (q,), which is passed over; -1 for none. x is read a block at a time.
+    Args:
+        queries: Embeddings, (q, d).
+        x: Embeddings, (n, d), read a block at a time.
+        k: The number of rows, n at most.
+        excluded: For each query a row of x to exclude, that of the query itself, (q,); -1 for no
+            row. By default no rows are excluded.
     """
-    wanted = unit_rows(np.concatenate(list(iter_blocks(queries))))
-    rows = np.empty((len(wanted), 0), dtype=np.int64)
-    cosines = np.empty((len(wanted), 0))
+    query_units = unit_rows(np.concatenate(list(iter_blocks(queries))))
+    rows = np.empty((len(query_units), 0), dtype=np.int64)
+    cosines = np.empty((len(query_units), 0))
     start = 0
     for block in iter_blocks(x):
-        found = wanted @ unit_rows(block).T
-        at = np.arange(start, start + len(block))
-        if but is not None:
-            found[but[:, None] == at[None, :]] = -np.inf
-        rows = np.concatenate([rows, np.broadcast_to(at, found.shape)], axis=1)
-        cosines = np.concatenate([cosines, found], axis=1)
+        block_cosines = query_units @ unit_rows(block).T
+        block_rows = np.arange(start, start + len(block))
+        if excluded is not None:
+            block_cosines[excluded[:, None] == block_rows[None, :]] = -np.inf
+        rows = np.concatenate([rows, np.broadcast_to(block_rows, block_cosines.shape)], axis=1)
+        cosines = np.concatenate([cosines, block_cosines], axis=1)
         best = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
-        rows, cosines = (
-            np.take_along_axis(rows, best, axis=1),
-            np.take_along_axis(cosines, best, axis=1),
-        )
+        rows = np.take_along_axis(rows, best, axis=1)
+        cosines = np.take_along_axis(cosines, best, axis=1)
         start += len(block)
     return NearestRows(rows, cosines)
 
 
+class _NeighbourLists(NamedTuple):
+    rows: list[PlainRow]
+    """The neighbours of the queries, one row per query and rank."""
+    sample: list[list[int]]
+    """The indices of the nearest sentences of each sentence of the sample."""
+
+
 @dataclass(frozen=True)
 class Neighbours(EncoderAnalysis):
-    """The ``k`` nearest sentences among the distinct ones of a task's split: of queries, else of three that the seed draws.
+    """The ``k`` nearest sentences of queries among the distinct ones of a task's split.
 
-    Neighbours of a ``sample`` of the task's sentences are compared between encoders.
+    The default queries are three sentences that the seed draws. The neighbours of a ``sample`` of
+    the task's sentences are compared between encoders.
     """
 
-    about = "the nearest sentences of a query by each encoder, and the share of neighbours that two encoders share"
+    about = (
+        "the nearest sentences of a query by each encoder, "
+        "and the share of neighbours that two encoders share"
+    )
     printed = ("side_by_side", "agreement")
 
     query: Sequence[str] | str = ()
@@ -272,43 +318,48 @@ class Neighbours(EncoderAnalysis):
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
         """Find the neighbours by one encoder."""
         texts = list(dict.fromkeys(subject.task.texts()))
-        drawn = np.random.default_rng(self.seed).permutation(len(texts))[: self.sample]
-        queries = (
-            [self.query]
-            if isinstance(self.query, str)
-            else list(self.query) or [texts[at] for at in drawn[:3]]
-        )
-        place = {text: at for at, text in enumerate(texts)}
-        itself = np.array([place.get(text, -1) for text in queries])
+        sample_rows = np.random.default_rng(self.seed).permutation(len(texts))[: self.sample]
+        queries = [self.query] if isinstance(self.query, str) else list(self.query)
+        if not queries:
+            queries = [texts[row] for row in sample_rows[:3]]
+        row_of_text = {text: row for row, text in enumerate(texts)}
+        query_rows = np.array([row_of_text.get(query, -1) for query in queries])
         x = subject.embed(texts)
-        found = nearest(subject.array(queries), x, self.k, but=itself)
-        rows = [
-            {"query": query, "rank": rank + 1, "cosine": float(cosine), "sentence": texts[at]}
-            for query, ats, cosines in zip(queries, *found, strict=True)
-            for rank, (at, cosine) in enumerate(zip(ats.tolist(), cosines.tolist(), strict=True))
-        ]
+        query_neighbours = nearest(subject.array(queries), x, self.k, excluded=query_rows)
+        rows: list[PlainRow] = []
+        for query, neighbours, cosines in zip(queries, *query_neighbours, strict=True):
+            ranked = enumerate(zip(neighbours.tolist(), cosines.tolist(), strict=True), start=1)
+            for rank, (row, cosine) in ranked:
+                rows.append(
+                    {"query": query, "rank": rank, "cosine": float(cosine), "sentence": texts[row]}
+                )
+        sample_neighbours = nearest(x.take(sample_rows), x, self.k, excluded=sample_rows)
         return EncoderFindings(
-            {"neighbours": rows}, (rows, nearest(x.take(drawn), x, self.k, but=drawn).rows.tolist())
+            {"neighbours": rows}, _NeighbourLists(rows, sample_neighbours.rows.tolist())
         )
 
-    def compare_encoders(self, kept: Mapping[str, Any]) -> Tables:
-        """The neighbours side by side, and the share of them that each two encoders share."""
-        lists = [rows for rows, _ in kept.values()]
-        beside: list[PlainRow] = []
-        for same in zip(*lists, strict=True):
-            found = dict(zip(kept, (row["sentence"] for row in same), strict=True))
-            beside.append({"query": same[0]["query"], "rank": same[0]["rank"], **found})
-        agreement: list[PlainRow] = []
-        for (one, (_, mine)), (other, (_, theirs)) in product(kept.items(), repeat=2):
-            # The mean share of its neighbours that a sentence has in both lists.
-            shared = float(
-                np.mean([len({*a} & {*b}) / len(a) for a, b in zip(mine, theirs, strict=True)])
+    def compare_encoders(self, measurements: Mapping[str, _NeighbourLists]) -> Tables:
+        """Return the neighbours side by side, and the share that each two encoders share."""
+        side_by_side: list[PlainRow] = []
+        row_lists = [measurement.rows for measurement in measurements.values()]
+        # The rows of one query and rank, by each encoder.
+        for rows in zip(*row_lists, strict=True):
+            sentences = [row["sentence"] for row in rows]
+            side_by_side.append(
+                {
+                    "query": rows[0]["query"],
+                    "rank": rows[0]["rank"],
+                    **dict(zip(measurements, sentences, strict=True)),
+                }
             )
-            agreement.append({"encoder": one, "other": other, "shared": shared})
-        return {"side_by_side": beside, "agreement": agreement}
+        agreement: list[PlainRow] = []
+        for (first_name, first), (second_name, second) in product(measurements.items(), repeat=2):
+            shared = _shared_neighbours(first.sample, second.sample)
+            agreement.append({"encoder": first_name, "other": second_name, "shared": shared})
+        return {"side_by_side": side_by_side, "agreement": agreement}
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Which encoders find the same neighbours."""
+        """Draw which encoders find the same neighbours."""
         cells = [
             HeatCell(row["encoder"], row["other"], 100 * row["shared"])
             for row in tables["agreement"]
@@ -322,15 +373,30 @@ class Neighbours(EncoderAnalysis):
         )
 
 
-MOST = 20_000
-"""Uniformity compares each two of so many sentences, evenly taken of more."""
+def _shared_neighbours(first: Sequence[list[int]], second: Sequence[list[int]]) -> float:
+    """Return the mean share of a sentence's neighbours that are in both lists.
+
+    Args:
+        first: The neighbours of each sentence by one encoder.
+        second: The neighbours of the same sentences by another encoder.
+    """
+    shares = [
+        len({*neighbours} & {*other_neighbours}) / len(neighbours)
+        for neighbours, other_neighbours in zip(first, second, strict=True)
+    ]
+    return float(np.mean(shares))
+
+
+MAX_UNIFORMITY_SENTENCES = 20_000
+"""Uniformity compares each two of this number of sentences, evenly selected from more."""
 
 
 @dataclass(frozen=True)
 class AlignmentAndUniformity(EncoderAnalysis):
-    """Alignment of pairs above a gold score, uniformity of all sentences, both over all splits, and the task's score.
+    """Alignment of pairs above a gold score, uniformity of all sentences, and the task's score.
 
-    The larger ``t``, the more uniformity counts what is near.
+    Alignment and uniformity are over all splits. The larger ``t``, the more near sentences count in
+    uniformity.
     """
 
     about = "alignment and uniformity, by encoder and over a training run (SimCSE figures 2 and 3)"
@@ -340,139 +406,173 @@ class AlignmentAndUniformity(EncoderAnalysis):
     t: PositiveFloat = 2.0
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure one encoder; of a trained one also its validations, on the split it was chosen by."""
-        pairs = subject.pairs(everywhere=True)
-        close = subject.positives(pairs, self.above)
+        """Measure one encoder, and read the validations of a trained one.
+
+        The validations are those on the split by which it was chosen.
+        """
+        pairs = subject.pairs(all_splits=True)
+        positives = subject.positives(pairs, self.above)
         texts = list(dict.fromkeys(pairs.texts()))
-        texts = texts[:: -(-len(texts) // MOST)]
-        # So many pairs at a time.
-        parts = [close[at : at + ROWS_AT_ONCE] for at in range(0, len(close), ROWS_AT_ONCE)]
-        sides = (
-            [subject.array([side[at] for at in part]) for side in pairs.sides] for part in parts
-        )
+        step = -(-len(texts) // MAX_UNIFORMITY_SENTENCES)
+        texts = texts[::step]
         row: PlainRow = {
-            "alignment": sum(len(a) * alignment(a, b) for a, b in sides) / len(close),
+            "alignment": _mean_alignment(subject, pairs, positives),
             "uniformity": uniformity(subject.array(texts), self.t),
             "score": subject.score().score,
-            "positives": len(close),
+            "positives": len(positives),
             "sentences": len(texts),
         }
-        curve = subject.known.run.record.get("curve", []) if subject.known.run is not None else []
-        wanted = ("step", "alignment", "uniformity", "score")
-        training = [
-            {key: point[key] for key in wanted} for point in curve if {*wanted} <= point.keys()
-        ]
+        run = subject.named_encoder.run
+        curve = run.facts.get("curve", []) if run is not None else []
+        keys = ("step", "alignment", "uniformity", "score")
+        training = [{key: point[key] for key in keys} for point in curve if {*keys} <= point.keys()]
         return EncoderFindings({"encoders": [row], "training": training})
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """Encoders coloured by score, and in a panel of its own each training run on its way."""
-        rows = tables["encoders"]
-        spots = [
-            ScatterPoint(
-                row["uniformity"], row["alignment"], "", 100 * row["score"], row["encoder"]
-            )
-            for row in rows
-        ]
+        """Draw encoders coloured by score, and in a panel of its own the path of each training."""
+        points = [_alignment_point(row, "", name=row["encoder"]) for row in tables["encoders"]]
         for row in tables["training"]:
             panel = f"{row['encoder']}, validations"
-            spots.append(
-                ScatterPoint(
-                    row["uniformity"], row["alignment"], panel, 100 * row["score"], joined=panel
-                )
-            )
-        across, up = "uniformity (lower: more even)", "alignment (lower: closer)"
+            points.append(_alignment_point(row, panel, joined=panel))
         return draw_spots(
-            spots,
-            x_label=across,
-            y_label=up,
+            points,
+            x_label="uniformity (lower: more even)",
+            y_label="alignment (lower: closer)",
             value_label="score × 100",
             title=title,
             same_scale=False,
         )
 
 
-DRAWN = 2000
-"""So many pairs of an encoder are drawn, evenly taken of more."""
+def _mean_alignment(subject: EncoderOnTask, pairs: PairSplit, positives: list[int]) -> float:
+    """Return the alignment of some pairs, which are embedded part by part."""
+    total = 0.0
+    for start in range(0, len(positives), ROWS_AT_ONCE):
+        rows = positives[start : start + ROWS_AT_ONCE]
+        first, second = (subject.array([side[row] for row in rows]) for side in pairs.sides)
+        total += len(first) * alignment(first, second)
+    return total / len(positives)
+
+
+def _alignment_point(row: PlainRow, panel: str, **fields: str) -> ScatterPoint:
+    score = 100 * row["score"]
+    return ScatterPoint(row["uniformity"], row["alignment"], panel, score, **fields)
+
+
+MAX_DRAWN_PAIRS = 2000
+"""The maximum number of drawn pairs of an encoder, evenly selected from more."""
 
 
 def collapse(cosines: Float64Array, gold: Float64Array, *, bins: int = 5) -> float:
-    """Return how far pairs that people call unlike lie towards those that they call alike: 0 not at all, 1 all the way.
+    """Return how near the cosines of unlike pairs are to those of like pairs.
 
-    That is the mean cosine of the lowest bin of gold scores as a share of that of the highest (both (n,)): what ConSERT's
-    figure 1 shows of BERT, nearly all of whose pairs lie between 0.6 and 1 whatever their gold score. NaN where either
-    bin is empty.
+    It is the mean cosine of the lowest bin of gold scores over that of the highest: 0 not at all
+    near, 1 the same. ConSERT's figure 1 shows it for BERT, for which nearly all pairs lie between
+    0.6 and 1 whatever their gold score.
+
+    Args:
+        cosines: The cosine of each pair, (n,).
+        gold: The gold score of each pair, (n,).
+        bins: The number of bins.
+
+    Returns:
+        The ratio; NaN if either bin is empty.
     """
-    at = gold_bins(gold, bins)
-    low, high = cosines[at == 0], cosines[at == bins - 1]
-    return float(low.mean() / high.mean()) if len(low) and len(high) else float("nan")
+    bin_indices = gold_bins(gold, bins)
+    lowest = cosines[bin_indices == 0]
+    highest = cosines[bin_indices == bins - 1]
+    if not (len(lowest) and len(highest)):
+        return float("nan")
+    return float(lowest.mean() / highest.mean())
 
 
 def gold_bins(gold: Float64Array, bins: int) -> IntArray:
-    """Return the bin of each gold score, (n,), of so many equal ones between the lowest and the highest."""
-    low, high = float(gold.min()), float(gold.max())
-    return np.asarray(
-        np.minimum(((gold - low) / max(high - low, 1e-12) * bins).astype(np.int64), bins - 1)
-    )
+    """Return the bin of each gold score, (n,).
+
+    Args:
+        gold: The gold scores, (n,).
+        bins: The number of equal bins between the lowest and the highest score.
+    """
+    low = float(gold.min())
+    high = float(gold.max())
+    indices = ((gold - low) / max(high - low, 1e-12) * bins).astype(np.int64)
+    return np.asarray(np.minimum(indices, bins - 1))
 
 
 @dataclass(frozen=True)
 class GoldAgainstCosine(EncoderAnalysis):
-    """Cosines by gold scores, and by so many equal bins of them."""
+    """Cosines by gold scores, and by ``bins`` equal bins of them."""
 
-    about = "cosine against gold score, densities by bin of gold, and the collapse of unlike pairs (ConSERT figure 1)"
+    about = (
+        "cosine against gold score, densities by bin of gold, "
+        "and the collapse of unlike pairs (ConSERT figure 1)"
+    )
     printed = ("encoders", "bins")
 
     bins: Annotated[int, Meta(ge=2)] = 5
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Measure one encoder."""
-        cosines, gold = subject.cosines, subject.pairs().gold
-        whole: PlainRow = {
+        """Measure the cosines of one encoder."""
+        cosines = subject.cosines
+        gold = subject.pairs().gold
+        encoder_row: PlainRow = {
             "score": subject.score().score,
             "mean": float(cosines.mean()),
             "deviation": float(cosines.std()),
             "from_0.6": float((cosines >= 0.6).mean()),
             "collapse": collapse(cosines, gold, bins=self.bins),
         }
-        drawn = np.unique(np.linspace(0, len(gold) - 1, min(DRAWN, len(gold))).astype(np.int64))
-        pairs: list[PlainRow] = [
-            {"gold": float(gold[at]), "cosine": float(cosines[at])} for at in drawn
+        n_drawn = min(MAX_DRAWN_PAIRS, len(gold))
+        drawn_rows = np.unique(np.linspace(0, len(gold) - 1, n_drawn).astype(np.int64))
+        pair_rows: list[PlainRow] = [
+            {"gold": float(gold[row]), "cosine": float(cosines[row])} for row in drawn_rows
         ]
-        return EncoderFindings(
-            {"encoders": [whole], "bins": list(self._bins(cosines, gold)), "pairs": pairs}
-        )
+        bin_rows = list(self._measure_bins(cosines, gold))
+        return EncoderFindings({"encoders": [encoder_row], "bins": bin_rows, "pairs": pair_rows})
 
-    def _bins(self, cosines: Float64Array, gold: Float64Array) -> Iterator[PlainRow]:
-        at, edges = gold_bins(gold, self.bins), np.linspace(gold.min(), gold.max(), self.bins + 1)
-        for place in range(self.bins):
-            mine = cosines[at == place]
-            if len(mine):
-                quarters = np.quantile(mine, [0.25, 0.5, 0.75]).tolist()
-                named = dict(zip(("quarter", "median", "three_quarters"), quarters, strict=True))
-                yield {
-                    "from": float(edges[place]),
-                    "to": float(edges[place + 1]),
-                    "n": len(mine),
-                    **named,
-                }
+    def _measure_bins(self, cosines: Float64Array, gold: Float64Array) -> Iterator[PlainRow]:
+        """Yield the quartiles of the cosines of each bin that is not empty."""
+        bin_indices = gold_bins(gold, self.bins)
+        edges = np.linspace(gold.min(), gold.max(), self.bins + 1)
+        for bin_index in range(self.bins):
+            bin_cosines = cosines[bin_indices == bin_index]
+            if not len(bin_cosines):
+                continue
+            quarter, median, three_quarters = np.quantile(bin_cosines, [0.25, 0.5, 0.75]).tolist()
+            yield {
+                "from": float(edges[bin_index]),
+                "to": float(edges[bin_index + 1]),
+                "n": len(bin_cosines),
+                "quarter": quarter,
+                "median": median,
+                "three_quarters": three_quarters,
+            }
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """A panel an encoder: its pairs, and the density of the cosines of each bin."""
-        rows, violins = tables["pairs"], []
-        edges = {(row["from"], row["to"]) for row in tables["bins"]}
-        last = max(high for _, high in edges)
-        for name, (low, high) in product(
-            dict.fromkeys(row["encoder"] for row in rows), sorted(edges)
-        ):
-            below = high if high < last else high + 1
-            mine = [
-                row["cosine"]
-                for row in rows
-                if row["encoder"] == name and low <= row["gold"] < below
-            ]
-            if len(set(mine)) > 1:
-                violins.append(Violin(name, (low + high) / 2, 0.9 * (high - low), mine))
-        spots = [ScatterPoint(row["gold"], row["cosine"], row["encoder"]) for row in rows]
+        """Draw one panel per encoder: its pairs, and the density of the cosines of each bin."""
+        pairs = tables["pairs"]
+        points = [ScatterPoint(pair["gold"], pair["cosine"], pair["encoder"]) for pair in pairs]
         return draw_spots(
-            spots, violins=violins, x_label="gold score", y_label="cosine", title=title
+            points,
+            violins=list(_make_violins(pairs, tables["bins"])),
+            x_label="gold score",
+            y_label="cosine",
+            title=title,
         )
+
+
+def _make_violins(pairs: Sequence[PlainRow], bins: Sequence[PlainRow]) -> Iterator[Violin]:
+    """Yield the density of each encoder's cosines in each bin of gold scores."""
+    edges = sorted({(row["from"], row["to"]) for row in bins})
+    highest = max(high for _, high in edges)
+    encoders = dict.fromkeys(pair["encoder"] for pair in pairs)
+    for encoder, (low, high) in product(encoders, edges):
+        # The last bin holds its upper edge too.
+        limit = high if high < highest else high + 1
+        cosines = [
+            pair["cosine"]
+            for pair in pairs
+            if pair["encoder"] == encoder and low <= pair["gold"] < limit
+        ]
+        if len(set(cosines)) > 1:
+            yield Violin(encoder, (low + high) / 2, 0.9 * (high - low), cosines)

@@ -1,14 +1,15 @@
-"""What training changes: ``shift`` and ``sweep``.
+"""The effects of training: ``shift`` and ``sweep``.
 
-Encoders trained on the target's own text against those trained on other text (SG, domain shift); scores over what was replaced of a
-recipe, from the cells of a results folder (as ConSERT's figures 5 to 7).
+Encoders trained on the target's own text against those trained on other text (SG, domain shift);
+scores over the replaced parameters of a recipe, from the cells of a results folder (as ConSERT's
+figures 5 to 7).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,15 +27,30 @@ from stsbench.analysis.mistakes import score_change
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, UnknownName
 from stsbench.core.names import split_params
-from stsbench.numbers.statistics import mean_and_deviation, spearman
+from stsbench.data.splits import PairSplit
+from stsbench.numbers.statistics import Float64Array, mean_and_deviation, spearman
 from stsbench.plots.draw import DotPoint, HeatCell, LinePoint, draw_dots, draw_heat, draw_lines
+from stsbench.results.record import Result
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
 
 
+class _ShiftMeasurement(NamedTuple):
+    name: str
+    """The encoder's name without a seed."""
+    training: PlainRow
+    """The training text, and its overlap with the task."""
+    cosines: Float64Array
+    """The cosine of each pair, (n,)."""
+    pairs: PairSplit
+
+
 class DomainShift(EncoderAnalysis):
-    """The first encoder's score, and what each other one's differs by; runs of several seeds are one encoder."""
+    """The first encoder's score, and the differences of the other encoders' scores from it.
+
+    Runs of several seeds are one encoder.
+    """
 
     about = (
         "what an encoder loses that was trained on other text than the first one (SG, domain shift)"
@@ -42,184 +58,259 @@ class DomainShift(EncoderAnalysis):
     printed = ("encoders",)
 
     def measure(self, subject: EncoderOnTask) -> EncoderFindings:
-        """Keep the cosines of one encoder, and what it was trained on."""
-        run = subject.known.run
-        trained = {
+        """Measure the cosines of one encoder, and read its training text."""
+        run = subject.named_encoder.run
+        training = {
             "text": run.card.data.corpus if run is not None else None,
-            "overlap": subject.known.overlap_with(subject.task.name),
+            "overlap": subject.named_encoder.overlap_with(subject.task.name),
         }
-        return EncoderFindings({}, (subject.known.name, trained, subject.cosines, subject.pairs()))
+        measurement = _ShiftMeasurement(
+            subject.named_encoder.name, training, subject.cosines, subject.pairs()
+        )
+        return EncoderFindings({}, measurement)
 
-    def compare_encoders(self, kept: Mapping[str, Any]) -> Tables:
-        """The differences from the first encoder, paired over the same items."""
-        groups: dict[str, list[Any]] = {}
-        for name, *rest in kept.values():
-            groups.setdefault(name, []).append(rest)
-        if len(groups) < 2:
+    def compare_encoders(self, measurements: Mapping[str, _ShiftMeasurement]) -> Tables:
+        """Compute the differences from the first encoder, paired over the same items.
+
+        Raises:
+            DataError: There is only one encoder.
+        """
+        runs_by_name: dict[str, list[_ShiftMeasurement]] = {}
+        for measurement in measurements.values():
+            runs_by_name.setdefault(measurement.name, []).append(measurement)
+        if len(runs_by_name) < 2:
             raise DataError(
                 "shift compares encoders: name that trained on the target's text, then others"
             )
-        split = next(iter(kept.values()))[3]
-        cosines = {name: np.array([one[1] for one in mine]) for name, mine in groups.items()}
-        first = next(iter(cosines))
+        pairs = next(iter(measurements.values())).pairs
+        cosines_by_name = {
+            name: np.array([run.cosines for run in runs]) for name, runs in runs_by_name.items()
+        }
+        first = next(iter(cosines_by_name))
         rows = []
-        for name, mine in cosines.items():
-            scores = mean_and_deviation([spearman(row, split.gold) for row in mine])
-            change = score_change(cosines[first], mine, split) if name != first else None
-            row = {"encoder": name, **groups[name][0][0], "seeds": len(mine), "score": scores.mean}
-            numbers = (None,) * 3 if change is None else (change.difference, *change.interval())
-            ends = dict(zip(("change", "low", "high"), numbers, strict=True))
-            rows.append({**row, "deviation": scores.deviation, **ends})
+        for name, cosines in cosines_by_name.items():
+            scores = mean_and_deviation([spearman(row, pairs.gold) for row in cosines])
+            row = {
+                "encoder": name,
+                **runs_by_name[name][0].training,
+                "seeds": len(cosines),
+                "score": scores.mean,
+                "deviation": scores.deviation,
+                "change": None,
+                "low": None,
+                "high": None,
+            }
+            if name != first:
+                change = score_change(cosines_by_name[first], cosines, pairs)
+                row["change"] = change.difference
+                row["low"], row["high"] = change.interval()
+            rows.append(row)
         return {"encoders": rows}
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """The differences from the first encoder."""
+        """Draw the differences from the first encoder."""
         from stsbench.plots.labels import drawn_name
 
-        first, *others = tables["encoders"]
+        first, *further = tables["encoders"]
         dots = []
-        for row in others:
+        for row in further:
             label = row["encoder"] + (f", trained on {row['text']}" if row["text"] else "")
-            dots.append(
-                DotPoint.difference(
-                    label, "", *(100 * row[key] for key in ("change", "low", "high"))
-                )
-            )
-        text = f", trained on {first['text']}," if first["text"] else ""
-        what = f"score × 100 less that of {drawn_name(first['encoder'])}{text}\nwith its 95% interval; ○ it may be 0"
-        return draw_dots(dots, x_label=what, title=title, has_zero_line=True)
+            numbers = (100 * row[key] for key in ("change", "low", "high"))
+            dots.append(DotPoint.difference(label, "", *numbers))
+        training_text = f", trained on {first['text']}," if first["text"] else ""
+        x_label = (
+            f"score × 100 less that of {drawn_name(first['encoder'])}{training_text}\n"
+            "with its 95% interval; ○ it may be 0"
+        )
+        return draw_dots(dots, x_label=x_label, title=title, has_zero_line=True)
 
 
-Replaced = tuple[tuple[str, Any], ...]
-"""What was replaced of a recipe, by key."""
+Replacements = tuple[tuple[str, Any], ...]
+"""The replaced parameters of a recipe: their keys and values."""
 
 
 @dataclass(frozen=True)
 class SweepCells(Analysis):
-    """Scores of ``recipe+key=value`` over one key, by default the only one; mean and deviation over seeds; nothing is embedded."""
+    """Scores of ``recipe+key=value`` over one key, with mean and deviation over seeds.
 
-    about = "score over a setting of a recipe, from the results of recipe+key=value; mean and deviation over seeds"
+    ``by`` is the key to draw, by default the only one. Nothing is embedded.
+    """
+
+    about = (
+        "score over a setting of a recipe, from the results of recipe+key=value; "
+        "mean and deviation over seeds"
+    )
     printed = ("points", "grid")
     reads_results = True
 
     by: str = ""
 
-    def tables(self, bed: AnalysisContext) -> Tables:
-        """Gather the scores: points by one key, and a grid by two keys or by the two values of one key."""
+    def tables(self, context: AnalysisContext) -> Tables:
+        """Collect the scores of each recipe.
+
+        Returns:
+            ``points``, the scores by one key; and ``grid``, the scores by two keys or by the two
+            values of one key.
+
+        Raises:
+            DataError: There are no results of a recipe with replaced parameters.
+        """
         points: list[PlainRow] = []
         grid: list[PlainRow] = []
-        results = bed.results()
-        for name in bed.plan.encoders:
-            cells: dict[Replaced, list[float]] = {}
-            for result in results:
-                stem, replaced = list(split_params(result.encoder))[-1]
-                if stem == name:
-                    cells.setdefault(tuple(sorted(replaced.items(), key=str)), []).append(
-                        result.score
-                    )
-            if not any(cells):
+        results = context.results()
+        for name in context.plan.encoders:
+            scores_by_replacements = _group_scores(results, name)
+            if not any(scores_by_replacements):
                 raise DataError(
-                    f"there are no results of '{name}' with values replaced for {bed.planned.name}, as {name}+temperature=0.1; "
-                    "'stsbench train --set' and 'stsbench run' make them"
+                    f"there are no results of '{name}' with values replaced for "
+                    f"{context.planned_task.name}, as {name}+temperature=0.1",
+                    hint="training with `params` and scoring make them",
                 )
-            shared, cells = _shared(cells)
-            recipe = "+".join([name, *(f"{key}={value}" for key, value in shared)])
-            keys = dict.fromkeys(key for changes in cells for key, _ in changes)
-            own = {
-                key: value
-                for key in keys
-                if (value := recipe_value(name, key, bed.plan.catalogue)) is not None
-            }
-            for changes, scores in cells.items():
-                mean, deviation = mean_and_deviation(scores)
-                facts = {"seeds": len(scores), "score": mean, "deviation": deviation}
-                for key in keys:
-                    # The recipe itself has its own value; else nothing but this key is replaced, by one value.
-                    is_alone = [one for one, _ in changes] == [key] if changes else key in own
-                    value = changes[0][1] if changes else own.get(key)
-                    if is_alone and not isinstance(value, list | tuple):
-                        points.append({"recipe": recipe, "key": key, "value": value, **facts})
-                if place := _place(changes):
-                    grid.append({"recipe": recipe, **place, **facts})
-        return {"points": sorted(points, key=_order), "grid": grid}
+            recipe_points, recipe_grid = _tabulate(
+                name, scores_by_replacements, context.plan.catalogue
+            )
+            points += recipe_points
+            grid += recipe_grid
+        return {"points": sorted(points, key=_sort_key), "grid": grid}
 
     def draw(self, tables: Tables, title: str) -> Chart:
-        """A line over a number, dots over words, a heat map over two."""
+        """Draw a line over a number, dots over words, or a heat map over two keys or values.
+
+        Raises:
+            UnknownName: ``by`` is no key of the results.
+            DataError: The results have several keys, and ``by`` is empty.
+        """
         keys = list(
             dict.fromkeys(row["key"] for name in ("points", "grid") for row in tables[name])
         )
         if self.by and self.by not in keys:
             raise UnknownName("key of the sweep", self.by, keys)
         if len(keys) > 1 and not self.by:
-            raise DataError(f"the results vary {' and '.join(keys)}; draw one: --set by={keys[0]}")
+            raise DataError(
+                f"the results vary {' and '.join(keys)}", hint=f"draw one: `params=by={keys[0]}`"
+            )
         by = self.by or keys[0]
         grid = [row for row in tables["grid"] if row["key"] == by]
-        points = [row for row in tables["points"] if row["key"] == by]
         if grid:
-            first, _, second = by.partition(" x ")
-            cells = [
-                HeatCell(row["row"], row["column"], 100 * row["score"], row["recipe"])
-                for row in grid
-            ]
-            values = "score × 100, mean over seeds"
-            return draw_heat(
-                cells, row_label=first, column_label=second or by, value_label=values, title=title
-            )
+            return _draw_grid(grid, by, title)
+        points = [row for row in tables["points"] if row["key"] == by]
         if all(_is_number(row["value"]) for row in points):
-            sizes = [row["value"] for row in points]
-            wide = min(sizes) > 0 and max(sizes) > 20 * min(sizes)
-            line = [
-                LinePoint(row["recipe"], row["value"], 100 * row["score"], _ends(row))
-                for row in points
-            ]
-            return draw_lines(
-                line, x_label=by, y_label=WHAT, title=title, x_scale="log10" if wide else "linear"
-            )
+            return _draw_line(points, by, title)
         dots = [
-            DotPoint(f"{by} = {row['value']}", row["recipe"], 100 * row["score"], _ends(row))
+            DotPoint(
+                f"{by} = {row['value']}", row["recipe"], 100 * row["score"], _deviation_bounds(row)
+            )
             for row in points
         ]
-        return draw_dots(dots, x_label=WHAT, title=title)
+        return draw_dots(dots, x_label=MEAN_SCORE_LABEL, title=title)
 
 
-def _shared(cells: Mapping[Replaced, list[float]]) -> tuple[Replaced, dict[Replaced, list[float]]]:
-    """What all cells have replaced alike, as a sweep's ``[set]``; and the cells by what is replaced beside it."""
-    first, *others = cells
-    shared = tuple(one for one in first if others and all(one in other for other in others))
-    return shared, {
-        tuple(one for one in changes if one not in shared): scores
-        for changes, scores in cells.items()
-    }
+def _group_scores(results: Sequence[Result], name: str) -> dict[Replacements, list[float]]:
+    """Return the scores of a recipe, one per seed, by the replaced parameters."""
+    scores_by_replacements: dict[Replacements, list[float]] = {}
+    for result in results:
+        recipe, params = list(split_params(result.encoder))[-1]
+        if recipe == name:
+            replacements = tuple(sorted(params.items(), key=str))
+            scores_by_replacements.setdefault(replacements, []).append(result.score)
+    return scores_by_replacements
 
 
-def recipe_value(name: str, key: str, catalogue: Catalogue) -> Any:  # noqa: ANN401 - any value of a recipe
-    """What a recipe's own card says for a key of ``--set``; None where it says nothing, or there is no card."""
+def _tabulate(
+    name: str, scores_by_replacements: Mapping[Replacements, list[float]], catalogue: Catalogue
+) -> tuple[list[PlainRow], list[PlainRow]]:
+    """Return the points and the grid of one recipe."""
+    shared, scores_by_replacements = _factor_out_shared(scores_by_replacements)
+    recipe = "+".join([name, *(f"{key}={value}" for key, value in shared)])
+    keys = dict.fromkeys(key for replacements in scores_by_replacements for key, _ in replacements)
+    recipe_values = {}
+    for key in keys:
+        value = recipe_value(name, key, catalogue)
+        if value is not None:
+            recipe_values[key] = value
+    points: list[PlainRow] = []
+    grid: list[PlainRow] = []
+    for replacements, scores in scores_by_replacements.items():
+        mean, deviation = mean_and_deviation(scores)
+        numbers = {"seeds": len(scores), "score": mean, "deviation": deviation}
+        # The recipe itself is a point of every key, by its own value of it.
+        values = recipe_values
+        if replacements:
+            # Otherwise a point has no other key replaced.
+            values = dict(replacements) if len(replacements) == 1 else {}
+        for key in keys:
+            if key in values and not isinstance(values[key], list | tuple):
+                points.append({"recipe": recipe, "key": key, "value": values[key], **numbers})
+        if position := _grid_position(replacements):
+            grid.append({"recipe": recipe, **position, **numbers})
+    return points, grid
+
+
+def _factor_out_shared(
+    scores_by_replacements: Mapping[Replacements, list[float]],
+) -> tuple[Replacements, dict[Replacements, list[float]]]:
+    """Divide replacements into those of all cells, as a sweep's ``[set]``, and the remaining ones.
+
+    Returns:
+        The shared replacements, and the scores by the remaining replacements.
+    """
+    first, *further = scores_by_replacements
+    shared = tuple(
+        replacement
+        for replacement in first
+        if further and all(replacement in replacements for replacements in further)
+    )
+    scores_by_remaining = {}
+    for replacements, scores in scores_by_replacements.items():
+        remaining = tuple(replacement for replacement in replacements if replacement not in shared)
+        scores_by_remaining[remaining] = scores
+    return shared, scores_by_remaining
+
+
+def recipe_value(name: str, key: str, catalogue: Catalogue) -> Any:  # noqa: ANN401
+    """Return the value of a recipe's own card for a key that users replace.
+
+    Args:
+        name: The recipe.
+        key: The key, with or without its section, for example ``training.batch_size``.
+        catalogue: Has the recipe's card.
+
+    Returns:
+        The value; None if the card has none, or there is no card.
+    """
     if name not in catalogue.paths("trainers"):
         return None
     card: Mapping[str, Any] = msgspec.to_builtins(catalogue.recipe(name))
-    part, _, last = key.rpartition(".")
-    places = [part] if part else ["params", "training", "student", "data", "selection"]
-    return next((card[place][last] for place in places if last in card.get(place, {})), None)
+    key_section, _, field = key.rpartition(".")
+    sections = ["params", "training", "student", "data", "selection"]
+    if key_section:
+        sections = [key_section]
+    for section in sections:
+        if field in card.get(section, {}):
+            return card[section][field]
+    return None
 
 
-def _order(row: PlainRow) -> tuple[Any, ...]:
+def _sort_key(row: PlainRow) -> tuple[Any, ...]:
     value = row["value"]
-    return (
-        row["recipe"],
-        row["key"],
-        not _is_number(value),
-        value if _is_number(value) else str(value),
-    )
+    sortable = value if _is_number(value) else str(value)
+    return row["recipe"], row["key"], not _is_number(value), sortable
 
 
-def _place(changes: Replaced) -> PlainRow | None:
-    """The row and the column of a cell: of two keys, or of a key with two values, as a pair of augmentations."""
-    if len(changes) == 2:
-        (first, row), (second, column) = changes
-        return {"key": f"{first} x {second}", "row": str(row), "column": str(column)}
-    values = changes[0][1] if len(changes) == 1 else ()
+def _grid_position(replacements: Replacements) -> PlainRow | None:
+    """Return the key, the row and the column of a cell in the grid; None if it is in none.
+
+    The row and the column are the values of two keys, or the two values of one key, for example of
+    a pair of augmentations.
+    """
+    if len(replacements) == 2:
+        (row_key, row), (column_key, column) = replacements
+        return {"key": f"{row_key} x {column_key}", "row": str(row), "column": str(column)}
+    if len(replacements) != 1:
+        return None
+    ((key, values),) = replacements
     if isinstance(values, list | tuple) and len(values) == 2:
-        return {"key": changes[0][0], "row": str(values[0]), "column": str(values[1])}
+        return {"key": key, "row": str(values[0]), "column": str(values[1])}
     return None
 
 
@@ -227,10 +318,39 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _ends(row: PlainRow) -> tuple[float, float] | None:
+def _draw_grid(rows: Sequence[PlainRow], by: str, title: str) -> Chart:
+    row_key, _, column_key = by.partition(" x ")
+    cells = [HeatCell(row["row"], row["column"], 100 * row["score"], row["recipe"]) for row in rows]
+    return draw_heat(
+        cells,
+        row_label=row_key,
+        column_label=column_key or by,
+        value_label="score × 100, mean over seeds",
+        title=title,
+    )
+
+
+def _draw_line(points: Sequence[PlainRow], by: str, title: str) -> Chart:
+    values = [point["value"] for point in points]
+    is_wide = min(values) > 0 and max(values) > 20 * min(values)
+    line_points = [
+        LinePoint(point["recipe"], point["value"], 100 * point["score"], _deviation_bounds(point))
+        for point in points
+    ]
+    return draw_lines(
+        line_points,
+        x_label=by,
+        y_label=MEAN_SCORE_LABEL,
+        title=title,
+        x_scale="log10" if is_wide else "linear",
+    )
+
+
+def _deviation_bounds(row: PlainRow) -> tuple[float, float] | None:
+    """Return the score in points less and plus its deviation; None for a single seed."""
     if row["deviation"] is None:
         return None
     return 100 * (row["score"] - row["deviation"]), 100 * (row["score"] + row["deviation"])
 
 
-WHAT = "score × 100, mean and deviation over seeds"
+MEAN_SCORE_LABEL = "score × 100, mean and deviation over seeds"

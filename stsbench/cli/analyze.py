@@ -77,7 +77,7 @@ def analyze_command(
     )
     with shown_work() as shown:
         listener = shown.make_callbacks(what, on_notice=print_error).with_raised_failures()
-        found = analyse(what, made, plan, parameters=parameters, listener=listener)
+        found = analyse(what, made, plan, parameters=parameters, callbacks=listener)
     if as_json:
         print_text(findings_json(found), end="")
     else:

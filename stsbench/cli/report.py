@@ -64,7 +64,7 @@ def report_command(
                 name, on_notice=print_error, on_failure=partial(_note, missing, name)
             )
             with _noted(name, missing):
-                drawn.append(analyse(name, analysis, plan, parameters={}, listener=listener))
+                drawn.append(analyse(name, analysis, plan, parameters={}, callbacks=listener))
     if found := [one for mine in by_encoder.values() for one in mine]:
         with _noted(f"suite {suite}", missing):
             asked = TableRequest(

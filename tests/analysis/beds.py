@@ -27,8 +27,8 @@ class MadeBed(AnalysisContext):
         for encoder in self.encoders:
             yield EncoderOnTask(
                 name=encoder.name,
-                known=NamedEncoder(name=encoder.name, encoder=encoder),
-                task=self.read,
+                named_encoder=NamedEncoder(name=encoder.name, encoder=encoder),
+                task=self.loaded_task,
                 embed=Engine(encoder, EmbeddingStore(None)),
                 store=None,
             )

@@ -72,7 +72,11 @@ X = np.random.default_rng(8).normal(size=(21, 3)).astype(np.float32)
 def counts(tmp_path):
     """The words of the packaged pairs, the more frequent the earlier in the alphabet."""
     words = sorted(
-        {w for text in bed(Plain()).read.texts() for w in text.lower().replace(".", "").split()}
+        {
+            w
+            for text in bed(Plain()).loaded_task.texts()
+            for w in text.lower().replace(".", "").split()
+        }
     )
     lines = [f"{word} {100000 - at}" for at, word in enumerate(words)]
     return str(write(tmp_path / "counts.txt", "\n".join(reversed(lines)) + "\n"))
@@ -104,7 +108,7 @@ def test_a_score_without_tokens_is_that_of_the_encoder_that_leaves_them_out(bert
     found = TokenFrequency(counts=counts, removed=[2, 0, 5]).tables(
         bed(TransformerEncoder(str(bert), name="b"))
     )
-    texts = bed(Plain()).read.texts()
+    texts = bed(Plain()).loaded_task.texts()
     for row in found["removal"]:
         fitted = token_removal_encoder(str(bert), k=row["removed"]).fit_texts(texts)
         (subject,) = bed(fitted).subjects()
@@ -127,7 +131,7 @@ def test_word_vectors_have_bands_and_lose_words(counts, tmp_path):
     apart = np.linalg.norm(vectors[:100, None] - vectors[None], axis=2)
     wanted = np.sort(apart, axis=1)[:, 1:4].mean()
     assert band["distance_3"] == pytest.approx(wanted, rel=1e-5)
-    bags = encoder.bags(bed(encoder).read.texts())
+    bags = encoder.bags(bed(encoder).loaded_task.texts())
     flat = [row for bag in bags for row in bag]
     first = max(dict.fromkeys(flat), key=flat.count)
 

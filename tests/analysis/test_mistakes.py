@@ -167,7 +167,7 @@ def test_scores_change_by_what_edited_sentences_score():
 
 def test_a_sentence_is_held_against_its_negation_and_its_paraphrase():
     (row,) = Robustness(above=3.0).tables(bed(Bag()))["suppression"]
-    split: Any = bed(Bag()).read.task.load("test")
+    split: Any = bed(Bag()).loaded_task.task.load("test")
     pairs = [(a, b) for a, b, g in zip(*split.sides, split.gold, strict=True) if g > 3 and a != b]
     nearer = 0
     for first, second in pairs:

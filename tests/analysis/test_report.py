@@ -70,7 +70,7 @@ def test_the_page_is_one_small_file_that_names_no_other(report):
 
 def test_no_sentence_and_no_markup_of_a_name_stands_in_it(report):
     text = report.read_text(encoding="utf-8")
-    sentences: list[str] = bed(Plain()).read.texts()
+    sentences: list[str] = bed(Plain()).loaded_task.texts()
     assert [one for one in sentences if one in text] == []
     assert "<b>one" not in text and "&lt;b&gt;one" in text
     assert "layers: none" in text and "Mine &amp; ours" in text

@@ -69,7 +69,7 @@ def test_isotropy_is_the_smallest_over_the_largest_partition_function(rows):
 
 def test_the_table_is_of_distinct_sentences_and_the_spectrum_of_shares():
     found = Spectrum().tables(bed(Plain(d=3)))
-    texts = sorted({text for text in bed(Plain()).read.task.texts()})
+    texts = sorted({text for text in bed(Plain()).loaded_task.task.texts()})
     values = np.linalg.svd(Plain(d=3).encode(texts).astype(float), compute_uv=False)
     assert [row["value"] for row in found["values"]] == pytest.approx((values / values[0]).tolist())
     p = values / values.sum()
@@ -115,7 +115,7 @@ def test_pairs_are_placed_and_joined_the_same_each_time(method):
         (
             AlignmentAndUniformity(above=9.0),
             "quickstart-en",
-            "no pairs of quickstart-en have a gold score above 9; --set above=",
+            "no pairs of quickstart-en have a gold score above 9; choose another threshold: `params=above=",
         ),
         (
             GoldAgainstCosine(),
@@ -163,14 +163,14 @@ def test_the_nearest_are_the_first_of_all_cosines(monkeypatch, rows):
     found = nearest(NEAR[:5], NEAR, 7)
     assert found.rows.tolist() == np.argsort(-cosines, axis=1)[:, :7].tolist()
     assert found.cosines == pytest.approx(np.sort(cosines, axis=1)[:, ::-1][:, :7])
-    others = nearest(NEAR[:5], NEAR, 6, but=np.arange(5))
+    others = nearest(NEAR[:5], NEAR, 6, excluded=np.arange(5))
     assert others.rows.tolist() == found.rows[:, 1:].tolist()
 
 
 def test_neighbours_stand_side_by_side_and_their_overlap_is_counted():
     one, other = Plain("one"), Plain("other", d=9)
     found = Neighbours(query="what is this?", k=2, sample=4).tables(bed(one, other))
-    texts = list(dict.fromkeys(bed(one).read.task.load("test").texts()))
+    texts = list(dict.fromkeys(bed(one).loaded_task.task.load("test").texts()))
     for encoder in (one, other):
         x, q = (
             encoder.encode(texts).astype(float),
@@ -214,7 +214,7 @@ def test_both_are_of_unit_vectors_whatever_their_scale(scale):
 def test_positives_are_pairs_above_a_gold_score_of_all_splits():
     found = AlignmentAndUniformity(above=3.0).tables(bed(Plain()))
     (row,) = found["encoders"]
-    task = bed(Plain()).read.task
+    task = bed(Plain()).loaded_task.task
     splits: list[Any] = [task.load(name) for name in task.card.splits]
     texts = [
         pair
@@ -248,7 +248,7 @@ def test_collapse_is_the_lowest_bin_as_a_share_of_the_highest():
 
 def test_the_tables_are_of_the_scored_pairs():
     found = GoldAgainstCosine(bins=2).tables(bed(Plain()))
-    split = bed(Plain()).read.task.load("test")
+    split = bed(Plain()).loaded_task.task.load("test")
     a, b = (Plain().encode(list(side)).astype(float) for side in split.sides)
     cosines = (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     (whole,) = found["encoders"]

@@ -100,7 +100,7 @@ def test_what_is_not_there_is_told():
     analysis, tables = swept({**NUMBERS, "simcse-small+batch_size=16": [0.3]})
     with pytest.raises(
         DataError,
-        match="the results vary batch_size and temperature; draw one: --set by=batch_size",
+        match="the results vary batch_size and temperature; draw one: `params=by=batch_size`",
     ):
         analysis.draw(tables, "mine")
     with pytest.raises(
