@@ -1,4 +1,4 @@
-"""Results on disk: JSON and per-item columns written whole and read strictly, a folder with its current states at once."""
+"""Results on disk: JSON files and per-item columns, and folders with current and older states."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from stsbench.core.errors import DataError, OutputError, translate_errors
+from stsbench.core.errors import DataError, OutputError, Remedy, translate_errors
 from stsbench.core.files import parquet_batches, read_bounded, write_atomically
 from stsbench.core.wording import join_lines
 from stsbench.results.record import (
     SCHEMA,
+    ItemColumns,
     Result,
     current_record_path,
     digest_columns,
@@ -34,51 +35,59 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 MAX_COLUMN_BYTES = 1 << 30
-"""More bytes than this hold no result's columns."""
+"""The maximum size of a file of per-item columns."""
 
 
 def as_arrays(columns: Mapping[str, npt.NDArray[Any] | list[str]]) -> dict[str, npt.NDArray[Any]]:
-    """Columns as they are read back: texts are arrays of objects."""
-    given = columns.items()
+    """Return per-item columns as arrays; texts become arrays of objects, as in a file's columns."""
     return {
-        name: one if isinstance(one, np.ndarray) else np.array(one, dtype=object)
-        for name, one in given
+        name: column if isinstance(column, np.ndarray) else np.array(column, dtype=object)
+        for name, column in columns.items()
     }
 
 
-def to_parquet(columns: Mapping[str, npt.NDArray[np.generic] | list[str]]) -> bytes:
-    """The bytes of the columns' file. Arrays are made of buffers: ``pyarrow.array`` would import pandas first."""
+def to_parquet(columns: ItemColumns) -> bytes:
+    """Return per-item columns as the bytes of a parquet file.
+
+    Arrow's arrays are made of buffers, because ``pyarrow.array`` would import pandas.
+    """
     import pyarrow
     import pyarrow.parquet
 
-    made: dict[str, pyarrow.Array] = {}
+    arrow_columns: dict[str, pyarrow.Array] = {}
     for name, values in columns.items():
         column = np.asarray(values)
         if column.dtype.kind in "biuf":
-            whole = (
-                np.packbits(column, bitorder="little")
-                if column.dtype == bool
-                else np.ascontiguousarray(column)
-            )
-            kind = pyarrow.from_numpy_dtype(column.dtype)
-            made[name] = pyarrow.Array.from_buffers(
-                kind, len(column), [None, pyarrow.py_buffer(whole)]
+            if column.dtype == bool:
+                buffer_values = np.packbits(column, bitorder="little")
+            else:
+                buffer_values = np.ascontiguousarray(column)
+            arrow_columns[name] = pyarrow.Array.from_buffers(
+                pyarrow.from_numpy_dtype(column.dtype),
+                len(column),
+                [None, pyarrow.py_buffer(buffer_values)],
             )
         else:
             texts = [str(text).encode() for text in values]
-            ends = pyarrow.py_buffer(np.cumsum([0, *map(len, texts)], dtype=np.int32))
-            made[name] = pyarrow.StringArray.from_buffers(
-                len(texts), ends, pyarrow.py_buffer(b"".join(texts))
+            offsets = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+            arrow_columns[name] = pyarrow.StringArray.from_buffers(
+                len(texts), pyarrow.py_buffer(offsets), pyarrow.py_buffer(b"".join(texts))
             )
     stream = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(made), stream, compression="zstd")
+    pyarrow.parquet.write_table(pyarrow.table(arrow_columns), stream, compression="zstd")
     return stream.getvalue()
 
 
 def read_columns(path: Path, n: int, content: bytes | None = None) -> dict[str, npt.NDArray[Any]]:
-    """Read columns of n items; raises DataError where they are missing, broken, or not of n items.
+    """Read the per-item columns of a result.
 
-    ``content`` are the bytes of the file, if they are read already.
+    Args:
+        path: The parquet file.
+        n: The number of items of the result.
+        content: The bytes of the file, if they are read already.
+
+    Raises:
+        DataError: The file is missing or broken, or has another number of items.
     """
     import pyarrow
     import pyarrow.parquet
@@ -86,14 +95,15 @@ def read_columns(path: Path, n: int, content: bytes | None = None) -> dict[str, 
     stream = pyarrow.BufferReader(
         read_bounded(path, MAX_COLUMN_BYTES) if content is None else content
     )
-    kinds = OSError, ValueError, TypeError, pyarrow.ArrowException
-    with translate_errors(f"{path}: cannot be read", DataError, *kinds, max_length=200):
+    read_errors = OSError, ValueError, TypeError, pyarrow.ArrowException
+    with translate_errors(f"{path}: cannot be read", DataError, *read_errors, max_length=200):
         with pyarrow.parquet.ParquetFile(stream) as file:
             metadata, schema = file.metadata, file.schema_arrow
-        # Before it is read: a small file may hold a great many equal rows.
+        # Checked before the rows are read: a small file may hold very many equal rows.
         if metadata.num_rows != n or len(set(schema.names)) < len(schema.names):
             raise ValueError(
-                f"{metadata.num_rows} rows of {len(schema.names)} columns, the result is of {n} items"
+                f"{metadata.num_rows} rows of {len(schema.names)} columns, "
+                f"the result is of {n} items"
             )
         batches = list(parquet_batches(stream, path, where=str(path), metadata=metadata))
         table = pyarrow.Table.from_batches(batches, None if batches else schema)
@@ -101,7 +111,7 @@ def read_columns(path: Path, n: int, content: bytes | None = None) -> dict[str, 
 
 
 def _as_array(column: pyarrow.Array) -> npt.NDArray[Any]:
-    """A column as its own ``to_numpy`` gives it, which would import pandas first."""
+    """Return a column as its ``to_numpy`` does, which would import pandas."""
     from pyarrow import types
 
     if types.is_boolean(column.type):
@@ -115,28 +125,37 @@ def _as_array(column: pyarrow.Array) -> npt.NDArray[Any]:
 
 
 MAX_RESULT_BYTES = 64 << 20
-"""More bytes than this hold no result."""
+"""The maximum size of a result file."""
 
 
 def write_result(result: Result, folder: Path) -> Path:
-    """Write a Result and its per-item columns into a results folder; the Result last.
+    """Write a Result and its per-item columns into a results folder, and return its path.
 
-    Raises OutputError: the folder cannot be written or the disk is full, or another name's result lies there; DataError:
-    the Result is none that could be read back; names the field.
+    Raises:
+        OutputError: The folder cannot be written, the disk is full, or the file holds the result
+            of another encoder.
+        DataError: The Result is not valid; names the field.
     """
     path = result.path_in(folder)
     content = encode_result(result)
-    before = [] if current_record_path(result, folder).exists() else _other_states(result, path)
-    if len(before) == 1:
-        # Were this run to end between its two files, the state of before would still be current.
-        _write_record(before[0], folder)
+    if not current_record_path(result, folder).exists():
+        other_states = _read_other_states(result, path)
+        if len(other_states) == 1:
+            # If this run ends before it records the new state, the earlier one is still current.
+            _write_current_record(other_states[0], folder)
     with suppress(DataError):
-        held = read_result(path)
-        if (held.encoder, held.task, held.split) != (result.encoder, result.task, result.split):
+        stored = read_result(path)
+        if (stored.encoder, stored.task, stored.split) != (
+            result.encoder,
+            result.task,
+            result.split,
+        ):
             raise OutputError(
-                f"{path}: holds the result of '{held.encoder}' on {held.task}, not of '{result.encoder}' "
-                f"on {result.task}; rename one, or give another --out"
+                f"{path}: holds the result of '{stored.encoder}' on {stored.task}, "
+                f"not of '{result.encoder}' on {result.task}",
+                hint="rename one, or give another `results_folder`",
             )
+    # The Result is written last: its file is valid only with the columns beside it.
     if result.per_item:
         write_atomically(items_path(path), to_parquet(result.per_item))
     write_atomically(path, content)
@@ -145,40 +164,51 @@ def write_result(result: Result, folder: Path) -> Path:
 
 
 def record_current(result: Result, folder: Path) -> None:
-    """Record that a Result of a folder is the current state of its cell, unless it is the only one; raises OutputError."""
-    record = current_record_path(result, folder)
-    if _recorded(record) != result.cell_id and (
-        record.exists() or _other_states(result, result.path_in(folder))
-    ):
-        _write_record(result, folder)
+    """Record that a Result of a folder is the current state of its cell.
+
+    The only state of a cell needs no record.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    record_path = current_record_path(result, folder)
+    if _read_current_record(record_path) == result.cell_id:
+        return
+    if record_path.exists() or _read_other_states(result, result.path_in(folder)):
+        _write_current_record(result, folder)
 
 
-def _write_record(result: Result, folder: Path) -> None:
+def _write_current_record(result: Result, folder: Path) -> None:
     write_atomically(current_record_path(result, folder), f"{result.cell_id}\n".encode())
 
 
-def _recorded(record: Path) -> str:
+def _read_current_record(record_path: Path) -> str:
+    """Return the cell id of the current result; empty if no record can be read."""
     with suppress(DataError, UnicodeDecodeError):
-        return read_bounded(record, MAX_RESULT_BYTES).decode().strip()
+        return read_bounded(record_path, MAX_RESULT_BYTES).decode().strip()
     return ""
 
 
-def _other_states(result: Result, path: Path) -> list[Result]:
-    found = []
-    for other in sorted(path.parent.glob("*.json")) if path.parent.is_dir() else ():
-        if (
-            other.name.startswith(path.name.removesuffix(f"{result.cell_id}.json"))
-            and other.name != path.name
-        ):
+def _read_other_states(result: Result, path: Path) -> list[Result]:
+    """Return the results of the same cell in other states, from the files beside ``path``."""
+    if not path.parent.is_dir():
+        return []
+    name_start = path.name.removesuffix(f"{result.cell_id}.json")
+    results = []
+    for other_path in sorted(path.parent.glob("*.json")):
+        if other_path.name.startswith(name_start) and other_path.name != path.name:
             with suppress(DataError):
-                found.append(read_result(other))
-    return [other for other in found if other.cell_key == result.cell_key]
+                results.append(read_result(other_path))
+    return [other_state for other_state in results if other_state.cell_key == result.cell_key]
 
 
 def encode_result(result: Result) -> bytes:
-    """The bytes of a Result's file; raises DataError, naming the field, where it is not as results must be.
+    """Return the bytes of a Result's file, after checking that it is valid.
 
-    Evaluators and encoders may be a user's own.
+    Its values may come from a user's own evaluator or encoder.
+
+    Raises:
+        DataError: The Result is not valid; names the field.
     """
     try:
         content = result_to_json(result)
@@ -194,17 +224,21 @@ def encode_result(result: Result) -> bytes:
 
 
 def result_to_json(result: Result) -> bytes:
-    """The bytes of a Result's file: keys in the order of the fields, floats that read back exactly, its digest last."""
-    sealed = {**_fields(result), "digest": digest_fields(_fields(result))}
-    return (json.dumps(sealed, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    """Return the bytes of a Result's file.
+
+    Keys are in the order of the fields with the digest last, and floats read back exactly.
+    """
+    fields = {**_file_fields(result), "digest": digest_fields(_file_fields(result))}
+    return (json.dumps(fields, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def _fields(result: Result) -> dict[str, Any]:
+def _file_fields(result: Result) -> dict[str, Any]:
+    """Return the fields of a result file, without the digest."""
     fields = msgspec.structs.asdict(result)
     del fields["per_item"], fields["path"], fields["digest"]
-    # Lists of none are left out: most Results have no clean score.
-    clean = [msgspec.structs.asdict(one) for one in fields.pop("clean")]
-    return {**fields, "clean": clean} if clean else fields
+    # An empty list is omitted: most Results have no clean score.
+    clean_scores = [msgspec.structs.asdict(score) for score in fields.pop("clean")]
+    return {**fields, "clean": clean_scores} if clean_scores else fields
 
 
 # Made once: a folder may hold ten thousand files.
@@ -212,45 +246,64 @@ _DECODER = msgspec.json.Decoder(Result)
 
 
 def read_result(path: Path) -> Result:
-    """Read one Result; raises DataError, naming file and field, where it is none of this schema, or not its path's."""
-    kinds = msgspec.DecodeError, UnicodeDecodeError, RecursionError
-    with translate_errors(f"{path}: is not a result file of schema {SCHEMA}", DataError, *kinds):
+    """Read one Result.
+
+    Raises:
+        DataError: The file is no result of this schema, was changed, or is not at the path that
+            belongs to its fields; names file and field.
+    """
+    decode_errors = msgspec.DecodeError, UnicodeDecodeError, RecursionError
+    problem = f"{path}: is not a result file of schema {SCHEMA}"
+    with translate_errors(problem, DataError, *decode_errors):
         result = _DECODER.decode(read_bounded(path, MAX_RESULT_BYTES))
     if result.schema != SCHEMA:
-        schemas = f"{result.schema}, this stsbench reads {SCHEMA}"
-        raise DataError(f"{path}: is a result of schema {schemas}; run the cell again")
+        raise DataError(
+            f"{path}: is a result of schema {result.schema}, "
+            f"this stsbench reads {SCHEMA}; run the cell again"
+        )
     if not result.digest:
         raise DataError(
             f"{path}: has no digest, so an earlier stsbench wrote it; run the cell again"
         )
-    if result.per_item or result.digest != digest_fields(_fields(result)):
+    if result.per_item or result.digest != digest_fields(_file_fields(result)):
         raise DataError(
-            f"{path}: is not as stsbench wrote it, its digest is of other values; run the cell again"
+            f"{path}: is not as stsbench wrote it, its digest is of other values; "
+            "run the cell again"
         )
-    place = result.path_in(Path())
-    home = path.parent.name if path.parent.name not in ("", "..") else path.resolve().parent.name
-    # Some file systems do not tell capitals apart.
-    if (home.casefold(), path.name.casefold()) != (
-        place.parent.name.casefold(),
-        place.name.casefold(),
+    expected_path = result.path_in(Path())
+    folder_name = path.parent.name
+    if folder_name in ("", ".."):
+        folder_name = path.resolve().parent.name
+    # Some file systems do not distinguish capitals.
+    if (folder_name.casefold(), path.name.casefold()) != (
+        expected_path.parent.name.casefold(),
+        expected_path.name.casefold(),
     ):
         raise DataError(
-            f"{path}: is not where it belongs: by what it holds it is {place}; run the cell again"
+            f"{path}: is not where it belongs: by what it holds it is {expected_path}; "
+            "run the cell again"
         )
     return msgspec.structs.replace(result, path=path)
 
 
 def read_items(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read the per-item columns of the Result at ``path``; raises as :func:`read_item_columns`."""
+    """Read the per-item columns of the Result at a path.
+
+    Raises:
+        DataError: As :func:`read_item_columns`.
+    """
     return read_item_columns(read_result(path))
 
 
 def read_item_columns(result: Result, content: bytes | None = None) -> dict[str, npt.NDArray[Any]]:
-    """The per-item columns of a Result: those that it holds, or those beside its file.
+    """Return the per-item columns of a Result, its own or those beside its file.
 
-    ``content`` are the bytes of the file beside it, if they are read already.
+    Args:
+        result: The Result.
+        content: The bytes of the file of columns, if they are read already.
 
-    Raises DataError: they are missing, broken, or not those the Result was made with.
+    Raises:
+        DataError: The columns are missing or broken, or differ from those of the score.
     """
     if result.per_item:
         return as_arrays(result.per_item)
@@ -258,29 +311,30 @@ def read_item_columns(result: Result, content: bytes | None = None) -> dict[str,
         raise DataError(
             f"the result of {result.encoder} on {result.task} holds no per-item columns"
         )
-    beside = items_path(result.path)
-    columns = read_columns(beside, result.n, content)
+    path = items_path(result.path)
+    columns = read_columns(path, result.n, content)
     if digest_columns(columns) != result.items:
-        raise DataError(
-            f"{beside}: is not what {result.path.name} was made with; run the cell again"
-        )
+        raise DataError(f"{path}: is not what {result.path.name} was made with; run the cell again")
     return columns
 
 
 class Problem(NamedTuple):
-    """A file that is no result, and what is wrong with it in one line that names it."""
+    """A file that is no valid result, and the reason."""
 
     path: Path
     message: str
+    """The reason in one line, which names the file."""
 
 
 class ResultFolder(NamedTuple):
-    """What a results folder holds: the current Result of each cell, and what is wrong with each file that is none."""
+    """The results of a folder: the current one of each cell, and those of older states."""
 
     results: list[Result]
+    """The current results."""
     problems: list[Problem]
+    """The files that are no valid results."""
     older: Sequence[Result] = ()
-    """Of other states: of an encoder that has changed since under its name."""
+    """The results of other states of the cells: of an encoder that has changed since."""
 
     @property
     def all_results(self) -> list[Result]:
@@ -289,146 +343,190 @@ class ResultFolder(NamedTuple):
 
 
 def read_folder(folder: Path, encoder: str | None = None) -> ResultFolder:
-    """Read a results folder, or the folder of one encoder in it; a broken or foreign file is one line and stops nothing.
+    """Read a results folder, or the folder of one encoder in it.
 
-    The current Result of a cell is its only one, or the one that ``run`` made or reused last, as :func:`record_current` has
-    recorded. A cell of several states without such a record has none: that is a problem. Raises OutputError: there is no
-    such folder, or it cannot be read.
+    The current Result of a cell is its only one, or the one that a run made or reused last, as
+    :func:`record_current` has recorded. Several states without such a record are a problem, and
+    so is a broken file; both stop nothing.
+
+    Args:
+        folder: The results folder.
+        encoder: The name of the folder of one encoder in it; None for all encoders.
+
+    Raises:
+        OutputError: The folder does not exist, or cannot be read.
     """
-    found = read_states(folder, encoder)
-    cells: dict[tuple[object, ...], list[Result]] = {}
-    for result in found.results:
-        cells.setdefault(result.cell_key, []).append(result)
-    kept, older = [], list[Result]()
-    for states in cells.values():
-        home = (states[0].path or Path()).parent
-        named = [
-            one for one in states if one.cell_id == _recorded(current_record_path(one, home.parent))
-        ]
-        if not named and len(states) > 1:
-            first, files = (
-                states[0],
-                ", ".join(one.path.name for one in states if one.path is not None),
-            )
-            line = (
-                f"{home}: holds {len(states)} states of '{first.encoder}' on {first.task} ({files}), and no record of "
-                "which one 'stsbench run' made or reused last; run it again with the encoder that you mean, or remove "
-                "the other files"
-            )
-            found.problems.append(Problem(first.path or home, line))
-            older += states
+    all_states = read_states(folder, encoder)
+    states_by_cell: dict[tuple[object, ...], list[Result]] = {}
+    for result in all_states.results:
+        states_by_cell.setdefault(result.cell_key, []).append(result)
+    current_results: list[Result] = []
+    older: list[Result] = []
+    for states in states_by_cell.values():
+        recorded = [state for state in states if _is_recorded_as_current(state)]
+        if recorded or len(states) == 1:
+            current_results += recorded or states
+            older += [state for state in states if recorded and state not in recorded]
         else:
-            kept += named or states
-            older += [one for one in states if named and one not in named]
-    return ResultFolder(kept, found.problems, older)
+            all_states.problems.append(_unclear_cell_problem(states))
+            older += states
+    return ResultFolder(current_results, all_states.problems, older)
+
+
+def _is_recorded_as_current(result: Result) -> bool:
+    results_folder = (result.path or Path()).parent.parent
+    record_path = current_record_path(result, results_folder)
+    return _read_current_record(record_path) == result.cell_id
+
+
+def _unclear_cell_problem(states: Sequence[Result]) -> Problem:
+    """Describe a cell with several states, none of which is recorded as current."""
+    first = states[0]
+    first_path = first.path or Path()
+    file_names = ", ".join(state.path.name for state in states if state.path is not None)
+    message = (
+        f"{first_path.parent}: holds {len(states)} states of '{first.encoder}' on {first.task} "
+        f"({file_names}), and no record of which one a run made or reused last; run it again with "
+        "the encoder that you mean, or remove the other files"
+    )
+    return Problem(first.path or first_path.parent, message)
 
 
 def read_states(folder: Path, encoder: str | None = None) -> ResultFolder:
-    """The same with the Results of all states together."""
+    """Read a results folder, without deciding which state of a cell is current.
+
+    Args:
+        folder: The results folder, or the folder of one encoder in it.
+        encoder: The name of the folder of one encoder in it; None for all encoders.
+
+    Returns:
+        The results of all states, all of them in ``results``.
+
+    Raises:
+        OutputError: The folder does not exist, or cannot be read.
+    """
     if not folder.is_dir():
-        raise OutputError(f"results folder '{folder}' does not exist; 'stsbench run' makes it")
-    found = ResultFolder([], [])
-    for path in _result_files(folder, encoder, found.problems):
+        raise OutputError(f"results folder '{folder}' does not exist", remedy=Remedy("score"))
+    all_states = ResultFolder([], [])
+    for path in _result_files(folder, encoder, all_states.problems):
         try:
-            found.results.append(read_result(path))
+            all_states.results.append(read_result(path))
         except DataError as error:
-            found.problems.append(Problem(path, str(error)))
-    if not encoder and not found.results and not found.problems and any(folder.glob("*.json")):
-        whole = folder.absolute()
-        return read_states(whole.parent, whole.name)
-    return found
+            all_states.problems.append(Problem(path, str(error)))
+    is_empty = not all_states.results and not all_states.problems
+    if not encoder and is_empty and any(folder.glob("*.json")):
+        # The folder of one encoder.
+        absolute = folder.absolute()
+        return read_states(absolute.parent, absolute.name)
+    return all_states
 
 
 def _result_files(folder: Path, encoder: str | None, problems: list[Problem]) -> Iterator[Path]:
-    """The files ``*/*.json``, sorted; listed and not globbed, which is half the time of ten thousand."""
+    """Yield the files ``*/*.json``, sorted; folders that cannot be read are added to problems.
+
+    Listing takes half the time of ``glob`` for ten thousand files.
+    """
     try:
-        homes = sorted(one for one in folder.iterdir() if encoder in (None, one.name))
+        paths = sorted(path for path in folder.iterdir() if encoder in (None, path.name))
     except OSError as error:
         raise OutputError(f"results folder '{folder}' cannot be read: {error.strerror}") from error
-    # Where a link leads nowhere there may have been results.
-    for home in (one for one in homes if one.is_dir() or (one.is_symlink() and not one.exists())):
+    for path in paths:
+        # A broken link may have led to results: listing it is a problem.
+        is_broken_link = path.is_symlink() and not path.exists()
+        if not path.is_dir() and not is_broken_link:
+            continue
         try:
-            files = sorted(one for one in home.iterdir() if one.name.endswith(".json"))
+            files = sorted(file for file in path.iterdir() if file.name.endswith(".json"))
         except OSError as error:
-            problems.append(Problem(home, f"{home}: cannot be read: {error.strerror}"))
+            problems.append(Problem(path, f"{path}: cannot be read: {error.strerror}"))
         else:
             yield from (file for file in files if not file.is_dir())
 
 
 def find_lost_results(folder: Path) -> list[Problem]:
-    """Where a results folder, or one encoder's, has held a result and holds none.
+    """Find results that are missing from a results folder, or the folder of one encoder.
 
-    That is where its per-item columns still are, and where a folder has a result's name.
+    A result is missing if only its per-item columns exist, or if a folder has its name.
     """
-    items = [*folder.glob("*.items.parquet"), *folder.glob("*/*.items.parquet")]
-    beside = {file.with_name(file.name.replace(".items.parquet", ".json")) for file in items}
-    name = f"*.*.{'[0-9a-f]' * 8}.json"
-    folders = {
-        path for pattern in (name, f"*/{name}") for path in folder.glob(pattern) if path.is_dir()
+    item_files = [*folder.glob("*.items.parquet"), *folder.glob("*/*.items.parquet")]
+    expected_paths = {
+        file.with_name(file.name.replace(".items.parquet", ".json")) for file in item_files
     }
-    return [
-        *(Problem(path, f"{path}: is a folder, and no result") for path in sorted(folders)),
-        *(
-            Problem(
-                path, f"{path}: is missing, and its per-item columns are there; run the cell again"
-            )
-            for path in sorted(beside - folders)
-            if not os.path.lexists(path)
-        ),
-    ]
+    file_pattern = f"*.*.{'[0-9a-f]' * 8}.json"
+    folders = {
+        path
+        for pattern in (file_pattern, f"*/{file_pattern}")
+        for path in folder.glob(pattern)
+        if path.is_dir()
+    }
+    problems = [Problem(path, f"{path}: is a folder, and no result") for path in sorted(folders)]
+    for path in sorted(expected_paths - folders):
+        if not os.path.lexists(path):
+            message = f"{path}: is missing, and its per-item columns are there; run the cell again"
+            problems.append(Problem(path, message))
+    return problems
 
 
-DEFAULT_FOLDER = ("simcse", "senteval")
-"""The protocols that a run takes by itself."""
+DEFAULT_PROTOCOLS = ("simcse", "senteval")
+"""The protocols of a run without a request."""
 MAX_LISTED = 3
-"""So many encoders a command names."""
+"""The maximum number of encoders that a command names."""
 
 
 def has_columns(result: Result) -> bool:
-    """Whether a Result holds per-item columns, or a file of them lies beside its own."""
+    """Return whether a Result has per-item columns, its own or in a file beside its own."""
     return bool(result.per_item) or (
         result.path is not None and os.path.lexists(items_path(result.path))
     )
 
 
 def without_columns(results: Iterable[Result]) -> list[Result]:
-    """Those of the Results whose per-item columns are not at hand."""
+    """Return the Results whose per-item columns are not available."""
     return [result for result in results if not has_columns(result)]
 
 
 def describe_missing_columns(results: Sequence[Result]) -> str:
-    """The beginning of a sentence on Results that lack per-item columns."""
-    first, *others = results
-    more = f" (and {len(others)} more results)" if others else ""
-    return f"no per-item columns of {first.encoder} on {first.task}{more}"
+    """Return the beginning of a sentence on Results without per-item columns."""
+    first = results[0]
+    n_more = len(results) - 1
+    suffix = f" (and {n_more} more results)" if n_more else ""
+    return f"no per-item columns of {first.encoder} on {first.task}{suffix}"
 
 
 def format_rerun_command(results: Sequence[Result]) -> str:
-    """The command that scores these Results again and writes their per-item columns; of many encoders, of any one.
+    """Return the command that scores Results again, and so writes their per-item columns.
 
-    ``--split`` is for all tasks of a run: Results of another split than the usual one have a run of their own.
+    A run has one split for all tasks, so Results of a split that is not the usual one need a
+    command of their own. If the encoders are more than ``MAX_LISTED``, the command has a
+    placeholder for one.
     """
-    by_split: dict[str, list[Result]] = {}
+    results_by_split: dict[str, list[Result]] = {}
     for result in results:
-        by_split.setdefault("" if result.split in ("test", "all") else result.split, []).append(
-            result
-        )
-    commands = []
-    for split, part in by_split.items():
-        encoders, tasks = (
-            list(dict.fromkeys(of)) for of in ([r.encoder for r in part], [r.task for r in part])
-        )
-        named = encoders if len(encoders) <= MAX_LISTED else ["ENCODER"]
-        words = ["stsbench", "run", "--fresh", *named, "--tasks", ",".join(tasks)]
-        protocols = dict.fromkeys(str(result.protocol["name"]) for result in part)
-        if not set(protocols) <= set(DEFAULT_FOLDER):
-            words += ["--protocol", ",".join(protocols)]
-        seeds = sorted({result.eval_seed for result in part})
-        words += ["--seeds", ",".join(map(str, seeds))] if seeds != [0] else []
-        words += ["--split", split] if split else []
-        folders = {result.path.parent.parent for result in part if result.path is not None} - {
-            Path("results")
-        }
-        words += ["--results", str(folders.pop())] if len(folders) == 1 else []
-        commands.append(shlex.join(words))
-    return " && ".join(commands)
+        split = "" if result.split in ("test", "all") else result.split
+        results_by_split.setdefault(split, []).append(result)
+    return " && ".join(
+        _format_command(split, results_of_split)
+        for split, results_of_split in results_by_split.items()
+    )
+
+
+def _format_command(split: str, results: Sequence[Result]) -> str:
+    """Return the command for Results of one split, which is empty if it is the usual one."""
+    encoders = list(dict.fromkeys(result.encoder for result in results))
+    if len(encoders) > MAX_LISTED:
+        encoders = ["ENCODER"]
+    tasks = dict.fromkeys(result.task for result in results)
+    words = ["stsbench", "run", "--fresh", *encoders, "--tasks", ",".join(tasks)]
+    protocols = dict.fromkeys(str(result.protocol["name"]) for result in results)
+    if not set(protocols) <= set(DEFAULT_PROTOCOLS):
+        words += ["--protocol", ",".join(protocols)]
+    seeds = sorted({result.eval_seed for result in results})
+    if seeds != [0]:
+        words += ["--seeds", ",".join(map(str, seeds))]
+    if split:
+        words += ["--split", split]
+    folders = {result.path.parent.parent for result in results if result.path is not None}
+    folders -= {Path("results")}
+    if len(folders) == 1:
+        words += ["--results", str(folders.pop())]
+    return shlex.join(words)

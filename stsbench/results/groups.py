@@ -1,4 +1,4 @@
-"""Results put together: those of one encoder in one state, what tables call it, and which scores may stand side by side.
+"""Results put together: by encoder and state, by printed name, and by whether scores compare.
 
 A state is weights, settings, and the versions of the packages that compute.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from stsbench.core.cards import EncoderCard, task_digest
@@ -19,210 +19,302 @@ from stsbench.results.folder import ResultFolder
 from stsbench.results.record import OVERLAPS, Result
 
 TAG_LENGTH = 6
-"""So many signs of a fingerprint tell encoders apart, or more where they begin alike."""
+"""The number of characters of a fingerprint in a state tag, or more if states begin alike."""
 MIN_TAG_LENGTH = 4
-"""A mark of fewer signs is taken for a part of the name."""
+"""A tag of fewer characters is taken for a part of the name."""
 UNMATCHED_CARD_SUFFIX = " (not the card's)"
 """Behind a card's or recipe's name: results that carry another hash than the card's, or none."""
 
 
 class EncoderResults(NamedTuple):
-    """All results of one encoder in one state of its weights and settings; several training seeds are one state."""
+    """All results of one encoder in one state; training seeds belong to the same state."""
 
     encoder: str
     label: str
-    """The encoder's name, marked where a card has this name and the results are not the card's."""
+    """The encoder's name, with ``UNMATCHED_CARD_SUFFIX`` if the results are not the card's."""
     state_tag: str
-    """What tells it from others of its label: the beginning of its fingerprint, or a package's version; else nothing."""
+    """Distinguishes states with the same label, for example ``3f2a1b`` or ``torch 2.1``.
+
+    Empty if there is only one.
+    """
     card: EncoderCard | None
-    """What is known of it, None where no card or recipe is its."""
+    """The encoder's card; None if no card or recipe belongs to the results."""
     results: Sequence[Result]
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The encoder's name in tables, for example ``final [3f2a1b]``."""
         return f"{self.label} [{self.state_tag}]" if self.state_tag else self.label
 
     @property
     def overlap(self) -> str:
-        """Whether its training text overlaps the test sentences of any task: the worst of all results."""
+        """The overlap of training text with the test sentences: the worst of all results."""
         return max((result.overlap for result in self.results), key=OVERLAPS.index)
+
+
+class _State(NamedTuple):
+    """The results of one state, and all that distinguishes states."""
+
+    fingerprint: str
+    """The fingerprint without the versions of packages."""
+    card_digest: str | None
+    versions: Mapping[str, str]
+    """The versions of the packages that compute, by package."""
+    results: list[Result]
 
 
 def group_by_encoder(
     results: Iterable[Result], catalogue: Catalogue | None = None
 ) -> list[EncoderResults]:
-    """Put the results of one encoder together, by name, card and fingerprint: nothing else is averaged as seeds.
+    """Group results by encoder and state: name, card and fingerprint.
 
-    Results of an encoder whose weights, settings or card changed under its name, or the versions of the packages that
-    compute it, are of several states, each of them a row. The current results of a folder are so where only some tasks
-    were run again.
+    An encoder has several states if its weights, settings or card, or the versions of the packages
+    that compute it, have changed under its name. The current results of a folder are of several
+    states if only some tasks were run again. Only training seeds are put together.
+
+    Args:
+        results: The results of any encoders.
+        catalogue: The cards; None for the user's catalogue.
     """
     catalogue = catalogue or Catalogue()
     cards: dict[tuple[str, str | None], EncoderCard | None] = {}
-    found: dict[tuple[str, str], dict[str | None, list[Result]]] = {}
+    results_by_label: dict[tuple[str, str], list[Result]] = {}
     for result in results:
-        key = result.encoder, result.encoder_card
+        key = (result.encoder, result.encoder_card)
         if key not in cards:
             cards[key] = catalogue.known_encoder(*key)
-        known = cards[key] is not None or not catalogue.is_taken(result.encoder)
-        label = result.encoder if known else f"{result.encoder}{UNMATCHED_CARD_SUFFIX}"
-        found.setdefault((result.encoder, label), {}).setdefault(result.encoder_card, []).append(
-            result
-        )
-    made: list[EncoderResults] = []
-    for (encoder, label), groups in found.items():
-        states: list[tuple[str | None, _Facts, list[Result]]] = []
-        for card, group in groups.items():
-            for weights in _apart(group, lambda result: strip_versions(result.state or "none")):
-                for alike in _apart(
-                    weights, lambda result: tuple(read_versions(result.state or "").items())
-                ):
-                    state, versions = (
-                        strip_versions(weights[0].state or "none"),
-                        read_versions(alike[0].state or ""),
-                    )
-                    states.append((card, {"": state, "card": card or "none", **versions}, alike))
-        marks = _marks([facts for _, facts, _ in states])
-        for mark, (card, _, alike) in zip(marks, states, strict=True):
-            made.append(EncoderResults(encoder, label, mark, cards[encoder, card], alike))
-    return made
+        is_of_card = cards[key] is not None or not catalogue.is_taken(result.encoder)
+        label = result.encoder if is_of_card else f"{result.encoder}{UNMATCHED_CARD_SUFFIX}"
+        results_by_label.setdefault((result.encoder, label), []).append(result)
+    groups: list[EncoderResults] = []
+    for (encoder, label), results_of_label in results_by_label.items():
+        states = _split_into_states(results_of_label)
+        for state, state_tag in zip(states, _state_tags(states), strict=True):
+            card = cards[encoder, state.card_digest]
+            groups.append(EncoderResults(encoder, label, state_tag, card, state.results))
+    return groups
 
 
-_Facts = Mapping[str, str]
-"""What tells a state from others: under no name its fingerprint without versions, its ``card``, and packages' versions."""
-
-
-def _apart(results: Sequence[Result], fact: Callable[[Result], Hashable]) -> list[list[Result]]:
-    """Results by a fact of theirs; together where each training seed has one of its own."""
-    groups: dict[Hashable, list[Result]] = {}
-    of_seed: dict[int | None, set[Hashable]] = {}
+def _split_into_states(results: Sequence[Result]) -> list[_State]:
+    """Split the results of one label by card, weights and versions of packages."""
+    results_by_card: dict[str | None, list[Result]] = {}
     for result in results:
-        groups.setdefault(fact(result), []).append(result)
-        of_seed.setdefault(result.train_seed, set()).add(fact(result))
-    together = None not in of_seed and all(len(facts) == 1 for facts in of_seed.values())
-    return [list(results)] if together else list(groups.values())
+        results_by_card.setdefault(result.encoder_card, []).append(result)
+    states: list[_State] = []
+    for card_digest, same_card in results_by_card.items():
+        for same_weights in _split_by(same_card, _fingerprint):
+            fingerprint = _fingerprint(same_weights[0])
+            for same_state in _split_by(same_weights, _versions):
+                versions = dict(_versions(same_state[0]))
+                states.append(_State(fingerprint, card_digest, versions, same_state))
+    return states
 
 
-def _marks(states: Sequence[_Facts]) -> list[str]:
-    marks = []
-    for state in states:
-        words, alike = list[str](), list(states)
-        for fact in ("", "card"):
-            values = {one[fact] for one in alike}
-            longest = max(map(len, values))
-            enough = (
-                n
-                for n in range(TAG_LENGTH, longest)
-                if len({value[:n] for value in values}) == len(values)
-            )
-            words += (
-                [f"{fact} {state[fact][: next(enough, longest)]}".lstrip()]
-                if len(values) > 1
-                else []
-            )
-            alike = [one for one in alike if one[fact] == state[fact]]
-        names = sorted({name for one in alike for name in one} - {"", "card"})
-        different = {name: len({one.get(name) for one in alike}) for name in names}
-        # One package that tells all apart is enough.
-        alone = [name for name in names if different[name] == len(alike) > 1]
-        shown = alone[-1:] or [name for name in names if different[name] > 1]
-        marks.append(
-            ", ".join([*words, *(f"{name} {state.get(name, 'unknown')}" for name in shown)])
-        )
-    return marks
+def _fingerprint(result: Result) -> str:
+    """Return the fingerprint without texts and versions of packages."""
+    return strip_versions(result.state or "none")
+
+
+def _versions(result: Result) -> tuple[tuple[str, str], ...]:
+    """Return the packages that compute an encoder, with their versions."""
+    return tuple(read_versions(result.state or "").items())
+
+
+def _split_by(
+    results: Sequence[Result], attribute: Callable[[Result], Hashable]
+) -> list[list[Result]]:
+    """Split results by an attribute.
+
+    They stay together if each training seed has one value of its own: then only the seeds differ.
+    """
+    results_by_value: dict[Hashable, list[Result]] = {}
+    values_by_seed: dict[int | None, set[Hashable]] = {}
+    for result in results:
+        value = attribute(result)
+        results_by_value.setdefault(value, []).append(result)
+        values_by_seed.setdefault(result.train_seed, set()).add(value)
+    only_seeds_differ = None not in values_by_seed and all(
+        len(values) == 1 for values in values_by_seed.values()
+    )
+    return [list(results)] if only_seeds_differ else list(results_by_value.values())
+
+
+def _state_tags(states: Sequence[_State]) -> list[str]:
+    """Return for each state of a label the shortest tag that distinguishes it."""
+    return [_state_tag(state, states) for state in states]
+
+
+def _state_tag(state: _State, states: Sequence[_State]) -> str:
+    parts: list[str] = []
+    prefix = _unique_prefix(state.fingerprint, {each.fingerprint for each in states})
+    if prefix:
+        parts.append(prefix)
+    states = [each for each in states if each.fingerprint == state.fingerprint]
+    card_digests = {each.card_digest or "none" for each in states}
+    prefix = _unique_prefix(state.card_digest or "none", card_digests)
+    if prefix:
+        parts.append(f"card {prefix}")
+    states = [each for each in states if each.card_digest == state.card_digest]
+    for package in _distinguishing_packages(states):
+        parts.append(f"{package} {state.versions.get(package, 'unknown')}")
+    return ", ".join(parts)
+
+
+def _unique_prefix(value: str, values: Collection[str]) -> str:
+    """Return the shortest prefix that is unique among the values; empty if there is only one."""
+    if len(values) == 1:
+        return ""
+    for length in range(TAG_LENGTH, max(map(len, values))):
+        if len({other_value[:length] for other_value in values}) == len(values):
+            return value[:length]
+    return value
+
+
+def _distinguishing_packages(states: Sequence[_State]) -> list[str]:
+    """Return one package whose version differs between all states, else all that differ."""
+    packages = sorted({package for state in states for package in state.versions})
+    n_versions = {
+        package: len({state.versions.get(package) for state in states}) for package in packages
+    }
+    if len(states) > 1:
+        sufficient = [package for package in packages if n_versions[package] == len(states)]
+        if sufficient:
+            return sufficient[-1:]
+    return [package for package in packages if n_versions[package] > 1]
 
 
 class EncoderDirectory:
-    """The encoders of a results folder by the names that tables have for them, those of older states among them."""
+    """The encoders of a results folder by their names in tables, including older states."""
 
     def __init__(self, folder: ResultFolder, catalogue: Catalogue | None = None) -> None:
-        """Put the folder's results together."""
+        """Group the results of a folder.
+
+        Args:
+            folder: The current and older results.
+            catalogue: The cards; None for the user's catalogue.
+        """
         self.folder = folder
         self.current = group_by_encoder(folder.results, catalogue)
-        self.groups = (
-            group_by_encoder(folder.all_results, catalogue) if folder.older else self.current
-        )
+        """The current results, grouped."""
+        self.groups = self.current
+        """The results of all states, grouped."""
+        if folder.older:
+            self.groups = group_by_encoder(folder.all_results, catalogue)
 
     @property
     def names(self) -> list[str]:
-        """What tables of the current results call them."""
-        return [one.name for one in self.current]
+        """The names of the encoders in tables of the current results."""
+        return [group.name for group in self.current]
 
     def resolve(self, spec: str) -> list[Result]:
-        """The results that a name means: the current ones of an encoder, or all of the state that a mark behind it tells.
+        """Return the results that a name stands for; empty if no encoder has the name.
 
-        ``final`` is every current result of that name, ``final [3f2a1b]`` (or ``final[3f2a1b]``) those whose fingerprint begins so.
+        Args:
+            spec: An encoder's name, for example ``final``, for its current results; or a name
+                with a state tag, for example ``final [3f2a1b]`` or ``final[3f2a1b]``, for all
+                results whose fingerprint begins like the tag.
         """
-        runs = (
-            [one for one in self.current if one.label == spec]
-            or [one for one in self.current if one.encoder == spec]
-            or [one for one in self.groups if one.name == spec]
-            or [
-                one
-                for one in self.groups
-                if any(matches_name(spec, (one.encoder, one.label), r.state) for r in one.results)
-            ]
+        groups = (
+            [group for group in self.current if group.label == spec]
+            or [group for group in self.current if group.encoder == spec]
+            or [group for group in self.groups if group.name == spec]
+            or [group for group in self.groups if _has_state_called(group, spec)]
         )
-        return [result for one in runs for result in one.results]
+        return [result for group in groups for result in group.results]
 
     def require_one_encoder(self, spec: str, results: Sequence[Result]) -> Sequence[Result]:
-        """Some of the results, if one encoder made them all; trained with several seeds it is still one.
+        """Return results, after checking that one encoder made them all.
 
-        Raises DataError: there are none, or several encoders made them; lists them.
+        An encoder that was trained with several seeds is one encoder.
+
+        Args:
+            spec: The name of the results in error messages.
+            results: Results of this directory.
+
+        Raises:
+            DataError: There are none, or several encoders made them; lists the encoders.
         """
-        wanted = {id(result) for result in results}
-        runs = [one for one in self.groups if not wanted.isdisjoint(map(id, one.results))]
-        names = sorted({one.encoder for one in runs})
-        if not runs:
+        result_ids = {id(result) for result in results}
+        groups = [
+            group for group in self.groups if not result_ids.isdisjoint(map(id, group.results))
+        ]
+        encoders = sorted({group.encoder for group in groups})
+        if not groups:
             raise DataError(f"'{spec}' holds no results")
-        if len(names) > 1:
-            known = ", ".join(names[:5])
+        if len(encoders) > 1:
             raise DataError(
-                f"'{spec}' holds results of {len(names)} encoders ({known}); name one of them"
+                f"'{spec}' holds results of {len(encoders)} encoders "
+                f"({', '.join(encoders[:5])}); name one of them"
             )
-        if len(runs) > 1:
-            listed = " or ".join(f"'{one.name}'" for one in sorted(runs, key=lambda one: one.name))
+        if len(groups) > 1:
+            names = " or ".join(f"'{name}'" for name in sorted(group.name for group in groups))
             raise DataError(
-                f"'{spec}' names encoders of different fingerprints or cards; say {listed}"
+                f"'{spec}' names encoders of different fingerprints or cards; say {names}"
             )
         return results
 
+    def count_omitted(self, shown: Iterable[Result]) -> dict[str, int]:
+        """Count the older results of the cells that are shown, by encoder name.
+
+        Args:
+            shown: The results that are shown, which are not counted.
+        """
+        shown_ids = {id(result) for result in shown}
+        cell_keys = {result.cell_key for result in self.folder.results if id(result) in shown_ids}
+        omitted_ids = {
+            id(result)
+            for result in self.folder.older
+            if result.cell_key in cell_keys and id(result) not in shown_ids
+        }
+        counts: dict[str, int] = {}
+        for group in self.groups:
+            count = sum(id(result) in omitted_ids for result in group.results)
+            if count:
+                counts[group.name] = count
+        return counts
+
     def describe_omitted(self, shown: Iterable[Result]) -> str:
-        """What is left out beside the results that are shown: their cells' older states, by name; nothing where there are none."""
-        wanted = {id(result) for result in shown}
-        places = {result.cell_key for result in self.folder.results if id(result) in wanted}
-        left = {
-            id(one) for one in self.folder.older if one.cell_key in places and id(one) not in wanted
-        }
-        counts = {
-            one.name: sum(id(result) in left for result in one.results) for one in self.groups
-        }
-        named = [f"'{name}' ({count})" for name, count in counts.items() if count]
-        left_out = (
-            "1 result of an older state"
-            if len(left) == 1
-            else f"{len(left)} results of older states"
-        )
-        line = f"{left_out} left out: {format_some(named)}; what 'stsbench run' made or reused last counts"
-        return line if left else ""
+        """Return a note on the results of :meth:`count_omitted`; empty if nothing is omitted."""
+        counts = self.count_omitted(shown)
+        if not counts:
+            return ""
+        n_omitted = sum(counts.values())
+        subject = "1 result of an older state"
+        if n_omitted > 1:
+            subject = f"{n_omitted} results of older states"
+        names = format_some([f"'{name}' ({count})" for name, count in counts.items()])
+        return f"{subject} left out: {names}; what a run made or reused last counts"
+
+
+def _has_state_called(group: EncoderResults, spec: str) -> bool:
+    """Return whether a name stands for the state of at least one result of a group."""
+    names = (group.encoder, group.label)
+    return any(matches_name(spec, names, result.state) for result in group.results)
 
 
 def matches_name(spec: str, names: Sequence[str], state: str | None) -> bool:
-    """Whether a name is one of these; what it has in brackets is to be of the fingerprint: its beginning, or a version."""
-    plain, bracket, mark = spec.removesuffix("]").rpartition("[")
+    """Return whether a name, possibly with a state tag, stands for an encoder in a state.
+
+    Args:
+        spec: The name that a user has typed, for example ``final [3f2a1b]``.
+        names: The names of the encoder.
+        state: The fingerprint of its state. Each part of a tag must be the beginning of it, or
+            one of its packages with the version.
+    """
+    name, bracket, state_tag = spec.removesuffix("]").rpartition("[")
     if not bracket or not spec.endswith("]"):
         return spec in names
-    known = [f"{name} {version}" for name, version in read_versions(state or "").items()]
-    begun = [word for word in mark.split(", ") if word not in known]
-    marked = all(
-        len(word) >= MIN_TAG_LENGTH and (state or "none").startswith(word) for word in begun
+    versions = [f"{package} {version}" for package, version in read_versions(state or "").items()]
+    prefixes = [part for part in state_tag.split(", ") if part not in versions]
+    is_tag_of_state = all(
+        len(prefix) >= MIN_TAG_LENGTH and (state or "none").startswith(prefix)
+        for prefix in prefixes
     )
-    return spec in names or (marked and plain.removesuffix(" ") in names)
+    return spec in names or (is_tag_of_state and name.removesuffix(" ") in names)
 
 
 class _ScoreConditions(Protocol):
-    """What both a Result and a row of a lock file tell of the way a score was made."""
+    """The conditions of a score, which a Result and a row of a lock file have."""
 
     @property
     def split(self) -> str: ...
@@ -237,94 +329,149 @@ class _ScoreConditions(Protocol):
 
 
 def describe_mismatch(first: _ScoreConditions, second: _ScoreConditions) -> str | None:
-    """The first thing that keeps two scores of a task apart, as part of a sentence; None where nothing does."""
+    """Describe why two scores of a task do not compare; None if they do.
+
+    Returns:
+        The first difference as part of a sentence, ``split differs: 'test' against 'all'``.
+    """
     if first.split != second.split:
         return f"split differs: '{first.split}' against '{second.split}'"
     fields = [key for key in dict.fromkeys([*first.protocol, *second.protocol]) if key != "name"]
-    # The name only where nothing else differs, for it says least.
+    # The name comes last, because any other field explains more.
     for field in [*fields, "name"]:
-        ours, theirs = (_shown(one.protocol, field) for one in (first, second))
-        if ours != theirs:
-            return f"protocol field '{field}' differs: {ours} against {theirs}"
+        first_value = _format_field(first.protocol, field)
+        second_value = _format_field(second.protocol, field)
+        if first_value != second_value:
+            return f"protocol field '{field}' differs: {first_value} against {second_value}"
     return describe_version_mismatch(first, second)
 
 
 def describe_version_mismatch(first: _ScoreConditions, second: _ScoreConditions) -> str | None:
-    """The same of two scores of one split that a column may take from different protocols: their data and the task's card."""
-    for field, said in (
+    """Describe how the data or task cards of two scores of one split differ; None if they agree.
+
+    A table's column may take such scores from different protocols.
+    """
+    for field, label in (
         ("data", "data hash"),
         ("n", "number of items"),
         ("task_card", "task card's hash"),
     ):
-        ours, theirs = (str(getattr(one, field)) for one in (first, second))
-        if ours != theirs:
-            return f"{said} differs: {ours[:12]} against {theirs[:12]}"
+        first_value = str(getattr(first, field))
+        second_value = str(getattr(second, field))
+        if first_value != second_value:
+            return f"{label} differs: {first_value[:12]} against {second_value[:12]}"
     return None
 
 
-def select_comparable(
-    results: Iterable[Result], catalogue: Catalogue
-) -> tuple[list[Result], list[str]]:
-    """The results whose scores may stand in one column, task by task and split by split, and a line on those left out.
+class ComparableResults(NamedTuple):
+    """Results whose scores may share a column, and notes on those that are omitted."""
 
-    Where some were scored by the task's card as it is here, and others by another version of it, the others are left out.
-    Raises ProtocolError: two that are left are of other data, or of cards that are not here; names the field.
+    results: list[Result]
+    omitted: list[str]
+    """One note per task with omitted results."""
+
+
+def select_comparable(results: Iterable[Result], catalogue: Catalogue) -> ComparableResults:
+    """Select the results whose scores may share a column, for each task and split.
+
+    If some were scored by the task's card as it is here, and some by another version of it, the
+    latter are omitted.
+
+    Raises:
+        ProtocolError: Two of the selected results differ in their data or their task card.
     """
+    results = list(results)
     columns: dict[tuple[str, str], list[Result]] = {}
-    for result in (given := list(results)):
+    for result in results:
         columns.setdefault((result.task, result.split), []).append(result)
-    left_out: list[str] = []
-    away: set[int] = set()
+    notes: list[str] = []
+    omitted_ids: set[int] = set()
     for (task, _), column in columns.items():
-        cards = {result.task_card for result in column}
-        if (
-            len(cards) > 1
-            and task in catalogue.paths("tasks")
-            and (ours := task_digest(catalogue.task(task))) in cards
-        ):
-            others = [result for result in column if result.task_card != ours]
-            named = ", ".join(dict.fromkeys(result.encoder for result in others))
-            left_out.append(
-                f"{task}: {named}: task card's hash differs: {others[0].task_card[:12]} against {ours[:12]} of the card "
-                "here; run the task again"
+        omitted = _results_of_other_cards(task, column, catalogue)
+        if omitted:
+            names = ", ".join(dict.fromkeys(result.encoder for result in omitted))
+            card_digest = task_digest(catalogue.task(task))
+            notes.append(
+                f"{task}: {names}: task card's hash differs: {omitted[0].task_card[:12]} against "
+                f"{card_digest[:12]} of the card here; run the task again"
             )
-            column = [result for result in column if result.task_card == ours]
-            away |= {id(result) for result in others}
-        for result in column:
-            if (differs := describe_version_mismatch(column[0], result)) is not None:
-                names = f"'{column[0].encoder}' and '{result.encoder}'"
-                raise ProtocolError(
-                    f"{task}: the scores of {names} cannot stand in one column: {differs}",
-                    hint="run the task again with one of them, or choose encoders",
-                )
-    return [result for result in given if id(result) not in away], left_out
+            omitted_ids |= {id(result) for result in omitted}
+        _check_versions_match(task, [result for result in column if id(result) not in omitted_ids])
+    selected = [result for result in results if id(result) not in omitted_ids]
+    return ComparableResults(selected, notes)
 
 
-def _shown(protocol: Mapping[str, Any], field: str) -> str:
-    return (
-        json.dumps(protocol[field], ensure_ascii=False).replace('"', "'")
-        if field in protocol
-        else "none"
-    )
+def _results_of_other_cards(
+    task: str, column: Sequence[Result], catalogue: Catalogue
+) -> list[Result]:
+    """Return the results by other versions of a task's card, if some are by the card here."""
+    card_digests = {result.task_card for result in column}
+    if len(card_digests) == 1 or task not in catalogue.paths("tasks"):
+        return []
+    current_digest = task_digest(catalogue.task(task))
+    if current_digest not in card_digests:
+        return []
+    return [result for result in column if result.task_card != current_digest]
+
+
+def _check_versions_match(task: str, column: Sequence[Result]) -> None:
+    first = column[0]
+    for result in column:
+        mismatch = describe_version_mismatch(first, result)
+        if mismatch is not None:
+            names = f"'{first.encoder}' and '{result.encoder}'"
+            raise ProtocolError(
+                f"{task}: the scores of {names} cannot stand in one column: {mismatch}",
+                hint="run the task again with one of them, or choose encoders",
+            )
+
+
+def _format_field(protocol: Mapping[str, Any], field: str) -> str:
+    """Return the value of a protocol field as text; ``none`` if it lacks the field."""
+    if field not in protocol:
+        return "none"
+    return json.dumps(protocol[field], ensure_ascii=False).replace('"', "'")
 
 
 def suite_mean(
     terms: Sequence[str | Sequence[str]], score: Callable[[str], float | None]
 ) -> float | None:
-    """The mean over a suite's tasks, a list of them counting as one; None where the score of one is missing."""
-    means = []
+    """Compute the mean over a suite's tasks.
+
+    Args:
+        terms: The tasks; a list of tasks counts as one, by its own mean.
+        score: Returns the score of a task; None if it is missing.
+
+    Returns:
+        None if the score of one task is missing, or if there are no tasks.
+    """
+    term_means = []
     for term in terms:
-        scores = [score(task) for task in ([term] if isinstance(term, str) else term)]
-        known = [one for one in scores if one is not None]
-        if len(known) < len(scores) or not scores:
+        tasks = [term] if isinstance(term, str) else term
+        task_scores = [score(task) for task in tasks]
+        scores = [task_score for task_score in task_scores if task_score is not None]
+        if len(scores) < len(task_scores) or not scores:
             return None
-        means.append(statistics.fmean(known))
-    return statistics.fmean(means) if means else None
+        term_means.append(statistics.fmean(scores))
+    return statistics.fmean(term_means) if term_means else None
 
 
 def seed_means(tasks: Sequence[Sequence[Result]]) -> list[float]:
-    """The mean over tasks of each seed, given the Results of each task; none where not all tasks have the same seeds."""
-    scores = [{one.seeds: one.score for one in results} for results in tasks]
-    if not scores or any(one.keys() != scores[0].keys() for one in scores):
+    """Compute the mean over tasks for each seed.
+
+    Args:
+        tasks: The results of each task, one per seed.
+
+    Returns:
+        The means in the order of the seeds; empty if not all tasks have the same seeds.
+    """
+    scores_by_seed = [{result.seeds: result.score for result in results} for results in tasks]
+    if not scores_by_seed:
         return []
-    return [statistics.fmean(one[seed] for one in scores) for seed in sorted(scores[0], key=str)]
+    seeds = scores_by_seed[0].keys()
+    if any(scores_of_task.keys() != seeds for scores_of_task in scores_by_seed):
+        return []
+    return [
+        statistics.fmean(scores_of_task[seed] for scores_of_task in scores_by_seed)
+        for seed in sorted(seeds, key=str)
+    ]

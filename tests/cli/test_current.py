@@ -19,7 +19,7 @@ from stsbench.results.folder import read_folder, read_states, write_result
 from tests.cli.commands import QUICK
 from tests.made import make_result
 
-OLDER = "of an older state left out: 'hashed [{}]' (1); what 'stsbench run' made or reused last counts\n"
+OLDER = "of an older state left out: 'hashed [{}]' (1); what a run made or reused last counts\n"
 STATES = {8: "hashed 8", 32: "hashed 3"}
 
 

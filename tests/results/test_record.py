@@ -175,7 +175,7 @@ def test_other_files_and_folders_are_no_results(tmp_path):
 
 def test_no_such_folder(tmp_path):
     with pytest.raises(
-        OutputError, match="results folder '.*gone' does not exist; 'stsbench run' makes it"
+        OutputError, match="results folder '.*gone' does not exist; call stsbench.evaluate"
     ):
         read_states(tmp_path / "gone")
 
