@@ -190,9 +190,9 @@ def make_command(
     Example: stsbench data make nli_triplets --corpora DIR
     """
     catalogue = opt.read_cards(cards)
-    from stsbench.data.corpora.making import CountsTokens, make_corpus
+    from stsbench.data.corpora.making import DocumentTokenizer, make_corpus
 
-    def counter(model: str, revision: str) -> CountsTokens:
+    def counter(model: str, revision: str) -> DocumentTokenizer:
         # Imports torch, which few corpora need.
         from stsbench.encoders.transformer.backbone import TokenCounter
 

@@ -24,12 +24,14 @@ COMMANDS: Mapping[str, str] = {
     "train": "'stsbench train{options}' trains it",
     "list": "'stsbench list{options}' lists them",
     "lock": "'stsbench lock{options}' makes one",
+    "make": "'stsbench data make{options}' makes it",
     "convert-coco": "'stsbench data convert-coco{options}' reads the published pickles",
 }
 """What to do on the command line, by the action of a remedy."""
 ARGUMENTS: Mapping[str, frozenset[str]] = {
     "train": frozenset({"recipe"}),
     "list": frozenset({"kind"}),
+    "make": frozenset({"corpus"}),
 }
 """The parameters of a remedy that are arguments of its command, not options."""
 REMEDY_OPTIONS: Mapping[tuple[str, str], str] = {("train", "seed"): "--seeds"}

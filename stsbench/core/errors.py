@@ -50,6 +50,7 @@ ACTIONS: Mapping[str, str] = {
     "train": "call stsbench.train",
     "list": "see stsbench.Catalogue",
     "lock": "call stsbench.check.lock.to_lock",
+    "make": "call stsbench.data.corpora.making.make_corpus",
     "convert-coco": "call stsbench.data.coco.convert_coco",
 }
 """What to do in Python, by the action of a remedy."""

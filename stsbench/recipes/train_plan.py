@@ -31,15 +31,14 @@ from stsbench.core.errors import (
     suggest,
 )
 from stsbench.core.names import merge_parameters, split_params
-from stsbench.data.corpora.corpus import (
-    NUMBERS,
-    Corpus,
-    load_corpus,
-    of_at_most,
-    of_form,
-    refuse_ordered,
+from stsbench.data.corpora.corpus import Corpus, load_corpus
+from stsbench.data.corpora.selection import (
+    NUMBER_COLUMNS,
+    check_unordered,
+    limit_words,
     repeat_rows,
-    where,
+    select_rows,
+    to_form,
 )
 from stsbench.data.splits import PairSplit
 from stsbench.data.task import load_task
@@ -156,7 +155,8 @@ def _assign(table: dict[str, Any], key: str, value: Any) -> None:  # noqa: ANN40
 def values_of(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
     """Some columns of a corpus: texts, or numbers."""
     return {
-        name: corpus.numbers(name) if name in NUMBERS else corpus.column(name) for name in names
+        name: corpus.numbers(name) if name in NUMBER_COLUMNS else corpus.column(name)
+        for name in names
     }
 
 
@@ -181,11 +181,11 @@ def load_text(plan: TrainPlan) -> Corpus:
         facts.corpus, corpora=plan.corpora, data=plan.data, catalogue=plan.catalogue
     )
     if facts.where:
-        refuse_ordered(corpus, "where")
-        corpus = where(corpus, facts.where)
-    corpus = of_form(corpus, facts.form) if facts.form else corpus
+        check_unordered(corpus, "where")
+        corpus = select_rows(corpus, facts.where)
+    corpus = to_form(corpus, facts.form) if facts.form else corpus
     corpus = corpus.sentences() if facts.sentences else corpus
-    corpus = corpus if facts.max_words is None else of_at_most(corpus, facts.max_words)
+    corpus = corpus if facts.max_words is None else limit_words(corpus, facts.max_words)
     wanted = facts.rows
     if wanted is None:
         if facts.upsample:
@@ -202,7 +202,7 @@ def load_text(plan: TrainPlan) -> Corpus:
         )
     taken = corpus.take(drawn.tolist())
     if facts.upsample:
-        refuse_ordered(corpus, "upsample")
+        check_unordered(corpus, "upsample")
     return repeat_rows(taken, len(corpus)) if facts.upsample else taken
 
 

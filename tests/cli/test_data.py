@@ -78,7 +78,7 @@ def test_make_says_where_to_and_what_cannot_be_made(stsbench, tmp_path):
         "data", "make", "wiki1m_head"
     )
     error = stsbench.refused("data", "make", "caption_pairs", "--corpora", tmp_path)
-    assert error.startswith("corpus 'caption_pairs' is not made by a command: ")
+    assert error.startswith("corpus 'caption_pairs' cannot be made from others: ")
 
 
 TASKS = ("--tasks", "quickstart-en,quickstart-es-en,quickstart-probe")

@@ -1,6 +1,6 @@
-"""Training text as rows of named columns: from a file by its logical name or path, or the text of tasks.
+"""Training text as rows of named columns: from a file, by its logical name or path, or of tasks.
 
-Read into Arrow and held there, a million sentences take the space of their bytes.
+It is held as Arrow columns, in which a million sentences take the space of their bytes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from stsbench.core import settings
 from stsbench.core.cards import CorpusCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import (
-    CardError,
     DataError,
+    Remedy,
     SourceError,
     UnknownName,
-    look_up,
     suggest,
     translate_errors,
 )
@@ -48,7 +47,7 @@ from stsbench.data.splits import PairSplit, describe_difference
 from stsbench.data.task import load_task
 
 OPENERS: Mapping[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open}
-"""What opens a compressed file for reading, by the end of its name."""
+"""The functions that open a compressed file, by the suffix of its name."""
 LAYOUTS: tuple[Mapping[str, str | int], ...] = (
     {
         "anchor": "anchor",
@@ -69,7 +68,7 @@ LAYOUTS: tuple[Mapping[str, str | int], ...] = (
     {"text": "text"},
     {"text": "sentence"},
 )
-"""What the columns of a user's file may be called; the first layout that the file has is taken."""
+"""Names of columns in a user's file, by our names; the first layout that the file has is used."""
 
 
 def load_corpus(
@@ -80,220 +79,303 @@ def load_corpus(
     limit: int | None = None,
     catalogue: Catalogue | None = None,
 ) -> Corpus:
-    """Load training text: a corpus by its id, or a file by its path (also below the corpora folder).
+    """Load training text: a corpus by its id, or a file by its path.
 
-    A file is ``.txt``, ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, each also as ``.xz`` or ``.gz``, with columns as
-    one of :data:`LAYOUTS` has them. ``limit`` keeps the first rows only. Raises UnknownName: neither a corpus nor a
-    file; DataError: the text is missing, broken, not what its card says, or too little to train on.
+    A file is ``.txt``, ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet``, each also as ``.xz`` or
+    ``.gz``, with columns as in one of :data:`LAYOUTS`.
+
+    Args:
+        name: The id of a corpus, or the path of a file, which may begin at the corpora folder.
+        corpora: The folder of corpora; by default the one in ``STSBENCH_CORPORA``, if that is set.
+        data: The data folder, for corpora that are the text of tasks.
+        limit: The number of first rows to load; None for all.
+        catalogue: The cards; by default those of the project.
+
+    Raises:
+        UnknownName: The name is of no corpus and no file.
+        DataError: The text is missing, broken, differs from its card, or is too little to train on.
     """
     if limit is not None and limit < 1:
         raise DataError(f"a corpus of {limit} rows holds nothing; limit must be 1 or more")
     catalogue = catalogue or Catalogue()
-    cards, folder = catalogue.corpora(), corpora or settings.corpora_folder()
-    if card := cards.get(str(name)):
-        table = (
-            _of_tasks(card, data, catalogue)
-            if card.tasks
-            else _of_file(str(name), card, corpora, limit)
-        )
-        if limit is None and table.num_rows != card.rows:
-            why = f"{table.num_rows:,} rows, its card says {card.rows:,}"
-            todo = "restore the file, or correct the card where the text is your own"
-            raise DataError(f"corpus '{name}': {why}; {todo}")
-        return _finished(str(name), table.slice(0, limit))
-    given = Path(name)
-    path = next((at for at in (given, folder / given if folder else given) if at.is_file()), None)
-    if path is None:
-        check_is_file(given)
-        if given.suffix or len(given.parts) > 1:
-            raise DataError(
-                f"corpus file '{given}' {'is a folder' if given.is_dir() else 'does not exist'}"
-            )
-        raise UnknownName("corpus", str(given), cards, hint="or give the path of a file")
-    table = read_training_text(path, header=True, limit=limit)
-    columns = next(
-        (layout for layout in LAYOUTS if set(layout.values()) <= set(table.column_names)), None
-    )
-    if columns is None:
-        has = format_names(table.column_names)
+    cards = catalogue.corpora()
+    card = cards.get(str(name))
+    if card is None:
+        path = _find_text_file(Path(name), corpora or settings.corpora_folder(), cards)
+        return _to_corpus(str(name), _read_user_file(path, limit))
+    if card.tasks:
+        table = _read_tasks(card, data, catalogue)
+    else:
+        table = _read_card_file(str(name), card, corpora, limit)
+    if limit is None and table.num_rows != card.rows:
         raise DataError(
-            f"{path}: its columns ({has}) are none of those known; rename them to text, or anchor and positive, "
-            "or say which is which by 'columns' in a corpus's card"
+            f"corpus '{name}': {table.num_rows:,} rows, its card says {card.rows:,}; "
+            "restore the file, or correct the card where the text is your own"
         )
-    return _finished(str(name), select_columns(table, columns, where=str(path)))
+    return _to_corpus(str(name), table.slice(0, limit))
+
+
+def _find_text_file(path: Path, folder: Path | None, cards: Mapping[str, CorpusCard]) -> Path:
+    """Return the path of a user's file as it is, or else within the folder of corpora.
+
+    Args:
+        path: The path that the user has given.
+        folder: The folder of corpora; None if there is none.
+        cards: All corpora by id, for the message.
+
+    Raises:
+        DataError: There is no such file.
+        UnknownName: The path looks like the id of a corpus.
+    """
+    candidates = [path] if folder is None else [path, folder / path]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    check_is_file(path)
+    if path.suffix or len(path.parts) > 1:
+        problem = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(f"corpus file '{path}' {problem}")
+    raise UnknownName("corpus", str(path), cards, hint="or give the path of a file")
+
+
+def _read_user_file(path: Path, limit: int | None) -> pa.Table:
+    """Read a file without a card, with the columns of the first layout that it has."""
+    table = read_training_text(path, header=True, limit=limit)
+    for layout in LAYOUTS:
+        if set(layout.values()) <= set(table.column_names):
+            return select_columns(table, layout, where=str(path))
+    raise DataError(
+        f"{path}: its columns ({format_names(table.column_names)}) are none of those known; "
+        "rename them to text, or anchor and positive, "
+        "or say which is which by 'columns' in a corpus's card"
+    )
 
 
 def fetch_corpus(name: str, corpus: CorpusCard, *, corpora: Path | None = None) -> Path:
-    """Return a corpus's file: from the corpora folder if it is there, else from the Hub.
+    """Return the path of a corpus's file in the corpora folder, or else fetched from the Hub.
 
-    Raises SourceError: no source has it; says what to do; DataError: the local file is not the one the card names.
+    Args:
+        name: The id of the corpus.
+        corpus: Its card.
+        corpora: The folder of corpora; by default the one in ``STSBENCH_CORPORA``, if that is set.
+
+    Raises:
+        SourceError: No source has it; the message says what to do.
+        DataError: The file is not the one of the card.
     """
     folder = corpora or settings.corpora_folder()
     if folder is not None and not folder.is_dir():
         raise SourceError(f"corpora folder '{folder}' does not exist")
-    if folder is not None and (path := folder / corpus.file).is_file():
-        return _as_named(path, corpus, "restore the file")
-    put = f"put {corpus.file} into a folder and set STSBENCH_CORPORA to it"
+    if folder is not None and (folder / corpus.file).is_file():
+        path = folder / corpus.file
+        _check_hash(path, corpus, "restore the file")
+        return path
+    hint = f"put {corpus.file} into a folder and set STSBENCH_CORPORA to it"
     if not corpus.repo:
-        make = f"make it by 'stsbench data make {name}', or " if corpus.make else ""
-        how = f" ({corpus.how})" if corpus.how else ""
+        source = f" ({corpus.how})" if corpus.how else ""
         raise SourceError(
             f"corpus '{corpus.name}' is local only",
-            hint=f"{make}{put}{how}; or train on other text by 'stsbench train RECIPE --text NAME' (or a file)",
+            hint=f"{hint}{source}; or train on other text by `text=NAME` (or a file)",
+            remedy=Remedy("make", {"corpus": name}) if corpus.make else None,
         )
     from stsbench.data.hub.repository import Repository
 
-    repository = Repository(corpus.repo, revision=corpus.revision, kind="dataset", offline_hint=put)
-    return _as_named(
-        repository.fetch(corpus.path or Path(corpus.file).name), corpus, "pin the card's revision"
+    repository = Repository(
+        corpus.repo, revision=corpus.revision, kind="dataset", offline_hint=hint
     )
-
-
-def _as_named(path: Path, corpus: CorpusCard, todo: str) -> Path:
-    if how := describe_difference(path, corpus.sha256):
-        raise DataError(f"{path}: {how}; {todo}, or name yours by its path")
+    path = repository.fetch(corpus.path or Path(corpus.file).name)
+    _check_hash(path, corpus, "pin the card's revision")
     return path
 
 
-def _of_file(name: str, card: CorpusCard, corpora: Path | None, limit: int | None) -> pa.Table:
+def _check_hash(path: Path, corpus: CorpusCard, hint: str) -> None:
+    if difference := describe_difference(path, corpus.sha256):
+        raise DataError(f"{path}: {difference}; {hint}, or name yours by its path")
+
+
+def _read_card_file(
+    name: str, card: CorpusCard, corpora: Path | None, limit: int | None
+) -> pa.Table:
+    """Read the file of a corpus, with the columns and labels of its card."""
     path = fetch_corpus(name, card, corpora=corpora)
+    has_header = not any(isinstance(column, int) for column in card.columns.values())
     # There are fewer documents than sentences: the limit may be the file's too.
-    header = not any(isinstance(theirs, int) for theirs in card.columns.values())
-    raw = read_training_text(path, header=header, limit=limit)
+    table = read_training_text(path, header=has_header, limit=limit)
     if card.split_sentences:
-        sentences = [split_sentences(document) for document in TextColumn(raw.column(0))]
-        ids = np.repeat(np.arange(len(sentences)), [len(found) for found in sentences])
-        return pa.table(
-            {"text": pa.array(itertools.chain(*sentences), pa.large_string()), "document_id": ids}
-        )
-    table = select_columns(raw, card.columns, where=str(path))
+        return _split_documents(TextColumn(table.column(0)))
+    table = select_columns(table, card.columns, where=str(path))
     if not card.labels:
         return table
-    found, known = table.column("label").cast(pa.string()), pa.array(list(card.labels))
-    if unknown := sorted(set(found.unique().to_pylist()) - set(card.labels)):
+    labels = table.column("label").cast(pa.string())
+    unknown_labels = sorted(set(labels.unique().to_pylist()) - set(card.labels))
+    if unknown_labels:
         raise DataError(
-            f"corpus '{name}': label '{unknown[0]}' is not one of {', '.join(card.labels)}"
+            f"corpus '{name}': label '{unknown_labels[0]}' is not one of {', '.join(card.labels)}"
         )
-    names = pa.array(list(card.labels.values())).take(pc.index_in(found.combine_chunks(), known))
-    return table.set_column(table.column_names.index("label"), "label", names)
+    positions = pc.index_in(labels.combine_chunks(), pa.array(list(card.labels)))
+    our_labels = pa.array(list(card.labels.values())).take(positions)
+    return table.set_column(table.column_names.index("label"), "label", our_labels)
 
 
-def _of_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa.Table:
+def _split_documents(documents: Sequence[str]) -> pa.Table:
+    """Return the sentences of documents in order, each with the number of its document."""
+    sentences = [split_sentences(document) for document in documents]
+    document_ids = np.repeat(np.arange(len(sentences)), list(map(len, sentences)))
+    text = pa.array(itertools.chain(*sentences), pa.large_string())
+    return pa.table({"text": text, "document_id": document_ids})
+
+
+def _read_tasks(card: CorpusCard, data: Path | None, catalogue: Catalogue) -> pa.Table:
+    """Read the text of a corpus that is made of tasks: all sentences, or pairs with scores."""
     tasks = [load_task(name, data=data, catalogue=catalogue) for name in card.tasks]
-    wanted = [(task, split) for task in tasks for split in card.splits or task.card.splits]
+    splits = [(task, split) for task in tasks for split in card.splits or task.card.splits]
     if "text" in card.columns:
         # Every sentence as often as it occurs: ConSERT and SG-BERT train on them so.
-        texts = [
-            text
-            for task, split in wanted
-            for text in (*task.load(split).texts(), *task.ungraded_sentences(split))
-        ]
+        texts: list[str] = []
+        for task, split in splits:
+            texts += task.load(split).texts()
+            texts += task.ungraded_sentences(split)
         return pa.table({"text": pa.array(texts, pa.large_string())})
-    pairs = [
-        split
-        for split in (task.load(name) for task, name in wanted)
-        if isinstance(split, PairSplit)
-    ]
-    first, second = ([text for pair in pairs for text in pair.sides[side]] for side in (0, 1))
+    loaded = [task.load(split) for task, split in splits]
+    pairs = [split for split in loaded if isinstance(split, PairSplit)]
     return pa.table(
-        {"first": first, "second": second, "score": np.concatenate([pair.gold for pair in pairs])}
+        {
+            "first": list(itertools.chain.from_iterable(split.sentences1 for split in pairs)),
+            "second": list(itertools.chain.from_iterable(split.sentences2 for split in pairs)),
+            "score": np.concatenate([split.gold for split in pairs]),
+        }
     )
 
 
-def _finished(name: str, table: pa.Table) -> Corpus:
-    blanks, done = 0, {}
+def _to_corpus(name: str, table: pa.Table) -> Corpus:
+    """Check the columns of a table and make a corpus of it, each empty text as one space.
+
+    Raises:
+        DataError: A column has the wrong type, there are fewer than two rows, or there is no text.
+    """
+    n_blanks = 0
+    columns: dict[str, pa.ChunkedArray] = {}
     for column in table.column_names:
-        kind = {"score": pa.float64(), "document_id": pa.int64()}.get(column, pa.large_string())
+        column_type = _COLUMN_TYPES.get(column, pa.large_string())
         values = table.column(column)
         try:
-            cast = values.cast(kind)
-            cast.validate(full=True)  # parquet may call bytes text that are not UTF-8
+            cast_values = values.cast(column_type)
+            # Parquet may declare bytes as text that are not UTF-8.
+            cast_values.validate(full=True)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise DataError(
-                f"corpus '{name}': column {column} holds {values.type}, not {kind}"
+                f"corpus '{name}': column {column} holds {values.type}, not {column_type}"
             ) from None
-        if kind == pa.large_string():
-            empty = pc.equal(pc.coalesce(cast, ""), "")
-            blanks += pc.sum(empty).as_py() or 0
-            cast = pc.if_else(empty, " ", cast)
-        done[column] = cast
+        if column_type == pa.large_string():
+            is_empty = pc.equal(pc.coalesce(cast_values, ""), "")
+            n_blanks += pc.sum(is_empty).as_py() or 0
+            cast_values = pc.if_else(is_empty, " ", cast_values)
+        columns[column] = cast_values
     if table.num_rows < 2:
         raise DataError(f"corpus '{name}' has {table.num_rows} row(s); training needs at least two")
-    texts = [pc.utf8_trim_whitespace(done[column]) for column in done if column in TEXT_COLUMNS]
+    texts = [
+        pc.utf8_trim_whitespace(values)
+        for column, values in columns.items()
+        if column in TEXT_COLUMNS
+    ]
     if not any(pc.any(pc.not_equal(text, "")).as_py() for text in texts):
         raise DataError(f"corpus '{name}' holds no text: all its fields are empty")
-    return Corpus(name=name, table=pa.table(done), blanks=blanks)
+    return Corpus(name=name, table=pa.table(columns), blanks=n_blanks)
+
+
+_COLUMN_TYPES = {"score": pa.float64(), "document_id": pa.int64()}
+"""The Arrow types of the columns that are no text."""
 
 
 def select_columns(table: pa.Table, columns: Mapping[str, str | int], *, where: str) -> pa.Table:
-    """Return columns under our names, of each the table's name for it or its position; raises DataError where it has none."""
-    for theirs in columns.values():
-        if isinstance(theirs, str):
-            column_position(table.column_names, theirs, where=where)
-        elif not 0 <= theirs < table.num_columns:
-            raise DataError(
-                f"{where}: no column {theirs} (has {table.num_columns}, counted from 0)"
-            )
-    return pa.table({ours: table.column(theirs) for ours, theirs in columns.items()})
+    """Return some columns of a table under our names.
+
+    Args:
+        table: The table of a file.
+        columns: By our name, the name or the position of each column in the table.
+        where: The beginning of a message.
+
+    Raises:
+        DataError: The table lacks a column.
+    """
+    for key in columns.values():
+        if isinstance(key, str):
+            column_position(table.column_names, key, where=where)
+        elif not 0 <= key < table.num_columns:
+            raise DataError(f"{where}: no column {key} (has {table.num_columns}, counted from 0)")
+    return pa.table({name: table.column(key) for name, key in columns.items()})
 
 
 def read_training_text(path: Path, *, header: bool, limit: int | None = None) -> pa.Table:
-    """Read a file of training text; one column of lines is ``text``, and only ``.csv`` quotes its cells.
+    """Read a file of training text.
 
-    Without ``header`` the columns of a ``.csv`` or ``.tsv`` are ``f0``, ``f1``, … Raises DataError: the file is
-    missing, empty, cut off, not UTF-8, or not of its kind.
+    The one column of a ``.txt`` is ``text``; only a ``.csv`` quotes its cells.
+
+    Args:
+        path: The file.
+        header: Whether the first row of a ``.csv`` or ``.tsv`` names its columns, which otherwise
+            are ``f0``, ``f1``, …
+        limit: The number of first rows to read; None for all.
+
+    Raises:
+        DataError: The file is missing, empty, cut off, not UTF-8, or not of its type.
     """
-    kind = Path(path.stem).suffix if path.suffix in OPENERS else path.suffix
-    if kind not in TEXT_FILES:
-        known = (
-            f"{', '.join(TEXT_FILES)}, each also {' or '.join(OPENERS)}{suggest(kind, TEXT_FILES)}"
+    suffix = Path(path.stem).suffix if path.suffix in OPENERS else path.suffix
+    if suffix not in TEXT_FILES:
+        raise DataError(
+            f"{path}: '{suffix}' is not a kind of training text; known: {', '.join(TEXT_FILES)}, "
+            f"each also {' or '.join(OPENERS)}{suggest(suffix, TEXT_FILES)}"
         )
-        raise DataError(f"{path}: '{kind}' is not a kind of training text; known: {known}")
-    file = TEXT_FILES[kind]
-    content = _content(path, limit if file.by_line else None)
-    if file.is_utf8:
+    text_file = TEXT_FILES[suffix]
+    content = _read_content(path, limit if text_file.by_line else None)
+    if text_file.is_utf8:
         content = normalise_text(path, content, forbidden=b"\0").removeprefix(BOM.encode())
     # Damaged pages of parquet are an OSError.
-    with translate_errors(
-        f"{path}: not a valid {kind} file", DataError, pa.ArrowException, OSError, max_length=150
-    ):
-        table = file.parse(path, content, header)
+    exception_types = (pa.ArrowException, OSError)
+    problem = f"{path}: not a valid {suffix} file"
+    with translate_errors(problem, DataError, *exception_types, max_length=150):
+        table = text_file.parse(path, content, header)
     return table if limit is None else table.slice(0, limit)
 
 
-def _content(path: Path, lines: int | None) -> bytes:
+def _read_content(path: Path, max_lines: int | None) -> bytes:
+    """Read and unpack a file.
+
+    Args:
+        path: The file.
+        max_lines: The number of first lines to read; None for all.
+    """
     content = bytearray()
     try:
         with OPENERS.get(path.suffix, open)(path, "rb") as stream:
-            for part in limit_bytes(chunks(stream), path, where=str(path)):
-                content += part
-                if lines is not None and part.count(b"\n") and content.count(b"\n") >= lines:
+            for chunk in limit_bytes(chunks(stream), path, where=str(path)):
+                content += chunk
+                has_line_end = chunk.count(b"\n") > 0
+                if max_lines is not None and has_line_end and content.count(b"\n") >= max_lines:
                     break
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
-        why = (
-            "is cut off"
-            if isinstance(error, EOFError)
-            else f"is not a {path.suffix} file, or is damaged"
-        )
-        raise DataError(f"{path}: {why}; restore it") from error
+        is_cut = isinstance(error, EOFError)
+        problem = "is cut off" if is_cut else f"is not a {path.suffix} file, or is damaged"
+        raise DataError(f"{path}: {problem}; restore it") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     if not content.strip():
         raise DataError(f"{path}: the file is empty")
-    return (
-        bytes(content) if lines is None else b"".join(itertools.islice(io.BytesIO(content), lines))
-    )
+    if max_lines is None:
+        return bytes(content)
+    return b"".join(itertools.islice(io.BytesIO(content), max_lines))
 
 
-def _lines(path: Path, content: bytes, header: bool) -> pa.Table:
-    r"""Split at ``\n`` alone: other Unicode line ends are text."""
+def _parse_lines(path: Path, content: bytes, header: bool) -> pa.Table:
+    r"""Split text at ``\n`` alone: other Unicode line ends are text."""
     text = pa.array([content.removesuffix(b"\n")], pa.large_binary()).cast(pa.large_string())
     return pa.table({"text": pc.split_pattern(text, "\n").flatten()})
 
 
-def _delimited(
-    path: Path, content: bytes, header: bool, delimiter: str, quote: str | Literal[False]
+def _parse_delimited(
+    content: bytes, header: bool, delimiter: str, quote: str | Literal[False]
 ) -> pa.Table:
+    """Parse delimited text; ``quote`` is False if its cells have no quotes."""
     from pyarrow import csv
 
     return csv.read_csv(
@@ -313,22 +395,23 @@ def _delimited(
 
 
 class TextFile(NamedTuple):
-    """A kind of training text: what reads its content, whether that is UTF-8, and whether each line is a row."""
+    """A type of file with training text."""
 
     parse: Callable[[Path, bytes, bool], pa.Table]
-    """The path for messages, the content, and whether the first row names the columns."""
+    """Parse the content, from the path for messages and whether the first row names the columns."""
     is_utf8: bool = True
     by_line: bool = False
+    """Whether each line is a row."""
 
 
 TEXT_FILES: Mapping[str, TextFile] = {
-    ".txt": TextFile(_lines, by_line=True),
-    ".csv": TextFile(lambda path, content, header: _delimited(path, content, header, ",", '"')),
-    ".tsv": TextFile(lambda path, content, header: _delimited(path, content, header, "\t", False)),
+    ".txt": TextFile(_parse_lines, by_line=True),
+    ".csv": TextFile(lambda path, content, header: _parse_delimited(content, header, ",", '"')),
+    ".tsv": TextFile(lambda path, content, header: _parse_delimited(content, header, "\t", False)),
     ".jsonl": TextFile(lambda path, content, header: read_json_lines(path, content)),
     ".parquet": TextFile(lambda path, content, header: read_parquet(path, content), is_utf8=False),
 }
-"""By the end of a file's name."""
+"""The types of files by the suffix of their names."""
 
 
 TEXT_COLUMNS = (
@@ -341,18 +424,18 @@ TEXT_COLUMNS = (
     "first",
     "second",
 )
-"""Columns of a corpus that hold text; beside them ``label``, ``score`` and ``document_id``."""
+"""The columns of a corpus with text; the others are ``label``, ``score`` and ``document_id``."""
 
 
 class TextColumn(Sequence[str]):
-    """One column of text as a sequence of strings, made as they are asked for."""
+    """One column of text as a sequence of strings, which are made at each access."""
 
     def __init__(self, values: pa.ChunkedArray) -> None:
-        """Keep the Arrow column of strings."""
+        """Store the Arrow column of strings."""
         self.values = values
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return len(self.values)
 
     @overload
@@ -360,243 +443,149 @@ class TextColumn(Sequence[str]):
     @overload
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
-        """One string, or a list of them."""
+        """Return one string, or a list of them for a slice."""
         if isinstance(index, slice):
             return self.take(range(len(self))[index])
         return str(self.values[index].as_py())
 
     def __iter__(self) -> Iterator[str]:
-        """All strings in order."""
+        """Yield all strings in order."""
         for chunk in self.values.chunks:
             yield from chunk.to_pylist()
 
     def take(self, rows: Sequence[int]) -> list[str]:
-        """The strings of some rows."""
-        found: list[str] = self.values.take(pa.array(rows, pa.int64())).to_pylist()
-        return found
+        """Return the strings of some rows, by their positions."""
+        texts: list[str] = self.values.take(pa.array(rows, pa.int64())).to_pylist()
+        return texts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
     """Rows of training text, made by :func:`~stsbench.data.corpora.corpus.load_corpus`.
 
-    Columns are ``text``; or ``document``; or ``anchor``, ``positive`` and perhaps ``negative`` and ``second_negative``; or
-    ``first``, ``second`` and ``label`` (a class name) or ``score`` (float). ``document_id`` (int) beside ``text`` says
-    which sentences follow each other. A dataset for torch: it has a length, and rows are dictionaries.
+    Columns are ``text``; or ``document``; or ``anchor``, ``positive`` and perhaps ``negative`` and
+    ``second_negative``; or ``first``, ``second`` and ``label`` (a class name) or ``score`` (float).
+    Beside ``text`` there may be ``document_id`` (int): sentences of the same document follow each
+    other. A corpus is a dataset for torch: it has a length, and its rows are dictionaries.
     """
 
     name: str
     table: pa.Table = field(repr=False)
     blanks: int = 0
-    """How many empty fields were made one space, as SimCSE's code does."""
+    """The number of empty fields that were made one space, as in SimCSE's code."""
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return int(self.table.num_rows)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        """One row by column."""
+        """Return one row by column."""
         return {name: self.table.column(name)[row].as_py() for name in self.columns}
 
     def __getitems__(self, rows: Sequence[int]) -> list[dict[str, Any]]:
-        """Some rows at once, as torch's data loader asks for them."""
+        """Return some rows at once, as torch's data loader requests them."""
         return list(self.take(rows).table.to_pylist())
 
     @property
     def columns(self) -> list[str]:
-        """The columns there are."""
+        """The names of the columns."""
         return list(self.table.column_names)
 
     def column(self, name: str) -> TextColumn:
-        """One column of text or labels; raises DataError where the corpus has no such column."""
+        """Return one column of text or labels; raises DataError if the corpus lacks it."""
         return TextColumn(self.require(name).table.column(name))
 
     def numbers(self, name: str) -> np.ndarray:
-        """The column ``score`` (float64) or ``document_id`` (int64), shape (n,); raises DataError."""
+        """Return ``score`` (float64) or ``document_id`` (int64), shape (n,); raises DataError."""
         return np.asarray(self.require(name).table.column(name))
 
     def require(self, *names: str) -> Corpus:
-        """Return the corpus if it has these columns; raises DataError."""
+        """Return the corpus if it has these columns; raises DataError if it lacks one."""
         if missing := [name for name in names if name not in self.columns]:
             raise DataError(
-                f"corpus '{self.name}' has no {' and no '.join(missing)} (has {', '.join(self.columns)}); "
+                f"corpus '{self.name}' has no {' and no '.join(missing)} "
+                f"(has {', '.join(self.columns)}); "
                 "choose a corpus with these columns, or name the columns of your file"
             )
         return self
 
     def take(self, rows: Sequence[int]) -> Corpus:
-        """The corpus of some rows, in this order."""
+        """Return the corpus of some rows, by their positions, in this order."""
         return replace(self, table=self.table.take(pa.array(rows, pa.int64())))
 
     def sentences(self) -> Corpus:
-        """The distinct texts of all columns as one column ``text``, in the order met, first columns first."""
-        chunks = [c for n in self.columns if n in TEXT_COLUMNS for c in self.table.column(n).chunks]
+        """Return the distinct texts of all columns as a corpus with one column, ``text``.
+
+        They are in the order of their first occurrence, first columns first.
+        """
+        chunks: list[pa.Array] = []
+        for name in self.columns:
+            if name in TEXT_COLUMNS:
+                chunks += self.table.column(name).chunks
         text = pc.unique(pa.chunked_array(chunks, pa.large_string()))
         return replace(self, table=pa.table({"text": text}))
 
     @cached_property
     def sha256(self) -> str:
-        """The sha256 of columns and rows in their order: the same for the same text, whatever file it lay in."""
-        h = hashlib.sha256()
+        """The sha256 of columns and rows in order: the same for the same text in any file."""
+        sha256 = hashlib.sha256()
         for name in self.columns:
             values = self.table.column(name).combine_chunks()
-            h.update(f"\x1d{name}\x1f".encode())
+            sha256.update(f"\x1d{name}\x1f".encode())
             if not pa.types.is_large_string(values.type):
-                h.update(values.to_numpy(zero_copy_only=False).tobytes())
+                sha256.update(values.to_numpy(zero_copy_only=False).tobytes())
                 continue
-            h.update(
-                pc.binary_length(values).to_numpy(zero_copy_only=False).astype("<i8").tobytes()
-            )
-            offsets = np.frombuffer(values.buffers()[1], "<i8")[
-                values.offset : values.offset + len(values) + 1
-            ]
-            h.update(memoryview(values.buffers()[2])[offsets[0] : offsets[-1]])
-        return h.hexdigest()
+            lengths = pc.binary_length(values).to_numpy(zero_copy_only=False)
+            sha256.update(lengths.astype("<i8").tobytes())
+            # The texts of the rows, without a copy: Arrow's buffers are validity, offsets, bytes.
+            _, offset_buffer, text_buffer = values.buffers()
+            first = values.offset
+            offsets = np.frombuffer(offset_buffer, "<i8")[first : first + len(values) + 1]
+            sha256.update(memoryview(text_buffer)[offsets[0] : offsets[-1]])
+        return sha256.hexdigest()
 
 
 def number_texts(*columns: Sequence[str]) -> npt.NDArray[np.int64]:
-    """A number for each distinct text of some equally long columns, in the order met: (columns, n)."""
-    chunks = [
-        c
-        for one in columns
-        for c in (one.values.chunks if isinstance(one, TextColumn) else [pa.array(one)])
-    ]
-    whole = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in chunks])
-    numbers: npt.NDArray[np.int32] = whole.dictionary_encode().indices.to_numpy()
+    """Assign a number to each distinct text of equally long columns, in order of occurrence.
+
+    Returns:
+        The number of each text, of shape (n_columns, n).
+    """
+    chunks: list[pa.Array] = []
+    for column in columns:
+        chunks += column.values.chunks if isinstance(column, TextColumn) else [pa.array(column)]
+    texts = pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in chunks])
+    numbers: npt.NDArray[np.int32] = texts.dictionary_encode().indices.to_numpy()
     return numbers.astype(np.int64).reshape(len(columns), -1)
 
 
-_END = re.compile(r"[.!?]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[A-Z0-9])")
+_SENTENCE_END = re.compile(r"[.!?]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[A-Z0-9])")
 _LAST_WORD = re.compile(r"([\w.]+)\.$")
 _ABBREVIATIONS = frozenset(
-    "adm al approx ave b.c blvd brig ca capt cf cmdr co col corp d.c dept dr e.g ed eds est etc fig figs gen gov hon "
-    "i.e inc jr lt ltd maj mr mrs ms mt no nos op p ph.d pp prof rep rev sen sgt sr st u.k u.n u.s v viz vol vols vs".split()
+    "adm al approx ave b.c blvd brig ca capt cf cmdr co col corp d.c dept dr e.g ed eds est etc "
+    "fig figs gen gov hon i.e inc jr lt ltd maj mr mrs ms mt no nos op p ph.d pp prof rep rev sen "
+    "sgt sr st u.k u.n u.s v viz vol vols vs".split()
 )
 
 
 def split_sentences(text: str) -> list[str]:
-    """Cut text after full stops, question and exclamation marks that a capital or a digit follows.
+    """Split text after full stops, question and exclamation marks before a capital or a digit.
 
-    Initials and common abbreviations of English end no sentence. A rule, not a model: nothing is
-    lost and no order changed, but some cuts are wrong.
+    Initials and common abbreviations of English end no sentence. This is a rule, not a model:
+    nothing is lost and no order changed, but some cuts are wrong.
     """
-    sentences, start = [], 0
-    for end in _END.finditer(text):
-        word = _LAST_WORD.search(text[start : end.start() + 1])
-        if word is None or not (
-            (len(word[1]) == 1 and word[1].isupper()) or word[1].casefold() in _ABBREVIATIONS
-        ):
-            sentences.append(text[start : end.end()].strip())
-            start = end.end()
+    sentences: list[str] = []
+    start = 0
+    for match in _SENTENCE_END.finditer(text):
+        last_word = _LAST_WORD.search(text[start : match.start() + 1])
+        if last_word is not None and _is_abbreviation(last_word[1]):
+            continue
+        sentences.append(text[start : match.end()].strip())
+        start = match.end()
     sentences.append(text[start:].strip())
     return list(filter(None, sentences))
 
 
-NUMBERS = ("score", "document_id")
-"""Columns of numbers; all others are of texts."""
-OF_NUMBERS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    ">=": pc.greater_equal,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    "<": pc.less,
-}
-OF_TEXT = ("=", "!=")
-_CONDITION = re.compile(r"\s*(\w+)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*")
-
-
-def where(corpus: Corpus, condition: str) -> Corpus:
-    """The rows of which a condition holds: ``label = entailment``, ``label != neutral``, ``score >= 4``.
-
-    Raises CardError: it is no condition, or not of this corpus, or leaves fewer than two rows.
-    """
-    said = f"[data] where '{condition}'"
-    found = _CONDITION.fullmatch(condition)
-    if found is None or not found[3]:
-        raise CardError(f"{said}: give COLUMN = VALUE, such as label = entailment or score >= 4")
-    name, sign, value = found.groups()
-    if name not in corpus.columns:
-        near, has = suggest(name, corpus.columns), ", ".join(corpus.columns)
-        raise CardError(f"{said}: corpus '{corpus.name}' has no {name}{near}; it has {has}")
-    if name not in NUMBERS and sign not in OF_TEXT:
-        raise CardError(f"{said}: {name} is text; compare it by {' or '.join(OF_TEXT)}")
-    try:
-        wanted = pa.scalar(float(value)) if name in NUMBERS else pa.scalar(value, pa.large_string())
-    except ValueError as error:
-        raise CardError(f"{said}: {name} is a number, '{value}' is not") from error
-    kept = corpus.table.filter(OF_NUMBERS[sign](corpus.table.column(name), wanted))
-    if kept.num_rows < 2:
-        labels = sorted(corpus.table.column(name).unique().to_pylist()) if name == "label" else []
-        known = f"{suggest(value, labels)}; labels: {', '.join(labels[:10])}" if labels else ""
-        raise CardError(f"{said}: leaves {kept.num_rows} of {len(corpus)} rows{known}")
-    return replace(corpus, table=kept)
-
-
-def of_form(corpus: Corpus, form: str) -> Corpus:
-    """Labelled pairs as rows of another form, one of :data:`FORMS`; raises CardError or DataError."""
-    wanted = look_up("form of rows", form, FORMS)
-    corpus.require("first", "second", *(["label"] if wanted else []))
-    if not wanted:
-        pairs = corpus.table.select(["first", "second"]).rename_columns(["anchor", "positive"])
-        return replace(corpus, table=pairs)
-    others: dict[str, dict[str, str]] = {}
-    for row in corpus.table.select(["first", "second", "label"]).to_pylist():
-        others.setdefault(row["first"], {}).setdefault(row["label"], row["second"])
-    whole = {
-        anchor: by_label
-        for anchor, by_label in others.items()
-        if by_label.keys() >= set(wanted.values())
-    }
-    if len(whole) < 2:
-        have = f"{len(whole)} first sentences of corpus '{corpus.name}' have {', '.join(wanted.values())}"
-        raise CardError(f"[data] form '{form}': {have}")
-    columns = {
-        name: [by_label[label] for by_label in whole.values()] for name, label in wanted.items()
-    }
-    table = {
-        name: pa.array(texts, pa.large_string())
-        for name, texts in {"anchor": list(whole), **columns}.items()
-    }
-    return replace(corpus, table=pa.table(table))
-
-
-FORMS: Mapping[str, Mapping[str, str]] = {
-    "pairs": {},
-    "triplets": {"positive": "entailment", "negative": "contradiction"},
-    "two_negatives": {
-        "positive": "entailment",
-        "negative": "contradiction",
-        "second_negative": "neutral",
-    },
-}
-"""Each form with the label that the first second sentence of each of its columns has; ``pairs``: whatever their labels."""
-
-
-def repeat_rows(corpus: Corpus, length: int) -> Corpus:
-    """All rows as many times as that gives ``length`` rows at most, one time at least."""
-    times = max(1, length // len(corpus))
-    return replace(corpus, table=pa.concat_tables([corpus.table] * times))
-
-
-def refuse_ordered(corpus: Corpus, key: str) -> None:
-    """Raise CardError where rows of ordered text would lose their neighbours."""
-    if "document_id" in corpus.columns:
-        raise CardError(
-            f"[data] {key}: corpus '{corpus.name}' is ordered text, of which no sentence can be left out"
-        )
-
-
-def of_at_most(corpus: Corpus, words: int) -> Corpus:
-    """The rows of which no text has more words, as white space parts them; raises CardError where fewer than two are left."""
-    refuse_ordered(corpus, "max_words")
-    kept = pa.chunked_array([np.ones(len(corpus), dtype=bool)])
-    for name in filter(TEXT_COLUMNS.__contains__, corpus.columns):
-        gaps = pc.count_substring_regex(pc.utf8_trim_whitespace(corpus.table.column(name)), r"\s+")
-        kept = pc.and_(kept, pc.less(gaps, words))
-    short = replace(corpus, table=corpus.table.filter(kept))
-    if len(short) < 2:
-        raise CardError(
-            f"[data] max_words {words}: leaves {len(short)} of {len(corpus)} rows of '{corpus.name}'"
-        )
-    return short
+def _is_abbreviation(word: str) -> bool:
+    """Return whether a word before a full stop is an initial or a common abbreviation."""
+    return (len(word) == 1 and word.isupper()) or word.casefold() in _ABBREVIATIONS

@@ -1,4 +1,7 @@
-"""Corpora that are not published as files, made of those that are: the first rows of another, or the long documents of a dataset."""
+"""Makes corpora that are not published as files from those that are.
+
+They are the first rows of another corpus, or the long documents of a dataset.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import msgspec
 
@@ -28,39 +31,53 @@ from stsbench.core.files import parquet_batches, remove, write_atomically
 from stsbench.data.corpora.corpus import fetch_corpus, read_training_text
 from stsbench.data.readers.files import column_position
 
-SPLITS = frozenset({"train", "validation", "valid", "dev", "test"})
-"""Words of a file's name that say of which split it is."""
-_ROWS = 512
+if TYPE_CHECKING:
+    from stsbench.data.hub.repository import Repository
+
+SPLIT_WORDS = frozenset({"train", "validation", "valid", "dev", "test"})
+"""Words in a file's name that give its split."""
+_TOKENIZE_ROWS = 512
+"""The number of documents that are tokenised at the same time."""
 FileProgress = Callable[[int, int], None]
-"""Called with how many files of the dataset are done, and of how many."""
+"""Called with the number of files of the dataset that are done, and of all files."""
 
 
-class CountsTokens(Protocol):
-    """A tokenizer, as far as documents are chosen by it."""
+class DocumentTokenizer(Protocol):
+    """A tokenizer that counts the tokens of documents."""
 
     @property
     def identity(self) -> str:
-        """Changes if and only if a count can."""
+        """A hash that changes if and only if a count can change."""
         ...
 
     def __call__(self, texts: Sequence[str]) -> list[int]:
-        """The tokens of each text, without those that a tokenizer adds."""
+        """Return the number of tokens of each text, without those that a tokenizer adds."""
         ...
 
 
-OpensTokenizer = Callable[[str, str], CountsTokens]
-"""Opens the tokenizer of a folder, or of a model on the Hub at a revision."""
+OpenTokenizer = Callable[[str, str], DocumentTokenizer]
+"""Return the tokenizer of a folder, or of a model on the Hub at a revision."""
 
 
 class _CorpusRequest(NamedTuple):
-    """What is to be made, of what, and by what."""
+    """A corpus that is to be made, and everything that is needed for it."""
 
-    facts: MakeSection
+    section: MakeSection
     path: Path
+    """The file to write."""
     cards: Mapping[str, CorpusCard]
+    """All corpora by id."""
     corpora: Path
-    open_tokenizer: OpensTokenizer
+    """The folder of corpora."""
+    open_tokenizer: OpenTokenizer
     progress: FileProgress
+
+
+class MadeCorpus(NamedTuple):
+    """The file of a corpus, and its number of rows."""
+
+    path: Path
+    n_rows: int
 
 
 def make_corpus(
@@ -68,148 +85,198 @@ def make_corpus(
     *,
     corpora: Path,
     catalogue: Catalogue,
-    open_tokenizer: OpensTokenizer,
+    open_tokenizer: OpenTokenizer,
     progress: FileProgress = lambda done, total: None,
-) -> tuple[Path, int]:
-    """Make a corpus's file in a corpora folder, and return it with its number of rows.
+) -> MadeCorpus:
+    """Make a corpus's file in a corpora folder, as its card describes.
 
-    Raises UnknownName: no such corpus; DataError: it is not one that can be made, what it is made of cannot be had or
-    read, or its rows are not the card's; OutputError: the file already exists, or cannot be written.
+    Args:
+        name: The id of the corpus.
+        corpora: The folder for the file.
+        catalogue: The cards.
+        open_tokenizer: Return a tokenizer, for corpora of long documents.
+        progress: Called before each file of the dataset.
+
+    Raises:
+        UnknownName: There is no such corpus.
+        DataError: It cannot be made, its source cannot be fetched or read, or its number of rows is
+            not the card's.
+        OutputError: The file already exists, or cannot be written.
     """
     cards = catalogue.corpora()
     card = look_up("corpus", name, cards)
     if card.make is None:
-        raise DataError(
-            f"corpus '{name}' is not made by a command: {card.how or 'fetch it, or put it into a folder'}"
-        )
+        hint = card.how or "fetch it, or put it into a folder"
+        raise DataError(f"corpus '{name}' cannot be made from others: {hint}")
     path = corpora / card.file
     if path.exists():
         raise OutputError(f"{path}: already exists; remove it to make it again")
     make = look_up("way of making a corpus", card.make.way, WAYS)
-    rows = make(_CorpusRequest(card.make, path, cards, corpora, open_tokenizer, progress))
-    if rows != card.rows:
+    request = _CorpusRequest(card.make, path, cards, corpora, open_tokenizer, progress)
+    n_rows = make(request)
+    if n_rows != card.rows:
         raise DataError(
-            f"{path}: made, but of {rows:,} rows where the card of '{name}' says {card.rows:,}: its source has "
-            "changed; to train on it anyway, name the file by its path"
+            f"{path}: made, but of {n_rows:,} rows where the card of '{name}' says "
+            f"{card.rows:,}: its source has changed; to train on it anyway, name the file by its "
+            "path"
         )
+    # Checks the file's hash.
     fetch_corpus(name, card, corpora=corpora)
-    return path, rows
+    return MadeCorpus(path, n_rows)
 
 
-def _first_rows(order: _CorpusRequest) -> int:
-    facts = order.facts
-    source = fetch_corpus(facts.of, look_up("corpus", facts.of, order.cards), corpora=order.corpora)
-    lines = read_training_text(source, header=False, limit=facts.rows).column(0).to_pylist()
-    write_atomically(order.path, "".join(f"{line}\n" for line in lines).encode())
+def _make_first_rows(request: _CorpusRequest) -> int:
+    """Write the first rows of another corpus, and return their number."""
+    section = request.section
+    source_card = look_up("corpus", section.of, request.cards)
+    source = fetch_corpus(section.of, source_card, corpora=request.corpora)
+    table = read_training_text(source, header=False, limit=section.rows)
+    lines = table.column(0).to_pylist()
+    write_atomically(request.path, "".join(f"{line}\n" for line in lines).encode())
     return len(lines)
 
 
 class _CorpusProgress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a draft is: what it is made of, and what of that is whole."""
+    """The progress of a draft of a corpus."""
 
     key: str
+    """A hash of everything that decides the rows."""
     files: int = 0
+    """The number of files of the dataset that are done."""
     size: int = 0
+    """The number of bytes of the draft that come from these files."""
     rows: int = 0
+    """The number of rows that come from these files."""
 
 
-def _long_documents(order: _CorpusRequest) -> int:
-    """The documents of a dataset with more tokens than a number, each on one line.
+def _make_long_documents(request: _CorpusRequest) -> int:
+    """Write the documents of a dataset with more tokens than a limit, each on one line.
 
-    Until it is whole the file is a draft beside its place. The draft grows by what one file of the dataset gives, and
-    a record says how far it is, so that the same bytes come of a run that was stopped and begun again.
+    Until it is complete the file is a draft beside its final path. The draft grows by the documents
+    of one file of the dataset at a time, and a record stores the progress, so that a run that was
+    stopped and started again writes the same bytes.
+
+    Returns:
+        The number of documents.
     """
     from stsbench.data.hub.repository import Repository
 
-    facts, path = order.facts, order.path
-    if not facts.tokenizer or facts.tokens is None:
+    section, path = request.section, request.path
+    if not section.tokenizer or section.tokens is None:
         raise CardError(
             "way 'long_documents' needs a tokenizer, and the number of tokens to be exceeded"
         )
-    repository = Repository(facts.of, revision=facts.revision, kind="dataset", offline_hint="")
-    digests = {name: repository.files[name] for name in _of_training(repository.files)}
-    if not digests:
+    repository = Repository(section.of, revision=section.revision, kind="dataset", offline_hint="")
+    hash_by_name = {name: repository.files[name] for name in _training_files(repository.files)}
+    if not hash_by_name:
         raise SourceError(
             f"{repository}: has no parquet file for training; nothing else is read here"
         )
-    count = order.open_tokenizer(facts.tokenizer, facts.tokenizer_revision)
-    chosen = [facts.column, facts.tokens, facts.lowercase, count.identity]
-    key = hashlib.sha256(json.dumps([list(digests.items()), *chosen]).encode()).hexdigest()
-    draft, record = (
-        path.with_name(f"{path.name}.unfinished"),
-        path.with_name(f"{path.name}.unfinished.json"),
-    )
+    tokenizer = request.open_tokenizer(section.tokenizer, section.tokenizer_revision)
+    selection = [section.column, section.tokens, section.lowercase, tokenizer.identity]
+    deciding = json.dumps([list(hash_by_name.items()), *selection])
+    draft = path.with_name(f"{path.name}.unfinished")
+    record = path.with_name(f"{path.name}.unfinished.json")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        done = _CorpusProgress(key=key)
-        # Nothing of a draft that is made of something else, or cut.
-        with suppress(OSError, msgspec.DecodeError):
-            noted = msgspec.json.decode(record.read_bytes(), type=_CorpusProgress)
-            done = noted if noted.key == key and draft.stat().st_size >= noted.size else done
+        progress = _read_progress(record, draft, hashlib.sha256(deciding.encode()).hexdigest())
         with draft.open("ab") as stream:
-            stream.truncate(done.size)
-            for name in list(digests)[done.files :]:
-                order.progress(done.files, len(digests))
-                rows = done.rows
-                # One file at a time, and none is kept: a dataset may be larger than the disk.
-                with TemporaryDirectory(dir=path.parent, suffix=".partial") as scratch:
-                    file = repository.fetch(name, into=Path(scratch))
-                    for line in _long(file, repository.describe_file(name), facts, count):
-                        stream.write(f"{line}\n".encode())
-                        rows += 1
-                stream.flush()
-                os.fsync(stream.fileno())
-                done = _CorpusProgress(key=key, files=done.files + 1, size=stream.tell(), rows=rows)
-                write_atomically(record, msgspec.json.encode(done))
+            stream.truncate(progress.size)
+            for name in list(hash_by_name)[progress.files :]:
+                request.progress(progress.files, len(hash_by_name))
+                n_documents = _append_documents(stream, repository, name, request, tokenizer)
+                progress = _CorpusProgress(
+                    key=progress.key,
+                    files=progress.files + 1,
+                    size=stream.tell(),
+                    rows=progress.rows + n_documents,
+                )
+                write_atomically(record, msgspec.json.encode(progress))
         draft.replace(path)
     except OSError as error:
         raise OutputError(f"{path.parent}: cannot be written: {error.strerror}") from error
     remove(record)
-    return done.rows
+    return progress.rows
+
+
+def _read_progress(record: Path, draft: Path, key: str) -> _CorpusProgress:
+    """Read the progress of a draft; it is zero if the draft has another key, or was cut."""
+    with suppress(OSError, msgspec.DecodeError):
+        stored = msgspec.json.decode(record.read_bytes(), type=_CorpusProgress)
+        if stored.key == key and draft.stat().st_size >= stored.size:
+            return stored
+    return _CorpusProgress(key=key)
+
+
+def _append_documents(
+    stream: BinaryIO,
+    repository: Repository,
+    name: str,
+    request: _CorpusRequest,
+    tokenizer: DocumentTokenizer,
+) -> int:
+    """Append the long documents of one file of a dataset to a draft, and return their number."""
+    n_documents = 0
+    # Only one file is on the disk at a time: a dataset may be larger than the disk.
+    with TemporaryDirectory(dir=request.path.parent, suffix=".partial") as scratch:
+        file = repository.fetch(name, into=Path(scratch))
+        where = repository.describe_file(name)
+        for line in _iter_long_documents(file, where, request.section, tokenizer):
+            stream.write(f"{line}\n".encode())
+            n_documents += 1
+    stream.flush()
+    os.fsync(stream.fileno())
+    return n_documents
 
 
 WAYS: Mapping[str, Callable[[_CorpusRequest], int]] = {
-    "first_rows": _first_rows,
-    "long_documents": _long_documents,
+    "first_rows": _make_first_rows,
+    "long_documents": _make_long_documents,
 }
-"""How a card's ``[make]`` says that its file is made; each writes it and returns its rows."""
+"""The ways to make a file in a card's ``[make]``; each writes it and returns its rows."""
 
 
-def _of_training(names: Iterable[str]) -> list[str]:
-    """The parquet files for training, by their names; all where no name says a split."""
-    words = {
+def _training_files(names: Iterable[str]) -> list[str]:
+    """Return the parquet files for training; all of them if no name has the word of a split."""
+    words_by_name = {
         name: set(re.split(r"[/._-]", name)) for name in sorted(names) if name.endswith(".parquet")
     }
-    if not any(parts & SPLITS for parts in words.values()):
-        return list(words)
-    return [name for name, parts in words.items() if "train" in parts]
+    if not any(words & SPLIT_WORDS for words in words_by_name.values()):
+        return list(words_by_name)
+    return [name for name, words in words_by_name.items() if "train" in words]
 
 
-def _long(file: Path, where: str, facts: MakeSection, count: CountsTokens) -> Iterator[str]:
-    least = facts.tokens or 0
-    for documents in _documents(file, where, facts.column):
-        texts = [
-            " ".join((document.lower() if facts.lowercase else document).split())
-            for document in documents
-        ]
-        # A token has a byte at least: what is too short need not be tokenised.
-        texts = [text for text in texts if len(text.encode()) > least]
-        for text, tokens in zip(texts, count(texts) if texts else [], strict=True):
-            if tokens > least:
-                yield text
+def _iter_long_documents(
+    file: Path, where: str, section: MakeSection, tokenizer: DocumentTokenizer
+) -> Iterator[str]:
+    """Yield the documents in a file that have more tokens than a card's limit, as one line each."""
+    max_dropped = section.tokens or 0
+    for documents in _iter_documents(file, where, section.column):
+        lines: list[str] = []
+        for document in documents:
+            line = " ".join((document.lower() if section.lowercase else document).split())
+            # A token has one byte or more, so shorter documents need not be tokenised.
+            if len(line.encode()) > max_dropped:
+                lines.append(line)
+        counts = tokenizer(lines) if lines else []
+        for line, n_tokens in zip(lines, counts, strict=True):
+            if n_tokens > max_dropped:
+                yield line
 
 
-def _documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
-    """The texts of a column, some rows at a time; a row without text holds none."""
+def _iter_documents(file: Path, where: str, column: str) -> Iterator[list[str]]:
+    """Yield the texts of a column, some rows at a time; a row without text is an empty one."""
     import pyarrow as pa
 
-    kinds = pa.ArrowException, OSError, UnicodeDecodeError
-    with translate_errors(f"{where}: cannot be read", SourceError, *kinds, max_length=200):
+    exception_types = (pa.ArrowException, OSError, UnicodeDecodeError)
+    problem = f"{where}: cannot be read"
+    with translate_errors(problem, SourceError, *exception_types, max_length=200):
         for batch in parquet_batches(file, file, where=where):
             texts = batch.column(column_position(batch.schema.names, column, where=where))
-            kind: Any = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
-            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-                raise DataError(f"{where}: column '{column}' holds {kind}, not text")
-            # The tokenizer takes far more memory than the text that it is given at once.
-            for at in range(0, len(texts), _ROWS):
-                yield [text or "" for text in texts.slice(at, _ROWS).to_pylist()]
+            is_dictionary = pa.types.is_dictionary(texts.type)
+            text_type: Any = texts.type.value_type if is_dictionary else texts.type
+            if not (pa.types.is_string(text_type) or pa.types.is_large_string(text_type)):
+                raise DataError(f"{where}: column '{column}' holds {text_type}, not text")
+            # The tokenizer takes far more memory than the text that it is called with.
+            for start in range(0, len(texts), _TOKENIZE_ROWS):
+                yield [text or "" for text in texts.slice(start, _TOKENIZE_ROWS).to_pylist()]

@@ -49,7 +49,7 @@ def test_the_first_rows_of_another_corpus(tmp_path: Path) -> None:
     corpora = tmp_path / "corpora"
     with pytest.raises(
         SourceError,
-        match="is local only; make it by 'stsbench data make part', or put parts/part.txt",
+        match=r"is local only; put parts/part.txt .* by `text=NAME` .*make_corpus\(corpus='part'\)",
     ):
         load_corpus("part", corpora=corpora, catalogue=cards)
     path, rows = make("part", corpora, cards)
@@ -247,7 +247,7 @@ def test_what_is_not_made_says_what_does_instead(tmp_path: Path) -> None:
     for name, message in (
         (
             "caption_pairs",
-            "corpus 'caption_pairs' is not made by a command: the first two, and the third",
+            "corpus 'caption_pairs' cannot be made from others: the first two, and the third",
         ),
         ("stsb_back_translations", "made by 'stsbench data back-translate stsb_sentences"),
         ("wiki1m", "fetch it, or put it into a folder"),
