@@ -108,7 +108,7 @@ class CleanScorer:
             for sentences_of_split in self._sentences_by_split.values()
             for sentence in sentences_of_split
         )
-        matches = find_overlap_matches(corpora, sentences, near=settings.min_similarity)
+        matches = find_overlap_matches(corpora, sentences, min_similarity=settings.min_similarity)
         hashes = [corpus.sha256 for corpus in corpora]
         digest = hashes[0] if len(hashes) == 1 else digest_columns({"corpora": hashes})
         return SearchedText(settings, digest, matches)
@@ -122,7 +122,7 @@ class CleanScorer:
         excluded_sentences = [
             sentence
             for sentence in self._sentences_by_split[result.task, result.split]
-            if sentence in text.matches.how
+            if sentence in text.matches.kind_by_text
         ]
         try:
             evaluator = make_task_evaluator(

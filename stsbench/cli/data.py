@@ -23,7 +23,7 @@ from stsbench.core.wording import join_lines
 
 if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
-    from stsbench.data.corpora.overlap import How, OverlapMatches
+    from stsbench.data.corpora.overlap import MatchKind, OverlapMatches
     from stsbench.data.splits import Split
     from stsbench.data.task import Task
 
@@ -273,7 +273,7 @@ def back_translate_command(
     print_text(f"models and settings: {written.record}")
 
 
-HOW: Sequence[How] = ("exact", "normalised", "near")
+HOW: Sequence[MatchKind] = ("exact", "normalised", "near")
 HELD = ("task", "item", "first", "second", "pair", "sentence1", "sentence2")
 SHARED = ("task", "sentences", "in", "shared", "percent", "items", "held", "pairs")
 """The columns of what is written."""
@@ -335,7 +335,7 @@ def overlap_command(
         ]
         with shown_count("rows read") as progress:
             texts = [text for split in splits.values() for text in split.texts()]
-            held = find_overlap_matches(loaded, texts, near=near, progress=progress)
+            held = find_overlap_matches(loaded, texts, min_similarity=near, progress=progress)
         written = [row for name, split in splits.items() for row in _items(name, split, held)], HELD
         counts = [
             _counts(name, split, held, near=near is not None) for name, split in splits.items()
@@ -358,23 +358,23 @@ def overlap_command(
 
 
 def _counts(name: str, split: Split, held: OverlapMatches, *, near: bool) -> dict[str, Any]:
-    found = [held.how[text] for text in set(split.texts()) if text in held.how]
-    items = sum(map(any, held.items(split)))
+    found = [held.kind_by_text[text] for text in set(split.texts()) if text in held.kind_by_text]
+    items = sum(map(any, held.kinds_by_item(split)))
     return {
         "task": name,
         "sentences": len(set(split.texts())),
         **{how: found.count(how) for how in HOW if near or how != "near"},
         "items": split.n,
         "held": items,
-        "pairs": sum(held.paired(split)),
-        "graded": sum(held.graded(split)),
+        "pairs": sum(held.is_paired(split)),
+        "graded": sum(held.is_graded(split)),
         "left": split.n - items,
     }
 
 
 def _items(name: str, split: Split, held: OverlapMatches) -> Iterator[dict[str, Any]]:
-    sides = zip(held.items(split), zip(*split.sides, strict=True), strict=True)
-    facts = zip(sides, held.paired(split), held.graded(split), strict=True)
+    sides = zip(held.kinds_by_item(split), zip(*split.sides, strict=True), strict=True)
+    facts = zip(sides, held.is_paired(split), held.is_graded(split), strict=True)
     for item, ((how, texts), paired, graded) in enumerate(facts):
         if any(how):
             pair = "graded" if graded else "text" if paired else ""

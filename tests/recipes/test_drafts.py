@@ -33,7 +33,7 @@ def test_a_module_and_its_recipe_name_each_other(tmp_path, monkeypatch):
 
 def test_the_pairs_hold_no_test_sentence():
     corpus = load_corpus(FOLDER / "pairs.csv")
-    assert find_overlap(corpus, [load_task("quickstart-en")])[0].found == 0
+    assert find_overlap(corpus, [load_task("quickstart-en")])[0].n_found == 0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Near-duplicates of sentences: candidates by MinHash (extra ``overlap``), each then held to its true similarity."""
+"""Sentences of tasks in training text, also near-duplicates of them.
+
+MinHash (extra ``overlap``) proposes near-duplicates, and the true similarity of each decides.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +20,38 @@ if TYPE_CHECKING:
     from rensa import RMinHash
 
 
-LENGTH = 3
-"""Letters of a shingle."""
-HASHES, SEED = 120, 1
-FOUND = 0.99
-"""The share of pairs at the threshold itself that bands are to find; of more alike ones they find more."""
-LOWEST = 0.5
+SHINGLE_LENGTH = 3
+"""The number of letters of a shingle."""
+N_HASHES = 120
+HASH_SEED = 1
+MIN_RECALL = 0.99
+"""The share of pairs exactly at the threshold that must be proposed; of more similar ones it is
+higher."""
+MIN_THRESHOLD = 0.5
 
 
 class NearIndex:
-    """Sentences, as :func:`text_key` writes them, and what is nearly one of them.
+    """An index of sentences that finds the near-duplicates of others.
 
-    Two are nearly the same where the shingles of three letters that they share are at least ``threshold`` of all that
-    either has (Jaccard). MinHash in bands (Broder 1997; Leskovec, Rajaraman and Ullman, section 3.4) proposes pairs, and may
-    miss one in a hundred at the threshold; of a pair that it proposes the similarity is counted out.
+    Two sentences are near-duplicates if the shingles of three letters that they share are at least
+    ``threshold`` of all that either has (Jaccard). MinHash in bands (Broder 1997; Leskovec,
+    Rajaraman and Ullman, section 3.4) proposes pairs, and may miss one in a hundred at the
+    threshold; the similarity of each proposed pair is then computed exactly.
     """
 
     def __init__(self, keys: Sequence[bytes], threshold: float) -> None:
-        """Index the sentences; raises StsbenchError where the threshold is none, or rensa is not installed."""
-        if not LOWEST <= threshold <= 1:
+        """Index the sentences.
+
+        Args:
+            keys: The sentences, as :func:`text_key` writes them.
+            threshold: The lowest similarity of near-duplicates, from 0.5 to 1.
+
+        Raises:
+            StsbenchError: The threshold is out of range, or rensa is not installed.
+        """
+        if not MIN_THRESHOLD <= threshold <= 1:
             raise StsbenchError(
-                f"near-duplicates: {threshold:g} is no similarity between {LOWEST:g} and 1"
+                f"near-duplicates: {threshold:g} is no similarity between {MIN_THRESHOLD:g} and 1"
             )
         try:
             from rensa import RMinHashLSH
@@ -45,175 +59,233 @@ class NearIndex:
             raise StsbenchError(
                 "near-duplicates need rensa; run: pip install 'stsbench[overlap]'"
             ) from error
-        self.threshold, self.keys = threshold, keys
-        self._lsh = RMinHashLSH(threshold=threshold, num_perm=HASHES, num_bands=bands(threshold))
-        self._lsh.insert_many(_hashed(keys))
+        self.threshold = threshold
+        self.keys = keys
+        n_bands = choose_n_bands(threshold)
+        self._index = RMinHashLSH(threshold=threshold, num_perm=N_HASHES, num_bands=n_bands)
+        self._index.insert_many(_minhashes(keys))
 
-    def alike(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The indexed sentences that any of these is nearly, each with the first such one."""
-        found: dict[bytes, bytes] = {}
-        for key, candidates in zip(keys, self._lsh.query_all(_hashed(keys)), strict=True):
-            own = shingles(key) if candidates else set()
-            for ours in (self.keys[at] for at in candidates):
-                if ours not in found:
-                    theirs = shingles(ours)
-                    if len(own & theirs) >= self.threshold * len(own | theirs):
-                        found[ours] = key
-        return found
+    def find_near(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Find the indexed sentences that have a near-duplicate among others.
+
+        Args:
+            keys: The other sentences, as :func:`text_key` writes them.
+
+        Returns:
+            The first near-duplicate of each indexed sentence that has one.
+        """
+        near_by_indexed: dict[bytes, bytes] = {}
+        candidates_by_key = self._index.query_all(_minhashes(keys))
+        for key, candidates in zip(keys, candidates_by_key, strict=True):
+            key_shingles = shingles(key) if candidates else set()
+            for indexed in (self.keys[position] for position in candidates):
+                if indexed in near_by_indexed:
+                    continue
+                indexed_shingles = shingles(indexed)
+                n_shared = len(key_shingles & indexed_shingles)
+                if n_shared >= self.threshold * len(key_shingles | indexed_shingles):
+                    near_by_indexed[indexed] = key
+        return near_by_indexed
 
 
 def shingles(key: bytes) -> set[str]:
-    """All runs of three letters of a sentence; what is shorter is one."""
+    """Return all runs of three letters of a sentence; a shorter sentence is its only shingle."""
     text = key.decode()
-    return {text[at : at + LENGTH] for at in range(len(text) - LENGTH + 1)} or {text}
+    n_shingles = len(text) - SHINGLE_LENGTH + 1
+    return {text[start : start + SHINGLE_LENGTH] for start in range(n_shingles)} or {text}
 
 
-def bands(threshold: float) -> int:
-    """The fewest bands, and so the fewest candidates, that find nearly all pairs which are as alike as this."""
-    sizes = (HASHES // rows for rows in range(HASHES, 0, -1) if HASHES % rows == 0)
-    return next(n for n in sizes if 1 - (1 - threshold ** (HASHES // n)) ** n >= FOUND)
+def choose_n_bands(threshold: float) -> int:
+    """Return the smallest number of bands that proposes nearly all pairs with a similarity.
+
+    With n bands of r hashes a pair of similarity s is proposed with probability 1 - (1 - s^r)^n.
+    Fewer bands propose fewer pairs in vain.
+    """
+    candidates = (N_HASHES // rows for rows in range(N_HASHES, 0, -1) if N_HASHES % rows == 0)
+    return next(n_bands for n_bands in candidates if _recall(threshold, n_bands) >= MIN_RECALL)
 
 
-def _hashed(keys: Sequence[bytes]) -> list[RMinHash]:
+def _recall(similarity: float, n_bands: int) -> float:
+    """Return the probability that bands propose a pair of a similarity."""
+    n_rows = N_HASHES // n_bands
+    return 1 - (1 - similarity**n_rows) ** n_bands
+
+
+def _minhashes(keys: Sequence[bytes]) -> list[RMinHash]:
     from rensa import RMinHash
 
     # Sorted: a set's order changes from one process to the next.
-    found: list[RMinHash] = RMinHash.from_token_sets(map(sorted, map(shingles, keys)), HASHES, SEED)
-    return found
+    token_sets = map(sorted, map(shingles, keys))
+    minhashes: list[RMinHash] = RMinHash.from_token_sets(token_sets, N_HASHES, HASH_SEED)
+    return minhashes
 
 
-How = Literal["exact", "normalised", "near"]
-"""How a sentence is held: sign by sign, by its letters and digits, or nearly."""
-PAIRED = (
+MatchKind = Literal["exact", "normalised", "near"]
+"""How text contains a sentence: exactly, by its letters and digits, or as a near-duplicate."""
+PAIRED_COLUMNS = (
     ("first", "second"),
     ("anchor", "positive"),
     ("anchor", "negative"),
     ("anchor", "second_negative"),
 )
-"""Columns of a corpus whose sentences stand side by side."""
-GRADED: dict[type[Split], str] = {PairSplit: "score", LabelledPairSplit: "label"}
-"""What a corpus must hold beside a pair to give its answer away, by the kind of split."""
-BLOCK = 20_000
-"""So many sentences of a corpus are held at once."""
+"""Columns of a corpus whose sentences form pairs."""
+TARGET_COLUMNS: dict[type[Split], str] = {PairSplit: "score", LabelledPairSplit: "label"}
+"""The column of a corpus that gives away the target of a pair, by the class of the split."""
+BLOCK_ROWS = 20_000
+"""The number of rows of a corpus that are compared at the same time."""
 _DROPPED = bytes(code for code in range(128) if not chr(code).isalnum())
-Pair = frozenset[bytes]
+PairKeys = frozenset[bytes]
+"""The two sentences of a pair, as :func:`text_key` writes them, in either order."""
 
 
 class TaskOverlap(NamedTuple):
-    """What a corpus holds of one task's test split."""
+    """The sentences and pairs of one task's scored split that a corpus contains."""
 
     task: str
-    sentences: int
-    """Distinct sentences of the split, where case, blanks and punctuation make no difference."""
-    found: int
-    """How many of them are in the training text."""
-    scored: int
-    """How many of its pairs are in the training text with a gold score or label."""
+    n_sentences: int
+    """The number of distinct sentences of the split, apart from case, blanks and punctuation."""
+    n_found: int
+    """The number of them in the corpus."""
+    n_graded: int
+    """The number of the split's pairs that the corpus has with a gold score or label."""
 
     @property
     def overlap(self) -> Overlap:
-        """As results carry it: ``none``, ``text`` (sentences seen) or ``gold`` (scores seen)."""
-        if self.scored:
+        """The overlap as results carry it: ``none``, ``text`` (sentences) or ``gold`` (scores)."""
+        if self.n_graded:
             return "gold"
-        return "text" if self.found else "none"
+        return "text" if self.n_found else "none"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OverlapMatches:
-    """What training text holds of some sentences: how it holds each, and which it has side by side.
+    """The sentences that training text contains, and the pairs of them that it contains."""
 
-    ``pairs`` are those of the same row; under ``score`` and ``label`` those that have one.
-    """
+    kind_by_text: dict[str, MatchKind]
+    """How each sentence is contained; those that are not are absent."""
+    pairs_by_target: dict[str, set[PairKeys]]
+    """The pairs in one row of the text: all under an empty string, those with a score or label
+    under ``score`` and ``label``."""
 
-    how: dict[str, How]
-    pairs: dict[str, set[Pair]]
+    def kinds_by_item(self, split: Split) -> list[tuple[MatchKind | None, ...]]:
+        """Return how the sentences of each item are contained; None for one that is not."""
+        kinds = [[self.kind_by_text.get(text) for text in column] for column in split.sides]
+        return list(zip(*kinds, strict=True))
 
-    def items(self, split: Split) -> list[tuple[How | None, ...]]:
-        """How each sentence of each item is held, item by item."""
-        return list(
-            zip(*([self.how.get(text) for text in side] for side in split.sides), strict=True)
-        )
+    def is_paired(self, split: Split, target: str = "") -> list[bool]:
+        """Return for each item whether it is a pair that one row contains.
 
-    def paired(self, split: Split, of: str = "") -> list[bool]:
-        """Which items are pairs that stand side by side, or that have a ``score`` or ``label`` there."""
-        pairs = self.pairs.get(of, set())
+        Args:
+            split: The split.
+            target: ``score`` or ``label`` to require that the row has one; empty for any row.
+        """
+        pairs = self.pairs_by_target.get(target, set())
         return [
             len(item) > 1 and frozenset(map(text_key, item)) in pairs
             for item in zip(*split.sides, strict=True)
         ]
 
-    def graded(self, split: Split) -> list[bool]:
-        """Which items are pairs of which the text has what the task asks for."""
-        return self.paired(split, GRADED.get(type(split), "nothing"))
+    def is_graded(self, split: Split) -> list[bool]:
+        """Return for each item whether it is a pair that one row contains with its target."""
+        return self.is_paired(split, TARGET_COLUMNS.get(type(split), "nothing"))
 
 
 def find_overlap(corpus: Corpus, tasks: Sequence[Task]) -> list[TaskOverlap]:
-    """Count the test sentences of each task that are in a corpus.
+    """Count the sentences of each task's scored split that a corpus contains.
 
-    Two texts are the same if their letters and digits are, in lower case: SentEval's tokenised files and the releases
-    they were made of agree. Documents are compared sentence by sentence. Where the corpus has scores, or labels for a
-    task of labelled pairs, pairs are compared too, in either order. Raises DataError: a task's data cannot be had.
+    Two texts are the same if their letters and digits are, in lower case: SentEval's tokenised
+    files then equal the releases they were made from. Documents are compared sentence by sentence.
+    Pairs are compared, in either order, if the corpus has scores, or labels for a task of labelled
+    pairs.
+
+    Raises:
+        DataError: The data of a task cannot be read.
     """
     splits = {task.name: task.load(task.card.score_split) for task in tasks}
-    held, found = (
-        find_overlap_matches(
-            [corpus], [text for split in splits.values() for text in split.texts()]
-        ),
-        [],
-    )
+    texts = [text for split in splits.values() for text in split.texts()]
+    matches = find_overlap_matches([corpus], texts)
+    overlaps: list[TaskOverlap] = []
     for name, split in splits.items():
         keys = {text: text_key(text) for text in split.texts()}
-        seen = {key for text, key in keys.items() if text in held.how}
+        found_keys = {key for text, key in keys.items() if text in matches.kind_by_text}
         pairs = {frozenset(map(text_key, item)) for item in zip(*split.sides, strict=True)}
-        scored = pairs & held.pairs.get(GRADED.get(type(split), ""), set())
-        found.append(TaskOverlap(name, len({*keys.values()} - {b""}), len(seen), len(scored)))
-    return found
+        target = TARGET_COLUMNS.get(type(split), "")
+        overlaps.append(
+            TaskOverlap(
+                task=name,
+                n_sentences=len(set(keys.values()) - {b""}),
+                n_found=len(found_keys),
+                n_graded=len(pairs & matches.pairs_by_target.get(target, set())),
+            )
+        )
+    return overlaps
 
 
 def find_overlap_matches(
     corpora: Sequence[Corpus],
     texts: Iterable[str],
     *,
-    near: float | None = None,
+    min_similarity: float | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> OverlapMatches:
-    """Find sentences in training text, which is read in blocks, its documents sentence by sentence.
+    """Find sentences in training text, whose documents are read sentence by sentence.
 
-    ``near`` is the least similarity of near-duplicates, see :class:`NearIndex`; without it none are looked for.
-    ``progress`` is called with rows done and rows in all.
+    Args:
+        corpora: The training text, which is read in blocks of rows.
+        texts: The sentences to find.
+        min_similarity: The lowest similarity of near-duplicates, see :class:`NearIndex`; None to
+            find no near-duplicates.
+        progress: Called with the number of rows that are done, and of all rows.
     """
     keys = {text: key for text in texts if (key := text_key(text))}
-    wanted, exact, same, alike = set(keys.values()), set[str](), set[bytes](), set[bytes]()
-    index = NearIndex(sorted(wanted), near) if near is not None else None
-    done, total = 0, sum(map(len, corpora))
-    pairs: dict[str, set[Pair]] = {"": set(), "score": set(), "label": set()}
-    blocks = (
-        replace(c, table=c.table.slice(start, BLOCK))
-        for c in corpora
-        for start in range(0, len(c), BLOCK)
-    )
-    for rows in blocks:
-        block = dict(zip(found := list(_texts(rows)), map(text_key, found), strict=True))
-        exact.update(keys.keys() & block.keys())
-        same.update(wanted.intersection(block.values()))
+    distinct_keys = set(keys.values())
+    index = None
+    if min_similarity is not None:
+        index = NearIndex(sorted(distinct_keys), min_similarity)
+    exact_texts: set[str] = set()
+    same_keys: set[bytes] = set()
+    near_keys: set[bytes] = set()
+    pairs_by_target: dict[str, set[PairKeys]] = {"": set(), "score": set(), "label": set()}
+    n_done = 0
+    n_rows = sum(map(len, corpora))
+    for block in _iter_blocks(corpora):
+        block_texts = list(_iter_texts(block))
+        block_keys = dict(zip(block_texts, map(text_key, block_texts), strict=True))
+        exact_texts.update(keys.keys() & block_keys.keys())
+        same_keys.update(distinct_keys.intersection(block_keys.values()))
         if index is not None:
-            alike.update(index.alike(sorted({*block.values()} - {b""})))
-        for of in pairs:
-            pairs[of].update(_pairs(rows, same, of))
-        progress(done := done + len(rows), total)
-    how: dict[str, How] = {text: "near" for text, key in keys.items() if key in alike}
-    how |= {text: "normalised" for text, key in keys.items() if key in same}
-    return OverlapMatches(how=how | dict.fromkeys(exact, "exact"), pairs=pairs)
+            near_keys.update(index.find_near(sorted(set(block_keys.values()) - {b""})))
+        for target, pairs in pairs_by_target.items():
+            pairs.update(_iter_pairs(block, same_keys, target))
+        n_done += len(block)
+        progress(n_done, n_rows)
+    kind_by_text: dict[str, MatchKind] = {}
+    # The more exact kind replaces the less exact one.
+    kind_by_text |= {text: "near" for text, key in keys.items() if key in near_keys}
+    kind_by_text |= {text: "normalised" for text, key in keys.items() if key in same_keys}
+    kind_by_text |= dict.fromkeys(exact_texts, "exact")
+    return OverlapMatches(kind_by_text=kind_by_text, pairs_by_target=pairs_by_target)
 
 
 def text_key(text: str) -> bytes:
-    """The letters and digits of a text in lower case: equal for texts that are the same but for their writing."""
+    """Return the letters and digits of a text in lower case.
+
+    Texts that differ only in case, blanks and punctuation have the same key.
+    """
     if text.isascii():
         return text.lower().encode().translate(None, _DROPPED)
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold())).encode()
 
 
-def _texts(corpus: Corpus) -> Iterator[str]:
+def _iter_blocks(corpora: Sequence[Corpus]) -> Iterator[Corpus]:
+    """Yield all rows of some corpora, in blocks of limited length."""
+    for corpus in corpora:
+        for start in range(0, len(corpus), BLOCK_ROWS):
+            yield replace(corpus, table=corpus.table.slice(start, BLOCK_ROWS))
+
+
+def _iter_texts(corpus: Corpus) -> Iterator[str]:
+    """Yield all texts of a corpus, the sentences of documents."""
     for name in corpus.columns:
         if name == "document":
             for document in corpus.column(name):
@@ -222,13 +294,21 @@ def _texts(corpus: Corpus) -> Iterator[str]:
             yield from corpus.column(name)
 
 
-def _pairs(corpus: Corpus, known: Collection[bytes], of: str) -> Iterator[Pair]:
-    """The pairs of known sentences in a corpus; of those that have it, where a column is named."""
-    if of and of not in corpus.columns:
+def _iter_pairs(corpus: Corpus, keys: Collection[bytes], target: str) -> Iterator[PairKeys]:
+    """Yield the pairs in a corpus whose sentences both have one of some keys.
+
+    Args:
+        corpus: The corpus.
+        keys: The keys of sentences, see :func:`text_key`.
+        target: A column that the corpus must have, or it has no pairs; empty for none.
+    """
+    if target and target not in corpus.columns:
         return
-    for first, second in PAIRED:
-        if {first, second} <= set(corpus.columns):
-            for pair in zip(corpus.column(first), corpus.column(second), strict=True):
-                one, other = map(text_key, pair)
-                if one in known and other in known:
-                    yield frozenset((one, other))
+    for first_column, second_column in PAIRED_COLUMNS:
+        if not {first_column, second_column} <= set(corpus.columns):
+            continue
+        rows = zip(corpus.column(first_column), corpus.column(second_column), strict=True)
+        for first_text, second_text in rows:
+            first_key, second_key = text_key(first_text), text_key(second_text)
+            if first_key in keys and second_key in keys:
+                yield frozenset((first_key, second_key))

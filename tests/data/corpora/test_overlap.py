@@ -13,9 +13,9 @@ from stsbench.core.errors import StsbenchError
 from stsbench.data.corpora import overlap
 from stsbench.data.corpora.corpus import Corpus, load_corpus
 from stsbench.data.corpora.overlap import (
-    HASHES,
+    N_HASHES,
     NearIndex,
-    bands,
+    choose_n_bands,
     find_overlap,
     find_overlap_matches,
     shingles,
@@ -75,26 +75,26 @@ def test_sentences_are_counted_once_for_each_task(tmp_path, tasks):
 
 def test_no_overlap(tmp_path, tasks):
     found = find_overlap(corpus(tmp_path, "a.txt", "nothing\nof the kind\n- . -\n"), tasks)
-    assert [(one.found, one.overlap) for one in found] == [(0, "none"), (0, "none")]
+    assert [(one.n_found, one.overlap) for one in found] == [(0, "none"), (0, "none")]
 
 
 def test_all_columns_and_sentences_of_documents(tmp_path, tasks):
     pairs = corpus(
         tmp_path, "a.csv", 'anchor,positive,negative\nx,y,un café\nx,"a cat, asleep",z\n'
     )
-    assert find_overlap(pairs, tasks)[0].found == 2
+    assert find_overlap(pairs, tasks)[0].n_found == 2
     documents = corpus(
         tmp_path, "b.csv", "document\nFirst. Un café. A cat asleep! The end.\nMore.\n"
     )
-    assert find_overlap(documents, tasks)[0].found == 2
+    assert find_overlap(documents, tasks)[0].n_found == 2
 
 
 def test_pairs_with_scores_are_gold(tmp_path, tasks):
     rows = "The dogs here,A cat asleep,{}\nun café,Another one,{}\n"
     scored = corpus(tmp_path, "a.csv", "sentence1,sentence2,score\n" + rows.format(3, 1))
     pets, others = find_overlap(scored, tasks)
-    assert (pets.found, pets.scored, pets.overlap) == (4, 1, "gold")
-    assert (others.found, others.scored, others.overlap) == (1, 0, "text")
+    assert (pets.n_found, pets.n_graded, pets.overlap) == (4, 1, "gold")
+    assert (others.n_found, others.n_graded, others.overlap) == (1, 0, "text")
     # A class is no score.
     labelled = corpus(tmp_path, "b.csv", "sentence1,sentence2,label\n" + rows.format("yes", "no"))
     assert find_overlap(labelled, tasks)[0].overlap == "text"
@@ -104,12 +104,14 @@ def test_pairs_with_scores_are_gold(tmp_path, tasks):
 def test_the_methods_that_train_on_test_text_are_found_out():
     tasks = [load_task(name) for name in ("sts16", "stsb", "sickr", "trec")]
     found = {one.task: one for one in find_overlap(load_corpus("sts_sentences"), tasks)}
-    assert all(found[name].found == found[name].sentences for name in ("sts16", "stsb", "sickr"))
+    assert all(
+        found[name].n_found == found[name].n_sentences for name in ("sts16", "stsb", "sickr")
+    )
     assert found["trec"].overlap == "none"
     # SG-BERT's raw text is the tokenised test text; other tasks are in STS-B too.
     found = {one.task: one for one in find_overlap(load_corpus("stsb_sentences"), tasks)}
-    assert found["stsb"].found == found["stsb"].sentences
-    assert 0 < found["sts16"].found < found["sts16"].sentences
+    assert found["stsb"].n_found == found["stsb"].n_sentences
+    assert 0 < found["sts16"].n_found < found["sts16"].n_sentences
     # STS-B's training pairs hold scores of the STS tasks it was made of.
     found = {one.task: one for one in find_overlap(load_corpus("stsb_train_pairs"), tasks)}
     assert found["sts16"].overlap == "gold"
@@ -119,24 +121,24 @@ def test_how_each_sentence_is_held_and_which_stand_side_by_side(tmp_path, tasks)
     split = tasks[0].load("test")
     text = 'anchor,positive\n"A cat, asleep!",the DOGS here\nAnother one,new\n'
     held = find_overlap_matches([corpus(tmp_path, "pairs.csv", text)], split.texts())
-    assert held.how == {
+    assert held.kind_by_text == {
         "A cat, asleep!": "exact",
         "The dog's here": "normalised",
         "Another one": "exact",
     }
-    assert held.items(split) == [("exact", "normalised"), (None, None), ("exact", "exact")]
+    assert held.kinds_by_item(split) == [("exact", "normalised"), (None, None), ("exact", "exact")]
     # The third pair's sentences stand in different rows.
-    assert held.paired(split) == [True, False, False] and not any(held.graded(split))
+    assert held.is_paired(split) == [True, False, False] and not any(held.is_graded(split))
 
 
 def test_a_corpus_is_read_in_blocks(tmp_path, tasks, monkeypatch):
-    monkeypatch.setattr(overlap, "BLOCK", 2)
+    monkeypatch.setattr(overlap, "BLOCK_ROWS", 2)
     text = corpus(tmp_path, "a.txt", "a cat asleep\nnew\nnew too\nun cafe\nthe dogs here\n")
     told: list[tuple[int, int]] = []
     held = find_overlap_matches(
         [text, text], tasks[0].load("test").texts(), progress=lambda *one: told.append(one)
     )
-    assert held.how == {"A cat, asleep!": "normalised", "The dog's here": "normalised"}
+    assert held.kind_by_text == {"A cat, asleep!": "normalised", "The dog's here": "normalised"}
     assert told == [(2, 10), (4, 10), (5, 10), (7, 10), (9, 10), (10, 10)]
 
 
@@ -159,16 +161,16 @@ def test_pairs_are_those_of_a_slow_count():
     keys, others = ([text_key(one) for one in side] for side in (ours, theirs))
     slow = {key for key in keys if any(jaccard(key, other) >= 0.8 for other in others)}
     assert 50 < len(slow) < 290
-    found = NearIndex(keys, 0.8).alike(others)
+    found = NearIndex(keys, 0.8).find_near(others)
     assert found.keys() <= slow and len(found) >= 0.97 * len(slow)
     assert all(jaccard(key, other) >= 0.8 for key, other in found.items())
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0.7, 0.8, 0.9, 1.0])
 def test_bands_find_nearly_all_at_the_threshold(threshold):
-    n = bands(threshold)
-    rows = HASHES // n
-    assert n * rows == HASHES
+    n = choose_n_bands(threshold)
+    rows = N_HASHES // n
+    assert n * rows == N_HASHES
     assert 1 - (1 - threshold**rows) ** n >= 0.99
 
 
