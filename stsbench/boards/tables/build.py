@@ -357,7 +357,7 @@ def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Tab
     names = [
         ""
         if one.protocol_fields
-        else ".".join(filter(None, (one.metric, published_protocol(one.protocol)[1])))
+        else ".".join(filter(None, (one.metric, published_protocol(one.protocol).aggregation)))
         for one in columns.values()
     ]
     asked = []

@@ -1,4 +1,4 @@
-"""The columns of a table: what each takes from an encoder's results and from published rows, averages, the baseline."""
+"""The columns of a table, and the numbers that results and published rows have for them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from typing import NamedTuple
 
 from stsbench.boards.published.rows import (
     METRICS,
@@ -43,187 +44,215 @@ from stsbench.results.groups import EncoderResults, suite_mean
 from stsbench.results.record import Result, score_name
 
 Seeds = tuple[int | None, int]
+"""The seeds of training and of evaluation."""
 ScoreBySeed = Mapping[Seeds, float]
-"""A score a seed."""
 Numbers = dict[str, TableNumber]
+"""Numbers by column key."""
 UNKNOWN_PROTOCOL = ProtocolFacts(metric="")
 STS_EVALUATORS = ("sts", "relatedness")
 """The evaluators of tasks whose test sentences are those of STS and SICK."""
 
 
-def scores_by_seed(runs: EncoderResults, wanted: ColumnSpec) -> ScoreBySeed:
-    """One score a seed, in points; a result of another protocol gives none."""
+def scores_by_seed(encoder_results: EncoderResults, spec: ColumnSpec) -> ScoreBySeed:
+    """Return an encoder's scores for a column, in points; results of other protocols have none."""
     return {
-        one.seeds: 100 * (_score(one, wanted) or 0.0)
-        for one in select_column_results(runs.results, wanted)
+        result.seeds: 100 * (_find_score(result, spec) or 0.0)
+        for result in select_column_results(encoder_results.results, spec)
     }
 
 
-def fits_column(result: Result, wanted: ColumnSpec) -> bool:
-    """Whether a column takes a result's own score, and not one that the result holds beside it."""
-    aggregation = protocols().get(wanted.protocol, UNKNOWN_PROTOCOL).aggregation
-    is_own = not aggregation or score_name(result.protocol) == f"{wanted.metric}.{aggregation}"
+def fits_column(result: Result, spec: ColumnSpec) -> bool:
+    """Return whether a column takes a result's own score, and not another one that it holds."""
+    aggregation = protocols().get(spec.protocol, UNKNOWN_PROTOCOL).aggregation
+    is_own_score = not aggregation or score_name(result.protocol) == f"{spec.metric}.{aggregation}"
     return (
-        is_own
-        and bool(select_column_results([result], wanted))
-        and _score(result, wanted) == result.score
+        is_own_score
+        and bool(select_column_results([result], spec))
+        and _find_score(result, spec) == result.score
     )
 
 
-def select_column_results(results: Sequence[Result], wanted: ColumnSpec) -> list[Result]:
-    """The results that a column takes a score of, one a seed as :func:`scores_by_seed` has them."""
-    found: dict[Seeds, Result] = {}
+def select_column_results(results: Sequence[Result], spec: ColumnSpec) -> list[Result]:
+    """Return the results that a column takes a score of: the first one for each seed."""
+    result_by_seeds: dict[Seeds, Result] = {}
     for result in results:
-        if (result.task, result.split) == (wanted.task, wanted.split) and _score(
-            result, wanted
-        ) is not None:
-            found.setdefault(result.seeds, result)
-    return list(found.values())
+        is_of_task = (result.task, result.split) == (spec.task, spec.split)
+        if is_of_task and _find_score(result, spec) is not None:
+            result_by_seeds.setdefault(result.seeds, result)
+    return list(result_by_seeds.values())
 
 
-def _score(result: Result, wanted: ColumnSpec) -> float | None:
-    if wanted.protocol_fields:
-        return result.score if result.protocol == wanted.protocol_fields else None
-    facts = protocols().get(wanted.protocol)
-    if facts is None:
+def _find_score(result: Result, spec: ColumnSpec) -> float | None:
+    """Return the score that a column takes of a result; None if the protocol is another one."""
+    if spec.protocol_fields:
+        return result.score if result.protocol == spec.protocol_fields else None
+    protocol_facts = protocols().get(spec.protocol)
+    if protocol_facts is None:
         return None
-    if facts.aggregation:
+    if protocol_facts.aggregation:
         if "aggregation" not in result.protocol:
             return None
-        score = result.scores.get(f"{wanted.metric}.{facts.aggregation}")
-        return (
-            result.scores.get(f"{wanted.metric}.all")
-            if score is None and wanted.has_no_subsets
-            else score
-        )
-    required = {"name": wanted.protocol, **facts.fields.get(wanted.evaluator, {})}
-    same = all(result.protocol.get(key) == value for key, value in required.items())
-    return result.scores.get(wanted.metric) if same else None
+        score = result.scores.get(f"{spec.metric}.{protocol_facts.aggregation}")
+        if score is None and spec.has_no_subsets:
+            return result.scores.get(f"{spec.metric}.all")
+        return score
+    required = {"name": spec.protocol, **protocol_facts.fields.get(spec.evaluator, {})}
+    is_of_protocol = all(result.protocol.get(key) == value for key, value in required.items())
+    return result.scores.get(spec.metric) if is_of_protocol else None
 
 
 def make_column_spec(
     facts: ColumnFacts, protocol: str, metric: str, catalogue: Catalogue
-) -> tuple[ColumnSpec, str]:
-    """What to look for, and what the task is called."""
-    if facts.task in sources().extras or facts.task in catalogue.suites():
+) -> ColumnSpec:
+    """Describe the scores of a column, whose task may also be a suite or a task of a paper only."""
+    if _is_extra_or_suite(facts.task, catalogue):
         return ColumnSpec(
-            facts.task, facts.split, facts.split, protocol, metric, "", True
-        ), facts.task
+            facts.task,
+            facts.split,
+            facts.split,
+            protocol,
+            metric,
+            evaluator="",
+            has_no_subsets=True,
+        )
     card = catalogue.task(facts.task)
-    # Published scores say "test" where a task is scored on its only split.
+    # Published scores say "test" also if a task is scored on its only split.
     split = card.score_split if facts.split == "test" else facts.split
-    whole = not any(one.subsets for one in card.splits.values())
     return ColumnSpec(
-        facts.task, split, facts.split, protocol, metric, card.evaluator, whole
-    ), card.name
+        facts.task,
+        split,
+        facts.split,
+        protocol,
+        metric,
+        card.evaluator,
+        has_no_subsets=not any(split_card.subsets for split_card in card.splits.values()),
+    )
+
+
+def _is_extra_or_suite(task: str, catalogue: Catalogue) -> bool:
+    return task in sources().extras or task in catalogue.suites()
+
+
+def _average_cells(terms: AverageTerms, means: Mapping[str, float], decimals: int) -> float:
+    """Return the rounded average of rounded numbers."""
+    average = suite_mean(terms, lambda key: round(means[key], decimals))
+    return round(average or 0.0, decimals)
+
+
+def _average_once(terms: AverageTerms, means: Mapping[str, float], decimals: int) -> float:
+    """Return the rounded average of exact numbers."""
+    return round(suite_mean(terms, means.get) or 0.0, decimals)
+
+
+def _average_exactly(terms: AverageTerms, means: Mapping[str, float], decimals: int) -> float:
+    """Return the exact average of exact numbers."""
+    return suite_mean(terms, means.get) or 0.0
 
 
 ROUNDINGS: Mapping[str, Callable[[AverageTerms, Mapping[str, float], int], float]] = {
-    "cells": lambda terms, means, d: round(
-        suite_mean(terms, lambda key: round(means[key], d)) or 0.0, d
-    ),
-    "once": lambda terms, means, d: round(suite_mean(terms, means.get) or 0.0, d),
-    "never": lambda terms, means, d: suite_mean(terms, means.get) or 0.0,
+    "cells": _average_cells,
+    "once": _average_once,
+    "never": _average_exactly,
 }
-"""How papers round the average of a row: columns, their values and the decimals to what is shown."""
+"""The ways in which papers round the average of a row."""
 
 
-def add_average(terms: AverageTerms, numbers: Mapping[str, float]) -> Numbers:
-    """Numbers by column, and the cells of both average columns; without these where a term lacks one."""
-    mean, found = (
-        suite_mean(terms, numbers.get),
-        {key: TableNumber(value) for key, value in numbers.items()},
-    )
-    return (
-        found if mean is None else {**found, AVERAGE: TableNumber(mean), EXACT: TableNumber(mean)}
-    )
+def add_average(terms: AverageTerms, values: Mapping[str, float]) -> Numbers:
+    """Return the numbers of a row, with both averages unless a column of one is missing.
+
+    Args:
+        terms: The columns that the average is over.
+        values: The row's values by column key.
+    """
+    numbers = {key: TableNumber(value) for key, value in values.items()}
+    average = suite_mean(terms, values.get)
+    if average is None:
+        return numbers
+    return {**numbers, AVERAGE: TableNumber(average), EXACT: TableNumber(average)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableFiller:
-    """The columns of a table and what fills their cells.
-
-    ``tasks`` are the columns that hold tasks, ``others`` for each the table whose average it is, if it is one. ``terms`` are
-    the average's.
-    """
+    """The columns of a table, and the numbers that fill their cells."""
 
     card: TableCard
     catalogue: Catalogue
     task_columns: Sequence[TableColumn]
+    """The columns of tasks, of suites and of other tables' averages."""
     averaged_tables: Sequence[TableFiller | None]
+    """For each of them the table whose average it is; None if it is of a task or suite."""
     terms: AverageTerms
+    """The columns that the table's own average is over."""
 
     @classmethod
     def from_card(cls, card: TableCard, catalogue: Catalogue) -> TableFiller:
-        """The columns of a table.
+        """Return the filler of a table.
 
         Raises:
-            CardError: a suite that does not exist; an average over columns that are scored in different ways and not declared a
-                composite.
+            CardError: The suite does not exist, or the average is over columns that are scored in
+                different ways without being declared a composite.
         """
         suites = catalogue.suites()
         if card.suite and card.suite not in suites:
             raise CardError(
                 f"key 'suite': '{card.suite}' is not a suite{suggest(card.suite, suites)}"
             )
-        facts = column_facts(card) or [ColumnFacts(task=task) for task in suites[card.suite].tasks]
-        tasks = [_column(one, card, catalogue) for one in facts]
-        others = [
-            TableFiller.from_card(read_table_card(f.average_of), catalogue)
-            if f.average_of
-            else None
-            for f in facts
+        facts_by_column = column_facts(card) or [
+            ColumnFacts(task=task) for task in suites[card.suite].tasks
         ]
-        averaged = (card.average.of or [column.key for column in tasks]) if card.average else []
-        terms = [[term] if isinstance(term, str) else term for term in averaged]
-        keys, by_key = list(chain(*terms)), {column.key: column.spec for column in tasks}
-        if missing := [key for key in keys if key not in by_key]:
-            raise CardError(f"[average]: 'of' names '{missing[0]}', which is not a column")
-        ways = {(wanted.protocol, wanted.metric) for key in keys if (wanted := by_key[key])}
-        if card.average and len(ways) > 1 and not card.average.composite:
-            listed = " and ".join(sorted(" ".join(filter(None, way)) for way in ways))
-            raise CardError(
-                f"[average]: over columns scored by {listed}; say composite = true if the paper does so"
-            )
-        if card.delta and card.delta.column not in ("", *by_key):
-            raise CardError(f"[delta]: 'column' is '{card.delta.column}', which is not a column")
+        columns = [_make_column(facts, card, catalogue) for facts in facts_by_column]
+        averaged_tables = [
+            cls.from_card(read_table_card(facts.average_of), catalogue)
+            if facts.average_of
+            else None
+            for facts in facts_by_column
+        ]
+        terms: list[list[str]] = []
+        if card.average:
+            averaged = card.average.of or [column.key for column in columns]
+            terms = [[term] if isinstance(term, str) else term for term in averaged]
+        _check_computed_columns(card, columns, terms)
         return cls(
-            card=card, catalogue=catalogue, task_columns=tasks, averaged_tables=others, terms=terms
+            card=card,
+            catalogue=catalogue,
+            task_columns=columns,
+            averaged_tables=averaged_tables,
+            terms=terms,
         )
 
     @property
     def columns(self) -> list[TableColumn]:
-        """All columns: those of tasks, the average, distances, and the exact average."""
-        facts, decimals = self.card.average, self.card.decimals
-        made = []
+        """All columns: those of tasks, the average, the differences and the exact average."""
+        facts = self.card.average
+        decimals = self.card.decimals
+        columns = list(self.task_columns)
+        averages = []
         if facts:
-            mean = TableColumn(
+            average = TableColumn(
                 key=AVERAGE,
                 head=facts.head,
                 kind="average",
                 decimals=decimals,
                 is_mixed=facts.composite,
             )
-            made = [
-                mean,
-                replace(
-                    mean,
-                    key=EXACT,
-                    head=f"{facts.head} (exact)",
-                    kind="exact",
-                    decimals=decimals + 4,
-                ),
-            ]
-        if self.card.delta:
-            made.insert(
-                1, TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals)
+            exact_average = replace(
+                average,
+                key=EXACT,
+                head=f"{facts.head} (exact)",
+                kind="exact",
+                decimals=decimals + 4,
             )
-        return [*self.task_columns, *made]
+            averages = [average, exact_average]
+        deltas = []
+        if self.card.delta:
+            deltas = [TableColumn(key=DELTA, head="Δ", kind="delta", better="", decimals=decimals)]
+        return [*columns, *averages[:1], *deltas, *averages[1:]]
 
     @cached_property
     def has_sts_tests(self) -> bool:
         """Whether any score is of a test of STS, also by way of a suite or another table."""
-        names, suites = set(self.all_tasks()), self.catalogue.suites()
+        names = set(self.all_tasks())
+        suites = self.catalogue.suites()
         tasks = names.union(*(suites[name].tasks for name in names if name in suites))
         cards = map(self.catalogue.task, sorted(tasks & self.catalogue.paths("tasks").keys()))
         return any(card.evaluator in STS_EVALUATORS for card in cards)
@@ -231,213 +260,324 @@ class TableFiller:
     def row_overlap(self, row: PublishedRow) -> Overlap:
         """Return whether a published row's training text overlaps the table's tests.
 
-        The catalogue knows this of the STS tests alone, so it is unknown if no column is of one.
+        The catalogue holds this of the STS tests alone, so it is unknown if no column is of one.
         """
         return row.overlap if self.has_sts_tests else "unknown"
 
     def all_tasks(self) -> Iterator[str]:
-        """The tasks that it takes scores of, also by way of other tables."""
-        for column, other in zip(self.task_columns, self.averaged_tables, strict=True):
-            if other is not None:
-                yield from other.all_tasks()
+        """Yield the tasks and suites whose scores it takes, also by way of other tables."""
+        for column, averaged_table in zip(self.task_columns, self.averaged_tables, strict=True):
+            if averaged_table is not None:
+                yield from averaged_table.all_tasks()
             elif column.spec is not None and column.in_points:
                 yield column.spec.task
 
     def published_numbers(
         self,
         row: PublishedRow,
-        otherwise: str | None = None,
+        other_protocol: str | None = None,
         *,
         metric: str = "",
         lenient: bool = False,
     ) -> Numbers:
-        """The printed numbers of a row, and its average.
+        """Return the printed numbers of a row, and its average.
 
-        ``otherwise`` is the protocol of a row that is not scored as the columns say, ``metric`` that of one which measures something
-        else. A score of another protocol than the column's, in a row not declared so, raises ProtocolError; ``lenient`` leaves it
-        out, as boards do.
+        Args:
+            row: The published row.
+            other_protocol: The protocol of a row that is not scored as the columns say.
+            metric: The metric of a row that measures something else than the columns say.
+            lenient: Omit a score of another protocol than its column's, as boards do, instead of
+                raising an error.
+
+        Raises:
+            ProtocolError: A score is of another protocol than its column's.
         """
-        found: Numbers = {}
-        for column, other in zip(self.task_columns, self.averaged_tables, strict=True):
-            wanted = column.spec._replace(metric=metric) if column.spec and metric else column.spec
-            score = _printed(row, wanted, otherwise, lenient=lenient)
-            # A row without an encoder fills the column of another table that it prints whole: ablations do not.
-            fills = (
-                not lenient
-                or other is None
+        numbers: Numbers = {}
+        for column, averaged_table in zip(self.task_columns, self.averaged_tables, strict=True):
+            spec = column.spec
+            if spec and metric:
+                spec = spec._replace(metric=metric)
+            score = _find_printed_score(row, spec, other_protocol, lenient=lenient)
+            if score is None:
+                continue
+            # On a board, a row without an encoder fills the column of another table's average only
+            # if it has all numbers of that table, which rows of ablations do not have.
+            if (
+                averaged_table is None
+                or not lenient
                 or row.encoder
-                or EXACT in other.published_numbers(row, lenient=True)
-            )
-            if score is not None and fills:
-                found[column.key] = TableNumber(
-                    score.value, score.deviation, score.decimals, published_key=row.key
-                )
-        if (facts := self.card.average) is None:
-            return found
-        exact = suite_mean(self.terms, lambda key: found[key].value if key in found else None)
-        if exact is not None and otherwise != UNKNOWN:
-            shown = TableNumber(round(exact, self.card.decimals), published_key=row.key)
-            found |= {AVERAGE: shown, EXACT: TableNumber(exact, published_key=row.key)}
-        first = self.task_columns[0].spec
-        wanted = _of_average(
-            self.card, facts, first.metric if first and not facts.composite else "mixed"
-        )
-        if printed := _printed(row, wanted, otherwise, lenient=True):
-            found[AVERAGE] = TableNumber(
-                printed.value, printed.deviation, printed.decimals, published_key=row.key
-            )
-        return found
+                or EXACT in averaged_table.published_numbers(row, lenient=True)
+            ):
+                numbers[column.key] = _printed_number(score, row)
+        return numbers | self._published_averages(row, numbers, other_protocol)
 
-    def measured_numbers(self, runs: EncoderResults, otherwise: str | None = None) -> Numbers:
-        """The measured numbers of an encoder: means over seeds with their deviations, and the average."""
-        found: Numbers = {}
-        columns: dict[str, ScoreBySeed] = {}
-        for column, other in zip(self.task_columns, self.averaged_tables, strict=True):
-            wanted, mine = column.spec, dict[Seeds, float]()
-            if wanted is not None and column.in_points and otherwise != UNKNOWN:
-                mine = dict(
-                    scores_by_seed(
-                        runs, wanted if otherwise is None else wanted._replace(protocol=otherwise)
-                    )
-                )
-            columns[column.key] = mine
-            if mine:
-                found[column.key] = _number(mine, runs, wanted)
-            if other and (mean := other.measured_numbers(runs).get(EXACT)):
-                found[column.key] = mean
-        return found | (self._averages(columns, self.card.average) if self.card.average else {})
+    def _published_averages(
+        self, row: PublishedRow, numbers: Numbers, other_protocol: str | None
+    ) -> Numbers:
+        """Return the averages of a published row: as printed, else computed from its numbers."""
+        facts = self.card.average
+        if facts is None:
+            return {}
+        averages: Numbers = {}
+        exact = suite_mean(self.terms, lambda key: numbers[key].value if key in numbers else None)
+        if exact is not None and other_protocol != UNKNOWN:
+            rounded = round(exact, self.card.decimals)
+            averages[AVERAGE] = TableNumber(rounded, published_key=row.key)
+            averages[EXACT] = TableNumber(exact, published_key=row.key)
+        first_spec = self.task_columns[0].spec
+        metric = first_spec.metric if first_spec and not facts.composite else "mixed"
+        spec = _average_spec(self.card, facts, metric)
+        if score := _find_printed_score(row, spec, other_protocol, lenient=True):
+            averages[AVERAGE] = _printed_number(score, row)
+        return averages
 
-    def _averages(self, columns: Mapping[str, ScoreBySeed], facts: AverageFacts) -> Numbers:
-        """The average as the paper rounds it, and the exact one; a deviation where every cell has the same seeds."""
-        means = {key: statistics.fmean(one.values()) for key, one in columns.items() if one}
+    def measured_numbers(
+        self, encoder_results: EncoderResults, other_protocol: str | None = None
+    ) -> Numbers:
+        """Return an encoder's measured numbers: means over seeds, their deviations, the averages.
+
+        Args:
+            encoder_results: The results of the encoder in one state.
+            other_protocol: The protocol to use in place of the columns' own.
+        """
+        numbers: Numbers = {}
+        scores_by_column: dict[str, ScoreBySeed] = {}
+        for column, averaged_table in zip(self.task_columns, self.averaged_tables, strict=True):
+            spec = column.spec
+            scores: ScoreBySeed = {}
+            if spec is not None and column.in_points and other_protocol != UNKNOWN:
+                used_spec = (
+                    spec if other_protocol is None else spec._replace(protocol=other_protocol)
+                )
+                scores = scores_by_seed(encoder_results, used_spec)
+            scores_by_column[column.key] = scores
+            if scores:
+                numbers[column.key] = _measured_number(scores, encoder_results, spec)
+            if averaged_table:
+                average = averaged_table.measured_numbers(encoder_results).get(EXACT)
+                if average:
+                    numbers[column.key] = average
+        if self.card.average:
+            numbers |= self._measured_averages(scores_by_column, self.card.average)
+        return numbers
+
+    def _measured_averages(
+        self, scores_by_column: Mapping[str, ScoreBySeed], facts: AverageFacts
+    ) -> Numbers:
+        """Return the average as the paper rounds it, and the exact one; empty without a score.
+
+        They have a deviation if all columns have the same seeds.
+        """
+        means = {
+            key: statistics.fmean(scores.values())
+            for key, scores in scores_by_column.items()
+            if scores
+        }
         exact = suite_mean(self.terms, means.get)
         if exact is None:
             return {}
-        used = {key: columns[key] for key in chain(*self.terms)}
-        seeds, deviation = set(next(iter(used.values()))), None
-        if len(seeds) > 1 and all(set(one) == seeds for one in used.values()):
-            by_seed = [
-                suite_mean(self.terms, {key: one[seed] for key, one in used.items()}.get)
-                for seed in seeds
-            ]
-            deviation = mean_and_deviation([mean for mean in by_seed if mean is not None]).deviation
-        shown = look_up("rounding", facts.rounding, ROUNDINGS)(
-            self.terms, means, self.card.decimals
-        )
-        most = max(map(len, used.values()))
+        averaged_scores = {key: scores_by_column[key] for key in chain(*self.terms)}
+        rounding = look_up("rounding", facts.rounding, ROUNDINGS)
+        deviation = self._deviation_over_seeds(averaged_scores)
+        n_seeds = max(map(len, averaged_scores.values()))
         return {
-            AVERAGE: TableNumber(shown, deviation, seeds=most),
-            EXACT: TableNumber(exact, deviation, seeds=most),
+            AVERAGE: TableNumber(
+                rounding(self.terms, means, self.card.decimals), deviation, seeds=n_seeds
+            ),
+            EXACT: TableNumber(exact, deviation, seeds=n_seeds),
         }
 
+    def _deviation_over_seeds(self, scores_by_column: Mapping[str, ScoreBySeed]) -> float | None:
+        """Return the deviation of the average; None unless all columns have the same seeds."""
+        all_seeds = [set(scores) for scores in scores_by_column.values()]
+        seeds = all_seeds[0]
+        if len(seeds) < 2 or any(column_seeds != seeds for column_seeds in all_seeds):
+            return None
+        averages = []
+        for seed in seeds:
+            scores_of_seed = {key: scores[seed] for key, scores in scores_by_column.items()}
+            average = suite_mean(self.terms, scores_of_seed.get)
+            if average is not None:
+                averages.append(average)
+        return mean_and_deviation(averages).deviation
+
     def make_cells(self, published: Numbers, measured: Numbers) -> Mapping[str, TableCell]:
-        """Cells with both numbers by column, and what is wrong in print."""
-        made = {}
+        """Return cells by column key, with both numbers and the reason for a misprint."""
+        cells = {}
         for column in self.columns:
             task = column.spec.task if column.spec else ""
             if self.card.average and column.kind == "average":
                 task = self.card.average.task
             cell = TableCell(measured=measured.get(column.key), published=published.get(column.key))
-            wrong = misprints().get((cell.published_key, task)) if task else None
-            made[column.key] = replace(cell, misprint=wrong.reason) if wrong else cell
-        return made
+            misprint = misprints().get((cell.published_key, task)) if task else None
+            cells[column.key] = replace(cell, misprint=misprint.reason) if misprint else cell
+        return cells
 
 
-def _of_average(card: TableCard, facts: AverageFacts, metric: str) -> ColumnSpec:
-    """Where published scores have the average of a table."""
+def _check_computed_columns(
+    card: TableCard, columns: Sequence[TableColumn], terms: AverageTerms
+) -> None:
+    """Raise CardError if the average or the differences are not of columns of the table."""
+    specs_by_key = {column.key: column.spec for column in columns}
+    averaged_keys = list(chain(*terms))
+    if unknown_keys := [key for key in averaged_keys if key not in specs_by_key]:
+        raise CardError(f"[average]: 'of' names '{unknown_keys[0]}', which is not a column")
+    averaged_specs = [spec for spec in map(specs_by_key.get, averaged_keys) if spec]
+    ways_to_score = {(spec.protocol, spec.metric) for spec in averaged_specs}
+    if card.average and len(ways_to_score) > 1 and not card.average.composite:
+        words = " and ".join(sorted(" ".join(filter(None, names)) for names in ways_to_score))
+        raise CardError(
+            f"[average]: over columns scored by {words}; say composite = true if the paper does so"
+        )
+    if card.delta and card.delta.column not in ("", *specs_by_key):
+        raise CardError(f"[delta]: 'column' is '{card.delta.column}', which is not a column")
+
+
+def _average_spec(card: TableCard, facts: AverageFacts, metric: str) -> ColumnSpec:
+    """Describe the published score that is the average of a table."""
     protocol = "" if facts.composite else card.protocol
-    return ColumnSpec(facts.task, "test", "test", protocol, metric, "", True)
+    return ColumnSpec(facts.task, "test", "test", protocol, metric, "", has_no_subsets=True)
 
 
-def _column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableColumn:
+def _make_column(facts: ColumnFacts, card: TableCard, catalogue: Catalogue) -> TableColumn:
+    """Return the column of a task, a suite or another table's average.
+
+    Raises:
+        CardError: The other table has no average, or no metric can be found.
+    """
     if facts.average_of:
-        other = read_table_card(facts.average_of)
-        if other.average is None:
-            raise CardError(f"columns: table '{facts.average_of}' has no average")
-        mixed = other.average.composite
-        wanted = _of_average(
-            other, other.average, "mixed" if mixed else protocols()[other.protocol].metric
-        )
-        head = facts.head or card.heads.get(wanted.task, other.title)
-        return TableColumn(
-            key=facts.average_of, head=head, spec=wanted, decimals=card.decimals, is_mixed=mixed
-        )
+        return _make_average_column(facts, card)
     protocol = card.protocol if facts.protocol is None else facts.protocol
-    # Without a protocol it is the metric of the first row that says its own.
-    of_rows = (row.metric for group in card.groups for row in row_facts(group) if row.metric)
-    usual = protocols()[protocol].metric if protocol in protocols() else next(of_rows, "")
-    if card.fields:
-        usual = score_name(card.fields).partition(".")[0]
-    metric = facts.metric or usual
+    default_metric = _default_metric(card, protocol)
+    metric = facts.metric or default_metric
     if not metric:
         raise CardError(f"columns: '{facts.task}' has neither a metric nor a protocol")
-    key = (
-        facts.task
-        if metric == usual and facts.split == "test"
-        else f"{facts.task}.{facts.metric or facts.split}"
-    )
+    key = facts.task
+    if metric != default_metric or facts.split != "test":
+        key = f"{facts.task}.{facts.metric or facts.split}"
     # A result's own score is the better the higher it is, whatever a user's evaluator calls it.
-    kind = Metric() if card.fields else METRICS[metric]
-    wanted, name = make_column_spec(facts, protocol, metric, catalogue)
+    metric_facts = Metric() if card.fields else METRICS[metric]
+    is_extra_or_suite = _is_extra_or_suite(facts.task, catalogue)
+    task_name = facts.task if is_extra_or_suite else catalogue.task(facts.task).name
+    spec = make_column_spec(facts, protocol, metric, catalogue)
     return TableColumn(
         key=key,
-        head=facts.head or card.heads.get(key, name),
-        spec=wanted._replace(protocol_fields=card.fields),
-        better=kind.better,
-        in_points=kind.in_points,
+        head=facts.head or card.heads.get(key, task_name),
+        spec=spec._replace(protocol_fields=card.fields),
+        better=metric_facts.better,
+        in_points=metric_facts.in_points,
         decimals=card.decimals,
     )
 
 
-def _number(one: ScoreBySeed, runs: EncoderResults, wanted: ColumnSpec | None) -> TableNumber:
-    values = list(one.values())
-    if len(values) > 1:
-        return TableNumber(*mean_and_deviation(values), seeds=len(values))
-    # A single seed has the interval of its result, where that is of the result's own score.
-    mine = [r for r in runs.results if wanted and (r.task, r.split) == (wanted.task, wanted.split)]
-    interval = next((r.interval for r in mine if 100 * r.score == values[0]), None)
-    return TableNumber(values[0], interval=interval and (100 * interval[0], 100 * interval[1]))
-
-
-def _printed(
-    row: PublishedRow, wanted: ColumnSpec | None, otherwise: str | None, *, lenient: bool
-) -> PublishedScore | None:
-    if wanted is None:
-        return None
-    way = published_protocol(wanted.protocol if otherwise is None else otherwise)
-    candidates = [
-        s
-        for s in row.scores
-        if (s.task, s.split, s.metric) == (wanted.task, wanted.published_split, wanted.metric)
-    ]
-    fitting = next((s for s in candidates if (s.protocol, s.aggregation) == way), None)
-    if fitting is None and candidates and not lenient:
-        raise ProtocolError(
-            f"published row '{row.key}': {wanted.task} is scored by '{candidates[0].protocol or UNKNOWN}', "
-            f"its column by '{way[0] or UNKNOWN}'; the table must say so in the row"
-        )
-    return fitting
-
-
-def published_protocol(protocol: str) -> tuple[str, str]:
-    """The protocol and aggregation that published scores of a protocol say."""
-    return (
-        ("", "unknown")
-        if protocol == UNKNOWN
-        else (protocol, protocols().get(protocol, UNKNOWN_PROTOCOL).aggregation)
+def _make_average_column(facts: ColumnFacts, card: TableCard) -> TableColumn:
+    other_card = read_table_card(facts.average_of)
+    if other_card.average is None:
+        raise CardError(f"columns: table '{facts.average_of}' has no average")
+    is_mixed = other_card.average.composite
+    metric = "mixed" if is_mixed else protocols()[other_card.protocol].metric
+    spec = _average_spec(other_card, other_card.average, metric)
+    return TableColumn(
+        key=facts.average_of,
+        head=facts.head or card.heads.get(spec.task, other_card.title),
+        spec=spec,
+        decimals=card.decimals,
+        is_mixed=is_mixed,
     )
 
 
-MTEB_PROTOCOL = {"name": "mteb", "metric": "spearman", "aggregation": "all", "similarity": "cosine"}
-"""How MTEB scores STS: one correlation a task or language. Prompts are those MTEB has for a model."""
+def _default_metric(card: TableCard, protocol: str) -> str:
+    """Return the metric of a table's columns: that of its fields, its protocol or its rows."""
+    if card.fields:
+        return score_name(card.fields).partition(".")[0]
+    if protocol in protocols():
+        return protocols()[protocol].metric
+    row_metrics = [facts.metric for group in card.groups for facts in row_facts(group)]
+    return next(filter(None, row_metrics), "")
+
+
+def _measured_number(
+    scores: ScoreBySeed, encoder_results: EncoderResults, spec: ColumnSpec | None
+) -> TableNumber:
+    """Return the mean over seeds with its deviation; for a single seed, with its interval."""
+    values = list(scores.values())
+    if len(values) > 1:
+        return TableNumber(*mean_and_deviation(values), seeds=len(values))
+    # The interval of a result is of its own score, which may not be the one that the column takes.
+    intervals = [
+        result.interval
+        for result in encoder_results.results
+        if spec
+        and (result.task, result.split) == (spec.task, spec.split)
+        and 100 * result.score == values[0]
+    ]
+    if not intervals:
+        return TableNumber(values[0])
+    low, high = intervals[0]
+    return TableNumber(values[0], interval=(100 * low, 100 * high))
+
+
+def _printed_number(score: PublishedScore, row: PublishedRow) -> TableNumber:
+    return TableNumber(score.value, score.deviation, score.decimals, published_key=row.key)
+
+
+def _find_printed_score(
+    row: PublishedRow, spec: ColumnSpec | None, other_protocol: str | None, *, lenient: bool
+) -> PublishedScore | None:
+    """Return the score of a published row that a column takes; None if it has none.
+
+    Raises:
+        ProtocolError: The row has scores of other protocols only, unless ``lenient``.
+    """
+    if spec is None:
+        return None
+    protocol = published_protocol(spec.protocol if other_protocol is None else other_protocol)
+    candidates = [
+        score
+        for score in row.scores
+        if (score.task, score.split, score.metric) == (spec.task, spec.published_split, spec.metric)
+    ]
+    for score in candidates:
+        if (score.protocol, score.aggregation) == protocol:
+            return score
+    if candidates and not lenient:
+        raise ProtocolError(
+            f"published row '{row.key}': {spec.task} is scored by "
+            f"'{candidates[0].protocol or UNKNOWN}', its column by '{protocol.name or UNKNOWN}'; "
+            "the table must say so in the row"
+        )
+    return None
+
+
+class PublishedProtocol(NamedTuple):
+    """How published scores name a protocol of ours."""
+
+    name: str
+    aggregation: str
+
+
+def published_protocol(protocol: str) -> PublishedProtocol:
+    """Return the name and aggregation that published scores of a protocol have."""
+    if protocol == UNKNOWN:
+        return PublishedProtocol("", "unknown")
+    return PublishedProtocol(protocol, protocols().get(protocol, UNKNOWN_PROTOCOL).aggregation)
+
+
+MTEB_PROTOCOL = {
+    "name": "mteb",
+    "metric": "spearman",
+    "aggregation": "all",
+    "similarity": "cosine",
+}
+"""How MTEB scores STS: one correlation for each task or language, with its prompts for a model."""
 
 
 def is_scored_as_mteb(columns: Sequence[TableColumn]) -> bool:
-    """Whether a table's scores are made as MTEB makes them, whatever the protocol is called."""
-    return all(
-        {**one.protocol_fields, "name": MTEB_PROTOCOL["name"]} == MTEB_PROTOCOL
-        if one.protocol_fields
-        else (one.metric, published_protocol(one.protocol)[1]) == ("spearman", "all")
-        for one in (column.spec for column in columns)
-        if one is not None
-    )
+    """Return whether MTEB computes a table's scores alike, whatever the protocol is called."""
+    return all(_is_mteb_spec(column.spec) for column in columns if column.spec is not None)
+
+
+def _is_mteb_spec(spec: ColumnSpec) -> bool:
+    if spec.protocol_fields:
+        return {**spec.protocol_fields, "name": MTEB_PROTOCOL["name"]} == MTEB_PROTOCOL
+    return spec.metric == "spearman" and published_protocol(spec.protocol).aggregation == "all"
