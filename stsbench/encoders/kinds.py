@@ -29,13 +29,15 @@ class EncoderKind(NamedTuple):
     needs: Requirement
 
 
-_TRANSFORMER = "stsbench.encoders.transformer.encoder"
+_TRANSFORMER = "stsbench.encoders.transformer"
 _RECURRENT = "stsbench.encoders.words.recurrent"
 _WORDS = "stsbench.encoders.words.words"
 _WHITENING = "stsbench.encoders.whitening"
 KINDS = {
-    "transformer": EncoderKind(f"{_TRANSFORMER}:TransformerEncoder", "checkpoint"),
-    "sentence_transformer": EncoderKind(f"{_TRANSFORMER}:SentenceTransformerEncoder", "checkpoint"),
+    "transformer": EncoderKind(f"{_TRANSFORMER}.encoder:TransformerEncoder", "checkpoint"),
+    "sentence_transformer": EncoderKind(
+        f"{_TRANSFORMER}.sentence_transformer:SentenceTransformerEncoder", "checkpoint"
+    ),
     "words": EncoderKind(f"{_WORDS}:WordsEncoder", "nothing"),
     "whitening": EncoderKind(f"{_WHITENING}:whitened_encoder", "texts"),
     "calibration": EncoderKind(f"{_WHITENING}:calibrated_encoder", "texts"),

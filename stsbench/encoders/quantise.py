@@ -20,7 +20,8 @@ from stsbench.encoders.base import Encoder
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.network import NamedArrays, origin_note_path
 from stsbench.encoders.runtimes import RuntimeModel, silence_libraries
-from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
+from stsbench.encoders.transformer.encoder import TransformerEncoder
+from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 
 ONNX_FILE, OPENVINO_FILE = "onnx/model_int8.onnx", "openvino/openvino_model_int8.xml"
 SENTENCES, SMOOTHING = 300, 0.7

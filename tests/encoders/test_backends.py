@@ -15,10 +15,10 @@ from stsbench.core.provenance import read_versions
 from stsbench.encoders import backends
 from stsbench.encoders.network import RuntimeFile
 from stsbench.encoders.transformer.encoder import (
-    SentenceTransformerEncoder,
     TransformerEncoder,
     embed_with_dropout,
 )
+from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from tests.encoders.tiny import SENTENCES
 from tests.hub_server import Hub, hub
 

@@ -9,7 +9,8 @@ import pytest
 
 from stsbench.core.errors import EncoderError
 from stsbench.encoders.described import plain_transformer_params, read_modules
-from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
+from stsbench.encoders.transformer.encoder import TransformerEncoder
+from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from tests.encoders.made_checkpoints import SENTENCES, change, save
 
 MEAN = {

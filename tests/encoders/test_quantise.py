@@ -9,7 +9,8 @@ import pytest
 from stsbench.cli.main import main
 from stsbench.encoders import quantise
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
+from stsbench.encoders.transformer.encoder import TransformerEncoder
+from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from tests.encoders.tiny import SENTENCES
 
 CASES = {

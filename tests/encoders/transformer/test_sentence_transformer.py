@@ -15,7 +15,8 @@ from stsbench.encoders.base import Encoder
 from stsbench.encoders.described import library_digests
 from stsbench.encoders.load import load_encoder
 from stsbench.encoders.metadata import read_notes
-from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder, TransformerEncoder
+from stsbench.encoders.transformer.encoder import TransformerEncoder
+from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from tests.encoders.made_checkpoints import MAKES, SENTENCES, change, save
 from tests.hub_server import hub
 from tests.pickles import Call, written

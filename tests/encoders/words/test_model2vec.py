@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from stsbench.core.errors import CardError, EncoderError
 from stsbench.encoders.load import load_encoder, load_named
-from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder
+from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from stsbench.encoders.words.model2vec import Model2VecEncoder
 from tests.encoders.made_checkpoints import SENTENCES, change
 

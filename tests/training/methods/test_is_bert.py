@@ -10,7 +10,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.transformer.encoder import SentenceTransformerEncoder
+from stsbench.encoders.transformer.sentence_transformer import SentenceTransformerEncoder
 from stsbench.training.loop import loop
 from stsbench.training.methods.own_encoders import ISBERT
 from stsbench.training.objectives import jsd_mutual_information

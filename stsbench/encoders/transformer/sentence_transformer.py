@@ -1,0 +1,275 @@
+"""Checkpoints of sentence-transformers as encoders, which that library runs.
+
+A checkpoint that is only a transformer with one pooling is better run by our own engine;
+:mod:`stsbench.encoders.described` finds that out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property, partial
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stsbench.core.errors import CardError, EncoderError, translate_errors
+from stsbench.core.provenance import fingerprint
+from stsbench.encoders.backends import TorchBackend, backend_kind, is_padding_invariant
+from stsbench.encoders.base import FloatArray, PositiveInt
+from stsbench.encoders.checkpoint import (
+    LOCAL_ONLY,
+    Checkpoint,
+    locate_checkpoint,
+)
+from stsbench.encoders.described import (
+    class_addresses,
+    find_prompt,
+    library_digests,
+    read_modules,
+)
+from stsbench.encoders.metadata import check_sentences, valid_text
+
+if TYPE_CHECKING:
+    pass
+from stsbench.encoders.transformer.encoder import CheckpointEncoder
+
+LIBRARY_CODE = 2
+"""As ``CODE_VERSION``, for checkpoints that sentence-transformers runs."""
+BATCH = 32
+"""The number of texts per batch in sentence-transformers."""
+_MISSING = re.compile(r"^(\S+) *\| *(?:\x1b\[\d+m)?MISSING", re.MULTILINE)
+"""The lines of transformers' loading report that name missing weights."""
+
+
+class SentenceTransformerEncoder(CheckpointEncoder):
+    """An encoder that runs a checkpoint of sentence-transformers; code in it is never run.
+
+    The model is loaded when the first sentence is embedded.
+
+    Args:
+        model: A checkpoint's folder or Hub id.
+        name: The name in results; by default that of the model.
+        revision: The commit of a model on the Hub.
+        prompt_name: The name of a prompt in the checkpoint's files; by default the checkpoint's
+            own, and ``""`` for none.
+        prompt: A text before every sentence.
+        max_length: The maximum input in tokens; by default the checkpoint's.
+        normalise: Scale embeddings to length 1, or do not; by default as the checkpoint does.
+        dtype: The type of the numbers to compute in.
+        device: The device to compute on.
+        backend: ``torch``, ``onnx`` or ``openvino``.
+        file: A runtime's own file in the checkpoint's folder, as for :class:`TransformerEncoder`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        name: str = "",
+        revision: str = "unpinned",
+        prompt_name: str | None = None,
+        prompt: str = "",
+        max_length: PositiveInt | None = None,
+        normalise: bool | None = None,
+        dtype: str = "float32",
+        device: str = "auto",
+        backend: str = "torch",
+        file: str = "",
+    ) -> None:
+        """Find the checkpoint and check every choice against it; nothing is loaded."""
+        self.name = name or model
+        self.device = device
+        self.max_length = max_length
+        self.normalise = normalise
+        backend_class = backend_kind(backend, dtype=dtype, device=device)
+        self.root, self.revision, self.revision_asked = locate_checkpoint(
+            model, revision=revision, also=backend_class.hub_files(file)
+        )
+        self.modules = read_modules(self.root)
+        first = self.modules[0]
+        if backend_class is not TorchBackend and not first.kind.endswith(".Transformer"):
+            raise CardError(
+                f"backend '{backend}' runs transformers; {self.root} begins with a {first.kind}"
+            )
+        self.backend = backend_class(self.root / first.path, file=file, dtype=dtype, device=device)
+        self.prompt = find_prompt(self.root, prompt_name, prompt)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The hash of everything that can change an embedding."""
+        transformer_libraries = set(
+            chain.from_iterable(transformer.libraries() for transformer in self._transformers())
+        )
+        return fingerprint(
+            {
+                "kind": "sentence_transformer",
+                "code": LIBRARY_CODE,
+                # Also among the libraries; here so that results of earlier versions still match.
+                "library": version("sentence-transformers"),
+                "files": library_digests(self.root),
+                "prompt": self.prompt,
+                "max_length": self.max_length,
+                "normalise": self.normalise,
+                "dtype": self.backend.dtype,
+                **self.backend.fingerprint_fields,
+            },
+            # One of the library's own tokenizers cuts text into words with NLTK.
+            [
+                "sentence-transformers",
+                *(sorted(transformer_libraries) or ["nltk"]),
+                *self.backend.libraries,
+            ],
+        )
+
+    def _transformers(self) -> list[Checkpoint]:
+        folders = [
+            self.root / module.path
+            for module in self.modules
+            if module.kind.endswith("Transformer")
+        ]
+        return [Checkpoint(folder=folder) for folder in folders]
+
+    @cached_property
+    def network(self) -> Any:  # noqa: ANN401 - sentence_transformers is not typed for us
+        """The loaded model.
+
+        Raises:
+            CardError: The maximum length is not possible.
+            EncoderError: The model cannot be loaded.
+        """
+        network = self.backend.library(
+            partial(_load_library, self.root), state=library_digests(self.root)
+        )
+        if self.max_length is not None:
+            self._set_max_length(network, self.max_length)
+        while self.normalise is False and type(network[-1]).__name__ == "Normalize":
+            network.pop(-1)
+        return network
+
+    def _set_max_length(self, network: Any, max_length: int) -> None:  # noqa: ANN401 - see network
+        """Set the maximum input of a loaded model in tokens; raises CardError."""
+        positions = [transformer.positions() for transformer in self._transformers()]
+        limit = min(filter(None, positions), default=max_length)
+        if limit < max_length:
+            raise CardError(f"max_length {max_length}: {self.root} has {limit} positions")
+        try:
+            network.max_seq_length = max_length
+        except AttributeError as error:
+            raise CardError(
+                f"max_length {max_length}: {self.root} reads any length, and cannot cut"
+            ) from error
+
+    def encode(self, sentences: Sequence[str]) -> FloatArray:
+        """Return embeddings (n, d)."""
+        check_sentences(sentences)
+        if not len(sentences):
+            return np.zeros((0, self.network.get_embedding_dimension() or 0), dtype=np.float32)
+        texts = [valid_text(sentence) for sentence in sentences]
+        return self._embed_by_length(texts) if self.depends_on_padding else self._embed(texts)
+
+    @cached_property
+    def depends_on_padding(self) -> bool:
+        """Whether embeddings depend on longer sentences in the same batch.
+
+        A CNN's do if its padding is not zero. Texts are embedded together and alone to find out.
+        """
+        texts = self._padding_probes()
+        kinds = ", ".join(module.kind.rpartition(".")[2] for module in self.modules)
+        problem = f"{self.root}: its modules ({kinds}) do not fit together"
+        raised = (AttributeError, IndexError, RuntimeError, TypeError, ValueError)
+        with translate_errors(problem, EncoderError, *raised):
+            try:
+                together = self._embed(texts)
+            except KeyError as error:
+                cause = f"one needs {error}, which none before it makes"
+                raise EncoderError(f"{problem}: {cause}") from error
+        alone = np.concatenate([self._embed([text]) for text in texts])
+        return not is_padding_invariant(alone, together, self.backend.dtype)
+
+    def _padding_probes(self) -> list[str]:
+        """Make texts of 1 to 40 words of the vocabulary, so that they differ in length alone."""
+        tokenizer: Any = getattr(self.network, "tokenizer", None)
+        vocabulary = sorted(tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else [])
+        # The characters that mark a word's beginning are no part of it.
+        stripped = [token.lstrip("▁Ġ") for token in vocabulary]
+        words = [word for word in stripped if word.isalpha()] or ["a"]
+        step = max(1, len(words) // 64)
+        texts = []
+        for n_words in (*range(1, 14), 40):
+            texts.append(" ".join(words[i * step % len(words)] for i in range(n_words)))
+        return texts
+
+    def _embed_by_length(self, texts: Sequence[str]) -> FloatArray:
+        """Embed texts (n, d), each only together with others of the same number of tokens."""
+        lengths: list[int] = []
+        for text in texts:
+            mask = self.network.preprocess([text], prompt=self.prompt).get("attention_mask")
+            # Without a mask the number of tokens is unknown: a length of its own for each text.
+            lengths.append(int(mask.sum()) if mask is not None else -len(lengths) - 1)
+        embeddings = np.zeros(
+            (len(texts), self.network.get_embedding_dimension() or 0), dtype=np.float32
+        )
+        for length in set(lengths):
+            rows = [row for row, row_length in enumerate(lengths) if row_length == length]
+            embeddings[rows] = self._embed([texts[row] for row in rows])
+        return embeddings
+
+    def _embed(self, texts: Sequence[str]) -> FloatArray:
+        embeddings = self.network.encode(
+            list(texts),
+            # Passed even if empty: by default the library would use the checkpoint's own prompt.
+            prompt=self.prompt,
+            batch_size=BATCH,
+            show_progress_bar=False,
+            normalize_embeddings=self.normalise is True,
+        )
+        return np.ascontiguousarray(embeddings, dtype=np.float32)
+
+
+def _load_library(folder: Path, *, dtype: str, device: str) -> Any:  # noqa: ANN401 - see network
+    """Load a ``SentenceTransformer`` in evaluation mode, with no code of its own.
+
+    Raises:
+        EncoderError: It cannot be loaded, lacks weights, or names a class of another package.
+    """
+    import torch
+
+    from stsbench.encoders.transformer.backbone import check_vocabulary, silence_libraries
+
+    with (
+        translate_errors(f"{folder}: cannot be loaded", EncoderError),
+        silence_libraries() as log_records,
+    ):
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.util import import_from_string
+
+        for module in read_modules(folder):
+            for address in class_addresses(folder, module):
+                package = str(import_from_string(address).__module__)
+                if not package.startswith("sentence_transformers."):
+                    raise EncoderError(
+                        f"{folder}: '{address}' is not a class of sentence-transformers'; "
+                        "it is never run"
+                    )
+        network = SentenceTransformer(
+            str(folder),
+            device=device,
+            model_kwargs={"dtype": getattr(torch, dtype)},
+            **LOCAL_ONLY,
+        )
+    reported_keys = chain.from_iterable(
+        _MISSING.findall(record.getMessage()) for record in log_records
+    )
+    missing_keys = [key for key in reported_keys if "pooler" not in key]
+    if missing_keys:
+        raise EncoderError(
+            f"{folder}: the weights lack '{missing_keys[0]}', which would then be random"
+        )
+    tokenizer = getattr(network, "tokenizer", None)
+    if hasattr(tokenizer, "all_special_ids"):
+        check_vocabulary(tokenizer, folder)
+    return network.to(getattr(torch, dtype)).eval()
