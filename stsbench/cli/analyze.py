@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
-    cut,
     emit,
     print_error,
     print_paragraph,
     print_rows,
     print_text,
-    shown_work,
+    shorten_line,
+    show_work,
 )
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.plots.labels import FIGURES
@@ -55,11 +55,11 @@ def analyze_command(
     from stsbench.analysis.context import ANALYSES, WRITERS, analyse, findings_json, make_analysis
 
     catalogue = opt.read_cards(cards)
-    given = opt.TypedOptions.of(context)
+    given = opt.TypedOptions.from_context(context)
     if ANALYSES.load(what).reads_results:
-        given.idle(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
+        given.forbid(f"for '{what}', which embeds nothing", "--no-store", "--store", "--data")
     else:
-        given.idle(f"for '{what}', which reads no results", "--results")
+        given.forbid(f"for '{what}', which reads no results", "--results")
     parameters = opt.parse_assignments(assign)
     endings = [path.suffix.removeprefix(".") for path in out]
     for ending in endings:
@@ -75,7 +75,7 @@ def analyze_command(
         split=split,
         store=kept,
     )
-    with shown_work() as shown:
+    with show_work() as shown:
         listener = shown.make_callbacks(what, on_notice=print_error).with_raised_failures()
         found = analyse(what, made, plan, parameters=parameters, callbacks=listener)
     if as_json:
@@ -114,7 +114,7 @@ def _print(found: AnalysisResult, about: str, printed: Sequence[str]) -> None:
         keys, shown = list(rows[0]), rows[:PRINTED_ROWS]
         print_rows(
             [key if key in encoders else key.replace("_", " ") for key in keys],
-            [[cut(value_text(value)) for value in row.values()] for row in shown],
+            [[shorten_line(value_text(value)) for value in row.values()] for row in shown],
             right=[
                 at
                 for at, key in enumerate(keys)

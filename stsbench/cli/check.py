@@ -20,7 +20,7 @@ from stsbench.cli.printing import (
     print_paragraph,
     print_rows,
     print_text,
-    shown_count,
+    show_count,
 )
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError, look_up
@@ -68,7 +68,7 @@ def check_command(
     published = str(against) == "published" and not against.exists()
     if published:
         idle = ("--against-encoder", "--rule", "--allow-missing")
-        opt.TypedOptions.of(context).idle("with --against published", *idle)
+        opt.TypedOptions.from_context(context).forbid("with --against published", *idle)
 
     def judge() -> CheckReport:
         # Here, so that a folder of cards that is not there is in the reports too.
@@ -102,7 +102,7 @@ def check_command(
                 "summary": found.summary,
                 "verdicts": verdicts,
             }
-            print_json(facts, shown=partial(reports.no_command, as_json=True) if watched else str)
+            print_json(facts, convert=partial(reports.no_command, as_json=True) if watched else str)
         else:
             _print_check(found)
     if github:
@@ -182,7 +182,7 @@ def read_one(
     named = side.by_name(catalogue)
     if line := named.describe_omitted(named.folder.results):
         print_error(line)
-    with shown_count(CHECKED) as progress:
+    with show_count(CHECKED) as progress:
         return side.hold_to_items(catalogue, progress)
 
 

@@ -15,7 +15,7 @@ from stsbench.cli.printing import (
     print_paragraph,
     print_rows,
     print_text,
-    shown_count,
+    show_count,
 )
 from stsbench.core.errors import StsbenchError, look_up
 
@@ -52,16 +52,16 @@ def compare_command(
     from stsbench.significance.comparison import describe_comparison, describe_notes
 
     catalogue = opt.read_cards(cards)
-    given = opt.TypedOptions.of(context)
-    given.apart("--json", "--format")
+    given = opt.TypedOptions.from_context(context)
+    given.forbid_beside("--json", "--format")
     if not results.is_dir() and all(Path(one).is_dir() for one in encoders):
-        given.idle("where all that is compared are folders", "--results")
-    fmt = opt.written_as(output, out, as_json=as_json)
+        given.forbid("where all that is compared are folders", "--results")
+    fmt = opt.choose_format(output, out, as_json=as_json)
     look_up("format", fmt, {TERMINAL: None, **WRITERS})
     if len(encoders) < 2:
         raise StsbenchError("compare needs at least two encoders, or folders of results")
     skipped = partial(print_error, about="skipped")
-    with shown_count(CHECKED) as progress:
+    with show_count(CHECKED) as progress:
         read = select_compared_results(
             encoders,
             results,

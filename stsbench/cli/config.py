@@ -1,4 +1,4 @@
-"""``stsbench.toml``: what a project's commands are asked for where their options say nothing else."""
+"""``stsbench.toml``: a project's defaults for the options of commands."""
 
 from __future__ import annotations
 
@@ -34,44 +34,48 @@ class ProjectConfig(StrictRecord, frozen=True, kw_only=True):
     results: str | None = None
 
 
-def defaults(given: Path | None, *, of_run: bool) -> dict[str, Any]:
-    """What stands in the place of options that are not typed, by the names of a command's parameters.
+def read_defaults(file: Path | None, *, is_run: bool) -> dict[str, Any]:
+    """Return the values of options that are not typed, by the names of a command's parameters.
 
-    It is read from the ``given`` file, else the one of this folder or above; only ``run`` takes all keys, others folders alone.
+    Args:
+        file: The file to read; None means the one in this folder or the nearest above it.
+        is_run: Whether the command is ``stsbench run``, for which all keys count; for others only
+            the folders do.
 
     Raises:
-        StsbenchError: the file cannot be read, has an unknown key, or belongs to another user.
+        StsbenchError: The file cannot be read, has an unknown key, or belongs to another user.
     """
-    path = given or found_config(Path.cwd())
+    path = file or find_config(Path.cwd())
     if path is None:
         return {}
-    found = read_config(path)
-    places: dict[str, Any] = {
-        "data": found.data and _path(found.data, path, "data"),
-        "results": found.results and _path(found.results, path, "results"),
-        "cards": [_path(one, path, "cards") for one in found.cards or ()],
+    config = read_config(path)
+    values: dict[str, Any] = {
+        "data": config.data and _resolve_path(config.data, path, "data"),
+        "results": config.results and _resolve_path(config.results, path, "results"),
+        "cards": [_resolve_path(folder, path, "cards") for folder in config.cards or ()],
     }
-    named = found.encoders or ()
-    # Of encoders a path begins with a dot or ends like a card's.
-    moved = {
-        one: str(_path(one, path, "encoders"))
-        for one in named
-        if one.startswith(".") or one.endswith(".toml")
-    }
-    runs: dict[str, Any] = {
-        "encoder": [moved.get(one, one) for one in named],
-        "names": found.names,
-        "tasks": _joined(found.tasks),
-        "protocol": _joined(found.protocols),
-        "split": found.split,
-        "seeds": _joined(found.seeds),
-        "assign": [f"{key}={toml(value)}" for key, value in (found.set or {}).items()],
-    }
-    return {name: value for name, value in (places | runs if of_run else places).items() if value}
+    if is_run:
+        values |= {
+            "encoder": [_resolve_encoder(spec, path) for spec in config.encoders or ()],
+            "names": config.names,
+            "tasks": _join(config.tasks),
+            "protocol": _join(config.protocols),
+            "split": config.split,
+            "seeds": _join(config.seeds),
+            "assign": [f"{key}={toml(value)}" for key, value in (config.set or {}).items()],
+        }
+    return {name: value for name, value in values.items() if value}
 
 
-def _path(value: str, file: Path, key: str) -> Path:
-    """Return what a path in the file names; raises CardError: nothing can have that name."""
+def _resolve_encoder(spec: str, file: Path) -> str:
+    """Return an encoder's spec, as an absolute path if it begins with a dot or ends as a card."""
+    if spec.startswith(".") or spec.endswith(".toml"):
+        return str(_resolve_path(spec, file, "encoders"))
+    return spec
+
+
+def _resolve_path(value: str, file: Path, key: str) -> Path:
+    """Return the path that a value of the file names; raise CardError if it can be no path."""
     with translate_errors(
         f"{file}: key '{key}': {value!r} is no path", CardError, RuntimeError, ValueError
     ):
@@ -80,73 +84,99 @@ def _path(value: str, file: Path, key: str) -> Path:
         return file.parent / Path(value).expanduser()
 
 
-def _joined(value: Sequence[object] | None) -> str:
-    return ",".join(map(str, value or ()))
+def _join(values: Sequence[object] | None) -> str:
+    return ",".join(map(str, values or ()))
 
 
 @cache
-def found_config(folder: Path) -> Path | None:
-    """The file of a folder or the nearest above it: ``stsbench.toml``, or a ``pyproject.toml`` that has our table."""
-    for path in (home / name for home in (folder, *folder.parents) for name in (FILE, PROJECT)):
-        # A folder or pipe of the name is refused when it is read.
-        is_own = path.name == FILE and path.exists()
-        if is_own or (
-            path.is_file() and TABLE in path.read_text(encoding="utf-8", errors="replace")
-        ):
-            # The file says which encoders' code is run.
+def find_config(folder: Path) -> Path | None:
+    """Return the file of settings in a folder or the nearest above it; None if there is none.
+
+    It is a ``stsbench.toml``, or a ``pyproject.toml`` with a table of ours.
+
+    Raises:
+        StsbenchError: The file belongs to another user.
+    """
+    paths = (parent / name for parent in (folder, *folder.parents) for name in (FILE, PROJECT))
+    for path in paths:
+        # A folder or pipe of this name is refused when it is read.
+        is_config = path.name == FILE and path.exists()
+        if is_config or _has_our_table(path):
+            # The file decides which encoders' code is run.
             if os.name == "posix" and path.stat().st_uid not in (os.geteuid(), 0):
-                what = f"{path} belongs to another user"
-                raise StsbenchError(f"{what}; remove it, or name it by --config if you trust it")
+                raise StsbenchError(
+                    f"{path} belongs to another user; remove it, or name it by --config if you "
+                    "trust it"
+                )
             return path
     return None
 
 
+def _has_our_table(path: Path) -> bool:
+    return path.is_file() and TABLE in path.read_text(encoding="utf-8", errors="replace")
+
+
 def read_config(path: Path) -> ProjectConfig:
-    """Read the file; raises CardError for what it may not hold."""
+    """Return the settings of a file; raise CardError for a key or value that it may not have."""
     table = parse_toml(path)
-    where = str(path)
-    if path.name == PROJECT:
-        table, where = table.get("tool", {}).get("stsbench", {}), f"{path}: {TABLE}"
-    return convert(table, ProjectConfig, where=where)
+    if path.name != PROJECT:
+        return convert(table, ProjectConfig, where=str(path))
+    own_table = table.get("tool", {}).get("stsbench", {})
+    return convert(own_table, ProjectConfig, where=f"{path}: {TABLE}")
 
 
-def format_settings(settings: RunPlan) -> str:
-    """What a run was asked for, as the text of a file in its results folder: ``--config`` of it repeats the run."""
-    here = settings.results_folder.resolve()
-    # No folder has a name that is too long for one, which Path would raise.
-    places = {one for one in settings.encoders if one.endswith(".toml") or os.path.isdir(one)}  # noqa: PTH112
-    facts: Mapping[str, object] = {
-        "encoders": [
-            _relative(one, here) if one in places else redact_name(one) for one in settings.encoders
-        ],
-        "names": list(settings.names.values()),
-        "tasks": split_names(str(settings.tasks)),
-        "protocols": split_names(str(settings.protocol or "")),
-        "split": settings.split,
-        "seeds": list(settings.seeds),
-        "set": redact(settings.params),
-        "data": settings.data and _relative(settings.data, here),
-        "cards": [_relative(one, here) for one in settings.catalogue.folders],
+def format_settings(plan: RunPlan) -> str:
+    """Return a run's settings as the text of a file in its results folder.
+
+    The same run can be started by ``--config`` with this file.
+    """
+    folder = plan.results_folder.resolve()
+    settings: Mapping[str, object] = {
+        "encoders": [_portable_spec(spec, folder) for spec in plan.encoders],
+        "names": list(plan.names.values()),
+        "tasks": split_names(str(plan.tasks)),
+        "protocols": split_names(str(plan.protocol or "")),
+        "split": plan.split,
+        "seeds": list(plan.seeds),
+        "set": redact(plan.params),
+        "data": plan.data and _relative_path(plan.data, folder),
+        "cards": [_relative_path(cards, folder) for cards in plan.catalogue.folders],
         "results": ".",
     }
-    lines = [f"{key} = {toml(value)}" for key, value in facts.items() if value]
-    head = ["# The settings of the last run into this folder; --config of this file repeats it."]
+    lines = [f"{key} = {toml(value)}" for key, value in settings.items() if value]
+    comments = [
+        "# The settings of the last run into this folder; --config of this file repeats it."
+    ]
     if any(REDACTED in line for line in lines):
-        head.append(
-            f"# {REDACTED} stands for a secret: type that parameter again beside --config, by --set KEY=VALUE."
+        comments.append(
+            f"# {REDACTED} stands for a secret: type that parameter again beside --config, "
+            "by --set KEY=VALUE."
         )
-    return "\n".join([*head, *lines, ""])
+    return "\n".join([*comments, *lines, ""])
 
 
-def join_assignments(typed: Sequence[str], filed: Sequence[str]) -> list[str]:
-    """Return the ``key=value`` texts of ``--set``, and of a file with secrets left out those whose keys are not typed."""
-    if not any(REDACTED in text for text in filed):
+def _portable_spec(spec: str, folder: Path) -> str:
+    """Return a spec without secrets; a path becomes relative to the folder."""
+    # Unlike Path.is_dir, os.path.isdir raises nothing for a spec too long to be a path.
+    if spec.endswith(".toml") or os.path.isdir(spec):  # noqa: PTH112
+        return _relative_path(spec, folder)
+    return redact_name(spec)
+
+
+def join_assignments(typed: Sequence[str], from_file: Sequence[str]) -> list[str]:
+    """Return the ``key=value`` texts of ``--set`` that are in force.
+
+    Those that the user typed replace all of a file's; but if the file has omitted secrets, only
+    those with the same keys.
+    """
+    if not any(REDACTED in text for text in from_file):
         return list(typed)
-    keys = {text.partition("=")[0].strip() for text in typed}
-    return [*(text for text in filed if text.partition("=")[0] not in keys), *typed]
+    typed_keys = {text.partition("=")[0].strip() for text in typed}
+    kept = [text for text in from_file if text.partition("=")[0] not in typed_keys]
+    return [*kept, *typed]
 
 
-def _relative(path: str | Path, folder: Path) -> str:
-    """A path from a folder, beginning with a dot as encoders that are paths do."""
-    found = Path(os.path.relpath(Path(path).resolve(), folder)).as_posix()
-    return found if found.startswith(".") else f"./{found}"
+def _relative_path(path: str | Path, folder: Path) -> str:
+    """Return a path from a folder, beginning with a dot as specs that are paths do."""
+    relative = Path(os.path.relpath(Path(path).resolve(), folder)).as_posix()
+    return relative if relative.startswith(".") else f"./{relative}"

@@ -36,7 +36,7 @@ def convert_command(
     """
     chosen = look_up("conversion", kind, KINDS)
     others = {*chain(*(one.uses for one in KINDS.values()))} - {*chosen.uses}
-    opt.TypedOptions.of(context).idle(f"with '{kind}'", *sorted(others))
+    opt.TypedOptions.from_context(context).forbid(f"with '{kind}'", *sorted(others))
     given = {
         "--version": version,
         "--vectors": vectors,
@@ -61,7 +61,7 @@ def _expand(source: Path, out: Path, vectors: str, limit: int | None) -> None:
     from stsbench.encoders.load import load_encoder
     from stsbench.encoders.words.recurrent import GruHalvesEncoder, expand_vocabulary
 
-    encoder = load_encoder(opt.to_load(str(source)))
+    encoder = load_encoder(opt.resolve_spec(str(source)))
     if not isinstance(encoder, GruHalvesEncoder):
         what = f"{source} is not a Skip-Thoughts or Quick-Thoughts encoder"
         raise CardError(f"{what}; only their vocabularies can be expanded")
@@ -79,7 +79,7 @@ def _int8(source: Path, out: Path, text: str | None = None, corpora: Path | None
         quantise_openvino,
     )
 
-    name = opt.to_load(str(source))
+    name = opt.resolve_spec(str(source))
     if text is None:
         quantise_onnx(name, out)
         return f" --set backend=onnx --set file={ONNX_FILE}"

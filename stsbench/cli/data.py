@@ -12,8 +12,8 @@ from stsbench.cli.printing import (
     print_paragraph,
     print_records,
     print_text,
-    shown_count,
-    shown_work,
+    show_count,
+    show_work,
     write_records,
 )
 from stsbench.core import settings
@@ -203,7 +203,7 @@ def make_command(
         raise SourceError(
             "data make: give --corpora DIR (or set STSBENCH_CORPORA): the folder for the file"
         )
-    with shown_count("files read") as progress:
+    with show_count("files read") as progress:
         path, rows = make_corpus(
             name, corpora=folder, catalogue=catalogue, open_tokenizer=counter, progress=progress
         )
@@ -239,11 +239,11 @@ def back_translate_command(
     from stsbench.data.corpora.corpus import load_corpus
 
     catalogue = opt.read_cards(cards)
-    given = opt.TypedOptions.of(context)
+    given = opt.TypedOptions.from_context(context)
     if mode == "greedy":
-        given.idle("with --mode greedy", "--temperature", "--seed")
+        given.forbid("with --mode greedy", "--temperature", "--seed")
     if Path(forward).is_dir() and Path(backward).is_dir():
-        given.idle("where both models are folders", "--revisions")
+        given.forbid("where both models are folders", "--revisions")
     from stsbench.training.translation import (
         Decoding,
         Mode,
@@ -262,7 +262,7 @@ def back_translate_command(
         Translator(model, revision=revision, decoding=chosen, batch_size=batch_size, device=device)
         for model, revision in zip((forward, backward), revisions, strict=True)
     )
-    with shown_work("translating") as shown:
+    with show_work("translating") as shown:
 
         def show(direction: str, done: int, total: int) -> None:
             shown.update(f"translating {direction}", done, total)
@@ -307,7 +307,7 @@ def overlap_command(
 
     catalogue = opt.read_cards(cards)
     if not corpora_named:
-        opt.TypedOptions.of(context).idle("without a CORPUS", "--near", "--corpora")
+        opt.TypedOptions.from_context(context).forbid("without a CORPUS", "--near", "--corpora")
     if out is not None and out.suffix not in (".csv", ".json"):
         raise StsbenchError(f"--out '{out}': give a file that ends in .csv or .json")
     # What is asked for, or all that needs no network.
@@ -333,7 +333,7 @@ def overlap_command(
             load_corpus(name, corpora=corpora, data=data, catalogue=catalogue)
             for name in corpora_named
         ]
-        with shown_count("rows read") as progress:
+        with show_count("rows read") as progress:
             texts = [text for split in splits.values() for text in split.texts()]
             held = find_overlap_matches(loaded, texts, min_similarity=near, progress=progress)
         written = [row for name, split in splits.items() for row in _items(name, split, held)], HELD

@@ -42,7 +42,7 @@ def doctor_command(
     Example: stsbench doctor --data DIR
     """
     catalogue = opt.read_cards(cards)
-    opt.TypedOptions.of(context).apart("--hub", "--data")
+    opt.TypedOptions.from_context(context).forbid_beside("--hub", "--data")
     versions = list(_versions())
     report: dict[str, Any] = {
         "stsbench": version_of("stsbench"),

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
-    believed,
-    complain_of_all,
     emit,
     print_error,
+    print_errors,
     print_json,
     print_text,
+    select_trusted,
 )
 from stsbench.core.errors import DataError, StsbenchError, look_up
 
@@ -54,7 +54,7 @@ def export_command(
     write = look_up("format", fmt, FORMATS)
     only = expand_names(tasks, catalogue) if tasks else []
     encoders = EncoderDirectory(read_folder(results), catalogue)
-    complain_of_all("skipped", (problem.message for problem in encoders.folder.problems))
+    print_errors("skipped", (problem.message for problem in encoders.folder.problems))
     mine = select_results(encoder, encoders, catalogue, results)
     if older := encoders.describe_omitted(mine):
         print_error(older)
@@ -63,7 +63,7 @@ def export_command(
         for one in mine
         if (not tasks or one.task in only) and protocol in (None, one.protocol["name"])
     )
-    if not (held := believed(wanted, catalogue)):
+    if not (held := select_trusted(wanted, catalogue)):
         raise DataError(f"{results}: no results of these tasks by this protocol to export")
     write(held, out, catalogue, as_json)
 
@@ -131,7 +131,7 @@ def _eval_results(one: EncoderResults, catalogue: Catalogue) -> tuple[str, Any]:
     from stsbench.boards.exports.hub import eval_results
 
     text, left_out = eval_results(one.results, catalogue)
-    complain_of_all("left out", left_out)
+    print_errors("left out", left_out)
     return text, None
 
 

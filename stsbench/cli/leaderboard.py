@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
-    believed,
-    complain_of_all,
     emit,
     print_error,
+    print_errors,
     print_paragraph,
     print_table,
-    shown_count,
+    select_trusted,
+    show_count,
 )
 from stsbench.core.errors import StsbenchError
 from stsbench.plots.labels import FIGURES
@@ -69,8 +69,8 @@ def leaderboard_command(
     from stsbench.results.groups import EncoderDirectory
 
     catalogue = opt.read_cards(cards)
-    fmt, shown = check_format(opt.written_as(output, out, as_json=as_json)), check_show(show)
-    _check_options(opt.TypedOptions.of(context), fmt, table, show, out)
+    fmt, shown = check_format(opt.choose_format(output, out, as_json=as_json)), check_show(show)
+    _check_options(opt.TypedOptions.from_context(context), fmt, table, show, out)
     # A wrong name is refused before any result is read.
     if table is not None:
         read_table_card(table)
@@ -80,21 +80,21 @@ def leaderboard_command(
     where = results or RESULTS
     alone = (table or mteb) and not (results or encoder or add or where.is_dir())
     encoders = EncoderDirectory(ResultFolder([], []) if alone else read_folder(where), catalogue)
-    complain_of_all("skipped", (problem.message for problem in encoders.folder.problems))
+    print_errors("skipped", (problem.message for problem in encoders.folder.problems))
     added, chosen = (
         parse_added_rows(add, encoders, catalogue, where),
         select_results(encoder, encoders, catalogue, where),
     )
     wanted = {id(result) for one in (chosen, *(one.results for one in added)) for result in one}
     found = [result for result in encoders.folder.all_results if id(result) in wanted]
-    with shown_count("rows with intervals") as progress:
+    with show_count("rows with intervals") as progress:
         asked = TableRequest(
             catalogue=catalogue, results=found, results_folder=where, added=added, protocol=protocol, show=shown, ranks=ranks,
             imported=_imported(mteb, catalogue) if mteb else None, progress=progress,
-            select_trusted=partial(believed, catalogue=catalogue),
+            select_trusted=partial(select_trusted, catalogue=catalogue),
         )  # fmt: skip
         made = asked.make_boards(suite) if table is None else asked.make_table(table)
-    complain_of_all("skipped", made.omitted)
+    print_errors("skipped", made.omitted)
     for line in filter(None, [*made.advice, encoders.describe_omitted(found)]):
         print_error(line)
     tables = made.tables
@@ -121,29 +121,29 @@ def _check_options(
 ) -> None:
     from stsbench.boards.render.formats import TERMINAL
 
-    given.apart("--table", "--suite", "--protocol")
-    given.apart("--json", "--format")
+    given.forbid_beside("--table", "--suite", "--protocol")
+    given.forbid_beside("--json", "--format")
     if fmt in FIGURES and out is None:
         raise StsbenchError(f"--format {fmt} is a figure; add --out FILE")
     if fmt in ("csv", "json"):
-        given.idle(f"as {fmt}, which holds both averages", "--exact")
+        given.forbid(f"as {fmt}, which holds both averages", "--exact")
     if table and fmt == "json":
-        given.idle("as json, which holds all that there is", "--show")
+        given.forbid("as json, which holds all that there is", "--show")
     if show == "published":
-        given.idle(
+        given.forbid(
             "with --show published",
             "--ranks",
             "--add",
             *(("--results", "--encoder") if table else ()),
         )
     if show in ("measured", "difference"):
-        given.idle(f"with --show {show}", "--mteb")
+        given.forbid(f"with --show {show}", "--mteb")
     if table and show == "difference":
-        given.idle("with --show difference, for no paper prints an added row", "--add")
+        given.forbid("with --show difference, for no paper prints an added row", "--add")
     if fmt in FIGURES:
-        given.idle("in a figure", "--rows-only")
+        given.forbid("in a figure", "--rows-only")
     if fmt == TERMINAL:
-        given.idle("in the terminal, only with --format latex, markdown or csv", "--rows-only")
+        given.forbid("in the terminal, only with --format latex, markdown or csv", "--rows-only")
 
 
 def _print_boards(tables: Sequence[Table], show: Show | None, *, exact: bool) -> None:

@@ -40,7 +40,7 @@ def task_command(
 
     if (source is None) == (not hub):
         raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
-    opt.TypedOptions.of(context).needs("--hub", "--revision", "--subset")
+    opt.TypedOptions.from_context(context).forbid_without("--hub", "--revision", "--subset")
     parts = [name for text in columns for name in split_names(text)]
     roles = opt.parse_pairs("--columns", parts, "what it holds and its name, such as gold=score")
     for role in roles:

@@ -17,27 +17,31 @@ from stsbench.plots.labels import FIGURES
 if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
 
-MOST = 10**9
+MAX_COUNT = 10**9
 """No count that is meant is larger."""
-LAST_SEED = (1 << 32) - 1
-COUNT: dict[str, Any] = {"min": 1, "max": MOST}
+MAX_SEED = (1 << 32) - 1
+COUNT: dict[str, Any] = {"min": 1, "max": MAX_COUNT}
 FOLDERS, OUTPUT, WORK = "Data and folders", "Output", "How the work is done"
-"""Groups of options in a command's help; the others come first."""
+"""The titles of groups of options in a command's help; options without a group come first."""
 
 
 def complete_names(*kinds: str) -> Callable[[str], Iterator[str]]:
-    """What a shell offers for the last name of a comma list: names of cards of these kinds, suites, tables or analyses."""
+    """Return a function that completes the last name of a comma list.
+
+    Args:
+        kinds: The kinds of names to propose, as for :func:`list_names`.
+    """
 
     def complete(incomplete: str) -> Iterator[str]:
-        before, comma, last = incomplete.rpartition(",")
-        known = dict.fromkeys(name for kind in kinds for name in known_names(kind))
-        yield from (f"{before}{comma}{name}" for name in known if name.startswith(last))
+        before, comma, prefix = incomplete.rpartition(",")
+        names = dict.fromkeys(name for kind in kinds for name in list_names(kind))
+        yield from (f"{before}{comma}{name}" for name in names if name.startswith(prefix))
 
     return complete
 
 
-def known_names(kind: str) -> Iterable[str]:
-    """What a shell offers of one kind: names of cards, suites, tables or analyses."""
+def list_names(kind: str) -> Iterable[str]:
+    """Return the names of one kind: a folder of cards, "suites", "tables" or "analyses"."""
     if kind == "tables":
         from stsbench.boards.published.rows import table_names
 
@@ -51,7 +55,7 @@ def known_names(kind: str) -> Iterable[str]:
 
 
 def read_cards(folders: Sequence[Path] = ()) -> "Catalogue":
-    """The catalogue of all cards, those of the user's folders among them."""
+    """Return the catalogue of all cards, including those in the user's folders."""
     from stsbench.core.catalogue import Catalogue
 
     return Catalogue(folders)
@@ -63,17 +67,22 @@ task_names = complete_names("tasks", "suites")
 all_names = complete_names("tasks", "baselines", "trainers", "suites")
 
 
-def each_name(parameter: CallbackParam, given: list[str]) -> list[str]:
-    """The names of an option that may be repeated, each a comma list; none of them may be empty."""
-    if gap := next(filter(has_empty_name, given), None):
-        raise StsbenchError(f"{parameter.opts[0]} '{gap}': a name is missing beside a comma")
-    names = [name for one in given for name in split_names(one)]
-    if given and not names:
-        raise StsbenchError(f"{parameter.opts[0]} '{','.join(given)}' is empty")
+def split_repeated_names(parameter: CallbackParam, values: list[str]) -> list[str]:
+    """Return the names of an option that may be repeated, each time with a comma list.
+
+    Raises:
+        StsbenchError: A name is empty, or there are values but no name in them.
+    """
+    option = parameter.opts[0]
+    if gap := next(filter(has_empty_name, values), None):
+        raise StsbenchError(f"{option} '{gap}': a name is missing beside a comma")
+    names = [name for value in values for name in split_names(value)]
+    if values and not names:
+        raise StsbenchError(f"{option} '{','.join(values)}' is empty")
     return names
 
 
-def _figure(parameter: CallbackParam, path: Path | None) -> Path | None:
+def _check_figure_path(parameter: CallbackParam, path: Path | None) -> Path | None:
     if path is not None and path.suffix.removeprefix(".") not in FIGURES:
         raise StsbenchError(
             f"{parameter.opts[0]} '{path}': give a file that ends in .{', .'.join(FIGURES)}"
@@ -81,11 +90,12 @@ def _figure(parameter: CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
-def _configured(context: Context, config: Path | None) -> Path | None:
+def _apply_config(context: Context, config: Path | None) -> Path | None:
+    """Make the settings of the project's file the defaults of the command's other options."""
     if not context.resilient_parsing:
-        from stsbench.cli.config import defaults
+        from stsbench.cli.config import read_defaults
 
-        context.default_map = defaults(config, of_run=context.info_name == "run")
+        context.default_map = read_defaults(config, is_run=context.info_name == "run")
     return config
 
 
@@ -97,7 +107,10 @@ def _option(
     panel: str | None = None,
     **more: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
-    """An option, called as its parameter where no ``flags`` are given; those of switches are, which have no ``--no-``."""
+    """Return an option, called as its parameter if no ``flags`` are given.
+
+    A switch needs its flag: otherwise typer adds a ``--no-`` option.
+    """
     return Option(*flags.split(), help=text, rich_help_panel=panel, autocompletion=complete, **more)
 
 
@@ -106,9 +119,9 @@ def _argument(text: str, complete: Any = None, **more: Any) -> Any:  # noqa: ANN
 
 
 _folder, _work, _output = (partial(_option, panel=panel) for panel in (FOLDERS, WORK, OUTPUT))
-# Options that may be repeated; those that are names take a comma list each time.
+# Options that may be repeated; with names they accept a comma list each time.
 _many = partial(_option, default_factory=list, show_default=False)
-_names = partial(_many, callback=each_name)
+_names = partial(_many, callback=split_repeated_names)
 _arguments = partial(_argument, default_factory=list, show_default=False)
 
 
@@ -117,7 +130,7 @@ EncoderArguments = Annotated[
     list[str],
     _arguments(
         "Encoders: card names, Hub ids, folders, card files.",
-        callback=each_name,
+        callback=split_repeated_names,
         complete=encoder_names,
     ),
 ]
@@ -237,7 +250,7 @@ Config = Annotated[
         "File of settings; default stsbench.toml, here or above.",
         "--config",
         is_eager=True,
-        callback=_configured,
+        callback=_apply_config,
     ),
 ]
 RunsFolder = Annotated[Path | None, _folder("Folder of runs; default STSBENCH_RUNS, or 'runs'.")]
@@ -293,7 +306,7 @@ DryTraining = Annotated[
     bool,
     _work("Train nothing; show what is done, what is missing and how long it takes.", "--dry-run"),
 ]
-CompareSeed = Annotated[int, _option("Seed of the draws.", min=0, max=LAST_SEED)]
+CompareSeed = Annotated[int, _option("Seed of the draws.", min=0, max=MAX_SEED)]
 Independent = Annotated[
     bool, _option("Treat items that share a sentence as independent.", "--independent")
 ]
@@ -365,13 +378,13 @@ OverlapFile = Annotated[
 ]
 Plot = Annotated[
     Path | None,
-    _output("Draw the scores into this file too: .svg, .png or .pdf.", callback=_figure),
+    _output("Draw the scores into this file too: .svg, .png or .pdf.", callback=_check_figure_path),
 ]
 CurvePlot = Annotated[
     Path | None,
     _output(
         "Draw the training curves of runs (comma list) to this .svg, .png or .pdf.",
-        callback=_figure,
+        callback=_check_figure_path,
     ),
 ]
 
@@ -392,7 +405,9 @@ NamesToVerify = Annotated[
 ]
 CorpusArguments = Annotated[
     list[str],
-    _arguments("Corpora, or files of training text.", metavar="[CORPUS]...", callback=each_name),
+    _arguments(
+        "Corpora, or files of training text.", metavar="[CORPUS]...", callback=split_repeated_names
+    ),
 ]
 CorpusToMake = Annotated[
     str, Argument(metavar="CORPUS", help="A corpus that is not published as a file.")
@@ -424,11 +439,11 @@ Forward = Annotated[str, _option("Marian model to translate with: a Hub id or a 
 Backward = Annotated[str, _option("Marian model to translate back with.")]
 Revisions = Annotated[tuple[str, str], _option("Their Hub commits.")]
 DecodingMode = Annotated[str, _option("greedy or sampling")]
-Temperature = Annotated[float, _option("For sampling.", min=0, max=MOST)]
-SamplingSeed = Annotated[int, _option("For sampling.", min=0, max=LAST_SEED)]
-MaxTokens = Annotated[int, _option("Most tokens of a sentence, read or written.", max=MOST)]
-TranslatedAtOnce = Annotated[int, _work("Sentences translated at once.", max=MOST)]
-SentenceLimit = Annotated[int | None, _option("Translate only the first sentences.", max=MOST)]
+Temperature = Annotated[float, _option("For sampling.", min=0, max=MAX_COUNT)]
+SamplingSeed = Annotated[int, _option("For sampling.", min=0, max=MAX_SEED)]
+MaxTokens = Annotated[int, _option("Most tokens of a sentence, read or written.", max=MAX_COUNT)]
+TranslatedAtOnce = Annotated[int, _work("Sentences translated at once.", max=MAX_COUNT)]
+SentenceLimit = Annotated[int | None, _option("Translate only the first sentences.", max=MAX_COUNT)]
 
 # Drafts.
 TaskSource = Annotated[
@@ -451,14 +466,17 @@ Force = Annotated[bool, _output("Write again what is there already.", "--force")
 
 
 class TypedOptions(frozenset[str]):
-    """The options that were typed, by their long names, and arguments by their names; what has no effect is refused."""
+    """The options and arguments that the user typed, by long names; the rest has defaults.
+
+    Options that would have no effect are refused.
+    """
 
     @classmethod
-    def of(cls, context: Context) -> "TypedOptions":
-        """What was typed of a command."""
+    def from_context(cls, context: Context) -> "TypedOptions":
+        """Return what the user typed behind a command."""
         sources = {
-            long_name(one): context.get_parameter_source(str(one.name))
-            for one in context.command.params
+            long_name(parameter): context.get_parameter_source(str(parameter.name))
+            for parameter in context.command.params
         }
         return cls(
             name
@@ -466,55 +484,90 @@ class TypedOptions(frozenset[str]):
             if source is not None and source.name == "COMMANDLINE"
         )
 
-    def apart(self, first: str, *others: str) -> None:
-        """Raise StsbenchError where an option was typed beside one that leaves it without effect."""
-        if first in self:
-            self.idle(f"beside {first}", *others)
+    def forbid_beside(self, option: str, *idle_options: str) -> None:
+        """Raise StsbenchError if an option was typed beside one that leaves it without effect."""
+        if option in self:
+            self.forbid(f"beside {option}", *idle_options)
 
-    def needs(self, first: str, *others: str) -> None:
-        """Raise StsbenchError where an option was typed without another that gives it effect."""
-        if first not in self:
-            self.idle(f"without {first}", *others)
+    def forbid_without(self, option: str, *idle_options: str) -> None:
+        """Raise StsbenchError if an option was typed without another that gives it effect."""
+        if option not in self:
+            self.forbid(f"without {option}", *idle_options)
 
-    def placed(self, on: str, *elsewhere: str, here: str = "") -> None:
-        """Raise StsbenchError where an option was typed that is for another place of the work than ``--on`` names."""
-        if on == "local":
-            self.idle("without --on ray", *elsewhere)
+    def forbid_elsewhere(self, executor: str, *ray_options: str, local_option: str = "") -> None:
+        """Raise StsbenchError if an option was typed that the executor does not use.
+
+        Args:
+            executor: The value of ``--on``.
+            ray_options: Options that have an effect only on a cluster of Ray.
+            local_option: The option that has an effect only on this machine.
+        """
+        if executor == "local":
+            self.forbid("without --on ray", *ray_options)
         else:
-            self.idle("beside --on", here)
+            self.forbid("beside --on", local_option)
 
-    def idle(self, where: str, *names: str) -> None:
-        """Raise StsbenchError where an option was typed that has no effect in this place."""
-        for name in names:
-            if name in self:
-                raise StsbenchError(f"{name} has no effect {where}; leave it out")
+    def forbid(self, condition: str, *options: str) -> None:
+        """Raise StsbenchError if one of the options was typed, which has no effect then.
+
+        Args:
+            condition: When the options have no effect, for example "beside --json".
+            options: Their long names.
+        """
+        for option in options:
+            if option in self:
+                raise StsbenchError(f"{option} has no effect {condition}; leave it out")
 
 
 def long_name(parameter: Any) -> str:  # noqa: ANN401 - typer's own classes of parameters have no public name
-    """What an option is called, ``--name``; an argument's own name."""
+    """Return an option as it is typed, ``--name``; for an argument its name."""
     return next((name for name in parameter.opts if name.startswith("--")), str(parameter.name))
 
 
-def retyped(context: Context, *names: str) -> list[str]:
-    """Options as they are typed, by their long names: those that differ from their defaults, each of many by itself."""
+def retype_options(context: Context, *options: str) -> list[str]:
+    """Return options and their values as words of a command line.
+
+    Options that have their defaults are omitted; a repeated option is repeated.
+
+    Args:
+        context: The command that was called.
+        options: The long names of its options to return.
+    """
     words: list[str] = []
-    declared = {long_name(one): one for one in context.command.params}
-    for flag in names:
-        value, default = context.params[str(declared[flag].name)], declared[flag].default
-        given = value if isinstance(value, list | tuple) else [] if value == default else [value]
-        words += [word for one in given for word in ([flag] if one is True else [flag, str(one)])]
+    parameters = {long_name(parameter): parameter for parameter in context.command.params}
+    for option in options:
+        parameter = parameters[option]
+        value = context.params[str(parameter.name)]
+        if isinstance(value, list | tuple):
+            values = list(value)
+        else:
+            values = [] if value == parameter.default else [value]
+        for single_value in values:
+            words += [option] if single_value is True else [option, str(single_value)]
     return words
 
 
-def to_load(name: str, catalogue: "Catalogue | None" = None) -> str:
-    """What an encoder or a recipe is loaded by, for which a title or a row of a table may be given; nothing for nothing."""
+def resolve_spec(name: str, catalogue: "Catalogue | None" = None) -> str:
+    """Return the spec by which an encoder or a recipe is loaded.
+
+    Args:
+        name: Its name, title or row of a table; empty if there is none.
+        catalogue: The cards; None means those of the package.
+
+    Returns:
+        The spec; empty if the name is.
+    """
     from stsbench.api.names import NameResolver
 
     return NameResolver(catalogue or read_cards()).resolve_spec(name)
 
 
 def data_folder(data: Path | None) -> Path | None:
-    """The folder of evaluation data, ``--data`` or the user's; raises SourceError where it does not exist."""
+    """Return the folder of evaluation data, ``--data`` or the user's; None if there is none.
+
+    Raises:
+        SourceError: The folder does not exist.
+    """
     folder = data or settings.data_folder()
     if folder is not None and not folder.is_dir():
         raise SourceError(f"data folder '{folder}' does not exist")
@@ -522,58 +575,85 @@ def data_folder(data: Path | None) -> Path | None:
 
 
 def resolve_store(store: Path | None, *, no_store: bool) -> Path | Literal["default"] | None:
-    """Where embeddings are kept: ``--store``, the user's cache folder, or nowhere but in memory; raises StsbenchError."""
+    """Return the folder of stored embeddings.
+
+    Returns:
+        ``--store``, "default" for the user's cache folder, or None to store them in memory only.
+
+    Raises:
+        StsbenchError: Both options were typed.
+    """
     if store and no_store:
         raise StsbenchError("--store has no effect beside --no-store; leave it out")
     return None if no_store else store or "default"
 
 
-def written_as(output: str, out: Path | None, *, as_json: bool) -> str:
-    """The format of a table: JSON, the one that was asked for, or of a file the one that its name ends in, else markdown."""
-    if as_json or output != "terminal" or out is None:
-        return "json" if as_json else output
-    ending = out.suffix.lower().removeprefix(".")
-    return (
-        ending
-        if ending in ("html", "csv", "json", *FIGURES)
-        else "latex"
-        if ending == "tex"
-        else "markdown"
-    )
+def choose_format(output: str, out: Path | None, *, as_json: bool) -> str:
+    """Return the format in which to write a table.
+
+    Args:
+        output: The value of ``--format``; "terminal" unless the user chose another.
+        out: The file to write; its suffix decides if the format is "terminal", for an unknown
+            suffix "markdown". None to print.
+        as_json: The value of ``--json``, which comes before the others.
+    """
+    if as_json:
+        return "json"
+    if output != "terminal" or out is None:
+        return output
+    suffix = out.suffix.lower().removeprefix(".")
+    if suffix in ("html", "csv", "json", *FIGURES):
+        return suffix
+    return "latex" if suffix == "tex" else "markdown"
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Read a comma list of whole numbers."""
+    """Return the seeds of a comma list; raise StsbenchError if one is no seed."""
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError as error:
         raise StsbenchError(f"--seeds '{text}': give whole numbers, such as 0,1,2") from error
-    if min(seeds) < 0 or max(seeds) > LAST_SEED:
+    if min(seeds) < 0 or max(seeds) > MAX_SEED:
         raise StsbenchError(f"--seeds '{text}': a seed is not negative and below {1 << 32}")
     return seeds
 
 
 def parse_pairs(
-    flag: str, given: Iterable[str], wanted: str, *, empty: bool = False
+    option: str, texts: Iterable[str], expected: str, *, allow_empty: bool = False
 ) -> dict[str, str]:
-    """Read ``key=value`` texts; a value may be ``empty``. Raises StsbenchError, which says what is ``wanted``."""
-    found: dict[str, str] = {}
-    for one in given:
-        key, equals, value = one.partition("=")
-        if not equals or not key.strip() or not (value or empty):
-            raise StsbenchError(f"{flag} '{one}': give {wanted}")
-        if key.strip() in found:
-            raise StsbenchError(f"{flag} {key.strip()} is given twice")
-        found[key.strip()] = value
-    return found
+    """Return the keys and values of ``key=value`` texts.
+
+    Args:
+        option: The option whose values the texts are, for messages.
+        texts: The texts.
+        expected: What the user should write, for messages.
+        allow_empty: Whether a value may be empty.
+
+    Raises:
+        StsbenchError: A text is no ``key=value``, or a key comes twice.
+    """
+    values_by_key: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not equals or not key or not (value or allow_empty):
+            raise StsbenchError(f"{option} '{text}': give {expected}")
+        if key in values_by_key:
+            raise StsbenchError(f"{option} {key} is given twice")
+        values_by_key[key] = value
+    return values_by_key
 
 
-def parse_assignments(assign: Sequence[str]) -> dict[str, Any]:
-    """Read ``key=value`` texts; a value is a TOML value where it can be, else the text itself."""
+def parse_assignments(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters of ``--set``: each value is TOML if it can be, otherwise text.
+
+    Raises:
+        StsbenchError: A text is no ``key=value``, a key comes twice, or it is that of a secret.
+    """
     import tomllib
 
     params: dict[str, Any] = dict(
-        parse_pairs("--set", assign, "key=value, such as pooling=cls", empty=True)
+        parse_pairs("--set", texts, "key=value, such as pooling=cls", allow_empty=True)
     )
     for key, value in params.items():
         with suppress(ValueError):

@@ -10,13 +10,13 @@ import msgspec
 from stsbench.cli import options as opt
 from stsbench.cli.compare import print_differences
 from stsbench.cli.printing import (
-    cut,
     print_error,
     print_json,
     print_paragraph,
     print_rows,
     print_text,
-    shown_work,
+    shorten_line,
+    show_work,
 )
 from stsbench.core.errors import EXIT_DIFFERENCE, StsbenchError
 
@@ -62,7 +62,7 @@ def parity_command(
 
     catalogue = opt.read_cards(cards)
     kept = opt.resolve_store(store, no_store=no_store)
-    names = [opt.to_load(one, catalogue) for one in (first, second)]
+    names = [opt.resolve_spec(one, catalogue) for one in (first, second)]
     if names[0] == names[1]:
         raise StsbenchError(f"parity was given '{names[0]}' twice; give two encoders")
     known = {name: load_named(name, catalogue=catalogue) for name in names}
@@ -75,7 +75,7 @@ def parity_command(
 
     scored = load_tasks(plan.planned_tasks, refuse)
     sentences = [*PROBES, *((OF_TASKS, text) for text in select_sentences(scored))]
-    with shown_work() as shown:
+    with show_work() as shown:
         texts, listener = (
             [text for _, text in sentences],
             partial(shown.make_callbacks, on_notice=print_error),
@@ -128,11 +128,11 @@ def _print_parity(found: Parity) -> None:
     before, after = found.neighbour.cosines
     print_paragraph(
         f"nearest neighbours: {100 * found.kept:.1f}% kept; the largest change of a cosine is {before:.3f} to {after:.3f}, "
-        f"'{cut(found.neighbour.text)}' and '{cut(found.neighbour.neighbour)}'"
+        f"'{shorten_line(found.neighbour.text)}' and '{shorten_line(found.neighbour.neighbour)}'"
     )
     if found.strays:
         print_text("\nsentences that differ most\n")
-        strays = [[f"{one.cosine:.5f}", one.kind, cut(one.text)] for one in found.strays]
+        strays = [[f"{one.cosine:.5f}", one.kind, shorten_line(one.text)] for one in found.strays]
         print_rows(["cosine", "kind", "sentence"], strays, right=[0], names=[1])
     print_text("")
     print_differences(comparison.differences)

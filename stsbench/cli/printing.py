@@ -1,7 +1,8 @@
-"""What commands print: lines and facts, tables that fit a terminal, JSON for scripts, and how work goes.
+"""Printing: lines and facts, tables that fit a terminal, JSON for scripts, and progress of work.
 
-Tables have short names, words on several lines, or parts where the terminal is too narrow. rich, numpy and what shows work
-are imported where something is drawn: help does not wait for them.
+Tables get short names, words on several lines, or several parts if the terminal is too narrow.
+rich, numpy and the display of progress are imported only when something is drawn: help does not
+wait for them.
 """
 
 from __future__ import annotations
@@ -38,59 +39,73 @@ if TYPE_CHECKING:
     from stsbench.plots.chart import Chart
     from stsbench.results.record import Result
 
-LONGEST_LINE, LONGEST_WORD = 20_000, 300
-"""Signs of an error's line, and of a word in it: more than ours have, so that only what others wrote is cut."""
-NARROWEST, ENDLESS = 20, 10_000
-"""Columns: a terminal has more than the first; a pipe or file, where nothing is cut or wrapped, as good as the second."""
+MAX_LINE, MAX_WORD = 20_000, 300
+"""The most characters of an error's line and of a word in it.
+
+Our own messages are shorter, so that only what others wrote is cut.
+"""
+MIN_WIDTH, UNLIMITED_WIDTH = 20, 10_000
+"""Columns that a terminal has at least; as good as endless, for a pipe or file."""
 GAP, NARROW_GAP = 3, 2
-"""Columns between two cells of a plain table, where there is room and where there is not."""
-LIMITS = ((MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH), (24, 24), (16, 16))
-"""How many signs a name with settings may have, and any other; less and less."""
-MOST_KEYS = 12
-"""So many short names are explained below a table, beside those whose settings are long."""
+"""Columns between two cells of a plain table, with and without enough room."""
+NAME_LIMITS = ((MAX_LENGTH_WITH_PARAMS, MAX_NAME_LENGTH), (24, 24), (16, 16))
+"""The most characters of a name with parameters and of any other name, tried one after another."""
+MAX_KEYS = 12
+"""The most short names explained below a table if names without parameters are short too."""
 JOINTS = re.compile(r"(\s+|[A-Z]?[a-z]{4,}(?=[A-Z])|[^\s\-_+/,=.:]*[\-_+/,=.:]+(?=\w))")
-"""Where lines may end: blanks, the first of several words that are written in one, and signs that join words."""
+"""Where a line may end: at blanks, between words written as one, behind joining characters."""
 
 
 def line_width(*, stderr: bool = False) -> int:
-    """How wide lines may be: as the user says or the terminal is; without one, they have no end."""
-    watched = (sys.stderr if stderr else sys.stdout).isatty()
-    found = settings.terminal_columns() or (
-        shutil.get_terminal_size().columns if watched else ENDLESS
-    )
-    return max(found, NARROWEST)
+    """Return how many columns a line may have: the user's setting, or the width of the terminal.
+
+    Without either a line has no end.
+    """
+    stream = sys.stderr if stderr else sys.stdout
+    own_width = shutil.get_terminal_size().columns if stream.isatty() else UNLIMITED_WIDTH
+    return max(settings.terminal_columns() or own_width, MIN_WIDTH)
 
 
 def print_facts(rows: Iterable[Sequence[str]]) -> None:
-    """Print names and what they are, side by side without a head; no word is broken, so that it can be copied."""
-    shown, room = (
-        [(escape_controls(name), escape_controls(value)) for name, value in rows],
-        line_width(),
-    )
-    indent = max((len(name) for name, _ in shown), default=0) + 2
-    for name, value in shown:
-        lines = [part for line in value.split("\n") for part in folded(line, room - indent)]
-        # A word that is longer than the room beside the names begins further left, on a line of its own.
-        first = lines.pop(0) if len(lines[0]) <= room - indent else ""
+    """Print names and their values in two columns without a head.
+
+    No word is broken, so that it can be copied.
+    """
+    pairs = [(escape_controls(name), escape_controls(value)) for name, value in rows]
+    width = line_width()
+    indent = max((len(name) for name, _ in pairs), default=0) + 2
+    for name, value in pairs:
+        lines = [part for line in value.split("\n") for part in fold_lines(line, width - indent)]
+        # A word too long for the second column begins further left, on a line of its own.
+        first = lines.pop(0) if len(lines[0]) <= width - indent else ""
         print_text(f"{name:<{indent}}{first}".rstrip())
         for line in lines:
-            print_text(" " * max(min(indent, room - len(line)), 0) + line)
+            print_text(" " * max(min(indent, width - len(line)), 0) + line)
 
 
-def print_json(value: Any, *, shown: Callable[[str], str] = str) -> None:  # noqa: ANN401 - any JSON value
-    """Print one JSON value on stdout; ``shown`` may write it otherwise."""
-    print_text(shown(json.dumps(value, indent=1, ensure_ascii=False)))
+def print_json(value: Any, *, convert: Callable[[str], str] = str) -> None:  # noqa: ANN401 - any JSON value
+    """Print one JSON value on stdout.
+
+    Args:
+        value: The value.
+        convert: Returns the text to print for the JSON text.
+    """
+    print_text(convert(json.dumps(value, indent=1, ensure_ascii=False)))
 
 
 def print_text(text: str, *, end: str = "\n") -> None:
-    """Print text on stdout; control characters in it are shown and do nothing."""
+    """Print text on stdout; control characters in it are escaped."""
     sys.stdout.write(escape_controls(text) + end)
 
 
 def emit(content: str | Chart, out: Path | None, *, fmt: str = "", silent: bool = False) -> None:
-    """Write a text or a figure to a file and, unless ``silent``, say so; or print the text where no file is named.
+    """Write a text or a figure to a file, or print the text.
 
-    A figure is in the format ``fmt``, else as the file's name ends.
+    Args:
+        content: The text or figure.
+        out: The file; None to print.
+        fmt: The format of a figure; empty for the one that the file's name ends in.
+        silent: Whether to print no line about the file.
     """
     if out is None:
         print_text(str(content), end="")
@@ -102,77 +117,93 @@ def emit(content: str | Chart, out: Path | None, *, fmt: str = "", silent: bool 
 
 
 def write_records(path: Path, records: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> None:
-    """Write records as JSON or CSV, as the file's name ends."""
+    """Write records as JSON or CSV, as the file's name ends.
+
+    Args:
+        path: The file to write.
+        records: A mapping per row.
+        heads: The columns of the CSV file: keys of the records.
+    """
     # Imports numpy.
     from stsbench.boards.render.text import csv_text
 
-    as_json = path.suffix == ".json"
-    text = (
-        json.dumps(records, indent=1, ensure_ascii=False) + "\n"
-        if as_json
-        else csv_text(records, heads)
-    )
+    if path.suffix == ".json":
+        text = json.dumps(records, indent=1, ensure_ascii=False) + "\n"
+    else:
+        text = csv_text(records, heads)
     write_atomically(path, text.encode())
 
 
-def points(score: float | None) -> str:
-    """A score times 100, as tables show it; nothing where there is none."""
+def format_points(score: float | None) -> str:
+    """Return a score times 100, as tables show it; empty for None."""
     return "" if score is None else f"{100 * score:.2f}"
 
 
 def print_paragraph(*texts: str) -> None:
-    """Print sentences on stdout: on a terminal its lines end between words, elsewhere each text is one line."""
+    """Print each text on stdout; on a terminal its lines end between words."""
     for text in texts:
-        print_text(_wrapped(text) if sys.stdout.isatty() else text)
+        print_text(_wrap_paragraph(text) if sys.stdout.isatty() else text)
 
 
 def print_error(problem: object, *, about: str = "") -> None:
-    """Print on stderr what is wrong, on one line; on a terminal what to do stands on its own line.
+    """Print on stderr what is wrong, on one line; on a terminal the hint has a line of its own.
 
     Args:
         problem: An error or a text; cut if it is very long.
         about: What it is about, an encoder or a task; not repeated if the error names it.
     """
     prefix = f"stsbench: {error_prefix(about, problem)}"
-    text, hint = word_options(str(problem)), ""
+    message, hint = word_options(str(problem)), ""
     if isinstance(problem, StsbenchError):
-        text, hint = describe_error(problem)
+        message, hint = describe_error(problem)
     if not sys.stderr.isatty():
-        line = f"{text}; {hint}" if hint else text
-        sys.stderr.write(f"{_bounded(prefix, line)}\n")
+        line = f"{message}; {hint}" if hint else message
+        sys.stderr.write(f"{_shorten_line(prefix, line)}\n")
         return
-    lines = [_bounded(prefix, text)]
+    lines = [_shorten_line(prefix, message)]
     if hint:
-        lines.append(_bounded("hint: ", hint.replace("?; ", "? ")))
-    sys.stderr.write("".join(f"{_wrapped(line, stderr=True)}\n" for line in lines))
+        lines.append(_shorten_line("hint: ", hint.replace("?; ", "? ")))
+    sys.stderr.write("".join(f"{_wrap_paragraph(line, stderr=True)}\n" for line in lines))
 
 
-def error_prefix(about: str, what: object) -> str:
-    """What stands before an error's text: what it is of, unless that is the very name that is not known."""
-    return (
-        "" if not about or (isinstance(what, UnknownName) and what.name == about) else f"{about}: "
-    )
+def error_prefix(about: str, problem: object) -> str:
+    """Return what precedes an error's text: its subject, unless the error names that itself."""
+    is_named = isinstance(problem, UnknownName) and problem.name == about
+    return "" if not about or is_named else f"{about}: "
 
 
-def _bounded(before: str, what: object) -> str:
-    words = escape_controls(join_lines(f"{before}{what}")).split(" ")
+def _shorten_line(prefix: str, message: object) -> str:
+    words = escape_controls(join_lines(f"{prefix}{message}")).split(" ")
     line = " ".join(
-        word if len(word) <= LONGEST_WORD else f"{word[:200]}…{word[-50:]}" for word in words
+        word if len(word) <= MAX_WORD else f"{word[:200]}…{word[-50:]}" for word in words
     )
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…"
 
 
-def _wrapped(text: str, *, stderr: bool = False) -> str:
-    # Paths, names and options stay whole, and so does a command at the end: they are to be copied.
+def _wrap_paragraph(text: str, *, stderr: bool = False) -> str:
+    """Return a text in lines as wide as the terminal; a command at its end has a line of its own.
+
+    Paths, names, options and that command stay whole, so that they can be copied.
+    """
     width = line_width(stderr=stderr)
-    words, command = (text, "") if len(text) <= width else (*text.rpartition(": stsbench ")[::2],)
-    if command and words:
-        return f"{_wrapped(f'{words}:', stderr=stderr)}\n  stsbench {command}"
-    return "\n".join(folded(text, width))
+    if len(text) <= width:
+        return text
+    sentence, _, command = text.rpartition(": stsbench ")
+    if sentence and command:
+        return f"{_wrap_paragraph(f'{sentence}:', stderr=stderr)}\n  stsbench {command}"
+    return "\n".join(fold_lines(text, width))
 
 
-def folded(text: str, width: int = 0, *, indent: str = "") -> list[str]:
-    """A text in lines between words; no word is broken, so that names and paths can be copied; ``indent`` is of the others."""
+def fold_lines(text: str, width: int = 0, *, indent: str = "") -> list[str]:
+    """Return a text in lines that end between words.
+
+    No word is broken, so that names and paths can be copied.
+
+    Args:
+        text: The text.
+        width: The columns of a line; 0 for those of the terminal.
+        indent: What precedes each line but the first.
+    """
     width = width or line_width()
     if len(text) <= width:
         return [text]
@@ -190,87 +221,94 @@ def folded(text: str, width: int = 0, *, indent: str = "") -> list[str]:
     ]
 
 
-def cut(text: str, longest: int = 60) -> str:
-    """A text as one line, without its end where it is longer than so many signs."""
+def shorten_line(text: str, max_length: int = 60) -> str:
+    """Return a text as one line of at most so many characters; what is cut becomes an ellipsis."""
     line = join_lines(text)
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
 def print_progress(line: str) -> None:
-    """Print one line on stderr that is no complaint: how the work goes."""
+    """Print one line of progress or a notice on stderr."""
     sys.stderr.write(escape_controls(join_lines(word_options(line))) + "\n")
 
 
 def show_cursor() -> None:
-    """Show the cursor of the terminal again, which a progress bar that was ended has hidden."""
+    """Show the terminal's cursor, which stays hidden if a progress bar could not end."""
     if sys.stderr.isatty():
         sys.stderr.write("\x1b[?25h")
 
 
-def complain_of_all(what: str, problems: Iterable[str]) -> None:
-    """Print a line on stderr for each problem, with ``what`` has come of it."""
+def print_errors(consequence: str, problems: Iterable[str]) -> None:
+    """Print a line on stderr for each problem, after its consequence, for example "skipped"."""
     for problem in problems:
-        print_error(f"{what}: {problem}")
+        print_error(f"{consequence}: {problem}")
 
 
 def print_traceback(error: BaseException) -> None:
-    """Print the traceback of a bug on stderr: where the user's own code raised it, from there on, else the whole of it."""
+    """Print the traceback of a bug on stderr.
+
+    It begins with the first frame of the user's own code, if there is any; otherwise it is whole.
+    """
     # The user's code is neither ours nor Python's nor a package's.
-    folders = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    others = (
-        "<frozen",
-        *(f"{one}{os.sep}" for one in (Path(__file__).parents[1], *filter(None, folders))),
-    )
-    whole = traceback.TracebackException.from_exception(error)
-    one: traceback.TracebackException | None = whole
-    while one is not None:
-        first = next(
-            (at for at, frame in enumerate(one.stack) if not frame.filename.startswith(others)), 0
-        )
-        del one.stack[:first]
-        one = one.__cause__ or one.__context__
-    sys.stderr.write(escape_controls("".join(whole.format())))
+    package_folders = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    folders = (Path(__file__).parents[1], *filter(None, package_folders))
+    foreign_prefixes = ("<frozen", *(f"{folder}{os.sep}" for folder in folders))
+    printed = traceback.TracebackException.from_exception(error)
+    exception: traceback.TracebackException | None = printed
+    while exception is not None:
+        first_own_frame = 0
+        for index, frame in enumerate(exception.stack):
+            if not frame.filename.startswith(foreign_prefixes):
+                first_own_frame = index
+                break
+        del exception.stack[:first_own_frame]
+        exception = exception.__cause__ or exception.__context__
+    sys.stderr.write(escape_controls("".join(printed.format())))
 
 
-def shown_work(what: str = "reading data") -> AbstractContextManager[ProgressDisplay]:
-    """Show work of any kind until the end of the block: a bar where someone watches, else a line now and then."""
+def show_work(label: str = "reading data") -> AbstractContextManager[ProgressDisplay]:
+    """Show the progress of work until the end of the block: a bar on a terminal, else lines."""
     from stsbench.api.progress_display import show_progress
 
-    return show_progress(what, write_line=print_progress)
+    return show_progress(label, write_line=print_progress)
 
 
 @contextmanager
-def shown_count(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how many of something are done, and how long the others take; nothing before the first."""
-    shown: list[ProgressDisplay] = []
+def show_count(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how many of something are done, and how much time is left; nothing before the first.
+
+    Yields:
+        A function to call with the number done and the total.
+    """
+    displays: list[ProgressDisplay] = []
     with ExitStack() as stack:
 
         def update(done: int, total: int) -> None:
-            if not shown:
-                shown.append(stack.enter_context(shown_work(what)))
-            shown[0].update("work", done, total, label=what)
+            if not displays:
+                displays.append(stack.enter_context(show_work(label)))
+            displays[0].update("work", done, total, label=label)
 
         yield update
 
 
 CHECKED = "results checked"
-"""What :func:`shown_count` calls results that are held to their items."""
+"""The label of :func:`show_count` while results are checked against their per-item columns."""
 
 
-def believed(results: Iterable[Result], catalogue: Catalogue) -> list[Result]:
-    """Select the Results that are believed; print a line for each other, and one on the unverified."""
+def select_trusted(results: Iterable[Result], catalogue: Catalogue) -> list[Result]:
+    """Return the results to trust; print a line for each other, and one on the unverified."""
     from stsbench.evaluators.belief import believe
 
-    with shown_count(CHECKED) as progress:
-        found = believe(results, catalogue, progress)
-    complain_of_all("skipped", (problem.message for problem in found.problems))
-    if found.unverified:
-        print_error(found.notice)
-    return found.results
+    with show_count(CHECKED) as progress:
+        verified = believe(results, catalogue, progress)
+    print_errors("skipped", (problem.message for problem in verified.problems))
+    if verified.unverified:
+        print_error(verified.notice)
+    return verified.results
 
 
-def _console() -> Console:
-    """A console as wide as the user says or the terminal is; without one, lines have no end."""
+def _make_console() -> Console:
+    """Make a console as wide as :func:`line_width` allows."""
     from rich.console import Console
 
     return Console(
@@ -285,56 +323,75 @@ def _console() -> Console:
 
 
 class PrintedColumn(NamedTuple):
-    """A column as it is drawn; names and numbers are never broken."""
+    """A column of a printed table; names and numbers are never broken."""
 
     head: str
     cells: Sequence[str | Text]
     is_name: bool = False
+    """Whether the cells are names, which may be abbreviated."""
     is_number: bool = False
-    head_is_name: bool = False
+    """Whether the cells are numbers, which stand to the right."""
+    is_head_name: bool = False
+    """Whether the head is a name."""
 
     @property
-    def widest(self) -> int:
-        """Signs of the longest line."""
-        return max(len(line) for cell in (self.head, *self.cells) for line in str(cell).split("\n"))
+    def width(self) -> int:
+        """The number of characters of the longest line."""
+        texts = (self.head, *map(str, self.cells))
+        return max(len(line) for text in texts for line in text.split("\n"))
 
-    def shortened(self, limits: tuple[int, int], numbers: dict[str, str]) -> PrintedColumn:
-        """The same with short names; ``numbers`` are those given already."""
+    def abbreviate(
+        self, max_lengths: tuple[int, int], numbers_by_name: dict[str, str]
+    ) -> PrintedColumn:
+        """Return the column with short names.
 
-        def short(name: str | Text) -> str:
+        Args:
+            max_lengths: The most characters of a name with parameters and of any other.
+            numbers_by_name: The number, "(1)", of each abbreviated name; new ones are added.
+        """
+
+        def shorten_name(name: str | Text) -> str:
             return abbreviate_name(
-                str(name), numbers, max_length_with_params=limits[0], max_length=limits[1]
+                str(name),
+                numbers_by_name,
+                max_length_with_params=max_lengths[0],
+                max_length=max_lengths[1],
             )
 
-        head = short(self.head) if self.head_is_name else self.head
-        return self._replace(
-            head=head, cells=[*map(short, self.cells)] if self.is_name else self.cells
-        )
+        head = shorten_name(self.head) if self.is_head_name else self.head
+        cells = [*map(shorten_name, self.cells)] if self.is_name else self.cells
+        return self._replace(head=head, cells=cells)
 
-    def least(self, *, broken: bool) -> int:
-        """Signs that it needs where long words may be ``broken`` at their joints, or where none may be."""
-        is_whole = self.is_name or self.is_number
+    def min_width(self, *, break_words: bool) -> int:
+        """Return how many characters the column needs at least.
+
+        Args:
+            break_words: Whether long words may be broken at their joints.
+        """
+        cells_are_whole = self.is_name or self.is_number
+        texts = [(self.head, self.is_head_name)]
+        texts += [(str(cell), cells_are_whole) for cell in self.cells]
         words: list[str] = []
-        for text, whole in [
-            (self.head, self.head_is_name),
-            *((str(cell), is_whole) for cell in self.cells),
-        ]:
-            words += text.split("\n") if whole else JOINTS.split(text) if broken else text.split()
+        for text, is_whole in texts:
+            if is_whole:
+                words += text.split("\n")
+            else:
+                words += JOINTS.split(text) if break_words else text.split()
         return max(1, *map(len, words))
 
-    def wrapped(self, width: int, *, broken: bool) -> PrintedColumn:
-        """The same with each cell in lines, each as long as fits."""
-        wrapper = textwrap.TextWrapper(width, break_on_hyphens=broken)
-        # What TextWrapper itself breaks at are hyphens alone.
+    def wrap(self, width: int, *, break_words: bool) -> PrintedColumn:
+        """Return the column with each cell in lines of at most ``width`` characters."""
+        wrapper = textwrap.TextWrapper(width, break_on_hyphens=break_words)
+        # By itself TextWrapper breaks words at hyphens only.
         wrapper.wordsep_re = JOINTS
 
-        def lines(cell: str | Text) -> str:
+        def wrap_cell(cell: str | Text) -> str:
             text = str(cell)
-            return (
-                text if max(map(len, text.split("\n"))) <= width else "\n".join(wrapper.wrap(text))
-            )
+            if max(map(len, text.split("\n"))) <= width:
+                return text
+            return "\n".join(wrapper.wrap(text))
 
-        return self._replace(head=lines(self.head), cells=[*map(lines, self.cells)])
+        return self._replace(head=wrap_cell(self.head), cells=[*map(wrap_cell, self.cells)])
 
 
 def print_rows(
@@ -346,144 +403,222 @@ def print_rows(
     heads: Sequence[int] = (),
     sparse: bool = False,
 ) -> None:
-    """Print a plain table: a rule under the header, numbers to the right; of a ``sparse`` one no column that all rows lack.
+    """Print a plain table with a rule under its header.
 
-    Where it is wider than the terminal, ``names`` and ``heads`` that are names are short, and a key below says them whole.
+    If it is wider than the terminal, names are abbreviated, and a key below the table explains
+    them.
+
+    Args:
+        titles: The head of each column.
+        rows: The cells of each row.
+        right: The indices of columns of numbers, which stand to the right.
+        names: The indices of columns whose cells are names.
+        heads: The indices of columns whose heads are names.
+        sparse: Whether to omit columns that are empty in all rows.
     """
-    screen = _console()
+    console = _make_console()
     columns = [
         PrintedColumn(
-            escape_controls(head),
-            [escape_controls(row[at]) for row in rows],
-            at in names,
-            at in right,
-            at in heads,
+            escape_controls(title),
+            [escape_controls(row[index]) for row in rows],
+            is_name=index in names,
+            is_number=index in right,
+            is_head_name=index in heads,
         )
-        for at, head in enumerate(titles)
-        if not sparse or any(row[at] for row in rows)
+        for index, title in enumerate(titles)
+        if not sparse or any(row[index] for row in rows)
     ]
-    if sum(column.widest for column in columns) + GAP * (len(columns) - 1) <= screen.width:
-        _draw(screen, columns, GAP)
+    if sum(column.width for column in columns) + GAP * (len(columns) - 1) <= console.width:
+        _draw_table(console, columns, GAP)
         return
-    parts, key = _fitted(columns, screen.width)
-    for place, part in enumerate(parts):
-        if place:
+    fitted = _fit_columns(columns, console.width)
+    for index, part in enumerate(fitted.parts):
+        if index:
             print_text("")
-        _draw(screen, part, NARROW_GAP)
-    if key:
+        _draw_table(console, part, NARROW_GAP)
+    if fitted.key:
         # A name longer than the terminal is wrapped by it, and copied in one piece.
-        print_text("\n".join(["", *key]))
+        print_text("\n".join(["", *fitted.key]))
 
 
 def print_records(records: Sequence[Mapping[str, object]], right: Sequence[str]) -> None:
-    """Print records, if any, by :func:`print_rows`: a column a key, and those named in ``right`` to the right."""
+    """Print records by :func:`print_rows`, one column per key; nothing if there are none.
+
+    Args:
+        records: A mapping per row, all with the same keys.
+        right: The keys whose values are numbers.
+    """
     if records:
         titles = list(records[0])
         rows = [[str(value) for value in record.values()] for record in records]
-        print_rows(titles, rows, right=[at for at, title in enumerate(titles) if title in right])
+        number_columns = [index for index, title in enumerate(titles) if title in right]
+        print_rows(titles, rows, right=number_columns)
 
 
-def _fitted(
-    columns: Sequence[PrintedColumn], room: int
-) -> tuple[list[list[PrintedColumn]], list[str]]:
-    """Columns with short names and words on several lines, in parts where even so there is no room; and the names' key."""
-    short, key = list(columns), list[str]()
-    for place, limits in enumerate(LIMITS):
-        numbers: dict[str, str] = {}
-        tried = [column.shortened(limits, numbers) for column in columns]
-        # A key that is as long as a list is no help.
-        if place and len(numbers) > MOST_KEYS:
+class FittedTable(NamedTuple):
+    """A table that fits the terminal."""
+
+    parts: list[list[PrintedColumn]]
+    """The columns, in several parts if they do not fit beside each other."""
+    key: list[str]
+    """A line per name that is abbreviated."""
+
+
+def _fit_columns(columns: Sequence[PrintedColumn], max_width: int) -> FittedTable:
+    """Fit columns into a width.
+
+    Names become shorter and shorter, then words are broken. If even that is not enough, the table
+    is printed in parts, each of which repeats the first columns up to the first number.
+    """
+    abbreviated, key = list(columns), list[str]()
+    for step, max_lengths in enumerate(NAME_LIMITS):
+        numbers_by_name: dict[str, str] = {}
+        shorter = [column.abbreviate(max_lengths, numbers_by_name) for column in columns]
+        # A key as long as a list is no help.
+        if step and len(numbers_by_name) > MAX_KEYS:
             break
-        short, key = tried, [f"{number} {name}" for name, number in numbers.items()]
-        for broken in (False, True):
-            if _needed(short, NARROW_GAP, broken=broken) <= room:
-                return [_of_width(short, room, broken=broken)], key
-    left = len(list(takewhile(lambda column: not column.is_number, short)))
-    if left in (0, len(short)) or _needed(short[: left + 1], NARROW_GAP, broken=True) > room:
-        left = 1
-    return [
-        _of_width(part, room, broken=True)
-        for part in _parts(short, left, NARROW_GAP, room, broken=True)
-    ], key
-
-
-def _needed(columns: Sequence[PrintedColumn], gap: int, *, broken: bool) -> int:
-    return sum(column.least(broken=broken) for column in columns) + gap * (len(columns) - 1)
-
-
-def _of_width(columns: Sequence[PrintedColumn], room: int, *, broken: bool) -> list[PrintedColumn]:
-    """Columns of the least width, with what is spare shared evenly where it is needed."""
-    widths = [column.least(broken=broken) for column in columns]
-    spare = room - _needed(columns, NARROW_GAP, broken=broken)
-    while spare > 0 and (
-        short := [at for at, column in enumerate(columns) if widths[at] < column.widest]
+        abbreviated = shorter
+        key = [f"{number} {name}" for name, number in numbers_by_name.items()]
+        for break_words in (False, True):
+            if _min_table_width(abbreviated, NARROW_GAP, break_words=break_words) <= max_width:
+                part = _widen_columns(abbreviated, max_width, break_words=break_words)
+                return FittedTable([part], key)
+    n_repeated = len(list(takewhile(lambda column: not column.is_number, abbreviated)))
+    with_first_number = abbreviated[: n_repeated + 1]
+    if (
+        n_repeated in (0, len(abbreviated))
+        or _min_table_width(with_first_number, NARROW_GAP, break_words=True) > max_width
     ):
-        for place in short[:spare]:
-            widths[place] += 1
-        spare -= len(short[:spare])
+        n_repeated = 1
+    parts = _split_columns(abbreviated, n_repeated, NARROW_GAP, max_width, break_words=True)
+    return FittedTable([_widen_columns(part, max_width, break_words=True) for part in parts], key)
+
+
+def _min_table_width(columns: Sequence[PrintedColumn], gap: int, *, break_words: bool) -> int:
+    widths = [column.min_width(break_words=break_words) for column in columns]
+    return sum(widths) + gap * (len(columns) - 1)
+
+
+def _widen_columns(
+    columns: Sequence[PrintedColumn], max_width: int, *, break_words: bool
+) -> list[PrintedColumn]:
+    """Wrap columns to their least widths, and share the spare width among those that need it."""
+    widths = [column.min_width(break_words=break_words) for column in columns]
+    spare = max_width - _min_table_width(columns, NARROW_GAP, break_words=break_words)
+    while spare > 0:
+        narrow = [index for index, column in enumerate(columns) if widths[index] < column.width]
+        if not narrow:
+            break
+        for index in narrow[:spare]:
+            widths[index] += 1
+        spare -= len(narrow[:spare])
     return [
-        column.wrapped(width, broken=broken) for column, width in zip(columns, widths, strict=True)
+        column.wrap(width, break_words=break_words)
+        for column, width in zip(columns, widths, strict=True)
     ]
 
 
-def _parts(
-    columns: Sequence[PrintedColumn], left: int, gap: int, room: int, *, broken: bool
+def _split_columns(
+    columns: Sequence[PrintedColumn],
+    n_repeated: int,
+    gap: int,
+    max_width: int,
+    *,
+    break_words: bool,
 ) -> list[list[PrintedColumn]]:
-    """As many columns a part as fit behind those that say in each part what its lines are of; at least one."""
-    parts = [list(columns[:left])]
-    for column in columns[left:]:
-        if len(parts[-1]) > left and _needed([*parts[-1], column], gap, broken=broken) > room:
-            parts.append(list(columns[:left]))
+    """Split columns into parts of at most a width, with at least one further column in each.
+
+    Args:
+        columns: All columns.
+        n_repeated: How many of the first columns are repeated in each part.
+        gap: The blanks between two columns.
+        max_width: The most characters of a line.
+        break_words: Whether long words may be broken.
+    """
+    parts = [list(columns[:n_repeated])]
+    for column in columns[n_repeated:]:
+        width = _min_table_width([*parts[-1], column], gap, break_words=break_words)
+        if len(parts[-1]) > n_repeated and width > max_width:
+            parts.append(list(columns[:n_repeated]))
         parts[-1].append(column)
     return parts
 
 
-def _draw(
-    screen: Console,
-    shown: Sequence[PrintedColumn],
+def _draw_table(
+    console: Console,
+    columns: Sequence[PrintedColumn],
     gap: int,
     widths: Sequence[int] = (),
     *,
-    head: bool = True,
+    has_head: bool = True,
 ) -> None:
     from rich import box
     from rich.table import Table
 
-    widths = widths or [column.widest for column in shown]
-    pad = (0, min(gap - 1, 1), 0, max(gap - 2, 0))
-    made = Table(
+    widths = widths or [column.width for column in columns]
+    table = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         show_edge=False,
-        show_header=head,
+        show_header=has_head,
         header_style="",
-        padding=pad,
+        padding=(0, min(gap - 1, 1), 0, max(gap - 2, 0)),
     )
-    for column, width in zip(shown, widths, strict=True):
+    for column, width in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "right" if column.is_number else "left"
-        # Heads of a board stand on their rule; a plain table's cells are read from their first line on.
+        # Heads of a board stand on their rule; a plain table's cells are read from the first line.
         vertical: Literal["top", "bottom"] = "top" if column.cells else "bottom"
-        made.add_column(
+        table.add_column(
             column.head, justify=justify, width=width, overflow="fold", vertical=vertical
         )
-    for row in zip(*(column.cells for column in shown), strict=True):
-        made.add_row(*row)
-    # What is wider even so the terminal itself wraps: rich would cut numbers.
-    width, screen.width = screen.width, max(screen.width, sum(widths) + gap * len(widths))
-    screen.print(made, crop=False)
-    screen.width = width
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*cells)
+    # The terminal itself wraps what is too wide even so: rich would cut numbers.
+    console_width = console.width
+    console.width = max(console_width, sum(widths) + gap * len(widths))
+    console.print(table, crop=False)
+    console.width = console_width
 
 
-SETTINGS = ((2, False), (1, False), (2, True), (1, True))
-"""How tightly a board is set, from wide to tight: blanks between columns, and whether deviations have a line of their own."""
+BOARD_SETTINGS = ((2, False), (1, False), (2, True), (1, True))
+"""How a board is set, from wide to tight.
+
+Each pair is the number of blanks between columns, and whether deviations have a line of their own.
+"""
 
 
 def print_table(layout: Layout) -> None:
-    """Print a board in as many parts as its columns need, best in bold, second best underlined; then its legend."""
+    """Print a board in as many parts as its columns need, then its legend.
+
+    In each column the best number is bold and the second best is underlined.
+    """
     # Imports numpy, for which no list waits.
     from stsbench.boards.tables.layout import shorten_labels
 
-    # Control characters of names are written out before widths are reckoned.
+    console = _make_console()
+    layout = shorten_labels(_escape_layout(layout))
+    print_text("\n".join(fold_lines(layout.caption, console.width)) + "\n")
+    for gap, has_deviation_lines in BOARD_SETTINGS:
+        columns = _make_board_columns(layout, has_deviation_lines=has_deviation_lines)
+        parts = _split_columns(columns, 1, gap, console.width, break_words=False)
+        if len(parts) == 1:
+            break
+    if len(parts) > 1:
+        # Each part gets about as many columns as the others.
+        part_size = -(-(len(columns) - 1) // len(parts))
+        starts = range(1, len(columns), part_size)
+        parts = [[columns[0], *columns[start : start + part_size]] for start in starts]
+    for part in parts:
+        _draw_board(console, layout, part, gap)
+        print_text("")
+    for note in layout.legend:
+        print_text("\n".join(fold_lines(note, console.width, indent="  ")))
+    if layout.legend:
+        print_text("")
+
+
+def _escape_layout(layout: Layout) -> Layout:
+    """Escape the control characters of names, before widths are computed."""
     blocks = [
         replace(
             block,
@@ -495,68 +630,47 @@ def print_table(layout: Layout) -> None:
         )
         for block in layout.blocks
     ]
-    screen = _console()
-    layout = shorten_labels(
-        replace(layout, blocks=blocks, heads=[escape_controls(head) for head in layout.heads])
-    )
-    print_text("\n".join(folded(layout.caption, screen.width)) + "\n")
-    for gap, is_folded in SETTINGS:
-        columns = _board(layout, is_folded=is_folded)
-        parts = _parts(columns, 1, gap, screen.width, broken=False)
-        if len(parts) == 1:
-            break
-    if len(parts) > 1:
-        # About as many columns in each.
-        each = -(-(len(columns) - 1) // len(parts))
-        parts = [[columns[0], *columns[at : at + each]] for at in range(1, len(columns), each)]
-    for part in parts:
-        _print_board(screen, layout, part, gap)
-        print_text("")
-    for note in layout.legend:
-        print_text("\n".join(folded(note, screen.width, indent="  ")))
-    if layout.legend:
-        print_text("")
+    return replace(layout, blocks=blocks, heads=[escape_controls(head) for head in layout.heads])
 
 
-def _board(layout: Layout, *, is_folded: bool) -> list[PrintedColumn]:
+def _make_board_columns(layout: Layout, *, has_deviation_lines: bool) -> list[PrintedColumn]:
     from rich.text import Text
 
     lines = [line for block in layout.blocks for line in block.lines]
     labels = [("  " if line.continues_row else "") + line.label + line.symbols for line in lines]
     columns = [PrintedColumn(layout.label_head, labels, is_name=True)]
-    for at, head in enumerate(layout.heads):
-        cells = []
-        for cell in (line.cells[at] for line in lines):
-            below = "\n" if is_folded and cell.deviation else ""
+    for index, head in enumerate(layout.heads):
+        texts = []
+        for cell in (line.cells[index] for line in lines):
+            separator = "\n" if has_deviation_lines and cell.deviation else ""
             style = {1: "bold", 2: "underline"}.get(cell.rank, "")
-            cells.append(Text(cell.text, style=style) + f"{cell.symbol}{below}{cell.deviation}")
-        columns.append(PrintedColumn(head, cells, is_number=True))
+            number = Text(cell.text, style=style)
+            texts.append(number + f"{cell.symbol}{separator}{cell.deviation}")
+        columns.append(PrintedColumn(head, texts, is_number=True))
     return columns
 
 
-def _print_board(
-    screen: Console, layout: Layout, columns: Sequence[PrintedColumn], gap: int
+def _draw_board(
+    console: Console, layout: Layout, columns: Sequence[PrintedColumn], gap: int
 ) -> None:
+    """Print some columns of a board: the heads, then each block under its section and title."""
     from rich.text import Text
 
-    widths = [
-        max(one.least(broken=False), 0 if at else len(one.head)) for at, one in enumerate(columns)
-    ]
-    _draw(screen, [column._replace(cells=[]) for column in columns], gap, widths)
-    start, above = 0, ""
+    label_column, *score_columns = columns
+    label_width = max(label_column.min_width(break_words=False), len(label_column.head))
+    widths = [label_width, *(column.min_width(break_words=False) for column in score_columns)]
+    _draw_table(console, [column._replace(cells=[]) for column in columns], gap, widths)
+    start = 0
+    previous_section = ""
     for number, block in enumerate(layout.blocks):
         if number:
             print_text("")
-        section = block.section if block.section != above else ""
+        section = block.section if block.section != previous_section else ""
         for title, style in ((section, "bold italic"), (block.title, "italic")):
             if title:
-                screen.print(Text(title, style=style), no_wrap=True, overflow="ignore", crop=False)
-        above, end = block.section, start + len(block.lines)
-        _draw(
-            screen,
-            [column._replace(cells=column.cells[start:end]) for column in columns],
-            gap,
-            widths,
-            head=False,
-        )
+                console.print(Text(title, style=style), no_wrap=True, overflow="ignore", crop=False)
+        previous_section = block.section
+        end = start + len(block.lines)
+        block_columns = [column._replace(cells=column.cells[start:end]) for column in columns]
+        _draw_table(console, block_columns, gap, widths, has_head=False)
         start = end

@@ -15,12 +15,12 @@ from stsbench.bench.plan import EncoderPlan
 from stsbench.bench.progress import JobProgress, ProgressTracker, RunCallbacks
 from stsbench.cli.printing import (
     CHECKED,
-    cut,
     error_prefix,
     print_error,
     print_progress,
     print_traceback,
-    shown_work,
+    shorten_line,
+    show_work,
 )
 from stsbench.core.errors import EXIT_BUG, EXIT_USER_ERROR, SourceError, StsbenchError
 from stsbench.core.files import append_line, write_atomically
@@ -134,7 +134,7 @@ class RunProgress:
                     if one.fraction
                     else ""
                 )
-                text = cut(f"{name} {one.label}".strip(), 2 * SHOWN_NAME)
+                text = shorten_line(f"{name} {one.label}".strip(), 2 * SHOWN_NAME)
                 self.shown.update(name, one.fraction, 1.0, label=text, status=news)
         elif self.shown.is_due():
             self.shown.last_line_time = time.monotonic()
@@ -280,7 +280,7 @@ def train_progress(plan: TrainPlan, about: str = "") -> Iterator[OnProgress]:
     Where nobody watches, each validation is a line, of the first process alone.
     """
     what = f"{about}, seed {plan.seed}" if about else f"seed {plan.seed}"
-    with shown_work(f"{what}: loading") as shown:
+    with show_work(f"{what}: loading") as shown:
 
         def on_progress(progress: TrainingProgress) -> None:
             if shown.bars is None and plan.place.rank != 0:

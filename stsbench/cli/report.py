@@ -12,11 +12,11 @@ from stsbench.cli import options as opt
 from stsbench.cli.analyze import plan_of
 from stsbench.cli.printing import (
     CHECKED,
-    complain_of_all,
     emit,
     print_error,
-    shown_count,
-    shown_work,
+    print_errors,
+    show_count,
+    show_work,
 )
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.names import split_names
@@ -58,7 +58,7 @@ def report_command(
     plan = plan_of(encoder, results, catalogue, tasks=tasks, data=data, store=kept)
     drawn, boards = list[AnalysisResult](), list[Any]()
     by_encoder, notice = _results(plan, missing)
-    with shown_work() as shown:
+    with show_work() as shown:
         for name, analysis in made.items():
             listener = shown.make_callbacks(
                 name, on_notice=print_error, on_failure=partial(_note, missing, name)
@@ -76,7 +76,7 @@ def report_command(
     if len(by_encoder) > 1:
         with _noted("comparison", missing):
             comparison = compare(by_encoder)
-    complain_of_all("not in the report", missing)
+    print_errors("not in the report", missing)
     if notice:
         print_error(notice)
     if not boards and not drawn:
@@ -105,7 +105,7 @@ def _noted(what: str, missing: list[str]) -> Iterator[None]:
 
 
 class _ReportResults(NamedTuple):
-    """The believed results by encoder, and a line on those of them that are not verified."""
+    """The select_trusted results by encoder, and a line on those of them that are not verified."""
 
     by_encoder: dict[str, list[Result]]
     notice: str
@@ -130,10 +130,10 @@ def _results(plan: RunPlan, missing: list[str]) -> _ReportResults:
                 found[called] = select_results([called], held, plan.catalogue, plan.results_folder)
         every = [result for results in found.values() for result in results]
         missing.extend(filter(None, [held.describe_omitted(every)]))
-        with shown_count(CHECKED) as progress:
-            believed = believe(every, plan.catalogue, progress)
-        missing.extend(f"results: {problem.message}" for problem in believed.problems)
-        kept, notice = set(map(id, believed.results)), believed.notice
+        with show_count(CHECKED) as progress:
+            select_trusted = believe(every, plan.catalogue, progress)
+        missing.extend(f"results: {problem.message}" for problem in select_trusted.problems)
+        kept, notice = set(map(id, select_trusted.results)), select_trusted.notice
         found = {
             name: [result for result in results if id(result) in kept]
             for name, results in found.items()

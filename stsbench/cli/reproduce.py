@@ -67,13 +67,15 @@ def reproduce_command(
     from stsbench.studies.trials import TrialCallbacks, TrialEnvironment
 
     catalogue = opt.read_cards(cards)
-    opt.TypedOptions.of(context).apart("--dry-run", "--out")
+    opt.TypedOptions.from_context(context).forbid_beside("--dry-run", "--out")
     ablation = load_ablation(table, catalogue, small=small)
-    base = opt.to_load(base, catalogue)
+    base = opt.resolve_spec(base, catalogue)
     if small and not base:
         folder = "pass --base FOLDER, such as that of the card minilm-l4-mlm"
         raise StsbenchError(f"--small trains from a checkpoint of yours; {folder}")
-    options = opt.retyped(context, "--corpora", "--data", "--cards", "--device", "--deterministic")
+    options = opt.retype_options(
+        context, "--corpora", "--data", "--cards", "--device", "--deterministic"
+    )
     environment = TrialEnvironment(
         results=results, corpora=corpora, data=data, device=device, deterministic=deterministic, catalogue=catalogue,
         options=options,
@@ -91,7 +93,7 @@ def reproduce_command(
     made = planned.run_ablation(
         TrialCallbacks(training=partial(_training, planned), scoring=scoring)
     )
-    fmt = opt.written_as("terminal", out, as_json=as_json)
+    fmt = opt.choose_format("terminal", out, as_json=as_json)
     if fmt == "terminal":
         print_table(replace(build_layout(made, "measured"), label_head="row"))
         print_text(f"Results: {results}/")

@@ -120,13 +120,13 @@ def _complain_of_unfinished(names: Sequence[str]) -> None:
 
 
 def _check_options(context: opt.Context, on: str) -> opt.TypedOptions:
-    given = opt.TypedOptions.of(context)
-    given.apart("--dry-run", "--verbose", "--plot", "--clean")
-    given.apart("--json", "--verbose", "--plot")
-    given.apart("--variants", "--name", "--verbose", "--no-store", "--clean")
-    given.needs("--variants", "--plot")
-    given.needs("--clean", "--near", "--corpora")
-    given.placed(on, "--gpus-per-encoder", "--timeout")
+    given = opt.TypedOptions.from_context(context)
+    given.forbid_beside("--dry-run", "--verbose", "--plot", "--clean")
+    given.forbid_beside("--json", "--verbose", "--plot")
+    given.forbid_beside("--variants", "--name", "--verbose", "--no-store", "--clean")
+    given.forbid_without("--variants", "--plot")
+    given.forbid_without("--clean", "--near", "--corpora")
+    given.forbid_elsewhere(on, "--gpus-per-encoder", "--timeout")
     return given
 
 

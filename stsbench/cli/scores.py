@@ -11,8 +11,8 @@ from stsbench.boards.tables.build import TableRequest
 from stsbench.boards.tables.layout import build_layout
 from stsbench.boards.tables.table import OVERLAP_LEGENDS, OVERLAP_SYMBOLS
 from stsbench.cli.printing import (
-    folded,
-    points,
+    fold_lines,
+    format_points,
     print_paragraph,
     print_rows,
     print_table,
@@ -80,7 +80,7 @@ def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bo
     means = [line for line in lines if line.score and (line.n == "" or "±" in line.score)]
     of_means = [f"of means, {MEAN_METHOD}"] if any(line.interval for line in means) else []
     methods = "; ".join(dict.fromkeys([*(r.interval_method for r in results), *of_means]))
-    print_text("\n" + "\n".join(folded(f"scores are times 100; 95% interval: {methods}")))
+    print_text("\n" + "\n".join(fold_lines(f"scores are times 100; 95% interval: {methods}")))
     if not all(line.interval for line in means):
         print_missing_columns(results, "intervals of means need")
     _print_notes(results, marks=True)
@@ -131,7 +131,7 @@ def _lines(
         encoder=encoder,
         task=f"{_task(first)} {mark}".rstrip(),
         score=_spread([result.score for result in results]),
-        majority=points(first.scores.get("majority")),
+        majority=format_points(first.scores.get("majority")),
         interval=_ends(compute_mean_interval([results]) if others else first.interval),
         n=str(first.n),
         protocol=format_protocol(first.task, first.protocol, catalogue),
@@ -145,12 +145,15 @@ def _lines(
         return
     for result in results if others else ():
         yield ScoreLine(
-            "", f"  seed {_seed(result)}", points(result.score), interval=_ends(result.interval)
+            "",
+            f"  seed {_seed(result)}",
+            format_points(result.score),
+            interval=_ends(result.interval),
         )
     if (metric := first.protocol.get("metric")) is not None:
         for name, values in first.per_subset.items():
             yield ScoreLine(
-                "", f"  {name}", points(values.get(metric)) or "–", n=f"{values['n']:.0f}"
+                "", f"  {name}", format_points(values.get(metric)) or "–", n=f"{values['n']:.0f}"
             )
 
 
@@ -162,7 +165,7 @@ def _means(
         mine = [by_task[task] for task in suite.tasks]
         scores = seed_means(mine)
         if suite.average and len(mine) > 1 and scores:
-            majority = points(
+            majority = format_points(
                 suite_mean(suite.tasks, lambda task: by_task[task][0].scores.get("majority"))
             )
             yield ScoreLine(
@@ -181,7 +184,8 @@ def _print_classes(results: Sequence[Result], named: str) -> None:
     rows = []
     for name, values in first.items():
         means = [
-            points(fmean(result.per_subset[name][what] for result in results)) for what in PER_CLASS
+            format_points(fmean(result.per_subset[name][what] for result in results))
+            for what in PER_CLASS
         ]
         rows.append([name, *means, f"{values['support']:.0f}"])
     seeds = f", mean of {len(results)} seeds" if len(results) > 1 else ""
@@ -243,7 +247,7 @@ def _seed(result: Result) -> str:
 
 def _spread(scores: Sequence[float]) -> str:
     mean, deviation = mean_and_deviation(scores)
-    return points(mean) + ("" if deviation is None else f"±{100 * deviation:.2f}")
+    return format_points(mean) + ("" if deviation is None else f"±{100 * deviation:.2f}")
 
 
 def _ends(interval: tuple[float, float] | None) -> str:

@@ -50,14 +50,14 @@ def show_command(
     Example: stsbench show sup-simcse-bert-base
     """
     catalogue = opt.read_cards(cards)
-    opt.TypedOptions.of(context).apart("--curve", "--json")
+    opt.TypedOptions.from_context(context).forbid_beside("--curve", "--json")
     if curve is not None:
         _draw(name, curve)
         return
     meant, found = name, _find(name, catalogue)
     if not found:
         # All cards are read for their titles, which other names need not wait for.
-        meant = opt.to_load(name, catalogue)
+        meant = opt.resolve_spec(name, catalogue)
         found = _find(meant, catalogue) if meant != name else []
     if not found:
         raise _unknown(name, catalogue)
@@ -94,7 +94,7 @@ def _unknown(name: str, catalogue: Catalogue) -> UnknownName:
         *cards,
         *catalogue.suites(),
         *catalogue.corpora(),
-        *opt.known_names("tables"),
+        *opt.list_names("tables"),
         *_protocols(),
     ]
     hint = (

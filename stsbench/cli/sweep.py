@@ -11,7 +11,7 @@ from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
 from stsbench.cli.printing import (
     emit,
-    points,
+    format_points,
     print_error,
     print_facts,
     print_json,
@@ -59,17 +59,17 @@ def sweep_command(
     from stsbench.studies.trials import TrialEnvironment
 
     catalogue = opt.read_cards(cards)
-    given = opt.TypedOptions.of(context)
-    given.apart("--dry-run", "--plot", "--checkpoint-seconds")
-    given.placed(on, "--cores", here="--device")
+    given = opt.TypedOptions.from_context(context)
+    given.forbid_beside("--dry-run", "--plot", "--checkpoint-seconds")
+    given.forbid_elsewhere(on, "--cores", local_option="--device")
     if not dry_run:
         continue_in_child(on)
     carry_out, folder = CARRIERS.load_at(on), out or Path("sweeps") / card.stem
     environment = TrialEnvironment(
         results=folder / "results", corpora=corpora, data=data, device=device, checkpoint_seconds=checkpoint_seconds,
-        catalogue=catalogue, options=opt.retyped(context, "--corpora", "--data", "--cards", "--device"),
+        catalogue=catalogue, options=opt.retype_options(context, "--corpora", "--data", "--cards", "--device"),
     )  # fmt: skip
-    base = opt.to_load(base, catalogue)
+    base = opt.resolve_spec(base, catalogue)
     book = SweepState(Sweep.read(card, environment, folder=folder, base=base, text=text or ""))
     if dry_run:
         _forecast_sweep(book, as_json=as_json)
@@ -96,7 +96,10 @@ def _carry_out_sweep(book: SweepState, on: str, cores: int, carry_out: Carrier) 
 
     def tell(row: SweepRow, trial: Trial) -> None:
         score = row.scores[trial.plan.seed]
-        what = score.failure or f"{points(score.score)}{' (stopped early)' if score.early else ''}"
+        what = (
+            score.failure
+            or f"{format_points(score.score)}{' (stopped early)' if score.early else ''}"
+        )
         print_progress(
             f"[{next(done)}/{book.total}] {_named(row, book)}, seed {trial.plan.seed}: {what}"
         )
@@ -124,7 +127,7 @@ def _print_sweep(book: SweepState) -> None:
         how = ["stopped early"] if any(one.early for one in known) else []
         how += ["failed"] if any(one.failure for one in row.scores.values()) else []
         mean = (
-            [points(row.seed_mean.mean), points(row.seed_mean.deviation)]
+            [format_points(row.seed_mean.mean), format_points(row.seed_mean.deviation)]
             if row.seed_mean
             else ["–", ""]
         )
@@ -150,7 +153,7 @@ def _print_sweep(book: SweepState) -> None:
             max(found[0].deviation, found[1].deviation or 0.0),
         )
         if gain < deviation:
-            by, than = points(gain), points(deviation)
+            by, than = format_points(gain), format_points(deviation)
             print_text(
                 f"the next differs by {by}, less than seeds do ({than}): more seeds would tell"
             )

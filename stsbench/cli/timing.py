@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import emit, print_table, shown_work
+from stsbench.cli.printing import emit, print_table, show_work
 from stsbench.core.errors import CardError, look_up
 from stsbench.core.provenance import processor, versions
 
@@ -71,11 +71,11 @@ def timing_command(
     from stsbench.encoders.metadata import read_metadata
 
     catalogue = opt.read_cards(cards)
-    given, usual = opt.TypedOptions.of(context), not (encoder or recipe)
+    given, usual = opt.TypedOptions.from_context(context), not (encoder or recipe)
     if encoder and not recipe:
-        given.idle("without --recipe", "--base", "--steps", "--device")
+        given.forbid("without --recipe", "--base", "--steps", "--device")
     if recipe and not encoder:
-        given.idle("without --encoder", "--set")
+        given.forbid("without --encoder", "--set")
     look_up("format", output, dict.fromkeys(("terminal", "markdown", "json")))
     params, names = opt.parse_assignments(assign), NameResolver(catalogue)
     more: Facts = {
@@ -87,7 +87,7 @@ def timing_command(
     plans = [_plan(name, **more) for name in (RECIPES if usual else names.resolve_specs(recipe))]
     loaded = load_task(task, data=data, catalogue=catalogue)
     sentences, rows = loaded.texts([split], repeated=True), list[Facts]()
-    with shown_work("loading") as shown:
+    with show_work("loading") as shown:
         for name in ENCODERS if usual else names.resolve_specs(encoder):
             shown.update("work", label=name)
             known = load_named(name, params=params, catalogue=catalogue)

@@ -15,8 +15,8 @@ import typer
 from stsbench.cli import options as opt
 from stsbench.cli.child import continue_in_child
 from stsbench.cli.printing import (
-    complain_of_all,
-    points,
+    format_points,
+    print_errors,
     print_facts,
     print_json,
     print_progress,
@@ -77,15 +77,15 @@ def train_command(
     from stsbench.recipes.train_plan import TrainPlan, read_recipe
 
     catalogue = opt.read_cards(cards)
-    given = opt.TypedOptions.of(context)
-    given.apart(
+    given = opt.TypedOptions.from_context(context)
+    given.forbid_beside(
         "--dry-run", "--fresh", "--yes", "--checkpoint-seconds", "--report-to", "--on", "--devices"
     )
-    given.placed(on, "--devices", here="--device")
-    given.needs("--fresh", "--yes")
+    given.forbid_elsewhere(on, "--devices", local_option="--device")
+    given.forbid_without("--fresh", "--yes")
     if not dry_run:
         continue_in_child(on)
-    recipe, base = opt.to_load(recipe, catalogue), opt.to_load(base, catalogue)
+    recipe, base = opt.resolve_spec(recipe, catalogue), opt.resolve_spec(base, catalogue)
     replaced = _replaced(assign, base=base, text=text, keep=keep)
     if text is not None and Path(text) == Path(read_recipe(recipe, catalogue)[1].data.corpus):
         # What the recipe trains on anyway is no other recipe, and needs no other name.
@@ -98,14 +98,14 @@ def train_command(
         data=data, device=device, fresh=fresh, deterministic=deterministic, checkpoint_seconds=checkpoint_seconds,
         report_to=report_to, workers=workers, catalogue=catalogue,
     )  # fmt: skip
-    command = ["stsbench", "train", recipe, *opt.retyped(context, *SAME), "--seeds"]
+    command = ["stsbench", "train", recipe, *opt.retype_options(context, *SAME), "--seeds"]
     wanted = opt.parse_seeds(seeds) if seeds else card.seeds or [0]
     plans = [replace(plan, seed=seed, command=shlex.join([*command, str(seed)])) for seed in wanted]
     if dry_run:
         return _forecast_runs(plans, as_json=as_json)
     if fresh and not yes:
         _ask_before_deleting(plans)
-    _train(plans, on, devices, opt.retyped(context, "--cards"), as_json=as_json)
+    _train(plans, on, devices, opt.retype_options(context, "--cards"), as_json=as_json)
     return 0
 
 
@@ -173,8 +173,8 @@ def _print_runs(runs: Sequence[TrainedRun], done: Sequence[Path]) -> None:
     rows = []
     for run in runs:
         chosen = run.chosen
-        before = points(run.curve[0].score) if run.curve and run.curve[0].step == 0 else ""
-        score, at = (points(chosen.score), f"{chosen.step:.0f} of ") if chosen else ("–", "")
+        before = format_points(run.curve[0].score) if run.curve and run.curve[0].step == 0 else ""
+        score, at = (format_points(chosen.score), f"{chosen.step:.0f} of ") if chosen else ("–", "")
         seen = " and ".join(kind for kind in ("gold", "text") if kind in run.overlap.values())
         rows.append(
             [str(run.seed), before, score, f"{at}{run.steps}", f"{run.run.seconds:.0f} s", seen]
@@ -233,5 +233,5 @@ def _forecast_runs(plans: Sequence[TrainPlan], *, as_json: bool) -> int:
             f"{plan.name}: {plan.card.name}{f', each of {len(seeds)} seeds' if len(seeds) > 1 else ''}\n"
         )
         print_facts(lines)
-    complain_of_all("missing", missing.values())
+    print_errors("missing", missing.values())
     return EXIT_USER_ERROR if missing else 0

@@ -12,7 +12,7 @@ from stsbench.bench.protocols import format_protocol
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
     emit,
-    points,
+    format_points,
     print_paragraph,
     print_rows,
     print_text,
@@ -141,7 +141,9 @@ def _print_variants(variants: Sequence[VariantRow], tasks: Sequence[str]) -> Non
         difference, low, high = (
             (f"{100 * number:+.2f}" for number in one.change) if one.change else ("", "", "")
         )
-        rows.append([one.type, *size, points(one.score), difference, low and f"{low} to {high}"])
+        rows.append(
+            [one.type, *size, format_points(one.score), difference, low and f"{low} to {high}"]
+        )
     print_rows(VARIANT_COLUMNS, rows, right=range(1, 6), sparse=True)
     print_text("")
     if len(tasks) > 1:

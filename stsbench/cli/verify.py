@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stsbench.cli import options as opt
-from stsbench.cli.printing import complain_of_all, print_json, print_text, shown_count
+from stsbench.cli.printing import print_errors, print_json, print_text, show_count
 
 if TYPE_CHECKING:
     from stsbench.check.verify import LocalData, VerificationReport
@@ -34,7 +34,7 @@ def verify_command(
 
     catalogue = opt.read_cards(cards)
     at, read = opt.data_folder(data), cache(_read)
-    with shown_count("results verified") as progress:
+    with show_count("results verified") as progress:
         found = verify(
             results, catalogue, lambda one: read(one.task, one.split, catalogue, at), progress
         )
@@ -92,7 +92,7 @@ def _verified_facts(one: VerifiedFile) -> dict[str, Any]:
 
 def _print_verified(found: VerificationReport) -> None:
     failed = ((one.path, line) for one in found.of("failed") for line in one.problems)
-    complain_of_all(
+    print_errors(
         "failed", (line if str(path) in line else f"{path}: {line}" for path, line in failed)
     )
     reasons: dict[str, list[VerifiedFile]] = {}

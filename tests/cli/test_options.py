@@ -13,7 +13,7 @@ import pytest
 
 from stsbench.cli import options as opt
 from stsbench.cli.app import COMMANDS, DATA_COMMANDS, NEW_COMMANDS, make_app
-from stsbench.cli.config import ProjectConfig, found_config, read_config
+from stsbench.cli.config import ProjectConfig, find_config, read_config
 from stsbench.core import settings
 from stsbench.core.errors import CardError, StsbenchError
 from tests.cli.commands import Command, make_own, process, write
@@ -82,10 +82,10 @@ def test_options_are_typed_again_as_they_were():
         "little --seeds 1,2 --set a=1 --set 'b=x y' --text text --cards one --deterministic --yes --fresh"
     )
     context = command("train").make_context("train", list(words))
-    assert opt.retyped(
+    assert opt.retype_options(
         context, "--base", "--set", "--text", "--cards", "--device", "--deterministic"
     ) == shlex.split("--set a=1 --set 'b=x y' --text text --cards one --deterministic")
-    assert {*opt.TypedOptions.of(context)} == {
+    assert {*opt.TypedOptions.from_context(context)} == {
         "recipe",
         *(word for word in words if word.startswith("--")),
     }
@@ -186,7 +186,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 
 def write_config(folder: Path, text: str, name: str = "stsbench.toml") -> Path:
-    found_config.cache_clear()
+    find_config.cache_clear()
     return write(folder / name, text)
 
 
@@ -241,13 +241,13 @@ def test_it_is_found_above_and_its_paths_are_its_own(stsbench, tmp_path, monkeyp
     (tmp_path / "below" / "it").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "below" / "it")
     write(tmp_path / "below" / "pyproject.toml", "[tool.other]\n")
-    found_config.cache_clear()
+    find_config.cache_clear()
     assert [one for one, _, _ in cells(stsbench)] == ["mine"]
     nearer = write_config(
         tmp_path / "below", 'encoders = ["own_encoders:ready"]\ntasks = ["quickstart-es-en"]\n'
     )
     assert [one[:2] for one in cells(stsbench)] == [("ready-made", "quickstart-es-en")]
-    assert found_config(Path.cwd()) == nearer
+    assert find_config(Path.cwd()) == nearer
     elsewhere = write(
         tmp_path / "else.toml",
         'encoders = ["own_encoders:Hashed"]\nsplit = "test"\ntasks = ["quickstart-en"]\n',
@@ -314,21 +314,21 @@ def test_what_is_no_path_is_one_line_that_names_it(stsbench, tmp_path, text, mes
     ],
 )
 def test_no_file_of_its_name_is_one_line_that_names_it(stsbench, tmp_path, make, message):
-    found_config.cache_clear()
+    find_config.cache_clear()
     make(tmp_path / "stsbench.toml")
     assert stsbench.refused("leaderboard").startswith(f"{tmp_path / 'stsbench.toml'}: {message}")
 
 
 def test_what_another_user_has_put_there_is_refused(tmp_path, monkeypatch):
     path = write_config(tmp_path, "")
-    assert found_config(tmp_path) == path
-    found_config.cache_clear()
+    assert find_config(tmp_path) == path
+    find_config.cache_clear()
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     if path.stat().st_uid == 0:
         os.chown(path, 54321, -1)
     refused = "belongs to another user; remove it, or name it by --config if you trust it$"
     with pytest.raises(StsbenchError, match=refused):
-        found_config(tmp_path)
+        find_config(tmp_path)
 
 
 def test_the_page_lists_every_key_and_every_variable():

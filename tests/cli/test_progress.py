@@ -14,7 +14,7 @@ from rich.progress import Progress, TextColumn
 from stsbench.api.progress_display import ProgressDisplay
 from stsbench.bench.plan import Cell, EncoderPlan
 from stsbench.bench.progress import JobProgress, ProgressTracker
-from stsbench.cli.printing import shown_count, shown_work
+from stsbench.cli.printing import show_count, show_work
 from stsbench.cli.progress import LOG, RunProgress
 from stsbench.core import provenance
 from stsbench.core.errors import EncoderError, SourceError
@@ -153,10 +153,10 @@ def test_each_worker_has_a_bar_where_someone_watches(tmp_path, shown):
 
 def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch, tmp_path):
     for said in (False, True):
-        with shown_count("rows") as count:
+        with show_count("rows") as count:
             count(0, 2000)
             count(1000, 2000)
-        with shown_work() as shown:
+        with show_work() as shown:
             shown.make_callbacks("one").on_embedding(5, 20)
         progress = RunProgress(tmp_path)
         progress.on_working(at_work())
