@@ -1,8 +1,9 @@
-"""Pooling: hidden states of the layers to one embedding a sentence, one class each, named by hidden-state index; and prompts.
+"""Pooling, which makes one embedding of a sentence's hidden states, and prompts.
 
-Index 0 is the word embeddings, 1 the first layer, -1 the last. "First-last average" has
-meant both mean(1,-1) and mean(0,-1) in print: SimCSE's published baseline averages with the
-word embeddings, its code with the first layer since 2022 (princeton-nlp/SimCSE, issue 285).
+Poolings are named by the indices of hidden states: 0 is the word embeddings, 1 the first layer, -1
+the last. "First-last average" has meant both mean(1,-1) and mean(0,-1) in print: SimCSE's published
+baseline averages with the word embeddings, its code with the first layer since 2022
+(princeton-nlp/SimCSE, issue 285).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,23 +30,25 @@ if TYPE_CHECKING:
     Mask = torch.Tensor | None
 
 ALIASES = {"first_last": "mean(1,-1)", "static_last": "mean(0,-1)", "last2": "mean(-2,-1)"}
+"""Further names of poolings."""
 _CALL = re.compile(r"(\w+)\((-?\d+(?:\s*,\s*-?\d+)*)\)")
+"""A pooling's name with layers, for example ``mean(1,-1)``."""
 
 
 @dataclass(frozen=True)
 class Pooling(ABC):
-    """What is done to which hidden states (``layers``); a row of ``POOLINGS`` makes a class known by its name."""
+    """A pooling of the hidden states of some layers; a row of ``POOLINGS`` gives a class its name."""
 
     layers: tuple[int, ...] = (-1,)
     name: ClassVar[str]
     layer_form: ClassVar[str] = ""
-    """How it is written with layers, ``max(i)``, or ``mean(i,j)`` where it takes several; empty: of the last layer alone."""
+    """Its name with layers: ``max(i)``, or ``mean(i,j)`` for several; empty if it has none."""
     works_without_layers: ClassVar[bool] = True
-    """Whether its name alone, of the last layer, is one."""
+    """Whether its name without layers is valid, and means the last layer."""
     library: ClassVar[str] = ""
-    """The pooling of sentence-transformers that it is, in a folder saved or read; empty: there is none."""
+    """Its name in a folder of sentence-transformers; empty if the library does not have it."""
     through_head: ClassVar[bool] = False
-    """Whether the model's own head makes the embedding of what is pooled."""
+    """Whether the pooled state goes through the model's own head."""
     pools_mask_token: ClassVar[bool] = False
     """Whether it pools the ``[MASK]`` token of a template."""
     pools_second_copy: ClassVar[bool] = False
@@ -53,35 +56,40 @@ class Pooling(ABC):
 
     @staticmethod
     def parse(name: str) -> Pooling:
-        """Read a pooling's name, such as ``mean``, ``cls_before_pooler`` or ``mean(1,-1)``; raises CardError."""
+        """Return the pooling of a name, for example ``cls_before_pooler`` or ``mean(1,-1)``.
+
+        Raises:
+            CardError: There is no such pooling.
+        """
         name = ALIASES.get(name.strip(), name.strip())
         if name in POOLINGS and POOLINGS[name].works_without_layers:
             return POOLINGS[name]()
         if match := _CALL.fullmatch(name):
             layers = tuple(int(layer) for layer in match[2].split(","))
-            for kind in POOLINGS.values():
-                if kind.layer_form.partition("(")[0] == match[1] and (
-                    "," in kind.layer_form or len(layers) == 1
-                ):
-                    return kind(layers)
-        kinds = POOLINGS.values()
-        forms = [
-            *(kind.name for kind in kinds if kind.works_without_layers),
-            *(kind.layer_form for kind in kinds if kind.layer_form),
-        ]
-        known = [*forms, *ALIASES]
+            for pooling_class in POOLINGS.values():
+                form_name, _, parameters = pooling_class.layer_form.partition("(")
+                if form_name == match[1] and ("," in parameters or len(layers) == 1):
+                    return pooling_class(layers)
+        classes = POOLINGS.values()
+        names = [kind.name for kind in classes if kind.works_without_layers]
+        forms = [kind.layer_form for kind in classes if kind.layer_form]
+        choices = [*names, *forms, *ALIASES]
         raise CardError(
-            f"unknown pooling '{name}'{suggest(name, known)}; known: {', '.join(known)}"
+            f"unknown pooling '{name}'{suggest(name, choices)}; known: {', '.join(choices)}"
         )
 
     def __str__(self) -> str:
-        """The canonical name, which :meth:`parse` reads back."""
+        """Return the canonical name, which :meth:`parse` reads back."""
         if self.layers == (-1,) and self.works_without_layers:
             return self.name
         return f"{self.layer_form.partition('(')[0]}({','.join(map(str, self.layers))})"
 
     def layer_indices(self, depth: int) -> tuple[int, ...]:
-        """The hidden states it needs of a model with this many layers; raises EncoderError: it has too few."""
+        """Return the indices of the hidden states to pool in a model of ``depth`` layers.
+
+        Raises:
+            EncoderError: The model has too few layers.
+        """
         for layer in self.layers:
             if not -depth - 1 <= layer <= depth:
                 raise EncoderError(
@@ -91,18 +99,22 @@ class Pooling(ABC):
 
     @abstractmethod
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
-        """Pool hidden states, one (b, t, h) for each of :meth:`states`, into embeddings (b, h).
+        """Pool hidden states into embeddings (b, h).
 
-        The mask is (b, t), 1 at tokens and 0 at padding, None: no padding. Tokens are ``chosen``, bool (b, t), where it
-        is ``pools_mask_token`` or ``pools_second_copy``.
+        Args:
+            states: The states (b, t, h) of each of :meth:`layer_indices`.
+            mask: 1 at tokens and 0 at padding, (b, t); None if there is no padding.
+            chosen: The tokens to pool, bool (b, t), if the pooling ``pools_mask_token`` or
+                ``pools_second_copy``.
         """
 
 
 class FirstTokenPooling(Pooling):
-    """The first token's state as the layer leaves it."""
+    """The first token's state as the layer outputs it."""
 
     name, layer_form, library = "cls_before_pooler", "cls(i)", "cls"
     last: ClassVar[bool] = False
+    """Whether the last token is pooled instead."""
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
@@ -111,8 +123,11 @@ class FirstTokenPooling(Pooling):
         state = states[0]
         if mask is None:
             return state[:, -1 if self.last else 0]
-        at = mask.shape[1] - 1 - mask.flip(1).argmax(dim=1) if self.last else mask.argmax(dim=1)
-        return state[torch.arange(len(state), device=state.device), at]
+        if self.last:
+            positions = mask.shape[1] - 1 - mask.flip(1).argmax(dim=1)
+        else:
+            positions = mask.argmax(dim=1)
+        return state[torch.arange(len(state), device=state.device), positions]
 
 
 class HeadPooling(FirstTokenPooling):
@@ -122,13 +137,13 @@ class HeadPooling(FirstTokenPooling):
 
 
 class MeanPooling(Pooling):
-    """The mean over tokens, of several layers the mean of their means: as SimCSE and ConSERT average."""
+    """The mean over tokens; for several layers the mean of their means, as in SimCSE and ConSERT."""
 
     name, layer_form, library = "mean", "mean(i,j)", "mean"
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
         """See :meth:`Pooling.pool`."""
-        return masked_mean(reduce(add, map(_wide, states)), mask) / len(states)
+        return masked_mean(reduce(add, map(_to_float32, states)), mask) / len(states)
 
 
 class MaxPooling(Pooling):
@@ -142,7 +157,7 @@ class MaxPooling(Pooling):
 
 
 class LastTokenPooling(FirstTokenPooling):
-    """The last token's state, whichever side the padding is on: of decoders."""
+    """The last token's state, on whichever side the padding is; for decoders."""
 
     name, layer_form, library, last = "last_token", "", "lasttoken", True
 
@@ -173,15 +188,21 @@ class WordKernel(Pooling):
     name, layer_form, works_without_layers = "wk", "wk(start)", False
 
     def layer_indices(self, depth: int) -> tuple[int, ...]:
-        """All states from the given one on, which may be counted from the last; raises EncoderError: under three.
+        """Return the indices of all states from the start on, which may be negative.
 
-        State 0 is the word embeddings, as in the paper's code: ``wk(4)`` of 12 layers is states 4 to 12, nine of them.
+        State 0 is the word embeddings, as in the paper's code: ``wk(4)`` of 12 layers is states 4
+        to 12, nine of them.
+
+        Raises:
+            EncoderError: They are fewer than three.
         """
         start = self.layers[0]
         layers = tuple(range(depth + 1)[start:]) if start >= -depth - 1 else ()
         if len(layers) < MIN_LAYERS:
-            what = f"leaves {len(layers)} of the model's {depth + 1} hidden states (0 to {depth})"
-            raise EncoderError(f"pooling '{self}' {what}; it needs {MIN_LAYERS} at least")
+            raise EncoderError(
+                f"pooling '{self}' leaves {len(layers)} of the model's {depth + 1} hidden states "
+                f"(0 to {depth}); it needs {MIN_LAYERS} at least"
+            )
         return layers
 
     def pool(self, states: States, mask: Mask, chosen: Mask = None) -> torch.Tensor:
@@ -199,12 +220,12 @@ POOLINGS: dict[str, type[Pooling]] = {
     EchoPooling.name: EchoPooling,
     WordKernel.name: WordKernel,
 }
-"""Every pooling; adding one is a class above and its row here."""
+"""Every pooling by name; to add one, write a class above and add its row here."""
 
 
 def masked_mean(state: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Mean over tokens, in float32 at least: (b, t, h) with mask (b, t) to (b, h)."""
-    state = _wide(state)
+    """Return the mean over tokens, in float32 or wider: (b, t, h) with mask (b, t) to (b, h)."""
+    state = _to_float32(state)
     if mask is None:
         return state.mean(dim=1)
     mask = mask.unsqueeze(-1)
@@ -212,132 +233,197 @@ def masked_mean(state: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 
 
 def masked_max(state: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Maximum over tokens: (b, t, h) with mask (b, t) to (b, h)."""
+    """Return the maximum over tokens: (b, t, h) with mask (b, t) to (b, h)."""
     if mask is not None:
         state = state.masked_fill(mask.unsqueeze(-1) == 0, float("-inf"))
     return state.amax(dim=1)
 
 
 def last_occurrences(ids: torch.Tensor, token: int) -> torch.Tensor:
-    """Mark each row's last token of this id: (b, t) to bool (b, t); a row without any has none marked."""
-    found = ids == token
-    last = ids.shape[1] - 1 - found.flip(1).int().argmax(dim=1)
-    return found.new_zeros(found.shape).scatter(1, last.unsqueeze(1), True) & found
+    """Mark each row's last token of this id: ids (b, t) to bool (b, t).
+
+    A row without such a token has no mark.
+    """
+    is_token = ids == token
+    last_positions = ids.shape[1] - 1 - is_token.flip(1).int().argmax(dim=1)
+    is_last = is_token.new_zeros(is_token.shape).scatter(1, last_positions.unsqueeze(1), True)
+    return is_last & is_token
 
 
-def _wide(state: torch.Tensor) -> torch.Tensor:
+def _to_float32(state: torch.Tensor) -> torch.Tensor:
+    """Return states in float32, or in their own type if that is wider."""
     import torch
 
     return state.to(torch.promote_types(state.dtype, torch.float32))
 
 
-# SBERT-WK (Wang and Kuo, 2020, https://arxiv.org/abs/2002.06652): tokens and layers weighted by how much each adds to its neighbours. The
-# published way is one QR decomposition for every token and layer, in a Python loop. All that it reads of R are lengths and inner products,
-# so here the cosines between a token's states stand in for its QRs: with p_k the part of the state x_k inside the span of its neighbours,
-# and m = neighbours + 1,
+# SBERT-WK (Wang and Kuo, 2020, https://arxiv.org/abs/2002.06652): tokens and layers are weighted by
+# how much each adds to its neighbours. The published method is one QR decomposition for every token
+# and layer, in a Python loop. It reads only lengths and inner products of R, so here the cosines
+# between a token's states stand in for its QRs: with p_k the part of the state x_k inside the span
+# of its neighbours, and m = neighbours + 1,
 #
-#     alignment_k = 1 / (2 m mean_j cos(x_j, x_k) ||x_k|| / ||p_k||),  novelty_k = ||x_k - p_k|| / ||x_k||
+#     alignment_k = 1 / (2 m mean_j cos(x_j, x_k) ||x_k|| / ||p_k||)
+#     novelty_k = ||x_k - p_k|| / ||x_k||
 #
-# ||p_k|| comes from eliminating the neighbours from the matrix of cosines (Cholesky without the roots). Cosines square the condition
-# number, so all is float64: states of a float32 model that differ by an angle v carry a relative error of 6e-8 / v already, elimination
-# adds 1e-16 / v**2, which is smaller down to v = 2e-9, finer than float32 resolves.
+# ||p_k|| comes from eliminating the neighbours from the matrix of cosines (Cholesky without the
+# roots). Cosines square the condition number, so all is float64: states of a float32 model that
+# differ by an angle v carry a relative error of 6e-8 / v already. Elimination adds 1e-16 / v**2,
+# which is smaller down to v = 2e-9, finer than float32 resolves.
 #
-# Of the published codes, the authors' and the one in sentence-transformers before 2.0, one quirk is kept. The
-# neighbours of layer k are those at most ``window`` away, and both codes take the lower ones with the slice [k - window : k]. Where its
-# start is negative it counts from the end, and the slice is empty: with window 2 layer 1 misses layer 0. The published scores have it.
+# One quirk is kept of the published codes, the authors' and the one in sentence-transformers before
+# 2.0. The neighbours of layer k are those at most ``window`` away, and both codes take the lower ones
+# with the slice [k - window : k]. If its start is negative, it counts from the end, and the slice is
+# empty: with window 2 layer 1 misses layer 0. The published scores have it.
 Floats = npt.NDArray[np.float64]
 WINDOW = 2
+"""The distance in layers up to which states are neighbours."""
 MIN_LAYERS = 3
 """With two states there is one cosine between adjacent layers, and its variance weighs no token."""
 CHUNK = 128
-"""Tokens whose states are float64 at a time: 7 MB at 9 layers of 768."""
+"""The number of tokens whose states are float64 at a time: 7 MB for 9 layers of 768."""
 _DEPENDENT = 1e-12
 """A squared sine below this is rounding: the state lies in the span of its neighbours."""
 _FLOOR = 1e-30
-"""Added to weights, far below any real one: where all are 0, it makes them equal."""
+"""Added to weights, far below any real one: if all are 0, it makes them equal."""
 
 
 def wk_pool(states: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
-    """Pool three consecutive hidden states or more, each (b, t, h), into embeddings (b, h), float32 or wider.
+    """Pool three consecutive hidden states or more into embeddings (b, h), float32 or wider.
 
-    ``mask`` is (b, t), 1 at tokens and 0 at padding on either side, None: no padding. [CLS] is kept; the last token,
-    [SEP], is left out unless it is the only one. A token is the sum of its states weighted by alignment and novelty, a
-    sentence the sum of its tokens weighted by the variance of the cosines between adjacent layers.
+    [CLS] is pooled; the last token, [SEP], is not, unless it is the only one. A token is the sum of
+    its states weighted by alignment and novelty, a sentence the sum of its tokens weighted by the
+    variance of the cosines between adjacent layers.
 
-    Where the formula divides 0 by 0 the weights are equal: layers that are all alike, tokens whose cosines do not vary.
-    A zero state has no alignment and no novelty. NaN and infinity in a token that counts make the embedding NaN;
-    elsewhere they are ignored. All is done on the CPU, each sentence by itself to the last bit.
+    If the formula divides 0 by 0, the weights are equal: for layers that are all the same, and
+    tokens whose cosines do not vary. A zero state has no alignment and no novelty. NaN and infinity
+    in a pooled token make the embedding NaN; elsewhere they are ignored. Everything is computed on
+    the CPU, each sentence independently of the others to the last bit.
+
+    Args:
+        states: The hidden states, each (b, t, h).
+        mask: 1 at tokens and 0 at padding on either side, (b, t); None if there is no padding.
     """
     import torch
 
     b, t, h = states[0].shape
     dtype = torch.promote_types(states[0].dtype, torch.float32)
     arrays = [state.detach().to("cpu", dtype).reshape(b * t, h).numpy() for state in states]
-    attended = np.ones((b, t), dtype=np.bool_) if mask is None else mask.cpu().numpy() != 0
-    after = attended[:, ::-1].cumsum(axis=1)[:, ::-1]  # attended tokens from here on
-    kept = np.flatnonzero(attended & ((after > 1) | (attended.sum(axis=1, keepdims=True) == 1)))
-    # Of each layer and then itself, (l, 2 window + 1); -1 for one that it has not. The first slice is that of the published codes.
-    every = range(len(states))
-    rows = [[*every[k - WINDOW : k], *every[k + 1 : k + 1 + WINDOW]] for k in every]
-    neighbours = np.array(
-        [[-1] * (2 * WINDOW - len(row)) + [*row, k] for k, row in enumerate(rows)]
-    )
-    total, weight = np.zeros((b, h)), np.zeros((b, 1))
-    for start in range(0, len(kept), CHUNK):
-        tokens = kept[start : start + CHUNK]
+    is_token = np.ones((b, t), dtype=np.bool_) if mask is None else mask.cpu().numpy() != 0
+    pooled_tokens = np.flatnonzero(_without_last_tokens(is_token))
+    neighbours = _layer_neighbours(len(states))
+    weighted_sum = np.zeros((b, h))
+    weight_sum = np.zeros((b, 1))
+    for start in range(0, len(pooled_tokens), CHUNK):
+        tokens = pooled_tokens[start : start + CHUNK]
         x = np.stack([array[tokens] for array in arrays], axis=1, dtype=np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
-            alpha, spread = _weights(x, neighbours)
-            pooled = (alpha[:, None] @ x)[:, 0] * spread
-        np.add.at(total, tokens // t, pooled)
-        np.add.at(weight, tokens // t, spread)
-    # A row without any token has weight 0 and stays 0, as in mean pooling.
-    return torch.from_numpy(total / np.maximum(weight, _FLOOR / 2)).to(states[0].device, dtype)
+            layer_weights, token_weights = _weights(x, neighbours)
+            weighted_tokens = (layer_weights[:, None] @ x)[:, 0] * token_weights
+        sentences = tokens // t
+        np.add.at(weighted_sum, sentences, weighted_tokens)
+        np.add.at(weight_sum, sentences, token_weights)
+    # A sentence without any token has weight 0 and stays 0, as in mean pooling.
+    embeddings = weighted_sum / np.maximum(weight_sum, _FLOOR / 2)
+    return torch.from_numpy(embeddings).to(states[0].device, dtype)
 
 
-def _weights(x: Floats, neighbours: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Of tokens x (n, l, h) the weights of their layers (n, l), with sum 1, by alignment and novelty; and their own (n, 1)."""
+def _without_last_tokens(is_token: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return the mask (b, t) without each sentence's last token, unless it has only one."""
+    tokens_from_here_on = is_token[:, ::-1].cumsum(axis=1)[:, ::-1]
+    is_only_token = is_token.sum(axis=1, keepdims=True) == 1
+    return is_token & ((tokens_from_here_on > 1) | is_only_token)  # type: ignore[no-any-return]
+
+
+def _layer_neighbours(n_states: int) -> npt.NDArray[np.int64]:
+    """Return each layer's neighbours and then itself, (n_states, 2 * WINDOW + 1), -1 before them."""
+    layers = range(n_states)
+    rows = []
+    for k in layers:
+        # The first slice is that of the published codes, which is empty for a negative start.
+        row = [*layers[k - WINDOW : k], *layers[k + 1 : k + 1 + WINDOW], k]
+        rows.append([-1] * (2 * WINDOW + 1 - len(row)) + row)
+    return np.array(rows)
+
+
+class _Weights(NamedTuple):
+    """The weights of n tokens in SBERT-WK."""
+
+    layers: Floats
+    """The weights of each token's layers, (n, l), with sum 1, by alignment and novelty."""
+    tokens: Floats
+    """The weights of the tokens in their sentences, (n, 1)."""
+
+
+def _weights(x: Floats, neighbours: npt.NDArray[np.int64]) -> _Weights:
+    """Compute the weights of tokens from their states x (n, l, h)."""
     cosines = x @ x.transpose(0, 2, 1)
     lengths = np.sqrt(np.einsum("nkk->nk", cosines))
     lengths[lengths == 0] = 1.0
     cosines /= lengths[:, :, None] * lengths[:, None, :]
-    spread = np.einsum("nkk->nk", cosines[:, 1:, :-1]).var(axis=1, keepdims=True) + _FLOOR
-    there = neighbours >= 0
+    adjacent_cosines = np.einsum("nkk->nk", cosines[:, 1:, :-1])
+    token_weights = adjacent_cosines.var(axis=1, keepdims=True) + _FLOOR
+    exists = neighbours >= 0
+    # The cosines among each layer's neighbours and itself, which is last: (n, l, m, m).
     near = cosines[:, neighbours[:, :, None], neighbours[:, None, :]]
-    near[:, ~(there[:, :, None] & there[:, None, :])] = 0.0
-    count, shared = there[:, :-1].sum(axis=1), near[:, :, -1, :-1].sum(axis=-1)
-    inside = np.zeros_like(shared)
-    for i in range(neighbours.shape[1] - 1):
+    near[:, ~(exists[:, :, None] & exists[:, None, :])] = 0.0
+    n_neighbours = exists[:, :-1].sum(axis=1)
+    cosine_sum = near[:, :, -1, :-1].sum(axis=-1)
+    cosine_sum[np.abs(cosine_sum) < _DEPENDENT] = _DEPENDENT
+    inside, outside = _squared_parts(near)
+    alignment = np.sqrt(inside) * n_neighbours / (2 * (n_neighbours + 1) * cosine_sum)
+    alignment_sum = alignment.sum(axis=1, keepdims=True)
+    is_zero = np.abs(alignment_sum) < _DEPENDENT
+    alignment_weights = np.where(
+        is_zero, 1 / x.shape[1], alignment / np.where(is_zero, 1.0, alignment_sum)
+    )
+    novelty = _FLOOR + np.where(outside < _DEPENDENT, 0.0, np.sqrt(np.maximum(outside, 0.0)))
+    novelty_weights = novelty / novelty.sum(axis=1, keepdims=True)
+    return _Weights((alignment_weights + novelty_weights) / 2, token_weights)
+
+
+def _squared_parts(near: Floats) -> tuple[Floats, Floats]:
+    """Return the squared lengths of each state's parts inside and outside its neighbours' span.
+
+    Args:
+        near: The cosines among the neighbours of each layer and itself, which is last,
+            (n, l, m, m). They are overwritten: each neighbour is eliminated from them in turn.
+
+    Returns:
+        Two arrays (n, l).
+    """
+    inside = np.zeros(near.shape[:2])
+    for i in range(near.shape[-1] - 1):
         pivot = near[:, :, i, i].copy()
-        # Where its predecessors span it, it adds no direction.
-        spanned = pivot < _DEPENDENT
-        pivot[spanned] = 1.0
+        # A neighbour within the span of those before it adds no direction.
+        is_spanned = pivot < _DEPENDENT
+        pivot[is_spanned] = 1.0
         column = near[..., i] / pivot[..., None]
-        column[spanned] = 0.0
+        column[is_spanned] = 0.0
         inside += column[..., -1] * near[:, :, -1, i]
         near -= column[..., None] * near[..., i, None, :]
-    outside = near[..., -1, -1]
-    shared[np.abs(shared) < _DEPENDENT] = _DEPENDENT
-    alignment = np.sqrt(inside) * count / (2 * (count + 1) * shared)
-    scale = alignment.sum(axis=1, keepdims=True)
-    level = np.abs(scale) < _DEPENDENT
-    aligned = np.where(level, 1 / x.shape[1], alignment / np.where(level, 1.0, scale))
-    novelty = _FLOOR + np.where(outside < _DEPENDENT, 0.0, np.sqrt(np.maximum(outside, 0.0)))
-    return (aligned + novelty / novelty.sum(axis=1, keepdims=True)) / 2, spread
+    return inside, near[..., -1, -1]
 
 
-PLACE = "{}"
-"""Where the sentence goes in a template."""
+PLACEHOLDER = "{}"
+"""The place of the sentence in a template."""
 ENDINGS = (".", "?", '"', "'")
-"""What PromptBERT's evaluation takes for the end of a sentence; an exclamation mark is not among them."""
+"""The ends of a sentence for PromptBERT's evaluation; an exclamation mark is not among them."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """What is put around every sentence before it is tokenised: ``text`` before it, or a ``template``.
+    """The text that is put around every sentence before it is tokenised.
 
-    ``add_full_stop`` first puts a full stop after a sentence that does not end in one of ``. ? " '``. Raises CardError:
-    both are given, or the template has neither one place for the sentence nor two.
+    Attributes:
+        text: A text before the sentence.
+        template: A text with one place for the sentence, or two; in place of ``text``.
+        add_full_stop: First put a full stop after a sentence that does not end in one of
+            ``. ? " '``.
+
+    Raises:
+        CardError: There are both a text and a template, or the template has neither one place for
+            the sentence nor two.
     """
 
     text: str = ""
@@ -345,7 +431,7 @@ class Prompt:
     add_full_stop: bool = False
 
     def __post_init__(self) -> None:
-        """Check what is given."""
+        """Check the text and the template."""
         if self.text and self.template:
             raise CardError("give 'prompt' or 'prompt_template', not both")
         if self.template and self.n_copies not in (1, 2):
@@ -355,15 +441,15 @@ class Prompt:
 
     @property
     def n_copies(self) -> int:
-        """How often the sentence stands in what is embedded."""
-        return self.template.count(PLACE) if self.template else 1
+        """The number of copies of the sentence in the text to embed."""
+        return self.template.count(PLACEHOLDER) if self.template else 1
 
     def fingerprint_fields(self) -> list[str]:
-        """What decides an embedding, for its fingerprint."""
+        """Return everything that can change an embedding, for its fingerprint."""
         escaped = self.text.replace("{", "{{").replace("}", "}}")
         return [
             self.text,
-            self.template or f"{escaped}{PLACE}",
+            self.template or f"{escaped}{PLACEHOLDER}",
             *(["add_full_stop"] if self.add_full_stop else []),
         ]
 
@@ -371,78 +457,100 @@ class Prompt:
         """Return the sentences with this text around each."""
         if self.add_full_stop:
             sentences = [with_full_stop(sentence) for sentence in sentences]
-        parts = self.template.split(PLACE) if self.template else [self.text, ""]
-        return (
-            [sentence.join(parts) for sentence in sentences]
-            if any(parts) or len(parts) > 2
-            else sentences
-        )
+        parts = self.template.split(PLACEHOLDER) if self.template else [self.text, ""]
+        if parts == ["", ""]:
+            return sentences
+        return [sentence.join(parts) for sentence in sentences]
 
 
 def with_full_stop(sentence: str) -> str:
-    """Return the sentence with the full stop that PromptBERT's evaluation adds; the empty one stays empty."""
+    """Return the sentence with the full stop that PromptBERT's evaluation adds.
+
+    The empty sentence stays empty.
+    """
     return sentence if not sentence or sentence.endswith(ENDINGS) else f"{sentence}."
 
 
 def cut_to_fit(
-    tokenizer: Any,  # noqa: ANN401
+    tokenizer: Any,  # noqa: ANN401 - transformers is untyped
     prompt: Prompt,
     sentences: Sequence[str],
-    max_length: int | None,  # noqa: ANN401
-) -> list[str]:  # noqa: ANN401 - transformers
-    """The sentences as valid text, cut at their ends until they and their template have ``max_length`` tokens.
+    max_length: int | None,
+) -> list[str]:
+    """Return the sentences as valid text, cut at their ends so that nothing of the prompt is cut.
 
-    Raises CardError: the template alone has more. EncoderError: the tokenizer does not tell which token is which text.
+    Args:
+        tokenizer: A tokenizer of transformers.
+        prompt: The text around each sentence.
+        sentences: The sentences.
+        max_length: The maximum number of tokens of a sentence with its prompt; None for any number.
+
+    Raises:
+        CardError: The prompt alone has more tokens.
+        EncoderError: The tokenizer does not give the positions of tokens in the text.
     """
     texts = [valid_text(sentence) for sentence in sentences]
     if max_length is not None and texts:
-        for row, ids in enumerate(_ids(tokenizer, prompt.wrap(texts))):
+        for row, ids in enumerate(_token_ids(tokenizer, prompt.wrap(texts))):
             if len(ids) > max_length:
-                texts[row] = _cut(tokenizer, prompt, texts[row], max_length)
+                texts[row] = _cut_sentence(tokenizer, prompt, texts[row], max_length)
     return texts
 
 
-def _ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:  # noqa: ANN401 - transformers
-    found: list[list[int]] = tokenizer(list(texts), return_attention_mask=False, verbose=False)[
-        "input_ids"
-    ]
-    return found
+def _token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:  # noqa: ANN401 - transformers
+    encoded = tokenizer(list(texts), return_attention_mask=False, verbose=False)
+    ids_of_texts: list[list[int]] = encoded["input_ids"]
+    return ids_of_texts
 
 
-def _cut(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int) -> str:  # noqa: ANN401 - transformers
-    ends = [end for _, end in _offsets(tokenizer, sentence, add_special_tokens=False)]
-    text, kept = sentence, len(ends)
-    while (over := len(_ids(tokenizer, prompt.wrap([text]))[0]) - max_length) > 0:
-        if not kept:
+def _cut_sentence(tokenizer: Any, prompt: Prompt, sentence: str, max_length: int) -> str:  # noqa: ANN401 - transformers
+    """Return the sentence without as many tokens at its end as exceed the maximum length."""
+    token_ends = [end for _, end in _token_offsets(tokenizer, sentence, add_special_tokens=False)]
+    n_tokens = len(token_ends)
+    text = sentence
+    while (excess := len(_token_ids(tokenizer, prompt.wrap([text]))[0]) - max_length) > 0:
+        if not n_tokens:
             raise CardError(
                 f"max_length {max_length} leaves nothing of a sentence beside prompt_template"
             )
-        kept = max(0, kept - -(-over // prompt.n_copies))
-        text = sentence[: ends[kept - 1]] if kept else ""
+        # The excess is shared by the copies, rounded up.
+        n_tokens = max(0, n_tokens - -(-excess // prompt.n_copies))
+        text = sentence[: token_ends[n_tokens - 1]] if n_tokens else ""
     return text
 
 
-def _offsets(tokenizer: Any, text: str, **options: bool) -> list[tuple[int, int]]:  # noqa: ANN401 - transformers
+def _token_offsets(tokenizer: Any, text: str, **options: bool) -> list[tuple[int, int]]:  # noqa: ANN401 - transformers
+    """Return the first character of each token, and the one after its last.
+
+    Raises:
+        EncoderError: The tokenizer does not give them.
+    """
     if not tokenizer.is_fast:
-        what = f"{type(tokenizer).__name__} does not tell which token is which text"
-        raise EncoderError(f"{what}; a template of two {{}} needs it")
+        raise EncoderError(
+            f"{type(tokenizer).__name__} does not tell which token is which text; "
+            "a template of two {} needs it"
+        )
     encoded = tokenizer(text, return_offsets_mapping=True, verbose=False, **options)
-    found: list[tuple[int, int]] = encoded["offset_mapping"]
-    return found
+    offsets: list[tuple[int, int]] = encoded["offset_mapping"]
+    return offsets
 
 
 def second_copy_spans(tokenizer: Any, prompt: Prompt, sentences: Sequence[str]) -> IndexArray:  # noqa: ANN401 - transformers
-    """Which tokens are of the sentence's second copy, also in part, (n, 2): the first, and the one after the last."""
-    before, between, _ = prompt.template.split(PLACE)
+    """Return the tokens of each sentence's second copy, (n, 2): the first, and one after the last.
+
+    A token that belongs to the copy in part is among them. The span of an empty copy is (0, 0).
+    """
+    before, between, _ = prompt.template.split(PLACEHOLDER)
     spans = np.zeros((len(sentences), 2), dtype=np.int64)
     for row, (text, sentence) in enumerate(zip(prompt.wrap(sentences), sentences, strict=True)):
         copy = with_full_stop(sentence) if prompt.add_full_stop else sentence
-        start = len(before) + len(copy) + len(between)
-        of_copy = [
-            at
-            for at, (a, b) in enumerate(_offsets(tokenizer, text))
-            if a < start + len(copy) and b > start
+        copy_start = len(before) + len(copy) + len(between)
+        copy_stop = copy_start + len(copy)
+        copy_tokens = [
+            position
+            for position, (start, stop) in enumerate(_token_offsets(tokenizer, text))
+            if start < copy_stop and stop > copy_start
         ]
-        if of_copy:
-            spans[row] = of_copy[0], of_copy[-1] + 1
+        if copy_tokens:
+            spans[row] = copy_tokens[0], copy_tokens[-1] + 1
     return spans

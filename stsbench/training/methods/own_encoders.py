@@ -15,7 +15,7 @@ from stsbench.core.errors import CardError
 from stsbench.encoders.base import Encoder
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.pooling import (
-    PLACE,
+    PLACEHOLDER,
     MaskTokenPooling,
     MeanPooling,
     Prompt,
@@ -43,9 +43,9 @@ class MaskTemplate:
         mask = tokenizer.mask_token
         if mask is None or prompt.n_copies != 1 or prompt.template.count(mask) != 1:
             raise CardError(
-                f"template '{prompt.template}' needs one {PLACE} where the sentence goes and one {mask}"
+                f"template '{prompt.template}' needs one {PLACEHOLDER} where the sentence goes and one {mask}"
             )
-        first, last = (tokenizer(part)["input_ids"] for part in prompt.template.split(PLACE))
+        first, last = (tokenizer(part)["input_ids"] for part in prompt.template.split(PLACEHOLDER))
         self.prompt, self.student = prompt, student
         # One special token stands at each end, as with BERT and RoBERTa.
         self.before, self.own = len(first) - 1, [*first[:-1], *last[1:]]
