@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.names import split_names
 
 if TYPE_CHECKING:
-    from stsbench.data.task_draft import Draft
+    from stsbench.data.card_draft import CardLocation, Draft
 
 
 def task_command(
@@ -36,7 +37,8 @@ def task_command(
     Example: stsbench new task pairs.csv
     Example: stsbench new task --hub mteb/biosses-sts
     """
-    from stsbench.data.task_draft import ROLES, draft_task, find_home, name_of
+    from stsbench.data.card_draft import locate_card, suggest_card_name
+    from stsbench.data.task_draft import ROLES, draft_task
 
     if (source is None) == (not hub):
         raise StsbenchError("give a file or folder, or --hub OWNER/NAME, not both")
@@ -51,12 +53,14 @@ def task_command(
         )
     data: Path | HubSource
     if source is not None:
-        data, called = source, name_of(source)
+        data, called = source, suggest_card_name(source)
     else:
         data = HubSource(repo=hub, revision=revision, config=subset)
-        called = name_of(Path(f"{'-'.join(filter(None, [hub.rpartition('/')[2], subset]))}.hub"))
-    home = find_home(out, "tasks", name or called)
-    _write(draft_task(data, home, columns=roles, labels=labels), force=force)
+        full_name = "-".join(filter(None, [hub.rpartition("/")[2], subset]))
+        called = suggest_card_name(Path(f"{full_name}.hub"))
+    location = locate_card(out, "tasks", name or called)
+    draft = draft_task(data, location, columns=roles, labels=labels)
+    _write(draft, location, f"stsbench run -t {location.name}", force=force)
 
 
 def encoder_command(
@@ -70,10 +74,12 @@ def encoder_command(
 
     Example: stsbench new encoder checkpoints/final
     """
-    from stsbench.data.task_draft import find_home, name_of
+    from stsbench.data.card_draft import locate_card, suggest_card_name
     from stsbench.encoders.encoder_draft import draft_encoder
 
-    _write(draft_encoder(source, find_home(out, "baselines", name or name_of(source))), force=force)
+    location = locate_card(out, "baselines", name or suggest_card_name(source))
+    command = f"stsbench run -e {location.name} -t quickstart"
+    _write(draft_encoder(source, location), location, command, force=force)
 
 
 def method_command(
@@ -83,13 +89,16 @@ def method_command(
 
     Example: stsbench new method pull
     """
-    from stsbench.data.task_draft import find_home
+    from stsbench.data.card_draft import locate_card
     from stsbench.recipes.method_draft import draft_method
 
-    _write(draft_method(find_home(out, "trainers", name)), force=force)
+    location = locate_card(out, "trainers", name)
+    command = f"stsbench train {location.name} --base minilm"
+    _write(draft_method(location), location, command, force=force)
 
 
-def _write(draft: Draft, *, force: bool) -> None:
+def _write(draft: Draft, location: CardLocation, command: str, *, force: bool) -> None:
+    """Write a draft, and print what is in it and the command that uses its card."""
     draft.write(force=force)
-    print_paragraph(*draft.found, *(f"unsure: {line}" for line in draft.unsure))
-    print_text(draft.command)
+    print_paragraph(*draft.findings, *(f"unsure: {doubt}" for doubt in draft.doubts))
+    print_text(f"{command} --cards {shlex.quote(str(location.cards))}")

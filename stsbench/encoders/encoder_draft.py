@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from stsbench.core.cards import card_lines, toml
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError
-from stsbench.data.task_draft import UNKNOWN, CardLocation, Draft
+from stsbench.data.card_draft import UNKNOWN, CardLocation, Draft
 from stsbench.encoders.checkpoint import read_optional_json
 from stsbench.encoders.described import describe
 from stsbench.encoders.load import load_named
@@ -81,9 +81,8 @@ def draft_encoder(source: Path, location: CardLocation) -> Draft:
     summary = f"kind {values['kind']}, {', '.join(settings) or 'run as its files say'}"
     return Draft(
         files={location.path: "\n".join(lines) + "\n"},
-        found=[f"{location.path}: {summary}"],
-        unsure=[*doubts.values(), f"not in the files: {', '.join(missing)}"],
-        command=f"stsbench run -e {location.name} -t quickstart {location.option()}",
+        findings=[f"{location.path}: {summary}"],
+        doubts=[*doubts.values(), f"not in the files: {', '.join(missing)}"],
     )
 
 

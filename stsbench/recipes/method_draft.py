@@ -1,4 +1,4 @@
-"""A training method of a user's own: a module that works, a recipe that trains it, and pairs to try it on."""
+"""Drafts of a user's own training method: a working module, its recipe, and pairs to try it on."""
 
 from __future__ import annotations
 
@@ -8,51 +8,67 @@ from pathlib import Path
 from string import Template
 
 from stsbench.core.errors import StsbenchError
-from stsbench.data.task_draft import CardLocation, Draft
+from stsbench.data.card_draft import CardLocation, Draft
 
 FOLDER = Path(__file__).parent / "draft"
-"""The texts of a draft: a module and a recipe in which names are filled in, and pairs for a first run, written for it."""
+"""Templates of a module and a recipe, and pairs for a first run, which were written for it."""
 
 
-def draft_method(home: CardLocation) -> Draft:
+def draft_method(location: CardLocation) -> Draft:
     """Draft a method's module and pairs, in the current folder, and its recipe.
 
-    Raises StsbenchError: the name is no name of a module, or one that Python finds elsewhere.
+    Args:
+        location: The location of the recipe; the method and its module have the same name.
+
+    Raises:
+        StsbenchError: The name cannot be that of a module, or is that of another module.
     """
-    name = home.name
-    if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
-        near = "".join(sign if sign.isalnum() or sign == "_" else "_" for sign in name)
-        fits = near.isidentifier() and not keyword.iskeyword(near)
-        raise StsbenchError(
-            f"'{name}' cannot be the name of a Python module{f'; give {near}' if fits else ''}"
-        )
-    module = Path(f"{name}.py")
-    found = find_spec(name)
-    if found is not None and (
-        found.origin is None or Path(found.origin).resolve() != module.resolve()
-    ):
-        raise StsbenchError(
-            f"Python has a module '{name}' already ({found.origin or 'a package'}); give another name"
-        )
-    names = {
-        "name": name,
-        "class_name": "".join(part[:1].upper() + part[1:] for part in name.split("_")) or "Method",
-    }
+    name = location.name
+    module_path = Path(f"{name}.py")
+    _check_module_name(name, module_path)
+    class_name = "".join(word[:1].upper() + word[1:] for word in name.split("_"))
+    names = {"name": name, "class_name": class_name or "Method"}
+    pairs_path = Path(f"{name}.csv")
     return Draft(
         files={
-            module: Template((FOLDER / "method.py.txt").read_text(encoding="utf-8")).substitute(
-                names
-            ),
-            Path(f"{name}.csv"): (FOLDER / "pairs.csv").read_text(encoding="utf-8"),
-            home.path: Template((FOLDER / "recipe.toml").read_text(encoding="utf-8")).substitute(
-                names
-            ),
+            module_path: _fill_template("method.py.txt", names),
+            pairs_path: (FOLDER / "pairs.csv").read_text(encoding="utf-8"),
+            location.path: _fill_template("recipe.toml", names),
         },
-        found=[
-            f"{module}: the method, a class to change",
-            f"{name}.csv: sixteen pairs for a first run; replace them with your own text",
-            f"{home.path}: the recipe",
+        findings=[
+            f"{module_path}: the method, a class to change",
+            f"{pairs_path}: sixteen pairs for a first run; replace them with your own text",
+            f"{location.path}: the recipe",
         ],
-        unsure=[],
-        command=f"stsbench train {name} --base minilm {home.option()}",
+        doubts=[],
     )
+
+
+def _check_module_name(name: str, module_path: Path) -> None:
+    """Check that a name can be that of a module, and that no other module has it.
+
+    Args:
+        name: The name.
+        module_path: The path of the module, which may exist.
+    """
+    if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
+        valid_name = "".join(
+            character if character.isalnum() or character == "_" else "_" for character in name
+        )
+        is_valid = valid_name.isidentifier() and not keyword.iskeyword(valid_name)
+        hint = f"; give {valid_name}" if is_valid else ""
+        raise StsbenchError(f"'{name}' cannot be the name of a Python module{hint}")
+    spec = find_spec(name)
+    if spec is None:
+        return
+    if spec.origin is None or Path(spec.origin).resolve() != module_path.resolve():
+        raise StsbenchError(
+            f"Python has a module '{name}' already ({spec.origin or 'a package'}); "
+            "give another name"
+        )
+
+
+def _fill_template(file_name: str, names: dict[str, str]) -> str:
+    """Return a template of the folder with names filled in."""
+    template = Template((FOLDER / file_name).read_text(encoding="utf-8"))
+    return template.substitute(names)

@@ -17,9 +17,10 @@ from stsbench.core import settings
 from stsbench.core.cards import HubSource, TaskCard, card_lines, toml
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError
+from stsbench.data.card_draft import Draft, locate_card, relative_path, suggest_card_name
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.data.task import Task, load_task
-from stsbench.data.task_draft import Draft, draft_task, find_home, name_of, relative_path
+from stsbench.data.task_draft import draft_task
 from tests import hub_server
 from tests.hub_files import jsonl, parquet, tar
 from tests.hub_server import Hub
@@ -27,15 +28,14 @@ from tests.hub_server import Hub
 
 def test_a_folder_of_cards_or_of_one_kind_in_it(tmp_path):
     for out in ("mine", "mine/tasks"):
-        home = find_home(tmp_path / out, "tasks", "pairs")
+        home = locate_card(tmp_path / out, "tasks", "pairs")
         assert home.path == tmp_path / "mine" / "tasks" / "pairs.toml"
-        assert home.option() == f"--cards {tmp_path / 'mine'}"
 
 
 @pytest.mark.parametrize("name", ["", "a,b", "a/b", "../a", "a+b=1", "a@1", "suites", "-a", "é"])
 def test_names_that_mean_something_else_are_refused(tmp_path, name):
     with pytest.raises(StsbenchError, match="cannot be the name of a card; give letters, digits"):
-        find_home(tmp_path, "tasks", name)
+        locate_card(tmp_path, "tasks", name)
 
 
 @pytest.mark.parametrize(
@@ -43,22 +43,22 @@ def test_names_that_mean_something_else_are_refused(tmp_path, name):
 )
 def test_names_of_the_project_are_taken(tmp_path, kind, name):
     with pytest.raises(
-        StsbenchError, match=f"the name '{name}' is taken by .*; give another with --name"
+        StsbenchError, match=f"the name '{name}' is taken by .*; give another with `name`"
     ):
-        find_home(tmp_path, kind, name)
+        locate_card(tmp_path, kind, name)
 
 
 def test_names_come_from_files_and_folders(tmp_path):
     (tmp_path / "My Data.v2").mkdir()
-    assert name_of(tmp_path / "My Data.v2") == "my-data.v2"
-    assert name_of(Path("some/My pairs, 2024.csv")) == "my-pairs-2024"
+    assert suggest_card_name(tmp_path / "My Data.v2") == "my-data.v2"
+    assert suggest_card_name(Path("some/My pairs, 2024.csv")) == "my-pairs-2024"
 
 
 def test_nothing_is_written_over_without_force(tmp_path):
     there, other = tmp_path / "there", tmp_path / "other"
     there.write_text("mine")
-    draft = Draft(files={other: "new", there: "new"}, found=[], unsure=[], command="")
-    with pytest.raises(OutputError, match="there exists; --force writes it again"):
+    draft = Draft(files={other: "new", there: "new"}, findings=[], doubts=[])
+    with pytest.raises(OutputError, match="there exists; `force` writes it again"):
         draft.write(force=False)
     assert (there.read_text(), other.exists()) == ("mine", False)
     draft.write(force=True)
@@ -93,7 +93,7 @@ def put(path: Path, content: str) -> Path:
 
 def drafted(source: Path | HubSource, out: Path, **columns: str) -> tuple[Draft, TaskCard, Task]:
     """A draft that is written; and its card and its task, as every command finds them."""
-    draft = draft_task(source, find_home(out, "tasks", "mine"), columns=columns)
+    draft = draft_task(source, locate_card(out, "tasks", "mine"), columns=columns)
     draft.write(force=False)
     catalogue = Catalogue(out)
     return draft, catalogue.task("mine"), load_task("mine", catalogue=catalogue)
@@ -111,16 +111,15 @@ def test_pairs_with_scores(tmp_path):
     facts = card.splits["test"]
     assert (facts.n, facts.characters, facts.mean) == (3, [14, 9], round(7 / 3, 12))
     assert card.local is not None and len(card.local.files["test"][0].sha256) == 64
-    assert draft.command == f"stsbench run -t mine --cards {tmp_path / 'cards'}"
-    assert draft.found == [
+    assert draft.findings == [
         f"{tmp_path}/cards/tasks/mine.toml: pairs with scores (test 3) from the columns s1, s2, rating"
     ]
-    assert draft.unsure == [
+    assert draft.doubts == [
         "scores from 0.5 to 4.5 were found; the scale is taken to be 0 to 5",
         "English is assumed: the data do not tell their language",
     ]
     text = (tmp_path / "cards" / "tasks" / "mine.toml").read_text()
-    assert all(f"# unsure: {line}\n" in text for line in draft.unsure)
+    assert all(f"# unsure: {line}\n" in text for line in draft.doubts)
     assert 'folder = "../../data"\n' in text
 
 
@@ -143,7 +142,7 @@ def test_sentences_with_labels_in_one_file_of_two_splits(tmp_path):
     assert isinstance(train, LabelledSplit) and isinstance(test, LabelledSplit)
     assert (list(train.classes), test.labels.tolist()) == (["0", "1", "2"], [0, 1, 2])
     assert test.sentences[0] == "so fine"
-    assert "there is no test split: the one for validation is taken as test" in draft.unsure
+    assert "there is no test split: the one for validation is taken as test" in draft.doubts
     assert (
         'split_column = "part", split_values = {test = "dev"}'
         in draft.files[tmp_path / "cards/tasks/mine.toml"]
@@ -177,7 +176,7 @@ def test_pairs_with_labels_in_files_of_splits(tmp_path):
     split = task.load("validation")
     assert isinstance(split, LabelledPairSplit) and split.labels.tolist() == [0, 1, 0, 1]
     assert card.splits["train"].labels == {"no": 2, "yes": 2}
-    assert len(draft.unsure) == 1
+    assert len(draft.doubts) == 1
 
 
 def test_subsets_are_kept(tmp_path):
@@ -196,7 +195,7 @@ def test_a_class_that_a_split_lacks_is_noted(tmp_path):
     put(tmp_path / "d" / "train.csv", "text,label\na b,x\nc d,y\ne f,x\ng h,y\n")
     put(tmp_path / "d" / "test.csv", "text,label\na b,x\nc d,x\n")
     draft, _, _ = drafted(tmp_path / "d", tmp_path / "cards")
-    assert "the split test has no item of class 'y'" in draft.unsure
+    assert "the split test has no item of class 'y'" in draft.doubts
 
 
 @pytest.mark.parametrize(
@@ -395,7 +394,7 @@ def test_one_of_several_configurations(hub: Hub, tmp_path):
         drafted_of_hub(tmp_path)
     draft, card, task = drafted_of_hub(tmp_path, config="tr")
     assert card.hub is not None and card.hub.config == "tr" and task.load("test").n == 8
-    assert "English is assumed: the data do not tell their language" in draft.unsure
+    assert "English is assumed: the data do not tell their language" in draft.doubts
 
 
 def test_sentences_and_pairs_with_labels(hub: Hub, tmp_path):
@@ -425,7 +424,7 @@ def test_a_split_whose_answers_are_kept_back_is_left_out(hub: Hub, tmp_path):
     hub.add("dataset", REPO, {"validation.jsonl": lines(GRADED), "test.jsonl": lines(secret)})
     draft, card, _ = drafted_of_hub(tmp_path)
     assert list(card.splits) == ["validation"] and card.score_split == "validation"
-    assert "the split test is left out: 'score' is '-1.0' in every row" in draft.unsure
+    assert "the split test is left out: 'score' is '-1.0' in every row" in draft.doubts
 
 
 def test_columns_are_as_the_user_says(hub: Hub, tmp_path):

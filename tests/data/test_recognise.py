@@ -10,7 +10,13 @@ import pytest
 from stsbench.core.errors import CardError, DataError
 from stsbench.data.readers.files import ColumnKey
 from stsbench.data.readers.sentences import ColumnRoles
-from stsbench.data.task_draft import WHOLE, DataColumn, choose_roles, find_tables, has_header
+from stsbench.data.recognition import (
+    NO_SPLIT,
+    DataColumn,
+    choose_roles,
+    find_tables,
+    has_header,
+)
 
 LEFT = [
     "a cat sat here",
@@ -105,8 +111,8 @@ def test_what_the_user_says_is_not_doubted():
 @pytest.mark.parametrize(
     ("columns", "given", "message"),
     [
-        ({"u": INTEGERS, "v": FRACTIONS}, {}, r"t: no column holds sentences \(has u, v\); name them with --columns sentence1=NAME"),
-        ({"text": LEFT, "id": IDS}, {}, r"t: no column holds scores or labels \(has text, id\); name it with --columns gold=NAME"),
+        ({"u": INTEGERS, "v": FRACTIONS}, {}, r"t: no column holds sentences \(has u, v\); name them with `columns=sentence1=NAME"),
+        ({"text": LEFT, "id": IDS}, {}, r"t: no column holds scores or labels \(has text, id\); name it with `columns=gold=NAME`"),
         ({"text": LEFT, "label": BINARY}, {"gold": "label"}, "t: one sentence has no gold score"),
         ({"u": LEFT, "v": RIGHT}, {"sentence1": "u"}, "t: one sentence of the pair is given"),
     ],
@@ -152,14 +158,14 @@ def put(folder: Path, *names: str, content: str = ROWS) -> Path:
         (["train.csv", "dev.csv", "test.csv"], {"train": 1, "validation": 1, "test": 1}),
         (["x_TRAIN_x.csv", "x-valid.tsv"], {"train": 1, "validation": 1}),
         (["test-00000-of-00002.csv", "test-00001-of-00002.csv"], {"test": 2}),
-        (["only.csv"], {WHOLE: 1}),
+        (["only.csv"], {NO_SPLIT: 1}),
         (["SICK_trial.txt", "SICK_test_annotated.txt", "notes.md"], {"validation": 1, "test": 1}),
     ],
 )
 def test_files_of_a_folder(tmp_path, names, expected):
     found = find_tables(put(tmp_path / "d", *names))
     assert {split: len(tables) for split, tables in found.tables.items()} == expected
-    assert found.columns()[0].key != 0 and (found.column, list(found.unsure)) == (None, [])
+    assert found.columns()[0].key != 0 and (found.split_column, list(found.doubts)) == (None, [])
 
 
 def test_rows_of_all_files_are_looked_at_together(tmp_path):
@@ -177,7 +183,7 @@ def test_what_is_left_out_and_what_is_odd_is_noted(tmp_path):
     found = find_tables(
         put(tmp_path / "d", "train.tsv", content="a b\tc d\t1\ne f\tg h\t2\tmore\n")
     )
-    left, odd, unnamed = found.unsure
+    left, odd, unnamed = found.doubts
     assert left == "left out, for their names are of no split: readme.txt"
     beyond = "cells beyond the last column that all rows have are not read"
     assert odd.endswith(f"train.tsv: line 2: 4 fields, expected 3: {beyond}")
@@ -196,7 +202,7 @@ def test_what_is_left_out_and_what_is_odd_is_noted(tmp_path):
 def test_a_column_tells_splits(tmp_path, words, values):
     rows = "".join(f"a b {at},{word}\n" for at, word in enumerate(words * 2))
     found = find_tables(put(tmp_path, "all.csv", content=f"text,part\n{rows}") / "all.csv")
-    assert (found.column, found.values) == ("part", values)
+    assert (found.split_column, found.value_by_split) == ("part", values)
     assert len(found.tables) == 2 and len(found.columns()[0].cells) == 4
 
 
@@ -204,7 +210,7 @@ def test_a_column_tells_splits(tmp_path, words, values):
 def test_a_column_that_tells_no_splits(tmp_path, words):
     rows = "".join(f"a b {at},{word}\n" for at, word in enumerate(words * 2))
     found = find_tables(put(tmp_path, "all.csv", content=f"text,part\n{rows}") / "all.csv")
-    assert (found.column, [*found.tables]) == (None, [WHOLE])
+    assert (found.split_column, [*found.tables]) == (None, [NO_SPLIT])
 
 
 @pytest.mark.parametrize(

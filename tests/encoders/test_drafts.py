@@ -11,7 +11,7 @@ import pytest
 from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError
-from stsbench.data.task_draft import Draft, find_home
+from stsbench.data.card_draft import Draft, locate_card
 from stsbench.encoders.described import write_saved
 from stsbench.encoders.encoder_draft import draft_encoder
 from stsbench.encoders.load import load_encoder
@@ -21,7 +21,7 @@ VECTORS = "3 2\nthe 1 2\ncat 3 4\nsat 5 6\n"
 
 
 def drafted(source: Path, out: Path) -> tuple[Draft, EncoderCard]:
-    draft = draft_encoder(source, find_home(out, "baselines", "mine"))
+    draft = draft_encoder(source, locate_card(out, "baselines", "mine"))
     draft.write(force=False)
     return draft, Catalogue(out).encoder("mine")
 
@@ -43,9 +43,8 @@ def test_a_bare_transformer(bert, tmp_path):
     )
     expected: dict[str, Any] = {"model": str(bert.resolve()), "pooling": "mean", "normalise": False}
     assert card.params == {**expected, "max_length": 64, "dtype": "float32"}
-    assert "the files tell no pooling: the mean of all tokens is taken" in draft.unsure
-    assert draft.unsure[-1] == "not in the files: method, overlap, paper, license"
-    assert draft.command == f"stsbench run -e mine -t quickstart --cards {tmp_path}"
+    assert "the files tell no pooling: the mean of all tokens is taken" in draft.doubts
+    assert draft.doubts[-1] == "not in the files: method, overlap, paper, license"
     assert same(bert, tmp_path)
 
 
@@ -57,7 +56,7 @@ def test_a_readme_tells_licence_and_base(bert, tmp_path):
     )
     draft, card = drafted(folder, tmp_path / "cards")
     assert (card.license, card.backbone) == ("apache-2.0", "some-bert")
-    assert draft.unsure[-1] == "not in the files: method, overlap, paper"
+    assert draft.doubts[-1] == "not in the files: method, overlap, paper"
 
 
 def test_a_plain_sentence_transformer_is_run_by_our_engine(bert, tmp_path):
@@ -77,7 +76,7 @@ def test_a_plain_sentence_transformer_is_run_by_our_engine(bert, tmp_path):
     due = {"pooling": "cls_before_pooler", "normalise": True, "max_length": 24, "prompt": "query: "}
     due["subfolder"] = "0_Transformer"
     assert {key: card.params[key] for key in due} == due
-    assert not [line for line in draft.unsure if "pooling" in line]
+    assert not [line for line in draft.doubts if "pooling" in line]
     assert same(folder, tmp_path / "cards")
 
 
@@ -87,7 +86,7 @@ def test_a_folder_that_says_its_kind(bert, tmp_path):
     write_saved(folder, "transformer", {"pooling": "max", "max_length": 8})
     draft, card = drafted(folder, tmp_path / "cards")
     assert (card.params["pooling"], card.params["max_length"]) == ("max", 8)
-    assert not [line for line in draft.unsure if "pooling" in line]
+    assert not [line for line in draft.doubts if "pooling" in line]
     assert same(folder, tmp_path / "cards")
 
 
@@ -100,7 +99,7 @@ def test_word_vectors(tmp_path):
         2,
         {"file": str(path), "tokens": "whitespace"},
     )
-    assert draft.unsure[-1] == "not in the files: overlap, paper, license"
+    assert draft.doubts[-1] == "not in the files: overlap, paper, license"
     assert load_encoder("mine", catalogue=Catalogue(tmp_path / "cards")).encode(
         ["the cat"]
     ).tolist() == [[2.0, 3.0]]

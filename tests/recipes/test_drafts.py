@@ -8,26 +8,25 @@ import pytest
 
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import StsbenchError
+from stsbench.data.card_draft import locate_card
 from stsbench.data.corpora.corpus import load_corpus
 from stsbench.data.corpora.overlap import find_overlap
 from stsbench.data.task import load_task
-from stsbench.data.task_draft import find_home
 from stsbench.recipes.method_draft import FOLDER, draft_method
 
 
 def test_a_module_and_its_recipe_name_each_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    draft = draft_method(find_home(tmp_path / "cards", "trainers", "pull_apart"))
+    draft = draft_method(locate_card(tmp_path / "cards", "trainers", "pull_apart"))
     draft.write(force=False)
     recipe = Catalogue(tmp_path / "cards").recipe("pull_apart")
     assert (recipe.method, recipe.data.corpus) == ("pull_apart:PullApart", "pull_apart.csv")
     tree = ast.parse((tmp_path / "pull_apart.py").read_text())
     assert [node.name for node in tree.body if isinstance(node, ast.ClassDef)] == ["PullApart"]
     assert len(load_corpus("pull_apart.csv")) == 16
-    assert draft.command == f"stsbench train pull_apart --base minilm --cards {tmp_path / 'cards'}"
     # The same draft again finds its own module, and that is no other.
     assert (
-        draft_method(find_home(tmp_path / "cards", "trainers", "pull_apart")).files == draft.files
+        draft_method(locate_card(tmp_path / "cards", "trainers", "pull_apart")).files == draft.files
     )
 
 
@@ -49,4 +48,4 @@ def test_the_pairs_hold_no_test_sentence():
 def test_names_that_are_no_modules_or_others(tmp_path, monkeypatch, name, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StsbenchError, match=message):
-        draft_method(find_home(tmp_path / "cards", "trainers", name))
+        draft_method(locate_card(tmp_path / "cards", "trainers", name))

@@ -1,0 +1,119 @@
+"""Drafts of cards: the files to write, what is unsure in them, and the folder of the card."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stsbench.core.catalogue import CARD_FOLDERS, RESERVED, Catalogue
+from stsbench.core.errors import OutputError, StsbenchError
+from stsbench.core.files import write_atomically
+from stsbench.core.wording import shorten
+
+CARD_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
+"""A valid id: none of its characters has a meaning in a comma list, a path or a name with
+parameters."""
+UNKNOWN = "unknown"
+"""The value of keys in a card that only its owner can fill in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A card and perhaps further files for a user to read and edit."""
+
+    files: Mapping[Path, str]
+    """The text of each file to write."""
+    findings: Sequence[str]
+    """What the draft is made of, one line each."""
+    doubts: Sequence[str]
+    """What is unsure in the draft, one line each."""
+
+    def write(self, *, force: bool) -> None:
+        """Write all files.
+
+        Args:
+            force: Replace files that exist.
+
+        Raises:
+            OutputError: A file exists, or cannot be written.
+        """
+        for path in self.files:
+            if path.exists() and not force:
+                raise OutputError(
+                    f"{path} exists; `force` writes it again, another name leaves it as it is"
+                )
+        for path, text in self.files.items():
+            write_atomically(path, text.encode())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardLocation:
+    """The location of a card: a user's folder of cards, and in it the folder of its kind."""
+
+    cards: Path
+    kind: str
+    """The folder of its kind: ``tasks``, ``baselines`` or ``trainers``."""
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """The card's file."""
+        return self.cards / self.kind / f"{self.name}.toml"
+
+
+def locate_card(folder: Path, kind: str, name: str) -> CardLocation:
+    """Return the location of a new card.
+
+    Args:
+        folder: The user's folder of cards, or in it the folder of this kind of card.
+        kind: The kind of card, as in :class:`CardLocation`.
+        name: The id of the card.
+
+    Raises:
+        StsbenchError: The name cannot be an id, or is that of another card or suite.
+    """
+    if not CARD_NAME.fullmatch(name) or name in RESERVED:
+        raise StsbenchError(
+            f"'{shorten(name)}' cannot be the name of a card; "
+            "give letters, digits, - _ . with `name`"
+        )
+    cards = folder.parent if folder.name == kind else folder
+    location = CardLocation(cards=cards, kind=kind, name=name)
+    has_cards = any((cards / card_folder).is_dir() for card_folder in CARD_FOLDERS)
+    catalogue = Catalogue([cards] if has_cards else [])
+    paths_by_name = catalogue.paths(kind)
+    if kind == "tasks":
+        paths_by_name = {
+            **dict.fromkeys(catalogue.suites(), Path("suites.toml")),
+            **paths_by_name,
+        }
+    path = paths_by_name.get(name, location.path)
+    if path != location.path:
+        raise StsbenchError(f"the name '{name}' is taken by {path}; give another with `name`")
+    return location
+
+
+def suggest_card_name(path: Path) -> str:
+    """Return a valid id that is made from the name of a file or folder."""
+    stem = path.resolve().name if path.is_dir() else path.stem
+    return re.sub(r"[^a-z0-9._-]+", "-", stem.casefold()).strip("-._")
+
+
+def relative_path(folder: Path, start: Path) -> str:
+    """Return the path of a folder as a card in another folder writes it.
+
+    It is relative, or absolute if the two folders share no parent except the root.
+
+    Args:
+        folder: The folder to name.
+        start: The folder of the card.
+    """
+    folder = folder.resolve()
+    start = start.resolve()
+    if len(os.path.commonpath([folder, start])) < 2:
+        return str(folder)
+    path = Path(os.path.relpath(folder, start)).as_posix()
+    return path if path.startswith(".") else f"./{path}"

@@ -1,0 +1,481 @@
+"""Recognises the splits, the header and the roles of columns in a user's tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from stsbench.core.errors import CardError, DataError
+from stsbench.data.readers.files import (
+    DECIMAL_COMMA,
+    TABLE_SUFFIXES,
+    ColumnKey,
+    TextTable,
+    format_names,
+    read_table,
+)
+from stsbench.data.readers.sentences import (
+    GOLD,
+    LABELS,
+    NAMES,
+    ColumnRoles,
+    columns_called,
+    find_sentences,
+    plain_name,
+)
+
+MAX_CLASSES = 50
+"""A column with more distinct values has labels only if it is called so."""
+MAX_LABEL_WORDS = 4
+"""A column with longer values, on average, has labels only if it is called so."""
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
+
+
+@dataclass(frozen=True)
+class DataColumn:
+    """A column of a user's tables."""
+
+    key: ColumnKey
+    """Its name or position."""
+    cells: Sequence[str]
+
+    @cached_property
+    def distinct_cells(self) -> frozenset[str]:
+        """Its cells, each once."""
+        return frozenset(cell.strip() for cell in self.cells)
+
+    @cached_property
+    def non_numbers(self) -> frozenset[str]:
+        """Its cells that are neither empty nor numbers.
+
+        A number with a decimal comma counts as a number; the reader refuses it.
+        """
+        numbers = {
+            cell
+            for cell in self.distinct_cells
+            if _NUMBER.fullmatch(cell) or DECIMAL_COMMA.fullmatch(cell)
+        }
+        return self.distinct_cells - numbers - {""}
+
+    @cached_property
+    def is_number(self) -> bool:
+        """Whether more than half of the cells that are not empty are numbers."""
+        filled_cells = [cell.strip() for cell in self.cells if cell.strip()]
+        n_numbers = sum(cell not in self.non_numbers for cell in filled_cells)
+        return 2 * n_numbers > len(filled_cells)
+
+    @cached_property
+    def has_fractions(self) -> bool:
+        """Whether one of its numbers is written with a decimal point or comma."""
+        numbers = self.distinct_cells - self.non_numbers
+        return self.is_number and any(re.search("[.,]", cell) for cell in numbers)
+
+    @cached_property
+    def mean_words(self) -> float:
+        """The mean number of words in a cell."""
+        return sum(len(cell.split()) for cell in self.cells) / max(len(self.cells), 1)
+
+    @property
+    def is_id(self) -> bool:
+        """Whether it numbers the rows, or is called so."""
+        name = plain_name(self.key) if isinstance(self.key, str) else ""
+        if name.endswith("id") or name in ("index", "idx", "unnamed0", "row", "n", "no", "number"):
+            return True
+        has_distinct_cells = 2 < len(self.cells) == len(self.distinct_cells)
+        return self.is_number and not self.has_fractions and has_distinct_cells
+
+    @property
+    def is_labels(self) -> bool:
+        """Whether it holds few short texts or whole numbers, each repeatedly."""
+        n_cells = len(self.cells)
+        max_classes = min(MAX_CLASSES, max(2, n_cells // 2), n_cells - 1)
+        if not 2 <= len(self.distinct_cells) <= max_classes:
+            return False
+        # A column with empty cells is a remark on some rows.
+        has_gaps = not all(self.distinct_cells)
+        return not has_gaps and not self.has_fractions and self.mean_words <= MAX_LABEL_WORDS
+
+
+def has_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether the first of these rows names the columns of the others."""
+    names = [cell.strip() for cell in rows[0]]
+    if not any(names) or any(map(_NUMBER.fullmatch, names)):
+        return False
+    if len(rows) == 1:
+        return any(plain_name(name) in NAMES for name in names)
+    columns = [
+        DataColumn(position, cells) for position, cells in enumerate(zip(*rows[1:], strict=False))
+    ]
+    named_columns = list(zip(names, columns, strict=False))
+    if any(name in column.distinct_cells for name, column in named_columns if name):
+        return False
+    for name, column in named_columns:
+        # pandas writes the numbers of rows below an empty name.
+        if column.is_number:
+            return True
+        if name and (plain_name(name) in NAMES or column.is_labels):
+            return True
+    return False
+
+
+class RecognisedRoles(NamedTuple):
+    """The roles of columns, and what is unsure in them."""
+
+    roles: ColumnRoles
+    doubts: Sequence[str]
+    """What is unsure, one line each."""
+
+
+def choose_roles(
+    columns: Sequence[DataColumn],
+    column_by_role: Mapping[str, ColumnKey],
+    *,
+    where: str,
+    labels: bool = False,
+) -> RecognisedRoles:
+    """Choose the columns of the sentences and of the score or label.
+
+    Args:
+        columns: All columns.
+        column_by_role: Columns that the user has given, by their role; they are not doubted.
+        where: The beginning of a message.
+        labels: Whether the target is a label, whatever it looks like.
+
+    Raises:
+        CardError: The given columns contradict each other.
+        DataError: No column fits a role; the message names the parameter that gives one.
+    """
+    header = [column.key for column in columns if isinstance(column.key, str)]
+    doubts: list[str] = []
+    try:
+        sentences = find_sentences(header, column_by_role, where=where)
+    except CardError:
+        if {"sentence1", "sentence2"} & {*column_by_role}:
+            raise
+        excluded = {*column_by_role.values()}
+        sentences = _choose_sentences(columns, excluded, where, doubts)
+    is_pair = len(sentences) == 2
+    if "gold" in column_by_role and not is_pair:
+        raise CardError(f"{where}: one sentence has no gold score; give two sentences, or a label")
+    given_target = column_by_role.get("gold", column_by_role.get("label"))
+    if given_target is not None:
+        roles = ColumnRoles(sentences, given_target, is_gold="gold" in column_by_role)
+        return RecognisedRoles(roles, doubts)
+    candidates = [column for column in columns if column.key not in sentences and column.cells]
+    may_be_gold = is_pair and not labels
+    target = _choose_target(
+        candidates,
+        columns_called(header, (*GOLD, *LABELS) if is_pair else LABELS),
+        doubts,
+        numbers_first=may_be_gold,
+    )
+    if target is None:
+        names = format_names([str(column.key) for column in columns])
+        raise DataError(
+            f"{where}: no column holds scores or labels (has {names}); "
+            "name it with `columns=gold=NAME` or `columns=label=NAME`"
+        )
+    is_gold = may_be_gold and _has_scores(target, doubts)
+    return RecognisedRoles(ColumnRoles(sentences, target.key, is_gold=is_gold), doubts)
+
+
+def _choose_target(
+    candidates: Sequence[DataColumn],
+    target_names: Sequence[str],
+    doubts: list[str],
+    *,
+    numbers_first: bool,
+) -> DataColumn | None:
+    """Choose the column of the score or label, and add a doubt if the choice is unsure.
+
+    Args:
+        candidates: The columns that hold no sentences.
+        target_names: Those of them with a usual name of scores or labels.
+        doubts: A list to which doubts are added.
+        numbers_first: Prefer numbers to labels.
+
+    Returns:
+        The column; None if none fits.
+    """
+    named_columns = [
+        column
+        for column in candidates
+        if column.key in target_names and (column.is_number or column.mean_words <= MAX_LABEL_WORDS)
+    ]
+    unnamed_targets = _rank_targets(
+        [column for column in candidates if not column.is_id], numbers_first=numbers_first
+    )
+    alternatives = named_columns or unnamed_targets
+    ranked = _rank_targets(named_columns, numbers_first=numbers_first) or alternatives
+    if not ranked:
+        return None
+    target = ranked[0]
+    if len(alternatives) > 1:
+        names = format_names([repr(column.key) for column in alternatives])
+        doubts.append(f"columns {names} may be what is scored: {target.key!r} is taken")
+    elif not named_columns and not target.is_number:
+        doubts.append(f"column {target.key!r} is taken for what is scored, by what it holds")
+    return target
+
+
+def _choose_sentences(
+    columns: Sequence[DataColumn], excluded: set[ColumnKey], where: str, doubts: list[str]
+) -> tuple[ColumnKey, ...]:
+    """Choose the one or two columns with the longest texts, and add a doubt.
+
+    Args:
+        columns: All columns.
+        excluded: Columns that have another role.
+        where: The beginning of a message.
+        doubts: A list to which doubts are added.
+
+    Raises:
+        DataError: No column holds text.
+    """
+    text_columns = [
+        column
+        for column in columns
+        if not (column.is_number or column.is_labels or column.key in excluded)
+    ]
+    texts = [column for column in text_columns if column.mean_words >= 2]
+    if not texts:
+        texts = [column for column in text_columns if column.mean_words and not column.is_id]
+    if not texts:
+        names = format_names([str(column.key) for column in columns])
+        raise DataError(
+            f"{where}: no column holds sentences (has {names}); name them with "
+            "`columns=sentence1=NAME,sentence2=NAME` or `columns=sentence=NAME`"
+        )
+    longest = sorted(texts, key=lambda column: column.mean_words, reverse=True)[:2]
+    keys = tuple(column.key for column in columns if column in longest)
+    origin = f" of the {len(texts)} columns of text" if len(texts) > 2 else ""
+    plural = "s" if len(keys) > 1 else ""
+    names = format_names(list(map(repr, keys)))
+    doubts.append(f"column{plural} {names}{origin}: taken for the sentence{plural}")
+    return keys
+
+
+def _rank_targets(columns: Sequence[DataColumn], *, numbers_first: bool) -> list[DataColumn]:
+    """Return the columns that may hold scores or labels, the best first.
+
+    Args:
+        columns: The columns.
+        numbers_first: Return numbers only, fractions before whole numbers, if there are any.
+            Otherwise labels that are no numbers come before those that are.
+    """
+    numbers = [column for column in columns if column.is_number]
+    if numbers_first and numbers:
+        return sorted(numbers, key=lambda column: not column.has_fractions)
+    labels = [column for column in columns if column.is_labels]
+    return [column for column in labels if not column.is_number] or labels
+
+
+def _has_scores(column: DataColumn, doubts: list[str]) -> bool:
+    """Return whether a pair's target is a score, no label, and add a doubt if that is unsure."""
+    if not column.is_number or column.has_fractions:
+        return column.is_number
+    name = plain_name(str(column.key))
+    n_distinct = len(column.distinct_cells)
+    if name in LABELS:
+        return n_distinct > MAX_CLASSES
+    if n_distinct <= 2 and name not in GOLD:
+        return False
+    if n_distinct <= MAX_CLASSES and (n_distinct <= 2 or name not in GOLD):
+        doubts.append(
+            f"column {column.key!r} holds only whole numbers: taken for scores, they may be classes"
+        )
+    return True
+
+
+SPLITS: Mapping[str, Sequence[str]] = {
+    "train": ("train", "training", "tr"),
+    "validation": ("validation", "valid", "val", "va", "dev", "devel", "development", "trial"),
+    "test": ("test", "testing", "te"),
+}
+"""The names of splits in file names and in columns, in lower case."""
+NO_SPLIT = ""
+"""The key of tables that are not divided into splits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitTables:
+    """The tables of a dataset by split, from files or the Hub; all have the same columns."""
+
+    tables: Mapping[str, Sequence[TextTable]]
+    doubts: Sequence[str]
+    """What is unsure, one line each."""
+    split_column: ColumnKey | None = None
+    """The column with the split of each row, if splits share a table; else None."""
+    value_by_split: Mapping[str, str] = field(default_factory=dict)
+    """The name of each split in that column or on the Hub; one that is ours may be absent."""
+
+    def distinct_tables(self) -> list[TextTable]:
+        """Return the tables of all splits, one that splits share once."""
+        tables = chain.from_iterable(self.tables.values())
+        return list({table.path: table for table in tables}.values())
+
+    def columns(self) -> list[DataColumn]:
+        """Return the columns of all splits together.
+
+        If rows differ in length, only the columns that all rows have are returned.
+        """
+        tables = self.distinct_tables()
+        rows = [row for table in tables for row in table.rows]
+        width = min(map(len, rows))
+        keys: Sequence[ColumnKey] = tables[0].header[:width] or range(width)
+        return [
+            DataColumn(key, [row[position] or "" for row in rows])
+            for position, key in enumerate(keys)
+        ]
+
+
+class SplitFiles(NamedTuple):
+    """The files of each split, and what is unsure."""
+
+    paths: Mapping[str, Sequence[Path]]
+    doubts: list[str]
+
+
+def find_tables(source: Path) -> SplitTables:
+    """Read the tables of a file, or of a folder with the files of splits.
+
+    Raises:
+        DataError: There is no such file or folder, its files are not clearly of splits, or a table
+            is broken or differs from the others.
+    """
+    if not source.exists():
+        raise DataError(
+            f"'{source}' does not exist; give a file, or a folder with train, dev or test files"
+        )
+    files = _find_split_files(source) if source.is_dir() else SplitFiles({NO_SPLIT: [source]}, [])
+    tables_by_split = {
+        split: [_read_guessed_table(path) for path in paths] for split, paths in files.paths.items()
+    }
+    tables = list(chain.from_iterable(tables_by_split.values()))
+    uneven = filter(None, [table.describe_uneven(with_longer=True) for table in tables])
+    if message := "; ".join(uneven):
+        raise DataError(message)
+    doubts = list(files.doubts)
+    first_table = tables[0]
+    for table in tables:
+        _check_same_header(table, first_table)
+        uneven_rows = table.uneven_rows()
+        if uneven_rows:
+            row, n_fields = next(iter(uneven_rows.items()))
+            doubts.append(
+                f"{table.locate_row(row)}: {n_fields} fields, expected {table.width}: "
+                "cells beyond the last column that all rows have are not read"
+            )
+    if not first_table.header:
+        doubts.append(
+            "no line that names the columns was found: the first line is data, "
+            "columns are counted from 0"
+        )
+    split_tables = SplitTables(tables=tables_by_split, doubts=doubts)
+    return _divide_by_column(split_tables) if list(tables_by_split) == [NO_SPLIT] else split_tables
+
+
+def _read_guessed_table(path: Path) -> TextTable:
+    """Read a table, with a header if its first row looks like one."""
+    table = read_table(path, by_name=False)
+    if not table.header and has_header([[cell or "" for cell in row] for row in table.rows]):
+        return read_table(path, by_name=True)
+    return table
+
+
+def _check_same_header(table: TextTable, first_table: TextTable) -> None:
+    """Check that a table has the columns of the first one; raises DataError if it has not."""
+    if list(table.header) == list(first_table.header):
+        return
+    columns = format_names(table.header) or "not named"
+    first_columns = format_names(first_table.header) or "not named"
+    raise DataError(
+        f"{table.path}: its columns ({columns}) are not those of "
+        f"{Path(first_table.path).name} ({first_columns}); make them the same"
+    )
+
+
+def splits_in_name(name: str) -> list[str]:
+    """Return the splits of which a name of a file, or of a split on the Hub, has a word."""
+    words = set(re.split(r"[\W\d_]+", name.casefold()))
+    return [split for split, names in SPLITS.items() if words & {*names}]
+
+
+def _find_split_files(folder: Path) -> SplitFiles:
+    """Find the tables of splits in a folder by their names.
+
+    Raises:
+        DataError: There are no tables, none has the name of a split, or several may be one split.
+    """
+    tables = sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in TABLE_SUFFIXES and path.is_file()
+    )
+    if not tables:
+        raise DataError(
+            f"{folder}: has no table ({', '.join(TABLE_SUFFIXES)}); "
+            "give a file, or the folder that has them"
+        )
+    paths_by_split: dict[str, list[Path]] = {}
+    for path in tables:
+        splits = splits_in_name(path.stem)
+        if len(splits) == 1:
+            paths_by_split.setdefault(splits[0], []).append(path)
+    if not paths_by_split and len(tables) == 1:
+        return SplitFiles({NO_SPLIT: tables}, [])
+    if not paths_by_split:
+        names = format_names([path.name for path in tables])
+        raise DataError(
+            f"{folder}: none of its {len(tables)} tables has train, dev or test in its name "
+            f"({names}); give one file, or rename them"
+        )
+    for split, paths in paths_by_split.items():
+        # The numbered parts of a split have the same name but for the number.
+        if len({re.sub(r"\d+", "0", path.name) for path in paths}) > 1:
+            names = format_names([path.name for path in paths])
+            raise DataError(
+                f"{folder}: several files may be the split {split} ({names}); "
+                "leave one in the folder"
+            )
+    used_paths = list(chain.from_iterable(paths_by_split.values()))
+    omitted = [path.name for path in tables if path not in used_paths]
+    ordered = {split: paths_by_split[split] for split in SPLITS if split in paths_by_split}
+    return SplitFiles(ordered, describe_omitted(omitted))
+
+
+def describe_omitted(names: Sequence[str]) -> list[str]:
+    """Return a line on files, or splits of the Hub, whose names have no split; empty if none."""
+    return [f"left out, for their names are of no split: {format_names(names)}"] if names else []
+
+
+def _divide_by_column(split_tables: SplitTables) -> SplitTables:
+    """Divide one table into splits by a column, whatever its name, that holds names of splits only.
+
+    It is returned as it is if there is no such column.
+    """
+    ((table,),) = split_tables.tables.values()
+    for column in split_tables.columns():
+        split_by_value = {
+            value: split
+            for split, names in SPLITS.items()
+            for value in column.distinct_cells
+            if value.casefold() in names
+        }
+        splits = set(split_by_value.values())
+        has_only_splits = {*split_by_value} == column.distinct_cells
+        if has_only_splits and len(splits) == len(split_by_value) > 1:
+            return replace(
+                split_tables,
+                tables={split: [table] for split in SPLITS if split in splits},
+                split_column=column.key,
+                value_by_split={
+                    split: value for value, split in split_by_value.items() if value != split
+                },
+            )
+    return split_tables
