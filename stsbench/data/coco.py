@@ -1,11 +1,12 @@
-"""Converter of SentEval's COCO data: from the published pickles to safetensors and JSON, running nothing.
+"""Converter of SentEval's COCO data, from the published pickles to safetensors and JSON.
 
-A pickle can call whatever it names. Here it can name a handful of things, all stand-ins that keep their
-arguments and do nothing; arrays are made from what they kept, once it has been checked.
+It runs nothing. A pickle can call any function that it names; here it can name only a few stand-ins
+that store their arguments and do nothing. Arrays are made from what they stored, after a check.
 
-The files are ``{train,valid,test}.pkl`` of ``coco_r101_feat``, written by Python 2: a dict of ``features``
-(one of 2,048 numbers an image), ``image_to_caption_ids`` (a list of ids an image) and ``captions`` (by id,
-a dict with ``cleaned_caption``). Source: SentEval, ``senteval/rank.py`` at 5d6dc11.
+The files are ``{train,valid,test}.pkl`` of ``coco_r101_feat``, written by Python 2: a dict of
+``features`` (2,048 numbers per image), ``image_to_caption_ids`` (a list of ids per image) and
+``captions`` (by id, a dict with ``cleaned_caption``). Source: SentEval, ``senteval/rank.py`` at
+5d6dc11.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SPLITS = ("train", "valid", "test")
 
 
 class ConvertedSplit(NamedTuple):
-    """One split that was converted: its name and its numbers of images and captions."""
+    """The name of a split that was converted, and its numbers of images and captions."""
 
     split: str
     images: int
@@ -36,34 +37,35 @@ class ConvertedSplit(NamedTuple):
 
 
 def convert_coco(source: Path, target: Path) -> list[ConvertedSplit]:
-    """Convert the three pickles of a folder to what the reader ``captions`` reads.
+    """Convert the three pickles of a folder to files that the reader ``captions`` reads.
 
-    Writes ``<split>.safetensors`` (array ``features``, (images, size) float32) and ``<split>.json`` (the list of
-    captions of each image in turn) for train, valid and test; the task's folder is ``downstream/COCO`` of the data
-    folder. Raises DataError: a pickle is missing, broken, asks for anything but arrays, or holds something else;
-    OutputError: the target cannot be written.
+    Each of train, valid and test becomes ``<split>.safetensors`` (array ``features``, float32 of
+    shape (n_images, n_features)) and ``<split>.json`` (the list of captions of each image in turn).
+
+    Args:
+        source: The folder with the pickles.
+        target: The folder for the new files; the task's is ``downstream/COCO`` of the data folder.
+
+    Raises:
+        DataError: A pickle is missing or broken, names anything but arrays, or has other contents.
+        OutputError: The target cannot be written.
     """
-    if missing := [f"{split}.pkl" for split in SPLITS if not (source / f"{split}.pkl").is_file()]:
+    missing = [f"{split}.pkl" for split in SPLITS if not (source / f"{split}.pkl").is_file()]
+    if missing:
         raise DataError(
-            f"{source}: no {', '.join(missing)}; the COCO features are train.pkl, valid.pkl and test.pkl"
+            f"{source}: no {', '.join(missing)}; "
+            "the COCO features are train.pkl, valid.pkl and test.pkl"
         )
     return [_convert(split, source / f"{split}.pkl", target) for split in SPLITS]
 
 
 def _convert(split: str, path: Path, target: Path) -> ConvertedSplit:
+    """Convert one pickle, and write the two files of its split."""
     from safetensors.numpy import save_file
 
     content = read_pickle(path)
     try:
-        facts = {_made(key): value for key, value in content.items()}
-        features = _features(_made(facts["features"]))
-        ids, captions = _made(facts["image_to_caption_ids"]), _made(facts["captions"])
-        texts = [
-            [captions[key]["cleaned_caption"] for key in ids[image]]
-            for image in range(len(features))
-        ]
-        if not all(isinstance(text, str) for own in texts for text in own):
-            raise DataError("a caption is no text")
+        features, captions_by_image = _parse_content(content)
     except (
         ArithmeticError,
         AttributeError,
@@ -73,17 +75,42 @@ def _convert(split: str, path: Path, target: Path) -> ConvertedSplit:
         TypeError,
         ValueError,
     ) as error:
-        why = f"{type(error).__name__}: {join_lines(error)}"
-        raise DataError(f"{path}: is not SentEval's COCO data: {why}") from error
-    write_atomically(target / f"{split}.json", json.dumps(texts).encode())
+        problem = f"{type(error).__name__}: {join_lines(error)}"
+        raise DataError(f"{path}: is not SentEval's COCO data: {problem}") from error
+    write_atomically(target / f"{split}.json", json.dumps(captions_by_image).encode())
     with open_atomically(target / f"{split}.safetensors") as stream:
-        # From the array itself: its bytes are 0.9 GB of the images for training.
+        # From the array itself, not its bytes: a copy of the training images takes 0.9 GB.
         save_file({"features": np.ascontiguousarray(features)}, stream.name)
-    return ConvertedSplit(split, len(features), sum(map(len, texts)))
+    return ConvertedSplit(split, len(features), sum(map(len, captions_by_image)))
+
+
+class _ImageData(NamedTuple):
+    """The contents of a pickle."""
+
+    features: npt.NDArray[np.float32]
+    """The features of each image, of shape (n_images, n_features)."""
+    captions_by_image: list[list[str]]
+
+
+def _parse_content(content: Any) -> _ImageData:  # noqa: ANN401 - whatever the pickle holds
+    """Return the features and captions of a pickle; raises many errors for other contents."""
+    # Only keys are rebuilt at once: the values take much memory.
+    stubs = {_rebuild(key): value for key, value in content.items()}
+    features = _stack_features(_rebuild(stubs["features"]))
+    caption_ids = _rebuild(stubs["image_to_caption_ids"])
+    caption_by_id = _rebuild(stubs["captions"])
+    captions_by_image = [
+        [caption_by_id[caption_id]["cleaned_caption"] for caption_id in caption_ids[image]]
+        for image in range(len(features))
+    ]
+    for captions in captions_by_image:
+        if not all(isinstance(caption, str) for caption in captions):
+            raise DataError("a caption is no text")
+    return _ImageData(features, captions_by_image)
 
 
 class _PickleStub:
-    """Stands in for what a pickle calls: keeps the arguments and the state, and does nothing."""
+    """A stand-in for a class or function of a pickle: stores its arguments and its state."""
 
     state: Any = None
 
@@ -95,28 +122,29 @@ class _PickleStub:
 
 
 class _Array(_PickleStub):
-    """An array: state (version, shape, dtype, whether in Fortran's order, bytes)."""
+    """An array; its state is (version, shape, dtype, whether in Fortran's order, bytes)."""
 
 
 class _Scalar(_PickleStub):
-    """A number of numpy's: arguments (dtype, bytes)."""
+    """A number of numpy; its arguments are (dtype, bytes)."""
 
 
 class _DType(_PickleStub):
-    """A dtype: arguments (kind and size, ...), state (version, byte order, ...)."""
+    """A dtype; its arguments are (kind and size, ...), its state (version, byte order, ...)."""
 
 
 class _Dict(dict[Any, Any]):
-    """A dict of another class: items are taken, a factory of missing ones is not."""
+    """A dict of another class; it has its items, but no factory of missing ones."""
 
     def __init__(self, items: object = ()) -> None:
         super().__init__(items if isinstance(items, list) else ())
 
     def __setstate__(self, state: object) -> None:
-        """Take no attributes."""
+        """Ignore the attributes."""
 
 
-_CORES = ("numpy.core.multiarray", "numpy._core.multiarray")  # until and since numpy 2
+# The first before numpy 2, the second since.
+_CORES = ("numpy.core.multiarray", "numpy._core.multiarray")
 _ALLOWED: dict[tuple[str, str], object] = {
     **{(core, "_reconstruct"): _Array for core in _CORES},
     **{(core, "scalar"): _Scalar for core in _CORES},
@@ -134,7 +162,7 @@ _ALLOWED: dict[tuple[str, str], object] = {
 
 
 class _Unpickler(Unpickler):
-    """Knows stand-ins only; every way of a pickle to a class or function leads through ``find_class``."""
+    """An unpickler that has stand-ins only, as a pickle finds any object by ``find_class``."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as in pickle
         if (module, name) not in _ALLOWED:
@@ -145,55 +173,63 @@ class _Unpickler(Unpickler):
 
 
 def read_pickle(path: Path) -> Any:  # noqa: ANN401 - whatever the pickle holds
-    """Read a pickle of Python 2 or 3 without running anything it names; its ``str`` of Python 2 are bytes.
+    """Read a pickle of Python 2 or 3 without running anything that it names.
 
-    Raises DataError: the file is missing, no pickle, or asks for anything but arrays and containers.
+    A ``str`` of Python 2 becomes bytes; arrays and numbers of numpy become stand-ins.
+
+    Raises:
+        DataError: The file is missing, no pickle, or names anything but arrays and containers.
     """
     try:
         with path.open("rb") as stream:
             return _Unpickler(stream, encoding="bytes").load()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except Exception as error:  # a broken pickle can fail in any way
+    # A broken pickle can fail in any way.
+    except Exception as error:
         raise DataError(
             f"{path}: is refused: {join_lines(error) or type(error).__name__}"
         ) from error
 
 
-def _made(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle holds
+def _rebuild(value: Any) -> Any:  # noqa: ANN401 - whatever the pickle holds
+    """Return a value of a pickle with arrays, numbers and texts in place of stand-ins and bytes."""
     if isinstance(value, _Array):
-        _, shape, dtype, fortran, data = value.state
-        return np.frombuffer(data, _dtype(dtype)).reshape(shape, order="F" if fortran else "C")
+        _, shape, dtype, is_fortran, content = value.state
+        order = "F" if is_fortran else "C"
+        return np.frombuffer(content, _rebuild_dtype(dtype)).reshape(shape, order=order)
     if isinstance(value, _Scalar):
-        return np.frombuffer(value.arguments[1], _dtype(value.arguments[0]))[0].item()
+        dtype, content = value.arguments[0], value.arguments[1]
+        return np.frombuffer(content, _rebuild_dtype(dtype))[0].item()
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, Mapping):
-        return {_made(key): _made(one) for key, one in value.items()}
-    return [_made(one) for one in value] if isinstance(value, list | tuple) else value
+        return {_rebuild(key): _rebuild(inner) for key, inner in value.items()}
+    return [_rebuild(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _dtype(value: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _made
-    """An array's type, which is checked before numpy sees it."""
-    kind, order = _made(value.arguments[0]), _made(value.state[1])
-    if (
-        not isinstance(value, _DType)
-        or not re.fullmatch(r"[fiu][248]|[iu]1", kind)
-        or order not in "<>=|"
-    ):
-        raise DataError(f"an array of type '{order}{kind}', not of numbers")
-    found: np.dtype[Any] = np.dtype(order + kind)
-    return found
+def _rebuild_dtype(value: Any) -> np.dtype[Any]:  # noqa: ANN401 - as _rebuild
+    """Return an array's type; raises DataError if it is not one of numbers."""
+    kind = _rebuild(value.arguments[0])
+    byte_order = _rebuild(value.state[1])
+    is_number = re.fullmatch(r"[fiu][248]|[iu]1", kind)
+    if not isinstance(value, _DType) or not is_number or byte_order not in "<>=|":
+        raise DataError(f"an array of type '{byte_order}{kind}', not of numbers")
+    dtype: np.dtype[Any] = np.dtype(byte_order + kind)
+    return dtype
 
 
-def _features(value: Any) -> npt.NDArray[np.float32]:  # noqa: ANN401 - as _made
+def _stack_features(value: Any) -> npt.NDArray[np.float32]:  # noqa: ANN401 - as _rebuild
+    """Return image features, given as an array, a list of arrays or a dict of them, as an array."""
     if isinstance(value, dict):
         value = [value[image] for image in range(len(value))]
-    whole = (
-        np.stack([np.ravel(row) for row in value]) if isinstance(value, list) else np.asarray(value)
-    )
-    if whole.ndim != 2 or whole.dtype.kind not in "fiu":
+    if isinstance(value, list):
+        array = np.stack([np.ravel(row) for row in value])
+    else:
+        array = np.asarray(value)
+    if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise DataError(
-            f"'features' is an array of {whole.dtype} of shape {whole.shape}, not numbers (images, size)"
+            f"'features' is an array of {array.dtype} of shape {array.shape}, "
+            "not numbers (images, size)"
         )
-    return np.asarray(whole, dtype=np.float32)
+    return np.asarray(array, dtype=np.float32)
