@@ -358,8 +358,8 @@ def typo(sentence: str, rng: np.random.Generator) -> str:
 def negate(sentence: str, rng: np.random.Generator) -> str:
     """Negate a sentence.
 
-    The first ``not`` is removed. A sentence without one gets a ``not`` after its first auxiliary
-    verb, or, without such a verb, the words "It is not true that" before it.
+    Its first ``not``, ``never`` or ``n't`` is removed. A sentence without one gets a ``not`` after
+    its first auxiliary verb, or, without such a verb, the words "It is not true that" before it.
     """
     if NOT.search(sentence):
         return NOT.sub("", sentence, count=1)

@@ -236,10 +236,10 @@ def ranks_of(similarity: FloatArray, target: IndexArray) -> IndexArray:
     """
     target_similarity = np.take_along_axis(similarity, target[:, None], axis=1)
     is_after_target = np.arange(similarity.shape[1]) > target[:, None]
-    ranks_before = (similarity > target_similarity) | (
+    is_before = (similarity > target_similarity) | (
         (similarity == target_similarity) & is_after_target
     )
-    return np.asarray(np.count_nonzero(ranks_before, axis=1))
+    return np.asarray(np.count_nonzero(is_before, axis=1))
 
 
 SCORE_NAMES = [

@@ -296,7 +296,9 @@ class _LogisticLosses:
         for x, _ in self.chunks():
             self.mean += x.sum(dim=0) / n
             moments.addmm_(x.T, x, alpha=1 / n)
-        variances, self.vectors = torch.linalg.eigh(moments - torch.outer(self.mean, self.mean))
+        covariance = moments - torch.outer(self.mean, self.mean)
+        variances: Tensor
+        variances, self.vectors = torch.linalg.eigh(covariance)
         return variances
 
     def chunks(self) -> Iterator[tuple[Tensor, slice]]:
