@@ -39,12 +39,8 @@ from stsbench.numbers.statistics import (
     spearman,
     wilson_interval,
 )
-from stsbench.significance.paired import (
-    EstimatedDifference,
-    PairedCorrelation,
-    ScoreSample,
-    average_samples,
-)
+from stsbench.significance.differences import EstimatedDifference, ScoreSample, average_samples
+from stsbench.significance.paired import PairedCorrelation
 
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 EFFECTS = (0.0, 0.2, 0.45)

@@ -45,7 +45,8 @@ from stsbench.numbers.statistics import (
     weighted_rank_sums,
 )
 from stsbench.plots.draw import DotPoint, draw_dots
-from stsbench.significance.paired import EstimatedDifference, PairedCorrelation, ScoreSample
+from stsbench.significance.differences import EstimatedDifference, ScoreSample
+from stsbench.significance.paired import PairedCorrelation
 
 if TYPE_CHECKING:
     from stsbench.plots.chart import Chart

@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stsbench.core.cards import StrictRecord, convert, parse_toml, toml
 from stsbench.core.errors import CardError, StsbenchError, translate_errors
 from stsbench.core.names import redact_name, split_names
 from stsbench.core.secrets import REDACTED, redact
+from stsbench.core.toml import StrictRecord, convert, parse_toml, toml
 
 if TYPE_CHECKING:
     from stsbench.bench.plan import RunPlan

@@ -20,8 +20,8 @@ from stsbench.cli.printing import (
     print_text,
     write_records,
 )
-from stsbench.core.cards import toml_tables
 from stsbench.core.errors import EXIT_USER_ERROR
+from stsbench.core.toml import toml_tables
 from stsbench.core.wording import format_duration
 from stsbench.plots.draw import DotPoint, draw_dots
 

@@ -16,8 +16,9 @@ import msgspec
 from stsbench.core import cards
 from stsbench.core.errors import CardError, Remedy, UnknownName
 from stsbench.core.parameters import PATHS, validate_arguments
+from stsbench.core.toml import StrictRecord, convert, parse_toml
 
-RecordT = TypeVar("RecordT", bound=cards.StrictRecord)
+RecordT = TypeVar("RecordT", bound=StrictRecord)
 
 
 def card_folder(kind: str) -> Path:
@@ -207,12 +208,12 @@ class Catalogue:
             path = folder / f"{file_stem}.toml"
             if not path.is_file():
                 continue
-            for key, table in cards.parse_toml(path).items():
+            for key, table in parse_toml(path).items():
                 if paths_by_id.setdefault(key, path) != path:
                     raise CardError(
                         f"{path}: the id '{key}' is taken by {paths_by_id[key]}; rename one"
                     )
-                records[key] = cards.convert(table, record, where=f"{path}: [{key}]")
+                records[key] = convert(table, record, where=f"{path}: [{key}]")
         return records
 
 
@@ -223,7 +224,7 @@ RESERVED = frozenset({"suites", "families", "corpora"})
 
 @cache
 def _read_cached(path: Path, record: type[RecordT], mtime_ns: int) -> RecordT:
-    return cards.convert(cards.parse_toml(path), record, where=str(path))
+    return convert(parse_toml(path), record, where=str(path))
 
 
 def read_card(path: Path, record: type[RecordT]) -> RecordT:

@@ -18,10 +18,10 @@ from stsbench.core.cards import (
     SplitSection,
     TaskCard,
     strip_defaults,
-    toml_tables,
 )
 from stsbench.core.errors import DataError
 from stsbench.core.files import file_digest
+from stsbench.core.toml import toml_tables
 from stsbench.data.card_draft import UNKNOWN, CardLocation, Draft, relative_path
 from stsbench.data.hub.rows import COLUMNS, HubDataset, read_dataset
 from stsbench.data.readers.files import (

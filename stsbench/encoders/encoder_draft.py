@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stsbench.core.cards import card_lines, toml
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import EncoderError
+from stsbench.core.toml import card_lines, toml
 from stsbench.data.card_draft import UNKNOWN, CardLocation, Draft
 from stsbench.encoders.checkpoint import read_optional_json
 from stsbench.encoders.described import describe

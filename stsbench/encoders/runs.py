@@ -20,12 +20,12 @@ from stsbench.core.cards import (
     Overlap,
     RecipeCard,
     SelectionSection,
-    convert,
     default_value,
     trained_digest,
 )
 from stsbench.core.errors import EncoderError, OutputError, translate_errors
 from stsbench.core.files import write_atomically
+from stsbench.core.toml import convert
 from stsbench.encoders.checkpoint import BROKEN_JSON, decode_file
 
 RUN_FILE = "run.json"

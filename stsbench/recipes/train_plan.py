@@ -19,7 +19,6 @@ from stsbench.core.cards import (
     SelectionSection,
     StudentSection,
     TrainingSection,
-    convert,
 )
 from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import (
@@ -31,6 +30,7 @@ from stsbench.core.errors import (
     suggest,
 )
 from stsbench.core.names import merge_parameters, split_params
+from stsbench.core.toml import convert
 from stsbench.data.corpora.corpus import Corpus, load_corpus
 from stsbench.data.corpora.selection import (
     NUMBER_COLUMNS,

@@ -26,15 +26,8 @@ from stsbench.numbers.statistics import (
 from stsbench.results.folder import read_item_columns, without_columns
 from stsbench.results.groups import describe_mismatch
 from stsbench.results.record import Result, protocol_key
-from stsbench.significance.paired import (
-    EstimatedDifference,
-    Paired,
-    PairedCorrelation,
-    PairedF1,
-    PairedMean,
-    ScoreSample,
-    average_samples,
-)
+from stsbench.significance.differences import EstimatedDifference, ScoreSample, average_samples
+from stsbench.significance.paired import Paired, PairedCorrelation, PairedF1, PairedMean
 
 SCORE_OF_COLUMN = {"correct": "accuracy", "recall": "mean_recall"}
 """The score that is the mean of a per-item column, by the column's name."""

@@ -20,6 +20,14 @@ from stsbench.numbers.statistics import Float64Array, ItemDependence, StandardEr
 from stsbench.results.folder import without_columns
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.comparison import TestSettings
+from stsbench.significance.differences import (
+    TIE_TOLERANCE,
+    EstimatedDifference,
+    ScoreSample,
+    all_seed_errors,
+    average_samples,
+    draw_scores,
+)
 from stsbench.significance.items import (
     RowItems,
     RowKey,
@@ -29,15 +37,7 @@ from stsbench.significance.items import (
     has_one_training_seed,
     join_items,
 )
-from stsbench.significance.paired import (
-    TIE_TOLERANCE,
-    EstimatedDifference,
-    ScoreSample,
-    all_seed_errors,
-    average_samples,
-    draw_scores,
-    holm,
-)
+from stsbench.significance.paired import holm
 
 
 def interval_cache_key(

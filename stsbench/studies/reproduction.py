@@ -22,9 +22,9 @@ from stsbench.boards.published.rows import (
 from stsbench.boards.tables.build import format_table_number
 from stsbench.boards.tables.columns import Numbers, TableFiller
 from stsbench.boards.tables.table import Group, Row, Table, TableCell, TableColumn, TableNumber
-from stsbench.core.cards import StrictRecord
 from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError, Remedy, UnknownName, suggest
+from stsbench.core.toml import StrictRecord
 from stsbench.encoders.kinds import requirement
 from stsbench.encoders.runs import TrainedRun
 from stsbench.numbers.statistics import mean_and_deviation

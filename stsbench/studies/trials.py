@@ -18,8 +18,8 @@ from stsbench.bench.plan import RunPlan
 from stsbench.bench.progress import RunCallbacks
 from stsbench.bench.run import report_errors, run
 from stsbench.core import settings
-from stsbench.core.cards import toml
 from stsbench.core.errors import OutputError, TrainingError
+from stsbench.core.toml import toml
 from stsbench.encoders.runs import TrainedRun, UnfinishedRun
 from stsbench.recipes.train import carry_out, deciding, find_finished
 from stsbench.recipes.train_plan import TrainingEnvironment, TrainPlan, read_recipe

@@ -7,18 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from stsbench.core.cards import (
-    EncoderCard,
-    StrictRecord,
-    SweepCard,
-    TaskCard,
-    ValueRange,
-    convert,
-    parse_toml,
-    task_digest,
-)
+from stsbench.core.cards import EncoderCard, SweepCard, TaskCard, ValueRange, task_digest
 from stsbench.core.catalogue import Catalogue, read_card
 from stsbench.core.errors import CardError
+from stsbench.core.toml import StrictRecord, convert, parse_toml
 from tests.core.test_catalogue import ENCODER, TASK
 
 SOURCE = '[local]\nreader = "semeval"\n[local.files]\ntest = [{path = "a"}]\n'

@@ -14,9 +14,10 @@ import pandas as pd
 import pytest
 
 from stsbench.core import settings
-from stsbench.core.cards import HubSource, TaskCard, card_lines, toml
+from stsbench.core.cards import HubSource, TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, DataError, OutputError, StsbenchError
+from stsbench.core.toml import card_lines, toml
 from stsbench.data.card_draft import Draft, locate_card, relative_path, suggest_card_name
 from stsbench.data.splits import LabelledPairSplit, LabelledSplit, PairSplit
 from stsbench.data.task import Task, load_task

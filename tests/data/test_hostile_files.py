@@ -14,18 +14,11 @@ import pytest
 from pyarrow import parquet
 from safetensors.numpy import save_file
 
-from stsbench.core.cards import (
-    CorpusCard,
-    EncoderCard,
-    RecipeCard,
-    Suite,
-    TaskCard,
-    convert,
-    parse_toml,
-)
+from stsbench.core.cards import CorpusCard, EncoderCard, RecipeCard, Suite, TaskCard
 from stsbench.core.catalogue import Catalogue, card_folder
 from stsbench.core.errors import CardError, DataError, StsbenchError
 from stsbench.core.parameters import check_params
+from stsbench.core.toml import convert, parse_toml
 from stsbench.data.corpora.corpus import load_corpus, read_training_text, select_columns
 from stsbench.data.readers.files import DataFile
 from stsbench.data.readers.sentences import read_any_table, read_captions, read_semeval

@@ -10,14 +10,8 @@ import pytest
 from scipy import stats
 
 from stsbench.numbers.statistics import Float64Array, ItemDependence, SubsetWeights
-from stsbench.significance.paired import (
-    EstimatedDifference,
-    PairedCorrelation,
-    PairedMean,
-    ScoreSample,
-    average_samples,
-    permutation_p,
-)
+from stsbench.significance.differences import EstimatedDifference, ScoreSample, average_samples
+from stsbench.significance.paired import PairedCorrelation, PairedMean, permutation_p
 
 PAIRS, PERMUTATIONS = 1500, 299
 

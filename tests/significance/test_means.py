@@ -21,6 +21,7 @@ from stsbench.numbers.statistics import CORRELATIONS
 from stsbench.results.folder import read_states
 from stsbench.results.record import Result, digest_columns, items_path
 from stsbench.significance.comparison import TestSettings, compare
+from stsbench.significance.differences import average_samples, draw_scores
 from stsbench.significance.items import RowItems, join_items
 from stsbench.significance.means import (
     Interval,
@@ -33,7 +34,7 @@ from stsbench.significance.means import (
     rank_intervals,
     rank_rows,
 )
-from stsbench.significance.paired import average_samples, draw_scores, holm
+from stsbench.significance.paired import holm
 from tests.boards.scored import drawn, probe, sts, write
 from tests.made import SIMCSE, make_result
 from tests.significance.pairs import FEW, SUBSETS, pair, told

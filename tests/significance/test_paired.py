@@ -21,23 +21,25 @@ from stsbench.numbers.statistics import (
     standard_error,
 )
 from stsbench.results.record import Result
+from stsbench.significance.differences import (
+    EstimatedDifference,
+    ScoreSample,
+    average_samples,
+    draw_scores,
+    seed_error,
+)
 from stsbench.significance.items import pair_items
 from stsbench.significance.means import compute_mean_intervals
 from stsbench.significance.paired import (
-    EstimatedDifference,
     PairedCorrelation,
     PairedF1,
     PairedMean,
-    ScoreSample,
     Williams,
-    average_samples,
     combine_williams,
-    draw_scores,
     draw_swaps,
     holm,
     mcnemar,
     permutation_p,
-    seed_error,
     williams,
 )
 from tests.boards.scored import probe, sts

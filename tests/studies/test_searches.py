@@ -11,7 +11,7 @@ import pytest
 
 from stsbench.core.cards import BudgetSection, SweepCard, ValueRange
 from stsbench.core.errors import CardError
-from stsbench.studies.sweep import SweepSetting, count_settings, propose_setting, setting_at
+from stsbench.studies.search import SweepSetting, count_settings, propose_setting, setting_at
 
 
 def made(

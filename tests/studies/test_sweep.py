@@ -13,19 +13,14 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from stsbench.core.cards import RecipeCard, convert, toml_tables
+from stsbench.core.cards import RecipeCard
 from stsbench.core.errors import CardError, OutputError, StsbenchError, TrainingError, UnknownName
+from stsbench.core.toml import convert, toml_tables
 from stsbench.encoders.runs import unfinished_runs
 from stsbench.recipes.train import carry_out
 from stsbench.recipes.train_plan import TrainPlan, read_recipe
-from stsbench.studies.sweep import (
-    CARRIERS,
-    JOURNAL,
-    SweepScore,
-    SweepSetting,
-    SweepState,
-    winner_card,
-)
+from stsbench.studies.search import SweepSetting
+from stsbench.studies.sweep import CARRIERS, JOURNAL, SweepScore, SweepState, winner_card
 from stsbench.studies.trials import TrialCallbacks, carry_out_trial, plan_trials
 
 

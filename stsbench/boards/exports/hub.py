@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from stsbench.core.cards import StrictRecord, TaskCard, parse_toml
+from stsbench.core.cards import TaskCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError
 from stsbench.core.files import write_atomically
+from stsbench.core.toml import StrictRecord, parse_toml
 from stsbench.core.wording import join_lines
 from stsbench.numbers.statistics import CORRELATIONS, MeanAndDeviation, mean_and_deviation
 from stsbench.results.record import ANY_VALUE, Result, protocol_key, score_bounds, score_name

@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from stsbench.core.cards import Overlap, StrictRecord, Supervision, convert, parse_toml
+from stsbench.core.cards import Overlap, Supervision
 from stsbench.core.errors import CardError, UnknownName, suggest
+from stsbench.core.toml import StrictRecord, convert, parse_toml
 from stsbench.core.wording import join_lines
 from stsbench.numbers.statistics import CORRELATIONS
 

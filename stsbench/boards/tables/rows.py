@@ -24,9 +24,10 @@ from stsbench.boards.published.rows import (
 )
 from stsbench.boards.tables.columns import Numbers, TableFiller, add_average
 from stsbench.boards.tables.table import AVERAGE, EXACT, EncoderTraits, Group, Row, Table, TableCell
-from stsbench.core.cards import EncoderCard, parse_toml
+from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import CardError, UnknownName
+from stsbench.core.toml import parse_toml
 from stsbench.core.wording import format_some
 from stsbench.results.groups import EncoderResults
 from stsbench.results.record import Result, score_name

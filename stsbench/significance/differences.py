@@ -1,0 +1,294 @@
+"""Scores over items and seeds, and the errors of their differences and means.
+
+Items and seeds are crossed: every seed's encoder is scored on the same items. The variance of a
+mean over seeds is that over items of the averaged encoder, plus that over seeds beyond what items
+explain (the two-way layout of random effects; Searle, Casella and McCulloch 1992, chapter 4).
+Degrees of freedom are Satterthwaite's (1946).
+
+A seed may be good or bad on all tasks at once. The seeds' part of the variance of a mean over
+tasks t with weights w_t is therefore the sum over all t and u of
+w_t w_u n_tu / (n_t n_u) C_tu. Here n_t is the number of seeds of task t, n_tu the number of seeds
+that t and u share, and C_tu the covariance of their scores over these, less what items explain.
+If all tasks have the same seeds, that is the variance of the mean taken seed by seed; if no two
+tasks share a seed, it is that of independent tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from stsbench.numbers.statistics import (
+    LEVEL,
+    Float64Array,
+    ItemDependence,
+    StandardError,
+    standard_error,
+)
+
+TIE_TOLERANCE = 1e-12
+"""Two statistics this close are equal: sums in another order differ by as much."""
+MAX_DIFFERENCE = 2.0
+"""The largest difference that two correlations can have."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreSample:
+    """One encoder's score by each of s seeds, and how much each of n items moves it.
+
+    Attributes:
+        scores: The scores, (s,).
+        influences: How much each item moves each score, (s, n).
+        seeds: The seeds by which samples of different tasks are matched; empty if they are
+            averaged already, or if no seed can be shared.
+        seed_errors: The errors of means over seeds that are averaged already.
+    """
+
+    scores: Float64Array
+    influences: Float64Array
+    seeds: tuple[Hashable, ...]
+    seed_errors: tuple[StandardError, ...] = ()
+
+    @property
+    def score(self) -> float:
+        """The mean over seeds."""
+        return float(self.scores.mean())
+
+    @property
+    def mean_influences(self) -> Float64Array:
+        """How much each item moves the mean over seeds, (n,)."""
+        return np.asarray(self.influences.mean(axis=0))
+
+
+class EstimatedDifference(NamedTuple):
+    """A difference, its standard error, and the degrees of freedom of that error."""
+
+    difference: float
+    error: float
+    df: float
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value by Student's t."""
+        from scipy import special
+
+        if abs(self.difference) <= TIE_TOLERANCE:
+            return 1.0
+        if not self.error:
+            return 0.0
+        return float(2 * special.stdtr(self.df, -abs(self.difference) / self.error))
+
+    def interval(self) -> tuple[float, float]:
+        """Return the 95% interval of the difference by Student's t."""
+        from scipy import special
+
+        half_width = float(special.stdtrit(self.df, (1 + LEVEL) / 2)) * self.error
+        low = max(self.difference - half_width, -MAX_DIFFERENCE)
+        high = min(self.difference + half_width, MAX_DIFFERENCE)
+        return low, high
+
+    @classmethod
+    def estimate(
+        cls,
+        first: ScoreSample | None,
+        second: ScoreSample,
+        dependence: ItemDependence,
+        weights: Float64Array,
+    ) -> EstimatedDifference:
+        """Estimate the difference of two encoders' scores on the same items.
+
+        Args:
+            first: The encoder whose score is subtracted; None compares the second one with 0.
+            second: The other encoder, on the same items.
+            dependence: Which of the n items share a sentence.
+            weights: The items' shares of the score, (n,).
+
+        Returns:
+            The difference, second minus first. Its error is infinite if there are too few items.
+        """
+        samples = [second] if first is None else [first, second]
+        difference = second.score
+        influences = second.mean_influences
+        if first is not None:
+            difference = difference - first.score
+            influences = influences - first.mean_influences
+        errors = [standard_error(influences, dependence, weights)]
+        for sample in samples:
+            error_of_seeds = seed_error(sample, dependence)
+            if error_of_seeds is not None:
+                errors.append(error_of_seeds)
+        for sample in samples:
+            errors.extend(sample.seed_errors)
+        variances = np.array([error.error**2 for error in errors])
+        variance = float(variances.sum())
+        if np.isnan(variance):
+            # Too few items say nothing about how a score varies.
+            return cls(difference, float("inf"), 1.0)
+        # Satterthwaite's degrees of freedom are the squared sum of variances by this sum.
+        satterthwaite_sum = float(np.sum(variances**2 / np.array([error.df for error in errors])))
+        df = variance**2 / satterthwaite_sum if satterthwaite_sum > 0 else errors[0].df
+        return cls(difference, variance**0.5, df)
+
+
+def seed_error(sample: ScoreSample, dependence: ItemDependence) -> StandardError | None:
+    """Compute the error of a mean over seeds that items do not explain; None for a single seed."""
+    n_seeds = len(sample.scores)
+    if n_seeds < 2:
+        return None
+    seed_deviations = sample.influences - sample.influences.mean(axis=0)
+    explained = sum(map(dependence.variance, seed_deviations)) / (n_seeds - 1)
+    variance = (float(np.var(sample.scores, ddof=1)) - explained) / n_seeds
+    return StandardError(max(variance, 0.0) ** 0.5, n_seeds - 1)
+
+
+def all_seed_errors(sample: ScoreSample, dependence: ItemDependence) -> list[StandardError]:
+    """List the errors of a sample that come from seeds: of its own seeds, then those averaged."""
+    error = seed_error(sample, dependence)
+    return [*([] if error is None else [error]), *sample.seed_errors]
+
+
+def average_samples(
+    samples: Sequence[ScoreSample],
+    dependence: ItemDependence,
+    weights: Sequence[float] | None = None,
+) -> ScoreSample:
+    """Average one encoder's samples on several tasks, whose items follow each other.
+
+    If every task has the same seeds, the mean is taken seed by seed. Otherwise each task's seeds
+    are averaged first, and their error is the one that the module's docstring describes.
+
+    Args:
+        samples: One sample per task, k of them.
+        dependence: Which items of all tasks share a sentence.
+        weights: The tasks' shares of the mean, (k,), with the sum 1; None weighs all equally.
+    """
+    if weights is None:
+        weights = [1 / len(samples)] * len(samples)
+    weighted_samples = list(zip(samples, weights, strict=True))
+    if len({sample.seeds for sample in samples}) == 1:
+        scores: Float64Array = np.sum(
+            [weight * sample.scores for sample, weight in weighted_samples], axis=0
+        )
+        influences = np.concatenate(
+            [weight * sample.influences for sample, weight in weighted_samples], axis=1
+        )
+        return ScoreSample(scores, influences, samples[0].seeds)
+    error = _error_of_unequal_seeds(samples, dependence, np.array(weights))
+    mean_score = np.sum([weight * sample.score for sample, weight in weighted_samples])
+    mean_influences = np.concatenate(
+        [weight * sample.mean_influences for sample, weight in weighted_samples]
+    )
+    return ScoreSample(
+        scores=np.array([mean_score]),
+        influences=mean_influences[None],
+        seeds=(),
+        seed_errors=() if error is None else (error,),
+    )
+
+
+def _error_of_unequal_seeds(
+    samples: Sequence[ScoreSample], dependence: ItemDependence, weights: Float64Array
+) -> StandardError | None:
+    """Compute the seeds' error of a mean over k tasks of which not all have the same seeds.
+
+    If two tasks share a single seed, their covariance cannot be estimated: then they are taken to
+    move together entirely. A task of one seed is taken to vary as the others do on average. The
+    degrees of freedom are Satterthwaite's for the quadratic form in the seeds, tr(B)² / tr(B²),
+    as if a seed were equally good or bad on every task, which is the smallest number possible.
+
+    Returns:
+        The error; None if no task has two seeds.
+    """
+    seeds = list(dict.fromkeys(seed for sample in samples for seed in sample.seeds))
+    has_seed = np.array(
+        [[seed in sample.seeds for seed in seeds] for sample in samples], dtype=np.float64
+    )
+    n_seeds = has_seed.sum(axis=1)
+    if n_seeds.max(initial=0) < 2:
+        return None
+    is_shared = has_seed[:, None, :] * has_seed[None, :, :]
+    n_shared = is_shared.sum(axis=2)
+    pair_weights = np.outer(weights, weights) * n_shared / np.maximum(np.outer(n_seeds, n_seeds), 1)
+    # (k, k, s, s): subtracts the mean over the shared seeds from the scores of two tasks.
+    centring = (
+        is_shared[..., None] * np.eye(len(seeds))
+        - is_shared[..., None] * is_shared[:, :, None] / np.maximum(n_shared, 1)[..., None, None]
+    )
+    centring /= np.maximum(n_shared - 1, 1)[..., None, None]
+    products = _unexplained_products(samples, dependence, seeds)
+    covariances = np.einsum("tusv,tsuv->tu", centring, products)
+    variances = np.where(n_seeds > 1, np.maximum(np.diag(covariances), 0.0), 0.0)
+    variances[n_seeds == 1] = variances[n_seeds > 1].mean()
+    deviations = np.sqrt(variances)
+    bounds = np.outer(deviations, deviations)
+    variance = float(np.sum(pair_weights * np.where(n_shared > 1, covariances, bounds)))
+    quadratic_form = np.einsum("tu,tusv->sv", pair_weights * bounds, centring)
+    if quadratic_form.any():
+        df = np.trace(quadratic_form) ** 2 / np.sum(quadratic_form**2)
+    else:
+        df = n_seeds[n_seeds > 1].min() - 1
+    return StandardError(max(variance, 0.0) ** 0.5, float(df))
+
+
+def _unexplained_products(
+    samples: Sequence[ScoreSample], dependence: ItemDependence, seeds: Sequence[Hashable]
+) -> Float64Array:
+    """Multiply the centred scores of every two tasks and seeds, less what items explain of them.
+
+    Returns:
+        The products, (k, s, k, s) for k tasks and s seeds; 0 if a task lacks a seed.
+    """
+    k = len(samples)
+    s = len(seeds)
+    scores = np.zeros((k, s))
+    influences = np.zeros((k, s, len(dependence)))
+    start = 0
+    for task, sample in enumerate(samples):
+        columns = [seeds.index(seed) for seed in sample.seeds]
+        stop = start + sample.influences.shape[1]
+        if columns:
+            scores[task, columns] = sample.scores - sample.score
+            influences[task, columns, start:stop] = sample.influences - sample.mean_influences
+        start = stop
+    products = np.outer(scores, scores) - dependence.covariance(influences.reshape(k * s, -1))
+    return products.reshape(k, s, k, s)
+
+
+def draw_scores(
+    samples: Sequence[ScoreSample],
+    dependence: ItemDependence,
+    *,
+    n_draws: int,
+    rng: np.random.Generator,
+    owners: Sequence[int] = (),
+) -> Float64Array:
+    """Draw scores that encoders would have on other items and with other seeds, by the normal law.
+
+    Args:
+        samples: The samples, k of them, all on the same items.
+        dependence: Which items share a sentence.
+        n_draws: How many scores to draw for each sample.
+        rng: The generator of the draws.
+        owners: For each sample the number of its encoder, (k,). A seed is equally good or bad in
+            all samples of one encoder. Empty if each sample is of an encoder of its own.
+
+    Returns:
+        The drawn scores, (k, n_draws).
+    """
+    covariance = dependence.covariance(np.array([sample.mean_influences for sample in samples]))
+    eigenvalues, eigenvectors = np.linalg.eigh(covariance)
+    is_positive = eigenvalues > TIE_TOLERANCE * eigenvalues[-1]
+    square_root = eigenvectors[:, is_positive] * np.sqrt(eigenvalues[is_positive])
+    drawn_scores = square_root @ rng.standard_normal((square_root.shape[1], n_draws))
+    noise_by_owner: dict[int, Float64Array] = {}
+    for index, sample in enumerate(samples):
+        owner = owners[index] if owners else index
+        if owner not in noise_by_owner:
+            noise_by_owner[owner] = rng.standard_normal(n_draws)
+        variance = sum(error.error**2 for error in all_seed_errors(sample, dependence))
+        drawn_scores[index] += sample.score + np.sqrt(variance) * noise_by_owner[owner]
+    # Rounded, so that encoders whose items are the same have the same score in every draw.
+    return np.asarray(np.round(drawn_scores, 9))
