@@ -10,7 +10,7 @@ import ctypes
 import os
 import signal
 import sys
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from typer import Exit
 
@@ -33,7 +33,8 @@ def continue_in_child(on: str) -> None:
 
     Raises:
         Exit: In this process, with the exit code of the child.
-        StsbenchError: In this process, if Ray has ended the child.
+        KeyboardInterrupt: In this process, if Ray has ended the child after Ctrl-C.
+        StsbenchError: In this process, if Ray has ended the child otherwise.
     """
     global _exit_code_pipe
     if on != "ray" or sys.platform != "linux" or {"ray", "torch"} & sys.modules.keys():
@@ -54,14 +55,17 @@ def continue_in_child(on: str) -> None:
         return
     os.close(writer)
     try:
-        status = _wait(child, awaited)
+        end = _wait(child, awaited)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     with os.fdopen(reader) as pipe:
         exit_code = pipe.read()
     if exit_code:
         raise Exit(int(exit_code))
-    _explain(os.waitstatus_to_exitcode(status))
+    if end.is_interrupted:
+        # While Ray is shut down, it may end the child before the child reports the interruption.
+        raise KeyboardInterrupt
+    _explain(end.exit_code)
 
 
 def report_exit_code(exit_code: int) -> None:
@@ -71,15 +75,27 @@ def report_exit_code(exit_code: int) -> None:
         sys.exit(exit_code)
 
 
-def _wait(child: int, awaited: set[signal.Signals]) -> int:
-    """Return how the child has ended, and meanwhile pass on what ends a command."""
+class ChildEnd(NamedTuple):
+    """How the child has ended."""
+
+    exit_code: int
+    """Its exit code; if a signal ended it, minus the number of the signal."""
+    is_interrupted: bool
+    """Whether Ctrl-C was pressed, or SIGINT sent, before."""
+
+
+def _wait(child: int, awaited: set[signal.Signals]) -> ChildEnd:
+    """Wait until the child ends, and meanwhile send it the signals that end a command."""
+    is_interrupted = False
     while True:
         received = signal.sigwaitinfo(awaited)
         if received.si_signo == signal.SIGCHLD:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
-                return status
-        elif received.si_code <= 0:
+                return ChildEnd(os.waitstatus_to_exitcode(status), is_interrupted)
+            continue
+        is_interrupted |= received.si_signo == signal.SIGINT
+        if received.si_code <= 0:
             # From a process, to this one alone. A terminal sends Ctrl-C to the child too.
             os.kill(child, received.si_signo)
 

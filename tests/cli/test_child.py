@@ -19,6 +19,12 @@ ENDS = {
     "SIGABRT": "import os; os.abort()",
 }
 """What a package named ``ray`` does when it is imported: end the process, as Ray itself does."""
+ENDS_AT_CTRL_C = """
+import os, pathlib, signal, time
+signal.signal(signal.SIGINT, lambda *_: os._exit(1))
+pathlib.Path('imported').touch()
+time.sleep(60)
+"""
 WAITS = "import pathlib, time; pathlib.Path('imported').touch(); time.sleep(60)"
 
 
@@ -69,3 +75,17 @@ def test_a_signal_reaches_the_child(tmp_path, number):
     while Path(f"/proc/{child}").exists():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_ctrl_c_is_no_death_of_ray(tmp_path):
+    process = start(tmp_path, ENDS_AT_CTRL_C)
+    end = time.monotonic() + 60
+    while not (tmp_path / "imported").exists():
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err.splitlines()[-1]) == (
+        130,
+        "stsbench: stopped; what is done is kept, run the same command to resume",
+    )
