@@ -22,10 +22,10 @@ from stsbench.cli.printing import (
     print_text,
     show_count,
 )
+from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.errors import StsbenchError, look_up
 from stsbench.core.files import append_line, write_atomically
-from stsbench.core.wording import join_lines
 
 if TYPE_CHECKING:
     from stsbench.check.gate import CheckReport
@@ -119,7 +119,7 @@ def _report(
     try:
         return _write_reports(judge(), junit, summary), None
     except Exception as error:
-        said = join_lines(error)
+        said = describe_error_line(error)
         if not isinstance(error, StsbenchError):
             said = f"stsbench itself failed: {type(error).__name__}: {said}"
         # Reports must say that nothing was found fine.

@@ -16,10 +16,10 @@ from stsbench.cli.printing import (
     show_work,
     write_records,
 )
+from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.cards import TaskCard
 from stsbench.core.errors import EXIT_USER_ERROR, SourceError, StsbenchError, UnknownName
-from stsbench.core.wording import join_lines
 
 if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
@@ -76,7 +76,7 @@ def fetch_command(
                 found = ", ".join(rows)
             print_text(f"{what}: {found}")
         except StsbenchError as error:
-            failures.append(join_lines(error))
+            failures.append(describe_error_line(error))
     if failures:
         more = f" (and {len(failures) - 1} more not available)" if len(failures) > 1 else ""
         raise SourceError(f"{failures[0]}{more}")
@@ -156,7 +156,7 @@ def _verified(task: Task, split: str) -> dict[str, Any]:
     try:
         loaded = task.loaded(split)
     except StsbenchError as error:
-        return {**row, "verdict": join_lines(error)}
+        return {**row, "verdict": describe_error_line(error)}
     read, verdict = loaded.split, "; ".join(loaded.differences) or "OK"
     mean = f"{np.mean(read.gold):.6f}" if isinstance(read, PairSplit) else ""
     signs = " + ".join(map(str, count_characters(read)))

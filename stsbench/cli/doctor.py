@@ -16,11 +16,11 @@ from typing import Any
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import print_json, print_records, print_text
+from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
 from stsbench.core.cards import TaskCard
 from stsbench.core.errors import DataError
 from stsbench.core.provenance import processor, version_of
-from stsbench.core.wording import join_lines
 
 ANCHORS = "STSBENCH_CHECKPOINTS=HUB_CACHE pytest -m slow tests/test_checkpoint_anchors.py"
 HUB_PACKAGES = ("python", "torch", "transformers", "tokenizers", "huggingface-hub", "datasets")
@@ -244,7 +244,7 @@ def _state(card: TaskCard, data: Path | None) -> str:
         try:
             check_file(path, fact)
         except DataError as error:
-            return join_lines(error).replace(str(path), path.name)
+            return describe_error_line(error).replace(str(path), path.name)
         except OSError as error:
             return f"{path.name}: {error.strerror}"
     return "found"

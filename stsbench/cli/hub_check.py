@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 
 from stsbench.boards.published.rows import published_row
+from stsbench.cli.wording import describe_error_line
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, EncoderError, StsbenchError
-from stsbench.core.wording import join_lines
 from stsbench.data.task import load_task
 from stsbench.encoders.base import TokenEncoder
 from stsbench.encoders.load import load_named
@@ -163,6 +163,6 @@ def try_hub(trial: HubCheck) -> list[dict[str, str]]:
             try:
                 verdict, detail = "fine", getattr(trial, f"_{step.lower()}")()
             except StsbenchError as error:
-                verdict, detail = "failed", join_lines(error)
+                verdict, detail = "failed", describe_error_line(error)
         found[step] = {"step": step, "verdict": verdict, "detail": detail}
     return list(found.values())

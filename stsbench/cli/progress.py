@@ -1,10 +1,13 @@
-"""How runs and trainings go: bars where someone watches, else lines on stderr; of a run in the results folder's log too."""
+"""Progress of runs and trainings: bars on a terminal, else lines on stderr.
+
+A run writes the lines into the log of its results folder too.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +25,7 @@ from stsbench.cli.printing import (
     shorten_line,
     show_work,
 )
+from stsbench.cli.wording import describe_error_line
 from stsbench.core.errors import EXIT_BUG, EXIT_USER_ERROR, SourceError, StsbenchError
 from stsbench.core.files import append_line, write_atomically
 from stsbench.core.wording import escape_controls, format_duration, format_some, join_lines
@@ -30,197 +34,247 @@ if TYPE_CHECKING:
     from stsbench.recipes.train_plan import TrainPlan
     from stsbench.results.record import Result
 
-    # Loads torch, before which mistakes are refused.
+    # Imports torch, before which user errors are refused.
     from stsbench.training.learner import OnProgress, TrainingProgress
 
 LOG = "run.log"
-SHOWN_NAME = 30
-"""Signs of a name beside a bar."""
+MAX_LABEL = 60
+"""The most characters of a label beside a bar."""
 NOT_LOSSES = ("step", "score", "candidate", "gradient_norm", "rate", "alignment", "uniformity")
-"""What of a curve's point the line leaves to the file of the curve, or says otherwise."""
+"""Values of a training curve's point that are not printed as losses."""
 
 
 class RunProgress:
-    """Counts what a run does and says it; what fails is said at once, the same only once."""
+    """Counts and prints what a run does; each failure is printed at once, but only once.
+
+    Attributes:
+        code: The exit code so far.
+        failures: The label and the reason of each failure, by the line that is printed for it.
+    """
 
     def __init__(
         self,
         out: Path | None,
-        shown: ProgressDisplay | None = None,
+        display: ProgressDisplay | None = None,
         *,
-        asked: str = "",
+        settings: str = "",
         events: bool = False,
     ) -> None:
-        """Nothing has happened yet: a log and what is ``asked`` are kept in ``out``; ``events`` are said in JSON, one a line."""
-        self.asked, self.events, self.shown = (
-            asked,
-            events,
-            shown or ProgressDisplay(write_line=print_progress),
-        )
-        self.failures: dict[str, tuple[str, str]] = {}
-        """A line for each, and the same as what failed and why."""
+        """Begin before anything has happened.
+
+        Args:
+            out: The results folder, for the log; None to write no log.
+            display: Where progress is shown; None for lines on stderr.
+            settings: The run's settings as text, written beside the log; empty to write none.
+            events: Whether to print each event as a line of JSON instead of text.
+        """
+        self.settings = settings
+        self.events = events
+        self.display = display or ProgressDisplay(write_line=print_progress)
         self.code = 0
+        self.failures: dict[str, tuple[str, str]] = {}
         self.out = out
         self.log = out and out / LOG
-        self.parts: Sequence[EncoderPlan] = ()
-        self.without_data: list[str] = []
-        """Tasks without data after the first one, which said why: they are named together."""
-        self.noticed: set[str] = set()
-        self.cells = self.seeds = self.known = self.scored = 0
+        self.encoder_plans: Sequence[EncoderPlan] = ()
+        self.tasks_without_data: list[str] = []
+        """The tasks without data so far; the first one is reported at once, the rest together."""
+        self.notices: set[str] = set()
+        self.total_cells = 0
+        self.n_seeds = 0
+        self.known_cells = 0
+        self.scored_cells = 0
         self.started = time.monotonic()
 
-    def listener(self) -> RunCallbacks:
-        """What the run reports to."""
+    def callbacks(self) -> RunCallbacks:
+        """Return the callbacks for the run."""
         return RunCallbacks(
-            on_plan=self.on_planned, on_progress=self.on_working, on_result=self.on_scored, on_failure=self.on_failed,
-            on_notice=self.on_noticed,
-            on_checking=lambda done, total: self.shown.update("work", done, total, label=CHECKED),
-        )  # fmt: skip
-
-    def on_planned(self, parts: Sequence[EncoderPlan]) -> None:
-        """All names and data are found: say how much there is to do."""
-        self.say_without_data()
-        if self.log is not None and self.asked:
-            write_atomically(self.log.with_suffix(".toml"), self.asked.encode())
-        self.parts, self.known = parts, sum(len(part.current_results) for part in parts)
-        planned = [cell for part in parts for cell in part.cells]
-        self.cells, self.seeds = len(planned), len({cell.seed for cell in planned})
-        if not planned:
-            return
-        tasks = len({(cell.task, cell.protocol) for cell in planned})
-        names, sentences = (
-            {part.name for part in parts},
-            sum(part.sentences_to_embed or 0 for part in parts),
+            on_plan=self.on_plan,
+            on_progress=self.on_progress,
+            on_result=self.on_result,
+            on_failure=self.on_failure,
+            on_notice=self.on_notice,
+            on_checking=lambda done, total: self.display.update("work", done, total, label=CHECKED),
         )
-        counts = [
-            (len(names), "encoder"),
-            (tasks, "task"),
-            *([(self.seeds, "seed")] if self.seeds > 1 else []),
+
+    def on_plan(self, encoder_plans: Sequence[EncoderPlan]) -> None:
+        """Print how much there is to do, once all names and data are found."""
+        self.report_tasks_without_data()
+        if self.log is not None and self.settings:
+            write_atomically(self.log.with_suffix(".toml"), self.settings.encode())
+        cells = [cell for plan in encoder_plans for cell in plan.cells]
+        known_results = [
+            result for plan in encoder_plans for result in plan.current_results.values()
         ]
-        size = " x ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts)
-        known_results = [result for part in parts for result in part.current_results.values()]
-        line = f"{size}, {self.known} of {self.cells} cells known{describe_origin(known_results, self.out)}"
-        self._say(
-            "planned",
-            line,
-            encoders=len(parts),
-            cells=self.cells,
-            known=self.known,
-            sentences=sentences,
-        )
-
-    def on_working(self, pace: ProgressTracker) -> None:
-        """How far the work is: a bar a worker and one for all where someone watches, else a line now and then."""
-        speed, left = pace.sentences_per_second(), pace.seconds_left()
-        counts = f"{pace.scored_cells} of {pace.total_cells} cells done, {pace.running_cells} running, {pace.failed_cells} failed"
-        counts += f"; {speed:,.0f} sentences/s" if speed is not None else ""
-        rest = "" if left is None else f"about {format_duration(left)} left"
-        workers = {one.worker: one for one in pace.current_jobs.values()}
-        if self.shown.bars is not None:
-            # Of a single worker its own bar says the rest.
-            what = f"all: {counts}" if any(workers) else "all"
-            self.shown.update(
-                "work", self.known + pace.scored_cells, self.cells, label=what, status=rest
-            )
-            for name in {*self.shown.bar_ids, *workers} - {"work"}:
-                one = workers.get(name) or JobProgress(label="waiting")
-                news = (
-                    ", ".join(
-                        [
-                            f"{one.fraction:.0%}",
-                            *self.shown.describe_time_left(name, one.fraction, 1.0),
-                        ]
-                    )
-                    if one.fraction
-                    else ""
-                )
-                text = shorten_line(f"{name} {one.label}".strip(), 2 * SHOWN_NAME)
-                self.shown.update(name, one.fraction, 1.0, label=text, status=news)
-        elif self.shown.is_due():
-            self.shown.last_line_time = time.monotonic()
-            own = [
-                f"{one.label}{f', {one.fraction:.0%}' if one.fraction else ''}"
-                for one in workers.values()
-                if not one.worker
-            ]
-            self._say(
-                "working", "; ".join(filter(None, [*own, counts, rest])), cells=pace.total_cells, scored=pace.scored_cells,
-                running=pace.running_cells, failed=pace.failed_cells, sentences_per_second=speed, seconds_left=left,
-                workers={one.worker or "here": {"what": one.label, "done": round(one.fraction, 3)} for one in workers.values()},
-            )  # fmt: skip
-
-    def on_scored(self, result: Result) -> None:
-        """A cell is finished."""
-        self.scored += 1
-        # Of the cells that were known some may turn out to be of an encoder that now embeds otherwise.
-        self.known = min(self.known, self.cells - self.scored)
-        seed = f" seed {result.eval_seed}" if self.seeds > 1 else ""
-        if len(self.parts) > len({part.name for part in self.parts}):
-            seed = f" training seed {result.train_seed}{seed}"
-        took = f"{result.run.get('seconds', 0):.1f} s"
-        self._say(
-            "scored",
-            f"[{self.known + self.scored}/{self.cells}] {result.encoder} {result.task}{seed} {100 * result.score:.2f} ({took})",
-            encoder=result.encoder, task=result.task, seed=result.eval_seed, score=result.score,
-            seconds=result.run.get("seconds"), tries=result.run.get("tries", 1),
-        )  # fmt: skip
-
-    def on_noticed(self, line: str) -> None:
-        """What is no failure and should be known, said once."""
-        if line in self.noticed:
+        self.encoder_plans = encoder_plans
+        self.known_cells = len(known_results)
+        self.total_cells = len(cells)
+        self.n_seeds = len({cell.seed for cell in cells})
+        if not cells:
             return
-        self.noticed.add(line)
-        print_error(line)
-        self._say("noticed", line, aloud=False, line=line)
-
-    def on_failed(self, what: str, error: Exception) -> None:
-        """Say what failed; data that cannot be had fail for every encoder and seed alike, and are said once."""
-        self.code = max(
-            self.code, EXIT_USER_ERROR if isinstance(error, StsbenchError) else EXIT_BUG
+        counts = [
+            (len({plan.name for plan in encoder_plans}), "encoder"),
+            (len({(cell.task, cell.protocol) for cell in cells}), "task"),
+        ]
+        if self.n_seeds > 1:
+            counts.append((self.n_seeds, "seed"))
+        size = " x ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
+        origin = describe_origin(known_results, self.out)
+        self._report(
+            "planned",
+            f"{size}, {self.known_cells} of {self.total_cells} cells known{origin}",
+            encoders=len(encoder_plans),
+            cells=self.total_cells,
+            known=self.known_cells,
+            sentences=sum(plan.sentences_to_embed or 0 for plan in encoder_plans),
         )
-        why = join_lines(error) or type(error).__name__
-        line = f"{error_prefix(what, error)}{why}"
+
+    def on_progress(self, tracker: ProgressTracker) -> None:
+        """Show how far the work is: a bar per worker and one for all, or a line at times."""
+        speed = tracker.sentences_per_second()
+        counts = (
+            f"{tracker.scored_cells} of {tracker.total_cells} cells done, "
+            f"{tracker.running_cells} running, {tracker.failed_cells} failed"
+        )
+        if speed is not None:
+            counts += f"; {speed:,.0f} sentences/s"
+        seconds_left = tracker.seconds_left()
+        time_left = "" if seconds_left is None else f"about {format_duration(seconds_left)} left"
+        jobs_by_worker = {job.worker: job for job in tracker.current_jobs.values()}
+        if self.display.bars is not None:
+            # The bar of a single worker shows the counts already.
+            label = f"all: {counts}" if any(jobs_by_worker) else "all"
+            done_cells = self.known_cells + tracker.scored_cells
+            self.display.update("work", done_cells, self.total_cells, label=label, status=time_left)
+            self._update_bars(jobs_by_worker)
+        elif self.display.is_due():
+            self.display.last_line_time = time.monotonic()
+            # A job without a worker runs in this process.
+            own_jobs = [
+                f"{job.label}{f', {job.fraction:.0%}' if job.fraction else ''}"
+                for job in jobs_by_worker.values()
+                if not job.worker
+            ]
+            self._report(
+                "working",
+                "; ".join(filter(None, [*own_jobs, counts, time_left])),
+                cells=tracker.total_cells,
+                scored=tracker.scored_cells,
+                running=tracker.running_cells,
+                failed=tracker.failed_cells,
+                sentences_per_second=speed,
+                seconds_left=seconds_left,
+                workers={
+                    job.worker or "here": {"what": job.label, "done": round(job.fraction, 3)}
+                    for job in jobs_by_worker.values()
+                },
+            )
+
+    def _update_bars(self, jobs_by_worker: Mapping[str, JobProgress]) -> None:
+        """Update the bar of each worker; a worker without a job waits."""
+        for worker in {*self.display.bar_ids, *jobs_by_worker} - {"work"}:
+            job = jobs_by_worker.get(worker) or JobProgress(label="waiting")
+            status = ""
+            if job.fraction:
+                time_left = self.display.describe_time_left(worker, job.fraction, 1.0)
+                status = ", ".join([f"{job.fraction:.0%}", *time_left])
+            label = shorten_line(f"{worker} {job.label}".strip(), MAX_LABEL)
+            self.display.update(worker, job.fraction, 1.0, label=label, status=status)
+
+    def on_result(self, result: Result) -> None:
+        """Count and print a cell that is scored."""
+        self.scored_cells += 1
+        # A cell that was known may be scored again, if its encoder now embeds otherwise.
+        self.known_cells = min(self.known_cells, self.total_cells - self.scored_cells)
+        seed = f" seed {result.eval_seed}" if self.n_seeds > 1 else ""
+        if len(self.encoder_plans) > len({plan.name for plan in self.encoder_plans}):
+            seed = f" training seed {result.train_seed}{seed}"
+        count = f"{self.known_cells + self.scored_cells}/{self.total_cells}"
+        self._report(
+            "scored",
+            f"[{count}] {result.encoder} {result.task}{seed} {100 * result.score:.2f} "
+            f"({result.run.get('seconds', 0):.1f} s)",
+            encoder=result.encoder,
+            task=result.task,
+            seed=result.eval_seed,
+            score=result.score,
+            seconds=result.run.get("seconds"),
+            tries=result.run.get("tries", 1),
+        )
+
+    def on_notice(self, notice: str) -> None:
+        """Print a message that is no failure, once."""
+        if notice in self.notices:
+            return
+        self.notices.add(notice)
+        print_error(notice)
+        self._report("noticed", notice, is_printed=False, line=notice)
+
+    def on_failure(self, label: str, error: Exception) -> None:
+        """Print a failure once: missing data fail for every encoder and seed alike."""
+        self._raise_code(error)
+        reason = describe_error_line(error) or type(error).__name__
+        line = f"{error_prefix(label, error)}{reason}"
         if line in self.failures:
             return
-        self.failures[line] = what, why
-        self._say("failed", f"failed: {line}", aloud=False, what=what, why=why)
-        if isinstance(error, SourceError) and not self.parts:
-            self.without_data.append(what)
-            if len(self.without_data) > 1:
+        self.failures[line] = label, reason
+        self._report("failed", f"failed: {line}", is_printed=False, what=label, why=reason)
+        if isinstance(error, SourceError) and not self.encoder_plans:
+            self.tasks_without_data.append(label)
+            if len(self.tasks_without_data) > 1:
                 return
         if not isinstance(error, StsbenchError):
             print_traceback(error)
-        print_error(error, about=what)
+        print_error(error, about=label)
 
-    def say_without_data(self) -> None:
-        """Name what failed as the first one did, in one line."""
-        if others := self.without_data[1:]:
+    def _raise_code(self, error: Exception) -> None:
+        code = EXIT_USER_ERROR if isinstance(error, StsbenchError) else EXIT_BUG
+        self.code = max(self.code, code)
+
+    def report_tasks_without_data(self) -> None:
+        """Print in one line all tasks without data but the first, which is printed already."""
+        if further_tasks := self.tasks_without_data[1:]:
             print_error(
-                f"no data either: {', '.join(others)}; 'stsbench doctor' shows what is missing where"
+                f"no data either: {', '.join(further_tasks)}; "
+                "'stsbench doctor' shows what is missing where"
             )
-        self.without_data.clear()
+        self.tasks_without_data.clear()
 
     def end(self) -> None:
-        """Say how many cells were scored and known, how much failed, and how long it took."""
-        if self.cells:
-            seconds, failed = time.monotonic() - self.started, len(self.failures)
-            line = f"{self.scored} scored, {self.known} known{f', {failed} failed' if failed else ''} in {format_duration(seconds)}"
-            if self.known == self.cells:
-                line += "; nothing was measured now (--fresh scores again)"
-            self._say(
-                "ended",
-                line,
-                scored=self.scored,
-                known=self.known,
-                failed=failed,
-                seconds=round(seconds, 3),
-            )
+        """Print how many cells were scored and known, how many failed, and the time."""
+        if not self.total_cells:
+            return
+        seconds = time.monotonic() - self.started
+        n_failed = len(self.failures)
+        failed = f", {n_failed} failed" if n_failed else ""
+        line = (
+            f"{self.scored_cells} scored, {self.known_cells} known{failed} "
+            f"in {format_duration(seconds)}"
+        )
+        if self.known_cells == self.total_cells:
+            line += "; nothing was measured now (--fresh scores again)"
+        self._report(
+            "ended",
+            line,
+            scored=self.scored_cells,
+            known=self.known_cells,
+            failed=n_failed,
+            seconds=round(seconds, 3),
+        )
 
-    def _say(self, event: str, text: str, /, *, aloud: bool = True, **facts: object) -> None:
-        """Say a text, or the event with its facts that programs read; the log has the text."""
+    def _report(
+        self, event: str, text: str, /, *, is_printed: bool = True, **values: object
+    ) -> None:
+        """Print a text, or the event as JSON for programs; write the text into the log.
+
+        Args:
+            event: The name of the event.
+            text: The text.
+            is_printed: Whether to print the text; the event and the log do not depend on it.
+            values: The values of the event.
+        """
         if self.events:
-            print_progress(json.dumps({"event": event, **facts}, ensure_ascii=False))
-        elif aloud:
+            print_progress(json.dumps({"event": event, **values}, ensure_ascii=False))
+        elif is_printed:
             print_progress(text)
         if self.log is not None:
             now = datetime.now().astimezone().isoformat(timespec="seconds")
@@ -228,85 +282,103 @@ class RunProgress:
 
 
 def describe_origin(results: Iterable[Result], folder: Path | None) -> str:
-    """Say in parentheses in which folder known results lie and what made them; empty if there are none.
+    """Return in parentheses in which folder known results lie and what made them.
 
-    For example `` (in results, made by stsbench at commit 0b08261a3f4c)``, or `` (... made by stsbench 0.1.0)`` if an
-    installed stsbench, which knows no commit, made them.
+    For example `` (in results, made by stsbench at commit 0b08261a3f4c)``; an installed stsbench
+    knows no commit: `` (in results, made by stsbench 0.1.0)``.
+
+    Returns:
+        The text, beginning with a blank; empty if there are no results.
     """
-    makers = list(dict.fromkeys(map(_maker, results)))
+    makers = list(dict.fromkeys(map(_describe_maker, results)))
     return f" (in {folder}, made by {format_some(makers)})" if makers else ""
 
 
-def _maker(result: Result) -> str:
+def _describe_maker(result: Result) -> str:
     if commit := result.run.get("commit"):
-        return f"stsbench at commit {str(commit)[:12]}{' with changes' if result.run.get('dirty') else ''}"
-    return f"stsbench {dict(result.run.get('versions') or {}).get('stsbench', 'of an unknown version')}"
+        changes = " with changes" if result.run.get("dirty") else ""
+        return f"stsbench at commit {str(commit)[:12]}{changes}"
+    versions = dict(result.run.get("versions") or {})
+    return f"stsbench {versions.get('stsbench', 'of an unknown version')}"
 
 
 class ReproductionProgress(RunProgress):
     """Progress of a reproduction, whose failures are those of rows."""
 
-    def on_failed(self, what: str, error: Exception) -> None:
+    def on_failure(self, label: str, error: Exception) -> None:
         """Print why a row failed, each reason once: many rows share a base or a text."""
-        self.code = max(
-            self.code, EXIT_USER_ERROR if isinstance(error, StsbenchError) else EXIT_BUG
-        )
+        self._raise_code(error)
         if not isinstance(error, StsbenchError):
             print_traceback(error)
-        if str(error) not in self.failures:
-            print_error(error, about=what)
-        self.failures.setdefault(str(error), (what, str(error)))
+        reason = describe_error_line(error)
+        if reason not in self.failures:
+            print_error(error, about=label)
+            self.failures[reason] = label, reason
 
 
 @contextmanager
 def run_progress(
-    out: Path | None, asked: str = "", *, events: bool = False
+    out: Path | None, settings: str = "", *, events: bool = False
 ) -> Iterator[RunProgress]:
-    """Show how a run goes, until the end of the block; lines are printed above bars."""
-    progress = RunProgress(out, asked=asked, events=events)
+    """Show the progress of a run until the end of the block; lines are printed above bars.
+
+    Args:
+        out: The results folder, for the log; None to write no log.
+        settings: The run's settings as text, written beside the log; empty to write none.
+        events: Whether to print each event as a line of JSON instead of text.
+    """
+    progress = RunProgress(out, settings=settings, events=events)
     with show_progress(
-        "reading cards and data", write_line=lambda how: progress._say("progress", how, line=how)
-    ) as progress.shown:
+        "reading cards and data",
+        write_line=lambda line: progress._report("progress", line, line=line),
+    ) as progress.display:
         try:
             yield progress
         finally:
-            progress.say_without_data()
+            progress.report_tasks_without_data()
 
 
 @contextmanager
-def train_progress(plan: TrainPlan, about: str = "") -> Iterator[OnProgress]:
-    """Show steps, time left, loss and development score of one seed; ``about`` says of what.
+def train_progress(plan: TrainPlan, prefix: str = "") -> Iterator[OnProgress]:
+    """Show steps, time left, loss and development score of one training.
 
-    Where nobody watches, each validation is a line, of the first process alone.
+    On a terminal that is a bar; elsewhere each validation is a line, of the first process only.
+
+    Args:
+        plan: The training.
+        prefix: What precedes its seed in the label; empty for nothing.
+
+    Yields:
+        A callback for the training.
     """
-    what = f"{about}, seed {plan.seed}" if about else f"seed {plan.seed}"
-    with show_work(f"{what}: loading") as shown:
+    label = f"{prefix}, seed {plan.seed}" if prefix else f"seed {plan.seed}"
+    with show_work(f"{label}: loading") as display:
 
         def on_progress(progress: TrainingProgress) -> None:
-            if shown.bars is None and plan.place.rank != 0:
+            if display.bars is None and plan.place.rank != 0:
                 return
-            scores = []
-            if progress.score is not None and progress.best is not None:
-                kept = (
-                    ""
-                    if progress.kept in (None, progress.best)
-                    else f", kept {100 * progress.kept:.2f}"
-                )
-                scores = [f"dev {100 * progress.score:.2f} (best {100 * progress.best:.2f}{kept})"]
-            left = shown.describe_time_left("work", progress.step, progress.steps)
-            if shown.bars is None and progress.point is not None:
-                point = [
-                    (name.replace("_", " "), x)
-                    for name, x in progress.point.items()
+            score = _describe_development_score(progress)
+            time_left = display.describe_time_left("work", progress.step, progress.steps)
+            if display.bars is None and progress.point is not None:
+                losses = [
+                    f"{name.replace('_', ' ')} {value:.4g}"
+                    for name, value in progress.point.items()
                     if name not in NOT_LOSSES
                 ]
                 step = f"step {progress.step} of {progress.steps}"
-                shown.report(
-                    f"{what}: {', '.join([step, *(f'{name} {x:.4g}' for name, x in point), *scores, *left])}"
-                )
-            news = ", ".join(
-                [f"{progress.step}/{progress.steps}", f"loss {progress.loss:.3f}", *scores, *left]
-            )
-            shown.update("work", progress.step, progress.steps, label=what, status=news)
+                display.report(f"{label}: {', '.join([step, *losses, *score, *time_left])}")
+            step = f"{progress.step}/{progress.steps}"
+            status = ", ".join([step, f"loss {progress.loss:.3f}", *score, *time_left])
+            display.update("work", progress.step, progress.steps, label=label, status=status)
 
         yield on_progress
+
+
+def _describe_development_score(progress: TrainingProgress) -> list[str]:
+    """Return one text about the score, the best and the kept one; none before a validation."""
+    if progress.score is None or progress.best is None:
+        return []
+    kept = ""
+    if progress.kept not in (None, progress.best):
+        kept = f", kept {100 * progress.kept:.2f}"
+    return [f"dev {100 * progress.score:.2f} (best {100 * progress.best:.2f}{kept})"]

@@ -18,6 +18,7 @@ from stsbench.cli.printing import (
     show_count,
     show_work,
 )
+from stsbench.cli.wording import describe_error_line
 from stsbench.core.errors import DataError, StsbenchError
 from stsbench.core.names import split_names
 
@@ -93,7 +94,7 @@ def report_command(
 
 
 def _note(missing: list[str], figure: str, what: str, error: Exception) -> None:
-    missing.append(f"{figure}: {error}")
+    missing.append(f"{figure}: {describe_error_line(error)}")
 
 
 @contextmanager
@@ -101,7 +102,7 @@ def _noted(what: str, missing: list[str]) -> Iterator[None]:
     try:
         yield
     except StsbenchError as error:
-        missing.append(f"{what}: {error}")
+        missing.append(f"{what}: {describe_error_line(error)}")
 
 
 class _ReportResults(NamedTuple):

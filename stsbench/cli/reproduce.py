@@ -88,7 +88,7 @@ def reproduce_command(
         return _forecast_reproduction(planned, as_json=as_json)
     progress = ReproductionProgress(None)
     scoring = RunCallbacks(
-        on_result=_note_scored, on_failure=progress.on_failed, on_notice=progress.on_noticed
+        on_result=_note_scored, on_failure=progress.on_failure, on_notice=progress.on_notice
     )
     made = planned.run_ablation(
         TrialCallbacks(training=partial(_training, planned), scoring=scoring)

@@ -23,13 +23,14 @@ from stsbench.core.wording import format_duration
 from stsbench.encoders.runs import trained_runs, unfinished_runs
 
 if TYPE_CHECKING:
-    from stsbench.bench.plan import Cell, RunPlan
+    from stsbench.bench.plan import Cell, EncoderPlan, RunPlan
     from stsbench.bench.run import EncoderForecast
     from stsbench.core.catalogue import Catalogue
+    from stsbench.results.record import Result
 
 UNMEASURED, UNFITTED = "–", "?"
-SAID = {UNMEASURED: "–: not measured yet", UNFITTED: "?: known when the encoder is fitted"}
-"""Marks in the place of numbers, and what they say."""
+LEGENDS = {UNMEASURED: "–: not measured yet", UNFITTED: "?: known when the encoder is fitted"}
+"""What the symbols mean that stand in the place of numbers."""
 
 
 def run_command(
@@ -64,8 +65,9 @@ def run_command(
 ) -> int:
     """Score encoders on tasks.
 
-    Each result is kept as soon as it is there; the same command resumes. With no argument: the encoder minilm on the suite
-    quickstart, which needs no network. With --variants the scores are shown by the bytes of an embedding, and drawn by --plot.
+    Each result is kept as soon as it is there; the same command resumes. With no argument: the
+    encoder minilm on the suite quickstart, which needs no network. With --variants the scores are
+    shown by the bytes of an embedding, and drawn by --plot.
 
     Example: stsbench run minilm --tasks sts --data DIR
     Example: stsbench run simcse-small --clean own
@@ -73,109 +75,85 @@ def run_command(
     from stsbench.api.names import NameResolver
     from stsbench.bench.plan import CleanScoreSettings, RunPlan
     from stsbench.bench.run import EXECUTORS
-    from stsbench.cli.variants import chosen_variants
+    from stsbench.cli.variants import expand_variants
 
     catalogue = opt.read_cards(cards)
-    given = _check_options(context, on)
+    typed = _check_options(context, on)
     if not dry_run:
         continue_in_child(on)
     params = opt.parse_assignments(
         join_assignments(assign, (context.default_map or {}).get("assign", []))
     )
-    # Encoders that are typed, either way, take the place of those in the file of settings, and of their names.
-    named = [*encoders, *(encoder if not encoders or "--encoder" in given else [])]
-    own_names = names if "--name" in given or not {"encoders", "--encoder"} & given else []
-    specs = NameResolver(catalogue).resolve_specs(named, results)
-    chosen = specs or ["minilm"]
+    # Encoders that are typed as arguments or options replace those of the project's file, and
+    # their names.
+    option_encoders = encoder if not encoders or "--encoder" in typed else []
+    own_names = names if "--name" in typed or not {"encoders", "--encoder"} & typed else []
+    specs = NameResolver(catalogue).resolve_specs([*encoders, *option_encoders], results)
+    run_specs = specs or ["minilm"]
     if variants:
         if own_names:
             raise StsbenchError(
                 "names of your own have no effect beside --variants; leave them out"
             )
-        chosen, params = chosen_variants(chosen, variants, params)
-    settings = RunPlan(
-        encoders=chosen, names=_called(chosen, own_names, catalogue), params=params, catalogue=catalogue, results_folder=results,
-        tasks=tasks or ("sts" if specs else "quickstart"), protocol=protocol, data=data, split=split, fresh=fresh,
-        seeds=opt.parse_seeds(seeds), store=opt.resolve_store(store, no_store=no_store), executor=on, timeout=timeout,
-        gpus_per_encoder=gpus_per_encoder, clean=CleanScoreSettings(clean, near, corpora) if clean else None,
-    )  # fmt: skip
+        run_specs, params = expand_variants(run_specs, variants, params)
+    plan = RunPlan(
+        encoders=run_specs,
+        names=_match_names(run_specs, own_names, catalogue),
+        params=params,
+        catalogue=catalogue,
+        results_folder=results,
+        tasks=tasks or ("sts" if specs else "quickstart"),
+        protocol=protocol,
+        data=data,
+        split=split,
+        fresh=fresh,
+        seeds=opt.parse_seeds(seeds),
+        store=opt.resolve_store(store, no_store=no_store),
+        executor=on,
+        timeout=timeout,
+        gpus_per_encoder=gpus_per_encoder,
+        clean=CleanScoreSettings(clean, near, corpora) if clean else None,
+    )
     EXECUTORS.load_at(on)
     if dry_run:
-        code = _forecast(settings, as_json=as_json)
+        exit_code = _forecast(plan, as_json=as_json)
     else:
-        code = _carry_out(
-            settings, plot, of_variants=bool(variants), verbose=verbose, as_json=as_json
+        exit_code = _score(
+            plan, plot, has_variants=bool(variants), verbose=verbose, as_json=as_json
         )
-    _complain_of_unfinished(specs)
-    return code
+    _print_unfinished_runs(specs)
+    return exit_code
 
 
-def _complain_of_unfinished(names: Sequence[str]) -> None:
-    # Where the folder of runs cannot be read, that has failed already; where no seed is done, that is the run's failure.
+def _print_unfinished_runs(specs: Sequence[str]) -> None:
+    """Print the training runs of these encoders that were not scored, for they are unfinished."""
+    # If the folder of runs cannot be read, that was reported; so it was if no seed is finished.
     with suppress(StsbenchError):
-        for unfinished in (
-            one for name in names if trained_runs(name) for one in unfinished_runs(name)
-        ):
-            print_error(f"not scored: {unfinished}")
+        for spec in specs:
+            for run in unfinished_runs(spec) if trained_runs(spec) else ():
+                print_error(f"not scored: {run}")
 
 
 def _check_options(context: opt.Context, on: str) -> opt.TypedOptions:
-    given = opt.TypedOptions.from_context(context)
-    given.forbid_beside("--dry-run", "--verbose", "--plot", "--clean")
-    given.forbid_beside("--json", "--verbose", "--plot")
-    given.forbid_beside("--variants", "--name", "--verbose", "--no-store", "--clean")
-    given.forbid_without("--variants", "--plot")
-    given.forbid_without("--clean", "--near", "--corpora")
-    given.forbid_elsewhere(on, "--gpus-per-encoder", "--timeout")
-    return given
+    typed = opt.TypedOptions.from_context(context)
+    typed.forbid_beside("--dry-run", "--verbose", "--plot", "--clean")
+    typed.forbid_beside("--json", "--verbose", "--plot")
+    typed.forbid_beside("--variants", "--name", "--verbose", "--no-store", "--clean")
+    typed.forbid_without("--variants", "--plot")
+    typed.forbid_without("--clean", "--near", "--corpora")
+    typed.forbid_elsewhere(on, "--gpus-per-encoder", "--timeout")
+    return typed
 
 
-def _carry_out(
-    settings: RunPlan, plot: Path | None, *, of_variants: bool, verbose: bool, as_json: bool
-) -> int:
-    from stsbench.bench.run import run
-    from stsbench.cli.progress import run_progress
-    from stsbench.cli.scores import print_boards, print_scores
-    from stsbench.cli.variants import print_variants
-    from stsbench.results.folder import result_to_json
-
-    out, catalogue = settings.results_folder, settings.catalogue
-    with run_progress(out, format_settings(settings), events=as_json) as progress:
-        results = list(run(settings, progress.listener()))
-        progress.end()
-    if as_json:
-        print_json(
-            {
-                "results": [json.loads(result_to_json(one)) for one in results],
-                "failures": [*progress.failures],
-            }
-        )
-        return progress.code
-    folders = {one.path_in(out).parent for one in results}
-    if of_variants and results:
-        print_variants(results, catalogue, plot)
-    elif results:
-        # A board is of the splits that tasks are scored on.
-        others = any(one.split != catalogue.task(one.task).score_split for one in results)
-        if verbose or others or len({one.encoder for one in results}) == 1:
-            print_scores(results, catalogue, verbose=verbose)
-        else:
-            print_boards(results, catalogue)
-    if results:
-        print_text(f"Results: {folders.pop() if len(folders) == 1 and not of_variants else out}/")
-    if settings.executor != "local" and progress.failures:
-        # Of a run of many workers the lines that said so are long gone.
-        print_text("\nFailed\n")
-        print_rows(["what", "why"], [*progress.failures.values()])
-    return progress.code
-
-
-def _called(encoders: Sequence[str], names: Sequence[str], catalogue: Catalogue) -> dict[str, str]:
+def _match_names(
+    specs: Sequence[str], names: Sequence[str], catalogue: Catalogue
+) -> dict[str, str]:
+    """Return the user's name of each spec; empty if there are no names."""
     from stsbench.api.names import check_own_name
 
-    if names and len(names) != len(encoders):
+    if names and len(names) != len(specs):
         raise StsbenchError(
-            f"--name gives {len(names)} names for {len(encoders)} encoders; give one name each"
+            f"--name gives {len(names)} names for {len(specs)} encoders; give one name each"
         )
     for name in names:
         check_own_name(name, catalogue)
@@ -183,107 +161,159 @@ def _called(encoders: Sequence[str], names: Sequence[str], catalogue: Catalogue)
             raise StsbenchError(
                 f"--name '{name}' is given twice; results of two encoders would be mixed"
             )
-    return dict(zip(encoders, names, strict=True)) if names else {}
+    return dict(zip(specs, names, strict=True)) if names else {}
 
 
-def _forecast(settings: RunPlan, *, as_json: bool) -> int:
-    from stsbench.bench.run import forecast_run
-    from stsbench.cli.progress import describe_origin, run_progress
+def _score(
+    plan: RunPlan, plot: Path | None, *, has_variants: bool, verbose: bool, as_json: bool
+) -> int:
+    """Carry out a run, print its results and return the exit code."""
+    from stsbench.bench.run import run
+    from stsbench.cli.progress import run_progress
+    from stsbench.cli.variants import print_variants
+    from stsbench.results.folder import result_to_json
 
-    with run_progress(None, events=as_json) as progress:
-        forecasts = list(forecast_run(settings, progress.listener()))
+    folder = plan.results_folder
+    with run_progress(folder, format_settings(plan), events=as_json) as progress:
+        results = list(run(plan, progress.callbacks()))
+        progress.end()
     if as_json:
         print_json(
             {
-                "encoders": [_forecast_facts(one) for one in forecasts],
+                "results": [json.loads(result_to_json(result)) for result in results],
                 "failures": [*progress.failures],
             }
         )
         return progress.code
-    lines = [
-        [
-            part.name,
-            task,
-            protocol,
-            *(
-                _seeds(cells, task, protocol)
-                for cells in (part.current_results, part.missing_cells)
-            ),
-        ]
-        for part in (one.encoder_plan for one in forecasts)
-        for task, protocol in dict.fromkeys((cell.task, cell.protocol) for cell in part.cells)
-    ]
-    if lines:
-        print_rows(["encoder", "task", "protocol", "seeds done", "missing"], lines)
-        plans = [one.encoder_plan for one in forecasts]
-        results = [result for plan in plans for result in plan.current_results.values()]
-        missing = sum(len(plan.missing_cells) for plan in plans)
-        origin = describe_origin(results, settings.results_folder)
-        print_text(
-            f"{len(results)} of {len(results) + missing} scores are done{origin}, "
-            f"{missing} are missing"
-        )
-        if todo := [one for one in forecasts if one.encoder_plan.missing_cells]:
-            _print_todo(todo)
+    if results:
+        if has_variants:
+            print_variants(results, plan.catalogue, plot)
+        else:
+            _print_results(results, plan.catalogue, verbose=verbose)
+        encoder_folders = {result.path_in(folder).parent for result in results}
+        is_one_encoder = len(encoder_folders) == 1 and not has_variants
+        print_text(f"Results: {encoder_folders.pop() if is_one_encoder else folder}/")
+    if plan.executor != "local" and progress.failures:
+        # In a run of many workers, the lines about failures are far above.
+        print_text("\nFailed\n")
+        print_rows(["what", "why"], [*progress.failures.values()])
     return progress.code
 
 
-def _seeds(cells: Iterable[Cell], task: str, protocol: str) -> str:
+def _print_results(results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> None:
+    """Print one line per task for a single encoder or with ``verbose``, otherwise a board."""
+    from stsbench.cli.scores import print_boards, print_scores
+
+    # A board shows only the splits on which tasks are scored by default.
+    has_other_splits = any(
+        result.split != catalogue.task(result.task).score_split for result in results
+    )
+    if verbose or has_other_splits or len({result.encoder for result in results}) == 1:
+        print_scores(results, catalogue, verbose=verbose)
+    else:
+        print_boards(results, catalogue)
+
+
+def _forecast(plan: RunPlan, *, as_json: bool) -> int:
+    """Print what a run would do, without scoring anything, and return the exit code."""
+    from stsbench.bench.run import forecast_run
+    from stsbench.cli.progress import describe_origin, run_progress
+
+    with run_progress(None, events=as_json) as progress:
+        forecasts = list(forecast_run(plan, progress.callbacks()))
+    if as_json:
+        print_json(
+            {
+                "encoders": [_forecast_to_json(forecast) for forecast in forecasts],
+                "failures": [*progress.failures],
+            }
+        )
+        return progress.code
+    encoder_plans = [forecast.encoder_plan for forecast in forecasts]
+    rows = [row for encoder_plan in encoder_plans for row in _cell_rows(encoder_plan)]
+    if not rows:
+        return progress.code
+    print_rows(["encoder", "task", "protocol", "seeds done", "missing"], rows)
+    results = [
+        result for encoder_plan in encoder_plans for result in encoder_plan.current_results.values()
+    ]
+    n_missing = sum(len(encoder_plan.missing_cells) for encoder_plan in encoder_plans)
+    origin = describe_origin(results, plan.results_folder)
+    print_text(
+        f"{len(results)} of {len(results) + n_missing} scores are done{origin}, "
+        f"{n_missing} are missing"
+    )
+    unfinished = [forecast for forecast in forecasts if forecast.encoder_plan.missing_cells]
+    if unfinished:
+        _print_costs(unfinished)
+    return progress.code
+
+
+def _cell_rows(encoder_plan: EncoderPlan) -> list[list[str]]:
+    """Return a row for each task and protocol of an encoder: the seeds done and missing."""
+    tasks_and_protocols = dict.fromkeys((cell.task, cell.protocol) for cell in encoder_plan.cells)
+    return [
+        [
+            encoder_plan.name,
+            task,
+            protocol,
+            _join_seeds(encoder_plan.current_results, task, protocol),
+            _join_seeds(encoder_plan.missing_cells, task, protocol),
+        ]
+        for task, protocol in tasks_and_protocols
+    ]
+
+
+def _join_seeds(cells: Iterable[Cell], task: str, protocol: str) -> str:
     return ",".join(
         str(cell.seed) for cell in cells if (cell.task, cell.protocol) == (task, protocol)
     )
 
 
-def _print_todo(todo: Sequence[EncoderForecast]) -> None:
+def _print_costs(forecasts: Sequence[EncoderForecast]) -> None:
+    """Print how many sentences each encoder must embed, and how long that and scoring take."""
     rows = []
-    for one in todo:
-        sentences = (
-            UNFITTED
-            if one.encoder_plan.sentences_to_embed is None
-            else f"{one.encoder_plan.sentences_to_embed:,}"
-        )
+    for forecast in forecasts:
+        n_sentences = forecast.encoder_plan.sentences_to_embed
         rows.append(
             [
-                one.encoder_plan.name,
-                sentences,
-                _time(one.embedding_seconds),
-                _time(one.scoring_seconds),
+                forecast.encoder_plan.name,
+                UNFITTED if n_sentences is None else f"{n_sentences:,}",
+                _format_seconds(forecast.embedding_seconds),
+                _format_seconds(forecast.scoring_seconds),
             ]
         )
     print_text("")
     print_rows(["encoder", "sentences", "embedding", "scoring"], rows, right=[1, 2, 3])
-    if unknown := {cell for row in rows for cell in row} & {UNMEASURED, UNFITTED}:
-        print_text("; ".join(SAID[mark] for mark in sorted(unknown)))
-    for one in todo:
-        if one.encoder_plan.tokens_to_send:
-            print_text(
-                f"{one.encoder_plan.name}: about {one.encoder_plan.tokens_to_send:,} tokens go to its server"
-            )
-    known = [
+    if symbols := {cell for row in rows for cell in row} & {UNMEASURED, UNFITTED}:
+        print_text("; ".join(LEGENDS[symbol] for symbol in sorted(symbols)))
+    for forecast in forecasts:
+        if n_tokens := forecast.encoder_plan.tokens_to_send:
+            name = forecast.encoder_plan.name
+            print_text(f"{name}: about {n_tokens:,} tokens go to its server")
+    times = [
         seconds
-        for one in todo
-        for seconds in (one.embedding_seconds, one.scoring_seconds)
-        if seconds is not None
+        for forecast in forecasts
+        for seconds in (forecast.embedding_seconds, forecast.scoring_seconds)
     ]
-    rest = " and what is not measured" if len(known) < 2 * len(todo) else ""
-    print_text(f"In all about {_time(sum(known))}{rest}, by one worker on this machine")
+    measured_times = [seconds for seconds in times if seconds is not None]
+    rest = " and what is not measured" if len(measured_times) < len(times) else ""
+    total = _format_seconds(sum(measured_times))
+    print_text(f"In all about {total}{rest}, by one worker on this machine")
 
 
-def _time(seconds: float | None) -> str:
+def _format_seconds(seconds: float | None) -> str:
     return UNMEASURED if seconds is None else format_duration(seconds and max(1, round(seconds)))
 
 
-def _forecast_facts(forecast: EncoderForecast) -> dict[str, object]:
-    part = forecast.encoder_plan
-    cells = {
-        "done": list(map(dataclasses.asdict, part.current_results)),
-        "missing": list(map(dataclasses.asdict, part.missing_cells)),
-    }
-    counts = {"to_embed": part.sentences_to_embed, "tokens": part.tokens_to_send}
+def _forecast_to_json(forecast: EncoderForecast) -> dict[str, object]:
+    encoder_plan = forecast.encoder_plan
     return {
-        "name": part.name,
-        **cells,
-        **counts,
+        "name": encoder_plan.name,
+        "done": list(map(dataclasses.asdict, encoder_plan.current_results)),
+        "missing": list(map(dataclasses.asdict, encoder_plan.missing_cells)),
+        "to_embed": encoder_plan.sentences_to_embed,
+        "tokens": encoder_plan.tokens_to_send,
         "embedding": forecast.embedding_seconds,
         "seconds": forecast.scoring_seconds,
     }

@@ -32,7 +32,7 @@ from stsbench.results.record import MIN_SUBSET_PAIRS, Result, common_clean_score
 from stsbench.significance.means import MEAN_METHOD, compute_mean_interval
 
 COLUMNS = ("encoder", "task", "score", "majority", "95% interval", "n", "protocol")
-PER_CLASS = ("precision", "recall", "f1")
+CLASS_SCORES = ("precision", "recall", "f1")
 
 
 class ScoreLine(NamedTuple):
@@ -46,209 +46,301 @@ class ScoreLine(NamedTuple):
     n: str = ""
     protocol: str = ""
 
+    @property
+    def is_mean(self) -> bool:
+        """Whether the score is a mean over tasks or seeds."""
+        return bool(self.score) and (self.n == "" or "±" in self.score)
+
+
+class ScoredTask(NamedTuple):
+    """The results of an encoder on a split of a task, one per seed, in the order of the seeds."""
+
+    encoder: str
+    """The printed name."""
+    results: list[Result]
+
 
 def print_scores(results: Sequence[Result], catalogue: Catalogue, *, verbose: bool) -> None:
-    """Print the results' table, with ``verbose`` every seed, subset and class, and the results' notes.
+    """Print one line per task, one per suite, and the results' notes.
 
-    A task whose test sentences the encoder was trained on carries the mark that tables of results have.
+    A task whose test sentences the encoder was trained on carries the symbol that boards have.
+
+    Args:
+        results: The results to print; some, one per seed, are printed as their mean.
+        catalogue: The cards.
+        verbose: Whether to print every seed, subset and class too.
     """
-    # What only has the same name is another encoder. A cell is a task on a split: a Result a seed, in the order of the seeds given.
-    found: dict[str, dict[tuple[str, str], list[Result]]] = {}
-    names = {
-        id(result): runs.name
-        for runs in group_by_encoder(results, catalogue)
-        for result in runs.results
-    }
-    for result in results:
-        if name := names.get(id(result)):
-            found.setdefault(name, {}).setdefault((result.task, result.split), []).append(result)
-    cells = [(encoder, seeds) for encoder, mine in found.items() for seeds in mine.values()]
+    scored_tasks = _group_seeds(results, catalogue)
+    encoders = list(dict.fromkeys(scored_task.encoder for scored_task in scored_tasks))
     lines = [
         line
-        for encoder, seeds in cells
-        for line in _lines(encoder, seeds, catalogue, verbose=verbose)
+        for scored_task in scored_tasks
+        for line in _task_lines(scored_task, catalogue, verbose=verbose)
     ]
-    for encoder, mine in found.items():
-        lines += _means(encoder, {seeds[0].task: seeds for seeds in mine.values()}, catalogue)
-    if len(found) == 1:
-        print_text(f"{cells[0][0]}\n")
+    for encoder in encoders:
+        results_by_task = {
+            scored_task.results[0].task: scored_task.results
+            for scored_task in scored_tasks
+            if scored_task.encoder == encoder
+        }
+        lines += _suite_lines(encoder, results_by_task, catalogue)
+    if len(encoders) == 1:
+        print_text(f"{encoders[0]}\n")
         lines = [line._replace(encoder="") for line in lines]
     print_rows(COLUMNS, lines, right=range(2, 6), sparse=True)
     if verbose:
-        for encoder, seeds in cells:
-            _print_classes(seeds, f", {encoder}" if len(found) > 1 else "")
-    means = [line for line in lines if line.score and (line.n == "" or "±" in line.score)]
-    of_means = [f"of means, {MEAN_METHOD}"] if any(line.interval for line in means) else []
-    methods = "; ".join(dict.fromkeys([*(r.interval_method for r in results), *of_means]))
-    print_text("\n" + "\n".join(fold_lines(f"scores are times 100; 95% interval: {methods}")))
+        for scored_task in scored_tasks:
+            suffix = f", {scored_task.encoder}" if len(encoders) > 1 else ""
+            _print_classes(scored_task.results, suffix)
+    means = [line for line in lines if line.is_mean]
+    interval_methods = dict.fromkeys(result.interval_method for result in results)
+    if any(line.interval for line in means):
+        interval_methods[f"of means, {MEAN_METHOD}"] = None
+    legend = f"scores are times 100; 95% interval: {'; '.join(interval_methods)}"
+    print_text("\n" + "\n".join(fold_lines(legend)))
     if not all(line.interval for line in means):
         print_missing_columns(results, "intervals of means need")
-    _print_notes(results, marks=True)
+    _print_notes(results, has_symbols=True)
+
+
+def _group_seeds(results: Sequence[Result], catalogue: Catalogue) -> list[ScoredTask]:
+    """Group results by encoder, then by task and split.
+
+    Encoders that share a name in the results, but are different, have different printed names.
+    """
+    names_by_result_id = {
+        id(result): encoder_results.name
+        for encoder_results in group_by_encoder(results, catalogue)
+        for result in encoder_results.results
+    }
+    groups: dict[str, dict[tuple[str, str], list[Result]]] = {}
+    for result in results:
+        if name := names_by_result_id.get(id(result)):
+            results_by_split = groups.setdefault(name, {})
+            results_by_split.setdefault((result.task, result.split), []).append(result)
+    return [
+        ScoredTask(name, seeds)
+        for name, results_by_split in groups.items()
+        for seeds in results_by_split.values()
+    ]
 
 
 def print_boards(results: Sequence[Result], catalogue: Catalogue) -> None:
-    """Print the results of several encoders: a line an encoder and a column a task, a table for each protocol."""
-    groups: dict[str, list[Result]] = {}
+    """Print boards with one line per encoder and one column per task, for each protocol."""
+    results_by_protocol: dict[str, list[Result]] = {}
     for result in results:
-        groups.setdefault(protocol_key(result.protocol), []).append(result)
-    for group in groups.values():
-        scored = {result.task: result.split for result in group}
-        for name, suite in _columns(list(scored), catalogue):
-            for table in TableRequest(catalogue=catalogue, results=group).make_suite_boards(
-                name, suite, scored
-            ):
+        results_by_protocol.setdefault(protocol_key(result.protocol), []).append(result)
+    for protocol_results in results_by_protocol.values():
+        splits_by_task = {result.task: result.split for result in protocol_results}
+        request = TableRequest(catalogue=catalogue, results=protocol_results)
+        for name, suite in _choose_suites(list(splits_by_task), catalogue):
+            for table in request.make_suite_boards(name, suite, splits_by_task):
                 print_table(build_layout(table))
-    # Each board's legend says what its marks mean.
-    _print_notes(results, marks=False)
+    # Each board's legend explains its symbols.
+    _print_notes(results, has_symbols=False)
     print_text("see also: 'stsbench compare' (significance), --verbose (intervals, subsets)")
 
 
-def _columns(tasks: Sequence[str], catalogue: Catalogue) -> Iterator[tuple[str, Suite]]:
-    """Suites to show some tasks by: the largest that are whole, which have an average, and what is in none of them."""
-    left = list(tasks)
-    whole = sorted(suites_within(tasks, catalogue).items(), key=lambda one: -len(one[1].tasks))
-    for name, suite in whole:
-        if suite.average and len(suite.tasks) > 1 and {*suite.tasks} <= {*left}:
-            left = [task for task in left if task not in suite.tasks]
+def _choose_suites(tasks: Sequence[str], catalogue: Catalogue) -> Iterator[tuple[str, Suite]]:
+    """Yield names and suites that show each task once.
+
+    The largest suites come first, if all their tasks are there and they have an average; the
+    remaining tasks are a suite without a name.
+    """
+    remaining = list(tasks)
+    suites = suites_within(tasks, catalogue)
+    for name, suite in sorted(suites.items(), key=lambda pair: -len(pair[1].tasks)):
+        if suite.average and len(suite.tasks) > 1 and {*suite.tasks} <= {*remaining}:
+            remaining = [task for task in remaining if task not in suite.tasks]
             yield name, suite
-    if left:
-        yield "", Suite(name="Scores", tasks=left, average=False)
+    if remaining:
+        yield "", Suite(name="Scores", tasks=remaining, average=False)
 
 
-def _task(result: Result) -> str:
-    """The task, and the split where it is not the usual one."""
+def _task_label(result: Result) -> str:
+    """Return the task, with the split if it is unusual."""
     return result.task if result.split in ("test", "all") else f"{result.task} ({result.split})"
 
 
-def _lines(
-    encoder: str, results: Sequence[Result], catalogue: Catalogue, *, verbose: bool
+def _task_lines(
+    scored_task: ScoredTask, catalogue: Catalogue, *, verbose: bool
 ) -> Iterator[ScoreLine]:
-    first, *others = results
-    # The worst that its encoders saw of the task's test.
-    seen = {result.overlap for result in results}
-    mark = next((OVERLAP_SYMBOLS[one] for one in ("gold", "text") if one in seen), "")
+    """Yield the line of a task, then its clean scores, and with ``verbose`` seeds and subsets."""
+    results = scored_task.results
+    first = results[0]
+    has_seeds = len(results) > 1
+    # The worst overlap of its seeds' training text with the test.
+    overlaps = {result.overlap for result in results}
+    worst_overlap = next((overlap for overlap in ("gold", "text") if overlap in overlaps), None)
+    symbol = OVERLAP_SYMBOLS[worst_overlap] if worst_overlap else ""
+    interval = compute_mean_interval([results]) if has_seeds else first.interval
     yield ScoreLine(
-        encoder=encoder,
-        task=f"{_task(first)} {mark}".rstrip(),
-        score=_spread([result.score for result in results]),
+        encoder=scored_task.encoder,
+        task=f"{_task_label(first)} {symbol}".rstrip(),
+        score=_format_mean([result.score for result in results]),
         majority=format_points(first.scores.get("majority")),
-        interval=_ends(compute_mean_interval([results]) if others else first.interval),
+        interval=_format_interval(interval),
         n=str(first.n),
         protocol=format_protocol(first.task, first.protocol, catalogue),
     )
-    for name, found in common_clean_scores(results).items():
-        seeds = [one.score for one in found if one.score is not None]
-        ends = found[0].interval if len(found) == 1 else None
-        score = _spread(seeds) if len(seeds) == len(found) else "–"
-        yield ScoreLine("", f"  {name}", score, interval=_ends(ends), n=str(found[0].n))
-    if not verbose:
-        return
-    for result in results if others else ():
+    for name, clean_scores in common_clean_scores(results).items():
+        scores = [clean.score for clean in clean_scores if clean.score is not None]
+        clean_interval = clean_scores[0].interval if len(clean_scores) == 1 else None
         yield ScoreLine(
-            "",
-            f"  seed {_seed(result)}",
-            format_points(result.score),
-            interval=_ends(result.interval),
+            encoder="",
+            task=f"  {name}",
+            score=_format_mean(scores) if len(scores) == len(clean_scores) else "–",
+            interval=_format_interval(clean_interval),
+            n=str(clean_scores[0].n),
         )
-    if (metric := first.protocol.get("metric")) is not None:
-        for name, values in first.per_subset.items():
-            yield ScoreLine(
-                "", f"  {name}", format_points(values.get(metric)) or "–", n=f"{values['n']:.0f}"
-            )
+    if verbose:
+        if has_seeds:
+            yield from map(_seed_line, results)
+        yield from _subset_lines(first)
 
 
-def _means(
-    encoder: str, by_task: Mapping[str, Sequence[Result]], catalogue: Catalogue
+def _seed_line(result: Result) -> ScoreLine:
+    return ScoreLine(
+        encoder="",
+        task=f"  seed {_format_seed(result)}",
+        score=format_points(result.score),
+        interval=_format_interval(result.interval),
+    )
+
+
+def _subset_lines(result: Result) -> Iterator[ScoreLine]:
+    metric = result.protocol.get("metric")
+    if metric is None:
+        return
+    for name, values in result.per_subset.items():
+        yield ScoreLine(
+            encoder="",
+            task=f"  {name}",
+            score=format_points(values.get(metric)) or "–",
+            n=f"{values['n']:.0f}",
+        )
+
+
+def _suite_lines(
+    encoder: str, results_by_task: Mapping[str, Sequence[Result]], catalogue: Catalogue
 ) -> Iterator[ScoreLine]:
-    """A line for each suite all of whose tasks were scored, by one protocol an evaluator; seed by seed."""
-    for suite in suites_within(list(by_task), catalogue).values():
-        mine = [by_task[task] for task in suite.tasks]
-        scores = seed_means(mine)
-        if suite.average and len(mine) > 1 and scores:
-            majority = format_points(
-                suite_mean(suite.tasks, lambda task: by_task[task][0].scores.get("majority"))
-            )
-            yield ScoreLine(
-                encoder,
-                f"mean of {suite.name}",
-                _spread(scores),
-                majority,
-                _ends(compute_mean_interval(mine)),
-            )
+    """Yield a line with the mean of each suite of which the encoder was scored on all tasks."""
+    for suite in suites_within(list(results_by_task), catalogue).values():
+        suite_results = [results_by_task[task] for task in suite.tasks]
+        scores = seed_means(suite_results)
+        if not suite.average or len(suite_results) < 2 or not scores:
+            continue
+        majority = suite_mean(
+            suite.tasks, lambda task: results_by_task[task][0].scores.get("majority")
+        )
+        yield ScoreLine(
+            encoder=encoder,
+            task=f"mean of {suite.name}",
+            score=_format_mean(scores),
+            majority=format_points(majority),
+            interval=_format_interval(compute_mean_interval(suite_results)),
+        )
 
 
-def _print_classes(results: Sequence[Result], named: str) -> None:
-    first = results[0].per_subset
-    if not first or not all(set(PER_CLASS) <= set(values) for values in first.values()):
+def _print_classes(results: Sequence[Result], suffix: str) -> None:
+    """Print precision, recall and F1 of each class, as means over seeds, if the task has classes.
+
+    Args:
+        results: The results on one task, one per seed.
+        suffix: What follows the task in the title.
+    """
+    values_by_class = results[0].per_subset
+    if not values_by_class or not all(
+        set(CLASS_SCORES) <= set(values) for values in values_by_class.values()
+    ):
         return
     rows = []
-    for name, values in first.items():
+    for class_name, values in values_by_class.items():
         means = [
-            format_points(fmean(result.per_subset[name][what] for result in results))
-            for what in PER_CLASS
+            format_points(fmean(result.per_subset[class_name][score] for result in results))
+            for score in CLASS_SCORES
         ]
-        rows.append([name, *means, f"{values['support']:.0f}"])
+        rows.append([class_name, *means, f"{values['support']:.0f}"])
     seeds = f", mean of {len(results)} seeds" if len(results) > 1 else ""
-    print_text(f"\nclasses of {_task(results[0])}{named}{seeds}\n")
+    print_text(f"\nclasses of {_task_label(results[0])}{suffix}{seeds}\n")
     print_rows(["class", "precision", "recall", "F1", "n"], rows, right=[1, 2, 3, 4])
 
 
-def print_missing_columns(results: Sequence[Result], why: str) -> None:
-    """Print which per-item columns are missing, what needs them and the command that makes them."""
-    if lacking := without_columns(results):
-        print_paragraph(
-            f"{describe_missing_columns(lacking)}, which {why}; run: {format_rerun_command(lacking)}"
-        )
+def print_missing_columns(results: Sequence[Result], need: str) -> None:
+    """Print which per-item columns are missing, and the command that makes them.
+
+    Args:
+        results: The results whose columns are needed.
+        need: What needs them, for example "intervals need".
+    """
+    if incomplete := without_columns(results):
+        missing = describe_missing_columns(incomplete)
+        print_paragraph(f"{missing}, which {need}; run: {format_rerun_command(incomplete)}")
 
 
-def _print_notes(results: Sequence[Result], *, marks: bool) -> None:
-    several = len({result.encoder for result in results}) > 1
-    found: dict[tuple[str, str], dict[str, None]] = {}
-    for result in results:
-        for note in result.notes:
-            found.setdefault((result.encoder if several else "", note), {})[result.task] = None
-    for (encoder, note), tasks in found.items():
-        print_paragraph(f"{f'{encoder} on ' if encoder else ''}{', '.join(tasks)}: {note}")
-    if any("majority" in r.scores for r in results):
+def _print_notes(results: Sequence[Result], *, has_symbols: bool) -> None:
+    """Print the results' notes, and the legend of what is in the table.
+
+    Args:
+        results: The results in the table.
+        has_symbols: Whether the table has symbols of overlap that no legend explains yet.
+    """
+    _print_own_notes(results)
+    if any("majority" in result.scores for result in results):
         print_text("majority: the accuracy of always answering the most frequent class")
     if any(result.clean for result in results):
         print_paragraph(
-            "without …: the score of those items of which that text holds no sentence; n: how many they are"
+            "without …: the score of those items of which that text holds no sentence; "
+            "n: how many they are"
         )
-    few = {
-        f"{r.task}, {one.name}": ", ".join(one.left_out)
-        for r in results
-        for one in r.clean
-        if one.left_out
+    omitted_subsets = {
+        f"{result.task}, {clean.name}": ", ".join(clean.left_out)
+        for result in results
+        for clean in result.clean
+        if clean.left_out
     }
-    for where, subsets in few.items():
+    for label, subsets in omitted_subsets.items():
         print_paragraph(
-            f"{where}: not in the mean, for fewer than {MIN_SUBSET_PAIRS} pairs are left of it: {subsets}"
+            f"{label}: not in the mean, for fewer than {MIN_SUBSET_PAIRS} pairs are left of it: "
+            f"{subsets}"
         )
-    for mark in sorted(
-        {OVERLAP_SYMBOLS[r.overlap] for r in results if marks and r.overlap in OVERLAP_SYMBOLS}
-    ):
-        print_text(OVERLAP_LEGENDS[mark])
-    seeds = list(
-        dict.fromkeys(
-            _seed(r) for r in sorted(results, key=lambda r: (r.train_seed or 0, r.eval_seed))
-        )
-    )
+    if has_symbols:
+        symbols = {
+            OVERLAP_SYMBOLS[result.overlap]
+            for result in results
+            if result.overlap in OVERLAP_SYMBOLS
+        }
+        for symbol in sorted(symbols):
+            print_text(OVERLAP_LEGENDS[symbol])
+    by_seed = sorted(results, key=lambda result: (result.train_seed or 0, result.eval_seed))
+    seeds = list(dict.fromkeys(map(_format_seed, by_seed)))
     if len(seeds) > 1:
         print_text(f"±: deviation over the seeds {', '.join(seeds)}")
 
 
-def _seed(result: Result) -> str:
-    """The seed of training, of evaluation where nothing was trained, or both where both are drawn."""
+def _print_own_notes(results: Sequence[Result]) -> None:
+    """Print each note of results once, behind all tasks that it is about."""
+    has_encoders = len({result.encoder for result in results}) > 1
+    tasks_by_note: dict[tuple[str, str], dict[str, None]] = {}
+    for result in results:
+        for note in result.notes:
+            key = (result.encoder if has_encoders else "", note)
+            tasks_by_note.setdefault(key, {})[result.task] = None
+    for (encoder, note), tasks in tasks_by_note.items():
+        print_paragraph(f"{f'{encoder} on ' if encoder else ''}{', '.join(tasks)}: {note}")
+
+
+def _format_seed(result: Result) -> str:
+    """Return the seed of training, of evaluation if nothing was trained, or both if both vary."""
     if result.train_seed is None:
         return str(result.eval_seed)
     return f"{result.train_seed}/{result.eval_seed}" if result.eval_seed else str(result.train_seed)
 
 
-def _spread(scores: Sequence[float]) -> str:
+def _format_mean(scores: Sequence[float]) -> str:
     mean, deviation = mean_and_deviation(scores)
     return format_points(mean) + ("" if deviation is None else f"±{100 * deviation:.2f}")
 
 
-def _ends(interval: tuple[float, float] | None) -> str:
+def _format_interval(interval: tuple[float, float] | None) -> str:
     return "" if interval is None else f"{100 * interval[0]:.2f}–{100 * interval[1]:.2f}"

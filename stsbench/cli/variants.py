@@ -28,76 +28,120 @@ from stsbench.plots.draw import LinePoint, draw_lines
 from stsbench.results.record import Result, protocol_key
 from stsbench.significance.means import compute_differences_from
 
-GRID = ("dimensions", "embeddings")
 VARIANT_COLUMNS = ("embeddings", "dimensions", "bytes", "score", "difference", "95% interval")
+GRID_KEYS = ("dimensions", "embeddings")
+SeedsByTask = dict[str, list[Result]]
+"""The results of one variant on each task, one per seed."""
+
+
+class ScoreChange(NamedTuple):
+    """The difference of a variant's score from that of the largest embedding."""
+
+    difference: float
+    low: float
+    high: float
+    """The bounds of its paired 95% interval."""
 
 
 class VariantRow(NamedTuple):
-    """One variant of an encoder: its score, and how its embeddings are kept; None where older results do not say."""
+    """The score of one variant of an encoder, and how its embeddings are stored."""
 
     type: str
     dimensions: int | None
+    """None if an older result does not have it."""
     bytes: int | None
+    """The bytes of one embedding; None if the dimensions are unknown."""
     score: float
     """The mean over tasks of the mean over seeds."""
-    change: tuple[float, float, float] | None
-    """The difference from the largest embedding, and the ends of its paired interval."""
+    change: ScoreChange | None
+    """None for the largest embedding itself, and if per-item columns are missing."""
 
 
-def chosen_variants(
-    names: Sequence[str], given: Sequence[str], params: Mapping[str, Any]
-) -> tuple[list[str], dict[str, Any]]:
-    """The encoders of a run with variants (``key=value,value`` each), and the parameters that all of them take."""
-    lists = opt.parse_pairs("--variants", given, "key=value,value, such as dimensions=256,128,64")
-    for key in lists:
-        look_up("key of --variants", key, dict.fromkeys(GRID))
+class ExpandedVariants(NamedTuple):
+    """The encoders of a run with variants, and the parameters that all of them share."""
+
+    specs: list[str]
+    params: dict[str, Any]
+
+
+def expand_variants(
+    specs: Sequence[str], texts: Sequence[str], params: Mapping[str, Any]
+) -> ExpandedVariants:
+    """Return the variants of encoders: all combinations of the values of ``--variants``.
+
+    Args:
+        specs: The encoders.
+        texts: The values of the option, each ``key=value,value``.
+        params: The parameters of ``--set``.
+
+    Raises:
+        StsbenchError: A text cannot be read, a key is in both options, or an encoder is a variant
+            already.
+    """
+    texts_by_key = opt.parse_pairs(
+        "--variants", texts, "key=value,value, such as dimensions=256,128,64"
+    )
+    for key in texts_by_key:
+        look_up("key of --variants", key, dict.fromkeys(GRID_KEYS))
     grid: dict[str, list[Any]] = {
-        key: [int(part) if part.isdecimal() else part for part in split_names(values)]
-        for key, values in lists.items()
+        key: [int(value) if value.isdecimal() else value for value in split_names(text)]
+        for key, text in texts_by_key.items()
     }
-    if twice := params.keys() & grid.keys():
-        raise StsbenchError(f"--set and --variants both give '{min(twice)}'; leave out one of them")
-    for name in names:
-        if again := list(split_params(name))[-1][1].keys() & {*VARIANT_KEYS}:
+    if repeated_keys := params.keys() & grid.keys():
+        raise StsbenchError(
+            f"--set and --variants both give '{min(repeated_keys)}'; leave out one of them"
+        )
+    for spec in specs:
+        _, own_params = list(split_params(spec))[-1]
+        if variant_keys := own_params.keys() & {*VARIANT_KEYS}:
             raise StsbenchError(
-                f"'{name}' is a variant already ({min(again)}); --variants takes the encoder itself"
+                f"'{spec}' is a variant already ({min(variant_keys)}); "
+                "--variants takes the encoder itself"
             )
-    own = {key: value for key, value in params.items() if key != "calibration"}
-    specs = [
-        spec for name in names for spec in variant_specs(name, grid, params.get("calibration", ""))
-    ]
-    return specs, own
+    calibration = params.get("calibration", "")
+    variants = [variant for spec in specs for variant in variant_specs(spec, grid, calibration)]
+    shared_params = {key: value for key, value in params.items() if key != "calibration"}
+    return ExpandedVariants(variants, shared_params)
 
 
 def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path | None) -> None:
-    """Print a table for each encoder and protocol, and draw it where there is one."""
-    groups: dict[tuple[str, str], dict[str, dict[str, list[Result]]]] = {}
-    for result in results:
-        stem, changes = list(split_params(result.encoder))[-1]
-        encoder = variant_name(
-            stem, {key: value for key, value in changes.items() if key not in VARIANT_KEYS}
-        )
-        held = groups.setdefault((encoder, protocol_key(result.protocol)), {})
-        held.setdefault(result.encoder, {}).setdefault(result.task, []).append(result)
+    """Print a table for each encoder and protocol.
+
+    Args:
+        results: The results of all variants.
+        catalogue: The cards.
+        plot: The file to draw the table into; None to draw nothing.
+
+    Raises:
+        StsbenchError: A file is to be drawn, but there are several tables.
+    """
     figures = []
-    for (encoder, _), held in groups.items():
-        # A task that not every variant has is in no table.
-        if not (
-            tasks := [
-                task
-                for task in next(iter(held.values()))
-                if all(task in one for one in held.values())
-            ]
-        ):
+    for (encoder, _), seeds_by_variant in _group_by_variant(results).items():
+        first_variant = next(iter(seeds_by_variant.values()))
+        # A task that a variant lacks is in no table.
+        tasks = [
+            task
+            for task in first_variant
+            if all(task in seeds_by_task for seeds_by_task in seeds_by_variant.values())
+        ]
+        if not tasks:
             continue
-        rows = _variants({name: [mine[task] for task in tasks] for name, mine in held.items()})
-        protocol = next(iter(held.values()))[tasks[0]][0].protocol
-        similarity = f", similarity {protocol['similarity']}" if protocol.get("similarity") else ""
-        how = f"protocol {format_protocol(tasks[0], protocol, catalogue)}{similarity}"
-        what = tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
-        print_text(f"{encoder}: {what}, {how}\n")
-        _print_variants(rows, tasks)
-        figures.append(partial(_variants_figure, rows, f"score × 100, {what}", f"{encoder}, {how}"))
+        rows = _make_rows(
+            {
+                variant: [seeds_by_task[task] for task in tasks]
+                for variant, seeds_by_task in seeds_by_variant.items()
+            }
+        )
+        protocol = first_variant[tasks[0]][0].protocol
+        label = f"protocol {format_protocol(tasks[0], protocol, catalogue)}"
+        if protocol.get("similarity"):
+            label += f", similarity {protocol['similarity']}"
+        score_label = tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
+        print_text(f"{encoder}: {score_label}, {label}\n")
+        _print_variant_rows(rows, tasks)
+        figures.append(
+            partial(_draw_variants, rows, f"score × 100, {score_label}", f"{encoder}, {label}")
+        )
     print_missing_columns(results, "intervals need")
     print_paragraph(*dict.fromkeys(note for result in results for note in result.notes))
     if plot is not None:
@@ -108,63 +152,104 @@ def print_variants(results: Sequence[Result], catalogue: Catalogue, plot: Path |
         emit(figures[0](), plot)
 
 
-def _variants(cells: Mapping[str, Sequence[Sequence[Result]]]) -> list[VariantRow]:
-    types = {
-        name: str(list(split_params(name))[-1][1].get("embeddings", FLOAT_TYPE)) for name in cells
-    }
-    sizes = {name: mine[0][0].run.get("dimensions") for name, mine in cells.items()}
-    kept = {
-        name: None if d is None else EMBEDDING_TYPES[types[name]].bytes(d)
-        for name, d in sizes.items()
-    }
-    # The first of equals stays first: the encoder's own floats come before what is as large.
-    largest = max(cells, key=lambda name: kept[name] or 0)
-    found = compute_differences_from(largest, {largest: cells[largest], **cells})
-    changes = {name: (one.difference, *one.interval()) for name, one in found.items()}
-    scores = {
-        name: fmean(fmean(one.score for one in seeds) for seeds in mine)
-        for name, mine in cells.items()
+def _group_by_variant(
+    results: Sequence[Result],
+) -> dict[tuple[str, str], dict[str, SeedsByTask]]:
+    """Group results by encoder and protocol, then by variant, task and seed."""
+    groups: dict[tuple[str, str], dict[str, SeedsByTask]] = {}
+    for result in results:
+        stem, params = list(split_params(result.encoder))[-1]
+        own_params = {key: value for key, value in params.items() if key not in VARIANT_KEYS}
+        group_key = variant_name(stem, own_params), protocol_key(result.protocol)
+        seeds_by_variant = groups.setdefault(group_key, {})
+        seeds_by_task = seeds_by_variant.setdefault(result.encoder, {})
+        seeds_by_task.setdefault(result.task, []).append(result)
+    return groups
+
+
+def _make_rows(results_by_variant: Mapping[str, Sequence[Sequence[Result]]]) -> list[VariantRow]:
+    """Return the table's rows, by type and from many dimensions to few.
+
+    Args:
+        results_by_variant: The results of each variant by task, one per seed; the same tasks for
+            all.
+    """
+    types: dict[str, str] = {}
+    dimensions: dict[str, int | None] = {}
+    sizes: dict[str, int | None] = {}
+    for variant, tasks in results_by_variant.items():
+        _, params = list(split_params(variant))[-1]
+        types[variant] = str(params.get("embeddings", FLOAT_TYPE))
+        n_dimensions = tasks[0][0].run.get("dimensions")
+        dimensions[variant] = n_dimensions
+        sizes[variant] = (
+            None if n_dimensions is None else EMBEDDING_TYPES[types[variant]].bytes(n_dimensions)
+        )
+    # The first of equals is the largest: the encoder's own floats come before what is as large.
+    largest = max(results_by_variant, key=lambda variant: sizes[variant] or 0)
+    differences = compute_differences_from(
+        largest, {largest: results_by_variant[largest], **results_by_variant}
+    )
+    changes = {
+        variant: ScoreChange(difference.difference, *difference.interval())
+        for variant, difference in differences.items()
     }
     rows = [
-        VariantRow(types[name], sizes[name], kept[name], scores[name], changes.get(name))
-        for name in cells
-    ]
-    return sorted(
-        rows, key=lambda row: (list(EMBEDDING_TYPES).index(row.type), -(row.dimensions or 0))
-    )
-
-
-def _print_variants(variants: Sequence[VariantRow], tasks: Sequence[str]) -> None:
-    rows = []
-    for one in variants:
-        size = ["–" if number is None else f"{number}" for number in (one.dimensions, one.bytes)]
-        difference, low, high = (
-            (f"{100 * number:+.2f}" for number in one.change) if one.change else ("", "", "")
+        VariantRow(
+            type=types[variant],
+            dimensions=dimensions[variant],
+            bytes=sizes[variant],
+            score=fmean(fmean(result.score for result in seeds) for seeds in tasks),
+            change=changes.get(variant),
         )
+        for variant, tasks in results_by_variant.items()
+    ]
+    type_order = list(EMBEDDING_TYPES)
+    return sorted(rows, key=lambda row: (type_order.index(row.type), -(row.dimensions or 0)))
+
+
+def _print_variant_rows(variants: Sequence[VariantRow], tasks: Sequence[str]) -> None:
+    rows = []
+    for variant in variants:
+        difference = interval = ""
+        if variant.change is not None:
+            difference, low, high = (f"{100 * number:+.2f}" for number in variant.change)
+            interval = f"{low} to {high}"
         rows.append(
-            [one.type, *size, format_points(one.score), difference, low and f"{low} to {high}"]
+            [
+                variant.type,
+                "–" if variant.dimensions is None else f"{variant.dimensions}",
+                "–" if variant.bytes is None else f"{variant.bytes}",
+                format_points(variant.score),
+                difference,
+                interval,
+            ]
         )
     print_rows(VARIANT_COLUMNS, rows, right=range(1, 6), sparse=True)
     print_text("")
     if len(tasks) > 1:
         print_paragraph(f"tasks: {', '.join(tasks)}")
-    if any(one.change for one in variants):
+    if any(variant.change for variant in variants):
         print_paragraph(
-            "Scores are times 100. difference: from the largest embedding, with its paired 95% interval."
+            "Scores are times 100. difference: from the largest embedding, with its paired 95% "
+            "interval."
         )
 
 
-def _variants_figure(variants: Sequence[VariantRow], values: str, title: str) -> Any:  # noqa: ANN401 - matplotlib's
-    drawn = []
-    for one in variants:
-        if one.bytes is not None:
-            change, low, high = one.change or (0.0, 0.0, 0.0)
-            # Of the difference, around the score: whether two scores differ is what is asked.
-            ends = (
-                (100 * (one.score - change + low), 100 * (one.score - change + high))
-                if one.change
-                else None
-            )
-            drawn.append(LinePoint(one.type, one.bytes, 100 * one.score, ends))
-    sizes = "bytes of an embedding; — 95% interval of the difference from the largest"
-    return draw_lines(drawn, x_label=sizes, y_label=values, title=title, x_scale="log2")
+def _draw_variants(variants: Sequence[VariantRow], score_label: str, title: str) -> Any:  # noqa: ANN401 - matplotlib's
+    """Draw scores by the bytes of an embedding.
+
+    The intervals are those of the differences, around the score: the figure is to show whether two
+    scores differ.
+    """
+    points = []
+    for variant in variants:
+        if variant.bytes is None:
+            continue
+        interval = None
+        if change := variant.change:
+            largest_score = variant.score - change.difference
+            interval = 100 * (largest_score + change.low), 100 * (largest_score + change.high)
+        points.append(LinePoint(variant.type, variant.bytes, 100 * variant.score, interval))
+    x_label = "bytes of an embedding; — 95% interval of the difference from the largest"
+    return draw_lines(points, x_label=x_label, y_label=score_label, title=title, x_scale="log2")

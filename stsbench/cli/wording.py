@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 
 from stsbench.core.errors import Remedy, StsbenchError
+from stsbench.core.wording import join_lines
 
 OPTIONS: Mapping[str, str] = {
     "callbacks": "",
@@ -81,3 +82,10 @@ def describe_error(error: StsbenchError) -> tuple[str, str]:
         problem = f"{subject}: {problem}"
     hints = [error.hint, describe_remedy(error.remedy) if error.remedy else ""]
     return word_options(problem), word_options("; ".join(filter(None, hints)))
+
+
+def describe_error_line(error: BaseException) -> str:
+    """Return on one line what is wrong and what to do, with options in place of parameters."""
+    if isinstance(error, StsbenchError):
+        return join_lines("; ".join(filter(None, describe_error(error))))
+    return join_lines(word_options(str(error)))

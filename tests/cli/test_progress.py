@@ -118,9 +118,9 @@ def rows(shown: ProgressDisplay) -> dict[str, tuple[str, float, float | None]]:
 def test_bars_show_whose_turn_it_is_how_far_it_is_and_what_is_left(tmp_path, shown):
     progress = RunProgress(tmp_path, shown)
     parts = [part("one", "a", "b", done=1), part("two " * 20, "a")]
-    progress.on_planned(parts)
+    progress.on_plan(parts)
     pace = ProgressTracker(parts)
-    listener = progress.listener().with_progress(pace, parts[0], "1/2 one")
+    listener = progress.callbacks().with_progress(pace, parts[0], "1/2 one")
     assert rows(shown) == {"work": ("all", 1, 3), "": ("1/2 one: loading", 0, 1)}
     listener.on_embedding(0, 50)
     listener.on_embedding(25, 50)
@@ -134,17 +134,17 @@ def test_bars_show_whose_turn_it_is_how_far_it_is_and_what_is_left(tmp_path, sho
     assert rows(shown)[""] == ("1/2 one: scoring b", 0, 1)
     listener.on_result(make_result("one", "b", 0.5))
     assert rows(shown)["work"] == ("all", 2, 3)
-    progress.listener().with_progress(pace, parts[1], f"2/2 {parts[1].name}")
+    progress.callbacks().with_progress(pace, parts[1], f"2/2 {parts[1].name}")
     assert rows(shown)[""][0] == f"2/2 {'two ' * 13}two…"
 
 
 def test_each_worker_has_a_bar_where_someone_watches(tmp_path, shown):
     progress = RunProgress(tmp_path, shown)
-    progress.on_planned([part("one", "a", "b", "c")])
+    progress.on_plan([part("one", "a", "b", "c")])
     pace = at_work()
-    progress.on_working(pace)
+    progress.on_progress(pace)
     pace.finish(2)
-    progress.on_working(pace)
+    progress.on_progress(pace)
     assert rows(shown)["work"][0].startswith("all: 0 of 3 cells done, 0 running, 0 failed; ")
     assert rows(shown)["work"][0].endswith(" sentences/s")
     assert rows(shown)["here:11"][:2] == ("here:11 one: embedding 1/2", 0.5)
@@ -159,9 +159,9 @@ def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch, tmp_path):
         with show_work() as shown:
             shown.make_callbacks("one").on_embedding(5, 20)
         progress = RunProgress(tmp_path)
-        progress.on_working(at_work())
+        progress.on_progress(at_work())
         alone = part("one", "a")
-        progress.listener().with_progress(ProgressTracker([alone]), alone, "1/1 one").on_embedding(
+        progress.callbacks().with_progress(ProgressTracker([alone]), alone, "1/1 one").on_embedding(
             1, 4
         )
         lines = capsys.readouterr().err.splitlines()
@@ -183,11 +183,11 @@ def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch, tmp_path):
 def test_what_fails_is_said_once_and_tasks_without_data_together(tmp_path: Path, capsys):
     progress = RunProgress(tmp_path)
     for task in ("a", "b", "c"):
-        progress.on_failed(task, SourceError(f"no data for {task}"))
-    progress.on_planned([part("one", "d")])
+        progress.on_failure(task, SourceError(f"no data for {task}"))
+    progress.on_plan([part("one", "d")])
     for _ in range(2):
-        progress.on_failed("one on d", EncoderError("no number"))
-        progress.on_noticed("a note")
+        progress.on_failure("one on d", EncoderError("no number"))
+        progress.on_notice("a note")
     assert capsys.readouterr().err.splitlines() == [
         "stsbench: a: no data for a",
         "stsbench: no data either: b, c; 'stsbench doctor' shows what is missing where",
@@ -207,10 +207,10 @@ def test_what_fails_is_said_once_and_tasks_without_data_together(tmp_path: Path,
 def test_events_are_an_object_a_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("stsbench.api.progress_display.LINE_SECONDS", 0.0)
     progress = RunProgress(tmp_path, events=True)
-    progress.on_planned([part("one", "a")])
-    progress.on_working(at_work())
-    progress.on_noticed("a note")
-    progress.on_failed("one on a", EncoderError("no number"))
+    progress.on_plan([part("one", "a")])
+    progress.on_progress(at_work())
+    progress.on_notice("a note")
+    progress.on_failure("one on a", EncoderError("no number"))
     progress.end()
     lines = [
         line for line in capsys.readouterr().err.splitlines() if not line.startswith("stsbench: ")

@@ -13,7 +13,7 @@ import pytest
 
 from stsbench.cli.options import parse_assignments, parse_seeds
 from stsbench.cli.scores import print_scores
-from stsbench.cli.variants import chosen_variants
+from stsbench.cli.variants import expand_variants
 from stsbench.core.catalogue import Catalogue, card_folder
 from stsbench.core.errors import StsbenchError
 from stsbench.results.folder import read_states
@@ -443,7 +443,7 @@ def test_tasks_of_other_protocols_have_tables_of_their_own(stsbench: Command):
 
 
 def test_texts_of_ranges_go_to_integers_alone():
-    specs, params = chosen_variants(
+    specs, params = expand_variants(
         ["a"], ["embeddings=float32,int8,binary"], {"calibration": "t", "pooling": "cls"}
     )
     assert specs == ["a", "a+calibration=t+embeddings=int8", "a+embeddings=binary"]
