@@ -13,7 +13,8 @@ from typing import Any
 from stsbench.analysis.context import AnalysisResult, make_analysis, value_text
 from stsbench.boards.render.figures import comparison_layouts
 from stsbench.boards.render.html import fill_template, html_page, table_body
-from stsbench.boards.tables.table import Layout, Table
+from stsbench.boards.tables.layout import Layout
+from stsbench.boards.tables.table import Table
 from stsbench.significance.comparison import Comparison
 
 MAX_ROWS = 60
