@@ -1,8 +1,12 @@
-"""A checkpoint's tokenizer and model, loaded from its folder alone and seen to be whole: token ids in, hidden states out.
+"""A checkpoint's tokenizer and model: token ids in, hidden states out.
 
-Some models' states depend on padding, whatever the mask says: ConvBERT's convolutions read across a sentence's end, FNet transforms its
-padding too, Nyströmformer's landmarks are means over it. In a batch with longer sentences such a model gives another embedding, and so
-another score where other tasks are scored beside: each sentence is computed with others of its own length alone.
+They are loaded from the checkpoint's folder alone, and checked to be complete.
+
+Some models' states depend on padding, whatever the mask is: ConvBERT's convolutions read across a
+sentence's end, FNet transforms its padding too, and Nyströmformer's landmarks are means over it. In a
+batch with longer sentences such a model gives another embedding, and so another score if further
+tasks are scored in the same run. So such a model computes each sentence only together with others of
+the same length.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from functools import cached_property
 from logging.handlers import BufferingHandler
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,158 +37,229 @@ from stsbench.encoders.network import Network
 from stsbench.encoders.tokens import TokenIds
 from stsbench.encoders.transformer.pooling import Pooling
 
-SLACK, SPARE = 2.0, 50_000_000
-"""A model may have so many times the values of its weights, and so many more: tied ones are written once, a head may be missing."""
+MAX_SIZE_FACTOR = 2.0
+MAX_EXTRA_VALUES = 50_000_000
+"""A model may have at most this factor times the values of its weights' files, and so many more.
+
+Tied weights are written once, and a head may be missing.
+"""
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformers is untyped
-    """Load a checkpoint's tokenizer; raises EncoderError where it cannot be loaded, or knows no words."""
+    """Load a checkpoint's tokenizer.
+
+    Raises:
+        EncoderError: It cannot be loaded, or has no words.
+    """
     with silence_libraries():
         tokenizer = _load(transformers.AutoTokenizer, checkpoint.folder)
     check_vocabulary(tokenizer, checkpoint.folder)
     return tokenizer
 
 
+class LoadedModel(NamedTuple):
+    """A model of transformers, and what its checkpoint lacks."""
+
+    model: Any
+    missing_keys: list[str]
+    """The names of the tensors that the checkpoint lacks, sorted."""
+
+
 def load_model(
-    kind: Any,  # noqa: ANN401
+    auto_class: Any,  # noqa: ANN401 - transformers is untyped
     checkpoint: Checkpoint,
     *,
     dtype: str,
-    **options: Any,  # noqa: ANN401
-) -> tuple[Any, list[str]]:  # noqa: ANN401
-    """Load a checkpoint's weights into a model of a transformers ``Auto…`` class; raises EncoderError: they do not fit.
+    **options: Any,  # noqa: ANN401 - of from_pretrained
+) -> LoadedModel:
+    """Load a checkpoint's weights into a model of a transformers ``Auto…`` class.
 
-    Returns the model, and the names of the tensors that the checkpoint lacks.
+    Args:
+        auto_class: The ``Auto…`` class.
+        checkpoint: The checkpoint.
+        dtype: The type of the numbers, for example ``float32``.
+        options: Further options of ``from_pretrained``.
+
+    Raises:
+        EncoderError: The weights cannot be loaded, or do not fit.
     """
     folder = checkpoint.weights[0].parent
     with silence_libraries():
-        _check_size(kind, folder, checkpoint.weights)
-        # The loading info names sizes that do not match, refused below.
-        checked = {"output_loading_info": True, "ignore_mismatched_sizes": True}
-        model, info = _load(kind, folder, dtype=getattr(torch, dtype), **checked, **options)
-    wrong = sorted(
-        f"'{key}' {tuple(found)}, not {tuple(due)}"
-        for key, found, due in info.get("mismatched_keys") or []
-    )
-    if wrong:
-        raise EncoderError(
-            f"{checkpoint.folder}: the weights have {wrong[0]} ({len(wrong)} tensors in all)"
+        _check_size(auto_class, folder, checkpoint.weights)
+        # The loading info names sizes that do not match, which are refused below.
+        model, loading_info = _load(
+            auto_class,
+            folder,
+            dtype=getattr(torch, dtype),
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **options,
         )
-    return model, sorted(info.get("missing_keys") or [])
+    mismatches = sorted(
+        f"'{key}' {tuple(shape)}, not {tuple(expected_shape)}"
+        for key, shape, expected_shape in loading_info.get("mismatched_keys") or []
+    )
+    if mismatches:
+        raise EncoderError(
+            f"{checkpoint.folder}: the weights have {mismatches[0]} "
+            f"({len(mismatches)} tensors in all)"
+        )
+    return LoadedModel(model, sorted(loading_info.get("missing_keys") or []))
 
 
 def check_vocabulary(tokenizer: Any, folder: Path) -> None:  # noqa: ANN401 - transformers is untyped
-    """Refuse a tokenizer of special tokens alone, which transformers makes where the vocabulary's file is missing."""
-    # The mark of a word's beginning may be among the words (T5).
+    """Refuse a tokenizer that has special tokens only.
+
+    Transformers makes such a tokenizer if the vocabulary's file is missing.
+
+    Raises:
+        EncoderError: The tokenizer has no words.
+    """
+    # The character that marks a word's beginning may be the only other token (T5).
     if len(tokenizer) - len(set(tokenizer.all_special_ids)) < 2:
-        what = "the tokenizer knows no words"
-        raise EncoderError(f"{folder}: {what}; tokenizer.json or the vocabulary's file is missing")
+        raise EncoderError(
+            f"{folder}: the tokenizer knows no words; "
+            "tokenizer.json or the vocabulary's file is missing"
+        )
 
 
 @contextmanager
 def silence_libraries() -> Iterator[list[logging.LogRecord]]:
-    """Keep the libraries from reporting on a load, which we check ourselves; gives what they would have said."""
+    """Keep the libraries from reporting on a load, which is checked here.
+
+    Yields:
+        The list to which their reports are added.
+    """
     from transformers.utils import logging as transformers_logging
 
-    notes = BufferingHandler(1 << 30)
+    # A capacity that is never reached: the handler keeps all records.
+    handler = BufferingHandler(1 << 30)
     loggers = [
         transformers_logging.get_logger("transformers"),
         logging.getLogger("sentence_transformers"),
     ]
-    before = [(logger.level, logger.propagate, logger.handlers) for logger in loggers]
-    bars = transformers_logging.is_progress_bar_enabled()
+    old_settings = [(logger.level, logger.propagate, logger.handlers) for logger in loggers]
+    has_progress_bar = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     for logger in loggers:
         logger.setLevel(logging.WARNING)
-        logger.propagate, logger.handlers = False, [notes]
+        logger.propagate = False
+        logger.handlers = [handler]
     try:
         with warnings.catch_warnings():
-            # Between transformers and tokenizers, whose versions are a user's to choose.
+            # Between transformers and tokenizers; a user chooses their versions.
             warnings.simplefilter("ignore", DeprecationWarning)
-            yield notes.buffer
+            yield handler.buffer
     finally:
-        for logger, (level, propagate, handlers) in zip(loggers, before, strict=True):
+        for logger, (level, propagate, handlers) in zip(loggers, old_settings, strict=True):
             logger.setLevel(level)
-            logger.propagate, logger.handlers = propagate, handlers
-        if bars:
+            logger.propagate = propagate
+            logger.handlers = handlers
+        if has_progress_bar:
             transformers_logging.enable_progress_bar()
 
 
-def _load(kind: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
+def _load(library_class: Any, folder: Path, **options: Any) -> Any:  # noqa: ANN401 - transformers is untyped
+    """Call ``from_pretrained`` of a class of transformers; raises EncoderError if that fails."""
     try:
-        return kind.from_pretrained(str(folder), **LOCAL_ONLY, **options)
-    except BaseException as error:  # what others wrote makes transformers raise anything
+        return library_class.from_pretrained(str(folder), **LOCAL_ONLY, **options)
+    except BaseException as error:  # a broken file makes transformers raise anything
         # The package tokenizers, written in Rust, panics on some broken files.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        what = "tokenizer" if kind is transformers.AutoTokenizer else "model"
-        why = f"{'' if isinstance(error, OSError | ValueError) else f'{type(error).__name__}: '}{join_lines(error)[:300]}"
-        raise EncoderError(f"{folder}: the {what} cannot be loaded: {why}") from error
+        subject = "tokenizer" if library_class is transformers.AutoTokenizer else "model"
+        is_clear = isinstance(error, OSError | ValueError)
+        error_type = "" if is_clear else f"{type(error).__name__}: "
+        raise EncoderError(
+            f"{folder}: the {subject} cannot be loaded: {error_type}{join_lines(error)[:300]}"
+        ) from error
 
 
-def _check_size(kind: Any, folder: Path, weights: Sequence[Path]) -> None:  # noqa: ANN401 - transformers is untyped
-    # Before any memory is asked for.
+def _check_size(auto_class: Any, folder: Path, weights: Sequence[Path]) -> None:  # noqa: ANN401 - transformers is untyped
+    """Refuse a configuration of a model far larger than its weights, before memory is allocated."""
     try:
         config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL_ONLY)
         with torch.device("meta"):
-            model = kind.from_config(config)
+            model = auto_class.from_config(config)
     except Exception:
-        # It cannot be made at all: loading says why.
+        # The model cannot be made at all; loading it will raise the reason.
         return
-    asked = sum(parameter.numel() for parameter in model.parameters())
-    held = sum(prod(shape) for path in weights for shape in read_shapes(path).values())
-    most = int(SLACK * held + SPARE)
-    if asked > most:
-        what = f"config.json asks for a model of {asked:,} values, its weights hold {held:,}"
-        raise EncoderError(f"{folder}: {what}; the most that is read is {most:,}")
+    model_size = sum(parameter.numel() for parameter in model.parameters())
+    weights_size = sum(prod(shape) for path in weights for shape in read_shapes(path).values())
+    max_size = int(MAX_SIZE_FACTOR * weights_size + MAX_EXTRA_VALUES)
+    if model_size > max_size:
+        raise EncoderError(
+            f"{folder}: config.json asks for a model of {model_size:,} values, its weights hold "
+            f"{weights_size:,}; the most that is read is {max_size:,}"
+        )
 
 
 class TokenCounter:
-    """Counts the tokens of texts, without those that a tokenizer adds."""
+    """A function that counts the tokens of texts, without those that a tokenizer adds."""
 
     def __init__(self, model: str, revision: str = "unpinned") -> None:
-        """Open the tokenizer of a checkpoint's folder, or of a model on the Hub at a commit; raises SourceError, EncoderError."""
+        """Open a tokenizer.
+
+        Args:
+            model: A checkpoint's folder, or the id of a model on the Hub.
+            revision: The commit of a model on the Hub.
+
+        Raises:
+            SourceError: The tokenizer is not available.
+            EncoderError: The tokenizer cannot be loaded.
+        """
         folder = Path(model)
         if not folder.is_dir():
             from stsbench.data.hub.repository import fetch_tokenizer
 
-            without = "give a checkpoint's folder in a card of your own"
-            folder = fetch_tokenizer(model, revision=revision, offline_hint=without).path
-        files = Checkpoint(folder=folder)
-        self._tokenizer = load_tokenizer(files)
-        self.identity = fingerprint(files.digests(), files.libraries())
+            folder = fetch_tokenizer(
+                model,
+                revision=revision,
+                offline_hint="give a checkpoint's folder in a card of your own",
+            ).path
+        checkpoint = Checkpoint(folder=folder)
+        self._tokenizer = load_tokenizer(checkpoint)
+        self.identity = fingerprint(checkpoint.digests(), checkpoint.libraries())
 
     def __call__(self, texts: Sequence[str]) -> list[int]:
-        """The tokens of each text."""
-        found = self._tokenizer(
+        """Return the number of tokens of each text."""
+        encoded = self._tokenizer(
             list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False
         )
-        return [len(ids) for ids in found["input_ids"]]
+        return [len(ids) for ids in encoded["input_ids"]]
 
 
 LENGTHS = (5, 12)
-"""Of the two made sentences that tell, in tokens."""
+"""The lengths in tokens of the two sentences that show whether padding changes states."""
 ModelInputs = Mapping[str, torch.Tensor]
+"""The inputs of a model of transformers, each (b, t), by name."""
 
 
 @torch.no_grad()
 def depends_on_padding(model: Any, pad: int, device: torch.device) -> bool:  # noqa: ANN401 - transformers is untyped
-    """Whether a model gives the tokens of a sentence other states beside a longer one than alone."""
+    """Return whether a sentence's tokens have other states beside a longer sentence than alone.
+
+    Args:
+        model: A model of transformers, in whatever mode; its mode is kept.
+        pad: The id of the padding token.
+        device: The device of the model.
+    """
     short, long = LENGTHS
-    table = int(model.get_input_embeddings().num_embeddings)
-    known = [number for number in range(max(table - long - 1, 0), table) if number != pad]
-    ids = torch.tensor([(known * long)[:long]] * 2, device=device)
+    vocabulary_size = int(model.get_input_embeddings().num_embeddings)
+    first_token = max(vocabulary_size - long - 1, 0)
+    tokens = [token for token in range(first_token, vocabulary_size) if token != pad]
+    ids = torch.tensor([(tokens * long)[:long]] * 2, device=device)
     mask = torch.arange(long, device=device) < torch.tensor(LENGTHS, device=device)[:, None]
-    training = bool(getattr(model, "training", False))
-    if training:
+    is_training = bool(getattr(model, "training", False))
+    if is_training:
         model.eval()
-    # In its own numbers: autocast rounds by more than what tells.
+    # In the model's own type: autocast rounds by more than the difference.
     with torch.autocast(device.type, enabled=False):
         alone = model(input_ids=ids[:1, :short]).last_hidden_state[0]
-        beside = model(
-            input_ids=ids.where(mask, pad), attention_mask=mask.long()
-        ).last_hidden_state[0, :short]
-    if training:
+        padded_ids = ids.where(mask, pad)
+        padded = model(input_ids=padded_ids, attention_mask=mask.long()).last_hidden_state
+        beside = padded[0, :short]
+    if is_training:
         model.train()
     dtype = str(alone.dtype).removeprefix("torch.")
     return not is_padding_invariant(
@@ -193,6 +268,7 @@ def depends_on_padding(model: Any, pad: int, device: torch.device) -> bool:  # n
 
 
 TOKENIZE_AT_ONCE = 8192
+"""The number of sentences that are tokenised at a time."""
 ENCODER_ALONE = {
     "t5": "T5EncoderModel",
     "mt5": "MT5EncoderModel",
@@ -207,23 +283,47 @@ Sentence-T5 does so (Ni et al. 2022, arXiv 2108.08877).
 
 
 def model_class(model_type: object) -> Any:  # noqa: ANN401 - transformers is untyped
-    """Return the class of transformers that loads what embeds of a model of this type."""
+    """Return the class of transformers that loads the part of a model that embeds.
+
+    Args:
+        model_type: The ``model_type`` of the checkpoint's configuration.
+    """
     if model_type not in ENCODER_ALONE:
         return transformers.AutoModel
-    encoder = getattr(transformers, ENCODER_ALONE[str(model_type)])
+    encoder_class = getattr(transformers, ENCODER_ALONE[str(model_type)])
     # transformers' own table lacks some of them.
-    transformers.AutoModelForTextEncoding.register(encoder.config_class, encoder, exist_ok=True)
+    transformers.AutoModelForTextEncoding.register(
+        encoder_class.config_class, encoder_class, exist_ok=True
+    )
     return transformers.AutoModelForTextEncoding
 
 
 class Backbone:
-    """A transformer and its tokenizer: what embeds, and what is trained."""
+    """A transformer and its tokenizer, to embed with or to train.
+
+    Attributes:
+        tokenizer: The tokenizer, of transformers.
+        model: The model, of transformers or a runtime.
+        device: The device of the model.
+        pad_token: The id of the padding token.
+        mask_token: The id of the ``[MASK]`` token; None if there is none.
+        special_tokens: The number of special tokens that are added to a sentence.
+        depth: The number of layers.
+    """
 
     def __init__(self, tokenizer: Any, model: Any, device: torch.device) -> None:  # noqa: ANN401 - transformers
-        """Take a loaded tokenizer and model; raises EncoderError where its configuration does not say its sizes."""
-        self.tokenizer, self.model, self.device = tokenizer, model, device
-        pad = tokenizer.pad_token_id
-        self.pad_token = int(pad if pad is not None else tokenizer.eos_token_id or 0)
+        """Keep a loaded tokenizer and model.
+
+        Raises:
+            EncoderError: The configuration lacks the number of layers.
+        """
+        self.tokenizer = tokenizer
+        self.model = model
+        self.device = device
+        pad_token = tokenizer.pad_token_id
+        if pad_token is None:
+            pad_token = tokenizer.eos_token_id or 0
+        self.pad_token = int(pad_token)
         self.mask_token = tokenizer.mask_token_id
         self.special_tokens = int(tokenizer.num_special_tokens_to_add())
         config = model.config
@@ -233,12 +333,12 @@ class Backbone:
             raise EncoderError(
                 f"a model of type '{config.model_type}' does not say its layers"
             ) from error
-        # RoBERTa and its kin number positions by the ids themselves, from where padding ends.
+        # RoBERTa and similar models compute positions from the ids, starting behind the padding id.
         embeddings = getattr(model, "embeddings", None)
-        self._numbers_itself = hasattr(embeddings, "padding_idx") and not isinstance(
+        self._computes_positions = hasattr(embeddings, "padding_idx") and not isinstance(
             embeddings, torch.nn.Embedding
         )
-        self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        self._accepts_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     @classmethod
     def load(
@@ -249,49 +349,60 @@ class Backbone:
         adapters: Sequence[Adapter],
         bidirectional: bool,
     ) -> Backbone:
-        """Load an ``AutoModel`` in evaluation mode, to be run by a backend, and its tokenizer.
+        """Load a tokenizer and an ``AutoModel`` in evaluation mode, which a backend runs.
 
-        Raises EncoderError: weights or an adapter do not fit, there is no such device, or attention stays causal.
+        Args:
+            checkpoint: The checkpoint.
+            backend: The backend that runs the model.
+            pooling: The pooling, which decides what the model must output.
+            adapters: LoRA adapters to merge into the weights, in this order.
+            bidirectional: Let each token of a decoder attend to those after it.
+
+        Raises:
+            EncoderError: Weights or an adapter do not fit, there is no such device, or attention
+                stays causal.
         """
-        place, tokenizer = backend.torch_device, load_tokenizer(checkpoint)
+        # First, because a missing device is reported before anything is loaded.
+        device = backend.torch_device
+        tokenizer = load_tokenizer(checkpoint)
 
-        def make(dtype: str) -> Any:  # noqa: ANN401 - transformers
-            kind = model_class(checkpoint.config().get("model_type"))
-            model, missing = load_model(kind, checkpoint, dtype=dtype)
-            # They would be random; a pooler's matter only where it is used.
-            if lost := [key for key in missing if pooling.through_head or "pooler" not in key]:
-                what = f"the weights lack '{lost[0]}' ({len(lost)} tensors in all)"
-                if all("pooler" in key for key in lost):
-                    what = "the checkpoint has no pooler weights, so its head would be random"
-                    what += "; use pooling 'cls_before_pooler'"
-                raise EncoderError(f"{checkpoint.folder}: {what}")
+        def load_in_torch(dtype: str) -> Any:  # noqa: ANN401 - transformers
+            loaded_class = model_class(checkpoint.config().get("model_type"))
+            model, missing_keys = load_model(loaded_class, checkpoint, dtype=dtype)
+            _refuse_missing_weights(checkpoint.folder, missing_keys, pooling)
             for adapter in adapters:
                 model = adapter.merge_into(model)
             model = model.eval()
             if bidirectional:
-                _attend_both_ways(model)
-            # As one whose decoder wants a beginning.
-            what = f"{checkpoint.folder}: {type(model).__name__} does not run on the tokens of a sentence alone"
-            with torch.inference_mode(), translate_errors(what, EncoderError):
+                _make_bidirectional(model)
+            # A model with a decoder, for example, needs further inputs.
+            problem = (
+                f"{checkpoint.folder}: {type(model).__name__} does not run on the tokens of a "
+                "sentence alone"
+            )
+            with torch.inference_mode(), translate_errors(problem, EncoderError):
                 model(input_ids=torch.ones((1, 2), dtype=torch.long))
             return model
 
-        changes = {"adapters": [one.digests() for one in adapters], "bidirectional": bidirectional}
         network = Network(
             folder=checkpoint.weights[0].parent,
-            state={"files": checkpoint.digests(), **changes},
-            load=make,
+            state={
+                "files": checkpoint.digests(),
+                "adapters": [adapter.digests() for adapter in adapters],
+                "bidirectional": bidirectional,
+            },
+            load=load_in_torch,
             layer_indices=pooling.layer_indices,
             through_head=pooling.through_head,
             tokenizer=tokenizer,
         )
-        return cls(tokenizer, backend.model(network), place)
+        return cls(tokenizer, backend.model(network), device)
 
     @cached_property
     def width(self) -> int:
         """The size of a token's last state.
 
-        It is not every model's ``hidden_size``: Reformer gives twice that, OPT may give less.
+        It is not every model's ``hidden_size``: Reformer's is twice that, OPT's may be smaller.
         """
         ids = torch.ones((1, 2), dtype=torch.long, device=self.device)
         devices = [self.device] if self.device.type == "cuda" else []
@@ -299,7 +410,11 @@ class Backbone:
             return int(self.model(input_ids=ids).last_hidden_state.shape[-1])
 
     def tokenize(self, sentences: Sequence[str], *, max_length: int | None) -> TokenIds:
-        """Return the token ids of each sentence with special tokens, cut at ``max_length`` tokens."""
+        """Return the token ids of each sentence with special tokens, cut at ``max_length`` tokens.
+
+        Raises:
+            EncoderError: The model has no embedding for a token.
+        """
         parts = []
         for start in range(0, len(sentences), TOKENIZE_AT_ONCE):
             encoded = self.tokenizer(
@@ -313,52 +428,68 @@ class Backbone:
             )
             parts.append(TokenIds.from_lists(encoded["input_ids"]))
         tokens = TokenIds.join(parts)
-        # Asked each time: training may add some.
-        known = int(self.model.get_input_embeddings().num_embeddings)
-        if len(tokens.ids) and tokens.ids.max() >= known:
-            what = f"the tokenizer gives token {tokens.ids.max()}, the model knows {known}"
-            raise EncoderError(f"{what}: not of one checkpoint")
+        # Looked up each time: training may add tokens.
+        vocabulary_size = int(self.model.get_input_embeddings().num_embeddings)
+        if len(tokens.ids) and tokens.ids.max() >= vocabulary_size:
+            raise EncoderError(
+                f"the tokenizer gives token {tokens.ids.max()}, the model knows "
+                f"{vocabulary_size}: not of one checkpoint"
+            )
         return tokens
 
     def collate(
         self, tokens: TokenIds, rows: npt.NDArray[np.int64], *, left: bool
     ) -> dict[str, torch.Tensor]:
-        """Return model inputs (b, t); a batch without padding has no attention mask.
+        """Return the model's inputs (b, t) for some sentences.
 
-        Positions count tokens, never padding; of a model that takes none padding is on the right whatever was asked.
+        A batch without padding has no attention mask. Positions count tokens, never padding.
+
+        Args:
+            tokens: The tokens of all sentences.
+            rows: The indices of the sentences of the batch, (b,).
+            left: Put the padding on the left. A model that accepts no positions gets it on the
+                right in any case.
         """
-        left = left and (self._numbers_itself or self._takes_positions)
+        left = left and (self._computes_positions or self._accepts_positions)
         ids, mask = tokens.pad(rows, pad=self.pad_token, left=left)
         batch = {"input_ids": move_to(self.device, ids)}
         if not mask.all():
             batch["attention_mask"] = move_to(self.device, mask)
-            if left and not self._numbers_itself:
+            if left and not self._computes_positions:
                 batch["position_ids"] = (batch["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
         return batch
 
     def positions(self, mask: torch.Tensor) -> torch.Tensor:
-        """The position ids (b, t) that it gives a batch padded on the right; raises EncoderError: it takes none."""
-        if not self._takes_positions:
+        """Return the position ids (b, t) that the model gives a batch padded on the right.
+
+        Raises:
+            EncoderError: It accepts no positions.
+        """
+        if not self._accepts_positions:
             raise EncoderError(
                 f"{type(self.model).__name__} takes no positions; leave out what changes them"
             )
-        if self._numbers_itself:
+        if self._computes_positions:
             return mask.cumsum(dim=1) * mask + int(self.model.embeddings.padding_idx)
         return torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
 
     @cached_property
     def depends_on_padding(self) -> bool:
-        """Whether the states of tokens depend on the padding beside them, mask or not: a convolution, a Fourier transform."""
+        """Whether states depend on the padding beside them, mask or not: of convolutions, say."""
         return depends_on_padding(self.model, self.pad_token, self.device)
 
     def hidden_states(self, batch: ModelInputs, layers: Sequence[int]) -> list[torch.Tensor]:
         """Return the hidden states (b, t, h) of these layers."""
-        return self._unpadded(batch, lambda part: self.padded_states(part, layers))
+        return self._without_padding(batch, lambda part: self.padded_states(part, layers))
 
     def pooler_output(self, batch: ModelInputs) -> torch.Tensor:
-        """Return the first token through the model's own head (b, h)."""
+        """Return the first token through the model's own head (b, h).
 
-        def pooled(part: ModelInputs) -> list[torch.Tensor]:
+        Raises:
+            EncoderError: The model has no head.
+        """
+
+        def run_head(part: ModelInputs) -> list[torch.Tensor]:
             output: torch.Tensor | None = getattr(self.model(**part), "pooler_output", None)
             if output is None:
                 raise EncoderError(
@@ -366,61 +497,90 @@ class Backbone:
                 )
             return [output]
 
-        return self._unpadded(batch, pooled)[0]
+        return self._without_padding(batch, run_head)[0]
 
-    def _unpadded(
+    def _without_padding(
         self, batch: ModelInputs, compute: Callable[[ModelInputs], list[torch.Tensor]]
     ) -> list[torch.Tensor]:
-        """What ``compute`` makes of a batch: states (b, t, h), or one vector a row (b, h).
+        """Compute the outputs of a batch, without padding if they would depend on it.
 
-        Where padding is minded it is given the ids of each length by themselves, and states of padding are zeros.
+        In that case ``compute`` is called with the ids of each length separately, and states of
+        padding are zeros.
+
+        Args:
+            batch: The model's inputs.
+            compute: Returns states (b, t, h), or one vector per row (b, h).
         """
         if "attention_mask" not in batch or not self.depends_on_padding:
             return compute(batch)
-        ids, mask = batch["input_ids"], batch["attention_mask"] != 0
+        ids = batch["input_ids"]
+        mask = batch["attention_mask"] != 0
         lengths = mask.sum(dim=1)
-        whole: list[torch.Tensor] = []
+        outputs: list[torch.Tensor] = []
         for length in sorted(set(lengths.tolist())):
             rows = lengths == length
-            found = compute({"input_ids": ids[rows][mask[rows]].view(-1, length)})
-            whole = whole or [
-                one.new_zeros((*mask.shape[: one.ndim - 1], one.shape[-1])) for one in found
-            ]
-            for every, one in zip(whole, found, strict=True):
-                every[rows if one.ndim == 2 else mask & rows[:, None]] = (
-                    one if one.ndim == 2 else one.flatten(0, 1)
-                )
-        return whole
+            parts = compute({"input_ids": ids[rows][mask[rows]].view(-1, length)})
+            if not outputs:
+                outputs = [
+                    part.new_zeros((*mask.shape[: part.ndim - 1], part.shape[-1])) for part in parts
+                ]
+            for output, part in zip(outputs, parts, strict=True):
+                if part.ndim == 2:
+                    output[rows] = part
+                else:
+                    output[mask & rows[:, None]] = part.flatten(0, 1)
+        return outputs
 
     def padded_states(self, batch: ModelInputs, layers: Sequence[int]) -> list[torch.Tensor]:
-        """The hidden states (b, t, h) of a batch as it stands, whether or not padding is minded."""
+        """Return the hidden states (b, t, h) of a batch as it is, padding included.
+
+        Raises:
+            EncoderError: The layers have states of different shapes.
+        """
         if tuple(layers) == (-1,):
             return [self.model(**batch).last_hidden_state]
         states = self.model(**batch, output_hidden_states=True).hidden_states
         n_tokens = batch["input_ids"].shape[1]
-        # Reformer pads within.
+        # Reformer adds padding of its own.
         selected = [states[layer][:, :n_tokens] for layer in layers]
-        sizes = sorted({tuple(state.shape[1:]) for state in selected})
-        if len(sizes) > 1:
-            problem = f"the layers of {type(self.model).__name__} have the shapes "
-            problem += " and ".join(map(str, sizes))
-            raise EncoderError(f"{problem}; choose a pooling of one layer")
+        shapes = sorted({tuple(state.shape[1:]) for state in selected})
+        if len(shapes) > 1:
+            raise EncoderError(
+                f"the layers of {type(self.model).__name__} have the shapes "
+                f"{' and '.join(map(str, shapes))}; choose a pooling of one layer"
+            )
         return selected
 
 
-def _attend_both_ways(model: Any) -> None:  # noqa: ANN401 - transformers is untyped
-    # As transformers does where a configuration is not causal.
+def _refuse_missing_weights(folder: Path, missing_keys: Sequence[str], pooling: Pooling) -> None:
+    """Raise an EncoderError if weights are missing that would be random and change embeddings."""
+    # A pooler's weights matter only if the pooling uses it.
+    lost_keys = [key for key in missing_keys if pooling.through_head or "pooler" not in key]
+    if not lost_keys:
+        return
+    if all("pooler" in key for key in lost_keys):
+        raise EncoderError(
+            f"{folder}: the checkpoint has no pooler weights, so its head would be random; "
+            "use pooling 'cls_before_pooler'"
+        )
+    raise EncoderError(
+        f"{folder}: the weights lack '{lost_keys[0]}' ({len(lost_keys)} tensors in all)"
+    )
+
+
+def _make_bidirectional(model: Any) -> None:  # noqa: ANN401 - transformers is untyped
+    """Let each token attend to those after it; raises EncoderError if the model does not."""
+    # As transformers does for a configuration that is not causal.
     model.config.is_causal = False
     for module in model.modules():
         if hasattr(module, "is_causal"):
-            # What the kernels ask where no token is padding.
+            # The attention kernels read it if no token is padding.
             module.is_causal = False
     ids = torch.tensor([[1, 2, 3], [1, 2, 4]], device=model.device)
     with torch.inference_mode():
-        first, second = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[
-            :, 0
-        ]
-    if torch.equal(first, second):
+        states = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state
+    first_states = states[:, 0]
+    if torch.equal(first_states[0], first_states[1]):
         raise EncoderError(
             f"{type(model).__name__} cannot attend both ways here; leave 'bidirectional' out"
         )

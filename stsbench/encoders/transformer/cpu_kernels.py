@@ -1,9 +1,10 @@
-"""Linear layers with packed weights on a CPU, attention that skips padding on a GPU.
+"""Linear layers with packed weights on a CPU, and attention that skips padding on a GPU.
 
-On a CPU oneDNN, part of torch, multiplies with weights that are packed once, and an activation or a sum in the same
-pass. Left to itself torch takes MKL in float32, without the wide instructions of AMD processors, and packs bfloat16
-anew for each batch: on one thread of an AMD EPYC ``minilm`` takes 1.18 to 1.26 times the time in float32, 1.03 to 1.15
-in bfloat16 (500 sentences, in turns). Share of the processor's peak: ``benchmarks/encode.py``.
+On a CPU oneDNN, part of torch, multiplies with weights that are packed once, and computes an
+activation or a sum in the same pass. By default torch uses MKL in float32, without the wide
+instructions of AMD processors, and packs bfloat16 again for each batch: on one thread of an AMD EPYC
+``minilm`` takes 1.18 to 1.26 times the time in float32, 1.03 to 1.15 in bfloat16 (500 sentences, in
+turns). For the share of the processor's peak see ``benchmarks/encode.py``.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from torch.nn import functional
 from transformers.utils import is_flash_attn_2_available
 
 PACKED_BATCH_TOKENS = 2048
-"""The tokens of a batch that the layout of packed weights suits best."""
+"""The number of tokens in a batch for which the layout of packed weights is best."""
 Unary = tuple[str, str]
-"""An activation as oneDNN knows it: its name and its kind."""
+"""An activation in oneDNN: its name and its kind."""
 NONE: Unary = ("none", "")
 ACTIVATIONS: Mapping[Unary, Callable[[torch.Tensor], torch.Tensor]] = {
     ("gelu", "none"): functional.gelu,
@@ -29,20 +30,26 @@ ACTIVATIONS: Mapping[Unary, Callable[[torch.Tensor], torch.Tensor]] = {
     ("relu", ""): functional.relu,
     ("swish", ""): functional.silu,
 }
+"""The functions of torch that are oneDNN's activations."""
 
 SUPPORTED_TYPES: Mapping[torch.dtype, Callable[[], bool]] = {
     torch.float32: lambda: True,
     torch.bfloat16: lambda: torch.ops.mkldnn._is_mkldnn_bf16_supported(),
     torch.float16: lambda: torch.ops.mkldnn._is_mkldnn_fp16_supported(),
 }
-"""The types of weights, and whether this processor multiplies each."""
+"""For each type of weights, whether oneDNN multiplies it on this processor."""
 
 
 class PackedLinear(torch.nn.Module):
-    """A linear layer for inference whose weights lie in oneDNN's own layout, and perhaps an activation after it."""
+    """A linear layer for inference with weights in oneDNN's layout, and perhaps an activation."""
 
     def __init__(self, linear: torch.nn.Linear, activation: Unary = NONE) -> None:
-        """Take over the weights of a layer."""
+        """Take over the weights of a layer.
+
+        Args:
+            linear: The layer.
+            activation: The activation to apply to its output.
+        """
         super().__init__()
         self.weight = torch.ops.mkldnn._reorder_linear_weight(
             linear.weight.detach(), PACKED_BATCH_TOKENS
@@ -58,12 +65,13 @@ class PackedLinear(torch.nn.Module):
 
 
 class PackedOutput(torch.nn.Module):
-    """The end of a block of BERT and its kin: a linear layer, what went into the block added, normalised."""
+    """The end of a block of BERT: a linear layer, the block's input added, and a normalisation."""
 
     def __init__(self, module: Any) -> None:  # noqa: ANN401 - transformers is untyped
-        """Take over a module of these layers."""
+        """Take over the weights of a module with these layers."""
         super().__init__()
-        self.dense, self.LayerNorm = PackedLinear(module.dense), module.LayerNorm
+        self.dense = PackedLinear(module.dense)
+        self.LayerNorm = module.LayerNorm
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """Return the normalised sum x W^T + b + residual (..., k)."""
@@ -75,23 +83,26 @@ class PackedOutput(torch.nn.Module):
 
 @torch.inference_mode()
 def pack_linears(model: torch.nn.Module) -> None:
-    """Pack every linear layer of a model in evaluation mode, in place, where this processor's oneDNN takes its type."""
+    """Pack every linear layer of a model in evaluation mode, in place.
+
+    Layers whose type oneDNN does not support on this processor stay as they are.
+    """
     if not (hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch._C._has_mkldnn):
         return
     for name, child in model.named_children():
         if _can_pack(child):
             setattr(model, name, PackedLinear(cast(torch.nn.Linear, child)))
-        elif (packed := _with_sum(child)) is not None:
+        elif (packed := _pack_output(child)) is not None:
             setattr(model, name, packed)
         else:
-            _take_activation(child)
+            _fuse_activation(child)
             pack_linears(child)
 
 
 def runs_on_tokens(model: torch.nn.Module) -> bool:
     """Return whether a model of transformers runs.
 
-    With packed layers, a model that reads the weights of a layer itself does not.
+    With packed layers it does not, if it reads the weights of a layer itself.
     """
     try:
         with torch.inference_mode():
@@ -102,70 +113,77 @@ def runs_on_tokens(model: torch.nn.Module) -> bool:
 
 
 def _can_pack(layer: object) -> bool:
-    if (
-        type(layer) is not torch.nn.Linear
-        or layer.weight.device.type != "cpu"
-        or not layer.weight.numel()
-    ):
+    if type(layer) is not torch.nn.Linear or not layer.weight.numel():
         return False
-    return layer.weight.dtype in SUPPORTED_TYPES and SUPPORTED_TYPES[layer.weight.dtype]()
+    dtype = layer.weight.dtype
+    is_on_cpu = layer.weight.device.type == "cpu"
+    return is_on_cpu and dtype in SUPPORTED_TYPES and SUPPORTED_TYPES[dtype]()
 
 
-def _take_activation(module: Any) -> None:  # noqa: ANN401 - transformers is untyped
-    # That of a feed-forward layer of BERT and its kin, into the product, where oneDNN knows it.
+def _fuse_activation(module: Any) -> None:  # noqa: ANN401 - transformers is untyped
+    """Pack a feed-forward layer of BERT together with its activation, in place.
+
+    The module stays as it is if it has no such layer, or oneDNN lacks the activation.
+    """
     if not (
         hasattr(module, "intermediate_act_fn")
         and hasattr(module, "dense")
         and _can_pack(module.dense)
     ):
         return
-    act, dense = module.intermediate_act_fn, module.dense
+    activation_function = module.intermediate_act_fn
+    dense = module.dense
     x = torch.linspace(-4, 4, 64)
-    found = [
-        unary
-        for unary, known in ACTIVATIONS.items()
-        if torch.allclose(act(x), known(x), rtol=0, atol=1e-6)
+    expected = activation_function(x)
+    activations = [
+        activation
+        for activation, function in ACTIVATIONS.items()
+        if torch.allclose(expected, function(x), rtol=0, atol=1e-6)
     ]
-    if not found:
+    if not activations:
         return
-    given = _drawn(dense.in_features, dense)
-    before = module(given)
-    module.dense, module.intermediate_act_fn = PackedLinear(dense, found[0]), torch.nn.Identity()
-    if not _alike(module(given), before):
-        module.dense, module.intermediate_act_fn = dense, act
+    example = _example_input(dense.in_features, dense)
+    old_output = module(example)
+    module.dense = PackedLinear(dense, activations[0])
+    module.intermediate_act_fn = torch.nn.Identity()
+    if not _is_close(module(example), old_output):
+        module.dense = dense
+        module.intermediate_act_fn = activation_function
 
 
-def _with_sum(module: Any) -> PackedOutput | None:  # noqa: ANN401 - transformers is untyped
-    """The same with its sum within the product; None of a module that is not made so."""
+def _pack_output(module: Any) -> PackedOutput | None:  # noqa: ANN401 - transformers is untyped
+    """Return the packed end of a block of BERT; None if the module is another one."""
     names = {name for name, _ in module.named_children()}
     if names != {"dense", "LayerNorm", "dropout"} or not _can_pack(module.dense):
         return None
     packed = PackedOutput(module)
-    given = [
-        _drawn(size, module.dense) for size in (module.dense.in_features, module.dense.out_features)
-    ]
-    # Its layers do not tell what it does with them.
+    dense = module.dense
+    example = [_example_input(size, dense) for size in (dense.in_features, dense.out_features)]
+    # A module with the same layers may use them in another way.
     try:
-        before = module(*given)
+        old_output = module(*example)
     except TypeError:
         return None
-    return packed if _alike(packed(*given), before) else None
+    return packed if _is_close(packed(*example), old_output) else None
 
 
-def _drawn(width: int, layer: torch.nn.Linear) -> torch.Tensor:
-    drawn = torch.randn((1, 4, width), generator=torch.Generator().manual_seed(0))
-    return drawn.to(layer.weight.dtype)
+def _example_input(width: int, layer: torch.nn.Linear) -> torch.Tensor:
+    """Draw an input (1, 4, width) in the type of a layer, always the same."""
+    example = torch.randn((1, 4, width), generator=torch.Generator().manual_seed(0))
+    return example.to(layer.weight.dtype)
 
 
-def _alike(found: torch.Tensor, before: torch.Tensor) -> bool:
-    share = sqrt(torch.finfo(before.dtype).eps)
-    return torch.allclose(found, before, rtol=0, atol=share * float(before.abs().max()))
+def _is_close(output: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Return whether two outputs differ by rounding in their type at most."""
+    tolerance = sqrt(torch.finfo(expected.dtype).eps) * float(expected.abs().max())
+    return torch.allclose(output, expected, rtol=0, atol=tolerance)
 
 
 def use_flash_attention(model: transformers.PreTrainedModel) -> None:
-    """Let a model on a GPU attend over tokens without padding, where its architecture and the package flash-attn offer it.
+    """Let a model on a GPU attend over tokens without padding, if flash-attn supports it.
 
-    In float32 they do not; without padding torch's own attention is as fast.
+    Nothing changes if the package flash-attn is not installed, the architecture does not support
+    it, or the model is in float32. Without padding torch's own attention is as fast.
     """
     if (
         model.dtype in (torch.bfloat16, torch.float16)
