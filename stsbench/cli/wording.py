@@ -22,6 +22,7 @@ OPTIONS: Mapping[str, str] = {
 """The option of each parameter that is not called as its parameter."""
 COMMANDS: Mapping[str, str] = {
     "score": "'stsbench run{options}' makes it",
+    "fill": "to fill it: stsbench run{options}",
     "train": "'stsbench train{options}' trains it",
     "list": "'stsbench list{options}' lists them",
     "lock": "'stsbench lock{options}' makes one",
@@ -30,6 +31,7 @@ COMMANDS: Mapping[str, str] = {
 }
 """What to do on the command line, by the action of a remedy."""
 ARGUMENTS: Mapping[str, frozenset[str]] = {
+    "fill": frozenset({"encoder"}),
     "train": frozenset({"recipe"}),
     "list": frozenset({"kind"}),
     "make": frozenset({"corpus"}),

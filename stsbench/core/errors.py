@@ -47,6 +47,7 @@ class Remedy(NamedTuple):
 
 ACTIONS: Mapping[str, str] = {
     "score": "call stsbench.evaluate",
+    "fill": "to fill it, call stsbench.evaluate",
     "train": "call stsbench.train",
     "list": "see stsbench.Catalogue",
     "lock": "call stsbench.check.lock.to_lock",

@@ -67,7 +67,7 @@ def test_nothing_to_show_says_what_to_run(stsbench, results):
     error = stsbench.refused("leaderboard", "--suite", "transfer", "--results", "results")
     assert (
         error
-        == "results: no results for suite 'transfer'; run: stsbench run --tasks transfer; the results here are of others: --suite sts shows some"
+        == "results: no results for suite 'transfer'; the results here are of others: --suite sts shows some; 'stsbench run --tasks transfer' makes it"
     )
     error = stsbench.refused("leaderboard", "--protocol", "mean")
     assert "no results for suite 'sts' by protocol 'mean'; " in error

@@ -265,4 +265,4 @@ def test_ranks_refuse_in_one_line(stsbench):
     Path("none").mkdir()
     assert stsbench.refused(
         "leaderboard", "--ranks", "--table", "simcse-5", "--results", "none"
-    ) == ("'simcse-5' has no measured row to rank; 'stsbench run' measures")
+    ) == ("'simcse-5' has no measured row to rank; 'stsbench run' makes it")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from stsbench.boards.tables.rows import read_traits
+from stsbench.boards.tables.traits import read_traits
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.parameters import check_params
 from stsbench.encoders.kinds import ENCODERS

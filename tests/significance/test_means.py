@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stsbench.boards.tables.build import TableRequest, rank_table, rank_tables
+from stsbench.boards.tables.build import TableRequest
 from stsbench.boards.tables.table import RANKS
+from stsbench.boards.tables.uncertainty import rank_table, rank_tables
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, ProtocolError

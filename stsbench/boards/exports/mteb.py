@@ -12,8 +12,9 @@ import msgspec
 
 from stsbench.boards.exports.hub import MtebTask, find_model, find_mteb_task, read_mteb_tasks
 from stsbench.boards.tables.columns import add_average, is_scored_as_mteb
-from stsbench.boards.tables.rows import by_average, hub_address
+from stsbench.boards.tables.rows import by_average
 from stsbench.boards.tables.table import EncoderTraits, Group, Row, Table, TableCell
+from stsbench.boards.tables.traits import hub_address
 from stsbench.core.catalogue import Catalogue
 from stsbench.core.errors import DataError, OutputError, ProtocolError
 from stsbench.core.files import safe_file_name, write_atomically

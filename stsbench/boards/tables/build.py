@@ -1,10 +1,9 @@
-"""The tables that somebody asks for by the name of a table or a suite: of results, published and imported rows; intervals, ranks."""
+"""The tables that a user requests: a declared table or a suite's boards, with intervals and ranks."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,10 +18,7 @@ from stsbench.boards.published.rows import (
 from stsbench.boards.tables.columns import (
     MTEB_PROTOCOL,
     TableFiller,
-    fits_column,
     is_scored_as_mteb,
-    published_protocol,
-    select_column_results,
 )
 from stsbench.boards.tables.rows import (
     AddedRow,
@@ -34,28 +30,25 @@ from stsbench.boards.tables.rows import (
 from stsbench.boards.tables.table import (
     AVERAGE,
     DELTA,
-    EXACT,
     OVERLAP_SYMBOLS,
     Row,
     Show,
     Table,
     TableCell,
-    add_standings,
     subtract,
 )
+from stsbench.boards.tables.uncertainty import add_intervals, rank_tables
 from stsbench.core.cards import Suite
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, DataError, ProtocolError, UnknownName
-from stsbench.core.files import cached_values
-from stsbench.core.wording import format_some
-from stsbench.results.folder import describe_missing_columns, format_rerun_command
-from stsbench.results.groups import group_by_encoder, select_comparable
+from stsbench.core.errors import CardError, DataError, ProtocolError, Remedy, UnknownName
+from stsbench.results.groups import ComparableResults, group_by_encoder, select_comparable
 from stsbench.results.record import Result, protocol_key
 
 if TYPE_CHECKING:
     from stsbench.boards.exports.mteb import ImportedScores
-    from stsbench.significance.comparison import TestSettings
     from stsbench.significance.means import ProgressCallback
+
+DEFAULT_FOLDER = Path("results")
 
 
 def build_table(
@@ -63,90 +56,106 @@ def build_table(
     results: Sequence[Result] = (),
     catalogue: Catalogue | None = None,
     card: TableCard | None = None,
-    added: Sequence[AddedRow] = (),
+    added_rows: Sequence[AddedRow] = (),
     progress: ProgressCallback | None = None,
 ) -> Table:
-    """Make the table of a name, of a TOML file, or of a card; published numbers as printed, beside them what results hold.
+    """Build a table of the published numbers as printed, beside them those of results.
 
-    Results that fit no cell are left out; encoders that are ``added`` have rows whether or not the card names them.
+    Args:
+        name: The name of a table, or of its TOML file.
+        results: The results to show; those that fit no cell are omitted.
+        catalogue: The cards of tasks, suites and encoders.
+        card: The table's card; by default that of the name.
+        added_rows: Encoders that have rows even if the card does not name them.
+        progress: Called as the intervals of rows are computed.
 
     Raises:
-        UnknownName: no such table.
-        CardError: the table's file is wrong.
-        ProtocolError: it would mix protocols without saying so.
+        UnknownName: There is no such table.
+        CardError: The card is not valid.
+        ProtocolError: The table would mix protocols without saying so.
     """
-    card, catalogue = card or read_table_card(name), catalogue or Catalogue()
+    card = card or read_table_card(name)
+    catalogue = catalogue or Catalogue()
     filler = TableFiller.from_card(card, catalogue)
-    runs = group_by_encoder(results, catalogue)
-    notes = [card.note] if card.note else []
-    # Tables of papers have columns that are no task of ours.
-    for task in {
-        column.spec.task: None for column in filler.task_columns if column.spec is not None
-    }:
-        if task in catalogue.paths("tasks") and (old := catalogue.task(task)).superseded_by:
-            later = catalogue.task(old.superseded_by)
-            notes.append(
-                f"{old.name} is version {old.version}; {later.name} ({old.superseded_by}) replaces it, scores differ"
-            )
-    groups = all_groups(filler, results, runs, added)
-    measured_notes = list(describe_clean_scores(filler, runs)) if card.board else []
+    encoder_groups = group_by_encoder(results, catalogue)
+    groups = all_groups(filler, results, encoder_groups, added_rows)
+    measured_notes = list(describe_clean_scores(filler, encoder_groups)) if card.board else []
     rows = [row for group in groups for row in group.rows]
-    if (
-        not filler.has_sts_tests
-        and any(row.source for row in rows)
-        and any(row.overlap in OVERLAP_SYMBOLS for row in rows)
-    ):
-        marks = " and ".join(OVERLAP_SYMBOLS.values())
+    has_published = any(row.source for row in rows)
+    has_overlap = any(row.overlap in OVERLAP_SYMBOLS for row in rows)
+    if has_published and has_overlap and not filler.has_sts_tests:
         measured_notes.append(
-            f"{marks} are on measured rows alone: for published rows, only the overlap with tests of STS is known"
+            f"{' and '.join(OVERLAP_SYMBOLS.values())} are on measured rows alone: "
+            "for published rows, only the overlap with tests of STS is known"
         )
-    made = Table(
+    table = Table(
         name=name,
         title=card.title,
         paper=None if card.board else sources().papers[card.paper],
         paper_number=format_table_number(card),
         columns=filler.columns,
         groups=groups,
-        notes=notes,
+        notes=[*([card.note] if card.note else []), *_describe_superseded(filler, catalogue)],
         measured_notes=measured_notes,
         terms=filler.terms,
     )
     if card.delta:
-        made = _with_distances(
-            made, f"{card.paper}/{card.table}/{card.delta.row}", card.delta.column or AVERAGE
-        )
-    if not results:
-        return made
+        key = f"{card.paper}/{card.table}/{card.delta.row}"
+        table = _add_differences(table, key, card.delta.column or AVERAGE)
+    return add_intervals(table, progress) if results else table
 
-    return add_intervals(made, progress)
+
+def _describe_superseded(filler: TableFiller, catalogue: Catalogue) -> Iterator[str]:
+    """Yield a note on each task of a table that has a later version."""
+    tasks = dict.fromkeys(column.spec.task for column in filler.task_columns if column.spec)
+    for task in tasks:
+        # Tables of papers have columns that are no task of ours.
+        if task not in catalogue.paths("tasks"):
+            continue
+        card = catalogue.task(task)
+        if card.superseded_by:
+            later_card = catalogue.task(card.superseded_by)
+            yield (
+                f"{card.name} is version {card.version}; {later_card.name} "
+                f"({card.superseded_by}) replaces it, scores differ"
+            )
 
 
 def format_table_number(card: TableCard) -> str:
-    """A paper's own number for its table, or what it is instead: ``table-e.1`` is Table E.1."""
+    """Return a paper's own number for its table, for example ``Table E.1`` of ``table-e.1``.
+
+    The title of the part is returned if the table has no number.
+    """
     word, _, number = card.table.partition("-")
     if not any(map(str.isdigit, number)):
         return card.table.replace("-", " ").capitalize()
     return f"{word.capitalize()} {number.upper()}"
 
 
-def _with_distances(table: Table, key: str, column: str) -> Table:
-    aim = next((row for row in table.rows() if row.published_key == key), None)
-    if aim is None:
-        raise CardError(f"[delta]: 'row' names '{key}', which is not a row of the table")
-    theirs = aim.cell(column)
+def _add_differences(table: Table, row_key: str, column_key: str) -> Table:
+    """Return the table with the difference of each row to one row, in one column.
 
-    def changed(row: Row) -> Row:
-        # Scores of different protocols have no distance.
-        if row is aim or row.is_baseline or row.other_protocol != aim.other_protocol:
+    Raises:
+        CardError: The table has no such row.
+    """
+    base_row = next((row for row in table.rows() if row.published_key == row_key), None)
+    if base_row is None:
+        raise CardError(f"[delta]: 'row' names '{row_key}', which is not a row of the table")
+    base_cell = base_row.cell(column_key)
+
+    def add_difference(row: Row) -> Row:
+        # Scores of different protocols cannot be subtracted.
+        is_comparable = row.other_protocol == base_row.other_protocol
+        if row is base_row or row.is_baseline or not is_comparable:
             return row
-        ours = row.cell(column)
-        cell = TableCell(
-            measured=subtract(ours.measured, theirs.measured),
-            published=subtract(ours.published, theirs.published),
+        cell = row.cell(column_key)
+        difference = TableCell(
+            measured=subtract(cell.measured, base_cell.measured),
+            published=subtract(cell.published, base_cell.published),
         )
-        return replace(row, cells={**row.cells, DELTA: cell})
+        return replace(row, cells={**row.cells, DELTA: difference})
 
-    return table.map_rows(changed)
+    return table.map_rows(add_difference)
 
 
 TITLE_FIELDS = ("metric", "aggregation")
@@ -154,179 +163,237 @@ TITLE_FIELDS = ("metric", "aggregation")
 
 
 class TableSet(NamedTuple):
-    """Tables, a line for each thing that is left out of them, and what would fill or show more."""
+    """The tables of a request, and notices on them."""
 
     tables: list[Table]
     omitted: list[str]
-    advice: list[str]
+    """A notice on each thing that the tables omit."""
+    advice: list[DataError | str]
+    """Notices on what would fill columns or show more rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableRequest:
-    """What tables are made of; of a suite's boards only those by ``protocol``."""
+    """The content of the tables that a user wants to see."""
 
     catalogue: Catalogue
     results: Sequence[Result] = ()
-    results_folder: Path = Path("results")
+    results_folder: Path = DEFAULT_FOLDER
     protocol: str | None = None
+    """The protocol of a suite's boards; None for a board for each protocol."""
     show: Show | None = None
     imported: ImportedScores | None = None
     ranks: bool = False
     added: Sequence[AddedRow] = ()
     progress: ProgressCallback | None = None
     select_trusted: Callable[[Iterable[Result]], Iterable[Result]] = list
-    """Selects the believed ones of the results that a table is made of; all, if they are already."""
+    """Selects the results whose scores their items make; all, if they were checked before."""
 
     def make_table(self, name: str) -> TableSet:
-        """The table of a name, or of a TOML file; see :func:`build_table`.
+        """Make the table of a name, or of a TOML file; see :func:`build_table`.
 
         Raises:
-            DataError: there would be nothing in it to show.
+            DataError: The table has no number to show.
         """
         card = read_table_card(name)
         filler = TableFiller.from_card(card, self.catalogue)
-        held, left_out = self._of_tasks(filler.all_tasks())
-        table = build_table(name, held, self.catalogue, card, self.added, self.progress)
-        unseen = ""
+        selected = self._select_results(filler.all_tasks())
+        results = selected.results
+        table = build_table(name, results, self.catalogue, card, self.added, self.progress)
+        hidden = ""
         # A board has a row for each result, and published numbers need none.
-        if held and not self.added and not table.is_board and self.show != "published":
-            unseen = describe_hidden(table, filler, group_by_encoder(held, self.catalogue))
-        why = (
-            f"table '{table.name}': nothing to show as '{self.show}', for no result fits it; "
-            "'stsbench run' measures, --show published prints what papers have"
+        if results and not self.added and not table.is_board and self.show != "published":
+            hidden = describe_hidden(table, filler, group_by_encoder(results, self.catalogue))
+        no_number = DataError(
+            f"table '{table.name}': nothing to show as '{self.show}', for no result fits it",
+            hint="`show=published` prints what papers have",
+            remedy=Remedy("score"),
         )
-        return self._made([table], left_out, why, unseen)
+        return self._finish([table], selected.omitted, no_number, [hidden] if hidden else [])
 
     def make_boards(self, name: str) -> TableSet:
-        """A suite's boards: one for each protocol that its tasks were scored by, and one for imported rows.
+        """Make a suite's boards: one for each protocol of its results, and one of imported rows.
 
         Raises:
-            UnknownName: no such suite. DataError: there would be nothing to show.
-            ProtocolError: ranks are asked for, and the suite has no mean to rank by.
+            UnknownName: There is no such suite.
+            DataError: The boards have no number to show.
+            ProtocolError: Ranks are requested, and the suite has no mean to rank by.
         """
         suite = find_suite(name, self.catalogue)
         if self.ranks and not suite.average:
-            whole = [one for one, other in self.catalogue.suites().items() if other.average]
+            suites_with_mean = [
+                key for key, candidate in self.catalogue.suites().items() if candidate.average
+            ]
             raise ProtocolError(
                 f"suite '{name}' has no mean to rank by",
-                hint=f"suites with one: {', '.join(whole)}",
+                hint=f"suites with one: {', '.join(suites_with_mean)}",
             )
-        held, left_out = self._of_tasks(suite.tasks)
-        scored = {task: self.catalogue.task(task).score_split for task in suite.tasks}
-        made = replace(self, results=held).make_suite_boards(name, suite, scored)
-        if self.imported and not any(is_scored_as_mteb(table.columns) for table in made):
-            card = _suite_card(name, suite, MTEB_PROTOCOL, [], BoardFacts(published=False))
-            made.append(build_table(suite.name or name, [], self.catalogue, card))
-        held_of = "" if self.protocol else self.guess_suite()
-        by = f" by protocol '{self.protocol}'" if self.protocol else ""
-        others = (
-            f"; the results here are of others: --suite {held_of} shows some" if held_of else ""
+        selected = self._select_results(suite.tasks)
+        split_by_task = {task: self.catalogue.task(task).score_split for task in suite.tasks}
+        request = replace(self, results=selected.results)
+        boards = request.make_suite_boards(name, suite, split_by_task)
+        if self.imported and not any(is_scored_as_mteb(board.columns) for board in boards):
+            card = _make_board_card(name, suite, MTEB_PROTOCOL, [], BoardFacts(published=False))
+            boards.append(build_table(suite.name or name, [], self.catalogue, card))
+        return self._finish(boards, selected.omitted, self._no_results_error(name))
+
+    def _no_results_error(self, suite_name: str) -> DataError:
+        """Return the error to raise if there are no results for a suite."""
+        with_protocol = f" by protocol '{self.protocol}'" if self.protocol else ""
+        hint = ""
+        if not self.protocol and (other_suite := self.guess_suite()):
+            hint = f"the results here are of others: `suite={other_suite}` shows some"
+        return DataError(
+            f"{self.results_folder}: no results for suite '{suite_name}'{with_protocol}",
+            hint=hint,
+            remedy=Remedy("score", {"tasks": suite_name}),
         )
-        why = f"{self.results_folder}: no results for suite '{name}'{by}; run: stsbench run --tasks {name}{others}"
-        return self._made(made, left_out, why)
 
-    def make_suite_boards(self, name: str, suite: Suite, scored: Mapping[str, str]) -> list[Table]:
-        """A board for each protocol, or those of one name; scores of different protocols never meet in one.
+    def make_suite_boards(
+        self, name: str, suite: Suite, split_by_task: Mapping[str, str]
+    ) -> list[Table]:
+        """Make a board for each protocol of the results; no board mixes protocols.
 
-        ``name`` is the suite's key, by which published averages are known; ``scored`` each task's scored split: results of others
-        do not count. Where published numbers are shown, the published rows of the protocol stand beside the measured ones.
+        If published numbers are shown, the published rows of a protocol are on its board too.
+
+        Args:
+            name: The key of the suite, by which published averages are found.
+            suite: The suite.
+            split_by_task: The split of each task that is shown.
         """
-        groups: dict[str, list[Result]] = {}
+        results_by_protocol: dict[str, list[Result]] = {}
         for result in self.results:
-            wanted = result.task in suite.tasks and result.split == scored[result.task]
-            if wanted and self.protocol in (None, result.protocol["name"]):
-                groups.setdefault(protocol_key(result.protocol), []).append(result)
-        ways = {key: json.loads(key) for key in sorted(groups)}
-        board = BoardFacts(published=self.show not in (None, "measured"))
-        made = []
-        for key, one in ways.items():
-            card = _suite_card(name, suite, one, ways.values(), board)
-            made.append(
-                build_table(
-                    suite.name or name, groups[key], self.catalogue, card, self.added, self.progress
-                )
+            is_of_split = result.task in suite.tasks and result.split == split_by_task[result.task]
+            if is_of_split and self.protocol in (None, result.protocol["name"]):
+                key = protocol_key(result.protocol)
+                results_by_protocol.setdefault(key, []).append(result)
+        protocols = {key: json.loads(key) for key in sorted(results_by_protocol)}
+        board_facts = BoardFacts(published=self.show not in (None, "measured"))
+        boards = []
+        for key, protocol in protocols.items():
+            card = _make_board_card(name, suite, protocol, protocols.values(), board_facts)
+            board = build_table(
+                suite.name or name,
+                results_by_protocol[key],
+                self.catalogue,
+                card,
+                self.added,
+                self.progress,
             )
-        return made
+            boards.append(board)
+        return boards
 
-    def _made(
-        self, tables: list[Table], left_out: list[str], why: str, unseen: str = ""
+    def _finish(
+        self,
+        tables: list[Table],
+        omitted: list[str],
+        no_number: DataError,
+        advice: Sequence[str] = (),
     ) -> TableSet:
-        advice = [*self._advice(tables), *filter(None, [unseen])]
+        """Add ranks and imported rows to tables, and omit those without a number to show.
+
+        Args:
+            tables: The tables.
+            omitted: Notices on what the tables omit.
+            no_number: The error to raise if no table has a number to show.
+            advice: Further notices on what would show more rows.
+        """
+        all_advice = [*self._advise(tables), *advice]
         if self.ranks:
             tables = rank_tables(tables)
         if self.imported:
             from stsbench.boards.exports.mteb import add_imported_rows
 
-            # A table asked for by name is refused where it does not fit.
-            imported, alone = self.imported, len(tables) == 1
+            # A single table is refused if imported rows do not fit it.
+            is_single = len(tables) == 1
             tables = [
-                add_imported_rows(one, imported) if alone or is_scored_as_mteb(one.columns) else one
-                for one in tables
+                add_imported_rows(table, self.imported)
+                if is_single or is_scored_as_mteb(table.columns)
+                else table
+                for table in tables
             ]
-            left_out = [*left_out, *imported.problems]
+            omitted = [*omitted, *self.imported.problems]
         tables = [table for table in tables if table.has_numbers(self.show)]
         if not tables:
-            raise DataError(why)
-        return TableSet(tables, left_out, advice)
+            raise no_number
+        return TableSet(tables, omitted, all_advice)
 
     def guess_suite(self) -> str:
-        """The first suite that the results have a task of, else one of their tasks."""
+        """Return the first suite that the results have a task of, else one of their tasks.
+
+        Returns:
+            The suite or task; empty if there are no results.
+        """
         tasks = {result.task for result in self.results}
-        suites = (name for name, suite in self.catalogue.suites().items() if tasks & {*suite.tasks})
-        return next(suites, min(tasks, default=""))
+        for name, suite in self.catalogue.suites().items():
+            if tasks & {*suite.tasks}:
+                return name
+        return min(tasks, default="")
 
-    def _advice(self, tables: Sequence[Table]) -> list[str]:
-        """What the added rows of tables lack; raises DataError where no result of an encoder that is added fits a column."""
-        lines: list[str] = []
-        where = "" if self.results_folder == Path("results") else str(self.results_folder)
-        every = [
-            (row, table)
-            for table in tables
-            for row in table.rows()
-            if row.is_added and row.is_measured
-        ]
-        for one in self.added:
-            rows = [(row, table) for row, table in every if one.has_any_of(row.results)]
-            if not rows:
-                empty = Row(label=one.label or one.name, cells={}, encoder=one.results[0].encoder)
-                why = [
-                    line
-                    for table in tables[:1]
-                    for line in describe_gaps(empty, table, self.catalogue, where)
-                ]
-                raise DataError(
-                    f"--add {one.name}: no result of it fits the table; {'; '.join(why)}"
-                )
-            lines += [
-                line
-                for row, table in rows
-                for line in describe_gaps(row, table, self.catalogue, where)
-            ]
-        return lines
+    def _advise(self, tables: Sequence[Table]) -> list[DataError]:
+        """Return notices on the gaps of the added rows.
 
-    def _of_tasks(self, tasks: Iterable[str]) -> tuple[list[Result], list[str]]:
+        Raises:
+            DataError: No result of an added encoder fits a column.
+        """
+        advice: list[DataError] = []
+        folder = "" if self.results_folder == DEFAULT_FOLDER else str(self.results_folder)
+        for added in self.added:
+            has_row = False
+            for table in tables:
+                for row in table.rows():
+                    if row.is_added and row.is_measured and added.has_any_of(row.results):
+                        has_row = True
+                        advice += describe_gaps(row, table, self.catalogue, folder)
+            if not has_row:
+                raise self._no_fitting_result(added, tables, folder)
+        return advice
+
+    def _no_fitting_result(
+        self, added: AddedRow, tables: Sequence[Table], results_folder: str
+    ) -> DataError:
+        """Return the error to raise if no result of an added encoder fits a column."""
+        message = f"`add={added.name}`: no result of it fits the table"
+        if not tables:
+            return DataError(message)
+        empty_row = Row(label=added.label or added.name, cells={}, encoder=added.results[0].encoder)
+        gaps = list(describe_gaps(empty_row, tables[0], self.catalogue, results_folder))
+        return DataError(
+            "; ".join([message, *(gap.problem for gap in gaps)]),
+            remedy=gaps[0].remedy if gaps else None,
+        )
+
+    def _select_results(self, tasks: Iterable[str]) -> ComparableResults:
+        """Return the results of some tasks that are trusted and may share a table."""
         tasks = set(tasks)
         results = self.select_trusted(result for result in self.results if result.task in tasks)
         return select_comparable(results, self.catalogue)
 
 
-def _suite_card(
+def _make_board_card(
     name: str,
     suite: Suite,
     protocol: dict[str, Any],
-    others: Iterable[Mapping[str, Any]],
+    all_protocols: Iterable[Mapping[str, Any]],
     board: BoardFacts,
 ) -> TableCard:
-    """The card of a suite's board by one protocol; the title tells it from those of the same name among ``others``."""
-    namesakes = [other for other in others if other["name"] == protocol["name"]]
-    differing = [
+    """Return the card of a suite's board by one protocol.
+
+    Its title distinguishes the protocol from those of the same name among all protocols.
+    """
+    namesakes = [other for other in all_protocols if other["name"] == protocol["name"]]
+    differing_fields = [
         key for key in protocol if any(other.get(key) != protocol[key] for other in namesakes)
     ]
-    lines = [key for key in dict.fromkeys([*TITLE_FIELDS, *differing]) if key in protocol]
-    facts = ", ".join(f"{'' if key in TITLE_FIELDS else f'{key} '}{protocol[key]}" for key in lines)
+    title_fields = dict.fromkeys([*TITLE_FIELDS, *differing_fields])
+    details = ", ".join(
+        str(protocol[key]) if key in TITLE_FIELDS else f"{key} {protocol[key]}"
+        for key in title_fields
+        if key in protocol
+    )
+    title = f"{suite.name or name}, protocol {protocol['name']}"
     return TableCard(
-        title=f"{suite.name or name}, protocol {protocol['name']}"
-        + (f" ({facts})" if facts else ""),
+        title=f"{title} ({details})" if details else title,
         protocol=str(protocol["name"]),
         fields=protocol,
         columns=list(suite.tasks),
@@ -336,168 +403,21 @@ def _suite_card(
 
 
 def find_suite(name: str, catalogue: Catalogue) -> Suite:
-    """The suite of this name, or a task as a suite of one; raises UnknownName."""
-    suites, tasks = catalogue.suites(), catalogue.paths("tasks")
-    if name in tasks and name not in suites:
+    """Return the suite of a name, or a task as a suite of one task.
+
+    Raises:
+        UnknownName: There is no such suite or task.
+    """
+    suites = catalogue.suites()
+    tasks = catalogue.paths("tasks")
+    if name in suites:
+        return suites[name]
+    if name in tasks:
         return Suite(name=catalogue.task(name).name, tasks=[name], average=False)
-    if name not in suites:
-        hint = (
-            "'stsbench list suites' and 'list tasks' show them; cards of your own need --cards DIR"
-        )
-        raise UnknownName("suite", name, [*suites, *tasks], hint=hint)
-    return suites[name]
-
-
-def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Table:
-    """The table with the 95% intervals of averages and of means over seeds, and a note on what has none, and why."""
-    columns = {column.key: column.spec for column in table.columns if column.spec}
-    keys = list(columns)
-    average = _places(table, keys)
-    # What results call the score that a column takes; nothing where it is their own.
-    names = [
-        ""
-        if one.protocol_fields
-        else ".".join(filter(None, (one.metric, published_protocol(one.protocol).aggregation)))
-        for one in columns.values()
-    ]
-    asked = []
-    for row in table.rows():
-        cells = [select_column_results(row.results, one) for one in columns.values()]
-        if means := _means_of(row, cells, keys, average):
-            asked.append((row, means, cells))
-    if not asked:
-        return table
-    # What computes intervals and ranks is imported where something is measured.
-    from stsbench.significance.means import compute_mean_intervals
-
-    made: dict[int, Row] = {}
-    lacking, silent = list[tuple[str, Result]](), list[tuple[str, Result]]()
-    with cached_values("means.json", dict[str, tuple[float, float]]) as known:
-        for done, (row, means, cells) in enumerate(asked, start=1):
-            found = compute_mean_intervals(cells, set(means.values()), names, known)
-            lacking += [(row.label, one) for one in found.results_without_columns]
-            silent += [(row.label, one) for one in found.results_without_sentences]
-            shown = dict(row.cells)
-            for key, ends in ((key, found.intervals.get(tasks)) for key, tasks in means.items()):
-                if ends and (number := shown[key].measured):
-                    number = number._replace(interval=(100 * ends[0], 100 * ends[1]))
-                    shown[key] = replace(shown[key], measured=number)
-            made[id(row)] = replace(row, cells=shown)
-            if progress:
-                progress(done, len(asked))
-    notes = [
-        f"no 95% interval of the mean of {format_some(list(dict.fromkeys(label for label, _ in rows)))}: {why}; "
-        f"run: {format_rerun_command([one for _, one in rows])}"
-        for why, rows in (
-            ("per-item columns are missing or broken", lacking),
-            ("the results do not tell which items share a sentence", silent),
-        )
-        if rows
-    ]
-    made_table = table.map_rows(lambda row: made.get(id(row), row))
-    return replace(made_table, measured_notes=[*table.measured_notes, *notes])
-
-
-def _places(table: Table, keys: Sequence[str]) -> tuple[int, ...]:
-    """The columns, by place, that a table's mean is over, each as often as it counts; nothing where one is no task's."""
-    if not all(set(term) <= set(keys) for term in table.terms):
-        return ()
-    whole = math.lcm(*map(len, table.terms))
-    return tuple(
-        keys.index(key) for term in table.terms for key in term for _ in range(whole // len(term))
+    raise UnknownName(
+        "suite",
+        name,
+        [*suites, *tasks],
+        hint="cards of your own need `cards=DIR`",
+        remedy=Remedy("list", {"kind": "suites"}),
     )
-
-
-def _means_of(
-    row: Row, cells: Sequence[Sequence[Result]], keys: Sequence[str], average: tuple[int, ...]
-) -> dict[str, tuple[int, ...]]:
-    found = {}
-    for at, key in enumerate(keys):
-        number = row.cell(key).measured
-        if number and number.deviation is not None and len(cells[at]) > 1:
-            found[key] = (at,)
-    whole = (
-        bool(average)
-        and row.cell(AVERAGE).measured is not None
-        and all(cells[at] for at in average)
-    )
-    return found | (dict.fromkeys((AVERAGE, EXACT), average) if whole else {})
-
-
-def rank_tables(tables: Sequence[Table]) -> list[Table]:
-    """The tables with the ranks of their rows; a note says why one of several has none.
-
-    Raises:
-        ProtocolError: a table has no mean over single tasks. DataError: none can have any ranks.
-    """
-    ranked, refused = [], []
-    for table in tables:
-        try:
-            ranked.append(rank_table(table))
-        except DataError as error:
-            refused.append(error)
-            ranked.append(replace(table, measured_notes=[*table.measured_notes, f"Rank: {error}"]))
-    if refused and len(refused) == len(tables):
-        raise refused[0]
-    return ranked
-
-
-def rank_table(table: Table, effort: TestSettings | None = None) -> Table:
-    """The table with the rank intervals and letters of all rows that were measured on averaged tasks.
-
-    Raises:
-        ProtocolError: the table has no mean over single tasks; see also :func:`standings`.
-        DataError: nothing can be ranked: no row is measured, or per-item columns are missing or broken.
-    """
-    by_key = {column.key: column.spec for column in table.columns if not column.is_mixed}
-    wanted = [
-        one for term in table.terms if len(term) == 1 and (one := by_key.get(term[0])) is not None
-    ]
-    if not wanted or len({one.task for one in wanted}) != len(table.terms):
-        raise ProtocolError(
-            f"'{table.name}' has no mean to rank by, in which each task counts once"
-        )
-    rows = {
-        place: [[result for result in row.results if fits_column(result, one)] for one in wanted]
-        for place, row in enumerate(table.rows())
-    }
-    from stsbench.significance.means import rank_rows
-
-    found = rank_rows({place: cells for place, cells in rows.items() if any(cells)}, effort=effort)
-    if not found.rows:
-        if not found.results_without_columns:
-            raise DataError(f"'{table.name}' has no measured row to rank; 'stsbench run' measures")
-        raise DataError(
-            f"{describe_missing_columns(found.results_without_columns)}, which ranks need; run: {format_rerun_command(found.results_without_columns)}"
-        )
-    labels = [row.label for row in table.rows()]
-    lacking_notes = []
-    if found.results_without_columns:
-        lacking_notes = [
-            f"Rank: {describe_missing_columns(found.results_without_columns)}; run: {format_rerun_command(found.results_without_columns)}"
-        ]
-    if len(found.rows) == 1:
-        (place,) = found.rows
-        alone = f"no ranks: they are among the rows measured here, and '{labels[place]}' is the only one to rank"
-        return replace(table, measured_notes=[*table.measured_notes, alone, *lacking_notes])
-    pairs = f"{found.tests} {'pair' if found.tests == 1 else 'pairs'}"
-    notes = [
-        "Rank: by the mean, among the rows measured here; the 95% interval over other items and seeds",
-        "Ties: rows that share a letter are not significantly different by the mean "
-        f"(paired tests, Holm's correction over {pairs}, level {found.level:g})",
-    ]
-    if gaps := [labels[place] for place, one in found.rows.items() if len(one.tasks) < len(wanted)]:
-        notes.append(
-            f"{', '.join(gaps)}: not all tasks can be used; compared with each other row on the tasks that both have, "
-            "so that a gap neither lowers nor raises a rank"
-        )
-    if once := ", ".join(labels[place] for place in found.single_seed_rows):
-        notes.append(f"{once}: one training seed, so the rank says nothing of the recipe")
-    notes += lacking_notes
-    if found.results_without_sentences:
-        tasks = ", ".join(dict.fromkeys(one.task for one in found.results_without_sentences))
-        notes.append(
-            f"Rank: items of {tasks} are taken as independent, for the results do not tell which share a sentence; "
-            f"run: {format_rerun_command(found.results_without_sentences)}"
-        )
-    return replace(add_standings(table, found.rows), measured_notes=[*table.measured_notes, *notes])

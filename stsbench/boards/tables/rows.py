@@ -1,21 +1,20 @@
-"""The rows of boards and those that a user adds: encoders measured and published, and what tables say of each."""
+"""The rows of tables: encoders measured, published and added by the user, and what is known of each."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from stsbench.boards.published.rows import (
-    FOLDER,
+    GroupFacts,
     PublishedRow,
+    RowFacts,
     misprints,
     published_row,
     published_rows,
@@ -23,99 +22,22 @@ from stsbench.boards.published.rows import (
     sources,
 )
 from stsbench.boards.tables.columns import Numbers, TableFiller, add_average
-from stsbench.boards.tables.table import AVERAGE, EXACT, EncoderTraits, Group, Row, Table, TableCell
+from stsbench.boards.tables.table import (
+    AVERAGE,
+    EXACT,
+    Group,
+    Row,
+    Table,
+    TableCell,
+    TableColumn,
+)
+from stsbench.boards.tables.traits import read_traits
 from stsbench.core.cards import EncoderCard
 from stsbench.core.catalogue import Catalogue
-from stsbench.core.errors import CardError, UnknownName
-from stsbench.core.toml import parse_toml
+from stsbench.core.errors import CardError, DataError, Remedy, UnknownName
 from stsbench.core.wording import format_some
 from stsbench.results.groups import EncoderResults
 from stsbench.results.record import Result, score_name
-
-ADDRESS = re.compile(r"https?://[^\s,]+")
-YEARS = re.compile(
-    r"arxiv\.org/abs/(?P<arxiv>\d\d)\d\d\.|aclanthology\.org/(?:(?P<acl>20\d\d)\.|[A-Z](?P<old>\d\d)-)"
-)
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-MODEL_PARAMETERS = frozenset({"model", "package", "file", "base", "layers"})
-"""Parameters of a card that say which network it is: where one is replaced, it is not the card's."""
-
-
-@cache
-def read_encoder_facts() -> Mapping[str, Mapping[str, int]]:
-    """The numbers of parameters by backbone, and the years of works by address: what neither cards nor published rows say."""
-    return parse_toml(FOLDER / "encoders.toml")
-
-
-def read_traits(
-    catalogue: Catalogue, card: EncoderCard | None = None, source: PublishedRow | None = None
-) -> EncoderTraits:
-    """What an encoder is.
-
-    The published row says method, backbone and supervision where there is one, and its source is the work where no
-    card names another. Of an encoder that is neither in a card nor published, nothing is known.
-    """
-    said = source or card
-    if said is None:
-        return EncoderTraits()
-    paper = _address(card.paper) if card else ""
-    origin = sources().papers[source.quoted or source.paper] if source else None
-    replaced = card is not None and any(
-        part.partition("=")[0] in MODEL_PARAMETERS for part in card.name.split("+")[1:]
-    )
-    return EncoderTraits(
-        method=said.method,
-        backbone=said.backbone,
-        supervision=said.supervision,
-        parameters=None if replaced else _parameters(catalogue, card, said.backbone),
-        year=(card.year or _year(paper))
-        if card and (card.year or paper)
-        else origin.year
-        if origin
-        else None,
-        paper=paper or (origin.url if origin else ""),
-        model=_model(card) if card and not replaced else "",
-    )
-
-
-def _parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -> int | None:
-    if card and card.parameters:
-        return card.parameters
-    for other in (card.params.get("base") if card else None, backbone):
-        # A recipe's backbone may be a card's encoder.
-        if isinstance(other, str) and other in catalogue.paths("baselines"):
-            below = catalogue.encoder(other)
-            return below.parameters or read_encoder_facts()["parameters"].get(below.backbone)
-    return read_encoder_facts()["parameters"].get(backbone)
-
-
-def _address(paper: str) -> str:
-    found = ADDRESS.search(paper)
-    return found[0] if found else ""
-
-
-def _year(address: str) -> int | None:
-    known = {one.url: one.year for one in sources().papers.values()} | dict(
-        read_encoder_facts()["years"]
-    )
-    found = YEARS.search(address)
-    said = int(found["acl"] or f"20{found['arxiv'] or found['old']}") if found else None
-    return known.get(address, said)
-
-
-def _model(card: EncoderCard) -> str:
-    model = card.hub or card.params.get("model", "")
-    return (
-        hub_address(model) or _address(model)
-        if isinstance(model, str) and not Path(model).exists()
-        else ""
-    )
-
-
-def hub_address(model: str) -> str:
-    """The Hub's page of an id ``organisation/name``; nothing of what is no such id."""
-    return f"https://huggingface.co/{model}" if HUB_ID.fullmatch(model) else ""
-
 
 SECTIONS = {
     "none": "Unsupervised",
@@ -125,388 +47,538 @@ SECTIONS = {
     "translation": "Trained on translations",
     "": "Others",
 }
+"""The titles of a board's sections, by the supervision of their encoders."""
 
 
-PublishedNumbers = tuple[PublishedRow, Numbers]
-"""What is published of an encoder: its first row, and the numbers of this and further rows."""
+class PublishedNumbers(NamedTuple):
+    """The published numbers of an encoder, which further rows may have completed."""
+
+    row: PublishedRow
+    numbers: Numbers
 
 
 def all_groups(
     filler: TableFiller,
     results: Sequence[Result],
-    runs: Sequence[EncoderResults],
-    added: Sequence[AddedRow],
+    encoder_groups: Sequence[EncoderResults],
+    added_rows: Sequence[AddedRow],
 ) -> list[Group]:
-    """The groups of a table that have a row: of a board or a paper, what is added, the baseline, and without training text."""
+    """Return the groups of a table that have a row.
+
+    These are the groups of a board or a paper, the added rows, the baseline and, on a board, a
+    group for each training text that scores exclude.
+    """
     board = filler.card.board
-    groups = (
-        _board_groups(filler, runs, board.published) if board else list(_paper_groups(filler, runs))
-    )
-    groups = [*_with_added(filler, groups, runs, added), _baseline_group(results, filler)]
-    return [
-        group for group in [*groups, *(_clean_groups(filler, runs) if board else ())] if group.rows
-    ]
+    if board:
+        groups = _board_groups(filler, encoder_groups, with_published=board.published)
+    else:
+        groups = list(_paper_groups(filler, encoder_groups))
+    groups = _with_added_rows(filler, groups, encoder_groups, added_rows)
+    groups.append(_baseline_group(results, filler))
+    if board:
+        groups += _clean_groups(filler, encoder_groups)
+    return [group for group in groups if group.rows]
 
 
-def _by_published(
-    filler: TableFiller, runs: Sequence[EncoderResults]
+def _group_by_published_row(
+    filler: TableFiller, encoder_groups: Sequence[EncoderResults]
 ) -> Mapping[str, list[EncoderResults]]:
-    """The runs that measured each published row: its own encoder's, or those of a card that names it."""
-    by_row: dict[str, list[EncoderResults]] = {}
-    for one in runs:
-        for key in one.card.published if one.card else []:
+    """Return the encoders that measured each published row, which their cards name, by its key.
+
+    Raises:
+        CardError: A card names a row that does not exist.
+    """
+    encoders_by_row: dict[str, list[EncoderResults]] = {}
+    for encoder_group in encoder_groups:
+        for key in encoder_group.card.published if encoder_group.card else []:
             try:
-                by_row.setdefault(published_row(key).key, []).append(one)
+                row = published_row(key)
             except UnknownName as error:
-                path = filler.catalogue.encoder_path(one.encoder)
+                path = filler.catalogue.encoder_path(encoder_group.encoder)
                 raise CardError(f"{path}: key 'published': {error}") from error
-    return by_row
+            encoders_by_row.setdefault(row.key, []).append(encoder_group)
+    return encoders_by_row
 
 
-def _paper_groups(filler: TableFiller, runs: Sequence[EncoderResults]) -> Iterator[Group]:
-    by_row = _by_published(filler, runs)
+def _paper_groups(filler: TableFiller, encoder_groups: Sequence[EncoderResults]) -> Iterator[Group]:
+    """Yield the groups of a paper's table, with the measured numbers beside the published."""
+    encoders_by_row = _group_by_published_row(filler, encoder_groups)
     for group in filler.card.groups:
-        rows = []
+        rows: list[Row] = []
         for facts in row_facts(group):
-            source = published_row(f"{filler.card.paper}/{filler.card.table}/{facts.row}")
-            label, measured = facts.label or facts.row, by_row.get(source.key, [])
-            first = measured[0] if measured else None
-            wrong = misprints().get((source.key, ""))
-            row = encoder_row(
-                filler,
-                label,
-                first,
-                (source, filler.published_numbers(source, facts.protocol, metric=facts.metric)),
-                facts.protocol,
-                encoder=first.encoder if first else source.encoder,
-                quoted_from=sources().papers[source.quoted].name if source.quoted else "",
-                other_protocol=facts.protocol or "" if facts.protocol != group.protocol else "",
-                overlap=filler.row_overlap(source),
-                misprint=wrong.reason if wrong else "",
-                metric=facts.metric,
-                traits=read_traits(
-                    filler.catalogue,
-                    first.card if first else card_of(filler, source.encoder),
-                    source,
-                ),
+            key = f"{filler.card.paper}/{filler.card.table}/{facts.row}"
+            published = published_row(key)
+            rows += _paper_rows(
+                filler, group, facts, published, encoders_by_row.get(published.key, [])
             )
-            rows.append(row)
-            # Further states of the encoder are rows of their own.
-            bare = replace(row, published_key="", quoted_from="", misprint="")
-            for other in measured[1:]:
-                own, cells = (
-                    f"{label} [{other.state_tag or other.encoder}]",
-                    filler.measured_numbers(other, facts.protocol),
-                )
-                rows.append(
-                    replace(
-                        bare, label=own, cells=filler.make_cells({}, cells), results=other.results
-                    )
-                )
         yield Group(title=group.title, section=group.section, rows=rows)
 
 
+def _paper_rows(
+    filler: TableFiller,
+    group: GroupFacts,
+    facts: RowFacts,
+    published: PublishedRow,
+    encoder_groups: Sequence[EncoderResults],
+) -> Iterator[Row]:
+    """Yield a row of a paper, and a row for each further encoder or state that measured it.
+
+    Args:
+        filler: The columns of the table.
+        group: The group of the row.
+        facts: The row as the table's card lists it.
+        published: The row as published.
+        encoder_groups: The encoders that measured it; the first one shares its row.
+    """
+    label = facts.label or facts.row
+    first = encoder_groups[0] if encoder_groups else None
+    numbers = filler.published_numbers(published, facts.protocol, metric=facts.metric)
+    card = first.card if first else card_of(filler, published.encoder)
+    misprint = misprints().get((published.key, ""))
+    row = encoder_row(
+        filler,
+        label,
+        first,
+        PublishedNumbers(published, numbers),
+        facts.protocol,
+        encoder=first.encoder if first else published.encoder,
+        quoted_from=sources().papers[published.quoted].name if published.quoted else "",
+        other_protocol=(facts.protocol or "") if facts.protocol != group.protocol else "",
+        overlap=filler.row_overlap(published),
+        misprint=misprint.reason if misprint else "",
+        metric=facts.metric,
+        traits=read_traits(filler.catalogue, card, published),
+    )
+    yield row
+    row_without_published = replace(row, published_key="", quoted_from="", misprint="")
+    for encoder_group in encoder_groups[1:]:
+        measured = filler.measured_numbers(encoder_group, facts.protocol)
+        yield replace(
+            row_without_published,
+            label=f"{label} [{encoder_group.state_tag or encoder_group.encoder}]",
+            cells=filler.make_cells({}, measured),
+            results=encoder_group.results,
+        )
+
+
 def _board_groups(
-    filler: TableFiller, runs: Sequence[EncoderResults], with_published: bool
+    filler: TableFiller, encoder_groups: Sequence[EncoderResults], *, with_published: bool
 ) -> list[Group]:
-    """The rows of a board, sorted by average: by supervision, or in one group where no published ones stand beside them."""
-    rows = list(_rows(filler, runs, with_published=with_published))
+    """Return the groups of a board, each sorted by average.
+
+    With published rows there is a group for each kind of supervision, else a single one.
+    """
+    rows = list(_board_rows(filler, encoder_groups, with_published=with_published))
     if not with_published:
         return [Group(rows=sorted(rows, key=by_average))]
-    alike = Counter(row.label for row in rows)
-    by: dict[str, list[Row]] = {key: [] for key in SECTIONS}
+    label_counts = Counter(row.label for row in rows)
+    rows_by_supervision: dict[str, list[Row]] = {key: [] for key in SECTIONS}
     for row in rows:
-        label = f"{row.label} ({row.source})" if alike[row.label] > 1 and row.source else row.label
-        by[row.traits.supervision].append(replace(row, label=label))
-    return [Group(section=SECTIONS[key], rows=sorted(mine, key=_order)) for key, mine in by.items()]
+        if label_counts[row.label] > 1 and row.source:
+            row = replace(row, label=f"{row.label} ({row.source})")
+        rows_by_supervision[row.traits.supervision].append(row)
+    return [
+        Group(section=SECTIONS[supervision], rows=sorted(section_rows, key=_by_first_number))
+        for supervision, section_rows in rows_by_supervision.items()
+    ]
 
 
-def _clean_groups(filler: TableFiller, runs: Sequence[EncoderResults]) -> Iterator[Group]:
-    """A group for each training text that was left out of scores: every encoder's mean and scores without it, best first."""
-    for name in dict.fromkeys(
-        clean.name for one in runs for result in one.results for clean in result.clean
-    ):
-        left = [
-            one._replace(results=[part for result in one.results for part in _clean(result, name)])
-            for one in runs
-        ]
-        rows = [encoder_row(filler, one.name, one, results=[]) for one in left if one.results]
-        measured = sorted((row for row in rows if row.is_measured), key=by_average)
-        yield Group(section=name[0].upper() + name[1:], rows=measured)
+def _clean_groups(filler: TableFiller, encoder_groups: Sequence[EncoderResults]) -> Iterator[Group]:
+    """Yield a group for each training text that scores exclude: all encoders without its items."""
+    results = [result for encoder_group in encoder_groups for result in encoder_group.results]
+    names = dict.fromkeys(clean.name for result in results for clean in result.clean)
+    for name in names:
+        rows = []
+        for encoder_group in encoder_groups:
+            clean_results = [
+                clean_result
+                for result in encoder_group.results
+                for clean_result in _clean_results(result, name)
+            ]
+            if clean_results:
+                clean_group = encoder_group._replace(results=clean_results)
+                rows.append(encoder_row(filler, clean_group.name, clean_group, results=[]))
+        measured_rows = [row for row in rows if row.is_measured]
+        yield Group(section=name[0].upper() + name[1:], rows=sorted(measured_rows, key=by_average))
 
 
-def describe_clean_scores(filler: TableFiller, runs: Sequence[EncoderResults]) -> Iterator[str]:
-    """A line on each training text that was left out of scores: how many items of each column it leaves."""
-    left: dict[str, dict[str, str]] = {}
-    shown = {
+def describe_clean_scores(
+    filler: TableFiller, encoder_groups: Sequence[EncoderResults]
+) -> Iterator[str]:
+    """Yield a note on each training text that scores exclude: how many items each column keeps."""
+    heads_by_task = {
         column.spec.task: column.head for column in filler.task_columns if column.spec is not None
     }
-    for result in (result for one in runs for result in one.results if result.task in shown):
+    counts_by_name: dict[str, dict[str, str]] = {}
+    for result in [result for group in encoder_groups for result in group.results]:
+        if result.task not in heads_by_task:
+            continue
         for clean in result.clean:
-            without = f" (none of {', '.join(clean.left_out)})" if clean.left_out else ""
-            left.setdefault(clean.name, {})[shown[result.task]] = (
-                f"{clean.n:,} of {result.n:,}{without}"
+            subsets = f" (none of {', '.join(clean.left_out)})" if clean.left_out else ""
+            counts_by_head = counts_by_name.setdefault(clean.name, {})
+            counts_by_head[heads_by_task[result.task]] = f"{clean.n:,} of {result.n:,}{subsets}"
+    for name, counts_by_head in counts_by_name.items():
+        counts = ", ".join(f"{head} {count}" for head, count in counts_by_head.items())
+        yield f"{name}, items left: {counts}"
+
+
+def _clean_results(result: Result, name: str) -> Iterator[Result]:
+    """Yield the Result as if only the items without a training text had been scored."""
+    for clean in result.clean:
+        if clean.name == name and clean.score is not None and clean.interval is not None:
+            yield msgspec.structs.replace(
+                result,
+                score=clean.score,
+                scores={score_name(result.protocol): clean.score},
+                interval=clean.interval,
+                n=clean.n,
+                per_subset={},
             )
-    for name, counts in left.items():
-        yield f"{name}, items left: {', '.join(f'{head} {count}' for head, count in counts.items())}"
-
-
-def _clean(result: Result, name: str) -> Iterator[Result]:
-    """A Result as it would be of the items alone that a training text leaves."""
-    for one in result.clean:
-        if one.name == name and one.score is not None and one.interval is not None:
-            own = {
-                "score": one.score,
-                "scores": {score_name(result.protocol): one.score},
-                "interval": one.interval,
-            }
-            yield msgspec.structs.replace(result, **own, n=one.n, per_subset={})
 
 
 def card_of(filler: TableFiller, encoder: str) -> EncoderCard | None:
-    """The card of this name, if there is one."""
-    return (
-        filler.catalogue.encoder(encoder)
-        if encoder in filler.catalogue.paths("baselines")
-        else None
-    )
+    """Return the card of an encoder; None if it has none."""
+    if encoder not in filler.catalogue.paths("baselines"):
+        return None
+    return filler.catalogue.encoder(encoder)
 
 
 def encoder_row(
     filler: TableFiller,
     label: str,
-    run: EncoderResults | None,
-    printed: PublishedNumbers | None = None,
+    encoder_group: EncoderResults | None,
+    published: PublishedNumbers | None = None,
     protocol: str | None = None,
-    **facts: Any,  # noqa: ANN401 - fields of the row
+    **fields: Any,  # noqa: ANN401 - fields of the row
 ) -> Row:
-    """The row of an encoder: what was measured of it, if anything, beside what is printed; ``facts`` say other fields.
+    """Return the row of an encoder, with its measured and its published numbers.
 
-    ``protocol`` is that of a row which is not scored as its columns say.
+    Args:
+        filler: The columns of the table.
+        label: The name to print.
+        encoder_group: The encoder's results; None if it is not measured.
+        published: Its published numbers; None if there are none.
+        protocol: The protocol of a row that is not scored as its columns say.
+        fields: Values of further fields of the row, which come before those found here.
     """
-    said: dict[str, Any] = {}
-    row, numbers = printed or (None, {})
-    if row is not None:
-        said = {
-            "published_key": row.key,
-            "source": sources().papers[row.paper].name,
-            "overlap": filler.row_overlap(row),
-        }
-    if run is not None:
-        said |= {"encoder": run.encoder, "overlap": run.overlap, "results": run.results}
-        said["traits"] = read_traits(filler.catalogue, run.card)
-    measured = filler.measured_numbers(run, protocol) if run is not None else {}
-    return Row(label=label, cells=filler.make_cells(numbers, measured), **{**said, **facts})
+    found_fields: dict[str, Any] = {}
+    if published is not None:
+        found_fields["published_key"] = published.row.key
+        found_fields["source"] = sources().papers[published.row.paper].name
+        found_fields["overlap"] = filler.row_overlap(published.row)
+    measured: Numbers = {}
+    if encoder_group is not None:
+        measured = filler.measured_numbers(encoder_group, protocol)
+        found_fields["encoder"] = encoder_group.encoder
+        found_fields["overlap"] = encoder_group.overlap
+        found_fields["results"] = encoder_group.results
+        found_fields["traits"] = read_traits(filler.catalogue, encoder_group.card)
+    cells = filler.make_cells(published.numbers if published else {}, measured)
+    return Row(label=label, cells=cells, **{**found_fields, **fields})
 
 
-def _rows(
-    filler: TableFiller, runs: Sequence[EncoderResults], *, with_published: bool
+def _board_rows(
+    filler: TableFiller, encoder_groups: Sequence[EncoderResults], *, with_published: bool
 ) -> Iterator[Row]:
-    published, done = _published(filler) if with_published else {}, set()
-    for run in runs:
-        card, label = run.card, run.name
+    """Yield the rows of a board: the measured encoders, then those that are only published."""
+    published_by_encoder = _published_by_encoder(filler) if with_published else {}
+    measured_encoders: set[str] = set()
+    for encoder_group in encoder_groups:
+        card = encoder_group.card
+        label = encoder_group.name
         if card and with_published:
-            label = f"{card.name} [{run.state_tag}]" if run.state_tag else card.name
-        row = encoder_row(filler, label, run, published.get(run.encoder) if card else None)
+            tag = encoder_group.state_tag
+            label = f"{card.name} [{tag}]" if tag else card.name
+        published = published_by_encoder.get(encoder_group.encoder) if card else None
+        row = encoder_row(filler, label, encoder_group, published)
         if row.is_measured:
-            done |= {run.encoder} if card else set()
+            if card:
+                measured_encoders.add(encoder_group.encoder)
             yield row
-    for name, printed in published.items():
-        if name not in done:
-            card, wrong = card_of(filler, name), misprints().get((printed[0].key, ""))
-            right = (
-                wrong.expected
-                if wrong and wrong.kind == "label" and wrong.expected
-                else printed[0].row
-            )
-            label, traits = (
-                card.name if card else right,
-                read_traits(filler.catalogue, card, printed[0]),
-            )
-            yield encoder_row(
-                filler, label, None, printed, encoder=name if card else "", traits=traits
-            )
+    for encoder, published in published_by_encoder.items():
+        if encoder not in measured_encoders:
+            yield _unmeasured_row(filler, encoder, published)
 
 
-def _published(filler: TableFiller) -> dict[str, PublishedNumbers]:
-    """Published rows that fit the board, by encoder, or by paper and row where there is none."""
-    found: dict[str, list[PublishedNumbers]] = {}
-    tasks, whole = (
-        {column.key for column in filler.task_columns},
-        filler.card.board is None or filler.card.board.whole,
+def _unmeasured_row(filler: TableFiller, encoder: str, published: PublishedNumbers) -> Row:
+    """Return the row of an encoder that is only published, under its card's or its corrected name."""
+    card = card_of(filler, encoder)
+    label = published.row.row
+    misprint = misprints().get((published.row.key, ""))
+    if misprint and misprint.kind == "label" and misprint.expected:
+        label = misprint.expected
+    return encoder_row(
+        filler,
+        card.name if card else label,
+        None,
+        published,
+        encoder=encoder if card else "",
+        traits=read_traits(filler.catalogue, card, published.row),
     )
-    # Rows read in a text; those at their own source, as far as that is among the papers, come first.
+
+
+def _published_by_encoder(filler: TableFiller) -> dict[str, PublishedNumbers]:
+    """Return the published numbers that fit a board, by encoder, or by paper and row without one.
+
+    Numbers that were read off a figure or not found are omitted.
+    """
+    needs_all_columns = filler.card.board is None or filler.card.board.whole
     rows = [
         row
         for row in published_rows().values()
-        if all(one.verified not in ("figure", "no") for one in row.scores)
+        if all(score.verified not in ("figure", "no") for score in row.scores)
     ]
     papers = {row.paper for row in published_rows().values() if not row.quoted}
+    candidates: dict[str, list[PublishedNumbers]] = {}
+    # Rows that another of the papers is the source of come last.
     for row in sorted(rows, key=lambda row: row.quoted in papers):
         numbers = filler.published_numbers(row, lenient=True)
-        is_whole, is_part = tasks <= numbers.keys(), bool(tasks & numbers.keys())
-        # Of an encoder that has a card, the average alone is worth a row.
-        is_worth = is_whole or (is_part and not whole) or (bool(row.encoder) and AVERAGE in numbers)
         if row.quoted in papers:
-            # What another work took over counts where its source prints less, as the average without the tasks.
-            own = found.get(row.encoder, [])
-            is_worth = (
-                bool(own) and is_whole and not any(tasks <= others.keys() for _, others in own)
-            )
-        if is_worth:
-            found.setdefault(row.encoder or f"{row.paper}/{row.row}", []).append((row, numbers))
-    chosen = {name: _merged(filler, name, mine, whole=whole) for name, mine in found.items()}
+            is_used = _completes(filler, numbers, candidates.get(row.encoder, []))
+        else:
+            is_used = _is_worth_a_row(filler, row, numbers, needs_all_columns=needs_all_columns)
+        if is_used:
+            name = row.encoder or f"{row.paper}/{row.row}"
+            candidates.setdefault(name, []).append(PublishedNumbers(row, numbers))
+    published_by_encoder = {
+        name: _merge_rows(filler, name, published, needs_all_columns=needs_all_columns)
+        for name, published in candidates.items()
+    }
     # Two papers may take the same numbers over from a third.
-    seen: dict[tuple[float, ...], str] = {}
-    for name, (_, numbers) in chosen.items():
-        seen.setdefault(tuple(numbers[key].value for key in sorted(numbers)), name)
-    return {name: chosen[name] for name in seen.values()}
+    name_by_numbers: dict[tuple[float, ...], str] = {}
+    for name, published in published_by_encoder.items():
+        values = tuple(published.numbers[key].value for key in sorted(published.numbers))
+        name_by_numbers.setdefault(values, name)
+    return {name: published_by_encoder[name] for name in name_by_numbers.values()}
 
 
-def _merged(
-    filler: TableFiller, name: str, rows: Sequence[PublishedNumbers], *, whole: bool
+def _completes(filler: TableFiller, numbers: Numbers, earlier: Sequence[PublishedNumbers]) -> bool:
+    """Return whether a quoted row has all columns of a board, which its source does not print.
+
+    The source may have printed the average without the tasks, for example.
+    """
+    column_keys = {column.key for column in filler.task_columns}
+    if not earlier or not column_keys <= numbers.keys():
+        return False
+    return not any(column_keys <= published.numbers.keys() for published in earlier)
+
+
+def _is_worth_a_row(
+    filler: TableFiller, row: PublishedRow, numbers: Numbers, *, needs_all_columns: bool
+) -> bool:
+    """Return whether a published row has enough numbers to be shown on a board."""
+    column_keys = {column.key for column in filler.task_columns}
+    if column_keys <= numbers.keys():
+        return True
+    has_any_column = bool(column_keys & numbers.keys())
+    if has_any_column and not needs_all_columns:
+        return True
+    # The average alone is enough for an encoder with a card.
+    return bool(row.encoder) and AVERAGE in numbers
+
+
+def _merge_rows(
+    filler: TableFiller,
+    encoder: str,
+    candidates: Sequence[PublishedNumbers],
+    *,
+    needs_all_columns: bool,
 ) -> PublishedNumbers:
-    """The fullest row, of those the one that the encoder's card names first; the others may fill its holes."""
-    card = card_of(filler, name)
-    order = {key: place for place, key in enumerate(card.published if card else ())}
-    (first, numbers), *others = sorted(
-        rows,
-        key=lambda pair: (
-            -len(pair[1]) if whole else AVERAGE not in pair[1],
-            order.get(pair[0].key, len(order)),
-        ),
-    )
-    for _, more in () if whole else others:
-        # An average of other cells than the row's own would be none of it.
-        numbers = {
-            key: number for key, number in more.items() if key not in (AVERAGE, EXACT)
-        } | numbers
-    return first, numbers
+    """Return the fullest of an encoder's rows; the others may fill its holes.
+
+    Of equally full rows, the one counts that the encoder's card names first.
+    """
+    card = card_of(filler, encoder)
+    rank_by_key = {key: rank for rank, key in enumerate(card.published if card else ())}
+
+    def sort_key(published: PublishedNumbers) -> tuple[int, int]:
+        if needs_all_columns:
+            holes = -len(published.numbers)
+        else:
+            holes = int(AVERAGE not in published.numbers)
+        return holes, rank_by_key.get(published.row.key, len(rank_by_key))
+
+    fullest, *further = sorted(candidates, key=sort_key)
+    if needs_all_columns:
+        return fullest
+    numbers = fullest.numbers
+    for published in further:
+        # An average of cells of another row would not be this row's.
+        fillings = {
+            key: number for key, number in published.numbers.items() if key not in (AVERAGE, EXACT)
+        }
+        numbers = fillings | numbers
+    return PublishedNumbers(fullest.row, numbers)
 
 
 def by_average(row: Row) -> tuple[bool, float, str]:
-    """Best average first, then rows without."""
-    best = row.cell(AVERAGE).measured or row.cell(AVERAGE).published
-    return best is None, -(best.value if best else 0.0), row.label
+    """Return the key that sorts rows by their average, best first, and rows without one last."""
+    average = row.cell(AVERAGE).measured or row.cell(AVERAGE).published
+    return average is None, -(average.value if average else 0.0), row.label
 
 
-def _order(row: Row) -> tuple[int, float, str]:
-    """Best average first, then by the first column that a row fills: numbers of two columns are never compared."""
-    columns = [AVERAGE, *(key for key in row.cells if key != AVERAGE)]
-    for place, key in enumerate(columns):
-        if best := row.cell(key).measured or row.cell(key).published:
-            return place, -best.value, row.label
-    return len(columns), 0.0, row.label
+def _by_first_number(row: Row) -> tuple[int, float, str]:
+    """Return the key that sorts rows by average, then by the first column that a row fills.
+
+    So numbers of two columns are never compared.
+    """
+    keys = [AVERAGE, *(key for key in row.cells if key != AVERAGE)]
+    for index, key in enumerate(keys):
+        if number := row.cell(key).measured or row.cell(key).published:
+            return index, -number.value, row.label
+    return len(keys), 0.0, row.label
 
 
 def _baseline_group(results: Sequence[Result], filler: TableFiller) -> Group:
-    """The share of the most frequent class, in columns of accuracies: a group of its own is never ranked with encoders."""
-    levels = {
-        (r.task, r.split): 100 * r.scores["majority"] for r in results if "majority" in r.scores
+    """Return a group with the share of the most frequent class, for columns of accuracies.
+
+    In a group of its own it is never ranked with encoders.
+    """
+    share_by_split = {
+        (result.task, result.split): 100 * result.scores["majority"]
+        for result in results
+        if "majority" in result.scores
     }
-    found = {
-        column.key: levels[wanted.task, wanted.split]
-        for column in filler.task_columns
-        if (wanted := column.spec)
-        and wanted.metric == "accuracy"
-        and (wanted.task, wanted.split) in levels
-    }
-    cells = {
-        key: TableCell(measured=number) for key, number in add_average(filler.terms, found).items()
-    }
+    shares = {}
+    for column in filler.task_columns:
+        spec = column.spec
+        if spec and spec.metric == "accuracy" and (spec.task, spec.split) in share_by_split:
+            shares[column.key] = share_by_split[spec.task, spec.split]
+    numbers = add_average(filler.terms, shares)
+    if not numbers:
+        return Group(section="Baseline", rows=[])
+    cells = {key: TableCell(measured=number) for key, number in numbers.items()}
     return Group(
-        section="Baseline",
-        rows=[Row(label="majority class", cells=cells, is_baseline=True)] if cells else [],
+        section="Baseline", rows=[Row(label="majority class", cells=cells, is_baseline=True)]
     )
 
 
+class LabelledResults(NamedTuple):
+    """An encoder's results, and the label of its row; empty for the encoder's own name."""
+
+    encoder_group: EncoderResults
+    label: str
+
+
 class AddedRow(NamedTuple):
-    """An encoder to be added: its name as it was given, the label to print (empty: its own name), and its results."""
+    """An encoder that a user adds to a table."""
 
     name: str
+    """The name that the user typed."""
     label: str
+    """The label to print; empty for the encoder's own name."""
     results: Sequence[Result]
 
     def has_any_of(self, results: Sequence[Result]) -> bool:
-        """Whether any of these is one of its results."""
-        return bool(set(map(_file_of, self.results)) & set(map(_file_of, results)))
+        """Return whether any of these is one of its results."""
+        return bool(set(map(_result_identity, self.results)) & set(map(_result_identity, results)))
 
-    def select_groups(
-        self, all_runs: Sequence[EncoderResults]
-    ) -> Iterator[tuple[EncoderResults, str]]:
-        """The runs that hold its results, each with the label to print; an encoder in several states is several."""
-        found = [one for one in all_runs if self.has_any_of(one.results)]
-        for one in found:
-            marked = self.label and len(found) > 1 and one.state_tag
-            yield one, f"{self.label} [{one.state_tag}]" if marked else self.label
+    def select_groups(self, encoder_groups: Sequence[EncoderResults]) -> Iterator[LabelledResults]:
+        """Yield the groups that hold its results, several if the encoder has several states."""
+        groups = [group for group in encoder_groups if self.has_any_of(group.results)]
+        for group in groups:
+            label = self.label
+            if label and len(groups) > 1 and group.state_tag:
+                label = f"{label} [{group.state_tag}]"
+            yield LabelledResults(group, label)
 
 
-def _file_of(result: Result) -> Path | int:
-    """What a result is known by: its file, for it may have been read again; one that has none is known by itself."""
+def _result_identity(result: Result) -> Path | int:
+    """Return a result's file, which may be read several times; without one, its identity."""
     return result.path or id(result)
 
 
-def _with_added(
+def _with_added_rows(
     filler: TableFiller,
     groups: list[Group],
-    runs: Sequence[EncoderResults],
-    added: Sequence[AddedRow],
+    encoder_groups: Sequence[EncoderResults],
+    added_rows: Sequence[AddedRow],
 ) -> list[Group]:
-    """The groups with a row for each encoder that is added.
+    """Return the groups with a row for each added encoder.
 
-    On a board it is there, and gets its label. Below a paper's own groups stands one more: its best and second best stay the
-    paper's, and no row is among others by mistake.
+    A board has its row already, which gets its label. Below a paper's own groups there is one
+    more, so that best and second best stay the paper's.
     """
-    chosen = [pair for one in added for pair in one.select_groups(runs)]
+    added = [labelled for row in added_rows for labelled in row.select_groups(encoder_groups)]
     if filler.card.board is None:
-        rows = [encoder_row(filler, label or run.name, run, is_added=True) for run, label in chosen]
+        rows = [
+            encoder_row(filler, label or encoder_group.name, encoder_group, is_added=True)
+            for encoder_group, label in added
+        ]
         return [*groups, Group(title="Measured here", rows=rows)]
-    labels = {id(run.results): label for run, label in chosen}
+    label_by_results = {id(encoder_group.results): label for encoder_group, label in added}
 
-    def named(row: Row) -> Row:
-        label = labels.get(id(row.results))
+    def relabel(row: Row) -> Row:
+        label = label_by_results.get(id(row.results))
         return row if label is None else replace(row, label=label or row.label, is_added=True)
 
-    return [replace(group, rows=list(map(named, group.rows))) for group in groups]
+    return [replace(group, rows=list(map(relabel, group.rows))) for group in groups]
 
 
 def describe_gaps(
     row: Row, table: Table, catalogue: Catalogue, results_folder: str = ""
-) -> Iterator[str]:
-    """What an added row has no number for: a line for each command that would fill columns, and one for the rest.
+) -> Iterator[DataError]:
+    """Yield a notice on each set of columns that an added row has no number for.
 
-    Commands name the folder of results ``results_folder``; empty for the usual one.
+    Args:
+        row: The added row.
+        table: Its table.
+        catalogue: The tasks and suites that can be scored.
+        results_folder: The results folder for remedies; empty for the default one.
+
+    Yields:
+        One notice for each way of scoring that would fill columns, with its remedy; the last one,
+        without a remedy, on the columns that cannot be filled. Nothing is raised.
     """
-    missing: dict[tuple[str, str], dict[str, str]] = {}
-    known = {*catalogue.suites(), *catalogue.paths("tasks")}
-    for column in (
-        one for one in table.columns if one.kind == "task" and not row.cell(one.key).measured
-    ):
-        wanted, way = column.spec, ("", "")
-        if wanted and column.in_points and wanted.protocol and wanted.task in known:
-            way = (
-                wanted.protocol,
-                "" if wanted.published_split == "test" else wanted.published_split,
+    names = {*catalogue.suites(), *catalogue.paths("tasks")}
+    columns_by_scoring: dict[tuple[str, str], list[TableColumn]] = {}
+    for column in table.columns:
+        if column.kind != "task" or row.cell(column.key).measured:
+            continue
+        spec = column.spec
+        scoring = ("", "")
+        if spec and column.in_points and spec.protocol and spec.task in names:
+            scoring = (
+                spec.protocol,
+                "" if spec.published_split == "test" else spec.published_split,
             )
-        missing.setdefault(way, {})[column.head] = wanted.task if wanted else ""
-    for (protocol, split), heads in sorted(missing.items(), key=lambda one: not one[0][0]):
-        words = ["stsbench", "run", row.encoder, "--tasks", ",".join(dict.fromkeys(heads.values()))]
-        options = {"--protocol": protocol, "--split": split, "--results": results_folder}
-        words += [word for option, value in options.items() if value for word in (option, value)]
-        how = (
-            f"; to fill it: {shlex.join(words)}"
-            if protocol
-            else ", which 'stsbench run' does not measure"
-        )
-        yield f"row '{row.label}' has no {', '.join(heads)}{how}"
+        columns_by_scoring.setdefault(scoring, []).append(column)
+    cannot_be_scored = columns_by_scoring.pop(("", ""), [])
+    for (protocol, split), columns in columns_by_scoring.items():
+        tasks = dict.fromkeys(column.spec.task for column in columns if column.spec)
+        arguments = {
+            "encoder": row.encoder,
+            "tasks": ",".join(tasks),
+            "protocol": protocol,
+            "split": split,
+            "results_folder": results_folder,
+        }
+        remedy = Remedy("fill", {name: value for name, value in arguments.items() if value})
+        heads = dict.fromkeys(column.head for column in columns)
+        yield DataError(f"row '{row.label}' has no {', '.join(heads)}", remedy=remedy)
+    if cannot_be_scored:
+        heads = dict.fromkeys(column.head for column in cannot_be_scored)
+        yield DataError(f"row '{row.label}' has no {', '.join(heads)}, which no evaluator measures")
 
 
-def describe_hidden(table: Table, filler: TableFiller, runs: Sequence[EncoderResults]) -> str:
-    """One line on results that a paper's table has columns for and no row; nothing where there are none."""
-    shown = {_file_of(result) for row in table.rows() for result in row.results}
-    unseen = (run for run in runs if not any(_file_of(one) in shown for one in run.results))
-    names = [run.name for run in unseen if filler.measured_numbers(run)]
-    if not names:
+def describe_hidden(
+    table: Table, filler: TableFiller, encoder_groups: Sequence[EncoderResults]
+) -> str:
+    """Return a notice on encoders that a paper's table has columns for and no row.
+
+    Returns:
+        The notice; empty if there are none.
+    """
+    shown_results = {_result_identity(result) for row in table.rows() for result in row.results}
+    hidden_names = [
+        encoder_group.name
+        for encoder_group in encoder_groups
+        if not any(_result_identity(result) in shown_results for result in encoder_group.results)
+        and filler.measured_numbers(encoder_group)
+    ]
+    if not hidden_names:
         return ""
-    listed, given = format_some(names), shlex.quote(names[0])
-    return f"results of {listed} are in no row of '{table.name}'; --add NAME shows them, such as --add {given}"
+    return (
+        f"results of {format_some(hidden_names)} are in no row of '{table.name}'; "
+        f"`add=NAME` shows them, such as `add={shlex.quote(hidden_names[0])}`"
+    )

@@ -32,6 +32,7 @@ from stsbench.boards.tables.table import (
     TableColumn,
     TableNumber,
 )
+from stsbench.cli.wording import describe_error
 from stsbench.core.catalogue import Catalogue
 from stsbench.results.groups import group_by_encoder
 from stsbench.results.record import Result
@@ -304,16 +305,16 @@ CATALOGUE = Catalogue()
 
 
 def made(name: str, results: list[Result], *added: AddedRow) -> Table:
-    return build_table(name, results, CATALOGUE, added=added)
+    return build_table(name, results, CATALOGUE, added_rows=added)
 
 
 def told(name: str, results: list[Result], where: str = "") -> list[str]:
     table = made(name, results, AddedRow("mine", "Ours", results))
     return [
-        line
+        "; ".join(filter(None, describe_error(gap)))
         for one in table.rows()
         if one.is_added
-        for line in describe_gaps(one, table, CATALOGUE, where)
+        for gap in describe_gaps(one, table, CATALOGUE, where)
     ]
 
 
@@ -449,7 +450,7 @@ def test_the_command_names_the_split_and_the_folder_and_quotes_names():
 
 def test_what_no_run_measures_is_told_so():
     (line,) = told("sgopt-6", sts("mine", *UNROUNDED))
-    assert line == "row 'Ours' has no Training, Inference, which 'stsbench run' does not measure"
+    assert line == "row 'Ours' has no Training, Inference, which no evaluator measures"
     first, second = told("declutr-2", sts("mine", *UNROUNDED))
     assert "sickr-regression" in first and "--protocol senteval" in first
     assert second.endswith("--protocol mean")
@@ -463,12 +464,12 @@ def unseen(name: str, *results: Any) -> str:
 def test_results_without_a_row_are_told():
     mine = sts("mine", *UNROUNDED)
     assert unseen("simcse-5", *mine, *sts("simcse-bert-base", *UNROUNDED)) == (
-        "results of mine are in no row of 'simcse-5'; --add NAME shows them, such as --add mine"
+        "results of mine are in no row of 'simcse-5'; `add=NAME` shows them, such as `add=mine`"
     )
     five = [result for at in range(5) for result in sts(f"mine {at}", *UNROUNDED)]
     assert "mine 0, mine 1, mine 2 and 2 more" in unseen(
         "simcse-5", *five
-    ) and "--add 'mine 0'" in unseen("simcse-5", *five)
+    ) and "`add='mine 0'`" in unseen("simcse-5", *five)
     assert (
         unseen("simcse-e1", *mine) == ""
         and unseen("simcse-5", *sts("simcse-bert-base", *UNROUNDED)) == ""

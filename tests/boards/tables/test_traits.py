@@ -10,8 +10,8 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 
 from stsbench.boards.published.rows import published_row
-from stsbench.boards.tables.rows import hub_address, read_encoder_facts, read_traits
 from stsbench.boards.tables.table import EncoderTraits
+from stsbench.boards.tables.traits import hub_address, read_encoder_facts, read_traits
 from stsbench.core.catalogue import Catalogue
 
 LARGE = {

@@ -1,0 +1,119 @@
+"""What an encoder is: its method, backbone, size and year, from its card and published rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from stsbench.boards.published.rows import FOLDER, Paper, PublishedRow, sources
+from stsbench.boards.tables.table import EncoderTraits
+from stsbench.core.cards import EncoderCard
+from stsbench.core.toml import parse_toml
+from stsbench.core.catalogue import Catalogue
+
+ADDRESS = re.compile(r"https?://[^\s,]+")
+YEARS = re.compile(
+    r"arxiv\.org/abs/(?P<arxiv>\d\d)\d\d\.|aclanthology\.org/(?:(?P<acl>20\d\d)\.|[A-Z](?P<old>\d\d)-)"
+)
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+MODEL_PARAMETERS = frozenset({"model", "package", "file", "base", "layers"})
+"""Parameters of a card that define its network: with another value it is not the card's."""
+
+
+@cache
+def read_encoder_facts() -> Mapping[str, Mapping[str, int]]:
+    """Read the numbers of parameters by backbone, and the years of works by address.
+
+    These are the facts that neither cards nor published rows have.
+    """
+    return parse_toml(FOLDER / "encoders.toml")
+
+
+def read_traits(
+    catalogue: Catalogue,
+    card: EncoderCard | None = None,
+    published: PublishedRow | None = None,
+) -> EncoderTraits:
+    """Return what an encoder is; empty traits if it has no card and is not published.
+
+    Args:
+        catalogue: The cards that a backbone is looked up in.
+        card: The encoder's card. Its paper comes before the source of the published row.
+        published: A published row of the encoder. Its method, backbone and supervision come
+            before those of the card.
+    """
+    described = published or card
+    if described is None:
+        return EncoderTraits()
+    source = sources().papers[published.quoted or published.paper] if published else None
+    card_paper = _find_address(card.paper) if card else ""
+    has_other_network = card is not None and any(
+        parameter.partition("=")[0] in MODEL_PARAMETERS for parameter in card.name.split("+")[1:]
+    )
+    n_parameters = None
+    if not has_other_network:
+        n_parameters = _count_parameters(catalogue, card, described.backbone)
+    return EncoderTraits(
+        method=described.method,
+        backbone=described.backbone,
+        supervision=described.supervision,
+        parameters=n_parameters,
+        year=_find_year(card, card_paper, source),
+        paper=card_paper or (source.url if source else ""),
+        model=_model_address(card) if card and not has_other_network else "",
+    )
+
+
+def _find_year(card: EncoderCard | None, card_paper: str, source: Paper | None) -> int | None:
+    """Return the year of an encoder's card, else of the card's paper, else of the source."""
+    if card and card.year:
+        return card.year
+    if card_paper:
+        return _year_of_address(card_paper)
+    return source.year if source else None
+
+
+def _count_parameters(catalogue: Catalogue, card: EncoderCard | None, backbone: str) -> int | None:
+    """Return the number of parameters of a card, of its base or of its backbone, if known."""
+    if card and card.parameters:
+        return card.parameters
+    parameters_by_backbone = read_encoder_facts()["parameters"]
+    for base in (card.params.get("base") if card else None, backbone):
+        # The backbone of a recipe may be an encoder with a card.
+        if isinstance(base, str) and base in catalogue.paths("baselines"):
+            base_card = catalogue.encoder(base)
+            return base_card.parameters or parameters_by_backbone.get(base_card.backbone)
+    return parameters_by_backbone.get(backbone)
+
+
+def _find_address(text: str) -> str:
+    """Return the first web address in a text; empty if there is none."""
+    match = ADDRESS.search(text)
+    return match[0] if match else ""
+
+
+def _year_of_address(address: str) -> int | None:
+    """Return the year of a work by its address: as listed, else as the address itself has it."""
+    years = {paper.url: paper.year for paper in sources().papers.values()}
+    years |= read_encoder_facts()["years"]
+    if address in years:
+        return years[address]
+    match = YEARS.search(address)
+    if match is None:
+        return None
+    return int(match["acl"] or f"20{match['arxiv'] or match['old']}")
+
+
+def _model_address(card: EncoderCard) -> str:
+    """Return the web address of a card's model; empty if it is local or has none."""
+    model = card.hub or card.params.get("model", "")
+    if not isinstance(model, str) or Path(model).exists():
+        return ""
+    return hub_address(model) or _find_address(model)
+
+
+def hub_address(model: str) -> str:
+    """Return the Hub's page of an id ``organisation/name``; empty if it is no such id."""
+    return f"https://huggingface.co/{model}" if HUB_ID.fullmatch(model) else ""

@@ -1,0 +1,277 @@
+"""The intervals of a table's means, and the ranks of its rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from stsbench.boards.tables.columns import (
+    fits_column,
+    published_protocol,
+    select_column_results,
+)
+from stsbench.boards.tables.table import AVERAGE, EXACT, ColumnSpec, Row, Table, add_standings
+from stsbench.core.errors import DataError, ProtocolError, Remedy
+from stsbench.core.files import cached_values
+from stsbench.core.wording import format_some
+from stsbench.results.folder import describe_missing_columns, format_rerun_command
+from stsbench.results.record import Result
+
+if TYPE_CHECKING:
+    from stsbench.significance.comparison import TestSettings
+    from stsbench.significance.means import ProgressCallback, Standings
+
+
+class _RowMeans(NamedTuple):
+    """The numbers of a row that are means over tasks or seeds, and so need an interval."""
+
+    row: Row
+    tasks_by_key: Mapping[str, tuple[int, ...]]
+    """The tasks that each number is a mean over, by their index, by the key of its column."""
+    results_by_task: Sequence[Sequence[Result]]
+
+
+def add_intervals(table: Table, progress: ProgressCallback | None = None) -> Table:
+    """Return the table with 95% intervals of averages and of means over seeds.
+
+    Notes name the rows whose intervals cannot be computed, and why.
+    """
+    spec_by_key = {column.key: column.spec for column in table.columns if column.spec}
+    rows_to_do = list(_find_means(table, spec_by_key))
+    if not rows_to_do:
+        return table
+    # The module is imported only if intervals are computed, because it takes long.
+    from stsbench.significance.means import compute_mean_intervals
+
+    score_names = [_score_name(spec) for spec in spec_by_key.values()]
+    new_rows: dict[int, Row] = {}
+    without_columns: list[tuple[str, Result]] = []
+    without_sentences: list[tuple[str, Result]] = []
+    with cached_values("means.json", dict[str, tuple[float, float]]) as interval_cache:
+        for n_done, (row, tasks_by_key, results_by_task) in enumerate(rows_to_do, start=1):
+            computed = compute_mean_intervals(
+                results_by_task, set(tasks_by_key.values()), score_names, interval_cache
+            )
+            without_columns += [(row.label, result) for result in computed.results_without_columns]
+            without_sentences += [
+                (row.label, result) for result in computed.results_without_sentences
+            ]
+            new_rows[id(row)] = _set_intervals(row, tasks_by_key, computed.intervals)
+            if progress:
+                progress(n_done, len(rows_to_do))
+    notes = []
+    for reason, labels_and_results in (
+        ("per-item columns are missing or broken", without_columns),
+        ("the results do not tell which items share a sentence", without_sentences),
+    ):
+        if labels_and_results:
+            labels = list(dict.fromkeys(label for label, _ in labels_and_results))
+            command = format_rerun_command([result for _, result in labels_and_results])
+            notes.append(
+                f"no 95% interval of the mean of {format_some(labels)}: {reason}; run: {command}"
+            )
+    new_table = table.map_rows(lambda row: new_rows.get(id(row), row))
+    return replace(new_table, measured_notes=[*table.measured_notes, *notes])
+
+
+def _score_name(spec: ColumnSpec) -> str:
+    """Return what results call the score that a column takes; empty if it is their own score."""
+    if spec.protocol_fields:
+        return ""
+    aggregation = published_protocol(spec.protocol).aggregation
+    return ".".join(filter(None, (spec.metric, aggregation)))
+
+
+def _find_means(table: Table, spec_by_key: Mapping[str, ColumnSpec]) -> Iterator[_RowMeans]:
+    """Yield the rows of a table that have means, with the tasks that each mean is over."""
+    keys = list(spec_by_key)
+    averaged_tasks = _averaged_task_indices(table, keys)
+    for row in table.rows():
+        results_by_task = [
+            select_column_results(row.results, spec) for spec in spec_by_key.values()
+        ]
+        tasks_by_key: dict[str, tuple[int, ...]] = {}
+        for index, key in enumerate(keys):
+            number = row.cell(key).measured
+            if number and number.deviation is not None and len(results_by_task[index]) > 1:
+                tasks_by_key[key] = (index,)
+        has_average = row.cell(AVERAGE).measured is not None
+        if averaged_tasks and has_average and all(results_by_task[i] for i in averaged_tasks):
+            tasks_by_key |= {AVERAGE: averaged_tasks, EXACT: averaged_tasks}
+        if tasks_by_key:
+            yield _RowMeans(row, tasks_by_key, results_by_task)
+
+
+def _averaged_task_indices(table: Table, task_keys: Sequence[str]) -> tuple[int, ...]:
+    """Return the indices of the task columns that a table's average is over.
+
+    Each occurs as often as it counts. Empty if the average is over another column too.
+    """
+    if not all(set(term) <= set(task_keys) for term in table.terms):
+        return ()
+    n_per_term = math.lcm(*map(len, table.terms))
+    indices: list[int] = []
+    for term in table.terms:
+        for key in term:
+            indices += [task_keys.index(key)] * (n_per_term // len(term))
+    return tuple(indices)
+
+
+def _set_intervals(
+    row: Row,
+    tasks_by_key: Mapping[str, tuple[int, ...]],
+    intervals: Mapping[tuple[int, ...], tuple[float, float]],
+) -> Row:
+    """Return the row with the intervals of its means, in points."""
+    cells = dict(row.cells)
+    for key, tasks in tasks_by_key.items():
+        number = cells[key].measured
+        if tasks in intervals and number:
+            low, high = intervals[tasks]
+            number = number._replace(interval=(100 * low, 100 * high))
+            cells[key] = replace(cells[key], measured=number)
+    return replace(row, cells=cells)
+
+
+def rank_tables(tables: Sequence[Table]) -> list[Table]:
+    """Return the tables with the ranks of their rows; a table without ranks has a note on why.
+
+    Raises:
+        ProtocolError: A table has no mean over single tasks.
+        DataError: No table can have ranks.
+    """
+    ranked_tables = []
+    errors = []
+    for table in tables:
+        try:
+            ranked_tables.append(rank_table(table))
+        except DataError as error:
+            errors.append(error)
+            ranked_tables.append(_add_measured_notes(table, [f"Rank: {error.problem}"]))
+    if errors and len(errors) == len(tables):
+        raise errors[0]
+    return ranked_tables
+
+
+def rank_table(table: Table, effort: TestSettings | None = None) -> Table:
+    """Return the table with the rank intervals and letters of the rows measured on its tasks.
+
+    Args:
+        table: The table.
+        effort: The settings of the tests.
+
+    Raises:
+        ProtocolError: The table has no mean over single tasks; see also :func:`rank_rows`.
+        DataError: No row can be ranked: none is measured, or per-item columns are missing or
+            broken.
+    """
+    specs = _ranked_specs(table)
+    results_by_row = {}
+    for row_index, row in enumerate(table.rows()):
+        results_by_task = [
+            [result for result in row.results if fits_column(result, spec)] for spec in specs
+        ]
+        if any(results_by_task):
+            results_by_row[row_index] = results_by_task
+    from stsbench.significance.means import rank_rows
+
+    standings = rank_rows(results_by_row, effort=effort)
+    if not standings.rows:
+        raise _no_ranks_error(table, standings)
+    labels = [row.label for row in table.rows()]
+    lacking_notes = list(_describe_lacking_columns(standings))
+    if len(standings.rows) == 1:
+        (row_index,) = standings.rows
+        note = (
+            f"no ranks: they are among the rows measured here, and '{labels[row_index]}' "
+            "is the only one to rank"
+        )
+        return _add_measured_notes(table, [note, *lacking_notes])
+    notes = [
+        *_describe_ranks(standings, labels, n_tasks=len(specs)),
+        *lacking_notes,
+        *_describe_independence(standings),
+    ]
+    return _add_measured_notes(add_standings(table, standings.rows), notes)
+
+
+def _no_ranks_error(table: Table, standings: Standings[int]) -> DataError:
+    """Return the error to raise if no row can be ranked."""
+    results = standings.results_without_columns
+    if not results:
+        return DataError(f"'{table.name}' has no measured row to rank", remedy=Remedy("score"))
+    return DataError(
+        f"{describe_missing_columns(results)}, which ranks need; "
+        f"run: {format_rerun_command(results)}"
+    )
+
+
+def _describe_lacking_columns(standings: Standings[int]) -> Iterator[str]:
+    """Yield a note on results without per-item columns, if there are any."""
+    results = standings.results_without_columns
+    if results:
+        yield f"Rank: {describe_missing_columns(results)}; run: {format_rerun_command(results)}"
+
+
+def _ranked_specs(table: Table) -> list[ColumnSpec]:
+    """Return the columns of the tasks that a table's mean is over.
+
+    Raises:
+        ProtocolError: The table has no mean in which each task counts once.
+    """
+    spec_by_key = {column.key: column.spec for column in table.columns if not column.is_mixed}
+    single_keys = [term[0] for term in table.terms if len(term) == 1]
+    specs = [spec for spec in map(spec_by_key.get, single_keys) if spec is not None]
+    if not specs or len({spec.task for spec in specs}) != len(table.terms):
+        raise ProtocolError(
+            f"'{table.name}' has no mean to rank by, in which each task counts once"
+        )
+    return specs
+
+
+def _describe_ranks(
+    standings: Standings[int], labels: Sequence[str], *, n_tasks: int
+) -> Iterator[str]:
+    """Yield the notes on what ranks and letters mean, and on rows that need care."""
+    pairs = f"{standings.tests} {'pair' if standings.tests == 1 else 'pairs'}"
+    yield (
+        "Rank: by the mean, among the rows measured here; "
+        "the 95% interval over other items and seeds"
+    )
+    yield (
+        "Ties: rows that share a letter are not significantly different by the mean "
+        f"(paired tests, Holm's correction over {pairs}, level {standings.level:g})"
+    )
+    rows_with_gaps = [
+        labels[row_index]
+        for row_index, standing in standings.rows.items()
+        if len(standing.tasks) < n_tasks
+    ]
+    if rows_with_gaps:
+        yield (
+            f"{', '.join(rows_with_gaps)}: not all tasks can be used; compared with each other "
+            "row on the tasks that both have, so that a gap neither lowers nor raises a rank"
+        )
+    single_seed_rows = [labels[row_index] for row_index in standings.single_seed_rows]
+    if single_seed_rows:
+        yield (
+            f"{', '.join(single_seed_rows)}: one training seed, "
+            "so the rank says nothing of the recipe"
+        )
+
+
+def _describe_independence(standings: Standings[int]) -> Iterator[str]:
+    """Yield a note on tasks whose items are taken as independent, if there are any."""
+    results = standings.results_without_sentences
+    if results:
+        tasks = ", ".join(dict.fromkeys(result.task for result in results))
+        yield (
+            f"Rank: items of {tasks} are taken as independent, for the results do not tell "
+            f"which share a sentence; run: {format_rerun_command(results)}"
+        )
+
+
+def _add_measured_notes(table: Table, notes: Sequence[str]) -> Table:
+    return replace(table, measured_notes=[*table.measured_notes, *notes])
