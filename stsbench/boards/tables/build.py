@@ -298,7 +298,7 @@ class TableRequest:
             no_number: The error to raise if no table has a number to show.
             advice: Further notices on what would show more rows.
         """
-        all_advice = [*self._advise(tables), *advice]
+        all_advice: list[DataError | str] = [*self._advise(tables), *advice]
         if self.ranks:
             tables = rank_tables(tables)
         if self.imported:

@@ -382,7 +382,7 @@ def test_results_that_are_in_no_row_are_told_where_measured_ones_are_shown():
     results = sts("mine", *UNROUNDED)
     request = TableRequest(catalogue=CATALOGUE, results=[*results, *sts("minilm", *UNROUNDED)])
     (advice,) = request.make_table("simcse-5").advice
-    assert advice.startswith("results of mine, minilm are in no row of 'simcse-5'")
+    assert str(advice).startswith("results of mine, minilm are in no row of 'simcse-5'")
     published = replace(request, show="published").make_table("simcse-5")
     assert published.advice == [] and len(published.tables) == 1
 
