@@ -10,8 +10,8 @@ from pathlib import Path
 from stsbench.boards.published.rows import FOLDER, Paper, PublishedRow, sources
 from stsbench.boards.tables.table import EncoderTraits
 from stsbench.core.cards import EncoderCard
-from stsbench.core.toml import parse_toml
 from stsbench.core.catalogue import Catalogue
+from stsbench.core.toml import parse_toml
 
 ADDRESS = re.compile(r"https?://[^\s,]+")
 YEARS = re.compile(
