@@ -47,7 +47,7 @@ def draft_encoder(source: Path, location: CardLocation) -> Draft:
             f"'{source}' does not exist; give a checkpoint's folder or a file of word vectors"
         )
     draft = _draft_of_folder(source) if source.is_dir() else _draft_of_vectors(source)
-    values = {
+    values: dict[str, Any] = {
         "name": location.name,
         "kind": "words",
         "method": UNKNOWN,
@@ -123,7 +123,7 @@ def _draft_of_folder(folder: Path) -> _CardDraft:
         doubts["pooling"] = "the files tell no pooling: the mean of all tokens is taken"
     stated = _read_front_matter(folder / "README.md")
     base_model = stated.get("base_model", "").rpartition("/")[2]
-    values = {
+    values: dict[str, Any] = {
         "kind": description.kind,
         "backbone": str(base_model or config.get("model_type") or UNKNOWN),
         "license": stated.get("license", UNKNOWN),

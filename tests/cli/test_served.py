@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stsbench.encoders.served import link
+from stsbench.encoders.served import client
 from tests.cli.commands import QUICK, write
 from tests.encoders.served.server import serving
 
@@ -22,7 +22,7 @@ CARD = (
 
 @pytest.fixture
 def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(link, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(client, "FIRST_WAIT", 0.001)
     monkeypatch.setenv("OUR_KEY", "sk-secret-1234")
     return write(tmp_path / "ours.toml", CARD)
 

@@ -1,4 +1,7 @@
-"""An encoder behind a server that speaks OpenAI's ``/v1/embeddings``, as most do, or TEI's ``/embed``, here or paid by the token."""
+"""An encoder behind a server, on this machine or paid by the token.
+
+The server speaks OpenAI's ``/v1/embeddings``, as most do, or TEI's ``/embed``.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from stsbench.encoders.base import (
 )
 from stsbench.encoders.checkpoint import read_record
 from stsbench.encoders.metadata import valid_text
-from stsbench.encoders.served.link import RequestSkipped, RequestTooLarge, ServerClient
+from stsbench.encoders.served.client import RequestSkipped, RequestTooLarge, ServerClient
 from stsbench.encoders.served.requests import (
     MAX_SERVER_DRIFT,
     RepeatedTexts,
@@ -41,11 +44,14 @@ from stsbench.encoders.served.requests import (
 from stsbench.encoders.transformer.pooling import Prompt
 
 CODE_VERSION = 1
-"""Raise when a change here can change an embedding: stored ones are then not reused."""
+"""To be raised with a change here that can change an embedding: stored ones are not reused then."""
 PROBE = "A man is playing a guitar."
-"""The text by which a run sees whether the server still embeds as in earlier runs."""
-BYTES_A_TOKEN = 4
-"""Bytes of UTF-8 for each token of an estimate. English text has 4 to 5 with the vocabularies in use; other scripts have fewer."""
+"""The text that shows a run whether the server still embeds as in earlier runs."""
+BYTES_PER_TOKEN = 4
+"""Bytes of UTF-8 per token of an estimate.
+
+English text has 4 to 5 with the vocabularies in use; other scripts have fewer.
+"""
 
 
 class _Row(msgspec.Struct):
@@ -59,40 +65,47 @@ class _Rows(msgspec.Struct):
 
 
 class Answer(NamedTuple):
-    """What a server gave for some texts."""
+    """The embeddings of some texts by a server."""
 
     embeddings: FloatArray
     """(n, d), NaN where no number stands."""
     has_null: npt.NDArray[np.bool_]
-    """Whether null stands in the place of an embedding, or of a number of it, (n,)."""
+    """Null stands in the place of an embedding, or of a number of it, (n,)."""
     model: str
     """The model that the answer names; empty if it names none."""
 
 
 class ServerApi(NamedTuple):
-    """A way to ask a server."""
+    """A protocol of servers."""
 
     path: str
-    about_path: str
-    answer: Any
-    """The type of an answer."""
-    own: tuple[str, ...]
-    """The field of the texts, and others that no one may add."""
-    says: tuple[str, ...]
-    """Of what a server says of a model that which tells it from another; its clock and its load are other each time."""
+    """The path of requests for embeddings."""
+    description_path: str
+    """The path of the server's description of its models."""
+    response_type: Any
+    request_fields: tuple[str, ...]
+    """The field of the texts, and others that a user may not add."""
+    identifying_keys: tuple[str, ...]
+    """The keys of a model's description that identify it; its clock and load change each time."""
 
-    def request(self, texts: Sequence[str], model: str, encoding: str) -> dict[str, Any]:
-        """The fields of a request for these texts."""
-        fields = {"model": model, "encoding_format": encoding}
-        return {
-            self.own[0]: list(texts),
-            **{key: value for key, value in fields.items() if key in self.own},
-        }
+    def make_request(self, texts: Sequence[str], model: str, encoding: str) -> dict[str, Any]:
+        """Return the fields of a request for these texts."""
+        request: dict[str, Any] = {self.request_fields[0]: list(texts)}
+        for key, value in {"model": model, "encoding_format": encoding}.items():
+            if key in self.request_fields:
+                request[key] = value
+        return request
 
-    def read(self, answer: object, n: int, where: str) -> Answer:
-        """Read the answer for ``n`` texts.
+    def read(self, response: object, n: int, where: str) -> Answer:
+        """Read the response for ``n`` texts.
 
-        Raises EncoderError, which begins with ``where``: it is not one embedding a text, all of one size.
+        Args:
+            response: The JSON value of the response.
+            n: The number of texts.
+            where: The beginning of messages.
+
+        Raises:
+            EncoderError: The response is not one embedding per text, all of one size.
         """
         with translate_errors(
             f"{where}: the answer is not as it must be",
@@ -100,19 +113,18 @@ class ServerApi(NamedTuple):
             ValueError,
             msgspec.ValidationError,
         ):
-            found = msgspec.convert(answer, self.answer)
-            listed = (
-                found
-                if isinstance(found, _Rows)
-                else _Rows([_Row(i, one) for i, one in enumerate(found)])
-            )
-            rows = sorted(listed.data, key=lambda row: row.index)
+            table = msgspec.convert(response, self.response_type)
+            if not isinstance(table, _Rows):
+                table = _Rows([_Row(index, embedding) for index, embedding in enumerate(table)])
+            rows = sorted(table.data, key=lambda row: row.index)
             embeddings = [
-                None if row.embedding is None else _numbers(row.embedding) for row in rows
+                None if row.embedding is None else _read_numbers(row.embedding) for row in rows
             ]
         if [row.index for row in rows] != list(range(n)):
-            what = f"the answer holds {len(rows)} embeddings for {n} texts, or their 'index' is not 0 to {n - 1}"
-            raise EncoderError(f"{where}: {what}")
+            raise EncoderError(
+                f"{where}: the answer holds {len(rows)} embeddings for {n} texts, "
+                f"or their 'index' is not 0 to {n - 1}"
+            )
         sizes = sorted({len(embedding) for embedding in embeddings if embedding is not None})
         if not sizes:
             raise EncoderError(f"{where}: the answer holds null in the place of every embedding")
@@ -128,65 +140,72 @@ class ServerApi(NamedTuple):
             row.embedding is None or (isinstance(row.embedding, list) and None in row.embedding)
             for row in rows
         ]
-        model = listed.model if isinstance(listed.model, str) else ""
+        model = table.model if isinstance(table.model, str) else ""
         return Answer(stacked.astype(np.float32), np.array(has_null), model)
 
 
-def _numbers(embedding: str | list[float | None]) -> FloatArray:
-    """An embedding (d,), whether it came as numbers or as base64 of float32, little-endian; raises ValueError."""
+def _read_numbers(embedding: str | list[float | None]) -> FloatArray:
+    """Return an embedding (d,) from numbers, or from base64 of little-endian float32.
+
+    Raises:
+        ValueError: It is neither.
+    """
     if not isinstance(embedding, str):
         with np.errstate(over="ignore"):
             return np.array(embedding, dtype=np.float64).astype(np.float32)
     return np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4")
 
 
-OPENAI_SAYS = ("root", "parent", "backend", "max_model_len", "meta")
-TEI_SAYS = (
-    "model_id",
-    "model_sha",
-    "model_dtype",
-    "model_type",
-    "max_input_length",
-    "auto_truncate",
-    "version",
-)
 APIS = {
     # As OpenAI, vLLM, TEI, Ollama, llama.cpp, LM Studio and Infinity have it.
     "openai": ServerApi(
-        "/embeddings",
-        "/models",
-        _Rows,
-        ("input", "model", "encoding_format", "dimensions"),
-        OPENAI_SAYS,
+        path="/embeddings",
+        description_path="/models",
+        response_type=_Rows,
+        request_fields=("input", "model", "encoding_format", "dimensions"),
+        identifying_keys=("root", "parent", "backend", "max_model_len", "meta"),
     ),
     # Text Embeddings Inference.
     "tei": ServerApi(
-        "/embed", "/info", list[list[float | None] | None], ("inputs", "dimensions"), TEI_SAYS
+        path="/embed",
+        description_path="/info",
+        response_type=list[list[float | None] | None],
+        request_fields=("inputs", "dimensions"),
+        identifying_keys=(
+            "model_id",
+            "model_sha",
+            "model_dtype",
+            "model_type",
+            "max_input_length",
+            "auto_truncate",
+            "version",
+        ),
     ),
 }
-"""The ways to ask a server, by name."""
+"""The protocols of servers by name."""
 
 
-class ServerReport(msgspec.Struct):
-    """What a server said of a model, and the model that its answers named."""
+class ServerReport(msgspec.Struct, rename={"description": "said", "answering_model": "answers"}):
+    """A server's description of a model, and the model that its answers named."""
 
-    said: dict[str, Any]
-    answers: str = ""
+    description: dict[str, Any]
+    answering_model: str = ""
 
 
 class History(msgspec.Struct):
-    """What earlier runs saw of a server's model."""
+    """The observations of earlier runs of a server's model."""
 
     changes: int = 0
-    """How often it embedded a text in two ways."""
+    """The number of times that it embedded a text in two ways."""
     probe: bytes = b""
     """The embedding of :data:`PROBE` (d,), float32; empty before the first run of several texts."""
 
 
 class OpenAIEncoder:
-    """Embeds by asking a server, by several requests at once.
+    """Embeds by requests to a server, several at once.
 
-    What comes is passed on at once, so that nothing is paid for twice. A blank sentence, which servers refuse, is zero.
+    Embeddings are passed on as they come, so that nothing is paid for twice. A blank sentence,
+    which servers refuse, is zero.
     """
 
     RUNTIME_PARAMETERS = (
@@ -217,131 +236,150 @@ class OpenAIEncoder:
         tokens_a_minute: NonNegativeFloat = 0,
         tokenizer: str = "",
     ) -> None:
-        """Check what is given, each as docs/encoders.md says; nothing is sent yet. Raises CardError: it cannot be."""
-        self.name, self.model, self.dimensions, self.encoding = (
-            name or model,
-            model,
-            dimensions,
-            encoding,
-        )
-        self.api_name, self.api, self.body = (
-            api,
-            look_up("api of a server", api, APIS),
-            dict(body or {}),
-        )
-        for key in self.body.keys() & set(self.api.own):
+        """Check the parameters, which docs/encoders.md explains; nothing is sent yet.
+
+        Raises:
+            CardError: A parameter is not valid.
+        """
+        self.name = name or model
+        self.model = model
+        self.dimensions = dimensions
+        self.encoding = encoding
+        self.api_name = api
+        self.api = look_up("api of a server", api, APIS)
+        self.body = dict(body or {})
+        for key in self.body.keys() & set(self.api.request_fields):
             raise CardError(f"body: '{key}' cannot be set: stsbench sets it")
         self.prompt = Prompt(prompt, prompt_template)
-        self.link = ServerClient(
+        self.client = ServerClient(
             url, key_variable, timeout, retries, requests_a_minute, tokens_a_minute
         )
-        self.batch, self.batch_tokens, self.in_flight, self.tokenizer = (
-            batch,
-            batch_tokens,
-            in_flight,
-            tokenizer,
-        )
+        self.batch = batch
+        self.batch_tokens = batch_tokens
+        self.in_flight = in_flight
+        self.tokenizer = tokenizer
         self._size = dimensions
-        self._answers: dict[str, str] = {}
+        # The model that the first answer named, under the key "model": set by the fastest thread.
+        self._answering_model: dict[str, str] = {}
 
     @property
-    def _memory(self) -> Path:
-        # What the server said when it last gave embeddings: a run whose server is gone finds them by it.
-        place = json.dumps((self.link.url, self.api_name, self.model))
-        return (
-            settings.cache_folder()
-            / "served"
-            / f"{hashlib.sha256(place.encode()).hexdigest()[:32]}.json"
-        )
+    def _report_path(self) -> Path:
+        # By the report of its last embeddings, a run finds them if the server is gone.
+        location = json.dumps((self.client.url, self.api_name, self.model))
+        digest = hashlib.sha256(location.encode()).hexdigest()[:32]
+        return settings.cache_folder() / "served" / f"{digest}.json"
 
     @cached_property
-    def _said(self) -> ServerReport | None:
-        """What the server says of its model, now or when it last gave embeddings; None where neither is known."""
-        said, known = (
-            self.link.ask_about(self.api.about_path),
-            read_record(self._memory, ServerReport),
-        )
-        if said is None:
-            return known
-        # OpenAI's way lists models, TEI's speaks of its own.
-        listed = said.get("data", [{**said, "id": self.model}])
-        models = (
-            [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        )
-        mine = next((one for one in models if one.get("id") == self.model), {})
-        facts = {key: mine[key] for key in self.api.says if mine.get(key) is not None}
-        return ServerReport(facts, known.answers if known else "")
+    def _report(self) -> ServerReport | None:
+        """The server's report now, or when it last gave embeddings; None if there is neither."""
+        response = self.client.get(self.api.description_path)
+        earlier = read_record(self._report_path, ServerReport)
+        if response is None:
+            return earlier
+        # OpenAI's protocol lists models, TEI's describes its only one.
+        models = response.get("data", [{**response, "id": self.model}])
+        description: dict[str, Any] = {}
+        for model in models if isinstance(models, list) else []:
+            if isinstance(model, dict) and model.get("id") == self.model:
+                description = model
+                break
+        identifying = {
+            key: description[key]
+            for key in self.api.identifying_keys
+            if description.get(key) is not None
+        }
+        return ServerReport(identifying, earlier.answering_model if earlier else "")
 
     @property
     def fingerprint(self) -> str:
-        """The hash of what is asked, of what the server says of its model, and of how often it was seen to change.
+        """The hash of the requests, the server's description of its model, and its known changes.
 
         Its address is no part of it.
         """
         changes = self._history.changes
-        return fingerprint({"model": self._state, "changes": changes}) if changes else self._state
+        if not changes:
+            return self._model_fingerprint
+        return fingerprint({"model": self._model_fingerprint, "changes": changes})
 
     @cached_property
-    def _state(self) -> str:
-        """The hash of what is asked and of what the server says."""
-        asked = {key: getattr(self, key) for key in ("model", "dimensions", "encoding", "body")}
-        asked |= {"api": self.api_name, "template": self.prompt.fingerprint_fields()}
-        said = self._said.said if self._said else {}
-        return fingerprint({"kind": "openai", "code": CODE_VERSION, **asked, "server": said})
+    def _model_fingerprint(self) -> str:
+        """The hash of the requests and of the server's description of its model."""
+        return fingerprint(
+            {
+                "kind": "openai",
+                "code": CODE_VERSION,
+                "model": self.model,
+                "dimensions": self.dimensions,
+                "encoding": self.encoding,
+                "body": self.body,
+                "api": self.api_name,
+                "template": self.prompt.fingerprint_fields(),
+                "server": self._report.description if self._report else {},
+            }
+        )
 
     @property
-    def _history_file(self) -> Path:
-        # By no address: a model may answer at several.
-        return (
-            settings.cache_folder()
-            / "served"
-            / f"history-{hashlib.sha256(self._state.encode()).hexdigest()[:32]}.json"
-        )
+    def _history_path(self) -> Path:
+        # By no address: a model may be served at several.
+        digest = hashlib.sha256(self._model_fingerprint.encode()).hexdigest()[:32]
+        return settings.cache_folder() / "served" / f"history-{digest}.json"
 
     @cached_property
     def _history(self) -> History:
-        return read_record(self._history_file, History) or History()
+        return read_record(self._history_path, History) or History()
 
-    def _keep_history(self, history: History) -> None:
+    def _write_history(self, history: History) -> None:
         self._history = history
-        write_atomically(self._history_file, msgspec.json.encode(history))
+        write_atomically(self._history_path, msgspec.json.encode(history))
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of its scores should know."""
-        known = self._said or ServerReport({})
-        said = ", ".join(f"{key} {value}" for key, value in known.said.items())
-        answers = self._answers.get("model", known.answers)
-        return [
-            f"embedded by a server that calls its model '{self.model}': which weights those are is not known"
-            f"{f'; it says {said}' if said else ''}{f'; its answers name {format_repr(answers)}' if answers else ''}"
-        ]
+        """The note for its results that its weights are not known."""
+        report = self._report or ServerReport({})
+        note = (
+            f"embedded by a server that calls its model '{self.model}': "
+            "which weights those are is not known"
+        )
+        if report.description:
+            pairs = ", ".join(f"{key} {value}" for key, value in report.description.items())
+            note += f"; it says {pairs}"
+        answering_model = self._answering_model.get("model", report.answering_model)
+        if answering_model:
+            note += f"; its answers name {format_repr(answering_model)}"
+        return [note]
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
-        found: list[tuple[IndexArray, FloatArray]] = []
-        self.embed_into(sentences, lambda rows, embeddings: found.append((rows, embeddings)))
+        chunks: list[tuple[IndexArray, FloatArray]] = []
+        self.embed_into(sentences, lambda rows, chunk: chunks.append((rows, chunk)))
         embeddings = np.zeros((len(sentences), self.width), dtype=np.float32)
-        for rows, some in found:
-            embeddings[rows] = some
+        for rows, chunk in chunks:
+            embeddings[rows] = chunk
         return embeddings
 
     @property
     def width(self) -> int:
-        """The size of an embedding: the one asked for, that of earlier answers, or found by asking for one word."""
+        """The size of an embedding; if no answer has shown it yet, one word is sent."""
         if self._size is None:
-            self.ask(["a"], threading.Event())
+            self.request(["a"], threading.Event())
         return self._size or 0
 
     def count_tokens(self, sentences: Sequence[str]) -> int:
-        """How many tokens the server would be sent, texts that are asked for twice among them; without a tokenizer an estimate."""
-        texts = self._texts([*sentences, PROBE])
-        costs = self._costs(texts)
+        """Return the number of tokens to send, repeated texts included.
+
+        Without a tokenizer it is an estimate.
+        """
+        texts = self._wrap([*sentences, PROBE])
+        costs = self._count_each(texts)
         phases = self._plan(texts, costs)
         return sum(int(costs[rows].sum()) for phase in phases for rows in phase)
 
     def _plan(self, texts: Sequence[str], costs: IndexArray) -> list[list[IndexArray]]:
-        """Plan the requests for texts (n,), the last of which is the probe; empty if all others are blank."""
+        """Plan the requests for texts (n,), of which the last is the probe.
+
+        Returns:
+            The phases of :func:`plan_requests`; empty if all other texts are blank.
+        """
         rows = np.array(
             [row for row, text in enumerate(texts[:-1]) if text.strip()], dtype=np.int64
         )
@@ -354,92 +392,120 @@ class OpenAIEncoder:
 
         return TokenCounter(self.tokenizer)
 
-    def _costs(self, texts: Sequence[str]) -> IndexArray:
-        """The tokens of each text (n,); without a tokenizer by bytes, and one more a text for special tokens."""
+    def _count_each(self, texts: Sequence[str]) -> IndexArray:
+        """Return the number of tokens of each text, (n,).
+
+        Without a tokenizer it is estimated from bytes, with one more per text for special tokens.
+        """
         if self.tokenizer:
             return np.array(self._counter(texts) if len(texts) else [], dtype=np.int64)
-        return (
-            -(-np.array([len(text.encode()) for text in texts], dtype=np.int64) // BYTES_A_TOKEN)
-            + 1
-        )
+        n_bytes = np.array([len(text.encode()) for text in texts], dtype=np.int64)
+        # Rounded up.
+        return -(-n_bytes // BYTES_PER_TOKEN) + 1
 
     def embed_into(self, sentences: Sequence[str], keep: KeepEmbeddings) -> None:
         """Pass on the embeddings (m, d) of some rows (m,) as they come, until all have.
 
-        Some texts are asked for twice (:mod:`stsbench.encoders.served.requests`). After a failure no more are sent, and what was
-        under way is passed on.
+        Some texts are sent twice (:mod:`stsbench.encoders.served.requests`). After a failure no
+        more are sent, and the answers to those that are under way are passed on.
 
         Raises:
             SourceError: The server cannot be reached, or gives up.
             EmbeddingsDiffer: It embeds a text in two ways.
-            EncoderError: It refuses, or answers nonsense.
+            EncoderError: It refuses, or its answer is not valid.
         """
-        texts = self._texts([*sentences, PROBE])
-        probe = len(sentences)
-        phases = self._plan(texts, self._costs(texts))
+        texts = self._wrap([*sentences, PROBE])
+        phases = self._plan(texts, self._count_each(texts))
         if phases:
-            self.link.key()
-            if self._said is None:
-                what = f"no server answers at {self.link.url}"
-                raise SourceError(f"{what}; start it, or give another by --set url=ADDRESS")
-            repeated = RepeatedTexts(phases, probe)
-            if self._history.probe:
-                repeated.embeddings[probe] = np.frombuffer(self._history.probe, dtype="<f4")
-            is_due = np.array([bool(text.strip()) for text in texts[:-1]] + [False])
-
-            def take(rows: IndexArray, answer: Answer) -> None:
-                finite = np.isfinite(answer.embeddings).all(axis=1)
-                move = repeated.largest_move(rows[finite], answer.embeddings[finite])
-                if not move <= MAX_SERVER_DRIFT:
-                    far = f"its embedding moves by {move:.2g} of its length"
-                    what = f"the server at {self.link.url} embeds a text otherwise when it is asked for again ({far})"
-                    raise self._changed(
-                        f"{what}: its answers are in another order, or its model has changed"
-                    )
-                new = finite & is_due[rows]
-                is_due[rows[new]] = False
-                if new.any():
-                    keep(rows[new], answer.embeddings[new])
-                if not finite.all():
-                    index = int(np.argmin(finite))
-                    what = "null" if answer.has_null[index] else "NaN or infinity"
-                    where = (
-                        "a text of our own"
-                        if rows[index] == probe
-                        else describe_sentence(sentences, int(rows[index]))
-                    )
-                    raise EncoderError(f"encoder '{self.name}' returned {what} for {where}")
-
-            stop = threading.Event()
-            with ThreadPoolExecutor(self.in_flight, thread_name_prefix="stsbench-server") as pool:
-                for requests in phases:
-                    _answered(
-                        requests,
-                        lambda rows: pool.submit(self._embed, texts, rows, stop),
-                        take,
-                        stop,
-                    )
-                    if not self._history.probe and probe in repeated.embeddings:
-                        embedding = repeated.embeddings[probe].astype("<f4").tobytes()
-                        self._keep_history(History(self._history.changes, embedding))
-        blank = np.array(
+            self._send_phases(phases, texts, sentences, keep)
+        blank_rows = np.array(
             [row for row, text in enumerate(texts[:-1]) if not text.strip()], dtype=np.int64
         )
-        if len(blank):
-            keep(blank, np.zeros((len(blank), self.width), dtype=np.float32))
+        if len(blank_rows):
+            keep(blank_rows, np.zeros((len(blank_rows), self.width), dtype=np.float32))
 
-    def _changed(self, problem: str) -> EmbeddingsDiffer:
-        """Return the error for a server that has changed; what it gave before is found no more, stored or scored."""
-        self._keep_history(History(self._history.changes + 1))
-        todo = "nothing that it gave before counts any more: run again, with --set batch=1 if this comes again"
-        return EmbeddingsDiffer(problem, hint=todo)
+    def _send_phases(
+        self,
+        phases: Sequence[Sequence[IndexArray]],
+        texts: Sequence[str],
+        sentences: Sequence[str],
+        keep: KeepEmbeddings,
+    ) -> None:
+        """Send the requests of all phases, and pass on each text's first embedding.
 
-    def _embed(
+        Args:
+            phases: The requests of each phase.
+            texts: The texts to send, (n + 1,), of which the last is the probe.
+            sentences: The sentences that all other texts are made of, (n,).
+            keep: Called with the embeddings.
+        """
+        self.client.read_key()
+        if self._report is None:
+            raise SourceError(
+                f"no server answers at {self.client.url}",
+                hint="start it, or give another by `params=url=ADDRESS`",
+            )
+        probe = len(sentences)
+        repeated = RepeatedTexts(phases, probe)
+        if self._history.probe:
+            repeated.embeddings[probe] = np.frombuffer(self._history.probe, dtype="<f4")
+        is_missing = np.array([bool(text.strip()) for text in texts[:-1]] + [False])
+
+        def take_answer(rows: IndexArray, answer: Answer) -> None:
+            is_finite = np.isfinite(answer.embeddings).all(axis=1)
+            self._check_move(repeated.largest_move(rows[is_finite], answer.embeddings[is_finite]))
+            is_new = is_finite & is_missing[rows]
+            is_missing[rows[is_new]] = False
+            if is_new.any():
+                keep(rows[is_new], answer.embeddings[is_new])
+            if not is_finite.all():
+                index = int(np.argmin(is_finite))
+                value = "null" if answer.has_null[index] else "NaN or infinity"
+                row = int(rows[index])
+                text = "a text of our own" if row == probe else describe_sentence(sentences, row)
+                raise EncoderError(f"encoder '{self.name}' returned {value} for {text}")
+
+        stop = threading.Event()
+        with ThreadPoolExecutor(self.in_flight, thread_name_prefix="stsbench-server") as pool:
+            for requests in phases:
+                _run_requests(
+                    requests,
+                    lambda rows: pool.submit(self._request_rows, texts, rows, stop),
+                    take_answer,
+                    stop,
+                )
+                if not self._history.probe and probe in repeated.embeddings:
+                    embedding = repeated.embeddings[probe].astype("<f4").tobytes()
+                    self._write_history(History(self._history.changes, embedding))
+
+    def _check_move(self, move: float) -> None:
+        """Raise EmbeddingsDiffer if a text that is sent again gets another embedding."""
+        # A move that is not a number is refused too.
+        if not move <= MAX_SERVER_DRIFT:
+            raise self._record_change(
+                f"the server at {self.client.url} embeds a text otherwise when it is asked for "
+                f"again (its embedding moves by {move:.2g} of its length): "
+                "its answers are in another order, or its model has changed"
+            )
+
+    def _record_change(self, problem: str) -> EmbeddingsDiffer:
+        """Return the error for a server that has changed; embeddings of before are found no more.
+
+        The fingerprint counts the change, so that neither they nor their scores are reused.
+        """
+        self._write_history(History(self._history.changes + 1))
+        return EmbeddingsDiffer(
+            problem,
+            hint="nothing that it gave before counts any more: run again, "
+            "with `params=batch=1` if this comes again",
+        )
+
+    def _request_rows(
         self, texts: Sequence[str], rows: IndexArray, stop: threading.Event
     ) -> Answer | None:
-        """Ask for some texts; None if nothing is asked any more."""
+        """Request the embeddings of some of the texts; None if no more requests are sent."""
         try:
-            return self.ask([texts[row] for row in rows], stop)
+            return self.request([texts[row] for row in rows], stop)
         except RequestSkipped:
             return None
         except BaseException as error:
@@ -448,46 +514,59 @@ class OpenAIEncoder:
                 stop.set()
             raise
 
-    def _texts(self, sentences: Sequence[str]) -> list[str]:
+    def _wrap(self, sentences: Sequence[str]) -> list[str]:
+        """Return the texts to send for sentences: with the prompt, and valid as UTF-8."""
         return [valid_text(text) for text in self.prompt.wrap(sentences)]
 
-    def ask(self, texts: Sequence[str], stop: threading.Event) -> Answer:
+    def request(self, texts: Sequence[str], stop: threading.Event) -> Answer:
         """Send one request and read its answer.
 
-        Raises NotAsked: ``stop`` was set before it could be sent; others as :meth:`embed_into`.
+        Raises:
+            RequestSkipped: ``stop`` was set before it could be sent.
+            StsbenchError: As :meth:`embed_into`.
         """
-        dimensions = {} if self.dimensions is None else {"dimensions": self.dimensions}
-        body = {**self.body, **self.api.request(texts, self.model, self.encoding), **dimensions}
-        answer = self.link.post(
-            self.api.path, body, tokens=int(self._costs(texts).sum()), stop=stop
-        )
-        where = f"the server at {self.link.url}"
-        found = self.api.read(answer, len(texts), where)
-        size, model = found.embeddings.shape[1], found.model
+        fields = {**self.body, **self.api.make_request(texts, self.model, self.encoding)}
+        if self.dimensions is not None:
+            fields["dimensions"] = self.dimensions
+        tokens = int(self._count_each(texts).sum())
+        response = self.client.post(self.api.path, fields, tokens=tokens, stop=stop)
+        where = f"the server at {self.client.url}"
+        answer = self.api.read(response, len(texts), where)
+        size = answer.embeddings.shape[1]
         if self.dimensions not in (None, size):
-            what = f"gave embeddings of size {size}, not the {self.dimensions} of 'dimensions'"
             raise EncoderError(
-                f"{where} {what}: it does not offer them for '{self.model}'; leave dimensions out"
+                f"{where} gave embeddings of size {size}, not the {self.dimensions} of "
+                f"'dimensions': it does not offer them for '{self.model}'; leave dimensions out"
             )
-        if (before := self._answers.setdefault("model", model)) != model:
-            what = (
-                f"{where} answered as model {format_repr(before)}, and now as {format_repr(model)}"
+        first_model = self._answering_model.setdefault("model", answer.model)
+        if first_model != answer.model:
+            raise self._record_change(
+                f"{where} answered as model {format_repr(first_model)}, and now as "
+                f"{format_repr(answer.model)}: it was changed in mid-run"
             )
-            raise self._changed(f"{what}: it was changed in mid-run")
         self._size = size
-        now = ServerReport(self._said.said if self._said else {}, model)
-        if read_record(self._memory, ServerReport) != now:
-            write_atomically(self._memory, msgspec.json.encode(now, order="sorted"))
-        return found
+        report = ServerReport(self._report.description if self._report else {}, answer.model)
+        if read_record(self._report_path, ServerReport) != report:
+            write_atomically(self._report_path, msgspec.json.encode(report, order="sorted"))
+        return answer
 
 
-def _answered(
+def _run_requests(
     requests: Sequence[IndexArray],
     send: Callable[[IndexArray], Future[Answer | None]],
-    take: Callable[[IndexArray, Answer], None],
+    take_answer: Callable[[IndexArray, Answer], None],
     stop: threading.Event,
 ) -> None:
-    """Send requests and take their answers as they come; one that is too large is halved; raises the first failure at the end."""
+    """Send requests and take their answers as they come; raise the first failure at the end.
+
+    A request that is too large is halved.
+
+    Args:
+        requests: The rows of the texts of each request.
+        send: Starts one request; its result is None if it was not sent.
+        take_answer: Called with the rows and the answer of each request.
+        stop: Set after a failure, so that no more requests are sent.
+    """
     pending = {send(rows): rows for rows in requests}
     failure: BaseException | None = None
     while pending:
@@ -495,17 +574,17 @@ def _answered(
             for future in wait(pending, return_when=FIRST_COMPLETED).done:
                 rows = pending.pop(future)
                 try:
-                    found = future.result()
+                    answer = future.result()
                 except RequestTooLarge:
                     if len(rows) == 1 or failure is not None:
                         raise
                     pending |= {send(half): half for half in np.array_split(rows, 2)}
                 else:
-                    if found is not None:
-                        take(rows, found)
-        except BaseException as error:  # Ctrl-C too: what is under way is paid for
+                    if answer is not None:
+                        take_answer(rows, answer)
+        except BaseException as error:  # Ctrl-C too: requests that are under way are paid for
             failure = failure or error
             stop.set()
-            pending = {one: rows for one, rows in pending.items() if not one.cancel()}
+            pending = {future: rows for future, rows in pending.items() if not future.cancel()}
     if failure is not None:
         raise failure

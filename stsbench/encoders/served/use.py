@@ -1,4 +1,4 @@
-"""Universal Sentence Encoder (Cer et al. 2018, arXiv 1803.11175): any text SavedModel, run by TensorFlow."""
+"""Universal Sentence Encoder (Cer et al. 2018, arXiv 1803.11175): a SavedModel of TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from stsbench.core.wording import join_lines
 from stsbench.encoders.base import FloatArray, PositiveInt
 
 CODE_VERSION = 1
-"""Raise when a change here can change an embedding: stored ones are then not reused."""
+"""To be raised with a change here that can change an embedding: stored ones are not reused then."""
 LIBRARIES = ("tensorflow", "tensorflow-cpu", "tensorflow-text")
-GRAPH, MODULE = "saved_model.pb", "tfhub_module.pb"
+GRAPH_FILE = "saved_model.pb"
+MODULE_FILE = "tfhub_module.pb"
 SIGNATURES = ("default", "serving_default")
 OUTPUTS = ("outputs", "default", "output_0")
-"""What the releases call the embeddings where they return several things."""
+"""The names of the embeddings in releases that return several outputs."""
 
 
 class UniversalSentenceEncoder:
@@ -34,42 +35,50 @@ class UniversalSentenceEncoder:
     RUNTIME_PARAMETERS = ("batch",)
 
     def __init__(self, model: str, *, name: str = "", batch: PositiveInt = 128) -> None:
-        """Find the SavedModel: a folder with ``saved_model.pb``, or an ``https://`` handle of TensorFlow Hub.
+        """Find the SavedModel.
 
-        Raises EncoderError: TensorFlow is not installed, or it is no SavedModel; SourceError: it cannot be had.
+        Args:
+            model: A folder with ``saved_model.pb``, or an ``https://`` handle of TensorFlow Hub.
+            name: The name of the encoder; empty for that of the model.
+            batch: The number of sentences to embed at once.
+
+        Raises:
+            EncoderError: TensorFlow is not installed, or there is no SavedModel in the folder.
+            SourceError: The folder does not exist, or the handle cannot be fetched.
         """
-        self.name, self.batch = name or model, batch
+        self.name = name or model
+        self.batch = batch
         if find_spec("tensorflow") is None:
             raise EncoderError(
-                f"'{self.name}' needs TensorFlow, which is not installed: pip install 'stsbench[use]'"
+                f"'{self.name}' needs TensorFlow, which is not installed: "
+                "pip install 'stsbench[use]'"
             )
         self.folder = _resolve(model) if model.startswith("https://") else Path(model).expanduser()
         if not self.folder.is_dir():
             raise SourceError(f"checkpoint folder '{model}' does not exist")
-        if not (self.folder / GRAPH).is_file():
+        if not (self.folder / GRAPH_FILE).is_file():
             raise EncoderError(
-                f"{self.folder}: no {GRAPH}; unpack the SavedModel and give its folder"
+                f"{self.folder}: no {GRAPH_FILE}; unpack the SavedModel and give its folder"
             )
 
     @cached_property
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
-        parts = (
-            path
-            for part in ("variables", "assets")
-            for path in sorted((self.folder / part).glob("*"))
-        )
-        paths = [self.folder / GRAPH, *(path for path in parts if path.is_file())]
+        paths = [self.folder / GRAPH_FILE]
+        for subfolder in ("variables", "assets"):
+            for path in sorted((self.folder / subfolder).glob("*")):
+                if path.is_file():
+                    paths.append(path)
         files = {path.relative_to(self.folder).as_posix(): file_digest(path) for path in paths}
         return fingerprint({"kind": "use", "code": CODE_VERSION, "files": files}, LIBRARIES)
 
     @cached_property
     def graph(self) -> Any:  # noqa: ANN401 - tensorflow is not typed
-        """The loaded SavedModel; kept whole, since its functions do not keep its variables alive."""
+        """The loaded SavedModel: its functions alone would not keep its variables alive."""
         import tensorflow
 
         # A module of TensorFlow Hub's first format has its graph under no tag.
-        tags: list[str] | None = [] if (self.folder / MODULE).is_file() else None
+        tags: list[str] | None = [] if (self.folder / MODULE_FILE).is_file() else None
         try:
             return tensorflow.saved_model.load(str(self.folder), tags=tags)
         except Exception as error:  # whatever a broken file makes the library raise
@@ -92,26 +101,28 @@ class UniversalSentenceEncoder:
         # Half a character pair cannot be written as UTF-8.
         text = tensorflow.constant([sentence.encode("utf-8", "replace") for sentence in sentences])
         # A SavedModel of TensorFlow 1, which the module large/3 is, is called by its signatures.
-        known = {} if callable(self.graph) else getattr(self.graph, "signatures", {})
-        function = next((known[name] for name in SIGNATURES if name in known), self.graph)
+        signatures = {} if callable(self.graph) else getattr(self.graph, "signatures", {})
+        function = next((signatures[name] for name in SIGNATURES if name in signatures), self.graph)
         if not callable(function):
-            what = (
-                f"the SavedModel can be called in no way that is known (signatures: {list(known)})"
+            raise EncoderError(
+                f"{self.folder}: the SavedModel can be called in no way that is known "
+                f"(signatures: {list(signatures)})"
             )
-            raise EncoderError(f"{self.folder}: {what}")
-        returned = function(text)
-        if isinstance(returned, dict):
-            names = [name for name in OUTPUTS if name in returned] or list(returned)
-            if len(returned) > 1 and names[0] not in OUTPUTS:
-                what = f"returns {', '.join(sorted(names))}"
-                raise EncoderError(f"{self.folder}: {what}; none is known to be the embeddings")
-            returned = returned[names[0]]
-        embeddings: FloatArray = np.asarray(returned, dtype=np.float32)
+        outputs = function(text)
+        if isinstance(outputs, dict):
+            names = [name for name in OUTPUTS if name in outputs] or list(outputs)
+            if len(outputs) > 1 and names[0] not in OUTPUTS:
+                raise EncoderError(
+                    f"{self.folder}: returns {', '.join(sorted(names))}; "
+                    "none is known to be the embeddings"
+                )
+            outputs = outputs[names[0]]
+        embeddings: FloatArray = np.asarray(outputs, dtype=np.float32)
         return embeddings
 
 
 def _resolve(handle: str) -> Path:
-    """Fetch a handle of TensorFlow Hub into that library's own cache."""
+    """Fetch a handle of TensorFlow Hub into that library's own cache, and return its folder."""
     if find_spec("tensorflow_hub") is None:
         raise EncoderError(
             f"'{handle}' needs TensorFlow Hub, which is not installed: pip install 'stsbench[use]'"
@@ -121,5 +132,7 @@ def _resolve(handle: str) -> Path:
     try:
         return Path(tensorflow_hub.resolve(handle))
     except Exception as error:  # its own kinds, urllib's and TensorFlow's
-        what = f"'{handle}' cannot be fetched: {join_lines(error)[:120]}"
-        raise SourceError(f"{what}; download it and pass --set model=FOLDER") from error
+        raise SourceError(
+            f"'{handle}' cannot be fetched: {join_lines(error)[:120]}",
+            hint="download it and pass `params=model=FOLDER`",
+        ) from error

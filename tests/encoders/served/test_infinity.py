@@ -55,7 +55,7 @@ def infinity(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
         try:
             for _ in range(240):
                 assert process.poll() is None, log.read_text()[-2000:]
-                if OpenAIEncoder("minilm", url=url).link.ask_about("/models") is not None:
+                if OpenAIEncoder("minilm", url=url).client.get("/models") is not None:
                     break
                 time.sleep(0.5)
             yield process, url

@@ -29,7 +29,7 @@ from stsbench.core.errors import CardError, EncoderError, SourceError, StsbenchE
 from stsbench.core.parameters import call_with_params
 from stsbench.encoders.base import ServedEncoder
 from stsbench.encoders.engine.embed import BatchShare, Engine
-from stsbench.encoders.served import link
+from stsbench.encoders.served import client
 from stsbench.encoders.served.openai import PROBE, OpenAIEncoder
 from tests.encoders.served.server import Server, serving
 
@@ -39,7 +39,7 @@ TEXTS = [f"sentence {'number ' * (i % 7)}{i}" for i in range(50)]
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(link, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(client, "FIRST_WAIT", 0.001)
 
 
 @pytest.fixture
@@ -292,9 +292,9 @@ def test_a_request_has_a_total_time(start):
         began = time.monotonic()
         with pytest.raises(
             SourceError,
-            match=r"no embeddings in 2 attempts: no answer in 0.3 s \(--set timeout=SECONDS",
+            match=r"no embeddings in 2 attempts: no answer in 0.3 s \(`params=timeout=SECONDS`",
         ):
-            made.ask(["a"], stop)
+            made.request(["a"], stop)
         assert 0.5 < time.monotonic() - began < 5
         over.set()
         listener.shutdown(socket.SHUT_RDWR)
@@ -409,7 +409,10 @@ def test_shares_of_several_workers_pay_for_nothing_twice(server, tmp_path, monke
     server.answered.clear()
     for number in range(3):
         sent = copy.deepcopy(made)
-        assert "sk-secret" not in str(sent.link.__reduce__()) and not vars(sent.link)["_idle"]
+        assert (
+            "sk-secret" not in str(sent.client.__reduce__())
+            and not vars(sent.client)["_idle_clients"]
+        )
         paid, requests = {*server.texts}, len(server.answered)
         engine_of(sent, tmp_path).prepare(TEXTS, share=BatchShare(number, 3))
         assert paid.isdisjoint(chain(*server.answered[requests:]))
@@ -418,7 +421,7 @@ def test_shares_of_several_workers_pay_for_nothing_twice(server, tmp_path, monke
 
 
 def test_an_answer_has_bounds(server, monkeypatch):
-    monkeypatch.setattr(link, "LARGEST", 1000)
+    monkeypatch.setattr(client, "MAX_RESPONSE_BYTES", 1000)
     with pytest.raises(EncoderError, match="answered more than 1,000 bytes"):
         encoder(server).encode(TEXTS)
     assert encoder(server).encode(TEXTS[:1]).shape == (1, 8)
@@ -463,7 +466,7 @@ def test_the_key_is_sent_and_stands_nowhere(server, monkeypatch, tmp_path, caplo
         str(caught.value),
         repr(made),
         str(vars(made)),
-        str(vars(made.link)),
+        str(vars(made.client)),
         *made.notes,
         caplog.text,
     ]
@@ -482,7 +485,9 @@ def test_the_key_is_sent_and_stands_nowhere(server, monkeypatch, tmp_path, caplo
     server.key = ""
     encoder(server).encode(["a"])
     assert "Authorization" not in server.headers[-1]
-    assert OpenAIEncoder("m", url="https://api.openai.com/v1").link.key_variable == "OPENAI_API_KEY"
+    assert (
+        OpenAIEncoder("m", url="https://api.openai.com/v1").client.key_variable == "OPENAI_API_KEY"
+    )
 
 
 NUMBERS = ("batch", "batch_tokens", "in_flight", "dimensions", "requests_a_minute", "timeout")
@@ -491,7 +496,7 @@ NUMBERS = ("batch", "batch_tokens", "in_flight", "dimensions", "requests_a_minut
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"url": ""}, "needs its address: --set url="),
+        ({"url": ""}, "needs its address: `params=url="),
         ({"url": "localhost:8000"}, "is no address"),
         ({"url": "ftp://host/v1"}, "is no address"),
         ({"url": "http://user:word@host/v1"}, "url of host: leave out user"),

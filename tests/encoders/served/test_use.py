@@ -154,6 +154,7 @@ def test_a_handle_is_resolved_by_tensorflow_hub(tmp_path, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "tensorflow_hub", SimpleNamespace(resolve=fails))
     with pytest.raises(
-        SourceError, match="cannot be fetched: no network; download it and pass --set model=FOLDER"
+        SourceError,
+        match="cannot be fetched: no network; download it and pass `params=model=FOLDER`",
     ):
         UniversalSentenceEncoder("https://tfhub.dev/x/1")
