@@ -49,7 +49,7 @@ def convert_command(
 
 
 def _published(source: Path, out: Path, version: int | None = None, vectors: str = "") -> None:
-    from stsbench.encoders.words.recurrent import convert_infersent, convert_skip_thoughts
+    from stsbench.encoders.words.convert import convert_infersent, convert_skip_thoughts
 
     if version is None:
         convert_skip_thoughts(source, out)
@@ -59,7 +59,8 @@ def _published(source: Path, out: Path, version: int | None = None, vectors: str
 
 def _expand(source: Path, out: Path, vectors: str, limit: int | None) -> None:
     from stsbench.encoders.load import load_encoder
-    from stsbench.encoders.words.recurrent import GruHalvesEncoder, expand_vocabulary
+    from stsbench.encoders.words.convert import expand_vocabulary
+    from stsbench.encoders.words.recurrent import GruHalvesEncoder
 
     encoder = load_encoder(opt.resolve_spec(str(source)))
     if not isinstance(encoder, GruHalvesEncoder):

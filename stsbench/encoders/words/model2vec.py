@@ -1,7 +1,7 @@
-"""model2vec's static encoders: the mean of one vector a token, as that library takes it.
+"""model2vec's static encoders: the mean of one vector per token, as that library computes it.
 
-sentence-transformers opens the same folders and embeds otherwise where a sentence has an unknown token, which it counts, or
-more than 512 tokens, which it does not cut.
+sentence-transformers opens the same folders. It embeds otherwise a sentence with an unknown token,
+which it counts, or with more than 512 tokens, which it does not cut.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from stsbench.encoders.checkpoint import cached_digest, locate_checkpoint, read_
 from stsbench.encoders.metadata import valid_text
 
 CODE_VERSION = 1
-"""Raise when a change here can change an embedding: stored ones are then not reused."""
-CONFIG, WEIGHTS, TOKENIZER = FILES = ("config.json", "model.safetensors", "tokenizer.json")
-LONGEST = 512
-"""Tokens that are read where the folder says nothing of it."""
+"""To be raised with a change here that can change an embedding: stored ones are not reused then."""
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+TOKENIZER_FILE = "tokenizer.json"
+FILES = (CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FILE)
+DEFAULT_LENGTH = 512
+"""The maximum number of tokens if the folder sets none."""
 
 
 def is_model2vec(folder: Path) -> bool:
-    """Whether a folder says that it is one of model2vec's."""
-    config = folder / CONFIG
-    return config.is_file() and read_json(config).get("model_type") == "model2vec"
+    """Return whether the configuration in a folder is one of model2vec's."""
+    path = folder / CONFIG_FILE
+    return path.is_file() and read_json(path).get("model_type") == "model2vec"
 
 
 class Model2VecEncoder:
@@ -45,9 +48,19 @@ class Model2VecEncoder:
         max_length: int | None = None,
         normalise: bool | None = None,
     ) -> None:
-        """Find the folder; longest input in tokens and length 1 are by default as it says, else 512 and not.
+        """Find the folder.
 
-        Raises SourceError: it cannot be had; EncoderError: it is no such folder.
+        Args:
+            model: A path or a Hub id.
+            name: The name of the encoder; empty for that of the model.
+            revision: The commit on the Hub.
+            max_length: The maximum number of tokens; None for that of the folder, else 512.
+            normalise: Scale embeddings to length 1; None to do as the folder says, else not.
+
+        Raises:
+            SourceError: The folder is not available.
+            EncoderError: It is no folder of model2vec.
+            CardError: ``max_length`` is below 1.
         """
         self.name = name or model
         self.folder, self.revision, self.revision_asked = locate_checkpoint(
@@ -56,64 +69,81 @@ class Model2VecEncoder:
         for file in FILES:
             if not (self.folder / file).is_file():
                 raise EncoderError(f"{self.folder}: no {file}; is it a folder of model2vec?")
-        config = read_json(self.folder / CONFIG)
-        length = config.get("max_length", LONGEST) if max_length is None else max_length
-        if length is not None and (not isinstance(length, int) or length < 1):
-            raise CardError(f"max_length {length} leaves nothing of a sentence")
-        self.max_length = length
+        config = read_json(self.folder / CONFIG_FILE)
+        if max_length is None:
+            max_length = config.get("max_length", DEFAULT_LENGTH)
+        if max_length is not None and (not isinstance(max_length, int) or max_length < 1):
+            raise CardError(f"max_length {max_length} leaves nothing of a sentence")
+        self.max_length = max_length
         self.normalise = config.get("normalize") is True if normalise is None else normalise
 
     @cached_property
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
-        files = {name: cached_digest(self.folder / name) for name in FILES}
-        own = {"max_length": self.max_length, "normalise": self.normalise}
-        return fingerprint(
-            {"kind": "model2vec", "code": CODE_VERSION, "files": files, **own}, ["tokenizers"]
-        )
+        fields = {
+            "kind": "model2vec",
+            "code": CODE_VERSION,
+            "files": {name: cached_digest(self.folder / name) for name in FILES},
+            "max_length": self.max_length,
+            "normalise": self.normalise,
+        }
+        return fingerprint(fields, ["tokenizers"])
 
     @cached_property
-    def _tokenizer(self) -> tuple[Any, int | None]:
-        """The tokenizer, and the id of its token for what is unknown, None where there is none."""
+    def _tokenizer(self) -> Any:  # noqa: ANN401 - tokenizers is not imported with the module
         from tokenizers import Tokenizer
 
-        tokenizer = Tokenizer.from_file(str(self.folder / TOKENIZER))
+        tokenizer = Tokenizer.from_file(str(self.folder / TOKENIZER_FILE))
         tokenizer.no_padding()
         if self.max_length is not None:
             tokenizer.enable_truncation(self.max_length)
-        model = json.loads(tokenizer.to_str())["model"]
-        named = model.get("unk_token")
-        return tokenizer, model.get("unk_id") if named is None else tokenizer.token_to_id(named)
+        return tokenizer
+
+    @cached_property
+    def _unknown_id(self) -> int | None:
+        """The id of the token for unknown text; None if the tokenizer has none."""
+        model = json.loads(self._tokenizer.to_str())["model"]
+        unknown_token = model.get("unk_token")
+        token_id: int | None = (
+            model.get("unk_id")
+            if unknown_token is None
+            else self._tokenizer.token_to_id(unknown_token)
+        )
+        return token_id
 
     @cached_property
     def _vectors(self) -> FloatArray:
-        """One vector a token, (v, d): the mapping and the weights of a quantised vocabulary are in it."""
+        """The vector of each token, (v, d), with the mapping and weights of the folder applied."""
         from safetensors.numpy import load_file
 
         with translate_errors(f"{self.folder}: cannot be read", EncoderError):
-            tensors, tokens = load_file(self.folder / WEIGHTS), self._tokenizer[0].get_vocab_size()
+            tensors = load_file(self.folder / WEIGHTS_FILE)
+            n_tokens = self._tokenizer.get_vocab_size()
             vectors: FloatArray = tensors["embeddings"].astype(np.float32)
             if "mapping" in tensors:
                 vectors = vectors[tensors["mapping"]]
             if "weights" in tensors:
                 vectors = vectors * tensors["weights"].astype(np.float32)[:, None]
-            if vectors.ndim != 2 or len(vectors) < tokens:
-                raise ValueError(f"{len(vectors)} vectors for {tokens} tokens")
+            if vectors.ndim != 2 or len(vectors) < n_tokens:
+                raise ValueError(f"{len(vectors)} vectors for {n_tokens} tokens")
         return vectors
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d); a sentence without a known token is a zero vector."""
-        vectors, (tokenizer, unknown) = self._vectors, self._tokenizer
+        vectors = self._vectors
+        tokenizer = self._tokenizer
+        unknown_id = self._unknown_id
         embeddings = np.zeros((len(sentences), vectors.shape[1]), dtype=np.float32)
         texts = [valid_text(sentence) for sentence in sentences]
         if self.max_length is not None:
-            # As the library, which cuts characters too.
-            longest = self.max_length * int(
-                np.median([len(token) for token in tokenizer.get_vocab()])
-            )
-            texts = [text[: longest or None] for text in texts]
-        for row, found in enumerate(tokenizer.encode_batch_fast(texts, add_special_tokens=False)):
-            ids: IndexArray = np.array([one for one in found.ids if one != unknown], dtype=np.int64)
+            # The library cuts characters too.
+            token_length = int(np.median([len(token) for token in tokenizer.get_vocab()]))
+            max_characters = self.max_length * token_length
+            texts = [text[: max_characters or None] for text in texts]
+        encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        for row, encoding in enumerate(encodings):
+            known_ids = [token_id for token_id in encoding.ids if token_id != unknown_id]
+            ids: IndexArray = np.array(known_ids, dtype=np.int64)
             if len(ids):
                 embeddings[row] = vectors[ids].mean(axis=0)
         if self.normalise:

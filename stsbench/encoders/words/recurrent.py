@@ -1,11 +1,13 @@
-"""Encoders that read a sentence word by word: InferSent, Skip-Thoughts, Quick-Thoughts, and their layers, for training too.
+"""Encoders that read a sentence word by word: InferSent, Skip-Thoughts, Quick-Thoughts.
 
-Skip-Thoughts (Kiros et al. 2015) and Quick-Thoughts (Logeswaran & Lee 2018) are GRUs side by side: each half has its own word table and
-GRU and embeds the whole sentence with its last state; the halves are scaled to length 1 one by one and joined. Unknown words are read
-as one word of the vocabulary, never dropped. InferSent (Conneau et al. 2017, arXiv 1705.02364) is the maximum over the states of a
-bidirectional LSTM. Both versions that were released are here, with their words around a sentence, their tokenisers and what their
-maximum does with padding. Words without a vector are dropped. Published weights become folders that ``load_encoder`` opens; only
-tensors are read of them.
+Their layers are used for training too. Skip-Thoughts (Kiros et al. 2015) and Quick-Thoughts
+(Logeswaran & Lee 2018) are GRUs side by side: each half has its own word table and GRU, and embeds
+the whole sentence with its last state; the halves are scaled to length 1 one by one and joined.
+Unknown words are read as one word of the vocabulary, never dropped. InferSent (Conneau et al. 2017,
+arXiv 1705.02364) is the maximum over the states of a bidirectional LSTM. Both released versions are
+here, with their words around a sentence, their tokenisers and the effect of padding on their
+maximum. Words without a vector are dropped. Published weights become folders that ``load_encoder``
+opens (:mod:`stsbench.encoders.words.convert`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -26,48 +29,53 @@ from stsbench.core.errors import (
     CardError,
     DataError,
     EncoderError,
-    SourceError,
     look_up,
     translate_errors,
 )
 from stsbench.encoders.backends import check_device, pick_device
 from stsbench.encoders.base import FloatArray, IndexArray
-from stsbench.encoders.checkpoint import cached_digest, read_tensors
+from stsbench.encoders.checkpoint import cached_digest
 from stsbench.encoders.tokens import TokenIds, plan_batches
-from stsbench.encoders.words.vectors import WordVectors, open_vectors, read_blocks
+from stsbench.encoders.words.vectors import WordVectors, open_vectors
 from stsbench.encoders.words.words import (
-    CONFIG,
-    WEIGHTS,
+    CONFIG_FILE,
+    WEIGHTS_FILE,
     SavedConfig,
-    SavedEncoder,
+    SavedWordEncoder,
     find_vectors,
-    write_word_folder,
 )
 
 TOKEN_BUDGET = 4096
 Padding = Literal["zeros", "batch", "masked"]
-"""What a maximum over time does with padding, see :data:`MAXIMA`."""
+"""How a maximum over time treats padding, see :data:`MAXIMA`."""
 HalfName = Annotated[str, msgspec.Meta(pattern="^(uni|bi|f|g)$")]
 GruCell = Literal["torch", "tensorflow"]
-"""Which GRU: the reset gate after the recurrent product (PyTorch, Theano) or before it (TensorFlow)."""
+"""The kind of GRU: with the reset gate after the recurrent product (also in Theano), or before."""
 
 
 MAXIMA: Mapping[str, Callable[[Tensor], Tensor]] = {
-    # As InferSent 1 was released, padding's zeros take part, so that a sentence depends on whether a longer one stands beside it.
+    # As InferSent 1 was released, the zeros of padding take part: an embedding depends on whether
+    # the batch has a longer sentence.
     "batch": lambda states: states.amax(dim=1),
-    # A zero takes part for every sentence: what InferSent 1 gives to all but the longest of a batch.
+    # A zero takes part for every sentence, as in InferSent 1 for all but the longest of a batch.
     "zeros": lambda states: states.amax(dim=1).clamp(min=0),
-    # As InferSent 2, whatever is exactly zero takes no part, true zeros too.
+    # As in InferSent 2, no value that is exactly zero takes part, even if it is a true zero.
     "masked": lambda states: states.masked_fill(states == 0, -1e9).amax(dim=1),
 }
 """The maximum over time (b, d) of states (b, t, d) that are zero behind a sentence's end."""
 
 
 class BiLstm(nn.Module):
-    """InferSent's encoder: the maximum over the states of one bidirectional LSTM over word vectors."""
+    """InferSent's encoder: the maximum over the states of a bidirectional LSTM."""
 
     def __init__(self, word_size: int, hidden: int, padding: Padding = "batch") -> None:
-        """Make the layer with torch's own initial weights."""
+        """Make the layer with torch's own initial weights.
+
+        Args:
+            word_size: The size of a word vector.
+            hidden: The size of the state of each direction.
+            padding: A key of :data:`MAXIMA`.
+        """
         super().__init__()
         self.enc_lstm = nn.LSTM(word_size, hidden, bidirectional=True, batch_first=True)
         self.maximum = look_up("padding", padding, MAXIMA)
@@ -77,11 +85,13 @@ class BiLstm(nn.Module):
         packed = pack_padded_sequence(
             vectors, lengths.cpu(), batch_first=True, enforce_sorted=False
         )
-        return self.maximum(pad_packed_sequence(self.enc_lstm(packed)[0], batch_first=True)[0])
+        packed_states, _ = self.enc_lstm(packed)
+        states, _ = pad_packed_sequence(packed_states, batch_first=True)
+        return self.maximum(states)
 
 
 def as_batch(tokens: TokenIds, rows: IndexArray, *, pad: int = 0) -> tuple[Tensor, Tensor]:
-    """Some sentences as ids (b, t), ``pad`` behind their end, and lengths (b,)."""
+    """Return some sentences as ids (b, t), with ``pad`` behind their end, and lengths (b,)."""
     ids, _ = tokens.pad(rows, pad=pad)
     return torch.from_numpy(ids), torch.from_numpy(tokens.lengths[rows])
 
@@ -92,29 +102,40 @@ class Gru(nn.Module):
     def __init__(
         self, word_size: int, hidden: int, *, bidirectional: bool = False, cell: GruCell = "torch"
     ) -> None:
-        """Make the layer; ``hidden`` is the size of the state, of each direction, whose last states are joined."""
+        """Make the layer.
+
+        Args:
+            word_size: The size of a word vector.
+            hidden: The size of the state of each direction; the last states of both are joined.
+            bidirectional: Read the sentence from its end too.
+            cell: The kind of GRU.
+        """
         super().__init__()
-        make = LastState if cell == "torch" else ResetBeforeGru
+        cell_type = LastState if cell == "torch" else ResetBeforeGru
         self.directions = nn.ModuleList(
-            make(word_size, hidden) for _ in range(2 if bidirectional else 1)
+            cell_type(word_size, hidden) for _ in range(2 if bidirectional else 1)
         )
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Return the last states (b, d) of word vectors (b, t, w)."""
-        ways = [vectors]
+        inputs_of_directions = [vectors]
         if len(self.directions) == 2:
-            # Each sentence turned round; padding stays behind it.
+            # Each sentence reversed, with the padding still behind it.
             steps = torch.arange(vectors.shape[1], device=vectors.device)
-            places = lengths.to(vectors.device).unsqueeze(1) - 1 - steps
-            places = torch.where(places >= 0, places, steps)
-            ways.append(vectors.gather(1, places.unsqueeze(2).expand_as(vectors)))
-        return torch.cat(
-            [gru(way, lengths) for gru, way in zip(self.directions, ways, strict=True)], dim=1
-        )
+            positions = lengths.to(vectors.device).unsqueeze(1) - 1 - steps
+            positions = torch.where(positions >= 0, positions, steps)
+            inputs_of_directions.append(
+                vectors.gather(1, positions.unsqueeze(2).expand_as(vectors))
+            )
+        last_states = [
+            gru(inputs, lengths)
+            for gru, inputs in zip(self.directions, inputs_of_directions, strict=True)
+        ]
+        return torch.cat(last_states, dim=1)
 
 
 class LastState(nn.Module):
-    """PyTorch's GRU, which is Theano's where the recurrent biases are zero."""
+    """PyTorch's GRU, which equals Theano's if the recurrent biases are zero."""
 
     def __init__(self, word_size: int, hidden: int) -> None:
         """Make the layer with torch's own initial weights, and no recurrent bias."""
@@ -129,15 +150,16 @@ class LastState(nn.Module):
         packed = pack_padded_sequence(
             vectors, lengths.cpu(), batch_first=True, enforce_sorted=False
         )
-        last: Tensor = self.gru(packed)[1][0]
-        return last
+        _, last_states = self.gru(packed)
+        last_state: Tensor = last_states[0]
+        return last_state
 
 
 class ResetBeforeGru(nn.Module):
     """TensorFlow's GRU: the state is reset before its product, and gates begin open (bias 1)."""
 
     def __init__(self, word_size: int, hidden: int) -> None:
-        """Make the layer with TensorFlow's first weights: Glorot's, gate biases 1, others 0."""
+        """Make the layer with TensorFlow's initial weights: Glorot's, gate biases 1, others 0."""
         super().__init__()
         self.gates = nn.Linear(word_size + hidden, 2 * hidden)
         self.candidate = nn.Linear(word_size + hidden, hidden)
@@ -149,65 +171,74 @@ class ResetBeforeGru(nn.Module):
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Return the last states (b, h) of word vectors (b, t, w)."""
-        state, lengths = vectors.new_zeros(len(vectors), self.hidden), lengths.to(vectors.device)
+        state = vectors.new_zeros(len(vectors), self.hidden)
+        lengths = lengths.to(vectors.device)
         for step in range(vectors.shape[1]):
             word = vectors[:, step]
-            reset, update = torch.sigmoid(self.gates(torch.cat([word, state], dim=1))).chunk(
-                2, dim=1
-            )
+            gates = torch.sigmoid(self.gates(torch.cat([word, state], dim=1)))
+            reset, update = gates.chunk(2, dim=1)
             candidate = torch.tanh(self.candidate(torch.cat([word, reset * state], dim=1)))
-            new = update * state + (1 - update) * candidate
-            state = torch.where((step < lengths).unsqueeze(1), new, state)
+            next_state = update * state + (1 - update) * candidate
+            state = torch.where((step < lengths).unsqueeze(1), next_state, state)
         return state
 
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
 
 
-def filled(
-    make: Callable[[], nn.Module], tensors: Mapping[str, Tensor], *, where: object
+def fill_network(
+    make_network: Callable[[], nn.Module], tensors: Mapping[str, Tensor], *, where: object
 ) -> nn.Module:
-    """Return a network with these weights; no memory is taken for what a configuration alone asks for.
+    """Return a network with these weights.
 
-    Raises EncoderError: a weight is missing, unknown, or of another shape.
+    It is made without memory, so that none is taken for the sizes in a configuration alone.
+
+    Args:
+        make_network: Makes the network.
+        tensors: Its weights by name.
+        where: The beginning of messages.
+
+    Raises:
+        EncoderError: A weight is missing, unknown, or of another shape.
     """
     with torch.device("meta"):
-        network = make()
+        network = make_network()
     with translate_errors(str(where), EncoderError, RuntimeError):
         network.load_state_dict(dict(tensors), assign=True)
     return network.eval()
 
 
 class GruTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One GRU and its word table."""
+    """The sizes of one GRU and its word table."""
 
     word_size: Size
     hidden: Size
-    """Size of the state, of each direction."""
+    """The size of the state of each direction."""
     bidirectional: bool = False
     cell: GruCell = "torch"
 
     @property
     def size(self) -> int:
-        """Size of its embedding."""
+        """The size of its embedding."""
         return self.hidden * (2 if self.bidirectional else 1)
 
 
 class GruHalf(nn.Module):
     """A GRU and the vectors of its words, which begin uniform within ``scale``."""
 
-    def __init__(self, words: int, half: GruTable, *, scale: float = 0.1) -> None:
-        """Make the layers for so many words."""
+    def __init__(self, n_words: int, half: GruTable, *, scale: float = 0.1) -> None:
+        """Make the layers for a vocabulary of this size."""
         super().__init__()
-        self.embedding = nn.Parameter(torch.empty(words, half.word_size).uniform_(-scale, scale))
+        self.embedding = nn.Parameter(torch.empty(n_words, half.word_size).uniform_(-scale, scale))
         self.gru = Gru(
             half.word_size, half.hidden, bidirectional=half.bidirectional, cell=half.cell
         )
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """Return embeddings (b, d) of word ids (b, t)."""
-        last: Tensor = self.gru(self.embedding[ids].to(next(self.gru.parameters()).device), lengths)
-        return last
+        device = next(self.gru.parameters()).device
+        last_states: Tensor = self.gru(self.embedding[ids].to(device), lengths)
+        return last_states
 
 
 class HalvesConfig(SavedConfig, frozen=True, kw_only=True):
@@ -217,76 +248,89 @@ class HalvesConfig(SavedConfig, frozen=True, kw_only=True):
     unknown: str
     """The word that unknown words are read as."""
     eos: str = ""
-    """The word for a sentence's end, where the vocabulary has one."""
+    """The word for a sentence's end; empty if the vocabulary has none."""
 
-    def network(self, words: int) -> nn.ModuleDict:
-        """The halves for a vocabulary of so many words, weights yet to be loaded."""
-        return nn.ModuleDict({name: GruHalf(words, half) for name, half in self.halves.items()})
+    def network(self, n_words: int) -> nn.ModuleDict:
+        """Make the halves for a vocabulary of this size, without weights."""
+        return nn.ModuleDict({name: GruHalf(n_words, half) for name, half in self.halves.items()})
 
 
-def _layers(network: nn.Module) -> list[nn.Module]:
-    # What runs on a device.
+def _device_layers(network: nn.Module) -> list[nn.Module]:
+    """Return the layers of a network that run on a device, which are not its word tables."""
     return [layer for layer in network.modules() if isinstance(layer, Gru | BiLstm)]
 
 
-class RecurrentEncoder(SavedEncoder):
-    """A saved encoder whose layers run over sentences in batches of like length, on a device."""
+class RecurrentEncoder(SavedWordEncoder):
+    """A saved encoder whose layers run on a device, over batches of sentences of similar length."""
 
     batch: int | None = None
-    """Sentences a batch, longest first; default by a token budget."""
+    """The number of sentences of a batch, longest first; None for a budget of tokens."""
 
     def __init__(self, model: str, name: str, revision: str, tokens: str, device: str) -> None:
-        """Find the folder."""
+        """Find the folder; see :class:`SavedWordEncoder`."""
         check_device(device)
         super().__init__(model, name, revision, tokens)
         self.device = device
 
     @abstractmethod
-    def make(self) -> nn.Module:
-        """Make the network, weights yet to be loaded."""
+    def make_network(self) -> nn.Module:
+        """Make the network, without weights."""
 
     @cached_property
     def network(self) -> nn.Module:
-        """The network, its layers on the device; tables of words stay in memory."""
-        network, place = (
-            filled(self.make, self.tensors(), where=self.folder / WEIGHTS),
-            pick_device(self.device),
-        )
-        for layer in _layers(network):
-            layer.to(place)
+        """The network, with its layers on the device; word tables stay in main memory."""
+        weights_path = self.folder / WEIGHTS_FILE
+        network = fill_network(self.make_network, self.tensors(), where=weights_path)
+        device = pick_device(self.device)
+        for layer in _device_layers(network):
+            layer.to(device)
         return network
 
     @property
     def device_used(self) -> str | None:
-        """The device the layers are on; None where they were never loaded."""
+        """The device of the layers; None if they were never loaded."""
         if "network" not in self.__dict__:
             return None
-        return str(next(_layers(self.network)[0].parameters()).device)
+        return str(next(_device_layers(self.network)[0].parameters()).device)
 
     def embed_planned(
         self, tokens: TokenIds, embed: Callable[[Tensor, Tensor], Tensor], *, d: int
     ) -> FloatArray:
-        """Embed sentences (n, d), one without a token as 0; ``embed`` takes ids (b, t), -1 for padding, and lengths."""
-        embeddings, lengths = np.zeros((len(tokens), d), dtype=np.float32), tokens.lengths
+        """Embed sentences in batches.
+
+        Args:
+            tokens: The ids of the words of each sentence.
+            embed: Called with ids (b, t), -1 for padding, and lengths (b,).
+            d: The size of an embedding.
+
+        Returns:
+            Embeddings (n, d); a sentence without words is zero.
+        """
+        embeddings = np.zeros((len(tokens), d), dtype=np.float32)
+        lengths = tokens.lengths
         batches = plan_batches(lengths, budget=TOKEN_BUDGET)
         if self.batch is not None:
-            order, size = np.argsort(-lengths), self.batch
-            batches = (order[start : start + size] for start in range(0, len(order), size))
+            order = np.argsort(-lengths)
+            starts = range(0, len(order), self.batch)
+            batches = (order[start : start + self.batch] for start in starts)
         with torch.inference_mode():
             for batch in batches:
                 rows = batch[lengths[batch] > 0]
                 if len(rows):
-                    embeddings[rows] = embed(*as_batch(tokens, rows, pad=-1)).float().cpu().numpy()
+                    ids, id_lengths = as_batch(tokens, rows, pad=-1)
+                    embeddings[rows] = embed(ids, id_lengths).float().cpu().numpy()
         return embeddings
 
 
 class GruHalvesEncoder(RecurrentEncoder):
-    """Embeds with the halves of a saved encoder, each of length 1; a sentence without words is the zero vector.
+    """Embeds with the halves of a saved encoder, each of length 1.
 
-    Skip-Thoughts, as it stands here: uni-skip, bi-skip or both (combine-skip, 4,800 values as released).
+    A sentence without words is the zero vector. This class is Skip-Thoughts: uni-skip, bi-skip or
+    both (combine-skip, 4,800 values as released).
     """
 
-    KIND, RECORD = "skip_thoughts", HalvesConfig
+    KIND = "skip_thoughts"
+    CONFIG_TYPE = HalvesConfig
     config: HalvesConfig
 
     def __init__(
@@ -302,8 +346,18 @@ class GruHalvesEncoder(RecurrentEncoder):
     ) -> None:
         """Find the folder, which a training run or ``stsbench convert`` has written.
 
-        ``halves`` are those to join, in this order, by default all; ``tokens`` is ``whitespace`` for tokenised text,
-        else ``ptb``; ``append_eos`` ends every sentence with the vocabulary's own word for that, as in training.
+        Args:
+            model: A path or a Hub id.
+            name: The name of the encoder; empty for that of the model.
+            revision: The commit on the Hub.
+            halves: The halves to join, in this order; empty for all.
+            tokens: ``whitespace`` for text that is tokenised already, else ``ptb``.
+            append_eos: End every sentence with the vocabulary's own word for that, as in training.
+            device: The device for the layers.
+
+        Raises:
+            UnknownName: The encoder has no half of this name.
+            CardError: ``append_eos`` is set and the vocabulary has no such word.
         """
         super().__init__(model, name, revision, tokens, device)
         for half in halves:
@@ -318,9 +372,9 @@ class GruHalvesEncoder(RecurrentEncoder):
     @cached_property
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
-        return self._identity(halves=self.halves, append_eos=self.append_eos, normalise=True)
+        return self._fingerprint(halves=self.halves, append_eos=self.append_eos, normalise=True)
 
-    def make(self) -> nn.Module:
+    def make_network(self) -> nn.Module:
         """Make the halves."""
         return self.config.network(len(self.words))
 
@@ -328,20 +382,24 @@ class GruHalvesEncoder(RecurrentEncoder):
         """Return embeddings (n, d)."""
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
-            halves = (
-                self.network.get_submodule(name)(ids.clamp(min=0), lengths) for name in self.halves
-            )
-            return torch.cat([nn.functional.normalize(half, dim=1) for half in halves], dim=1)
+            embeddings = []
+            for name in self.halves:
+                half = self.network.get_submodule(name)
+                embeddings.append(nn.functional.normalize(half(ids.clamp(min=0), lengths), dim=1))
+            return torch.cat(embeddings, dim=1)
 
-        for needed in filter(None, (self.config.unknown, self.config.eos)):
-            if needed not in self.vocabulary:
+        for special_word in filter(None, (self.config.unknown, self.config.eos)):
+            if special_word not in self.vocabulary:
                 raise EncoderError(
-                    f"{self.folder}: vocab.txt lacks the word '{needed}' that config.json names"
+                    f"{self.folder}: vocab.txt lacks the word '{special_word}' "
+                    "that config.json names"
                 )
-        unknown = self.vocabulary[self.config.unknown]
-        end = [self.vocabulary[self.config.eos]] if self.append_eos else []
+        unknown_row = self.vocabulary[self.config.unknown]
+        end_rows = [self.vocabulary[self.config.eos]] if self.append_eos else []
         rows = [
-            [self.vocabulary.get(word, unknown) for word in self.split(s)] + end for s in sentences
+            [self.vocabulary.get(word, unknown_row) for word in self.split_words(sentence)]
+            + end_rows
+            for sentence in sentences
         ]
         size = sum(self.config.halves[name].size for name in self.halves)
         return self.embed_planned(TokenIds.from_lists(rows), embed, d=size)
@@ -354,10 +412,11 @@ class QuickThoughtsEncoder(GruHalvesEncoder):
 
 
 RELEASED_BATCH = 64
+"""The number of sentences of a batch in the released code of InferSent."""
 
 
 class InferSentRelease(NamedTuple):
-    """What goes with a release of InferSent."""
+    """The settings of a release of InferSent."""
 
     bos: str
     eos: str
@@ -378,14 +437,15 @@ class InferSentConfig(SavedConfig, frozen=True, kw_only=True):
     word_size: Size
     hidden: Size
     vectors: str
-    """The file of word vectors it was trained with; a path only with its hash."""
+    """The name of the file of word vectors it was trained with; a path only with its hash."""
     vectors_sha256: str = ""
 
 
 class InferSentEncoder(RecurrentEncoder):
     """Embeds with a saved InferSent and the word vectors it was trained with, (n, 2 x hidden)."""
 
-    KIND, RECORD = "infersent", InferSentConfig
+    KIND = "infersent"
+    CONFIG_TYPE = InferSentConfig
     config: InferSentConfig
 
     def __init__(
@@ -399,207 +459,97 @@ class InferSentEncoder(RecurrentEncoder):
         padding: Literal["", "zeros", "batch", "masked"] = "",
         device: str = "auto",
     ) -> None:
-        """Find the folder, as of :class:`GruHalvesEncoder`, and the word vectors, by default the file that it names.
+        """Find the folder and the word vectors.
 
-        ``tokens`` is ``whitespace`` as SentEval ran it, ``ptb`` (version 1) or ``moses`` (version 2). ``padding`` is
-        ``zeros`` (default of version 1), ``masked`` (of version 2), or ``batch``: as version 1 was released, in batches
-        of 64; nothing is stored then, since a sentence depends on its neighbours.
+        Args:
+            model: A path or a Hub id.
+            name: The name of the encoder; empty for that of the model.
+            revision: The commit on the Hub.
+            vectors: The file of word vectors; empty for the one that the folder names.
+            tokens: ``whitespace`` as SentEval ran it, ``ptb`` (version 1) or ``moses`` (version 2).
+            padding: ``zeros`` (the default of version 1), ``masked`` (of version 2), or ``batch``:
+                as version 1 was released, in batches of 64. With ``batch`` nothing is stored, since
+                an embedding depends on the neighbours of its sentence.
+            device: The device for the layers.
+
+        Raises:
+            DataError: The word vectors are not those that the folder names.
         """
         super().__init__(model, name, revision, tokens, device)
         self.version = VERSIONS[self.config.version]
         self.padding: Padding = padding or self.version.padding
         look_up("padding", self.padding, MAXIMA)
         self.batch = RELEASED_BATCH if self.padding == "batch" else None
-        due = self.config.vectors_sha256
-        if not (vectors or due) and Path(self.config.vectors).name != self.config.vectors:
-            # Who made the folder would have any file of this machine opened.
-            what = "names word vectors in a folder and no sha256 of them"
-            raise DataError(f"{self.folder / CONFIG}: {what}; name the file by --set vectors=FILE")
+        expected_sha256 = self.config.vectors_sha256
+        if (
+            not (vectors or expected_sha256)
+            and Path(self.config.vectors).name != self.config.vectors
+        ):
+            # Else the author of the folder could have any file of this machine opened.
+            raise DataError(
+                f"{self.folder / CONFIG_FILE}: names word vectors in a folder "
+                "and no sha256 of them",
+                hint="name the file by `params=vectors=FILE`",
+            )
         self.vectors_path = find_vectors(vectors or self.config.vectors)
         self.vectors_sha256 = cached_digest(self.vectors_path)
-        if not vectors and due and self.vectors_sha256 != due:
-            what = f"not the word vectors of {self.folder} (sha256 {self.vectors_sha256[:12]}, config.json {due[:12]})"
+        if not vectors and expected_sha256 and self.vectors_sha256 != expected_sha256:
             raise DataError(
-                f"{self.vectors_path}: {what}; name others by --set vectors=FILE if you mean to"
+                f"{self.vectors_path}: not the word vectors of {self.folder} "
+                f"(sha256 {self.vectors_sha256[:12]}, config.json {expected_sha256[:12]})",
+                hint="name others by `params=vectors=FILE` if you mean to",
             )
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """The hash of all that decides an embedding; None where its neighbours do too."""
+        """The hash of all that decides an embedding; None if neighbours do too."""
         if self.padding == "batch":
             return None
-        return self._identity(vectors=self.vectors_sha256, padding=self.padding)
+        return self._fingerprint(vectors=self.vectors_sha256, padding=self.padding)
 
     @cached_property
     def vectors(self) -> WordVectors:
         """The opened word vectors."""
-        vectors, due = (
-            open_vectors(self.vectors_path, sha256=self.vectors_sha256),
-            self.config.word_size,
-        )
-        if vectors.shape[1] != due:
+        vectors = open_vectors(self.vectors_path, sha256=self.vectors_sha256)
+        if vectors.shape[1] != self.config.word_size:
             raise EncoderError(
-                f"{self.vectors_path}: vectors of size {vectors.shape[1]}; {self.folder} needs {due}"
+                f"{self.vectors_path}: vectors of size {vectors.shape[1]}; "
+                f"{self.folder} needs {self.config.word_size}"
             )
         return vectors
 
-    def make(self) -> nn.Module:
+    def make_network(self) -> nn.Module:
         """Make the LSTM."""
         return BiLstm(self.config.word_size, self.config.hidden, self.padding)
 
     def encode(self, sentences: Sequence[str]) -> FloatArray:
-        """Return embeddings (n, d); where not even the sentence's end has a vector, it is the zero vector."""
+        """Return embeddings (n, d).
+
+        A sentence is the zero vector if not even the word for its end has a vector.
+        """
         words = [
-            [self.version.bos, *self.split(sentence), self.version.eos] for sentence in sentences
+            [self.version.bos, *self.split_words(sentence), self.version.eos]
+            for sentence in sentences
         ]
-        rows, vectors = self.vectors.tabled(words)
+        rows_of_sentences, vectors = self.vectors.make_table(words)
         # Padding, -1, is the table's last row.
         table = torch.from_numpy(vectors)
 
         def embed(ids: Tensor, lengths: Tensor) -> Tensor:
-            made: Tensor = self.network(
-                table[ids].to(next(self.network.parameters()).device), lengths
-            )
-            return made
+            device = next(self.network.parameters()).device
+            embeddings: Tensor = self.network(table[ids].to(device), lengths)
+            return embeddings
 
-        return self.embed_planned(TokenIds.from_lists(rows), embed, d=2 * self.config.hidden)
+        return self.embed_planned(
+            TokenIds.from_lists(rows_of_sentences), embed, d=2 * self.config.hidden
+        )
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
-        """Return the sentences without a known word, embedded as what stands around every sentence."""
-        words = [self.split(sentence) for sentence in sentences]
-        known = self.vectors.known(word for split in words for word in split)
+        """Return the sentences without a known word, embedded as the words around a sentence."""
+        split_sentences = [self.split_words(sentence) for sentence in sentences]
+        known_words = self.vectors.find_known(chain.from_iterable(split_sentences)).keys()
         return [
-            s for s, split in zip(sentences, words, strict=True) if known.keys().isdisjoint(split)
+            sentence
+            for sentence, words in zip(sentences, split_sentences, strict=True)
+            if known_words.isdisjoint(words)
         ]
-
-
-TABLES = {"uni": "utable.npy", "bi": "btable.npy"}
-UNKNOWN, EOS = "UNK", "<eos>"
-
-
-def convert_infersent(
-    source: Path, out: Path, *, version: Literal[1, 2], vectors: str = ""
-) -> Path:
-    """Convert ``infersent1.pkl`` (GloVe) or ``infersent2.pkl`` (fastText) and return the folder's description.
-
-    Raises SourceError: there is no such file; EncoderError: it holds other than InferSent's tensors.
-    """
-    if not source.is_file():
-        raise SourceError(
-            f"'{source}' does not exist; get it from github.com/facebookresearch/InferSent"
-        )
-    state = {name: tensor.float() for name, tensor in read_tensors(source).items()}
-    shape = tuple(state["enc_lstm.weight_ih_l0"].shape) if "enc_lstm.weight_ih_l0" in state else ()
-    if len(shape) != 2 or shape[0] % 4:
-        raise EncoderError(f"{source}: has no 'enc_lstm.weight_ih_l0' of an LSTM; is it InferSent?")
-    given = find_vectors(vectors) if vectors else None
-    config = InferSentConfig(
-        version=version,
-        word_size=shape[1],
-        hidden=shape[0] // 4,
-        vectors=vectors or VERSIONS[version].vectors,
-        vectors_sha256=cached_digest(given) if given else "",
-    )
-    network = filled(lambda: BiLstm(config.word_size, config.hidden), state, where=source)
-    return write_word_folder(out, kind="infersent", config=config, tensors=network.state_dict())
-
-
-def convert_skip_thoughts(source: Path, out: Path) -> Path:
-    """Convert the published folder (``uni_skip.npz``, ``bi_skip.npz``, tables and ``dictionary.txt``).
-
-    The ``.pkl`` files are never read. Raises SourceError: a file is missing; EncoderError: one is broken.
-    """
-    for name in ("uni_skip.npz", "bi_skip.npz", *TABLES.values(), "dictionary.txt"):
-        if not (source / name).is_file():
-            raise SourceError(
-                f"{source}: no {name}; get it as the README of github.com/ryankiros/skip-thoughts says"
-            )
-    lines = (source / "dictionary.txt").read_text(encoding="utf-8").split("\n")
-    # Of a word that stands twice the published code takes the last.
-    rows = {word.strip(): row for row, word in enumerate(lines) if word.strip()}
-    halves, tensors = {}, {}
-    for name, prefixes in (("uni", ["encoder"]), ("bi", ["encoder", "encoder_r"])):
-        with translate_errors(
-            f"{source}: the half '{name}' cannot be read",
-            EncoderError,
-            OSError,
-            ValueError,
-            KeyError,
-        ):
-            table = np.load(source / TABLES[name], mmap_mode="r", allow_pickle=False)
-            with np.load(source / f"{name}_skip.npz", allow_pickle=False) as archive:
-                layers = [_theano_gru(archive, prefix) for prefix in prefixes]
-        if table.ndim != 2 or len(table) <= max(rows.values()):
-            raise EncoderError(
-                f"{source / TABLES[name]}: shape {table.shape} for {len(lines)} lines of dictionary.txt"
-            )
-        hidden, size = layers[0]["weight_hh_l0"].shape[1], table.shape[1]
-        halves[name] = GruTable(word_size=size, hidden=hidden, bidirectional=name == "bi")
-        tensors[f"{name}.embedding"] = torch.from_numpy(
-            table[list(rows.values())].astype(np.float32)
-        )
-        for i, layer in enumerate(layers):
-            tensors |= {
-                f"{name}.gru.directions.{i}.gru.{key}": torch.from_numpy(a)
-                for key, a in layer.items()
-            }
-    config = HalvesConfig(halves=halves, unknown=UNKNOWN, eos=EOS if EOS in rows else "")
-    if UNKNOWN not in rows:
-        raise EncoderError(f"{source / 'dictionary.txt'}: lacks the word {UNKNOWN}")
-    network = filled(lambda: config.network(len(rows)), tensors, where=source)
-    return write_word_folder(
-        out, kind="skip_thoughts", config=config, tensors=network.state_dict(), words=list(rows)
-    )
-
-
-def _theano_gru(archive: np.lib.npyio.NpzFile, prefix: str) -> dict[str, FloatArray]:
-    """A GRU of the published code as PyTorch's: the same equations, with no recurrent bias."""
-    w, u, b, wx, ux, bx = (
-        archive[f"{prefix}_{name}"].astype(np.float32) for name in ("W", "U", "b", "Wx", "Ux", "bx")
-    )
-    return {
-        "weight_ih_l0": np.concatenate([w.T, wx.T]),
-        "weight_hh_l0": np.concatenate([u.T, ux.T]),
-        "bias_ih_l0": np.concatenate([b, bx]),
-        "bias_hh_l0": np.zeros(len(b) + len(bx), dtype=np.float32),
-    }
-
-
-def expand_vocabulary(
-    encoder: GruHalvesEncoder, vectors: str, out: Path, *, limit: int | None = None
-) -> Path:
-    """Write a folder whose vocabulary has the words of a file of word vectors, or its first ``limit`` ones, too.
-
-    Each half's word table is fitted by least squares, with an intercept, from the vectors of the words that both have;
-    words with an underscore are left out, as in the papers' code, and the encoder's own words keep their own vectors.
-    Raises EncoderError: the vocabularies share too few words.
-    """
-    from sklearn.linear_model import LinearRegression
-
-    path = find_vectors(vectors)
-    opened = open_vectors(path, sha256=cached_digest(path), limit=limit)
-    theirs = [word for block in read_blocks(path, limit) for word in block.words]
-    own, rows = encoder.words, opened.known(theirs)
-    shared = [
-        word
-        for word in own
-        if word in rows and word not in (encoder.config.unknown, encoder.config.eos)
-    ]
-    if len(shared) <= opened.shape[1]:
-        what = f"{path} and {encoder.folder} share {len(shared)} words"
-        raise EncoderError(f"{what}; the map needs more than {opened.shape[1]}")
-    known = set(own)
-    new = [word for word in dict.fromkeys(theirs) if word not in known and "_" not in word and word]
-    known_vectors, new_vectors = (
-        opened.take(np.array([rows[w] for w in some])).astype(np.float64) for some in (shared, new)
-    )
-    tensors = encoder.tensors()
-    at = [encoder.vocabulary[word] for word in shared]
-    for half in encoder.config.halves:
-        table = tensors[f"{half}.embedding"].numpy()
-        fit = LinearRegression().fit(known_vectors, table[at].astype(np.float64))
-        mapped = fit.predict(new_vectors).astype(np.float32)
-        tensors[f"{half}.embedding"] = torch.from_numpy(np.concatenate([table, mapped]))
-    return write_word_folder(
-        out, kind=encoder.KIND, config=encoder.config, tensors=tensors, words=[*own, *new]
-    )

@@ -1,13 +1,14 @@
-"""Files of word vectors (GloVe text, word2vec and fastText text, ``.npz``), converted once to arrays on disk.
+"""Files of word vectors (GloVe, word2vec and fastText text, ``.npz``), converted once to arrays.
 
-Text has a word and its d values a line, parted by single blanks; word2vec's and fastText's begin with a line ``n d``.
-GloVe 840B has words with blanks: of a line with more fields than d + 1 the last d are the vector, unless the field
-before them is a number too. Nothing is skipped: a line with too few or too many values, with something else than finite
-numbers, a NUL byte or bad UTF-8 ends the reading. A header may promise fewer vectors than follow, never more.
+A line of a text has a word and its d values, with single blanks between them; word2vec's and
+fastText's text begins with a line ``n d``. GloVe 840B has words with blanks: of a line with more
+than d + 1 fields the last d are the vector, unless the field before them is a number too. Nothing
+is skipped: a line with too few or too many values, with a value that is no finite number, a NUL
+byte or bad UTF-8 ends the reading. A header may promise fewer vectors than follow, never more.
 
-A converted folder holds the vectors (n, d) as they follow, in ``vectors.f32``, so that millions are never in memory,
-and what finds a word: the hashes of 120 bits, sorted, in ``keys.npy`` (n,), and their rows in ``rows.npy`` (n,). Of a
-doubled word the first is found.
+A converted folder holds the vectors (n, d) in their order, in ``vectors.f32``, so that millions are
+never in memory, and an index of the words: their hashes of 120 bits, sorted, in ``keys.npy`` (n,),
+and their rows in ``rows.npy`` (n,). Of a word that is there twice, the first is found.
 """
 
 from __future__ import annotations
@@ -33,45 +34,57 @@ from stsbench.core.wording import join_lines
 from stsbench.encoders.base import FloatArray
 from stsbench.encoders.checkpoint import is_sealed, sealed_folder
 
-LINES = 2048
-"""Lines of a text that are in memory at once."""
-LONGEST_LINE = 1 << 20
+READ_ROWS = 2048
+"""The number of lines of a text that are in memory at once."""
+MAX_LINE_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
-_PACKED = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
+_PACKED_PREFIXES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
 _ODD_BLANKS = (b"  ", b"\t", b"\r", b"\v", b"\f")
 
 
 class VectorBlock(NamedTuple):
-    """Some words (m,) and their vectors (m, d), as they follow in the file."""
+    """Some words (m,) and their vectors (m, d), in the order of the file."""
 
     words: list[str]
     vectors: FloatArray
 
 
 def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
-    """Read a file of word vectors, or the first ``limit``, in blocks; raises DataError, which names the line or row."""
+    """Yield the vectors of a file in blocks.
+
+    Args:
+        path: A text or ``.npz`` file.
+        limit: The number of vectors to read, from the file's start; None for all.
+
+    Raises:
+        DataError: The file is broken; the message names the line or row.
+    """
     check_is_file(path)
     if path.suffix == ".npz":
-        words, vectors = _npz_arrays(path)
+        words, vectors = _read_npz(path)
         yield VectorBlock(words[:limit], vectors[:limit])
         return
-    lines = _lines(path)
-    first = next(lines, b"")
-    fields, number, promised = first.split(), 1, 0
-    width = first.rstrip().count(b" ")
+    lines = _iter_lines(path)
+    first_line = next(lines, b"")
+    fields = first_line.split()
+    width = first_line.rstrip().count(b" ")
+    line_number = 1
+    promised = 0
     if len(fields) == 2 and all(field.isdigit() for field in fields):
         promised, width = map(int, fields)
-        number = 2
+        line_number = 2
     else:
-        lines = chain([first], lines)
+        lines = chain([first_line], lines)
     if width < 1:
         raise DataError(
-            f"{path}: line 1: expected a word and its values, got '{_shown(b' '.join(fields))}'"
+            f"{path}: line 1: expected a word and its values, "
+            f"got '{_format_bytes(b' '.join(fields))}'"
         )
-    lines, count = islice(lines, limit), 0
-    while block := list(islice(lines, LINES)):
-        yield _block(block, width, path, number + count)
-        count += len(block)
+    lines = islice(lines, limit)
+    count = 0
+    while block_lines := list(islice(lines, READ_ROWS)):
+        yield _parse_block(block_lines, width, path, line_number + count)
+        count += len(block_lines)
     if count < (promised if limit is None else min(promised, limit)):
         raise DataError(
             f"{path}: line 1 promises {promised} vectors, {count} follow; fetch the file again"
@@ -80,66 +93,84 @@ def read_blocks(path: Path, limit: int | None = None) -> Iterator[VectorBlock]:
         raise DataError(f"{path}: holds no word vectors")
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _iter_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a text without their ends and a byte order mark."""
     with path.open("rb") as stream:
-        head = stream.peek(8)
-        if head.startswith(_PACKED):
+        prefix = stream.peek(8)
+        if prefix.startswith(_PACKED_PREFIXES):
             raise DataError(f"{path}: is packed; unpack it and give the text file in it")
-        if head.startswith(_BOM):
+        if prefix.startswith(_BOM):
             stream.read(len(_BOM))
-        while line := stream.readline(LONGEST_LINE):
-            if len(line) == LONGEST_LINE:
+        while line := stream.readline(MAX_LINE_BYTES):
+            if len(line) == MAX_LINE_BYTES:
                 raise DataError(f"{path}: has a line of over a million bytes; is it text?")
             yield line.removesuffix(b"\n")
 
 
-def _block(lines: list[bytes], width: int, path: Path, number: int) -> VectorBlock:
-    """Read lines, the first of which has this number in the file; raises DataError naming a bad one."""
-    split = [line.rstrip().partition(b" ") for line in lines]
-    words, values = _text([word for word, _, _ in split]), [rest for _, _, rest in split]
-    vectors = (
-        _numbers(values, width) if all(one.count(b" ") == width - 1 for one in values) else None
-    )
+def _parse_block(lines: list[bytes], width: int, path: Path, first_number: int) -> VectorBlock:
+    """Return the words and vectors of some lines.
+
+    Args:
+        lines: The lines of the file.
+        width: The number of values of a vector.
+        path: The file, for messages.
+        first_number: The number of the first line in the file.
+
+    Raises:
+        DataError: A line is not valid; the message names it.
+    """
+    splits = [line.rstrip().partition(b" ") for line in lines]
+    words = _decode_words([word for word, _, _ in splits])
+    values = [rest for _, _, rest in splits]
+    vectors = None
+    if all(text.count(b" ") == width - 1 for text in values):
+        vectors = _parse_numbers(values, width)
     if vectors is not None and words is not None:
         return VectorBlock(words, vectors)
-    # One of them is bad, oddly spaced, or has blanks in its word: each is read by itself.
-    each = [_read_line(line, width, f"{path}: line {number + at}") for at, line in enumerate(lines)]
-    return VectorBlock([word for word, _ in each], np.concatenate([vector for _, vector in each]))
+    # A line is bad, has odd blanks, or blanks in its word: each is read by itself.
+    words = []
+    rows = []
+    for number, line in enumerate(lines, first_number):
+        word, row = _parse_line(line, width, f"{path}: line {number}")
+        words.append(word)
+        rows.append(row)
+    return VectorBlock(words, np.concatenate(rows))
 
 
-def _read_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
+def _parse_line(line: bytes, width: int, where: str) -> tuple[str, FloatArray]:
+    """Return the word of a line and its vector, (1, width); raise DataError if it is not valid."""
     if b"\0" in line:
         raise DataError(
             f"{where}: has a NUL byte; is it a binary file? Give vectors as text or .npz"
         )
-    if _text([line]) is None:
-        raise DataError(f"{where}: is not UTF-8 ('{_shown(line)}')")
+    if _decode_words([line]) is None:
+        raise DataError(f"{where}: is not UTF-8 ('{_format_bytes(line)}')")
     word, *fields = line.rstrip().rsplit(b" ", width)
-    vector = _numbers([b" ".join(fields)], width)
+    vector = _parse_numbers([b" ".join(fields)], width)
     # The last part of a word with blanks is no number.
-    if vector is not None and (b" " not in word or _numbers([word.rpartition(b" ")[2]], 1) is None):
+    word_end = word.rpartition(b" ")[2]
+    if vector is not None and (b" " not in word or _parse_numbers([word_end], 1) is None):
         return word.decode(), vector
-    first, *fields = line.rstrip().split(b" ")
-    bad = [field for field in fields[-width:] if _numbers([field], 1) is None]
-    if bad and len(fields) >= width:
+    first_field, *fields = line.rstrip().split(b" ")
+    label = f"the word is '{_format_bytes(first_field)}'"
+    bad_fields = [field for field in fields[-width:] if _parse_numbers([field], 1) is None]
+    if bad_fields and len(fields) >= width:
         raise DataError(
-            f"{where}: '{_shown(bad[0])}' is not a finite number (the word is '{_shown(first)}')"
+            f"{where}: '{_format_bytes(bad_fields[0])}' is not a finite number ({label})"
         )
-    raise DataError(
-        f"{where}: {len(fields)} values, expected {width} (the word is '{_shown(first)}')"
-    )
+    raise DataError(f"{where}: {len(fields)} values, expected {width} ({label})")
 
 
-def _numbers(lines: list[bytes], width: int) -> FloatArray | None:
-    """Values of some lines as numbers (len(lines), width); None where they are anything else."""
+def _parse_numbers(lines: list[bytes], width: int) -> FloatArray | None:
+    """Return the values of some lines, (len(lines), width); None if they are not finite numbers."""
     joined = b" ".join(lines)
     if len(lines) > 1 and any(blank in joined for blank in _ODD_BLANKS):
         return None
     with warnings.catch_warnings():
-        # An older numpy warns of what is no number, and leaves it out with all that follows.
+        # An older numpy warns of a text that is no number, and omits it with all that follows.
         warnings.simplefilter("error", DeprecationWarning)
         try:
-            # As float64 first, as Python's float() and both papers' code read them.
+            # As float64 first, as Python's float() and the code of both papers read them.
             values = np.fromstring(joined, sep=" ")
         except (ValueError, DeprecationWarning):
             return None
@@ -150,7 +181,8 @@ def _numbers(lines: list[bytes], width: int) -> FloatArray | None:
     return vectors if np.isfinite(vectors).all() else None
 
 
-def _text(words: list[bytes]) -> list[str] | None:
+def _decode_words(words: list[bytes]) -> list[str] | None:
+    """Return words as text; None if one is not UTF-8 or has a NUL byte."""
     try:
         joined = b"\n".join(words).decode("utf-8")
     except UnicodeDecodeError:
@@ -158,52 +190,67 @@ def _text(words: list[bytes]) -> list[str] | None:
     return None if "\0" in joined else joined.split("\n")
 
 
-def _shown(line: bytes) -> str:
+def _format_bytes(line: bytes) -> str:
     return line[:40].decode("utf-8", "replace")
 
 
-def _npz_arrays(path: Path) -> VectorBlock:
-    # The arrays ``words`` (n,) and ``vectors`` (n, d), float, without a pickle.
+def _read_npz(path: Path) -> VectorBlock:
+    """Read the arrays ``words`` (n,) and ``vectors`` (n, d) of a file, without pickles."""
     try:
         with zipfile.ZipFile(path) as archive:
-            unpacked = sum(one.file_size for one in archive.infolist())
-            if unpacked > max(MAX_UNPACKED_BYTES, MAX_RATIO * path.stat().st_size):
-                raise DataError(f"{path}: refused to read: it unpacks to {unpacked >> 20:,} MiB")
+            unpacked_bytes = sum(member.file_size for member in archive.infolist())
+            if unpacked_bytes > max(MAX_UNPACKED_BYTES, MAX_RATIO * path.stat().st_size):
+                raise DataError(
+                    f"{path}: refused to read: it unpacks to {unpacked_bytes >> 20:,} MiB"
+                )
         with np.load(path, allow_pickle=False) as arrays:
-            words, vectors = arrays["words"], arrays["vectors"]
+            words = arrays["words"]
+            vectors = arrays["vectors"]
     except KeyError as error:
         raise DataError(
             f"{path}: {error.args[0]}; save arrays 'words' and 'vectors' with numpy.savez"
         ) from error
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, MemoryError) as error:
         raise DataError(f"{path}: is not a complete .npz file ({join_lines(error)})") from error
-    if (
-        words.dtype.kind != "U"
-        or vectors.dtype.kind != "f"
-        or words.ndim != 1
-        or vectors.shape[:-1] != words.shape
-    ):
-        found = f"{words.dtype} {words.shape} and {vectors.dtype} {vectors.shape}"
+    has_types = words.dtype.kind == "U" and vectors.dtype.kind == "f"
+    if not has_types or words.ndim != 1 or vectors.shape[:-1] != words.shape:
         raise DataError(
-            f"{path}: 'words' must be text (n,) and 'vectors' float (n, d); they are {found}"
+            f"{path}: 'words' must be text (n,) and 'vectors' float (n, d); they are "
+            f"{words.dtype} {words.shape} and {vectors.dtype} {vectors.shape}"
         )
     with np.errstate(over="ignore"):
         vectors = vectors.astype(np.float32, copy=False)
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        raise DataError(f"{path}: the vector of row {int(np.argmin(finite))} is not finite")
+    is_finite = np.isfinite(vectors).all(axis=1)
+    if not is_finite.all():
+        raise DataError(f"{path}: the vector of row {int(np.argmin(is_finite))} is not finite")
     if not len(words):
         raise DataError(f"{path}: holds no word vectors")
     return VectorBlock(words.tolist(), vectors)
 
 
 FORMAT = 2
-"""Raise when a change here can change a converted folder."""
+"""To be raised with a change here that can change a converted folder."""
+
+
+class WordTable(NamedTuple):
+    """The vectors of the words of some sentences, and their rows."""
+
+    rows: list[list[int]]
+    """The rows of each sentence's known words."""
+    vectors: FloatArray
+    """The vectors of all known words, (words + 1, d), of which the last is zero."""
 
 
 @dataclass(frozen=True)
 class WordVectors:
-    """A converted folder: the index memory-mapped, the vectors (n, d) read as they are asked for."""
+    """A converted folder: the index is memory-mapped, vectors are read from the file when taken.
+
+    Attributes:
+        path: The file of the vectors.
+        shape: The number of words and the size of a vector.
+        keys: The hashes of the words, sorted, (n,).
+        rows: The row of each hash, (n,).
+    """
 
     path: Path
     shape: tuple[int, int]
@@ -211,28 +258,27 @@ class WordVectors:
     rows: npt.NDArray[np.int32]
 
     def find(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Return each word's row, (len(words),); -1 for a word without a vector."""
-        keys = _keys(words)
-        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[places] == keys, self.rows[places], -1).astype(np.int64)
+        """Return the row of each word, (len(words),); -1 for a word without a vector."""
+        keys = _hash_words(words)
+        positions = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        is_known = self.keys[positions] == keys
+        return np.where(is_known, self.rows[positions], -1).astype(np.int64)
 
-    def known(self, words: Iterable[str]) -> dict[str, int]:
-        """Return the rows of those words that have a vector."""
-        listed = sorted(set(words))
-        return {
-            word: row
-            for word, row in zip(listed, self.find(listed).tolist(), strict=True)
-            if row >= 0
-        }
+    def find_known(self, words: Iterable[str]) -> dict[str, int]:
+        """Return the rows of those words that have a vector, by word."""
+        distinct_words = sorted(set(words))
+        rows = self.find(distinct_words).tolist()
+        return {word: row for word, row in zip(distinct_words, rows, strict=True) if row >= 0}
 
-    def tabled(self, sentences: Sequence[Sequence[str]]) -> tuple[list[list[int]], FloatArray]:
-        """Return the rows of each sentence's known words in a table of their vectors (words + 1, d), the last of which is zero."""
-        known = self.known(chain.from_iterable(sentences))
-        places = {word: place for place, word in enumerate(known)}
-        table = np.pad(self.take(np.array([*known.values()], np.int64)), ((0, 1), (0, 0)))
-        return [
-            [places[word] for word in sentence if word in places] for sentence in sentences
-        ], table
+    def make_table(self, sentences: Sequence[Sequence[str]]) -> WordTable:
+        """Read the vectors of all words of these sentences into one table."""
+        rows_by_word = self.find_known(chain.from_iterable(sentences))
+        table_rows = {word: row for row, word in enumerate(rows_by_word)}
+        vectors = self.take(np.array([*rows_by_word.values()], np.int64))
+        rows = [
+            [table_rows[word] for word in sentence if word in table_rows] for sentence in sentences
+        ]
+        return WordTable(rows, np.pad(vectors, ((0, 1), (0, 0))))
 
     def take(self, rows: npt.NDArray[np.int64]) -> FloatArray:
         """Return the vectors of these rows, (len(rows), d)."""
@@ -246,38 +292,47 @@ class WordVectors:
 
 
 def open_vectors(path: Path, *, sha256: str, limit: int | None = None) -> WordVectors:
-    """Open a text or ``.npz`` file's vectors, or its first ``limit`` ones, which are converted when they are first seen.
+    """Open the vectors of a file, which is converted when it is opened for the first time.
 
-    ``sha256`` is the hash of its bytes. Raises DataError: it is broken; OutputError: the cache cannot be written.
+    Args:
+        path: A text or ``.npz`` file.
+        sha256: The hash of its bytes.
+        limit: The number of vectors, from the file's start; None for all.
+
+    Raises:
+        DataError: The file is broken.
+        OutputError: The cache folder cannot be written.
     """
-    folder = (
-        settings.cache_folder()
-        / "vectors"
-        / fingerprint({"format": FORMAT, "file": sha256, "limit": limit})[:32]
-    )
+    folder_name = fingerprint({"format": FORMAT, "file": sha256, "limit": limit})[:32]
+    folder = settings.cache_folder() / "vectors" / folder_name
     if not is_sealed(folder):
         with sealed_folder(folder) as scratch:
-            keys = []
-            with (scratch / "vectors.f32").open("wb") as vectors:
-                for block in read_blocks(path, limit):
-                    vectors.write(np.ascontiguousarray(block.vectors, dtype="<f4").data)
-                    keys.append(_keys(block.words))
-            joined = np.concatenate(keys)
-            order = np.argsort(joined, kind="stable")
-            np.save(scratch / "keys.npy", joined[order])
-            np.save(scratch / "rows.npy", order.astype(np.int32))
-    mapped = (
-        np.load(folder / name, mmap_mode="r", allow_pickle=False)
-        for name in ("keys.npy", "rows.npy")
-    )
-    found, rows = map(np.asarray, mapped)
-    path = folder / "vectors.f32"
-    return WordVectors(path, (len(rows), path.stat().st_size // (4 * len(rows))), found, rows)
+            _convert(path, limit, scratch)
+    keys = np.asarray(np.load(folder / "keys.npy", mmap_mode="r", allow_pickle=False))
+    rows = np.asarray(np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False))
+    vectors_path = folder / "vectors.f32"
+    size = vectors_path.stat().st_size // (4 * len(rows))
+    return WordVectors(vectors_path, (len(rows), size), keys, rows)
 
 
-def _keys(words: Sequence[str]) -> npt.NDArray[np.bytes_]:
-    """The hash of each word, (len(words),), of 15 bytes and one that is not zero, since numpy takes off zeros."""
-    encoded = (word.encode("utf-8", "surrogatepass") for word in words)
-    return np.array(
-        [hashlib.blake2b(word, digest_size=15).digest() + b"." for word in encoded], dtype="S16"
-    )
+def _convert(path: Path, limit: int | None, folder: Path) -> None:
+    """Write the vectors and the index of a file into a folder."""
+    keys_of_blocks = []
+    with (folder / "vectors.f32").open("wb") as stream:
+        for block in read_blocks(path, limit):
+            stream.write(np.ascontiguousarray(block.vectors, dtype="<f4").data)
+            keys_of_blocks.append(_hash_words(block.words))
+    keys = np.concatenate(keys_of_blocks)
+    order = np.argsort(keys, kind="stable")
+    np.save(folder / "keys.npy", keys[order])
+    np.save(folder / "rows.npy", order.astype(np.int32))
+
+
+def _hash_words(words: Sequence[str]) -> npt.NDArray[np.bytes_]:
+    """Return the hash of each word, (len(words),).
+
+    It has 15 bytes and one that is not zero, since numpy strips zeros at the end.
+    """
+    encoded_words = (word.encode("utf-8", "surrogatepass") for word in words)
+    hashes = [hashlib.blake2b(word, digest_size=15).digest() + b"." for word in encoded_words]
+    return np.array(hashes, dtype="S16")

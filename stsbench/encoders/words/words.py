@@ -1,10 +1,11 @@
-"""Encoders of words: sentences to words, saved encoders' folders, the mean of word vectors, FastSent's sum.
+"""Encoders of words: tokenisers, folders of saved encoders, the mean of word vectors, FastSent.
 
-The mean of word vectors (GloVe, word2vec, fastText) is the oldest baseline, in two recipes. ``whitespace`` is
-SentEval's bag of words: what white space parts, as it stands. ``sbert`` is sentence-transformers' ``WordEmbeddings``:
-386 stop words and punctuation marks are dropped first, and a token is looked up as it is, then without punctuation
-around it, then in lower case. In both, words without a vector are dropped, and a sentence with no word left is the zero
-vector. FastSent is of Hill et al. 2016 (arXiv 1602.03483).
+The mean of word vectors (GloVe, word2vec, fastText) is the oldest baseline, in two recipes.
+``whitespace`` is SentEval's bag of words: the text between white space, unchanged. ``sbert`` is
+sentence-transformers' ``WordEmbeddings``: 386 stop words and punctuation marks are dropped first,
+and a token is looked up as it is, then without punctuation around it, then in lower case. In both,
+words without a vector are dropped, and a sentence with no word left is the zero vector. FastSent is
+of Hill et al. 2016 (arXiv 1602.03483).
 """
 
 from __future__ import annotations
@@ -37,38 +38,43 @@ if TYPE_CHECKING:
     import torch
 
 CODE_VERSION = 1
-"""Raise when a change here can change an embedding: stored ones are then not reused."""
-CHUNK = 1024
+"""To be raised with a change here that can change an embedding: stored ones are not reused then."""
+EMBED_CHUNK = 1024
+"""The number of sentences that are embedded at once."""
 WordSplit = Callable[[str], list[str]]
-"""A sentence to its words."""
+"""From a sentence to its words."""
 
 
 def tokeniser(name: str, *, lowercase: bool = False) -> WordSplit:
-    """Return the function that parts a sentence into words; raises UnknownName, or EncoderError: NLTK is not installed.
+    """Return the function that splits a sentence into words.
 
-    NLTK's rules need no data of NLTK's: of several sentences only the last full stop is parted from its word, where the
-    papers' code splits sentences first.
+    NLTK's rules need no data of NLTK's: of several sentences in a text, only the last full stop is
+    split from its word. The papers' code splits sentences first.
+
+    Raises:
+        UnknownName: There is no tokeniser of this name.
+        EncoderError: It needs NLTK, which is not installed.
     """
     split = look_up("tokens", name, TOKENISERS).make()
     return (lambda sentence: split(sentence.lower())) if lowercase else split
 
 
-def _treebank(*, moses: bool) -> WordSplit:
+def _make_treebank(*, moses: bool) -> WordSplit:
     try:
         from nltk.tokenize import NLTKWordTokenizer
     except ImportError as error:
-        what = "tokens 'ptb' and 'moses' need NLTK: pip install 'stsbench[wordnet]'"
-        raise EncoderError(f"{what}; or --set tokens=whitespace for tokenised text") from error
-    words: WordSplit = NLTKWordTokenizer().tokenize
-    return (
-        (lambda sentence: " ".join(words(sentence)).replace(" n't ", "n 't ").split())
-        if moses
-        else words
-    )
+        raise EncoderError(
+            "tokens 'ptb' and 'moses' need NLTK: pip install 'stsbench[wordnet]'",
+            hint="or `params=tokens=whitespace` for tokenised text",
+        ) from error
+    split: WordSplit = NLTKWordTokenizer().tokenize
+    if not moses:
+        return split
+    return lambda sentence: " ".join(split(sentence)).replace(" n't ", "n 't ").split()
 
 
 class Tokeniser(NamedTuple):
-    """What makes a tokeniser, and the packages whose version may change what it does."""
+    """How to make a tokeniser, and the packages whose version may change its words."""
 
     make: Callable[[], WordSplit]
     libraries: tuple[str, ...] = ()
@@ -77,13 +83,15 @@ class Tokeniser(NamedTuple):
 TOKENISERS: Mapping[str, Tokeniser] = {
     "whitespace": Tokeniser(lambda: str.split),
     # NLTK's Penn Treebank rules.
-    "ptb": Tokeniser(partial(_treebank, moses=False), ("nltk",)),
+    "ptb": Tokeniser(partial(_make_treebank, moses=False), ("nltk",)),
     # These, with "n't" split as Moses does, which is how InferSent 2 was trained.
-    "moses": Tokeniser(partial(_treebank, moses=True), ("nltk",)),
+    "moses": Tokeniser(partial(_make_treebank, moses=True), ("nltk",)),
 }
 
 
-CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocab.txt"
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+VOCABULARY_FILE = "vocab.txt"
 
 
 class SavedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,61 +100,80 @@ class SavedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lowercase: bool = False
 
 
-class SavedEncoder:
-    """An encoder saved as a folder: ``config.json``, ``model.safetensors``, ``vocab.txt``, ``stsbench.json``."""
+class SavedWordEncoder:
+    """An encoder in a folder of its configuration, its weights, its words and ``stsbench.json``."""
 
     KIND: str
-    RECORD: type[SavedConfig]
+    CONFIG_TYPE: type[SavedConfig]
     config: SavedConfig
 
     def __init__(self, model: str, name: str, revision: str, tokens: str) -> None:
-        """Find the folder, a path or a Hub id, and read its configuration.
+        """Find the folder, and read its configuration.
 
-        Raises SourceError: it cannot be had; EncoderError: it has no weights, or a wrong configuration.
+        Args:
+            model: A path or a Hub id.
+            name: The name of the encoder; empty for that of the model.
+            revision: The commit on the Hub.
+            tokens: The name of a tokeniser.
+
+        Raises:
+            SourceError: The folder is not available.
+            EncoderError: It has no weights, or a wrong configuration.
         """
         self.name = name or model
         self.folder, self.revision, self.revision_asked = locate_checkpoint(
             model, revision=revision
         )
-        for file in (CONFIG, WEIGHTS):
+        for file in (CONFIG_FILE, WEIGHTS_FILE):
             if not (self.folder / file).is_file():
                 raise EncoderError(
                     f"{self.folder}: no {file}; is it the folder of a saved encoder?"
                 )
-        self.config = decode_file(self.folder / CONFIG, self.RECORD, "cannot be read")
-        self.tokens, self.split = tokens, tokeniser(tokens, lowercase=self.config.lowercase)
+        self.config = decode_file(self.folder / CONFIG_FILE, self.CONFIG_TYPE, "cannot be read")
+        self.tokens = tokens
+        self.split_words = tokeniser(tokens, lowercase=self.config.lowercase)
 
-    def _identity(self, **facts: object) -> str:
-        paths = [self.folder / name for name in (CONFIG, WEIGHTS, VOCABULARY)]
-        files = {path.name: file_digest(path) for path in paths if path.is_file()}
-        own = {"kind": self.KIND, "code": CODE_VERSION, "files": files, "tokens": self.tokens}
-        return fingerprint({**own, **facts}, TOKENISERS[self.tokens].libraries)
+    def _fingerprint(self, **params: object) -> str:
+        """Return the hash of the files, the tokeniser and these further parameters."""
+        paths = [self.folder / name for name in (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE)]
+        digests = {path.name: file_digest(path) for path in paths if path.is_file()}
+        fields = {
+            "kind": self.KIND,
+            "code": CODE_VERSION,
+            "files": digests,
+            "tokens": self.tokens,
+            **params,
+        }
+        return fingerprint(fields, TOKENISERS[self.tokens].libraries)
 
     @cached_property
     def words(self) -> list[str]:
-        """The words of ``vocab.txt``, one a line, in the order of the table's rows."""
-        path = self.folder / VOCABULARY
+        """The words of ``vocab.txt``, one per line, in the order of the table's rows."""
+        path = self.folder / VOCABULARY_FILE
         with translate_errors(f"{path}: cannot be read", EncoderError, OSError, ValueError):
             return path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
 
     @cached_property
     def vocabulary(self) -> dict[str, int]:
-        """Each word's row; of a doubled word the first."""
+        """The row of each word; of a word that is there twice, the first."""
         return {word: row for row, word in reversed(list(enumerate(self.words)))}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Read the weights."""
+        """Read the weights by name, in float32."""
         from safetensors.torch import load_file
 
-        # Of a damaged file torch and safetensors raise errors of many kinds.
-        with translate_errors(f"{self.folder / WEIGHTS}: cannot be read", EncoderError):
-            return {
-                name: tensor.float() for name, tensor in load_file(self.folder / WEIGHTS).items()
-            }
+        path = self.folder / WEIGHTS_FILE
+        # Torch and safetensors raise errors of many kinds for a damaged file.
+        with translate_errors(f"{path}: cannot be read", EncoderError):
+            return {name: tensor.float() for name, tensor in load_file(path).items()}
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences without a known word."""
-        return [s for s in sentences if not any(word in self.vocabulary for word in self.split(s))]
+        return [
+            sentence
+            for sentence in sentences
+            if not any(word in self.vocabulary for word in self.split_words(sentence))
+        ]
 
 
 def write_word_folder(
@@ -158,33 +185,46 @@ def write_word_folder(
     words: Sequence[str] = (),
     params: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write an encoder's folder, which ``load_encoder`` opens with ``params``; ``words`` are in the table's order.
+    """Write the folder of an encoder.
 
-    Raises OutputError: the folder cannot be written, or a word holds a line end.
+    Args:
+        folder: The folder, which need not exist.
+        kind: The kind of the encoder.
+        config: Its configuration.
+        tensors: Its weights by name.
+        words: Its vocabulary, in the order of its table.
+        params: The parameters with which ``load_encoder`` opens it.
+
+    Returns:
+        The path of its ``stsbench.json``.
+
+    Raises:
+        OutputError: The folder cannot be written, or a word is empty or has a line end.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     if any("\n" in word or word == "" for word in words):
         raise OutputError(
-            f"{folder / VOCABULARY}: a word of the vocabulary is empty or holds a line end"
+            f"{folder / VOCABULARY_FILE}: a word of the vocabulary is empty or holds a line end"
         )
-    # The file is there whole or not at all; weights may be gigabytes and are not copied.
-    scratch = scratch_beside(folder / WEIGHTS)
+    # Weights may be gigabytes: they are written to a file beside the last one, and not copied.
+    scratch = scratch_beside(folder / WEIGHTS_FILE)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, scratch)
-        scratch.replace(folder / WEIGHTS)
+        scratch.replace(folder / WEIGHTS_FILE)
     except (OSError, SafetensorError) as error:
         raise OutputError(f"{folder}: cannot be written: {join_lines(error)}") from error
     finally:
         remove(scratch)
     if words:
-        write_atomically(folder / VOCABULARY, "".join(f"{word}\n" for word in words).encode())
-    # In their order: the halves of an encoder are joined in it.
-    facts = json.dumps(msgspec.to_builtins(config), indent=1)
-    write_atomically(folder / CONFIG, f"{facts}\n".encode())
-    # The last: a folder with it is whole.
+        lines = "".join(f"{word}\n" for word in words)
+        write_atomically(folder / VOCABULARY_FILE, lines.encode())
+    # Keys keep their order: the halves of an encoder are joined in it.
+    config_text = json.dumps(msgspec.to_builtins(config), indent=1)
+    write_atomically(folder / CONFIG_FILE, f"{config_text}\n".encode())
+    # Last: a folder with this file is complete.
     write_saved(folder, kind, params or {})
     return folder / SAVED_FILE
 
@@ -192,17 +232,20 @@ def write_word_folder(
 Bags = list[list[int]]
 """The rows of each sentence's words, in their order."""
 Lookup = Callable[[set[str]], dict[str, int]]
-"""Words to the rows of those that have a vector."""
+"""From words to the rows of those that have a vector."""
 
 
 class BagEncoder(ABC):
-    """Embeds with the sum or the mean of a sentence's word vectors; one without a known word is the zero vector."""
+    """Embeds with the sum or the mean of a sentence's word vectors.
+
+    A sentence without a known word is the zero vector.
+    """
 
     mean: bool
 
     @abstractmethod
     def bags(self, sentences: Sequence[str]) -> Bags:
-        """Return the rows of the words that each sentence's embedding is of."""
+        """Return the rows of the words that make each sentence's embedding."""
 
     @abstractmethod
     def take(self, rows: IndexArray) -> FloatArray:
@@ -211,35 +254,47 @@ class BagEncoder(ABC):
     def encode(self, sentences: Sequence[str]) -> FloatArray:
         """Return embeddings (n, d)."""
         check_sentences(sentences)
-        # One chunk at least: it tells the size of a vector.
-        chunks = (
-            sentences[start : start + CHUNK] for start in range(0, max(len(sentences), 1), CHUNK)
-        )
+        # At least one chunk, which shows the size of a vector.
+        starts = range(0, max(len(sentences), 1), EMBED_CHUNK)
+        chunks = [sentences[start : start + EMBED_CHUNK] for start in starts]
         return np.concatenate(
             [sum_vectors(self.bags(chunk), self.take, mean=self.mean) for chunk in chunks]
         )
 
     def unknown(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences without a known word, whose embeddings are zero."""
-        return [s for s, bag in zip(sentences, self.bags(sentences), strict=True) if not bag]
+        bags = self.bags(sentences)
+        return [sentence for sentence, bag in zip(sentences, bags, strict=True) if not bag]
 
 
 def sum_vectors(bags: Bags, take: Callable[[IndexArray], FloatArray], *, mean: bool) -> FloatArray:
-    """Return each bag's sum or mean, (len(bags), d): summed in float64, zero for an empty bag; ``take`` gives vectors of rows."""
+    """Return the sum or mean of each bag's vectors, (len(bags), d), summed in float64.
+
+    Args:
+        bags: The rows of each bag; the sum of an empty bag is zero.
+        take: Returns the vectors of rows.
+        mean: Return means in place of sums.
+    """
     from scipy.sparse import csr_array
 
     lengths = np.fromiter(map(len, bags), dtype=np.int64, count=len(bags))
-    flat = np.fromiter(chain.from_iterable(bags), dtype=np.int64, count=int(lengths.sum()))
-    distinct, columns = np.unique(flat, return_inverse=True)
+    n_words = int(lengths.sum())
+    rows = np.fromiter(chain.from_iterable(bags), dtype=np.int64, count=n_words)
+    distinct_rows, columns = np.unique(rows, return_inverse=True)
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    # Each row is summed on its own in its words' order, so a sentence's bytes never depend on its neighbours.
-    counts = csr_array((np.ones(len(flat)), columns, starts), shape=(len(bags), len(distinct)))
-    sums: npt.NDArray[np.float64] = counts @ take(distinct).astype(np.float64)
-    return (sums / np.maximum(lengths, 1)[:, None] if mean else sums).astype(np.float32)
+    # Each bag is summed by itself in the order of its words: its bytes do not depend on others.
+    counts = csr_array((np.ones(n_words), columns, starts), shape=(len(bags), len(distinct_rows)))
+    sums: npt.NDArray[np.float64] = counts @ take(distinct_rows).astype(np.float64)
+    if mean:
+        sums = sums / np.maximum(lengths, 1)[:, None]
+    return sums.astype(np.float32)
 
 
 class WordsEncoder(BagEncoder):
-    """Embeds with the mean of a sentence's word vectors, whose file is converted when the first sentence comes."""
+    """Embeds with the mean of a sentence's word vectors.
+
+    Their file is converted when the first sentence comes.
+    """
 
     mean = True
 
@@ -251,26 +306,32 @@ class WordsEncoder(BagEncoder):
         tokens: str = "whitespace",
         limit: PositiveInt | None = None,
     ) -> None:
-        """Find the file, a path or a name in ``STSBENCH_VECTORS``, and check every choice.
+        """Find the file, and check every parameter.
 
-        ``tokens`` is the recipe, ``whitespace`` or ``sbert``; ``limit`` takes so many vectors, from the file's start.
+        Args:
+            file: A path, or a name in ``STSBENCH_VECTORS``.
+            name: The name of the encoder; empty for that of the file.
+            tokens: The recipe, ``whitespace`` or ``sbert``.
+            limit: The number of vectors to read, from the file's start; None for all.
         """
         self.recipe = look_up("tokens", tokens, RECIPES)
-        self.name, self.tokens, self.limit = name or file, tokens, limit
+        self.name = name or file
+        self.tokens = tokens
+        self.limit = limit
         self.path = find_vectors(file)
         self.sha256 = cached_digest(self.path)
 
     @cached_property
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
-        facts = {
+        fields = {
             "kind": "words",
             "code": CODE_VERSION,
             "file": self.sha256,
             "tokens": self.tokens,
             "limit": self.limit,
         }
-        return fingerprint(facts, self.recipe.libraries)
+        return fingerprint(fields, self.recipe.libraries)
 
     @cached_property
     def vectors(self) -> WordVectors:
@@ -278,8 +339,8 @@ class WordsEncoder(BagEncoder):
         return open_vectors(self.path, sha256=self.sha256, limit=self.limit)
 
     def bags(self, sentences: Sequence[str]) -> Bags:
-        """Return the rows of the words that each sentence's mean is of."""
-        return self.recipe.bags(sentences, self.vectors.known)
+        """Return the rows of the words that make each sentence's mean."""
+        return self.recipe.bags(sentences, self.vectors.find_known)
 
     def take(self, rows: IndexArray) -> FloatArray:
         """Return the vectors of these rows, (len(rows), d)."""
@@ -287,22 +348,25 @@ class WordsEncoder(BagEncoder):
 
 
 def whitespace_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
-    """SentEval's recipe: what white space parts, as it stands."""
-    split = [sentence.split() for sentence in sentences]
-    known = lookup(set(chain.from_iterable(split)))
-    return [[known[word] for word in words if word in known] for words in split]
+    """Return bags by SentEval's recipe: the text between white space, unchanged."""
+    split_sentences = [sentence.split() for sentence in sentences]
+    rows_by_word = lookup(set(chain.from_iterable(split_sentences)))
+    return [
+        [rows_by_word[word] for word in words if word in rows_by_word] for words in split_sentences
+    ]
 
 
 def sbert_bags(sentences: Sequence[str], lookup: Lookup) -> Bags:
-    """Sentence-transformers' recipe, by its own tokenizer and stop words."""
+    """Return bags by sentence-transformers' recipe, with its own tokenizer and stop words."""
     from sentence_transformers.sentence_transformer.modules.tokenizer import WhitespaceTokenizer
 
-    split = set(chain.from_iterable(sentence.split() for sentence in sentences))
-    bare = {word.strip(string.punctuation) for word in split}
-    # Every form that the tokenizer can ask for: its own vocabulary is a dict of all words.
-    known = lookup(split | bare | {word.lower() for word in bare})
-    tokenizer = WhitespaceTokenizer(list(known))
-    rows = list(known.values())
+    words = set(chain.from_iterable(sentence.split() for sentence in sentences))
+    stripped_words = {word.strip(string.punctuation) for word in words}
+    lower_words = {word.lower() for word in stripped_words}
+    # Every form that the tokenizer can look up: its own vocabulary is a dict of all words.
+    rows_by_word = lookup(words | stripped_words | lower_words)
+    tokenizer = WhitespaceTokenizer(list(rows_by_word))
+    rows = list(rows_by_word.values())
     return [[rows[index] for index in tokenizer.tokenize(sentence)] for sentence in sentences]
 
 
@@ -320,26 +384,36 @@ RECIPES: Mapping[str, BagRecipe] = {
 }
 
 
-HOMES = {
+DOWNLOAD_PAGES = {
     "glove.": "https://nlp.stanford.edu/projects/glove/",
     "crawl-300d": "https://fasttext.cc/docs/en/english-vectors.html",
     "wiki-news-300d": "https://fasttext.cc/docs/en/english-vectors.html",
     "cc.": "https://fasttext.cc/docs/en/crawl-vectors.html",
 }
-"""Where the well-known files are to be had, by how their names begin."""
+"""The pages of well-known files, by the prefix of their names."""
 
 
 def find_vectors(file: str) -> Path:
-    """Find a file of word vectors, a path or in ``STSBENCH_VECTORS``; raises SourceError: says where to get it."""
+    """Find a file of word vectors, by its path or in ``STSBENCH_VECTORS``.
+
+    Raises:
+        SourceError: There is no such file; the message names the page to get it from.
+    """
     folder = settings.vectors_folder()
-    for place in (Path(file).expanduser(), *([folder / file] if folder else [])):
-        check_is_file(place)
-        if place.is_file():
-            return place
+    paths = [Path(file).expanduser()]
+    if folder:
+        paths.append(folder / file)
+    for path in paths:
+        check_is_file(path)
+        if path.is_file():
+            return path
     name = Path(file).name
-    home = next((f" from {url}" for start, url in HOMES.items() if name.startswith(start)), "")
-    where = f"into '{folder}'" if folder else "into a folder and set STSBENCH_VECTORS to it"
-    raise SourceError(f"word vectors '{file}' are not on this machine; put {name}{home} {where}")
+    pages = [page for prefix, page in DOWNLOAD_PAGES.items() if name.startswith(prefix)]
+    origin = f" from {pages[0]}" if pages else ""
+    target = f"into '{folder}'" if folder else "into a folder and set STSBENCH_VECTORS to it"
+    raise SourceError(
+        f"word vectors '{file}' are not on this machine", hint=f"put {name}{origin} {target}"
+    )
 
 
 class FastSentConfig(SavedConfig, frozen=True, kw_only=True):
@@ -348,10 +422,14 @@ class FastSentConfig(SavedConfig, frozen=True, kw_only=True):
     size: int
 
 
-class FastSentEncoder(BagEncoder, SavedEncoder):
-    """Embeds with the sum, or the mean, of source vectors. Cosine does not see the difference; a probe does."""
+class FastSentEncoder(BagEncoder, SavedWordEncoder):
+    """Embeds with the sum, or the mean, of source vectors.
 
-    KIND, RECORD = "fastsent", FastSentConfig
+    Cosine does not depend on which; a probe does.
+    """
+
+    KIND = "fastsent"
+    CONFIG_TYPE = FastSentConfig
     config: FastSentConfig
 
     def __init__(
@@ -363,9 +441,14 @@ class FastSentEncoder(BagEncoder, SavedEncoder):
         mean: bool = False,
         tokens: str = "whitespace",
     ) -> None:
-        """Find the folder of a training run; ``mean`` takes the mean of the word vectors, not their sum.
+        """Find the folder of a training run.
 
-        ``tokens`` is ``whitespace`` for text that is tokenised already, else ``ptb``.
+        Args:
+            model: A path or a Hub id.
+            name: The name of the encoder; empty for that of the model.
+            revision: The commit on the Hub.
+            mean: Embed with the mean of the word vectors, not their sum.
+            tokens: ``whitespace`` for text that is tokenised already, else ``ptb``.
         """
         super().__init__(model, name, revision, tokens)
         self.mean = mean
@@ -373,22 +456,30 @@ class FastSentEncoder(BagEncoder, SavedEncoder):
     @cached_property
     def fingerprint(self) -> str:
         """The hash of all that decides an embedding."""
-        return self._identity(mean=self.mean)
+        return self._fingerprint(mean=self.mean)
 
     def bags(self, sentences: Sequence[str]) -> Bags:
         """Return the rows of each sentence's known words."""
         return [
-            [self.vocabulary[word] for word in self.split(s) if word in self.vocabulary]
-            for s in sentences
+            [
+                self.vocabulary[word]
+                for word in self.split_words(sentence)
+                if word in self.vocabulary
+            ]
+            for sentence in sentences
         ]
 
     @cached_property
     def _table(self) -> FloatArray:
-        table, due = self.tensors().get("source"), (len(self.words), self.config.size)
-        if table is None or tuple(table.shape) != due:
-            raise EncoderError(f"{self.folder / WEIGHTS}: has no tensor 'source' of shape {due}")
-        found: FloatArray = table.numpy()
-        return found
+        """The source vectors, (words, d)."""
+        tensor = self.tensors().get("source")
+        shape = (len(self.words), self.config.size)
+        if tensor is None or tuple(tensor.shape) != shape:
+            raise EncoderError(
+                f"{self.folder / WEIGHTS_FILE}: has no tensor 'source' of shape {shape}"
+            )
+        table: FloatArray = tensor.numpy()
+        return table
 
     def take(self, rows: IndexArray) -> FloatArray:
         """Return the source vectors of these rows, (len(rows), d)."""

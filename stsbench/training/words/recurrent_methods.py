@@ -471,7 +471,7 @@ class InferSentTraining(StandaloneMethod):
         """Look up the words of all pairs; without a known word, a sentence is one zero vector."""
         split, facts = tokeniser(self.tokens, lowercase=self.lowercase), VERSIONS[self.version]
         texts = [*columns["first"], *columns["second"]]
-        known, table = vectors.tabled([[facts.bos, *split(text), facts.eos] for text in texts])
+        known, table = vectors.make_table([[facts.bos, *split(text), facts.eos] for text in texts])
         tokens = TokenIds.from_lists([ids or [len(table) - 1] for ids in known])
         names = sorted(set(columns["label"]))
         if len(names) < 2:

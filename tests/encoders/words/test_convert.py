@@ -5,13 +5,12 @@ import torch
 from stsbench.cli.main import main
 from stsbench.core.errors import EncoderError, OutputError, SourceError
 from stsbench.encoders.load import load_encoder
-from stsbench.encoders.words.recurrent import (
-    GruHalvesEncoder,
-    InferSentEncoder,
+from stsbench.encoders.words.convert import (
     convert_infersent,
     convert_skip_thoughts,
     expand_vocabulary,
 )
+from stsbench.encoders.words.recurrent import GruHalvesEncoder, InferSentEncoder
 from tests.encoders.words.word_encoders import (
     SENTENCES,
     WORDS,

@@ -32,7 +32,7 @@ def test_every_format_gives_the_same_bytes_in_pieces_of_any_size(tmp_path, glove
         tmp_path / "small.npz",
     ]
     expected = WordsEncoder(str(glove)).encode(SENTENCES).tobytes()
-    monkeypatch.setattr(vectors, "LINES", 2)
+    monkeypatch.setattr(vectors, "READ_ROWS", 2)
     for path in files:
         assert WordsEncoder(str(path)).encode(SENTENCES).tobytes() == expected, path.name
 
@@ -84,7 +84,7 @@ BAD_LINES: dict[str, tuple[str | bytes, str]] = {
 def test_bad_files_are_named_with_their_line(tmp_path, cache, monkeypatch, case, lines):
     content, message = BAD_LINES[case]
     path = write(tmp_path / "bad.txt", content)
-    monkeypatch.setattr(vectors, "LINES", lines)
+    monkeypatch.setattr(vectors, "READ_ROWS", lines)
     with pytest.raises(DataError, match=message) as caught:
         WordsEncoder(str(path)).encode(["w1"])
     assert str(caught.value).startswith(f"{path}: ")
