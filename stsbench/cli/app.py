@@ -67,7 +67,7 @@ COMMANDS: Mapping[str, CommandSource] = {
 DATA_COMMANDS: Mapping[str, CommandSource] = {
     "fetch": CommandSource("stsbench.cli.data", "Fetch data from the Hub ahead of a run."),
     "verify": CommandSource("stsbench.cli.data", "Check data against the cards."),
-    "overlap": CommandSource("stsbench.cli.data", "Find test sentences in training text."),
+    "overlap": CommandSource("stsbench.cli.overlap", "Find test sentences in training text."),
     "convert-coco": CommandSource("stsbench.cli.data", "Convert the published COCO pickles."),
     "make": CommandSource("stsbench.cli.data", "Make training text of what is published."),
     "back-translate": CommandSource(
@@ -135,7 +135,7 @@ class LazyGroup(TyperGroup):
 
 
 def make_command(name: str, function: Callable[..., Any]) -> TyperCommand:
-    """Make a command from a function: its options are those of the signature, its help the docstring."""
+    """Make a command from a function, with its parameters as options and its docstring as help."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     # click joins the lines of a paragraph, but not those after \b: each example stays on its line.
     help_text = (inspect.getdoc(function) or "").replace("\n\nExample:", "\n\n\b\nExample:")

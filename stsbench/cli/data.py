@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from stsbench.cli import options as opt
 from stsbench.cli.printing import (
     print_json,
-    print_paragraph,
     print_records,
     print_text,
     show_count,
     show_work,
-    write_records,
 )
 from stsbench.cli.wording import describe_error_line
 from stsbench.core import settings
@@ -23,8 +20,6 @@ from stsbench.core.errors import EXIT_USER_ERROR, SourceError, StsbenchError, Un
 
 if TYPE_CHECKING:
     from stsbench.core.catalogue import Catalogue
-    from stsbench.data.corpora.overlap import MatchKind, OverlapMatches
-    from stsbench.data.splits import Split
     from stsbench.data.task import Task
 
 
@@ -37,12 +32,12 @@ def fetch_command(
 ) -> None:
     """Fetch data from the Hub ahead of a run.
 
-    What is fetched is checked against the cards. What cannot be had does not keep the rest from being fetched.
+    What is fetched is checked against the cards. What cannot be had does not keep the rest from
+    being fetched.
 
     Example: stsbench data fetch sts transfer
     """
-    from stsbench.data.corpora.corpus import fetch_corpus
-    from stsbench.data.task import expand_names, load_task
+    from stsbench.data.task import expand_names
 
     catalogue = opt.read_cards(cards)
     corpora, suites, tasks = catalogue.corpora(), catalogue.suites(), catalogue.paths("tasks")
@@ -53,33 +48,37 @@ def fetch_command(
         raise StsbenchError(
             "--data has no effect: a corpus is not evaluation data; leave --data out"
         )
+    expanded_names: list[str] = []
+    for name in names:
+        # A corpus that is made of tasks is fetched with them.
+        for source in (corpora[name].tasks if name in corpora else []) or [name]:
+            expanded_names += [source] if source in corpora else expand_names(source, catalogue)
     failures: list[str] = []
-    # A corpus made of tasks is fetched with them.
-    wanted = [
-        task
-        for name in names
-        for task in (corpora[name].tasks if name in corpora else []) or [name]
-    ]
-    for what in [
-        n for name in wanted for n in ([name] if name in corpora else expand_names(name, catalogue))
-    ]:
+    for name in expanded_names:
         try:
-            if what in corpora:
-                found = str(fetch_corpus(what, corpora[what]))
-            else:
-                task = load_task(what, data=data, catalogue=catalogue)
-                loaded = [(split, task.loaded(split)) for split in task.card.splits]
-                rows = [
-                    f"{s} {one.split.n} rows ({'; '.join([one.source, *one.notes])})"
-                    for s, one in loaded
-                ]
-                found = ", ".join(rows)
-            print_text(f"{what}: {found}")
+            print_text(f"{name}: {_fetch(name, data, catalogue)}")
         except StsbenchError as error:
             failures.append(describe_error_line(error))
     if failures:
         more = f" (and {len(failures) - 1} more not available)" if len(failures) > 1 else ""
         raise SourceError(f"{failures[0]}{more}")
+
+
+def _fetch(name: str, data: Path | None, catalogue: Catalogue) -> str:
+    """Fetch a corpus or a task, and return what was fetched as text."""
+    from stsbench.data.corpora.corpus import fetch_corpus
+    from stsbench.data.task import load_task
+
+    corpora = catalogue.corpora()
+    if name in corpora:
+        return str(fetch_corpus(name, corpora[name]))
+    task = load_task(name, data=data, catalogue=catalogue)
+    descriptions = []
+    for split in task.card.splits:
+        loaded = task.loaded(split)
+        origin = "; ".join([loaded.source, *loaded.notes])
+        descriptions.append(f"{split} {loaded.split.n} rows ({origin})")
+    return ", ".join(descriptions)
 
 
 def verify_command(
@@ -102,16 +101,17 @@ def verify_command(
     folder = opt.data_folder(data)
     task_names = expand_names(names, catalogue) if names else _find_local_tasks(catalogue, folder)
     tasks = [load_task(name, data=data, catalogue=catalogue) for name in task_names]
-    rows = [_verified(task, split) for task in tasks for split in task.card.splits]
-    bad = sum(row["verdict"] != "OK" for row in rows)
+    rows = [_verify_split(task, split) for task in tasks for split in task.card.splits]
+    n_matching = sum(row["verdict"] == "OK" for row in rows)
     if as_json:
         print_json(rows)
     else:
         print_records(rows, right=["rows"])
         print_text(
-            f"\n{len(rows) - bad} of {len(rows)} splits match their cards (counts, characters, means, sha256)"
+            f"\n{n_matching} of {len(rows)} splits match their cards "
+            "(counts, characters, means, sha256)"
         )
-    return EXIT_USER_ERROR if bad else 0
+    return 0 if n_matching == len(rows) else EXIT_USER_ERROR
 
 
 def _find_local_tasks(catalogue: Catalogue, folder: Path | None) -> list[str]:
@@ -120,11 +120,11 @@ def _find_local_tasks(catalogue: Catalogue, folder: Path | None) -> list[str]:
     return [
         name
         for name, card in cards_by_name.items()
-        if card.package is not None or _any_file(card, folder)
+        if card.package is not None or _has_any_file(card, folder)
     ]
 
 
-def _any_file(card: TaskCard, folder: Path | None) -> bool:
+def _has_any_file(card: TaskCard, folder: Path | None) -> bool:
     from stsbench.data.task import source_files
 
     return any(
@@ -134,7 +134,8 @@ def _any_file(card: TaskCard, folder: Path | None) -> bool:
     )
 
 
-def _verified(task: Task, split: str) -> dict[str, Any]:
+def _verify_split(task: Task, split: str) -> dict[str, Any]:
+    """Return the table's row for a split; its verdict is "OK" or what is wrong."""
     import numpy as np
 
     from stsbench.data.splits import PairSplit, count_characters
@@ -147,20 +148,24 @@ def _verified(task: Task, split: str) -> dict[str, Any]:
         "characters": "",
         "mean": "",
     }
-    missing = [
+    missing_files = [
         path for path, _ in source_files(task.card.local, split, task.data) if not path.is_file()
     ]
-    if missing and _any_file(task.card, task.data):
-        # The Hub may have it; a folder that has lost a file has to know it.
-        return {**row, "verdict": f"{missing[0]}: is missing"}
+    if missing_files and _has_any_file(task.card, task.data):
+        # The Hub may have the file, but a data folder that has lost one is to be reported.
+        return {**row, "verdict": f"{missing_files[0]}: is missing"}
     try:
         loaded = task.loaded(split)
     except StsbenchError as error:
         return {**row, "verdict": describe_error_line(error)}
-    read, verdict = loaded.split, "; ".join(loaded.differences) or "OK"
-    mean = f"{np.mean(read.gold):.6f}" if isinstance(read, PairSplit) else ""
-    signs = " + ".join(map(str, count_characters(read)))
-    return {**row, "rows": read.n, "characters": signs, "mean": mean, "verdict": verdict}
+    items = loaded.split
+    return {
+        **row,
+        "rows": items.n,
+        "characters": " + ".join(map(str, count_characters(items))),
+        "mean": f"{np.mean(items.gold):.6f}" if isinstance(items, PairSplit) else "",
+        "verdict": "; ".join(loaded.differences) or "OK",
+    }
 
 
 def convert_coco_command(source: opt.CocoSource, target: opt.CocoTarget) -> None:
@@ -172,8 +177,8 @@ def convert_coco_command(source: opt.CocoSource, target: opt.CocoTarget) -> None
     """
     from stsbench.data.coco import convert_coco
 
-    for made in convert_coco(source, target):
-        print_text(f"{made.split}: {made.images} images, {made.captions} captions")
+    for split in convert_coco(source, target):
+        print_text(f"{split.split}: {split.images} images, {split.captions} captions")
 
 
 def make_command(
@@ -189,10 +194,11 @@ def make_command(
 
     Example: stsbench data make nli_triplets --corpora DIR
     """
-    catalogue = opt.read_cards(cards)
     from stsbench.data.corpora.making import DocumentTokenizer, make_corpus
 
-    def counter(model: str, revision: str) -> DocumentTokenizer:
+    catalogue = opt.read_cards(cards)
+
+    def open_tokenizer(model: str, revision: str) -> DocumentTokenizer:
         # Imports torch, which few corpora need.
         from stsbench.encoders.transformer.backbone import TokenCounter
 
@@ -205,7 +211,11 @@ def make_command(
         )
     with show_count("files read") as progress:
         path, rows = make_corpus(
-            name, corpora=folder, catalogue=catalogue, open_tokenizer=counter, progress=progress
+            name,
+            corpora=folder,
+            catalogue=catalogue,
+            open_tokenizer=open_tokenizer,
+            progress=progress,
         )
     print_text(f"{path}: {rows:,} rows")
 
@@ -239,11 +249,12 @@ def back_translate_command(
     from stsbench.data.corpora.corpus import load_corpus
 
     catalogue = opt.read_cards(cards)
-    given = opt.TypedOptions.from_context(context)
+    typed = opt.TypedOptions.from_context(context)
     if mode == "greedy":
-        given.forbid("with --mode greedy", "--temperature", "--seed")
+        typed.forbid("with --mode greedy", "--temperature", "--seed")
     if Path(forward).is_dir() and Path(backward).is_dir():
-        given.forbid("where both models are folders", "--revisions")
+        typed.forbid("where both models are folders", "--revisions")
+    # Imports torch, before which user errors are refused.
     from stsbench.training.translation import (
         Decoding,
         Mode,
@@ -255,157 +266,23 @@ def back_translate_command(
     check_output(output)
     corpus = load_corpus(source, corpora=corpora, data=data, limit=limit, catalogue=catalogue)
     # Decoding itself refuses any other mode.
-    chosen = Decoding(
+    decoding = Decoding(
         mode=cast(Mode, mode), temperature=temperature, seed=seed, max_tokens=max_tokens
     )
-    there, back = (
-        Translator(model, revision=revision, decoding=chosen, batch_size=batch_size, device=device)
+    forward_translator, backward_translator = (
+        Translator(
+            model, revision=revision, decoding=decoding, batch_size=batch_size, device=device
+        )
         for model, revision in zip((forward, backward), revisions, strict=True)
     )
-    with show_work("translating") as shown:
+    with show_work("translating") as display:
 
-        def show(direction: str, done: int, total: int) -> None:
-            shown.update(f"translating {direction}", done, total)
+        def show_progress(direction: str, done: int, total: int) -> None:
+            display.update(f"translating {direction}", done, total)
 
-        written = write_back_translations(corpus, output, there, back, show)
-    print_text(f"{output}: {written.rows} pairs of {written.distinct} distinct sentences")
-    print_text(f"unchanged: {written.same}; cut at {chosen.max_tokens} tokens: {written.cut}")
-    print_text(f"models and settings: {written.record}")
-
-
-HOW: Sequence[MatchKind] = ("exact", "normalised", "near")
-HELD = ("task", "item", "first", "second", "pair", "sentence1", "sentence2")
-SHARED = ("task", "sentences", "in", "shared", "percent", "items", "held", "pairs")
-"""The columns of what is written."""
-NUMBERS = ("sentences", "shared", "percent", *HOW, "items", "held", "pairs", "graded", "left")
-Rows = list[dict[str, Any]]
-
-
-def overlap_command(
-    context: opt.Context,
-    *,
-    corpora_named: opt.CorpusArguments,
-    tasks: opt.OnlyTasks = None,
-    near: opt.Near = None,
-    out: opt.OverlapFile = None,
-    corpora: opt.Corpora = None,
-    data: opt.Data = None,
-    _config: opt.Config = None,
-    cards: opt.OwnCards,
-    as_json: opt.AsJson = False,
-) -> None:
-    """Find test sentences in training text.
-
-    Of every task whose data are on this machine. Without a CORPUS: what tests share with each other.
-
-    Example: stsbench data overlap wiki1m nli_triplets --near 0.8 --out held.csv
-    Example: stsbench data overlap --tasks sts
-    """
-    from stsbench.data.corpora.corpus import load_corpus
-    from stsbench.data.corpora.overlap import find_overlap_matches
-    from stsbench.data.task import expand_names, is_available_locally, load_task, tasks_in_order
-
-    catalogue = opt.read_cards(cards)
-    if not corpora_named:
-        opt.TypedOptions.from_context(context).forbid("without a CORPUS", "--near", "--corpora")
-    if out is not None and out.suffix not in (".csv", ".json"):
-        raise StsbenchError(f"--out '{out}': give a file that ends in .csv or .json")
-    # What is asked for, or all that needs no network.
-    named = expand_names(tasks, catalogue) if tasks else tasks_in_order(catalogue)
-    tests = [load_task(name, data=data, catalogue=catalogue) for name in named]
-    here = (
-        tests if tasks else [task for task in tests if is_available_locally(task.card, task.data)]
-    )
-    if not here:
-        raise SourceError(
-            "no task's data are on this machine; run 'stsbench data fetch sts', or give --data DIR"
+        report = write_back_translations(
+            corpus, output, forward_translator, backward_translator, show_progress
         )
-    splits = {task.name: task.load(task.card.score_split) for task in here}
-    if not corpora_named:
-        rows = _shared(splits)
-        written: tuple[Rows, Sequence[str]] = rows, SHARED
-        said = [
-            "shared: distinct sentences of the test in the other's; held: items with one; pairs: those of both"
-        ]
-        said = said if rows else ["no test shares a sentence with another"]
-    else:
-        loaded = [
-            load_corpus(name, corpora=corpora, data=data, catalogue=catalogue)
-            for name in corpora_named
-        ]
-        with show_count("rows read") as progress:
-            texts = [text for split in splits.values() for text in split.texts()]
-            held = find_overlap_matches(loaded, texts, min_similarity=near, progress=progress)
-        written = [row for name, split in splits.items() for row in _items(name, split, held)], HELD
-        counts = [
-            _counts(name, split, held, near=near is not None) for name, split in splits.items()
-        ]
-        rows, where = [row for row in counts if row["held"]], ", ".join(corpora_named)
-        nothing = ", ".join(row["task"] for row in counts if not row["held"])
-        said = [f"{where}: nothing of {nothing}"] if nothing else []
-        said += [
-            f"held: items with a sentence in {where}; pairs: side by side there; graded: with a score or label"
-        ]
-    if out is not None:
-        write_records(out, *written)
-    if as_json:
-        print_json(rows)
-        return
-    print_records(rows, right=NUMBERS)
-    print_paragraph(*said)
-    if out is not None:
-        print_text(f"wrote {out}")
-
-
-def _counts(name: str, split: Split, held: OverlapMatches, *, near: bool) -> dict[str, Any]:
-    found = [held.kind_by_text[text] for text in set(split.texts()) if text in held.kind_by_text]
-    items = sum(map(any, held.kinds_by_item(split)))
-    return {
-        "task": name,
-        "sentences": len(set(split.texts())),
-        **{how: found.count(how) for how in HOW if near or how != "near"},
-        "items": split.n,
-        "held": items,
-        "pairs": sum(held.is_paired(split)),
-        "graded": sum(held.is_graded(split)),
-        "left": split.n - items,
-    }
-
-
-def _items(name: str, split: Split, held: OverlapMatches) -> Iterator[dict[str, Any]]:
-    sides = zip(held.kinds_by_item(split), zip(*split.sides, strict=True), strict=True)
-    facts = zip(sides, held.is_paired(split), held.is_graded(split), strict=True)
-    for item, ((how, texts), paired, graded) in enumerate(facts):
-        if any(how):
-            pair = "graded" if graded else "text" if paired else ""
-            hows, sentences = ([*one, ""][:2] for one in ([found or "" for found in how], texts))
-            yield dict(zip(HELD, (name, item, *hows, pair, *sentences), strict=True))
-
-
-def _shared(splits: Mapping[str, Split]) -> Rows:
-    from stsbench.data.corpora.overlap import text_key
-
-    items = {
-        name: [tuple(map(text_key, row)) for row in zip(*one.sides, strict=True)]
-        for name, one in splits.items()
-    }
-    keys = {name: {key for item in found for key in item} - {b""} for name, found in items.items()}
-    pairs = {
-        name: {frozenset(item) for item in found if len(item) > 1} for name, found in items.items()
-    }
-    rows: Rows = []
-    for name, mine in items.items():
-        found = []
-        for other in (other for other in splits if other != name):
-            if both := keys[name] & keys[other]:
-                share = round(100 * len(both) / len(keys[name]), 1)
-                touched = sum(not both.isdisjoint(item) for item in mine)
-                alike = sum(frozenset(item) in pairs[other] for item in mine)
-                found.append(
-                    (name, len(keys[name]), other, len(both), share, len(mine), touched, alike)
-                )
-        rows += [
-            dict(zip(SHARED, facts, strict=True))
-            for facts in sorted(found, key=lambda facts: -facts[3])
-        ]
-    return rows
+    print_text(f"{output}: {report.rows} pairs of {report.distinct} distinct sentences")
+    print_text(f"unchanged: {report.same}; cut at {decoding.max_tokens} tokens: {report.cut}")
+    print_text(f"models and settings: {report.record}")
