@@ -423,7 +423,7 @@ class AlignmentAndUniformity(EncoderAnalysis):
             "sentences": len(texts),
         }
         run = subject.named_encoder.run
-        curve = run.facts.get("curve", []) if run is not None else []
+        curve = run.record.get("curve", []) if run is not None else []
         keys = ("step", "alignment", "uniformity", "score")
         training = [{key: point[key] for key in keys} for point in curve if {*keys} <= point.keys()]
         return EncoderFindings({"encoders": [row], "training": training})

@@ -622,7 +622,7 @@ def _of_encoder(
             ):
                 continue
             facts = ColumnFacts(task=score.task, split=score.split)
-            wanted, _ = make_column_spec(facts, score.protocol, score.metric, catalogue)
+            wanted = make_column_spec(facts, score.protocol, score.metric, catalogue)
             if not (measured := list(scores_by_seed(runs, wanted).values())):
                 continue
             results = [r for r in runs.results if (r.task, r.split) == (wanted.task, wanted.split)]
