@@ -59,7 +59,7 @@ def test_a_recipe_s_teacher_reaches_its_batches_and_its_records(masked_lm, teach
     trainer: Any = load_trainer(plan(tmp_path, masked_lm, str(teacher)))
     batch = trainer.learner.collate(np.array([2, 0]), np.random.default_rng(0))
     wanted = load_encoder(str(teacher)).encode([TEXTS[2], TEXTS[0]])
-    np.testing.assert_allclose(batch["taught"][str(teacher)], wanted, atol=1e-6)
+    np.testing.assert_allclose(batch["teacher_embeddings"][str(teacher)], wanted, atol=1e-6)
     run = carry_out(plan(tmp_path, masked_lm, str(teacher)))
     assert run.record["teachers"] == trainer.teachers.fingerprints() != {}
 

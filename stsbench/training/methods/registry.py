@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from stsbench.core.registry import Registry
 
+_TWO_MODELS = "stsbench.training.methods.two_models"
+
 METHODS_BY_TRAINER = {
     "loop": {
         "angle": "stsbench.training.methods.sbert:AnglE",
         "clear": "stsbench.training.methods.views:CLEAR",
         "consert": "stsbench.training.methods.views:ConSERT",
-        "contrastive_tension": "stsbench.training.methods.two_models:ContrastiveTension",
-        "contrastive_tension_in_batch": "stsbench.training.methods.two_models:ContrastiveTensionInBatch",
+        "contrastive_tension": f"{_TWO_MODELS}:ContrastiveTension",
+        "contrastive_tension_in_batch": f"{_TWO_MODELS}:ContrastiveTensionInBatch",
         "cosent": "stsbench.training.methods.sbert:CoSENT",
         "declutr": "stsbench.training.methods.declutr:DeCLUTR",
         "diffcse": "stsbench.training.methods.after_simcse:DiffCSE",
@@ -23,7 +25,7 @@ METHODS_BY_TRAINER = {
         "sbert": "stsbench.training.methods.sbert:SBERT",
         "sbert_regression": "stsbench.training.methods.sbert:SBERTRegression",
         "sbert_triplets": "stsbench.training.methods.sbert:SBERTTriplets",
-        "self_guided": "stsbench.training.methods.two_models:SelfGuided",
+        "self_guided": f"{_TWO_MODELS}:SelfGuided",
         "simcse": "stsbench.training.methods.simcse:SimCSE",
         "simcse_plus_plus": "stsbench.training.methods.after_simcse:SimCSEPlusPlus",
         "simcse_positives": "stsbench.training.methods.simcse:SimCSEPositives",
@@ -36,15 +38,15 @@ METHODS_BY_TRAINER = {
         "fastsent": "stsbench.training.words.fastsent:FastSentTraining",
     },
 }
-"""Our own, by the trainer that they need: the common loop, or their own training in rounds."""
+"""Our own methods, by the trainer that they need: the common loop, or training in rounds."""
 
 
-def _is_method(found: object) -> bool:
-    # Loads torch, as whatever may be a method has done.
+def _is_method(candidate: object) -> bool:
+    # The import loads torch, but a module with a method has loaded it already.
     from stsbench.training.learner import Learner
     from stsbench.training.words.rounds import StandaloneMethod
 
-    return isinstance(found, type) and issubclass(found, Learner | StandaloneMethod)
+    return isinstance(candidate, type) and issubclass(candidate, Learner | StandaloneMethod)
 
 
 METHODS = Registry(
@@ -52,5 +54,8 @@ METHODS = Registry(
     {name: address for rows in METHODS_BY_TRAINER.values() for name, address in rows.items()},
     group="methods",
     accepts=_is_method,
-    expected="a class of Learner (stsbench.training.learner) or of StandaloneMethod (stsbench.training.words.rounds)",
+    expected=(
+        "a class of Learner (stsbench.training.learner) "
+        "or of StandaloneMethod (stsbench.training.words.rounds)"
+    ),
 )

@@ -1,4 +1,7 @@
-"""Methods that learn from pairs: SBERT's objectives, triplets in batches, and gold scores by order (CoSENT, AnglE)."""
+"""Methods that learn from pairs: SBERT's objectives, triplets in batches, and CoSENT and AnglE.
+
+The latter two learn from the order of gold scores.
+"""
 
 from __future__ import annotations
 
@@ -33,23 +36,29 @@ from stsbench.training.objectives import (
 
 
 class ScoredPairs(Learner):
-    """A batch is pairs and their scores; a method says what of the scores it learns from."""
+    """A method whose batches are pairs and their scores."""
 
     chunks = True
     needs = ("first", "second", "score")
 
     def prepare(self, columns: Columns) -> None:
-        """Take the scores, (n,); raises DataError where one is no number."""
+        """Store the corpus and its scores, (n,).
+
+        Raises:
+            DataError: A score is no number.
+        """
         super().prepare(columns)
         scores = np.array(list(columns["score"]), dtype=np.float64)
-        if len(wrong := np.flatnonzero(~np.isfinite(scores))):
+        wrong_rows = np.flatnonzero(~np.isfinite(scores))
+        if len(wrong_rows):
+            row = wrong_rows[0]
             raise DataError(
-                f"row {wrong[0] + 1}: score {scores[wrong[0]]:g} is no number; leave the pair out"
+                f"row {row + 1}: score {scores[row]:g} is no number; leave the pair out"
             )
         self.scores = torch.from_numpy(scores)
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """First sentences above second ones, and their scores (b,)."""
+        """Make a batch: first sentences above second ones, and their scores (b,)."""
         return {
             "views": self.inputs(("first", "second"), rows),
             "scores": self.scores[torch.from_numpy(rows)].float(),
@@ -61,7 +70,7 @@ LABELS = {"contradiction": 0, "entailment": 1, "neutral": 2}
 
 
 class SBERT(Learner):
-    """Softmax over the relations of natural language inference; the classifier is gone afterwards.
+    """Softmax over the relations of natural language inference; the classifier is not saved.
 
     Reimers and Gurevych 2019, https://aclanthology.org/D19-1410, section 3.
     """
@@ -69,9 +78,10 @@ class SBERT(Learner):
     chunks = True
     needs = ("first", "second", "label")
     features: str | tuple[str, ...] = "sbert"
-    """What the classifier is given: a preset (``sbert``: u, v, |u-v|), or features of pairs one by one, as ``|u-v|``."""
+    """The input of the classifier: a preset (``sbert``: u, v, |u-v|), or features of pairs one by
+    one, as ``|u-v|``."""
     bias: bool = True
-    """Whether the classifier has one, as in the authors' code; the paper's formula has none."""
+    """Whether the classifier has a bias, as in the authors' code; the paper's formula has none."""
 
     def __post_init__(self) -> None:
         self.features = feature_names(self.features)
@@ -83,22 +93,27 @@ class SBERT(Learner):
         self.classifier.to(self.student.device)
 
     def prepare(self, columns: Columns) -> None:
-        """Number the labels. Raises DataError: a label that is not one of the three."""
+        """Store the corpus and number its labels.
+
+        Raises:
+            UnknownName: A label is not one of the three.
+        """
         super().prepare(columns)
-        if unknown := [str(name) for name in columns["label"] if name not in LABELS]:
+        unknown_labels = [str(name) for name in columns["label"] if name not in LABELS]
+        if unknown_labels:
             hint = f"known: {', '.join(LABELS)} (leave out pairs without one)"
-            raise UnknownName("label", unknown[0], LABELS, hint=hint)
+            raise UnknownName("label", unknown_labels[0], LABELS, hint=hint)
         self.labels = torch.tensor([LABELS[name] for name in columns["label"]])
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """First sentences above second ones, and the labels (b,)."""
+        """Make a batch: first sentences above second ones, and the labels (b,)."""
         return {
             "views": self.inputs(("first", "second"), rows),
             "labels": self.labels[torch.from_numpy(rows)],
         }
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """The cross-entropy, and beside it the share of pairs classified rightly."""
+        """Return the cross-entropy, and the share of pairs that are classified correctly."""
         u, v = self.student.embed(batch["views"]).chunk(2)
         logits = self.classifier(pair_features(u, v, self.features)).float()
         accuracy = (logits.argmax(dim=1) == batch["labels"]).float().mean()
@@ -109,39 +124,51 @@ class SBERT(Learner):
 
 
 class SBERTRegression(ScoredPairs):
-    """Squared error between the cosine and the gold score, scaled to at most 1 (section 3 of SBERT's paper)."""
+    """Squared error between the cosine and the gold score, scaled to at most 1.
+
+    It is that of SBERT's paper, section 3.
+    """
 
     highest_score: PositiveFloat = 5.0
-    """Of the corpus; scores are divided by it."""
+    """The highest score of the corpus; scores are divided by it."""
 
     def __post_init__(self) -> None:
         self.loss = make_loss("CosineSimilarityLoss")
 
     def prepare(self, columns: Columns) -> None:
-        """Bring the scores to 0 to 1; raises DataError where one is below 0 or above the highest."""
+        """Store the corpus, and scale its scores to 0 to 1.
+
+        Raises:
+            DataError: A score is below 0 or above the highest.
+        """
         super().prepare(columns)
-        if len(wrong := np.flatnonzero((self.scores < 0) | (self.scores > self.highest_score))):
-            what = f"row {wrong[0] + 1}: score {self.scores[wrong[0]]:g} is not from 0 to {self.highest_score:g}"
-            raise DataError(f"{what}; set highest_score to the corpus's")
+        wrong_rows = np.flatnonzero((self.scores < 0) | (self.scores > self.highest_score))
+        if len(wrong_rows):
+            row = wrong_rows[0]
+            message = (
+                f"row {row + 1}: score {self.scores[row]:g} is not from 0 to {self.highest_score:g}"
+            )
+            raise DataError(f"{message}; set highest_score to the corpus's")
         self.scores /= self.highest_score
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """The mean squared error."""
+        """Return the mean squared error."""
         u, v = self.student.embed(batch["views"]).chunk(2)
         return {"loss": library_loss(self.loss, u, v, labels=batch["scores"])}
 
 
 class SBERTTriplets(ContrastiveLearner):
-    """Each anchor finds its positive, over batches in which no text occurs twice, as sentence-transformers trains on NLI.
+    """Each anchor finds its positive, over batches in which no text occurs twice.
 
-    Its MultipleNegativesRankingLoss, cosines times a scale of 20, softmax over all positives and negatives of the
-    batch, is supervised SimCSE's loss at temperature 0.05. What differs is the order of the corpus.
+    So sentence-transformers trains on NLI. Its MultipleNegativesRankingLoss, cosines times a scale
+    of 20, softmax over all positives and negatives of the batch, is supervised SimCSE's loss at
+    temperature 0.05. The difference is the order of the corpus.
     """
 
     views: Literal["pairs", "triplets"] = "triplets"  # type: ignore[assignment]
-    """Anchors with positives, or with negatives too."""
+    """``pairs``: anchors with positives; ``triplets``: with negatives too."""
     scale: PositiveFloat = 20.0
-    """Of the cosine; the inverse of SimCSE's temperature."""
+    """The factor of the cosines; the inverse of SimCSE's temperature."""
 
     def __post_init__(self) -> None:
         self.needs = PAIRING[self.views]
@@ -149,82 +176,87 @@ class SBERTTriplets(ContrastiveLearner):
         self.loss = make_loss("MultipleNegativesRankingLoss", scale=self.scale)
 
     def prepare(self, columns: Columns) -> None:
-        """Number the distinct texts, (n, columns)."""
+        """Store the corpus, and number its distinct texts, (n, columns)."""
         super().prepare(columns)
         self.texts = number_texts(*(columns[name] for name in self.needs)).T
 
     def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
-        """Shuffled, then rows put off that share a text with one before them in their batch.
+        """Return the rows shuffled, but a row that shares a text with its batch is deferred.
 
-        A batch takes the first rows left that share none. Where no more such are left, the last
-        rows come as they are: a corpus with one text in most rows has no other order.
+        A batch consists of the first remaining rows that share no text. If there are no more such
+        rows, the last rows follow as they are: a corpus with one text in most rows has no other
+        order.
         """
         waiting = deque(super().order(count, rng, batch=batch).tolist())
-        placed: list[int] = []
+        ordered: list[int] = []
         while waiting:
-            seen: set[int] = set()
-            put_off: list[int] = []
-            full = len(placed) + batch
-            while waiting and len(placed) < full:
+            batch_texts: set[int] = set()
+            deferred: list[int] = []
+            batch_end = len(ordered) + batch
+            while waiting and len(ordered) < batch_end:
                 row = waiting.popleft()
-                texts = self.texts[row].tolist()
-                if seen.isdisjoint(texts):
-                    placed.append(row)
-                    seen.update(texts)
+                row_texts = self.texts[row].tolist()
+                if batch_texts.isdisjoint(row_texts):
+                    ordered.append(row)
+                    batch_texts.update(row_texts)
                 else:
-                    put_off.append(row)
-            waiting.extendleft(reversed(put_off))
-            if len(placed) < full:
-                placed += waiting
+                    deferred.append(row)
+            waiting.extendleft(reversed(deferred))
+            if len(ordered) < batch_end:
+                ordered += waiting
                 break
-        return np.array(placed, dtype=np.int64)
+        return np.array(ordered, dtype=np.int64)
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """The cross-entropy over the sentences of all ranks."""
-        columns = self.embed_views(batch["views"], len(self.needs))
-        return {"loss": library_loss(self.loss, *columns)}
+        """Return the cross-entropy over the sentences of all ranks."""
+        views = self.embed_views(batch["views"], len(self.needs))
+        return {"loss": library_loss(self.loss, *views)}
 
 
 class CoSENT(ScoredPairs):
-    """The order of a batch's cosines, over all pairs of pairs whose scores differ; what the scores are does not count.
+    """The order of a batch's cosines, over all pairs of pairs with different scores.
 
-    Su 2022, https://kexue.fm/archives/8847; Huang et al. 2024, https://doi.org/10.1109/TASLP.2024.3402087.
+    Only the order of the scores matters. Su 2022, https://kexue.fm/archives/8847; Huang et al.
+    2024, https://doi.org/10.1109/TASLP.2024.3402087.
     """
 
     scale: PositiveFloat = 20.0
-    """Of the cosines; 20 in the author's code."""
+    """The factor of the cosines; 20 in the author's code."""
 
     def __post_init__(self) -> None:
         self.loss = make_loss("CoSENTLoss", scale=self.scale)
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """The logarithm of one plus the sum over wrongly ordered pairs, those of all ranks together."""
+        """Return the logarithm of one plus the sum over wrongly ordered pairs of all ranks."""
         u, v = gather_pairs(self.student.embed(batch["views"]), 2)
         return {"loss": library_loss(self.loss, u, v, labels=gather_views(batch["scores"]))}
 
 
 class AnglE(ScoredPairs):
-    """Three losses over one batch of pairs: two of order, by the angle of complex numbers and by cosine, and one of contrast.
+    """Three losses over one batch of pairs: two of order, by angle and by cosine, and a contrast.
 
-    Li and Li 2024, arXiv 2309.12871, https://aclanthology.org/2024.acl-long.101; details of the official code, weights
-    and scales its values for STS-B. A weight of 0 leaves a loss out.
+    The angle is that of complex numbers. Li and Li 2024, arXiv 2309.12871,
+    https://aclanthology.org/2024.acl-long.101; details of the official code, with its weights and
+    scales for STS-B. A weight of 0 omits a loss.
     """
 
     angle_weight: NonNegativeFloat = 0.02
     cosine_weight: NonNegativeFloat = 1.0
-    """Of the order by cosine, CoSENT's loss."""
+    """The weight of the order by cosine, CoSENT's loss."""
     contrastive_weight: NonNegativeFloat = 1.0
     angle_scale: PositiveFloat = 20.0
     cosine_scale: PositiveFloat = 20.0
     temperature: PositiveFloat = 0.05
-    """Of the contrast."""
+    """The temperature of the contrast."""
     lowest_positive: PositiveFloat = 1.0
-    """Pairs of this score and above are positives in the contrast, as released; others have none."""
+    """The lowest score of a pair whose sentences are positives of each other in the contrast, as
+    released."""
     positives: Literal["own", "released"] = "own"
-    """``released`` with the others that the code takes for positives by mistake where scores are not 0 and 1: it
-    multiplies a sentence's number by its score, and equal products meet."""
+    """``released`` adds the positives that the code finds by mistake if scores are not 0 and 1: it
+    multiplies a sentence's number by its score, and sentences with equal products are positives."""
     doubled_texts: Literal["keep", "drop"] = "keep"
-    """``drop`` as released: a batch lacks the pairs of which it has a text already; in one process alone."""
+    """``drop`` as released: a batch omits pairs with a text that it has already; in one process
+    only."""
 
     def __post_init__(self) -> None:
         weights = {
@@ -239,7 +271,10 @@ class AnglE(ScoredPairs):
         }
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """First sentences above second ones, and their scores, all (b, …); of doubled texts the first alone, if asked for."""
+        """Make a batch: first sentences above second ones, and their scores, all (b, …).
+
+        On request it omits pairs with a text that the batch has already.
+        """
         batch = super().collate(rows, rng)
         if self.doubled_texts == "keep":
             return batch
@@ -247,50 +282,64 @@ class AnglE(ScoredPairs):
             raise CardError(
                 "doubled_texts 'drop' leaves processes unlike batches; train in one, or use 'keep'"
             )
-        kept = torch.tensor(_without_doubled(batch["views"]["input_ids"]))
-        if not len(kept):
+        kept_rows = torch.tensor(_rows_with_new_texts(batch["views"]["input_ids"]))
+        if not len(kept_rows):
             raise CardError("doubled_texts 'drop': a batch has no pair of two texts; use 'keep'")
-        both = torch.cat([kept, kept + len(rows)])
-        return {"views": rows_of(batch["views"], both), "scores": batch["scores"][kept]}
+        view_rows = torch.cat([kept_rows, kept_rows + len(rows)])
+        return {"views": rows_of(batch["views"], view_rows), "scores": batch["scores"][kept_rows]}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """The weighted sum, over the pairs of all ranks, and its parts."""
+        """Return the weighted sum over the pairs of all ranks, and its parts."""
         u, v = gather_pairs(self.student.embed(batch["views"]), 2)
         scores = gather_views(batch["scores"])
-        parts = {
-            name: library_loss(self.orders[name], u, v, labels=scores)
-            if name in self.orders
-            else pairs_in_batch(u, v, self.targets(scores), temperature=self.temperature)
-            for name in self.weights
-        }
-        return weighted_sum(parts, self.weights)
+        losses = {}
+        for name in self.weights:
+            if name in self.orders:
+                losses[name] = library_loss(self.orders[name], u, v, labels=scores)
+            else:
+                losses[name] = pairs_in_batch(
+                    u, v, self.positive_mask(scores), temperature=self.temperature
+                )
+        return weighted_sum(losses, self.weights)
 
-    def targets(self, scores: torch.Tensor) -> torch.Tensor:
-        """Which sentences are positives of which, bool (2b, 2b), all first sentences before all second ones."""
+    def positive_mask(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return which sentences are positives of which, bool (2b, 2b).
+
+        All first sentences are before all second ones.
+        """
         b = len(scores)
-        rows = torch.arange(2 * b, device=scores.device)
-        partners = rows.roll(b)
-        positive = (scores >= self.lowest_positive).repeat(2)
-        numbers, others = rows, partners
+        sentences = torch.arange(2 * b, device=scores.device)
+        partners = sentences.roll(b)
+        is_positive = (scores >= self.lowest_positive).repeat(2)
+        # Sentences are positives if the key of one is the partner's key of the other.
+        keys = sentences
+        partner_keys = partners
         if self.positives == "released":
-            # The code has each pair's sentences side by side, and scores cut to whole numbers.
-            times = scores.floor().long().repeat(2)
-            side_by_side = 2 * (rows % b) + rows // b
-            numbers, others = side_by_side * times, side_by_side[partners] * times
-        return (others[:, None] == numbers[None, :]) & positive[:, None] & positive[None, :]
+            # The code has the sentences of a pair next to each other, and rounds scores down.
+            factors = scores.floor().long().repeat(2)
+            interleaved = 2 * (sentences % b) + sentences // b
+            keys = interleaved * factors
+            partner_keys = interleaved[partners] * factors
+        return (
+            (partner_keys[:, None] == keys[None, :]) & is_positive[:, None] & is_positive[None, :]
+        )
 
 
-def _without_doubled(ids: torch.Tensor) -> list[int]:
-    """Which pairs the official code's collator keeps, of padded ids (2b, t): neither text is one it has read before."""
-    seen: set[tuple[int, ...]] = set()
-    kept = []
-    for number, texts in enumerate(
-        zip(*(map(tuple, view.tolist()) for view in ids.chunk(2)), strict=True)
-    ):
-        for text in texts:
-            if text in seen:
+def _rows_with_new_texts(ids: torch.Tensor) -> list[int]:
+    """Return the rows of the pairs that the official code's collator keeps.
+
+    The arguments are padded ids (2b, t), first texts above second ones. The collator keeps a pair
+    if neither text occurred before.
+    """
+    batch_texts: set[tuple[int, ...]] = set()
+    kept_rows = []
+    first_texts, second_texts = ids.chunk(2)
+    pairs = zip(first_texts.tolist(), second_texts.tolist(), strict=True)
+    for row, pair_texts in enumerate(pairs):
+        for text in map(tuple, pair_texts):
+            if text in batch_texts:
                 break
-            seen.add(text)
+            batch_texts.add(text)
         else:
-            kept.append(number)
-    return kept
+            kept_rows.append(row)
+    return kept_rows

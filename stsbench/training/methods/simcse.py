@@ -1,6 +1,7 @@
-"""SimCSE: contrast a sentence with its own second dropout mask, an entailed one, or one changed by augmentation.
+"""SimCSE: contrast a sentence with itself under another dropout mask, or with another positive.
 
-Gao, Yao and Chen 2021, arXiv 2104.08821: unsupervised section 3, supervised section 4, other positives tables 1 to 3.
+Other positives are an entailed sentence, or one changed by augmentation. Gao, Yao and Chen 2021,
+arXiv 2104.08821: unsupervised section 3, supervised section 4, other positives tables 1 to 3.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from stsbench.training.objectives import info_nce, nt_xent
 
 
 class TwoViews(ContrastiveLearner):
-    """Learns from each sentence twice, under two dropout masks; what is made of the two views is the method's."""
+    """A method that embeds each sentence twice, under two dropout masks."""
 
     views_by_dropout = True
     temperature: PositiveFloat = 0.05
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """The sentences, and below them the same once more."""
+        """Make a batch: the sentences, and below them the same again."""
         return {"views": self.inputs(("text", "text"), rows)}
 
 
@@ -48,34 +49,40 @@ PAIRING: dict[str, tuple[str, ...]] = {
     "triplets": ("anchor", "positive", "negative"),
     "two_negatives": ("anchor", "positive", "negative", "second_negative"),
 }
+"""The columns of the corpus by the name of the views."""
 
 
 class SimCSE(ContrastiveLearner):
-    """In-batch contrast of two views, with hard negatives where the corpus has them."""
+    """In-batch contrast of two views, with hard negatives if the corpus has them."""
 
     views: Literal["dropout", "pairs", "triplets", "two_negatives"] = "dropout"  # type: ignore[assignment]
-    """The positive is the sentence again, or the corpus's; ``two_negatives`` has two hard negatives a row (table 7)."""
+    """The positive is the sentence again, or the corpus's; ``two_negatives`` has two hard negatives
+    per row (table 7)."""
     loss: Literal["one_direction", "symmetric"] = "one_direction"
-    """As released, N - 1 negatives (N more with hard ones); or the 2N-sided NT-Xent of many tutorials."""
+    """As released, N - 1 negatives (N more with hard negatives); or the 2N-sided NT-Xent of many
+    tutorials."""
     temperature: PositiveFloat = 0.05
     similarity: Literal["cosine", "dot"] = "cosine"
-    """``dot`` leaves the lengths in (table D.1); for ``one_direction`` alone."""
+    """``dot`` depends on the lengths too (table D.1); only for ``one_direction``."""
     hard_negative_weight: float = 0.0
-    """Added to the logit of a row's own hard negative: alpha = exp(weight) in equation 8."""
+    """A number added to the logit of a row's own hard negative: alpha = exp(weight) in equation
+    8."""
     contrastive_weight: PositiveFloat = 1.0
-    """The released code trained supervised models on four GPUs, where the gradient of the contrast was a quarter and
-    that of masked language modelling whole: 0.25 makes that again."""
+    """The weight of the contrast. The released code trained supervised models on four GPUs, where
+    the gradient of the contrast was a quarter, and that of masked language modelling whole: 0.25
+    reproduces that."""
     mlm_weight: NonNegativeFloat = 0.0
-    """Of the auxiliary masked language modelling (section 3 and table D.2)."""
+    """The weight of the auxiliary masked language modelling (section 3 and table D.2)."""
     mlm_rate: HiddenShare = 0.15
     mlm_decoder: Literal["tied", "copied"] = "tied"
-    """``copied`` as released: the layer that names the tokens begins as the word embeddings and is trained apart from
-    them; ``tied``, the two stay one, as in the checkpoint."""
+    """``copied`` as released: the output layer begins as the word embeddings and is trained
+    independently; ``tied``: the two remain one, as in the checkpoint."""
     legacy_masked_input: bool = False
-    """The contrast too sees hidden tokens, as in the code of the paper's MLM tables (princeton-nlp/SimCSE, PR 121)."""
+    """Whether the contrast has hidden tokens too, as in the code of the paper's MLM tables
+    (princeton-nlp/SimCSE, PR 121)."""
     two_encoders: bool = False
-    """Positives and hard negatives are encoded by a second model, which begins as the first, is trained beside it and
-    not kept (section 4)."""
+    """Whether a second model encodes positives and hard negatives. It begins as the first, is
+    trained with it, and is not saved (section 4)."""
 
     def __post_init__(self) -> None:
         self.names = self.needs = PAIRING[self.views]
@@ -84,7 +91,8 @@ class SimCSE(ContrastiveLearner):
             raise CardError("the symmetric loss takes no hard negatives; use views = 'pairs'")
         if self.loss == "symmetric" and self.similarity == "dot":
             raise CardError(
-                "the symmetric loss is of cosines; use loss = 'one_direction' with similarity = 'dot'"
+                "the symmetric loss is of cosines; "
+                "use loss = 'one_direction' with similarity = 'dot'"
             )
         if self.two_encoders and self.mlm_weight:
             raise CardError(
@@ -103,10 +111,9 @@ class SimCSE(ContrastiveLearner):
             decoder.weight = torch.nn.Parameter(decoder.weight.detach().clone())
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """All views one below the other; with MLM, the same with tokens hidden."""
-        batch: Batch = {
-            "views": self.inputs(self.names * 2 if len(self.names) == 1 else self.names, rows)
-        }
+        """Make a batch: all views one below the other; with MLM, the same with tokens hidden."""
+        names = self.names * 2 if len(self.names) == 1 else self.names
+        batch: Batch = {"views": self.inputs(names, rows)}
         if self.mlm_weight:
             batch["hidden"] = self.hide(batch["views"], rng, rate=self.mlm_rate)
             if self.legacy_masked_input:
@@ -114,11 +121,12 @@ class SimCSE(ContrastiveLearner):
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """The contrastive loss, and the auxiliary one where it is on."""
-        anchor, positive, *hard = self.embed_views(
+        """Return the contrastive loss, with the auxiliary one if it has a weight."""
+        anchor, positive, *hard_negatives = self.embed_views(
             batch["views"], max(2, len(self.names)), second=self.second
         )
-        contrastive = self.contrast(anchor, positive, *([torch.cat(hard)] if hard else []))
+        joined_negatives = [torch.cat(hard_negatives)] if hard_negatives else []
+        contrastive = self.contrast(anchor, positive, *joined_negatives)
         if not self.mlm_weight:
             return {"loss": self.contrastive_weight * contrastive}
         losses = {"contrastive": contrastive, "mlm": self.guessing_loss(batch["hidden"])}
@@ -150,39 +158,42 @@ WORD_CHANGES: Mapping[str, Callable[[SimCSEPositives], texts.Augment]] = {
         rate=method.rate,
     ),
 }
+"""Functions that make the change of words of a positive from the method's parameters."""
 
 
 class SimCSEPositives(ContrastiveLearner):
     """In-batch contrast of a sentence with a changed, following or twice-encoded one.
 
-    The released code has the dropout positive alone, :class:`SimCSE`; these follow the paper's text. For a student
-    without dropout at all, a recipe sets ``dropout = 0``.
+    The released code has only the dropout positive, :class:`SimCSE`; these follow the paper's text.
+    For a student without dropout, a recipe sets ``dropout = 0``.
     """
 
     positive: PositiveKind
-    """The first five change the words; ``next_sentence`` needs an ordered corpus; ``fixed_mask`` encodes twice under the same
-    dropout mask; ``two_encoders`` encodes the second view by a second model, trained beside the first and not kept."""
+    """The kind of positive. The first five change the words; ``next_sentence`` needs an ordered
+    corpus; ``fixed_mask`` encodes twice under the same dropout mask; ``two_encoders`` encodes the
+    second view by a second model, which is trained with the first and not saved."""
     rate: Share = 0.1
-    """The share of words that ``crop`` and ``delete_words`` leave out and ``masked_word`` changes."""
+    """The share of words that ``crop`` and ``delete_words`` delete and ``masked_word`` changes."""
     reach: PositiveInt = 1
-    """How many following sentences ``next_sentence`` chooses among."""
+    """The number of following sentences among which ``next_sentence`` chooses."""
     two_encoders: bool = False
-    """Encode a changed or following sentence too by a second model (table 2)."""
+    """Whether a second model encodes the changed or following sentence (table 2)."""
     synonyms: str = "wordnet"
-    """Or a table of synonyms."""
+    """``wordnet``, or the path of a table of synonyms."""
     filler: str = ""
-    """The masked language model that fills words in; default the student's own start."""
+    """The masked language model that fills words in; default: the student's own checkpoint."""
     temperature: PositiveFloat = 0.05
 
     def __post_init__(self) -> None:
         if self.positive == "next_sentence":
             self.needs = ("text", "document_id")
-        # They read WordNet's open files or ask a model.
+        # The others read WordNet's open files or run a model.
         self.made_ahead = self.positive not in ("synonym", "masked_word")
         self.augment = WORD_CHANGES[self.positive](self) if self.positive in WORD_CHANGES else None
         if self.two_encoders and self.positive == "fixed_mask":
             raise CardError(
-                "two encoders share no dropout mask; leave 'two_encoders' or positive = 'fixed_mask' out"
+                "two encoders share no dropout mask; "
+                "leave 'two_encoders' or positive = 'fixed_mask' out"
             )
         self.second = (
             copy.deepcopy(self.student)
@@ -191,47 +202,54 @@ class SimCSEPositives(ContrastiveLearner):
         )
 
     def prepare(self, columns: Columns) -> None:
-        """Of an ordered corpus, the last sentence of a document is no anchor."""
+        """Store the corpus and the rows of its anchors.
+
+        The last sentence of a document of an ordered corpus is no anchor.
+
+        Raises:
+            CardError: No document has two sentences.
+        """
         super().prepare(columns)
         self.anchors = np.arange(len(columns["text"]))
         if self.positive == "next_sentence":
-            ids = np.asarray(columns["document_id"])
-            self.anchors, _ = texts.next_sentences(ids, rng=np.random.default_rng(0))
+            document_ids = np.asarray(columns["document_id"])
+            self.anchors, _ = texts.next_sentences(document_ids, rng=np.random.default_rng(0))
             if not len(self.anchors):
                 raise CardError(
                     "positive 'next_sentence': no document of the corpus has two sentences"
                 )
 
     def order(self, count: int, rng: np.random.Generator, *, batch: int) -> Rows:
-        """Shuffled; a row without a next sentence stands for another that has one."""
+        """Return the rows shuffled; a row without a next sentence is replaced by another row."""
         return rng.permutation(np.resize(self.anchors, count))
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """The sentences, and below them their positives."""
-        following = rows
+        """Make a batch: the sentences, and below them their positives."""
+        positive_rows = rows
         if self.positive == "next_sentence":
-            ids = np.asarray(self.columns["document_id"])
-            anchors, positives = texts.next_sentences(ids, rng=rng, reach=self.reach)
-            following = positives[np.searchsorted(anchors, rows)]
-        others = self.texts_of(following)
+            document_ids = np.asarray(self.columns["document_id"])
+            anchors, positives = texts.next_sentences(document_ids, rng=rng, reach=self.reach)
+            positive_rows = positives[np.searchsorted(anchors, rows)]
+        positive_texts = self.texts_of(positive_rows)
         if self.augment is not None:
-            others = [*map(texts.word_augmentation(self.augment, rng), others)]
-        return {"views": self.inputs_of_texts([*self.texts_of(rows), *others])}
+            positive_texts = [*map(texts.word_augmentation(self.augment, rng), positive_texts)]
+        return {"views": self.inputs_of_texts([*self.texts_of(rows), *positive_texts])}
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """SimCSE's loss, one direction."""
-        tokens, is_fixed = batch["views"], self.positive == "fixed_mask"
-        views = (
-            self._under_one_mask(tokens)
-            if is_fixed
-            else self.embed_views(tokens, second=self.second)
-        )
+        """Return SimCSE's loss, in one direction."""
+        tokens = batch["views"]
+        if self.positive == "fixed_mask":
+            views = self._under_one_mask(tokens)
+        else:
+            views = self.embed_views(tokens, second=self.second)
         return {"loss": info_nce(*views, temperature=self.temperature)}
 
     def _under_one_mask(self, tokens: Tokens) -> list[torch.Tensor]:
-        b = len(tokens["input_ids"]) // 2
+        """Embed both views under the same dropout mask."""
+        n_sentences = len(tokens["input_ids"]) // 2
         devices = [self.student.device] if self.student.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
-            first = self.student.embed(rows_of(tokens, slice(b)))
-        # The generator is where it was.
-        return [*map(gather_views, (first, self.student.embed(rows_of(tokens, slice(b, None)))))]
+            first_view = self.student.embed(rows_of(tokens, slice(n_sentences)))
+        # The state of the generator is restored, so this pass draws the same mask.
+        second_view = self.student.embed(rows_of(tokens, slice(n_sentences, None)))
+        return [gather_views(first_view), gather_views(second_view)]

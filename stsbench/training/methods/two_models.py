@@ -1,8 +1,9 @@
-"""Two copies of one encoder: both trained apart (contrastive tension), or one fixed that guides the other (SG-OPT).
+"""Two copies of one encoder: trained independently, or one fixed that guides the other.
 
-Contrastive tension: Carlsson et al. 2021, https://openreview.net/forum?id=Ov_sMNau-PF. Self-guided contrastive
-learning: Kim, Yoo and Lee 2021, arXiv 2106.07345, section 3; SG, its optimised losses (SG-OPT is ``opt3``), and the
-paper's baseline Contrastive (BT), whose positives are back-translations.
+Contrastive tension: Carlsson et al. 2021, https://openreview.net/forum?id=Ov_sMNau-PF. Self-guided
+contrastive learning: Kim, Yoo and Lee 2021, arXiv 2106.07345, section 3; SG, its optimised losses
+(SG-OPT is ``opt3``), and the paper's baseline Contrastive (BT), whose positives are
+back-translations.
 """
 
 from __future__ import annotations
@@ -50,90 +51,112 @@ class TwoStudents(Learner):
 
     def __post_init__(self) -> None:
         self.second = copy.deepcopy(self.student)
-        for one in (self.student, self.second):
-            self.set_dropout(one, dropout=self.dropout_in_training)
+        for student in (self.student, self.second):
+            self.set_dropout(student, dropout=self.dropout_in_training)
 
     def encoders(self) -> list[Encoder]:
-        """Both copies."""
+        """Return both copies."""
         return [self.student.encoder("first"), self.second.encoder("second")]
 
     def save(self, folder: Path, *, chosen: int = 0) -> None:
-        """Write the chosen copy."""
+        """Write one copy, the first if ``chosen`` is 0."""
         save_student((self.student, self.second)[chosen], folder)
 
 
 class ContrastiveTension(TwoStudents):
-    """Pairs of sentences, one in so many of a sentence with itself, classified by raw dot product.
+    """Pairs of sentences, some of a sentence with itself, classified by raw dot product.
 
-    The paper prints ``-log sigmoid(1 - z)`` for the dot product z of two other sentences; its code
-    computes ``-log (1 - sigmoid(z))``, and so does sentence-transformers' loss, taken here.
+    The paper prints ``-log sigmoid(1 - z)`` for the dot product z of two different sentences; its
+    code computes ``-log (1 - sigmoid(z))``, and so does sentence-transformers' loss, which is used
+    here.
     """
 
     negatives: PositiveInt = 7
-    """Pairs of two other sentences for each pair of the same: K in the paper. A batch of b rows of the corpus has
-    b * (1 + negatives) pairs; the paper's 16 is a batch_size of 2."""
+    """The number of pairs of two different sentences for each pair of the same: K in the paper. A
+    batch of b rows of the corpus has b * (1 + negatives) pairs; the paper's 16 is a batch_size of
+    2."""
     dropout_in_training: bool = False
-    """The released code has it off, sentence-transformers' on."""
+    """Whether dropout is on in training: off in the released code, on in sentence-transformers'."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.loss = make_loss("ContrastiveTensionLoss")
 
     def prepare(self, columns: Columns) -> None:
-        """Number the distinct texts.
+        """Store the corpus, and number its distinct texts.
 
-        Raises TrainingError: fewer than three distinct texts: none is left for a pair of two others.
+        Raises:
+            TrainingError: There are fewer than three distinct texts; a pair of two others needs
+                them.
         """
         super().prepare(columns)
         (self.texts,) = number_texts(columns["text"])
-        distinct = int(self.texts.max(initial=-1)) + 1
-        if distinct < 3:
+        n_distinct = int(self.texts.max(initial=-1)) + 1
+        if n_distinct < 3:
             raise TrainingError(
-                f"the corpus has {distinct} distinct texts; contrastive tension needs at least 3"
+                f"the corpus has {n_distinct} distinct texts; contrastive tension needs at least 3"
             )
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """What each copy reads, (b * (1 + K), t), and which pairs are of one sentence."""
-        anchors = np.repeat(rows, self.negatives)
-        first = self._others(rng, anchors)
-        second = self._others(rng, anchors, first)
-        pairs = [
-            np.column_stack([rows, drawn.reshape(-1, self.negatives)]).ravel()
-            for drawn in (first, second)
-        ]
-        labels = np.tile(np.arange(1 + self.negatives) == 0, len(rows))
-        read = {
-            name: self.inputs(("text",), one)
-            for name, one in zip(("first", "second"), pairs, strict=True)
-        }
-        return {**read, "labels": torch.from_numpy(labels).float()}
+        """Make a batch: the inputs (b * (1 + K), t) of each copy, and the labels of the pairs.
 
-    def _others(self, rng: np.random.Generator, *taken: Rows) -> Rows:
-        """Draw a row for each place whose text is not one of those taken there.
-
-        The released code draws without this check: about one pair in as many as there are sentences is mislabelled.
+        A label is 1 if both inputs are the same sentence.
         """
-        drawn = rng.integers(len(self.texts), size=len(taken[0]))
+        anchors = np.repeat(rows, self.negatives)
+        first = self._draw_other_texts(rng, anchors)
+        second = self._draw_other_texts(rng, anchors, first)
+        labels = np.tile(np.arange(1 + self.negatives) == 0, len(rows))
+        return {
+            "first": self.inputs(("text",), self._with_anchors(rows, first)),
+            "second": self.inputs(("text",), self._with_anchors(rows, second)),
+            "labels": torch.from_numpy(labels).float(),
+        }
+
+    def _with_anchors(self, rows: Rows, negative_rows: Rows) -> Rows:
+        """Put each anchor's row before the rows of its K negatives."""
+        return np.column_stack([rows, negative_rows.reshape(-1, self.negatives)]).ravel()
+
+    def _draw_other_texts(self, rng: np.random.Generator, *excluded: Rows) -> Rows:
+        """Draw a row for each position whose text is in none of the excluded rows of this position.
+
+        The released code draws without this check: one pair per number of sentences is mislabelled
+        on average.
+        """
+        drawn_rows = rng.integers(len(self.texts), size=len(excluded[0]))
         while True:
-            same = np.logical_or.reduce([self.texts[drawn] == self.texts[rows] for rows in taken])
-            if not same.any():
-                return drawn
-            drawn[same] = rng.integers(len(self.texts), size=int(same.sum()))
+            is_excluded = np.logical_or.reduce(
+                [self.texts[drawn_rows] == self.texts[rows] for rows in excluded]
+            )
+            if not is_excluded.any():
+                return drawn_rows
+            drawn_rows[is_excluded] = rng.integers(len(self.texts), size=int(is_excluded.sum()))
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """The mean binary cross-entropy, and beside it both kinds of pairs' mean dot product: it grows in a collapse."""
-        a, b = self.student.embed(batch["first"]), self.second.embed(batch["second"])
-        dots, same = (a * b).sum(dim=1).detach(), batch["labels"].bool()
-        # Theirs is the sum over the pairs.
-        loss = library_loss(self.loss, a, b, labels=batch["labels"]) / len(same)
-        return {"loss": loss, "same": dots[same].mean(), "others": dots[~same].mean()}
+        """Return the mean binary cross-entropy, and the mean dot product of both kinds of pairs.
+
+        The latter grow in a collapse.
+        """
+        first = self.student.embed(batch["first"])
+        second = self.second.embed(batch["second"])
+        dot_products = (first * second).sum(dim=1).detach()
+        is_same = batch["labels"].bool()
+        # The library's loss is the sum over the pairs.
+        loss = library_loss(self.loss, first, second, labels=batch["labels"]) / len(is_same)
+        return {
+            "loss": loss,
+            "same": dot_products[is_same].mean(),
+            "others": dot_products[~is_same].mean(),
+        }
 
 
 class ContrastiveTensionInBatch(TwoStudents):
-    """Each copy finds the other's embedding of the same sentence in the batch, by cosine (sentence-transformers)."""
+    """Each copy finds the other's embedding of the same sentence in the batch, by cosine.
+
+    The loss is that of sentence-transformers.
+    """
 
     scale: PositiveFloat = 20.0
-    """Of the cosines to begin with; it is trained."""
+    """The initial factor of the cosines; it is trained."""
     dropout_in_training: bool = True
 
     def __post_init__(self) -> None:
@@ -143,35 +166,48 @@ class ContrastiveTensionInBatch(TwoStudents):
         self.loss.model1 = GivenEmbeddings("1")
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """The symmetric cross-entropy, and beside it the scale."""
-        a, b = (gather_views(one.embed(batch["views"])) for one in (self.student, self.second))
-        return {"loss": library_loss(self.loss, a, b), "scale": self.loss.logit_scale.exp()}
+        """Return the symmetric cross-entropy, and the scale."""
+        first = gather_views(self.student.embed(batch["views"]))
+        second = gather_views(self.second.embed(batch["views"]))
+        return {
+            "loss": library_loss(self.loss, first, second),
+            "scale": self.loss.logit_scale.exp(),
+        }
 
 
 class SelfGuided(ContrastiveLearner):
-    """A sentence's [CLS] against the layers of the fixed copy, under a projection head, the weights held near their start."""
+    """A sentence's [CLS] against the layers of the fixed copy, under a projection head.
+
+    The weights are held near their start.
+    """
 
     variant: Literal["base", "opt1", "opt2", "opt3", "opt2-released", "translation"] = "opt3"
-    """``base`` (SG), ``opt1``, ``opt2``, ``opt3`` (SG-OPT) contrast with the fixed copy's layers, ``opt2-released`` as the
-    released code does; ``translation`` with the corpus's ``positive``, by the tuned encoder, under ``base``'s loss."""
+    """``base`` (SG), ``opt1``, ``opt2``, ``opt3`` (SG-OPT) contrast with the fixed copy's layers,
+    ``opt2-released`` as the released code does; ``translation`` with the corpus's ``positive``,
+    embedded by the tuned encoder, under ``base``'s loss."""
     temperature: PositiveFloat = 0.01
     regulariser: NonNegativeFloat = 0.1
     """Lambda, the weight of the squared distance from the initial weights."""
     layer_pooling: Literal["max", "mean"] = "max"
-    """Of the fixed copy's layers; ``max`` in the paper, ``mean`` by default in the code."""
+    """The pooling of the fixed copy's layers; ``max`` in the paper, ``mean`` by default in the
+    code."""
     fixed_dropout: bool = False
-    """The fixed copy has dropout in training, as in the released code, whose call of ``train()`` reaches it too."""
+    """Whether the fixed copy has dropout in training, as in the released code, whose call of
+    ``train()`` reaches it too."""
     freeze_embeddings: bool = True
-    """The student's embedding module is not trained."""
+    """Whether the student's embedding module is not trained."""
     head: bool = True
-    """The contrast is under a projection head, which is dropped afterwards (the paper); else bare."""
+    """Whether the contrast is under a projection head, which is not saved (the paper); otherwise it
+    is of the embeddings themselves."""
     head_width: PositiveInt = 4096
 
     def __post_init__(self) -> None:
-        student, model = self.student, self.student.model
+        student = self.student
+        model = student.model
         self.needs = ("anchor", "positive") if self.variant == "translation" else ("text",)
         self.pooling = Pooling.parse(self.layer_pooling)
-        # No module of this one's: never trained, it needs no place in checkpoints, a resumed run makes it again.
+        # Not registered as a module: it is never trained, so checkpoints need not hold it, and a
+        # resumed run copies it again.
         fixed = copy.deepcopy(model).requires_grad_(False)
         self.fixed_backbone = Backbone(student.backbone.tokenizer, fixed, student.device)
         if self.freeze_embeddings:
@@ -182,22 +218,22 @@ class SelfGuided(ContrastiveLearner):
             model.embeddings.requires_grad_(False)
         self.projector: torch.nn.Module = torch.nn.Identity()
         if self.head:
-            first, last = fresh_layers(
+            first_layer, last_layer = fresh_layers(
                 student.model, student.backbone.width, self.head_width, self.head_width
             )
             # GELU after each, the last one too.
-            self.projector = torch.nn.Sequential(first, torch.nn.GELU(), last, torch.nn.GELU()).to(
-                student.device
-            )
+            self.projector = torch.nn.Sequential(
+                first_layer, torch.nn.GELU(), last_layer, torch.nn.GELU()
+            ).to(student.device)
         self.set_dropout(fixed, dropout=self.fixed_dropout)
 
     @property
     def fixed(self) -> Any:  # noqa: ANN401 - transformers is untyped
-        """The copy that keeps the initial weights."""
+        """The copy with the initial weights."""
         return self.fixed_backbone.model
 
     def collate(self, rows: Rows, rng: np.random.Generator) -> Batch:
-        """All texts one below the other; a layer drawn for each sentence where the variant takes one."""
+        """Make a batch: all texts one below the other; some variants draw a layer per sentence."""
         batch = super().collate(rows, rng)
         if self.variant not in ("translation", "opt3"):
             batch["layers"] = torch.from_numpy(
@@ -206,17 +242,17 @@ class SelfGuided(ContrastiveLearner):
         return batch
 
     def forward(self, **batch: Any) -> Losses:  # noqa: ANN401 - what collate made
-        """The contrastive loss, and the pull towards the initial weights."""
+        """Return the contrastive loss with the distance from the initial weights."""
         anchors = self.projector(self.student.embed(batch["views"]))
         if self.variant == "translation":
             contrastive = nt_xent(*gather_pairs(anchors, 2), temperature=self.temperature)
         else:
             hidden = self.fixed_layers(batch["views"])
             if "layers" in batch:
-                hidden = hidden[torch.arange(len(hidden), device=hidden.device), batch["layers"]][
-                    :, None
-                ]
-            cls, states = gather_views(anchors), gather_views(self.projector(hidden))
+                rows = torch.arange(len(hidden), device=hidden.device)
+                hidden = hidden[rows, batch["layers"]][:, None]
+            cls = gather_views(anchors)
+            states = gather_views(self.projector(hidden))
             contrastive = self_guided(
                 cls, states, temperature=self.temperature, variant=self.variant
             )
@@ -228,20 +264,30 @@ class SelfGuided(ContrastiveLearner):
         )
 
     def fixed_layers(self, tokens: Tokens) -> torch.Tensor:
-        """Every layer of the fixed copy pooled, the embedding output first: (b, depth + 1, h), without gradient."""
+        """Return every layer of the fixed copy pooled, (b, depth + 1, h), without gradient.
+
+        The first is the embedding output.
+        """
         layers = range(self.fixed_backbone.depth + 1)
 
-        def pooled(part: Tokens) -> torch.Tensor:
+        def pool_layers(part: Tokens) -> torch.Tensor:
             states = self.fixed_backbone.hidden_states(part, layers)
             return torch.stack(
                 [self.pooling.pool([state], part["attention_mask"]) for state in states], dim=1
             )
 
         with torch.no_grad():
-            return self.student.compute_in_parts(tokens, pooled)
+            return self.student.compute_in_parts(tokens, pool_layers)
 
     def distance(self) -> torch.Tensor:
-        """The squared distance of the student's weights from their start; frozen ones would add 0."""
+        """Return the squared distance of the student's weights from their start.
+
+        Frozen weights are omitted, as they would add 0.
+        """
         initial = dict(self.fixed.named_parameters())
-        tuned = {name: p for name, p in self.student.model.named_parameters() if p.requires_grad}
+        tuned = {
+            name: weight
+            for name, weight in self.student.model.named_parameters()
+            if weight.requires_grad
+        }
         return anchored_l2(tuned, {name: initial[name] for name in tuned})

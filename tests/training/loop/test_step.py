@@ -172,7 +172,9 @@ def joined(first: Any, second: Any, views: int) -> Any:
     """Both halves as one batch, view by view."""
     if isinstance(first, dict):
         return {
-            n: joined(first[n], second[n], 1 if n in ("anchors", "first", "taught") else views)
+            n: joined(
+                first[n], second[n], 1 if n in ("anchors", "first", "teacher_embeddings") else views
+            )
             for n in first
         }
     if first.ndim == 1:
@@ -189,7 +191,9 @@ def test_two_processes_in_chunks_are_one_with_the_whole_batch(masked_lm, tmp_pat
     for case, views in SPREAD.items():
         learner = precise(made(masked_lm, case))
         batch = joined(half(learner, 0), half(learner, 1), views)
-        if "labels" in (hides := batch.get("hidden", batch.get("anchors", batch.get("whole", {})))):
+        if "labels" in (
+            hides := batch.get("hidden", batch.get("anchors", batch.get("original", {})))
+        ):
             mask = batch.get("views", hides)["attention_mask"]
             hides["labels"][mask == 0] = -100
         loss = learner(**batch)["loss"]

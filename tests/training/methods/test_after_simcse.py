@@ -246,7 +246,7 @@ def test_without_its_own_losses_it_is_simcse(masked_lm):
     learner = ranked(masked_lm, teachers=None, consistency_weight=0.0, ranking_weight=0.0).eval()
     batch = first_batch(learner)
     a, b = embedded(learner, batch, learner.student)[0].chunk(2)
-    assert "taught" not in batch
+    assert "teacher_embeddings" not in batch
     assert values(learner, batch) == {
         name: pytest.approx(info_nce(a, b, temperature=0.05).item(), rel=1e-6)
         for name in ("loss", "contrastive")

@@ -95,7 +95,7 @@ def test_the_loss_is_sentence_transformers(masked_lm, tmp_path):
     )
     batch = first_batch(learner)
     wanted = theirs(
-        [dict(batch["damaged"]), {"input_ids": batch["whole"]["input_ids"]}], None
+        [dict(batch["damaged"]), {"input_ids": batch["original"]["input_ids"]}], None
     ).item()
     assert values(learner, batch)["loss"] == pytest.approx(wanted, rel=1e-5)
 
@@ -108,21 +108,23 @@ def test_the_decoder_sees_the_embedding_and_what_was_said_so_far(masked_lm):
     )
     batch = first_batch(learner, 2)
     learner(**batch)
-    other = {name: value.clone() for name, value in batch["whole"].items()}
+    other = {name: value.clone() for name, value in batch["original"].items()}
     other["input_ids"][:, 4] = other["input_ids"][:, 1]
-    learner(damaged=batch["damaged"], whole=other)
+    learner(damaged=batch["damaged"], original=other)
     torch.testing.assert_close(states[0][:, :4], states[1][:, :4])
     assert not torch.allclose(states[0][:, 4], states[1][:, 4])
     learner(
-        damaged={name: value.flip(0) for name, value in batch["whole"].items() if name != "labels"},
-        whole=other,
+        damaged={
+            name: value.flip(0) for name, value in batch["original"].items() if name != "labels"
+        },
+        original=other,
     )
     assert not torch.allclose(states[1][:, :1], states[2][:, :1])
 
 
 def test_a_label_is_the_token_that_follows(masked_lm):
     learner = denoiser(masked_lm)
-    whole = first_batch(learner, 8)["whole"]
+    whole = first_batch(learner, 8)["original"]
     for ids, mask, labels in zip(
         whole["input_ids"], whole["attention_mask"], whole["labels"], strict=True
     ):

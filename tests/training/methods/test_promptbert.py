@@ -75,21 +75,21 @@ def test_a_long_sentence_is_cut_and_its_template_stays(masked_lm):
 def test_a_template_alone_stands_where_it_stands_around_a_sentence(masked_lm):
     learner = prompted(masked_lm, dropout=0.0)
     first = learner.templates[0]
-    alone = first.alone(torch.tensor([0, 3]))
+    alone = first.without_sentence(torch.tensor([0, 3]))
     assert first.size == 6 and alone["position_ids"].tolist() == [
         [0, 1, 2, 3, 4, 5],
         [0, 1, 5, 6, 7, 8],
     ]
     plain = {name: alone[name][:1] for name in ("input_ids", "attention_mask")}
-    torch.testing.assert_close(learner.at_mask(alone)[0], learner.at_mask(plain)[0])
-    assert not torch.allclose(*learner.at_mask(alone))
+    torch.testing.assert_close(learner.mask_states(alone)[0], learner.mask_states(plain)[0])
+    assert not torch.allclose(*learner.mask_states(alone))
     # What is taken off a sentence of three tokens is the template for three.
     tokens = {
         "input_ids": torch.zeros(1, 9, dtype=torch.long),
         "attention_mask": torch.ones(1, 9, dtype=torch.long),
     }
-    off = learner.denoised(torch.zeros(1, 16), tokens["attention_mask"], first)
-    torch.testing.assert_close(-off[0], learner.at_mask(alone)[1])
+    off = learner.subtract_template(torch.zeros(1, 16), tokens["attention_mask"], first)
+    torch.testing.assert_close(-off[0], learner.mask_states(alone)[1])
 
 
 def test_what_is_validated_is_what_is_saved(masked_lm, tmp_path):
@@ -110,7 +110,9 @@ def test_as_released_weights_are_chosen_denoised_and_without_the_full_stop(maske
     learner = prompted(masked_lm, validation="released").eval()
     tokens = learner.student.tokenize(learner.templates[0].prompt.wrap(TEXTS))
     batch = learner.student.collate(tokens, np.arange(24))
-    found = learner.denoised(learner.at_mask(batch), batch["attention_mask"], learner.templates[0])
+    found = learner.subtract_template(
+        learner.mask_states(batch), batch["attention_mask"], learner.templates[0]
+    )
     np.testing.assert_allclose(
         learner.encoders()[0].encode(TEXTS), found.detach().numpy(), atol=1e-5
     )
@@ -126,7 +128,7 @@ def test_sentence_transformers_opens_the_folder_for_sentences_in_the_template(ma
     learner.save(tmp_path)
     model = SentenceTransformer(str(tmp_path), device="cpu")
     np.testing.assert_allclose(
-        model.encode(list(learner.tested.wrap(TEXTS))),
+        model.encode(list(learner.test_prompt.wrap(TEXTS))),
         learner.encoders()[0].encode(TEXTS),
         atol=1e-5,
     )

@@ -267,7 +267,7 @@ def test_the_losses_are_the_official_code_s(masked_lm, positives, contrast):
 def test_by_mistake_equal_products_meet(masked_lm):
     scores = torch.tensor([0.0, 2.2, 1.0])
     own, released = (
-        angle(masked_lm, positives=name).targets(scores) for name in ("own", "released")
+        angle(masked_lm, positives=name).positive_mask(scores) for name in ("own", "released")
     )
     # Sentences side by side are 0 to 5: the second of the second pair looks for 2 * 2, and 4 * 1 is as much.
     assert (released & ~own).nonzero().tolist() == [[4, 2], [5, 1]]
