@@ -110,13 +110,8 @@ class DotPoint(NamedTuple):
     @classmethod
     def difference(cls, group: str, series: str, value: float, low: float, high: float) -> DotPoint:
         """Return a difference with its 95% interval: a ring if the interval contains 0."""
-        return cls(
-            group=group,
-            series=series,
-            value=value,
-            interval=(low, high),
-            filled=low > 0 or high < 0,
-        )
+        excludes_zero = low > 0 or high < 0
+        return cls(group, series, value, interval=(low, high), filled=excludes_zero)
 
 
 LINE_HEIGHT, FRAME = 0.2, 0.9
